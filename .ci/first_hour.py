@@ -1,13 +1,14 @@
-"""`make first-hour`: what a new user tries in the first hour, from nothing, each step timed; and ten mistakes.
+"""`make first-hour`: replay the first hour of a new user from an empty home, each step timed, with ten mistakes.
 
     PYTHONPATH=tests/support:.ci python3 .ci/first_hour.py [--table docs/mistakes.md]
 
-Begins as `make first-run` does: an empty home, a clone, the README's quick start, twice. What follows runs in the
-quick start's environment, over a broker of `pykafka broker start --detach`. A step that fails does not end the hour,
-but without an installation there is nothing to go on with. The mistakes have to be answered as docs/mistakes.md says;
-`--table` writes the page instead. Prints a line for each step and the table of mistakes; exit status 1 if a step failed
-or took too long, or if a process outlived the hour. The standard library only, and Python 3.11 and Java 17 of the
-machine.
+Begins as `make first-run`: an empty home, a clone, the README's quick start, twice. The other steps use the quick
+start's environment and a broker of `pykafka broker start --detach`. After a failed step the hour continues, except
+after a failed installation. The answers to the mistakes must equal docs/mistakes.md; `--table` writes that page
+instead.
+
+Prints one line for each step, and the table of mistakes. Exit status 1 if a step failed or took too long, or if a
+process was still running at the end. Uses only the standard library, and the machine's Python 3.11 and Java 17.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from first_run import LIMIT_S, ROOT, User, new_user, session, status_of, stop_br
 from mistakes import MISTAKES, Mistake, answer_in, normalised, page, table
 
 PAGE = ROOT / "docs" / "mistakes.md"
-# Several times what a quiet machine of two cores takes.
+# Several times the duration on an idle machine with two cores.
 QUICK_START_S = 2 * LIMIT_S
 DEADLINE_S = 300
 MISTAKES_S = 600
@@ -52,7 +53,7 @@ TAIL_LINES = 30
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`script`: of bash, where $CLONE is the clone, $SERVERS the broker, and `python` and `pykafka` are installed."""
+    """A bash script. $CLONE is the clone, $SERVERS the broker; `python` and `pykafka` are installed."""
 
     name: str
     script: str
@@ -127,7 +128,7 @@ class Hour:
         return self.user.home / "hour"
 
     def replay(self) -> dict[str, str]:
-        """Returns the answers to the mistakes."""
+        """Run all steps. Return the answers to the mistakes."""
         began = time.monotonic()
         script = f". {shlex.quote(str(session(self.user)))}"
         for name in ("install and quick start", "quick start again"):
@@ -153,7 +154,7 @@ class Hour:
         return self.timed(step.name, lambda: self.run(step, environment or self.environment, folder or self.folder))
 
     def timed(self, name: str, what: Callable[[], str]) -> bool:
-        """`what` returns what went wrong, or nothing."""
+        """Run `what`, which returns the error text or "". Return True without an error."""
         started = time.monotonic()
         trouble = what()
         print(f"{time.monotonic() - started:6.1f} s  {'FAILED' if trouble else 'ok    '}  {name}", flush=True)
@@ -177,7 +178,7 @@ class Hour:
     def make_mistakes(self, answers: dict[str, str]) -> str:
         if trouble := self.run(Step("topic", with_topic("orders")), self.environment, self.folder):
             return trouble
-        # Batch writes by Spark's own API are what is submitted; the others are a notebook's, one after the other.
+        # Batch writes by Spark's own API run by spark-submit. The others run one after the other, as in a notebook.
         submitted = [mistake for mistake in MISTAKES if "df.write" in mistake.call]
         others = [mistake for mistake in MISTAKES if mistake not in submitted]
         with ThreadPoolExecutor() as pool:
@@ -193,7 +194,7 @@ class Hour:
         return "\n".join(wrong)
 
     def make(self, command: str, mistakes: Sequence[Mistake]) -> dict[str, str]:
-        """All that was printed, by mistake: each ends with a traceback, if it fails as it must."""
+        """Return the output of each mistake. It ends with a traceback if the mistake fails as expected."""
         folder = self.folder / f"mistakes by {command}"
         folder.mkdir()
         for mistake in mistakes:
@@ -208,7 +209,7 @@ class Hour:
 
 
 def processes_of(folder: Path) -> Iterator[int]:
-    """Those whose environment names the folder: all that the hour starts."""
+    """Yield the processes whose environment names the folder: all processes of the hour."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if str(folder).encode() in (process / "environ").read_bytes():
@@ -218,7 +219,7 @@ def processes_of(folder: Path) -> Iterator[int]:
 
 
 def end_what_is_left(folder: Path) -> list[str]:
-    """The command lines of what had to be killed. What is about to end by itself has some seconds for it."""
+    """Kill processes that still run after 20 s. Return their command lines."""
     deadline = time.monotonic() + 20
     while (left := list(processes_of(folder))) and time.monotonic() < deadline:
         time.sleep(0.5)

@@ -1,12 +1,13 @@
-"""`make first-run`: the README's quick start, block by block, where nothing is installed; and then once more.
+"""`make first-run`: run the README's quick start block by block in an empty home, and then once more.
 
     PYTHONPATH=tests/support python3 .ci/first_run.py
 
-The home is empty, the clone a copy of what is tracked, and of the caller's environment only what finds Java and
-registries is left. Shell blocks are one bash session, as they would be in a terminal; Python is run as a file there.
-The blocks check what was written themselves: `--expect-records`. A second run takes the same home, and runs Python
-twice. Prints the seconds; exit status 1 if a block fails, or if a run took five minutes. The standard library only, and
-Python 3.11 and Java 17 of the machine.
+The clone is a copy of the tracked files. Variables of Python, Spark and this project are removed from the environment.
+Shell blocks run in one bash session, as in a terminal. Python blocks run there as files. The blocks check the written
+rows themselves (`--expect-records`). The second run uses the same home, and runs Python blocks twice.
+
+Prints the seconds. Exit status 1 if a block fails, or if a run takes five minutes. Uses only the standard library, and
+the machine's Python 3.11 and Java 17.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ CALLERS = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV", "XDG", "PYKAFKA", "MAKE"
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who has a clone, Python and Java. `folder` holds all that is theirs."""
+    """A user with a clone, Python and Java. `folder` contains all files of the user."""
 
     folder: Path
     home: Path
@@ -43,7 +44,7 @@ class User:
 
     @property
     def quick_start(self) -> Path:
-        """Where the quick start puts its environment, `venv`, and its broker."""
+        """The folder in which the quick start creates its environment, `venv`, and its broker."""
         return self.home / "pykafka-quick-start"
 
 
@@ -84,8 +85,8 @@ def timed(name: str, script: Path, user: User) -> bool:
 
 
 def session(user: User, *, again: bool = False) -> Path:
-    """A script that shows each block of the quick start and runs it. `again`: Python runs twice before its rows are
-    counted, as by a reader who has changed nothing in it."""
+    """Return a script that prints and runs each block of the quick start. With `again` Python blocks run twice before
+    their rows are counted, as when a reader repeats a block unchanged."""
     quick_start = [block for block in blocks("README.md") if block.section == "Quick start"]
     assert quick_start, "the README has no quick start"
     lines = ["set -eo pipefail"]
@@ -106,8 +107,8 @@ def twice(quick_start: list[Block]) -> list[Block]:
 def status_of(
     command: list[str], folder: Path, environment: dict[str, str], deadline_s: float, output: IO[bytes] | None = None
 ) -> int:
-    """With all that it starts in one process group, which is killed when it takes longer. `output`: gets what it
-    prints."""
+    """Run the command in its own process group, which is killed at the deadline. Return the status. `output` receives
+    what the command prints."""
     with subprocess.Popen(
         command, cwd=folder, env=environment, start_new_session=True, stdout=output, stderr=output and subprocess.STDOUT
     ) as process:
@@ -119,7 +120,7 @@ def status_of(
 
 
 def stop_broker(user: User) -> None:
-    """Where a block failed, the one that stops it was not reached."""
+    """Stop the broker. If a block failed, the block that stops the broker did not run."""
     pykafka = user.quick_start / "venv" / "bin" / "pykafka"
     if pykafka.is_file():
         command = [pykafka, "broker", "stop", "--dir", "kafka"]

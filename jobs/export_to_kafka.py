@@ -14,16 +14,16 @@
     spark-submit jobs/export_to_kafka.py --format jdbc --source-option url=jdbc:... --source-option dbtable=orders \\
         --bootstrap-servers localhost:9092 --topic orders --preset conf/throughput.conf
 
-The rows' columns become Kafka's by SQL expressions: by default the value is the whole row as JSON, there is
-no key and no header, and the timestamp is the time of the write. {partitions} is the number of partitions that
-the topic has when the job starts. The job looks at the cluster first, as `pykafka check` does, and ends with status 1
-where the write would fail. --option gives an option of the sink, --create-topics makes a missing topic.
+SQL expressions make Kafka's columns from the rows. By default the value is the whole row as JSON, there is no key and
+no header, and the timestamp is the time of the write. {partitions} is the topic's number of partitions at the start of
+the job. The job first checks the cluster, as `pykafka check` does, and ends with status 1 if the write would fail.
+--option sets an option of the sink, --create-topics creates a missing topic.
 
-While tasks end, a line is printed now and then, and at the end a table of what the partitions' leaders acknowledged:
-records, the first and the last offset (other writers' records may lie between), and the bytes in the log, compressed.
-On SIGTERM, to spark-submit or to the job, the Spark job is cancelled and the status is 143. The table then counts the
-tasks that had ended, as it does when the export fails: other tasks may have written rows that it does not know of, and
-another run writes all rows again.
+The job prints progress lines while tasks end, and a table at the end. The table has the acknowledged records of each
+partition, the first and the last offset (other writers' records may lie between), and the compressed bytes in the log.
+On SIGTERM, to spark-submit or to the job, the Spark job is cancelled and the status is 143. Then, and if the export
+fails, the table counts only the tasks that had ended. Other tasks may have written rows too, and another run writes all
+rows again.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line, checked; exits with a message and status 2 where it is wrong."""
+    """Return the checked command line. Exit with a message and status 2 if it is wrong."""
     assert __doc__ is not None
     parser = parser_of(__doc__, "export_to_kafka.py")
     source = parser.add_argument_group("source", "a table, a query, files, or --format alone for a source without path")
     what = source.add_mutually_exclusive_group()
-    what.add_argument("--table", metavar="NAME", help="of Spark's catalog")
+    what.add_argument("--table", metavar="NAME", help="a table of Spark's catalog")
     what.add_argument("--query", metavar="SQL")
     what.add_argument("--source", metavar="PATH", help="a file or a folder of files")
     source.add_argument("--format", help="json, csv, parquet, ..., any source (default, of --source: parquet)")
@@ -98,8 +98,8 @@ def read(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
 
 
 def export(spark: SparkSession, args: argparse.Namespace, terminate: threading.Event) -> int:
-    """Writes, showing how far it is, until it is done or `terminate` is set. Returns the exit status; raises the
-    write's error."""
+    """Write with progress lines, until all is written or `terminate` is set. Return the exit status. Raises the write's
+    error."""
     options = sink_options(args)
     rows = read(spark, args)
     look_before(rows, options)
@@ -108,7 +108,7 @@ def export(spark: SparkSession, args: argparse.Namespace, terminate: threading.E
     kafka_sink.register(spark, interceptors=[tally])
     try:
         with job_group(spark.sparkContext) as group, watched(spark.sparkContext, group, tally, terminate):
-            # Here and not on a thread of its own: Spark looks the format up in the session of the calling thread.
+            # In this thread, because Spark looks up the format in the calling thread's session.
             records.write.format("pykafka").mode("append").options(**options).save()
     except (PySparkException, Py4JError):  # PySpark translates most of the JVM's errors, not all
         show_failed(tally.value)
@@ -122,15 +122,15 @@ def export(spark: SparkSession, args: argparse.Namespace, terminate: threading.E
 
 @contextmanager
 def job_group(context: SparkContext) -> Iterator[str]:
-    """The name of the jobs that this thread runs in the block, and no others."""
+    """Yield the name of a job group for the jobs that this thread runs in the block."""
     group = f"export to Kafka {uuid.uuid4()}"
-    # Its third argument interrupts the threads of cancelled tasks, and so ends their Python workers.
+    # The third argument interrupts the threads of cancelled tasks, which ends their Python workers.
     context.setJobGroup(group, "export to Kafka", True)
     try:
         yield group
     finally:
         for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-            # None is how Spark takes a property away.
+            # Spark removes a property that is set to None.
             context.setLocalProperty(name, None)  # type: ignore[arg-type]
 
 
@@ -141,7 +141,7 @@ def show_failed(receipts: ReceiptsByPartition) -> None:
 
 @contextmanager
 def watched(context: SparkContext, group: str, tally: Tally, terminate: threading.Event) -> Iterator[None]:
-    """Prints lines of progress while the block runs; when `terminate` is set, cancels the job group."""
+    """Print progress lines while the block runs. Cancel the job group when `terminate` is set."""
     progress = Progress(context.statusTracker(), group, started=time.monotonic())
     done = threading.Event()
 
@@ -154,7 +154,7 @@ def watched(context: SparkContext, group: str, tally: Tally, terminate: threadin
         while not done.wait(POLL_SECONDS):
             look()
             if terminate.is_set():
-                # At each look, for it does nothing to a job that has not begun yet.
+                # Repeated, because it has no effect on a job that has not begun yet.
                 context.cancelJobGroup(group)
 
     watcher = threading.Thread(target=watch)
@@ -169,7 +169,7 @@ def watched(context: SparkContext, group: str, tally: Tally, terminate: threadin
 
 @dataclass(slots=True)
 class Progress:
-    """How far the job group is; times in seconds of a monotonic clock."""
+    """The progress of the job group. Times are in seconds of a monotonic clock."""
 
     tracker: StatusTracker
     group: str
@@ -177,7 +177,7 @@ class Progress:
     shown: tuple[int, int] = (0, 0)
 
     def line(self, receipts: ReceiptsByPartition, now: float) -> str | None:
-        """The next line, if anything has changed since the last one."""
+        """Return the next line, or None if nothing has changed since the last one."""
         tasks = self.tasks()
         if tasks == self.shown:
             return None
@@ -189,14 +189,14 @@ class Progress:
         return f"{seconds:7.1f} s  {ended:,} of {known:,} tasks  {records:>12,} records  {size(log_bytes):>9}"
 
     def tasks(self) -> tuple[int, int]:
-        """Ended and all, of the stages that Spark has come to; a query's earlier stages count as well."""
+        """Return the counts of ended and of all tasks in the stages that Spark has started, also stages of a query."""
         jobs = filter(None, map(self.tracker.getJobInfo, self.tracker.getJobIdsForGroup(self.group)))
         stages = [info for job in jobs for info in map(self.tracker.getStageInfo, job.stageIds) if info is not None]
         return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
 
 
 def summary(receipts: ReceiptsByPartition) -> list[str]:
-    """A table of a line a partition, and a total."""
+    """Return a table with one line for each partition, and a total."""
     rows = [cells(receipts[key]) for key in sorted(receipts)]
     records = sum(one.record_count for one in receipts.values())
     log_bytes = sum(one.batch_bytes for one in receipts.values())

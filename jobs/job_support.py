@@ -1,7 +1,7 @@
-"""What the jobs that write have in common: their arguments, the record's columns, and an orderly end on SIGTERM.
+"""Shared code of the writing jobs: their arguments, the record's columns, and a clean end on SIGTERM.
 
-A job imports this by file name: `spark-submit jobs/<job>.py` finds it, since Python searches a script's folder first.
-Where the script is copied elsewhere (cluster deploy mode), give it along: `--py-files jobs/job_support.py`.
+A job imports this file by its name. `spark-submit jobs/<job>.py` finds it, because Python searches a script's folder
+first. If Spark copies the script (cluster deploy mode), add `--py-files jobs/job_support.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kafka_sink.spark.validation import configuration
 COLUMNS = ("key", "value", "headers", "timestamp", "partition")
 PARTITIONS = "{partitions}"
 
-# What Kafka takes for a topic's name (org.apache.kafka.common.internals.Topic).
+# Valid names of topics. Source: org.apache.kafka.common.internals.Topic.
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -56,20 +56,20 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
 
 def add_sink(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     sink = parser.add_argument_group("sink")
-    sink.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="unless the preset names them")
+    sink.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="required if the preset names none")
     sink.add_argument(
         "--topic",
         required=True,
         metavar="NAME|EXPR",
-        help="one topic's name, or an expression for each row's: whatever cannot be a name is one, "
-        '"concat(\'orders-\', region)"; a column alone goes in parentheses, "(region)"',
+        help="the name of one topic, or an expression for each row's topic. A text that is no valid name is an "
+        'expression: "concat(\'orders-\', region)". Put a column alone into parentheses: "(region)"',
     )
     sink.add_argument(
         "--create-topics",
         nargs="?",
         const="true",
         metavar="partitions=12,replicas=3",
-        help="make the topic if it is missing, as said or with the brokers' defaults: the option createTopics",
+        help="create a missing topic, with these settings or the brokers' defaults (option createTopics)",
     )
     add_options(sink, example="kafka.security.protocol=SSL")
     return sink
@@ -79,7 +79,7 @@ def add_sink(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 def sink_options(args: argparse.Namespace) -> dict[str, str]:
-    """The sink's options: the preset's, over them those of --option, and over both the command line's own."""
+    """Return the sink's options. --option overrides the preset, and other arguments override both."""
     over = {
         "kafka.bootstrap.servers": args.bootstrap_servers,
         "createTopics": args.create_topics,
@@ -87,14 +87,17 @@ def sink_options(args: argparse.Namespace) -> dict[str, str]:
     }
     options = options_of(args, over)
     if over["topic"] is None:
-        # Where --topic is an expression, an option left by the preset would win over it.
+        # If --topic is an expression, a topic option of the preset would override it.
         options.pop("topic", None)
     return options
 
 
 def look_before(rows: DataFrame, options: Mapping[str, str]) -> None:
-    """Looks at the cluster as `pykafka check` does, makes a missing topic where createTopics asks for that, and exits
-    with status 1 and what is wrong where the write would fail: before Spark runs a task, and runs it again."""
+    """Check the cluster as `pykafka check` does, before Spark starts and retries tasks.
+
+    Create a missing topic if createTopics is set. If the write would fail, print the failed steps and exit with
+    status 1.
+    """
     try:
         report = examine(configuration(rows, options, None))
     except KafkaSinkError as error:
@@ -105,9 +108,9 @@ def look_before(rows: DataFrame, options: Mapping[str, str]) -> None:
 
 
 def kafka_columns(rows: DataFrame, args: argparse.Namespace, count: Callable[[], int]) -> DataFrame:
-    """`rows` as the columns the sink takes, those that were asked for.
+    """Return `rows` with the requested columns of a record.
 
-    `count` is called, once, if an expression has `{partitions}`.
+    `count` is called once, if an expression has `{partitions}`.
     """
     expressions = {name: getattr(args, name) for name in COLUMNS if getattr(args, name)}
     if not TOPIC_NAME.fullmatch(args.topic):
@@ -116,7 +119,7 @@ def kafka_columns(rows: DataFrame, args: argparse.Namespace, count: Callable[[],
         partitions = str(count())
         expressions = {name: text.replace(PARTITIONS, partitions) for name, text in expressions.items()}
     if "partition" in expressions:
-        # `tenant_id % 12` is a bigint where tenant_id is one; the sink takes an int.
+        # `tenant_id % 12` is a bigint if tenant_id is a bigint, and the sink needs an int.
         expressions["partition"] = f"CAST({expressions['partition']} AS INT)"
     return rows.selectExpr(*(f"{text} AS {name}" for name, text in expressions.items()))
 
@@ -125,17 +128,17 @@ def kafka_columns(rows: DataFrame, args: argparse.Namespace, count: Callable[[],
 
 
 def sigterm() -> threading.Event:
-    """From now on SIGTERM to this process does no more than set the event."""
+    """Make SIGTERM to this process only set the returned event."""
     arrived = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: arrived.set())
     return arrived
 
 
 def session(name: str, arrived: threading.Event) -> SparkSession:
-    """A Spark session whose JVM, too, answers SIGTERM with the event.
+    """Return a Spark session whose JVM also sets the event on SIGTERM.
 
-    The process that spark-submit becomes is the JVM, and the job is its child: a SIGTERM to the one that was started
-    reaches the JVM alone, which would end at once and the job with it.
+    spark-submit becomes the JVM, and the job is the JVM's child. A SIGTERM to spark-submit reaches only the JVM, which
+    would end at once, and the job with it.
     """
     spark = SparkSession.builder.appName(name).getOrCreate()
     gateway = spark.sparkContext._gateway
@@ -147,7 +150,7 @@ def session(name: str, arrived: threading.Event) -> SparkSession:
 
 
 class JavaSignalHandler:
-    """sun.misc.SignalHandler, as the JVM calls it through Py4J."""
+    """A sun.misc.SignalHandler that the JVM calls through Py4J."""
 
     def __init__(self, arrived: threading.Event) -> None:
         self.arrived = arrived

@@ -1,19 +1,20 @@
 """Reads a topic back, alone or as a consumer group, and prints its records or compares them.
 
-    # everything, a JSON line a record; then the count and a checksum
+    # all records, one JSON line each; then the count and a checksum
     python jobs/read_back.py --bootstrap-servers localhost:9092 --topic orders
 
     # no lines; exit status 1 unless the topic holds what was expected
     python jobs/read_back.py --bootstrap-servers localhost:9092 --topic orders --quiet \\
         --expect-records 336776 --expect-checksum 7a6b...
 
-    # three members of a group, who join one after another: tells who owns what after each rebalance
+    # three members of a group that join one after another; prints the owners of partitions after each rebalance
     python jobs/read_back.py --bootstrap-servers localhost:9092 --topic orders --quiet \\
         --group billing --members 3 --assignment cooperative-sticky --follow
 
-Records go to stdout, all else to stderr. Keys, values and headers that are not UTF-8 are shown as {"hex": "00ff"}.
-It ends when every partition has been read to its end, with --follow on SIGTERM or Ctrl-C. A group commits what its
-members have read when they give a partition back, so the next run of the group goes on there; --from says otherwise.
+Records go to stdout, all other lines to stderr. Keys, values and headers that are not UTF-8 are shown as
+{"hex": "00ff"}. The program ends when every partition is read to its end, or with --follow on SIGTERM or Ctrl-C. When
+members give partitions back, they commit the offsets that they have read. The next run of the group continues there,
+unless --from names another place.
 
 It needs confluent-kafka (pip install "pyspark-pykafka[demo]"), a client that shares no code with this project.
 """
@@ -45,7 +46,7 @@ from record_digest import Checksum, Record
 
 MESSAGES_A_CALL = 10_000
 POLL_SECONDS = 0.05
-# The end of a partition is an answer without records, for which a broker waits so long for some to come.
+# At the end of a partition a broker waits this long for new records before it answers without records.
 END_WAIT_MS = 10
 ASSIGNMENTS = ("range", "roundrobin", "cooperative-sticky")
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
@@ -92,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line, checked; exits with a message and status 2 where it is wrong."""
+    """Return the checked command line. Exit with a message and status 2 if it is wrong."""
     assert __doc__ is not None
     summary, _, rest = __doc__.partition("\n\n")
     parser = argparse.ArgumentParser(
@@ -106,8 +107,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         dest="start",
         type=start,
         metavar="WHERE",
-        help="committed, beginning, or PARTITION:OFFSET,... Partitions that are not named begin where the group has "
-        "committed, as they do without --from; where it has not, and without a group, at the beginning",
+        help="committed, beginning, or PARTITION:OFFSET,... Default, also for partitions that are not named: the "
+        "group's committed offset; without a committed offset or a group: the beginning",
     )
     parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="to reach the end (default: 60)")
 
@@ -115,12 +116,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     group.add_argument("--group", metavar="NAME", help="group.id; without it one consumer reads all partitions")
     group.add_argument("--members", type=int, default=1, metavar="N", help="consumers at once (default: 1)")
     group.add_argument("--assignment", choices=ASSIGNMENTS, default="range", help="default: %(default)s")
-    group.add_argument("--follow", action="store_true", help="go on reading at the end")
+    group.add_argument("--follow", action="store_true", help="continue to read at the end")
 
     result = parser.add_argument_group("result")
     result.add_argument("--quiet", action="store_true", help="print no records")
     result.add_argument("--expect-records", type=int, metavar="N", help="status 1 if there are more or fewer")
-    result.add_argument("--expect-checksum", metavar="HEX", help="status 1 if it is another")
+    result.add_argument("--expect-checksum", metavar="HEX", help="status 1 if the checksum differs")
     args = parser.parse_args(arguments)
     if not args.group and (args.members != 1 or args.follow or args.start == "committed"):
         parser.error("--members, --follow and --from committed need --group")
@@ -130,7 +131,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def start(text: str) -> str | dict[int, int]:
-    """`committed`, `beginning`, or an offset a partition."""
+    """Parse `committed`, `beginning`, or an offset for each partition."""
     if text in ("committed", "beginning"):
         return text
     try:
@@ -154,7 +155,7 @@ def json_line(placed: Placed) -> str:
         "value": text_of(record.value),
     }
     text = json.dumps(shown, ensure_ascii=False)
-    # Escaped is also what would move a terminal's cursor.
+    # Unprintable characters are escaped, because they could move a terminal's cursor.
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
@@ -178,9 +179,9 @@ def read_topic(
     isolation_level: str = "read_committed",
     starts: Mapping[int, int] = MappingProxyType({}),
 ) -> Iterator[Placed]:
-    """Everything in `topic`, each partition in its order, from its beginning or from where `starts` says.
+    """Yield all records of `topic`, in order within each partition, from the beginning or from the offset in `starts`.
 
-    Raises ReadTimeout when that takes longer than `timeout_s`, KafkaException for the client's own errors.
+    Raises ReadTimeout if this takes longer than `timeout_s`, KafkaException for the client's own errors.
     """
     reading = {"group.id": "read_back", "fetch.wait.max.ms": END_WAIT_MS}
     consumer = Consumer(settings(bootstrap_servers, isolation_level) | reading)
@@ -229,7 +230,7 @@ def at_end(message: Message) -> bool:
 
 
 def placed_record(message: Message) -> Placed:
-    # The annotations cover messages yet to be sent as well. One that was read has a place, and bytes.
+    # The annotations are for sent messages too. A read message always has a partition and an offset.
     read: Any = message
     kind, timestamp_ms = read.timestamp()
     record = Record(
@@ -245,15 +246,15 @@ def placed_record(message: Message) -> Placed:
 
 
 def read_as_group(args: argparse.Namespace, see: Callable[[Placed], None]) -> None:
-    """Reads with `args.members` consumers until all is read, or a signal comes with `args.follow`.
+    """Read with `args.members` consumers until all records are read, or with `args.follow` until a signal.
 
-    A member joins when the one before it has its partitions, so that each join is a rebalance to be seen.
+    A member joins when the previous member has its partitions, so that each join causes a visible rebalance.
     """
     consuming = settings(args.bootstrap_servers, args.isolation) | {
         "group.id": args.group,
         "partition.assignment.strategy": args.assignment,
         "auto.offset.reset": "earliest",
-        # Committed every five seconds and when a partition is given back: what was seen, not what was fetched.
+        # The client commits every five seconds and when it gives a partition back: offsets of seen records only.
         "enable.auto.commit": True,
         "enable.auto.offset.store": False,
     }
@@ -285,7 +286,7 @@ def read_as_group(args: argparse.Namespace, see: Callable[[Placed], None]) -> No
 
 
 class Group:
-    """What the members share, under one lock: what is still to be read, and who owns what."""
+    """The state shared by the members, under one lock: the unread partitions, and the owners."""
 
     def __init__(
         self,
@@ -299,9 +300,9 @@ class Group:
     ) -> None:
         self.topic = topic
         self.partitions = partitions
-        self.starts = dict(starts)  # of the partitions that nobody has read from yet
+        self.starts = dict(starts)  # of partitions that no member has read from yet
         self.unread = set(partitions)
-        self.owners: dict[int, set[int]] = {}  # member -> its partitions; of those that have joined
+        self.owners: dict[int, set[int]] = {}  # member -> its partitions; members that have joined
         self.members = members
         self._follow = follow
         self._see = see
@@ -326,11 +327,11 @@ class Group:
             self._end_if_done()
 
     def rebalanced(self, member: int, what: str, changed: Sequence[int], owned: set[int]) -> None:
-        """`member` now owns `owned`; says so, and once every partition has its owner again, who owns what."""
+        """Record and print that `member` now owns `owned`. Print all owners when every partition has one again."""
         with self._lock:
             self.owners[member] = owned
             if self.ended:
-                return  # everybody leaves: who inherits from whom is of no interest
+                return  # all members leave, so the changes are not interesting
             say(f"member {member} {what} {numbers(changed)}")
             if self._all_owned():
                 say("owners: " + ", ".join(f"member {m}: {numbers(self.owners[m])}" for m in sorted(self.owners)))
@@ -340,7 +341,7 @@ class Group:
         return sorted(number for owned in self.owners.values() for number in owned) == list(self.partitions)
 
     def _end_if_done(self) -> None:
-        # While partitions move, somebody has none who will have some.
+        # While partitions move, a member may have none and get some later.
         with_partitions = sum(1 for owned in self.owners.values() if owned)
         settled = self._all_owned() and with_partitions == min(self.members, len(self.partitions))
         if settled and len(self.owners) == self.members and not (self.unread or self._follow):
@@ -348,7 +349,7 @@ class Group:
 
 
 class Member:
-    """One consumer of the group, on a thread of its own."""
+    """One consumer of the group, in its own thread."""
 
     def __init__(self, number: int, group: Group, consuming: Mapping[str, Any]) -> None:
         self.number = number
@@ -361,7 +362,7 @@ class Member:
         consumer = Consumer(self.consuming)
         try:
             consumer.subscribe([self.group.topic], on_assign=self.assigned, on_revoke=self.revoked, on_lost=self.lost)
-            # One message a call: nothing is in hand when partitions are given back, with what is stored for them.
+            # One message for each call, so that none is pending when partitions and stored offsets are given back.
             while not self.group.ended:
                 message: Any = consumer.poll(POLL_SECONDS)  # Any: as in placed_record
                 if message is None or self.group.ended:
@@ -372,7 +373,7 @@ class Member:
                     self.group.read(placed_record(message))
                     consumer.store_offsets(message)
         finally:
-            # A failed member ends the others, who could wait for its partitions for a whole session timeout.
+            # A failed member ends the others. They would wait a whole session timeout for its partitions.
             self.group.end()
             consumer.close()
 
@@ -387,11 +388,11 @@ class Member:
         self._changed("gets", partitions, self.owned | {one.partition for one in partitions})
 
     def revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """The client commits what is stored before it gives them back."""
+        """Give partitions back. The client commits the stored offsets first."""
         self._give_up("gives back", consumer, partitions)
 
     def lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """The group went on without this member: what it has read since its last commit, another reads again."""
+        """Handle a loss: the group continued without this member. Another one reads again from the last commit."""
         self._give_up("has lost", consumer, partitions)
 
     def _give_up(self, what: str, consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -1,4 +1,4 @@
-"""A record as a Kafka reader sees it, its digest, and the checksum of many: what two sides compare.
+"""A record as a Kafka reader sees it, its digest, and the checksum of many records, for comparisons.
 
 A digest covers key, value, headers and timestamp. The checksum of records does not depend on their order, so it can be
 computed from the source, in any order, and compared with what consumers of a topic's partitions have seen.
@@ -23,7 +23,7 @@ class Record:
     timestamp_ms: int
 
     def digest(self) -> bytes:
-        """16 bytes; every part goes in with its length, so that no two records share an encoding."""
+        """Return 16 bytes. Every part is hashed with its length, so that different records have different encodings."""
         parts = [framed(self.key), framed(self.value), struct.pack(">q", self.timestamp_ms)]
         for name, value in self.headers:
             parts += [framed(name.encode()), framed(value)]
@@ -36,7 +36,7 @@ def framed(part: bytes | None) -> bytes:
 
 @dataclass(slots=True)
 class Checksum:
-    """The sum of digests: the same in any order, another when a record is missing, doubled or changed."""
+    """The sum of digests. It does not depend on the order, and changes if a record is missing, doubled or changed."""
 
     total: int = 0
 

@@ -5,27 +5,27 @@
         --bootstrap-servers localhost:9092 --topic people --checkpoint /data/checkpoints/people \\
         --key "CAST(id AS STRING)" --timestamp at --available-now
 
-    # runs on, a micro-batch every 10 s at most; the tenants of a topic share its partitions evenly
+    # runs until it is stopped, a micro-batch at most every 10 s; the tenants share the topic's partitions evenly
     spark-submit jobs/stream_to_kafka.py \\
         --format parquet --schema "tenant_id BIGINT, event STRING" --source s3a://lake/events \\
         --bootstrap-servers broker:9092 --topic events --checkpoint s3a://lake/checkpoints/events \\
         --partition "tenant_id % {partitions}" --processing-time "10 seconds" --preset conf/throughput.conf
 
-    # no files and no schema: a source that has both of its own
+    # a source that needs no files and no schema
     spark-submit jobs/stream_to_kafka.py --format rate --source-option rowsPerSecond=100 \\
         --bootstrap-servers localhost:9092 --topic ticks --checkpoint /data/checkpoints/ticks \\
         --processing-time "1 second" --preset conf/low-latency.conf
 
-The rows' columns become Kafka's by SQL expressions: by default the value is the whole row as JSON, there is
-no key and no header, and the timestamp is the time of the write. {partitions} is the number of partitions that
-the topic has when the job starts. Options of the sink come from a preset, a file of `key = value` lines
-(conf/*.conf), and from --option; spark-submit keeps the name --conf for itself. The job looks at the cluster first, as
-`pykafka check` does, and ends with status 1 where the write would fail.
+SQL expressions make Kafka's columns from the rows. By default the value is the whole row as JSON, there is no key and
+no header, and the timestamp is the time of the write. {partitions} is the topic's number of partitions at the start of
+the job. Options of the sink come from a preset, a file of `key = value` lines (conf/*.conf), and from --option
+(spark-submit uses the name --conf itself). The job first checks the cluster, as `pykafka check` does, and ends with
+status 1 if the write would fail.
 
-A line is printed for every micro-batch, with the rows that leaders acknowledged, and a total. With --available-now the
-job ends when the rows that were there at its start are written; otherwise it runs on. It fails with the sink's error,
-or else the query's. On SIGTERM, to spark-submit or to the job, it ends after the micro-batch that is running, with
-status 0, and leaves none half written: the next start goes on behind it.
+The job prints one line for each micro-batch with the acknowledged rows, and a total. With --available-now it ends when
+the rows that existed at its start are written. Otherwise it runs until it is stopped. It fails with the sink's error,
+or else the query's. On SIGTERM, to spark-submit or to the job, it finishes the running micro-batch and ends with status
+0. The next start continues with the next micro-batch.
 """
 
 from __future__ import annotations
@@ -67,21 +67,21 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line, checked; exits with a message and status 2 where it is wrong."""
+    """Return the checked command line. Exit with a message and status 2 if it is wrong."""
     assert __doc__ is not None
     parser = parser_of(__doc__, "stream_to_kafka.py")
     source = parser.add_argument_group("source")
     source.add_argument("--format", default="json", help="json, csv, parquet, ..., any source (default: json)")
     source.add_argument("--source", metavar="PATH", help="folder the files arrive in")
     add_files(source)
-    source.add_argument("--max-files-per-trigger", type=int, metavar="N", help="at most so many a micro-batch")
+    source.add_argument("--max-files-per-trigger", type=int, metavar="N", help="at most N files in a micro-batch")
     add_columns(parser)
     add_sink(parser).add_argument(
-        "--checkpoint", required=True, metavar="PATH", help="this stream's own, kept between runs"
+        "--checkpoint", required=True, metavar="PATH", help="folder of this stream only, kept between runs"
     )
     trigger = parser.add_mutually_exclusive_group(required=True)
-    trigger.add_argument("--available-now", action="store_true", help="write what is there and end")
-    trigger.add_argument("--processing-time", metavar="INTERVAL", help='run on; "10 seconds"')
+    trigger.add_argument("--available-now", action="store_true", help="write the existing rows and end")
+    trigger.add_argument("--processing-time", metavar="INTERVAL", help='run until stopped; "10 seconds"')
     return parser.parse_args(arguments)
 
 
@@ -108,7 +108,7 @@ def start(rows: DataFrame, args: argparse.Namespace) -> StreamingQuery:
 
 
 def follow(query: StreamingQuery, terminate: threading.Event, acknowledged: Acknowledged) -> None:
-    """Prints a line for each micro-batch until the query ends or is held, then a total; raises the query's error."""
+    """Print one line for each micro-batch until the query ends or is held, then a total. Raises the query's error."""
     total = Total()
     ended = False
     while not ended:
@@ -119,10 +119,10 @@ def follow(query: StreamingQuery, terminate: threading.Event, acknowledged: Ackn
             query.awaitTermination(PROGRESS_POLL_SECONDS)
         ended = not query.isActive
         if ended:
-            # Spark says so as soon as no other micro-batch will begin; the last may be running.
+            # isActive is False as soon as no other micro-batch will begin. The last one may still run.
             query.awaitTermination()
         for progress in query.recentProgress:
-            # Spark also reports while it waits for files, under the number of the micro-batch to come.
+            # While Spark waits for files it also reports progress, with the number of the next micro-batch.
             if progress.batchId > total.last_batch_id and progress.numInputRows:
                 micro_batch = micro_batch_of(progress, acknowledged, ended_s=time.time())
                 total.add(micro_batch)
@@ -132,14 +132,15 @@ def follow(query: StreamingQuery, terminate: threading.Event, acknowledged: Ackn
 
 
 def hold_between_micro_batches(query: StreamingQuery) -> None:
-    """Returns when every micro-batch that was planned is committed, and no other begins while this process runs.
+    """Return when all planned micro-batches are committed. No other begins while this process runs.
 
-    `query.stop()` does not do: it cancels the tasks of the moment, and a micro-batch that is being planned at that
-    moment still starts some; their rows are in the topic, not in the checkpoint, and the next start writes them again.
-    What a query has against progress at the wrong time is a lock, which it takes to plan a micro-batch, to commit it
-    and to tell that it is done (Spark's MicroBatchExecution.withProgressLocked). It is fair: who gives it away to the
-    waiting query and takes it again has it back one step later. It is kept once the query waits for it to plan; also
-    once it sleeps until its next trigger, for then it plans. A query that ended by itself is past all that.
+    `query.stop()` is not enough. It cancels the running tasks, but a micro-batch that is being planned still starts
+    tasks. Their rows would be in the topic and not in the checkpoint, and the next start would write them again.
+
+    A query takes a lock to plan a micro-batch, to commit it and to report its end (Spark's
+    MicroBatchExecution.withProgressLocked). The lock is fair: unlock and lock give the waiting query exactly one step.
+    This function keeps the lock when the query waits for it to plan, or sleeps until its next trigger, because it
+    plans next. It also returns if the query has ended.
     """
     execution = query._jsq.streamingQuery()
     lock, thread = execution.awaitProgressLock(), execution.queryExecutionThread()
@@ -158,7 +159,7 @@ def hold_between_micro_batches(query: StreamingQuery) -> None:
 
 @dataclass(slots=True)
 class Total:
-    """What was acknowledged of the micro-batches seen so far; Spark keeps the progress of the last hundred only."""
+    """The acknowledged rows of all micro-batches so far. Spark keeps only the progress of the last hundred."""
 
     last_batch_id: int = -1
     micro_batches: int = 0

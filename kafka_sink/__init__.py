@@ -12,18 +12,18 @@
        v
     brokers ... acknowledgements -> receipts -> the task's commit message -> the driver
 
-`kafka/` is a client that could stand alone, `kept.py` what a worker keeps of it from task to task. `options/` is
-the table of options and the configuration made of them, `errors/` the tree of errors, `text/` what may be shown of
-texts. `commit/` is the two-phase commit. `doctor/` finds out why a write would fail; `verification/` compares receipts
-with topics; `cli/` has the commands; `monitoring/` shows progress; `registry/` frames for a Schema Registry;
-`exporting/` writes by one call; `broker/` is a local Kafka for development and tests.
+`kafka/` is a client that needs no other part of the package. `kept.py` keeps clients from task to task. `options/` has
+the table of options and makes the configuration. `errors/` has the tree of errors. `text/` quotes and redacts texts.
+`commit/` is the two-phase commit. `doctor/` finds out why a write would fail. `verification/` compares receipts with
+topics. `cli/` has the commands. `monitoring/` shows progress. `registry/` encodes values for a Schema Registry.
+`exporting/` writes with one call. `broker/` is a local Kafka for development and tests.
 
     df.writeStream.format("pykafka").option("kafka.bootstrap.servers", "host:9092").option("topic", "orders")...
 
     kafka_sink.export(df, "orders", key="tenant_id", value="json", bootstrap_servers="host:9092")
 
-work without any registration when the package is installed where Spark's driver runs; `register(spark)` does the same
-for a session that cannot look packages up, and takes interceptors.
+Both work without registration if the package is installed on the host of Spark's driver. `register(spark)` is for
+sessions that cannot find packages, and for interceptors.
 """
 
 from __future__ import annotations
@@ -56,16 +56,18 @@ def register(
     interceptors: Sequence[Interceptor] = (),
     token: Callable[[], tuple[str, float]] | None = None,
 ) -> None:
-    """Makes `format("pykafka")` known to `spark`, where the automatic look-up cannot: a package that was shipped as a
-    zip, with `--py-files` or as an artifact of Spark Connect; a Python that only `spark.pyspark.python` names; or
-    another `pyspark_*` module that breaks the look-up. The package itself must be where workers can import it.
+    """Register `format("pykafka")` with `spark`, for sessions where Spark's automatic look-up fails.
 
-    Every later write of the session goes through `interceptors`, in their order; another `register` replaces them.
-    `token` is for `kafka.sasl.mechanism=OAUTHBEARER`, instead of `kafka.sasl.oauthbearer.token.endpoint.url`: it
-    returns a token and for how many seconds that is good. It is pickled, runs on executors and, with exactly-once,
-    where writes are planned and committed, and is called again at 80 % of that time.
+    The look-up fails if the package is a zip, from `--py-files` or a Spark Connect artifact. It also fails if only
+    `spark.pyspark.python` names the Python, or if another `pyspark_*` module breaks the look-up. Workers must be able
+    to import the package.
 
-    Raises TypeError for something that is no Interceptor, e.g. its class, or a token that cannot be called.
+    All later writes of the session use `interceptors`, in this order. Another call of `register` replaces them. `token`
+    is for `kafka.sasl.mechanism=OAUTHBEARER`, instead of `kafka.sasl.oauthbearer.token.endpoint.url`. It returns a
+    token and its lifetime in seconds, and is called again after 80 % of that time. It is pickled and runs on executors.
+    With exactly-once it also runs in the processes that plan and commit writes.
+
+    Raises TypeError if an interceptor is not an Interceptor object (e.g. a class), or if `token` is not callable.
     """
     from kafka_sink.spark.source import register_source, source_with
 
@@ -76,32 +78,33 @@ def register(
 
 
 def receipts(spark: SparkSession, path: str) -> DataFrame:
-    """What writes with `receiptsPath` = `path` have written, a row for each record batch; columns as
-    `receipt_file.COLUMNS` says. Of one query where `path` is its folder below. Empty where nothing was written yet.
+    """Return the receipts of writes with `receiptsPath` = `path`, a row for each record batch.
 
-    Spark must reach it: a path of the driver's own disk is good for a local Spark only. Raises Spark's
-    AnalysisException where there is no such path.
+    The columns are `receipt_file.COLUMNS`. If `path` is the subfolder of one query, only its receipts are returned. The
+    result is empty if nothing was written yet. Spark must be able to read the path: the driver's own disk works with a
+    local Spark only. Raises Spark's AnalysisException if the path does not exist.
     """
     from kafka_sink.verification.receipt_file import SPARK_SCHEMA
 
-    # Without a scheme it is the driver's disk for the sink, and for Spark its fs.defaultFS.
+    # A path without a scheme is on the driver's disk for the sink, but on fs.defaultFS for Spark.
     uri = f"file://{path}" if path.startswith("/") else path
     return spark.read.option("recursiveFileLookup", "true").schema(SPARK_SCHEMA).parquet(uri)
 
 
 def dedupe(df: DataFrame, *, watermark: str | None = None) -> DataFrame:
-    """The rows of `df` without those that a write with `rowIdentity` has written again, of which one is kept, whichever
-    it is. `df`: what Spark's own `format("kafka")` reads with `includeHeaders=true`, batch or stream, before a select.
-    Records without an identity are all kept, dead letters among them; to that end `df` is read twice. The identity's
-    headers are taken away, so that who writes the rows on does not pass them off as its own; other headers stay, and
-    `headers` is null where there are none.
+    """Return `df` without the duplicates of a write with `rowIdentity`. Any one of the equal rows is kept.
 
-    A stream without `watermark` remembers every row with an identity that it has seen. With one, as "2 hours", it
-    remembers those of so long before the latest `timestamp`, and Spark drops such rows that are older than that: so it
-    must be longer than what the restart of the writing query takes, and than a partition's records are out of order or
-    behind another partition's.
+    `df`: the result of Spark's own `format("kafka")` with `includeHeaders=true`, batch or stream, before a select. All
+    records without an identity are kept, including dead letters; for this `df` is read twice. The headers of the
+    identity are removed, so that a later write of the rows does not copy them. Other headers stay, and `headers` is
+    null if none is left.
 
-    Raises ValueError where columns are missing, TypeError for what is no DataFrame.
+    `watermark`: for a stream. Without it the stream's state keeps every row with an identity. With "2 hours" it keeps
+    the rows of the last 2 hours before the latest `timestamp`, and Spark drops older rows with an identity. So the
+    watermark must exceed the time for a restart of the writing query, the disorder of records in a partition, and the
+    delay of one partition behind another.
+
+    Raises ValueError if columns are missing, TypeError if `df` is not a DataFrame.
     """
     from kafka_sink.spark.duplicates import without_duplicates
     from kafka_sink.spark.validation import check_frame
@@ -116,13 +119,14 @@ def partition_count(
     *,
     token: Callable[[], tuple[str, float]] | None = None,
 ) -> int:
-    """How many partitions the topic that `options` name has now; the sink's options, `topic` among them. What they do
-    not say is looked up in the conf of `spark`, as a write would. `token`: as for `register`; it runs here.
+    """Return the current number of partitions of the topic in `options`.
 
-    Rows are routed by it: `(F.col("tenant_id") % partition_count(options)).cast("int").alias("partition")`.
+    `options`: the sink's options, with `topic`. Missing options are taken from the conf of `spark`, as in a write.
+    `token`: as for `register`; it runs in this process. Use the number to route rows:
+    `(F.col("tenant_id") % partition_count(options)).cast("int").alias("partition")`.
 
-    Raises ConfigError, ClusterError when the cluster cannot be asked or has no such topic, or TypeError for a `token`
-    that cannot be called.
+    Raises ConfigError, ClusterError if the cluster does not answer or has no such topic, TypeError if `token` is not
+    callable.
     """
     from kafka_sink.errors import MissingOption
     from kafka_sink.kafka.admin.client import AdminClient
@@ -149,17 +153,19 @@ def validate(
     options: Mapping[str, object] | None = None,
     **more_options: object,
 ) -> Report:
-    """Whether a write of `df` with these options would work, without writing a row: options, columns, and then what
-    `pykafka check` asks the cluster, from here and with `executors` from their hosts too. For batch and
-    streaming DataFrames; of a stream Spark itself tells none of it before `start()` has returned.
+    """Check that a write of `df` with these options would work, without writing a row.
 
-    The options are those of the write, checkpoint_location among them, and said as for `export`; what they do not say
-    is looked up in the conf of the DataFrame's session. `token`: as for `register`; it runs here. With create_topics a
-    topic that is missing is made. Takes seconds where something is wrong. In notebooks the report shows itself as a
-    table; `report.ok` is False where something failed.
+    It checks options and columns, then runs the steps of `pykafka check` from this host, and with `executors` from
+    their hosts too. `df`: a batch or streaming DataFrame. For a stream, Spark itself reports such errors only after
+    `start()` has returned.
 
-    Raises ConfigError for options and SchemaError for columns, as a write does, or TypeError for what is no DataFrame,
-    or a `token` that cannot be called.
+    Pass the options of the write as for `export`, including checkpoint_location. Missing options are taken from the
+    conf of the DataFrame's session. `token`: as for `register`; it runs in this process. With create_topics a missing
+    topic is created. The check takes seconds if something is wrong. Notebooks show the report as a table. `report.ok`
+    is False if a step failed.
+
+    Raises ConfigError for options and SchemaError for columns, as a write does. Raises TypeError if `df` is not a
+    DataFrame or `token` is not callable.
     """
     from kafka_sink.exporting.arguments import sink_options
     from kafka_sink.spark.validation import check_frame, validated
@@ -190,24 +196,27 @@ def export(
     options: Mapping[str, object] | None = None,
     **more_options: object,
 ) -> ExportResult:
-    """Writes `df` to `topic` once, and returns what was written: rows, offsets of each partition, bad rows, duration.
+    """Write `df` to `topic` once, and return the result: rows, offsets of each partition, bad rows, duration.
 
-    `topic`: a name, or a Column of each row's. `key`, `value`, `headers`, `partition`, `timestamp`: a column's name or
-    a Column; a key that is a whole number, boolean, date, or decimal of at most 6 decimal places becomes its text.
-    `value`: "json" is all columns, without fields that are null; "avro", "protobuf", or "json" with a registry, are all
-    columns framed for the Schema Registry at `registry`, by `schema` or one made of the DataFrame's, under `subject`;
-    None: `df` has the columns of a record. `headers`: also {name: column or value}, where a str names a column.
+    `topic`: a name, or a Column with each row's topic. `key`, `value`, `headers`, `partition`, `timestamp`: a column's
+    name or a Column. A key that is a whole number, boolean, date, or decimal with at most 6 decimal places is converted
+    to text. `headers` may also be {name: column or value}, where a str names a column.
 
-    `co_partition`: one task for each partition of the topic, so that batches are full; with `order_by` the rows of a
-    partition, and so those of a key, are in that order over all of `df`. `exactly_once`: readers with read_committed
-    see all of it or nothing. `validate`: look at the cluster before. `progress`: a bar of acknowledged rows; None: in a
-    terminal or notebook, not in foreachBatch. `token`: as for `kafka_sink.validate`. The sink's options are
-    arguments in snake case, `bootstrap_servers="host:9092", linger_ms=5, bad_rows="drop"`, or have their own names in
-    `options`: `options={"kafka.linger.ms": 5}`. It can be called in any thread.
+    `value`: "json" writes all columns, without null fields. "avro", "protobuf", and "json" with a registry encode all
+    columns for the Schema Registry at `registry`, with `schema` or a schema derived from the DataFrame, under
+    `subject`. None: `df` has the columns of a record.
+
+    `co_partition`: run one task for each partition of the topic, so that batches are full. With `order_by` the rows of
+    a partition, and so of a key, are in that order over all of `df`. `exactly_once`: read_committed readers see all
+    rows or none. `validate`: check the cluster first. `progress`: show a bar of acknowledged rows; None: only in a
+    terminal or notebook, and not in foreachBatch. `token`: as for `kafka_sink.validate`.
+
+    The sink's options are arguments in snake case (`bootstrap_servers="host:9092", linger_ms=5, bad_rows="drop"`) or
+    have their own names in `options` (`options={"kafka.linger.ms": 5}`). The function can be called in any thread.
 
     Raises ConfigError, SchemaError, WriteWouldFail or ClusterError before a row is written, and TypeError for an
-    argument that is none. A write that fails raises its KafkaSinkError from Spark's exception; a failure of another
-    part of the query is raised as Spark brings it.
+    unknown argument. A failed write raises its KafkaSinkError from Spark's exception. If another part of the query
+    fails, Spark's exception is raised.
     """
     from kafka_sink.exporting.columns import ColumnArguments, Framing
     from kafka_sink.exporting.writing import ExportSettings, export_batch
@@ -246,13 +255,14 @@ def to_kafka(
     options: Mapping[str, object] | None = None,
     **more_options: object,
 ) -> StreamingQuery:
-    """Starts a query that writes the stream `df` to `topic`, and returns it, as `DataStreamWriter.toTable` does.
+    """Start a query that writes the stream `df` to `topic`, and return it, as `DataStreamWriter.toTable` does.
 
-    As `export`, but for these: `trigger` is an interval, "10 seconds", or the arguments of Spark's `trigger`,
-    {"availableNow": True}. Of the topic's partitions a query with `co_partition` uses as many as there were when it
-    started, and each micro-batch is shuffled; there is no order among its rows. `output_mode`: "append", or "update",
-    for which each micro-batch is a batch write; its exactly-once needs `checkpoint_location`. An error of a running
-    query is raised by its `awaitTermination`, as `export` does, and found by `error_of(query)`.
+    The arguments are those of `export`, with these differences. `trigger`: an interval such as "10 seconds", or the
+    arguments of Spark's `trigger` such as {"availableNow": True}. `co_partition`: the query uses the number of
+    partitions at its start. Each micro-batch is shuffled, and its rows have no order. `output_mode`: "append" or
+    "update". With "update" each micro-batch is a batch write, and exactly-once needs `checkpoint_location`.
+
+    `awaitTermination` of the query raises errors of the running query as `export` does. `error_of(query)` returns them.
     """
     from kafka_sink.exporting.columns import ColumnArguments, Framing
     from kafka_sink.exporting.writing import ExportSettings, start_stream

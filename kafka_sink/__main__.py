@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from kafka_sink.command_line import run_to_the_end
 from kafka_sink.kafka.config import VERSION
 
-# Each is a module with `main(arguments) -> exit status`, and runs alone by `python -m` too. Imported when it is asked
-# for: Spark and Arrow take half a second that `pykafka broker status` need not pay.
+# Each command is a module with `main(arguments) -> exit status`. It is imported when it is called, because importing
+# Spark and Arrow takes 0.5 s, and `pykafka broker status` needs neither.
 COMMANDS = {
     "check": ("kafka_sink.cli.check", "would a write work? Each step from DNS to the topic's settings"),
     "read": ("kafka_sink.cli.read", "print a topic's records as JSON lines, or count them"),
@@ -24,7 +24,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; returns its exit status."""
+    """Run a command and return its exit status."""
     args = parser().parse_args(arguments)
     return run_to_the_end(lambda: run(args.command, args.arguments))
 

@@ -1,4 +1,4 @@
-"""`python -m kafka_sink.check`: `pykafka check`, where the script `pykafka` is not on the path."""
+"""`python -m kafka_sink.check` runs `pykafka check`, for hosts where the script `pykafka` is not on the path."""
 
 from __future__ import annotations
 

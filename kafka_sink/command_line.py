@@ -1,4 +1,4 @@
-"""What commands have in common: a help that is the module's docstring, and the sink's options as `--preset FILE` and
+"""Shared parts of the commands: the help from the module's docstring, and the sink's options as `--preset FILE` and
 `--option KEY=VALUE`.
 """
 
@@ -22,15 +22,17 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 def run_to_the_end(main: Callable[[], int]) -> int:
-    """A command's exit status. Whoever closes the pipe that it writes to (`| head`) has read enough, and Ctrl-C is no
-    error: neither is a traceback."""
+    """Run a command and return its exit status.
+
+    A reader that closes the pipe (`| head`) and Ctrl-C are not errors, so neither prints a traceback.
+    """
     try:
         try:
             return main()
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # The interpreter flushes stdout once more when it ends.
+        # The interpreter flushes stdout again at its end, so send the rest to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -38,7 +40,7 @@ def run_to_the_end(main: Callable[[], int]) -> int:
 
 
 def parser_of(module_doc: str | None, prog: str) -> argparse.ArgumentParser:
-    """A parser whose help is the module's docstring, examples and all."""
+    """Return a parser with the module's docstring as its help, including the examples."""
     assert module_doc is not None
     summary, _, rest = module_doc.partition("\n\n")
     return argparse.ArgumentParser(
@@ -50,21 +52,21 @@ def parser_of(module_doc: str | None, prog: str) -> argparse.ArgumentParser:
 
 
 def examples_of(module_doc: str | None, command: str) -> str:
-    """Those in the module's docstring that begin with `command`: the epilog of a subcommand's help."""
+    """Return the examples of the module's docstring that begin with `command`, as the epilog of a subcommand's help."""
     assert module_doc is not None
     lines = [line for line in module_doc.splitlines() if f"{line.strip()} ".startswith(f"{command} ")]
     return "\n".join(["examples:", *lines])
 
 
 def filled(text: str) -> str:
-    """`text` as wide as argparse's own: paragraphs anew, examples and tables, which are indented, as they are."""
+    """Wrap the paragraphs of `text` to argparse's width. Indented examples and tables stay unchanged."""
     width = shutil.get_terminal_size().columns - 2
     paragraphs = text.strip("\n").split("\n\n")
     return "\n\n".join(each if "\n " in f"\n{each}" else textwrap.fill(each, width) for each in paragraphs)
 
 
 def add_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup, *, example: str) -> None:
-    """`example`: of an option that is of use here."""
+    """Add `--preset` and `--option`. `example`: an option that is useful for this command."""
     add_preset(parser)
     parser.add_argument(
         "--option", type=assignment, action="append", default=[], metavar="KEY=VALUE",
@@ -78,41 +80,40 @@ def add_preset(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> Non
 
 
 def options_of(args: argparse.Namespace, over: dict[str, str | None]) -> dict[str, str]:
-    """The sink's options, in lower case: the preset's, over them those of `--option`, and over both what `over` has."""
+    """Return the sink's options in lower case. `--option` wins over the preset, and `over` wins over both."""
     last = {name: text for name, text in over.items() if text is not None}
     return {name.lower(): text for given in (args.preset, dict(args.option), last) for name, text in given.items()}
 
 
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:
-    """`what` is printed instead of text for people."""
+    """Add `--json`, which prints `what` instead of text."""
     parser.add_argument("--json", action="store_true", help=f"for scripts: {what} on stdout, and nothing else there")
 
 
 def say(text: str, status: int) -> int:
-    """To whoever reads errors; the exit status."""
+    """Print to stderr, and return the exit status."""
     tell(text, file=sys.stderr)
     return status
 
 
 def tell(*lines: str, file: TextIO | None = None) -> None:
-    """To stdout, unless `file` is another. Each of `lines` stays one, whatever is in the names that it quotes."""
+    """Print to stdout or `file`. Each of `lines` stays one line, because newlines in quoted names are escaped."""
     for line in lines:
         print(quoted(line, MAX_LINE_CHARACTERS), file=file, flush=True)
 
 
 def tell_json(document: object) -> None:
-    """To stdout, in one line: all that a command prints there with --json."""
+    """Print one line of JSON to stdout. With --json a command prints nothing else there."""
     print(json_line(document), flush=True)
 
 
 def terminal_width() -> int | None:
-    """Of stdout. None where that is no terminal: a file or a program gets whole lines."""
+    """Return the width of stdout, or None if it is not a terminal: files and programs get whole lines."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def needs_confluent_kafka(missing: ModuleNotFoundError) -> str:
-    """What a command that reads says where the client it reads with is not installed. Raises `missing` if that is
-    another module."""
+    """Return the error message for a missing confluent-kafka. Raise `missing` if another module is missing."""
     if missing.name != "confluent_kafka":
         raise missing
     return 'error: records are read with confluent-kafka: pip install "pyspark-pykafka[verify]"'
@@ -129,7 +130,7 @@ def assignment(text: str) -> tuple[str, str]:
 
 
 def preset(path: str) -> dict[str, str]:
-    """The sink's options that a preset file holds."""
+    """Return the sink's options in a preset file."""
     options: dict[str, str] = {}
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -139,7 +140,7 @@ def preset(path: str) -> dict[str, str]:
         if not line or line.startswith("#"):
             continue
         key, separator, value = (part.strip() for part in line.partition("="))
-        # The line itself stays out of the message: its value may be a password.
+        # The message leaves out the line, because its value may be a password.
         if not (key and separator):
             raise argparse.ArgumentTypeError(f"{path}, line {number} is not `key = value`")
         if key.lower() in map(str.lower, options):

@@ -1,4 +1,4 @@
-"""`python -m kafka_sink.explain`: `pykafka explain`, where the script `pykafka` is not on the path."""
+"""`python -m kafka_sink.explain` runs `pykafka explain`, for hosts where the script `pykafka` is not on the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark columns with the bytes that Kafka's own serializers write, and the partition that a key will go to.
+"""Spark columns with the bytes of Kafka's own serializers, and the partition of a key.
 
     from kafka_sink import functions as K
 
@@ -12,15 +12,15 @@
     float_bytes    FloatSerializer      4 bytes, IEEE 754     long_bytes    LongSerializer       8 bytes
     double_bytes   DoubleSerializer     8 bytes, IEEE 754     struct_be     any of them, one behind the other
 
-Every number is big-endian, as java.nio.ByteBuffer writes it. A null stays null, which as a `value` is a tombstone.
+Every number is big-endian, as java.nio.ByteBuffer writes it. A null stays null. A null `value` is a tombstone.
 
-Columns are cast first, as Spark casts: under `spark.sql.ansi.enabled`, Spark's default, a number that does not fit is
-an error; without it Spark wraps it silently.
+Columns are cast first, by Spark's rules. With `spark.sql.ansi.enabled`, Spark's default, a number that does not fit is
+an error. Without it Spark silently wraps the number.
 
-All but `kafka_partition` are built-in, deterministic expressions, so they run in the JVM, work in Spark Connect and
-need no pykafka on the executors. Spark has no expression for the bits of a float. `reflect` could call Java's, some
-10 % sooner, but Spark takes a reflected call for non-deterministic and forbids it in joins, aggregates and on shared
-clusters; so the bits are computed, without rounding anywhere.
+All functions except `kafka_partition` are built-in, deterministic expressions. So they run in the JVM, work with Spark
+Connect and need no pykafka on the executors. Spark has no expression for the bits of a float. `reflect` could call
+Java's method and is about 10 % faster. But Spark treats a reflected call as non-deterministic, and forbids it in joins,
+aggregates and on shared clusters. So the functions compute the bits, without any rounding.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ UUID_PATTERN = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 
 def string_bytes(column: ColumnOrName) -> Column:
-    """binary: the column as UTF-8, by StringSerializer. What is not a string is cast to one.
+    """binary: the column as UTF-8, by StringSerializer. Other types are cast to string.
 
     >>> string_bytes(F.lit("é"))  # c3a9
     """
@@ -92,7 +92,7 @@ def double_bytes(column: ColumnOrName) -> Column:
 def uuid_bytes(column: ColumnOrName) -> Column:
     """binary(36): a UUID written as a string, by UUIDSerializer: its 36 characters, in lower case.
 
-    Spark has no type for UUIDs. A string that is none fails the query.
+    Spark has no type for UUIDs. A string that is not a UUID fails the query.
 
     >>> uuid_bytes(F.lit("123E4567-E89B-12D3-A456-426614174000"))  # the bytes of "123e4567-e89b-..."
     """
@@ -103,11 +103,11 @@ def uuid_bytes(column: ColumnOrName) -> Column:
 
 
 def struct_be(*fields: tuple[ColumnOrName, str]) -> Column:
-    """binary: the fields one behind the other, in order, nothing between them, as java.io.DataOutput writes each.
+    """binary: the fields in order, without separators, each as java.io.DataOutput writes it.
 
-    A field is a column and how to write it: `byte` and `boolean` (1 byte), `short`, `int`, `long`, `float`, `double`,
-    or `binary`, whose bytes are taken as they are. One null field makes the whole null: `F.coalesce` what may be null.
-    Raises ValueError for another type, or without fields.
+    A field is a column and its type: `byte` and `boolean` (1 byte), `short`, `int`, `long`, `float`, `double`, or
+    `binary`, whose bytes stay unchanged. One null field makes the result null, so use `F.coalesce` for nullable
+    columns. Raises ValueError for another type, or without fields.
 
     >>> struct_be(("id", "long"), ("price", "double"))  # 16 bytes
     >>> struct_be((F.lit(0), "byte"), (F.lit(schema_id), "int"), (to_avro("row"), "binary"))  # a schema registry's
@@ -121,15 +121,15 @@ def struct_be(*fields: tuple[ColumnOrName, str]) -> Column:
 
 
 def kafka_partition(key: ColumnOrName, n: int) -> Column:
-    """int: the partition of a topic with `n` partitions where the sink, and every JVM producer, puts `key`.
+    """int: the partition where the sink, and every JVM producer, puts `key` in a topic with `n` partitions.
 
-    `key`: binary or string; a null key has no partition of its own and gives null. Only the default partitioner is
-    meant, `murmur2`. Raises ValueError unless n >= 1.
+    `key`: binary or string. A null key has no fixed partition, and the result is null. The function uses the default
+    partitioner, `murmur2`. Raises ValueError unless n >= 1.
 
     >>> df.repartition(12, kafka_partition("key", 12))
 
-    This one is an Arrow UDF around the sink's own hash, so executors need pykafka, as they do for the sink. As an
-    expression (`aggregate` over the key's words) murmur2 takes 10 us for a key of 20 bytes, this 0.2 us.
+    It is an Arrow UDF around the sink's own hash, so executors need pykafka, as they do for the sink. It takes 0.2 us
+    for a key of 20 bytes. As an expression (`aggregate` over the key's words) murmur2 takes 10 us.
     """
     if n < 1:
         raise ValueError(f"a topic has at least one partition, not {n}")
@@ -137,7 +137,7 @@ def kafka_partition(key: ColumnOrName, n: int) -> Column:
     def partition(keys: pa.Array) -> pa.Array:
         return pa.array((murmur2(keys) & POSITIVE_MASK) % n, pa.int32(), mask=keys.is_null().to_numpy(False))
 
-    # mypy does not see it: pyspark.sql.functions imports it without saying that it exports it.
+    # mypy cannot find `arrow_udf`: pyspark.sql.functions imports it without declaring an export.
     in_batches: Callable[[Column], Column] = F.arrow_udf(partition, "int")  # type: ignore[attr-defined]
     return in_batches(_column(key).cast("binary"))
 
@@ -147,7 +147,7 @@ def _column(column: ColumnOrName) -> Column:
 
 
 def _big_endian(number: Column, size_bytes: int) -> Column:
-    """binary(size_bytes) of a whole number; of a negative one its two's complement, which `hex` writes in 64 bits."""
+    """binary(size_bytes) of a whole number. For a negative number `hex` writes the two's complement in 64 bits."""
     bits = number.cast("long")
     if size_bytes < 8:
         bits = bits.bitwiseAND(F.lit((1 << 8 * size_bytes) - 1).cast("long"))
@@ -156,7 +156,7 @@ def _big_endian(number: Column, size_bytes: int) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """One of IEEE 754's: sign, exponent with `bias` added, `fraction_bits`."""
+    """A format of IEEE 754: sign, exponent plus `bias`, `fraction_bits`."""
 
     bias: int
     fraction_bits: int
@@ -171,7 +171,7 @@ class _Format:
 
     @property
     def sign(self) -> int:
-        """As what it adds to a bigint: bit 63 of one is its sign."""
+        """The number to add to a bigint to set the sign bit. Bit 63 of a bigint is its own sign."""
         return -(1 << 63) if self is BINARY64 else 1 << 31
 
 
@@ -182,29 +182,29 @@ BINARY64 = _Format(bias=1023, fraction_bits=52)
 def _ieee_754(x: Column, form: _Format) -> Column:
     """bigint: the bits of a float or double column.
 
-    Every step is exact: a double is scaled by powers of two, and what becomes a bigint is a whole number.
+    Every step is exact: doubles are only scaled by powers of two, and only whole numbers are cast to bigint.
     """
     magnitude = F.abs(x.cast("double"))
     smallest_normal = 2.0 ** (1 - form.bias)
     is_normal = (magnitude >= F.lit(smallest_normal)) & (magnitude < F.lit(math.inf))
-    # First, as it is the case of nearly every row.
+    # Tested first, because nearly every row is normal.
     bits = (
         F.when(is_normal, _normal_bits(magnitude, form))
         .when(F.isnan(x), F.lit(form.nan))
         .when(magnitude == F.lit(math.inf), F.lit(form.infinity))
         .otherwise(_subnormal_bits(magnitude, form))
     )
-    # Spark's -0.0 equals 0.0; only its string tells.
+    # In Spark -0.0 equals 0.0, and only their strings differ.
     is_negative = (x < 0) | ((x == 0) & x.cast("string").startswith("-"))
     return bits.cast("long") + F.when(is_negative, F.lit(form.sign)).otherwise(F.lit(0)).cast("long")
 
 
 def _normal_bits(magnitude: Column, form: _Format) -> Column:
-    """Exponent and fraction of magnitude = (1 + fraction) * 2^exponent.
+    """bigint: exponent and fraction bits of magnitude = (1 + fraction) * 2^exponent.
 
-    log2 is right to some 1e-13: with 1e-9 on top, its floor is the exponent, or for magnitudes just below a power of
-    two that power's, one too many. There the fraction comes out negative, as half of what is missing to 2^exponent:
-    counted twice, it borrows from the exponent and is right.
+    log2 is exact to about 1e-13, so the floor of log2 + 1e-9 is the exponent. Just below a power of two it is one too
+    high. Then the fraction is negative: half of the distance to 2^exponent, in units of the true exponent. The code
+    counts this fraction twice, which borrows from the exponent, and the sum is right.
     """
     exponent = F.least(F.floor(F.log2(magnitude) + F.lit(1e-9)), F.lit(form.bias).cast("long"))
     fraction = (magnitude / F.pow(F.lit(2.0), exponent) - F.lit(1.0)) * F.lit(2.0**form.fraction_bits)
@@ -213,7 +213,7 @@ def _normal_bits(magnitude: Column, form: _Format) -> Column:
 
 
 def _subnormal_bits(magnitude: Column, form: _Format) -> Column:
-    """Subnormals are multiples of the smallest, and so is 0. 2^1074 is beyond a double: two steps."""
+    """bigint: the number of smallest subnormals in magnitude. A double cannot hold 2^1074, so scale in two steps."""
     scale_bits = form.bias - 1 + form.fraction_bits
     return (magnitude * F.lit(2.0 ** (scale_bits // 2)) * F.lit(2.0 ** (scale_bits - scale_bits // 2))).cast("long")
 

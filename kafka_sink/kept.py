@@ -1,10 +1,10 @@
-"""What a worker process keeps from one write to the next: a few connected clients of each kind.
+"""The connected clients that a worker process keeps from one write to the next.
 
-    with lease_producer(config) as producer:        # a kept one that nobody else has, or a new one
+    with lease_producer(config) as producer:        # a kept client that is not in use, or a new client
         ...                                         # kept again afterwards, unless this raised
 
-Of a kind and configuration one is kept, at most MOST of a kind, and none that was idle for `connections.max.idle.ms`.
-Who is pushed out is closed.
+The process keeps one client for each kind and configuration, and at most MOST of a kind. It closes surplus clients, and
+clients that were idle for `connections.max.idle.ms`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Client(Protocol):
     used_at_ms: int
 
     def __init__(self, config: ProducerConfig, cluster_id: str | None = None) -> None:
-        """`cluster_id`: the only cluster to talk to; None: the one that is there."""
+        """`cluster_id`: the cluster that must be there; None: any cluster."""
 
     @property
     def config(self) -> ProducerConfig: ...
     def may_go_on(self, cluster_id: str | None = None) -> bool:
-        """Whether it may be used again, in `cluster_id` unless that is None."""
+        """Return True if the client may be used again, in `cluster_id` unless that is None."""
 
     def rest(self) -> None:
-        """Its user is done with it."""
+        """Called when a user has finished with the client."""
 
     def close(self) -> None: ...
 
@@ -50,11 +50,14 @@ _Key = tuple[int, type[Client], ProducerConfig]
 
 
 class Kept:
-    """Thread-safe. The process id is part of the key: a forked child inherits what its parent keeps, but not the
-    parent's threads, and must not write to its sockets."""
+    """The kept clients. Thread-safe.
+
+    The process id is part of the key: a forked child inherits the clients without the parent's threads, and must not
+    write to the parent's sockets.
+    """
 
     def __init__(self) -> None:
-        # The one that was used last is at the end.
+        # Ordered by last use, with the most recent client at the end.
         self._clients: dict[_Key, Client] = {}
         self._lock = threading.Lock()
 
@@ -66,7 +69,7 @@ class Kept:
         return cast(T | None, found)
 
     def put(self, client: Client) -> None:
-        """It is used last, and replaces one of its configuration that was put meanwhile."""
+        """Keep the client as the most recent one. Close the kept client of the same configuration, and surplus ones."""
         key = os.getpid(), type(client), client.config
         client.used_at_ms = monotonic_ms()
         with self._lock:
@@ -76,7 +79,7 @@ class Kept:
         _close(surplus)
 
     def close(self) -> None:
-        """Closes what this process keeps."""
+        """Close all clients that this process keeps."""
         with self._lock:
             clients = [self._clients.pop(key) for key in self._own()]
         _close(clients)
@@ -99,8 +102,10 @@ KEPT = Kept()
 
 @contextmanager
 def lease(kind: type[T], config: ProducerConfig, cluster_id: str | None = None) -> Iterator[T]:
-    """A client of this kind and configuration, for one user and in `cluster_id` unless that is None: the kept one if it
-    may go on. Kept again afterwards unless the block raised."""
+    """Lease a client of this kind and configuration to one user: the kept client if it is still usable, or a new one.
+
+    `cluster_id`: the cluster that must be there; None: any cluster. The client is kept again unless the block raised.
+    """
     client = KEPT.take(kind, config)
     if client is not None and not client.may_go_on(cluster_id):
         client.close()
@@ -113,7 +118,7 @@ def lease(kind: type[T], config: ProducerConfig, cluster_id: str | None = None) 
 
 @contextmanager
 def once(kind: type[T], config: ProducerConfig) -> Iterator[T]:
-    """A new client of this kind, for a process that keeps none: closed afterwards."""
+    """Lease a new client of this kind, and close it afterwards."""
     with _use(None, kind, config, None) as client:
         yield client
     client.close()
@@ -128,7 +133,7 @@ def _use(client: T | None, kind: type[T], config: ProducerConfig, cluster_id: st
         try:
             yield client
         except BaseException as error:
-            # Whatever it was, an interrupt too: what this user has under way, no other may inherit.
+            # Any exception, also an interrupt: the next user must not inherit unfinished work of this one.
             client.close()
             if isinstance(error, KafkaSinkError):
                 error.of_principal(config.security.principal)
@@ -137,10 +142,10 @@ def _use(client: T | None, kind: type[T], config: ProducerConfig, cluster_id: st
 
 
 def lease_producer(config: ProducerConfig, cluster_id: str | None = None) -> AbstractContextManager[Producer]:
-    """A producer for one write; see `lease`."""
+    """Lease a producer for one write; see `lease`."""
     return lease(Producer, config, cluster_id)
 
 
 def lease_admin_client(config: ProducerConfig, cluster_id: str | None = None) -> AbstractContextManager[AdminClient]:
-    """A client for one commit, or another's questions; see `lease`."""
+    """Lease an admin client for one commit or for other requests; see `lease`."""
     return lease(AdminClient, config, cluster_id)

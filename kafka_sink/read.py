@@ -1,4 +1,4 @@
-"""`python -m kafka_sink.read`: `pykafka read`, where the script `pykafka` is not on the path."""
+"""`python -m kafka_sink.read` runs `pykafka read`, for hosts where the script `pykafka` is not on the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m kafka_sink.transactions`: `pykafka transactions`, where the script `pykafka` is not on the path."""
+"""`python -m kafka_sink.transactions` runs `pykafka transactions`, if the script `pykafka` is not on the path."""
 
 from __future__ import annotations
 

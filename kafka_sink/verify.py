@@ -1,4 +1,4 @@
-"""`python -m kafka_sink.verify`: `pykafka verify`, where the script `pykafka` is not on the path."""
+"""`python -m kafka_sink.verify` runs `pykafka verify`, for hosts where the script `pykafka` is not on the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m kafka_sink.versions`: `pykafka version`, where the script `pykafka` is not on the path."""
+"""`python -m kafka_sink.versions` runs `pykafka version`, for hosts where the script `pykafka` is not on the path."""
 
 from __future__ import annotations
 

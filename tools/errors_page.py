@@ -1,7 +1,7 @@
-"""docs/errors.md, from the tree of errors: `python tools/errors_page.py > docs/errors.md`.
+"""Write docs/errors.md from the tree of errors: `python tools/errors_page.py > docs/errors.md`.
 
-Each error is made with placeholders for its facts, and shown in the three parts of its message. Nothing is said here
-that a message does not say; a test compares the page with it.
+Each error has placeholders for its facts, and is shown in the three parts of its message. All facts come from the
+messages. A test compares the committed page with the output.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from kafka_sink.errors import DataState, KafkaSinkError, WriteKind
 from kafka_sink.errors.wording import words
 
 _INTRODUCTION = """\
-Generated from `kafka_sink/errors/` by `make docs`. All errors are classes of `kafka_sink.errors`, and one tree; those
+Generated from `kafka_sink/errors/` by `make docs`. All errors are classes of `kafka_sink.errors`, in one tree. Errors
 of the local broker are classes of `kafka_sink.broker.errors`.
-`kafka_sink.export` and a query of `kafka_sink.to_kafka` raise them. Of any other exception of Spark, Spark Connect or
-Py4J, and of a query that has failed, `kafka_sink.error_of(failure)` returns the error, or None. In Spark's stack trace
-an error is the line that starts with `kafka_sink.errors.`; its fields hold the facts that are `<so>` here, and are the
-line after it, in JSON. None shows a payload or a secret."""
+
+`kafka_sink.export` and queries of `kafka_sink.to_kafka` raise these errors. For other exceptions of Spark, Spark
+Connect or Py4J, and for a failed query, `kafka_sink.error_of(failure)` returns the error, or None. In Spark's stack
+trace, look for the line that starts with `kafka_sink.errors.`. The next line has the error's fields in JSON. The fields
+are the facts that this page shows as `<name>`. No error shows a payload or a secret."""
 
 _WHICH_ROW = """\
-A message names the row in front: `row 17 (from 0) of Spark partition 3 for topic 'orders', with a key of 9 bytes: ...`.
-It is counted among the rows that the task was given, behind interceptors. The key itself is in no message. To see the
-row, when the DataFrame gives the same rows in the same order again: `df.withColumn("at",
-F.monotonically_increasing_id()).where("at = 3 * 8589934592 + 17")`; with `badRows=deadLetter` it is in the dead letter
-topic. A row that only its leader found too large is named by partition and timestamp."""
-# What many messages say alike is said once, above the tables.
+A message begins with the row: `row 17 (from 0) of Spark partition 3 for topic 'orders', with a key of 9 bytes: ...`.
+The number counts the rows that the task received, after interceptors. No message contains the key itself.
+
+To see the row, if the DataFrame gives the same rows in the same order again: `df.withColumn("at",
+F.monotonically_increasing_id()).where("at = 3 * 8589934592 + 17")`. With `badRows=deadLetter` the row is in the dead
+letter topic. If only the leader finds that a row is too large, the message names its partition and timestamp."""
+# Texts that many messages share are shown once, above the tables.
 OFTEN = (
     DataState.NOTHING_SENT,
     DataState.SENT_AGAIN,
@@ -44,7 +46,7 @@ _KINDS = {
 
 
 def page() -> str:
-    """The whole page, Markdown."""
+    """Return the whole page in Markdown."""
     parts = ["# Errors", _INTRODUCTION, "## Is the data safe?", _what_is_often_said()]
     for title, classes in by_section():
         parts += [f"## {title}", _table(classes)]
@@ -60,16 +62,16 @@ def page() -> str:
 
 def _what_is_often_said() -> str:
     lines = [
-        "Most errors say one of six things of the data. The tables name them.",
+        "Most messages have one of six texts about the data. The tables refer to them.",
         *(f"### {state.value}\n\n{_said(state)}" for state in OFTEN),
-        "An error that says *sent again* of an at-least-once write says *nothing visible* of an exactly-once one, or "
-        "*outcome unknown* while it is being committed.",
+        "Where this page says *sent again*, an exactly-once write says *nothing visible*, or *outcome unknown* while "
+        "it commits.",
     ]
     return "\n\n".join(lines)
 
 
 def _said(state: DataState) -> str:
-    """By the kind of write, where that makes a difference."""
+    """Return the text, by the kind of write if the texts differ."""
     by_kind = {kind: _words(state, kind) for kind in WriteKind}
     if state is DataState.SENT_AGAIN or len(set(by_kind.values())) == 1:
         return plain(_words(state, None))
@@ -96,19 +98,19 @@ def _cells(error: KafkaSinkError) -> tuple[str, str, str]:
     if told.data in OFTEN:
         title = told.data.value
         data = " ".join(filter(None, (plain(told.known), f"[{title}](#{title.lower().replace(' ', '-')}).")))
-        # There it says who runs the write again.
+        # The shared text already says how to run the write again.
         advice = plain(told.advice) or advice
     return happened, data or "No data of yours is in it.", advice
 
 
 def _of_versions() -> str:
-    """What a write with txnAppId is told where a stream is told of its checkpoint or query."""
+    """Return the table of messages that differ between a stream and a write with txnAppId."""
     rows = []
     for cls in raised(errors.ExactlyOnceError):
         of_stream, of_version = (_told(cls, kind) for kind in (WriteKind.STREAM, WriteKind.VERSION))
         if of_version != of_stream:
             rows.append(f"| `{cls.__name__}` | {' | '.join(of_version)} |")
-    text = "A batch write with `txnAppId` and `txnVersion` is told of its version:"
+    text = "For a batch write with `txnAppId` and `txnVersion` these messages name its version:"
     return "\n".join((text, "", "| Error | What happened | What to do |", "|---|---|---|", *rows))
 
 
@@ -118,13 +120,13 @@ def _told(cls: type[KafkaSinkError], kind: WriteKind) -> tuple[str, str]:
 
 
 def _of_refusals() -> str:
-    text = "What `TransactionRefused` says to do, by the broker's answer:"
+    text = "The advice of `TransactionRefused`, by the broker's answer:"
     rows = (f"| `{answer}` | {plain(errors.advice_on_refusal(answer))} |" for answer in errors.REFUSALS)
     return "\n".join((text, "", "| Answer | What to do |", "|---|---|", *rows))
 
 
 def plain(text: str) -> str:
-    """As a cell of a table: nothing in it is Markdown, but that placeholders are code."""
+    """Return the text for a cell of a table: Markdown is escaped, and placeholders are code."""
     text = " ".join(text.split()).replace("`<", "<").replace(">`", ">")
     text = text.replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
     return re.sub(r"'?<([\w\\ .-]+)>'?", lambda match: "`<" + match[1].replace("\\", "") + ">`", text)

@@ -1,6 +1,6 @@
-"""docs/options.md, from the table of options: `python tools/options_page.py > docs/options.md`.
+"""Write docs/options.md from the table of options: `python tools/options_page.py > docs/options.md`.
 
-Nothing is said here that the table does not say; a test compares the page with it.
+All facts come from the table. A test compares the committed page with the output.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from kafka_sink.options.table import (
 )
 
 _INTRODUCTION = """\
-Generated from `kafka_sink/options/table.py` by `make docs`. Columns are in [Rows](rows.md), what is promised is in
-[Guarantees](guarantees.md).
+Generated from `kafka_sink/options/table.py` by `make docs`. [Rows](rows.md) explains the columns,
+[Guarantees](guarantees.md) what the sink guarantees.
 
-Options of the Kafka client have Kafka's names behind Spark's `kafka.` prefix, those of the connector are camelCase.
-Case does not matter. What is not set as an option is taken from Spark's conf, where it is called
-`spark.pykafka.<option>` (`--conf spark.pykafka.kafka.linger.ms=5`), and else is the default.
+Options of the Kafka client have Kafka's names with Spark's prefix `kafka.`. Options of the connector are camelCase.
+Names are case-insensitive. If an option is not set, the sink uses `spark.pykafka.<option>` of Spark's conf
+(`--conf spark.pykafka.kafka.linger.ms=5`), else the default.
 
-A stream takes the conf as it is when the query starts. A name that is not below is an error with the nearest one that
-is, in the conf too. What options say is checked while the write is planned; what the conf says, what is missing in
-both, and contradictions with either or with a default, when a task begins, before its first row."""
+A stream uses the conf as it is when the query starts. An unknown name, also in the conf, is an error that suggests the
+nearest known name. The sink checks options while Spark plans the write. It checks the conf, missing options, and
+contradictions with the conf or with defaults when a task begins, before its first row."""
 
 
 def page() -> str:
-    """The whole page, Markdown."""
+    """Return the whole page in Markdown."""
     parts = ["# Options", _INTRODUCTION]
     for section in SECTIONS:
         parts += [f"## {section.title}", section.text, table(section.options)]
     refused = [*REFUSED.items(), *((f"{prefix}*", instead) for prefix, instead in REFUSED_PREFIXES.items())]
     parts += ["## Refused", _two_columns("Option", "What to do", refused)]
     not_yet = ", ".join(f"`{prefix}*`" for prefix in NOT_YET_PREFIXES)
-    parts += ["## Not in this version yet", f"Refused until then: {not_yet}."]
+    parts += ["## Not in this version yet", f"Refused until a later version supports them: {not_yet}."]
     ignored = ", ".join(f"`{name}`" for name in SPARK_OPTIONS)
-    parts += ["## Spark's own", f"Passed over, because Spark hands them to every sink: {ignored}."]
+    parts += ["## Spark's own", f"Ignored, because Spark passes them to every sink: {ignored}."]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -58,7 +58,7 @@ def _two_columns(left: str, right: str, rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _meaning(option: Option) -> str:
-    return f"{option.doc}. No message shows its value" if option.redact else option.doc
+    return f"{option.doc}. No message shows the value" if option.redact else option.doc
 
 
 def _default(option: Option) -> str:

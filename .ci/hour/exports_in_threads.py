@@ -1,4 +1,4 @@
-"""Exports from a thread pool and from an InheritableThread, each to a topic of its own; the receipts are kept."""
+"""Exports from a thread pool and from an InheritableThread, each to its own topic. The receipts are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An export and a stream over Spark Connect, by a server that the client starts."""
+"""An export and a stream over Spark Connect, with a server that the client starts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Submits an application to a standalone cluster of pip's pyspark, whose Python is the one that runs this.
+"""Submits an application to a standalone cluster of the pyspark that pip installed.
 
     PYTHONPATH=tests/support python .ci/hour/standalone_cluster.py APPLICATION [ARGUMENT ...]
+
+The application uses the Python that runs this script.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sums of files that come one after the other, in update mode, exactly once: four updates."""
+"""Sums over files that arrive one after the other, in update mode with exactly-once: four updates."""
 
 from __future__ import annotations
 

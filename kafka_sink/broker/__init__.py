@@ -1,20 +1,19 @@
-"""A real Kafka on this machine, for development and tests only, no replacement for a cluster.
+"""A real Kafka on this machine, for development and tests only. It does not replace a cluster.
 
-`LocalKafka` is the context manager that tests use; `pykafka broker` is the same at the command line. All that it
-needs beside this package is Java 17 and, once per Kafka version, the network: the Ivy that PySpark ships fetches the
-broker's jars into a cache (`resolve`).
+Tests use the context manager `LocalKafka`. `pykafka broker` is the same at the command line. It needs Java 17, and once
+for each Kafka version the network: the Ivy that PySpark ships fetches the broker's jars into a cache (`resolve`).
 
-What is where:
+The modules:
 
 * `resolve`: the jars of a Kafka version, from the cache or the network
-* `java`: the Java to run them with
+* `java`: finds the Java that runs them
 * `settings`: `server.properties` and the logging of a node, as text (pure)
-* `leash`, `process`: processes that end when the one that started them does
-* `ports`: ports that are free and stay so
-* `requests`: the two requests that a broker is asked, over a plain socket
+* `leash`, `process`: processes that end when the process that started them ends
+* `ports`: chooses free ports that stay free
+* `requests`: the two requests to a broker, over a plain socket
 * `cluster`: `LocalKafka`
-* `state`: what `stop` and `status` know of a cluster that another process runs
-* `storage`: writing to the disk, and saying so clearly when that fails
+* `state`: files by which `stop` and `status` find a cluster of another process
+* `storage`: clear errors when writing to the disk fails
 * `__main__`: the command line
 """
 

@@ -1,12 +1,12 @@
 """A Kafka cluster on this machine, for development and tests only.
 
-    start   starts one and holds it until Ctrl-C; with --detach it goes on in the background
-    stop    ends the one that was started with --detach or --dir
-    status  tells whether it runs and answers
+    start   starts a cluster and runs it until Ctrl-C; with --detach it runs in the background
+    stop    ends the cluster that was started with --detach or --dir
+    status  shows if the cluster runs and answers
 
-The only line on stdout is `bootstrap.servers=<host:port,...>`, so that a script can read it; all else is on stderr.
-Attached, `start` ends by SIGINT or SIGTERM, or when its own parent is gone: a script that is killed leaves no broker
-behind. Detached, it ends by `stop`; where it runs already, `start` prints its address.
+The only line on stdout is `bootstrap.servers=<host:port,...>`, so that a script can read it. All other lines go to
+stderr. Without --detach, `start` ends at SIGINT or SIGTERM, or when its parent ends: a killed script leaves no broker
+running. With --detach, `stop` ends the cluster. If the cluster already runs, `start` prints its address.
 
 examples:
     pykafka broker start
@@ -16,7 +16,7 @@ examples:
     pykafka broker status --json | jq -r .bootstrap_servers
     pykafka broker stop
 
-status with --json: running, dir; where it runs also bootstrap_servers, kafka_version, pid, nodes, answering
+status with --json: running, dir; if it runs also bootstrap_servers, kafka_version, pid, nodes, answering
 
 exit status: 0 done; 1 the broker failed (status: it does not answer); 2 wrong usage; 3 status: not running; 4 no
 Java 17; 5 the jars could not be fetched; 6 the folder is full or unusable; 128+n ended by signal n before the broker
@@ -63,8 +63,8 @@ from kafka_sink.command_line import add_json, examples_of, filled, parser_of, ru
 
 OK = 0
 FAILED = 1
-# 2 is argparse's, for a wrong command line.
-NOT_RUNNING = 3  # as `systemctl status` has it
+# argparse uses 2 for a wrong command line.
+NOT_RUNNING = 3  # as in `systemctl status`
 EXIT_STATUS: dict[type[LocalKafkaError], int] = {
     JavaNotFound: 4,
     JavaVersionUnsupported: 4,
@@ -78,7 +78,7 @@ STOP_TIMEOUT_SECONDS = 60.0
 
 
 class Interrupted(BaseException):
-    """SIGINT or SIGTERM, wherever this process was. Not an Exception, as KeyboardInterrupt is none."""
+    """SIGINT or SIGTERM arrived. A BaseException, like KeyboardInterrupt, so that `except Exception` lets it pass."""
 
     def __init__(self, signal_number: int) -> None:
         self.signal_number = signal_number
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(args)
     except LocalKafkaError as error:
-        # Some end with the lines of a log.
+        # Some messages end with lines of a log.
         say(*f"error: {error}".split("\n"))
         return EXIT_STATUS.get(type(error), FAILED)
     except Interrupted as interrupted:
@@ -115,7 +115,7 @@ def parser() -> argparse.ArgumentParser:
         added.set_defaults(command=command)
         return added
 
-    start = add("start", run_start, "start a cluster and hold it until Ctrl-C")
+    start = add("start", run_start, "start a cluster and run it until Ctrl-C")
     start.add_argument("--nodes", type=int, choices=NODE_COUNTS, default=1, help="default: %(default)s")
     start.add_argument(
         "--kafka-version", choices=sorted(KAFKA_VERSIONS), default=DEFAULT_KAFKA_VERSION, help="default: %(default)s"
@@ -126,10 +126,10 @@ def parser() -> argparse.ArgumentParser:
         metavar="D",
         help=f"keep the data in D; default: a temporary folder, {kept_dir()} if detached",
     )
-    start.add_argument("--detach", action="store_true", help="return when it answers and leave it running")
+    start.add_argument("--detach", action="store_true", help="return when it answers, and keep it running")
 
     stop = add("stop", run_stop, "end the cluster that was started with --detach or --dir")
-    status = add("status", run_status, "tell whether it runs and answers")
+    status = add("status", run_status, "show if the cluster runs and answers")
     add_json(status, "one document")
     for other in (stop, status):
         other.add_argument("--dir", type=Path, metavar="D", default=kept_dir(), help="default: %(default)s")
@@ -148,7 +148,7 @@ def run_start(args: argparse.Namespace) -> int:
 
 
 def hold_cluster(args: argparse.Namespace, directory: Path | None, on_ready: Callable[[LocalKafka], None]) -> int:
-    """Runs a cluster until a signal; its files tell other processes of it while it answers."""
+    """Run a cluster until a signal arrives. While it answers, `running.json` describes it to other processes."""
     with LocalKafka(args.nodes, args.kafka_version, directory) as kafka:
         running_file = kafka.dir / RUNNING_FILE
         with writing_to(kafka.dir):
@@ -174,20 +174,20 @@ def describe(kafka: LocalKafka) -> RunningCluster:
 def announce(kafka: LocalKafka, kept: bool) -> None:
     nodes = "1 node" if len(kafka.node_ids) == 1 else f"{len(kafka.node_ids)} nodes"
     say(f"Kafka {kafka.kafka_version}, {nodes}, for development and tests only: no security, no redundancy.")
-    say(f"Its data is in {kafka.dir}{'' if kept else ', which goes when it ends'}.")
+    say(f"Its data is in {kafka.dir}{'' if kept else ', which is removed when it ends'}.")
     tell(f"bootstrap.servers={kafka.bootstrap_servers}")
 
 
 def start_detached(args: argparse.Namespace) -> int:
-    """Forks a process that holds the cluster, and waits until it answers or has failed.
+    """Fork a process that runs the cluster, and wait until the cluster answers or has failed.
 
-    Until then the child prints where this process does; then it lets go of the terminal and tells by a byte. What runs
-    in the folder already, and is what is asked for, is as good as started.
+    Until then the child prints to this process's terminal. Then it detaches from the terminal, and sends one byte. If
+    such a cluster already runs in the folder, only its address is printed.
     """
     directory = args.dir or kept_dir()
     running = read_running(directory)
     if running is not None and (running.kafka_version, running.nodes) == (args.kafka_version, args.nodes):
-        say(f"It runs already, as process {running.owner.pid}; `stop` ends it.")
+        say(f"It already runs as process {running.owner.pid}; `stop` ends it.")
         tell(f"bootstrap.servers={running.bootstrap_servers}")
         return OK
     reader, writer = os.pipe()
@@ -270,7 +270,7 @@ def answers(server: str) -> bool:
     try:
         requests.fetch_metadata((host, int(port)), None, ANSWER_TIMEOUT_SECONDS)
     except (OSError, ValueError):
-        # ValueError: no port, or no name, in what the file says.
+        # ValueError: the address in the file has no valid host or port.
         return False
     return True
 
@@ -286,7 +286,7 @@ def wait_for(condition: Callable[[], bool], timeout_seconds: float) -> bool:
 
 def interrupt_on_signals() -> None:
     def interrupt(signal_number: int, _: FrameType | None) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):  # once: the orderly end that follows is not to be cut short
+        for each in (signal.SIGINT, signal.SIGTERM):  # a second signal must not interrupt the shutdown
             signal.signal(each, signal.SIG_IGN)
         raise Interrupted(signal_number)
 
@@ -295,7 +295,10 @@ def interrupt_on_signals() -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Polled, as PR_SET_PDEATHSIG means the parent's thread that forked, and exists on Linux only (see `leash`)."""
+    """Poll until the parent has ended, then end this process.
+
+    PR_SET_PDEATHSIG would watch the parent's forking thread, and exists on Linux only (see `leash`).
+    """
     while os.getppid() == parent:
         time.sleep(WATCH_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)

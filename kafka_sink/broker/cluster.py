@@ -1,11 +1,11 @@
-"""LocalKafka: a Kafka cluster of one or three nodes on this machine, for as long as a `with` block lasts.
+"""LocalKafka: a Kafka cluster of one or three nodes on this machine, which runs during a `with` block.
 
-For development and tests only: on the loopback interface, all nodes on one disk, and always with a plaintext listener,
-by which this process, the quorum and the brokers among themselves talk. Further listeners are for clients.
+For development and tests only: it uses the loopback interface, and all nodes share one disk. There is always a
+plaintext listener for this process, the quorum and the traffic between brokers. Further listeners are for clients.
 
-A folder holds everything: `node-<id>/server.properties`, `node-<id>/broker.log` (what the JVM and Kafka say,
-from warnings up) and `node-<id>/data`; the files of `state`. Every process started here is on a leash
-(`process`), so none outlives the one that opened the cluster.
+One folder has all files: `node-<id>/server.properties`, `node-<id>/broker.log` (output of the JVM and of Kafka, from
+warnings up), `node-<id>/data`, and the files of `state`. Every process started here is on a leash (`process`), so it
+ends with the process that opened the cluster.
 """
 
 from __future__ import annotations
@@ -49,40 +49,41 @@ from kafka_sink.errors.exhaustion import exhausted
 
 NODE_COUNTS = (1, 3)
 
-# A broker needs 3 s on a quiet machine; three of them on a busy one with two cores ten times that.
+# One broker needs 3 s on an idle machine. Three brokers on a busy machine with two cores need ten times as long.
 START_TIMEOUT_SECONDS = 90.0
 FORMAT_TIMEOUT_SECONDS = 60.0
 TOPIC_TIMEOUT_SECONDS = 30.0
 ANSWER_TIMEOUT_SECONDS = 2.0
 POLL_SECONDS = 0.05
-# An orderly end takes 0.3 s. With three nodes the last ones find no quorum to take leave of, and would try
-# for long.
+# A clean shutdown takes 0.3 s. With three nodes the last ones lose the quorum, and would retry for a long time.
 STOP_GRACE_SECONDS = 5.0
-# And to write the archive of classes, which takes 2 s on a quiet machine.
+# Includes writing the archive of classes, which takes 2 s on an idle machine.
 RECORDING_GRACE_SECONDS = 30.0
 PORT_ATTEMPTS = 3
 LOG_TAIL_LINES = 30
 
-# 512 MiB is room for benchmarks (what a broker keeps is in the page cache, not on its heap) and for three
-# nodes. Two cores: the serial collector starts fastest and its threads take nothing from the broker's.
+# 512 MiB is enough for benchmarks, because a broker's data is in the page cache, and small enough for three nodes.
+# On two cores the serial collector starts fastest, and does not compete with the broker's threads.
 BROKER_JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError")
-# A tool lives a second: what the optimising compiler does for it never pays.
+# A tool runs for one second, too short for the optimising compiler to help.
 TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1")
 
 
 class LocalKafka:
     """A Kafka cluster on this machine, started by `with`; for development and tests only.
 
-    Parameters: `nodes`, 1 or 3; `kafka_version`, one of KAFKA_VERSIONS; `dir`, a folder to keep the data in,
-    made if it does not exist (default: a temporary one, removed at the end); `config`, broker settings in
-    Kafka's own names, e.g. `{"message.max.bytes": 2_000_000}`; `listeners`, name -> security protocol of those to have
-    beside the plaintext one, e.g. `{"INTERNET": "SASL_SSL"}`, what they need of keys and users being broker settings
-    (`listener.name.internet.ssl.keystore.type`, ...); `advertised`, listener -> node -> port that clients are told in
-    place of the one that the node listens on, for a proxy.
+    Parameters:
 
-    `with` returns when every node answers and knows of all others. It raises JavaNotFound,
-    JavaVersionUnsupported, DownloadFailed, DiskFull, DirectoryUnusable, BrokerStartFailed. Topics are not
-    created by being written to.
+    - `nodes`: 1 or 3
+    - `kafka_version`: one of KAFKA_VERSIONS
+    - `dir`: a folder that keeps the data, created if it is missing (default: a temporary one, removed at the end)
+    - `config`: broker settings with Kafka's names, e.g. `{"message.max.bytes": 2_000_000}`
+    - `listeners`: name -> security protocol of further listeners, e.g. `{"INTERNET": "SASL_SSL"}`. Their keys and
+      users are broker settings in `config` (`listener.name.internet.ssl.keystore.type`, ...)
+    - `advertised`: listener -> node -> port that the node advertises instead of its own, for a proxy
+
+    `with` returns when every node answers and lists all other nodes. It raises JavaNotFound, JavaVersionUnsupported,
+    DownloadFailed, DiskFull, DirectoryUnusable, BrokerStartFailed. The brokers do not create topics automatically.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class LocalKafka:
         if nodes not in NODE_COUNTS:
             raise ValueError(f"nodes is {nodes}; a local cluster has 1 or 3")
         if kafka_version not in KAFKA_VERSIONS:
-            raise ValueError(f"Kafka {kafka_version!r} is not known here; there is {', '.join(KAFKA_VERSIONS)}")
+            raise ValueError(f"Kafka {kafka_version!r} is not supported here; use one of {', '.join(KAFKA_VERSIONS)}")
         self.kafka_version = kafka_version
         self.node_ids = range(1, nodes + 1)
         self._logging = KAFKA_VERSIONS[kafka_version]
@@ -109,7 +110,7 @@ class LocalKafka:
         self._lock_fd: int | None = None
         self._nodes: dict[int, Node] = {}
         self._brokers: dict[int, LeashedProcess] = {}
-        # Where the broker writes its classes at its end, if that is asked of it.
+        # The file into which the broker writes its classes when it ends, or None.
         self._recorded: Path | None = None
 
     def __enter__(self) -> Self:
@@ -131,31 +132,34 @@ class LocalKafka:
 
     @property
     def dir(self) -> Path:
-        """The folder with everything."""
+        """The folder with all files of the cluster."""
         if self._dir is None:
             raise LocalClusterUnusable("the local cluster is not open: use it as `with LocalKafka() as kafka:`.")
         return self._dir
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of every node, by commas; of those that were killed, too."""
+        """`host:port` of every node, also of killed nodes, separated by commas."""
         return ",".join("{}:{}".format(*node.address) for node in self._nodes.values())
 
     def addresses_of(self, listener: str) -> str:
-        """`host:port` that every node listens on for one of `listeners`, by commas."""
+        """Return the `host:port` of every node for one of `listeners`, separated by commas."""
         return ",".join(f"{node.address[0]}:{node.listeners[listener]}" for node in self._nodes.values())
 
     def pid(self, node: int) -> int:
-        """Process id of the broker (the JVM) of a node."""
+        """Return the process id of a node's broker (the JVM)."""
         return self._running(node).pid
 
     def kill(self, node: int) -> None:
-        """kill -9 of one broker; returns when it is gone. The others notice by themselves, in Kafka's time."""
+        """Kill one broker with SIGKILL. Return when its process has ended.
+
+        The other brokers notice the loss after Kafka's own timeouts.
+        """
         self._running(node).kill()
         del self._brokers[node]
 
     def start(self, node: int) -> None:
-        """Starts a killed broker again, with its ports and data; returns when it answers.
+        """Start a killed broker again, with its ports and data. Return when it answers.
 
         Raises BrokerStartFailed, DiskFull.
         """
@@ -164,7 +168,7 @@ class LocalKafka:
         self._start_brokers([node])
 
     def check(self) -> None:
-        """Raises BrokerDied, or DiskFull, when a broker has ended that nobody asked to."""
+        """Raise BrokerDied or DiskFull if a broker has ended unexpectedly."""
         for node, broker in self._brokers.items():
             if broker.returncode is not None:
                 log_tail = _last_lines(_read(self._log(node)))
@@ -179,10 +183,10 @@ class LocalKafka:
         replication_factor: int = 1,
         config: Mapping[str, object] | None = None,
     ) -> None:
-        """Creates a topic; returns when every running node knows a leader of each of its partitions.
+        """Create a topic. Return when every running node knows a leader for each partition.
 
-        `config`: topic settings in Kafka's own names. Raises LocalKafkaError with the broker's reason when it
-        refuses.
+        `config` has topic settings with Kafka's names. Raises LocalKafkaError, with the broker's reason if the broker
+        refuses the topic.
         """
         settings = {key: _setting(value) for key, value in (config or {}).items()}
         running = [self._nodes[node].address for node in self._brokers]
@@ -200,11 +204,10 @@ class LocalKafka:
             raise LocalClusterUnusable(f"topic {name!r}: the local cluster does not answer: {error}") from error
 
     def run_tool(self, main_class: str, *args: str, input: str | None = None, timeout: float = 60.0) -> str:
-        """Runs one of Kafka's own Java programs, from the same jars; returns what it printed.
+        """Run one of Kafka's own Java programs from the same jars. Return its stdout.
 
-        For example `org.apache.kafka.tools.TopicCommand`. `input` is its stdin, `timeout` in seconds. Bytes
-        that are not UTF-8 pass through as surrogate escapes. Raises ToolFailed when it ends with an error or
-        not in time.
+        Example: `org.apache.kafka.tools.TopicCommand`. `input` is the program's stdin, `timeout` is in seconds. Bytes
+        that are not UTF-8 become surrogate escapes. Raises ToolFailed if the program fails or does not end in time.
         """
         command = [*self._java_command(TOOL_JVM), main_class, *args]
         sent = None if input is None else input.encode(errors="surrogateescape")
@@ -223,15 +226,15 @@ class LocalKafka:
         return ended.stdout.decode(errors="surrogateescape")
 
     def close(self) -> None:
-        """Ends all brokers and removes a temporary folder. `with` does it."""
+        """End all brokers, and remove a temporary folder. The `with` block calls it."""
         self._keep_classes()
-        for broker in self._brokers.values():  # all at once: each may take its grace
+        for broker in self._brokers.values():  # all at once, because each may use its full grace time
             broker.let_go()
         for broker in self._brokers.values():
             broker.end()
         self._brokers.clear()
         if self._lock_fd is not None:
-            # Not only closed: a child forked from this process may hold a copy of the descriptor.
+            # Unlock before closing: a forked child of this process may hold a copy of the descriptor.
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
             os.close(self._lock_fd)
             self._lock_fd = None
@@ -240,7 +243,7 @@ class LocalKafka:
         self._dir = None
 
     def _keep_classes(self) -> None:
-        """Ends a broker that records its classes in order: that is when they are written."""
+        """End a recording broker by SIGTERM, because the JVM writes the classes at a clean shutdown."""
         if self._recorded is not None:
             for broker in self._brokers.values():
                 if broker.terminate(RECORDING_GRACE_SECONDS):
@@ -277,7 +280,7 @@ class LocalKafka:
                 self._kill_all()
 
     def _claim(self) -> ClusterIdentity:
-        """What the data in the folder belongs to; for an empty folder a new cluster, written before any data is."""
+        """Return the identity of the cluster in the folder. Write a new one into an empty folder, before any data."""
         file = self.dir / CLUSTER_FILE
         wanted = ClusterIdentity(_new_cluster_id(), self.kafka_version, len(self.node_ids))
         if not file.exists():
@@ -311,14 +314,14 @@ class LocalKafka:
             home = self._home(node.node_id)
             with writing_to(home):
                 home.mkdir(mode=0o700, exist_ok=True)
-                # Of an earlier version, by whose umask it was made.
+                # An earlier version may have created the folder with the umask's permissions.
                 home.chmod(0o700)
                 settings = server_settings(node, cluster, home / "data", self._config, self._protocols)
                 (home / "server.properties").write_text(render_properties(settings), encoding="ascii")
 
     def _format_storage(self, identity: ClusterIdentity) -> None:
-        """What `kafka-storage.sh format` does, for all nodes at once."""
-        # `=`, as an id may begin with a dash. A folder that was formatted in part is formatted to its end.
+        """Do the work of `kafka-storage.sh format` for all nodes in parallel."""
+        # With `=`, because an id may begin with a dash. --ignore-formatted completes partly formatted folders.
         arguments = ["format", f"--cluster-id={identity.cluster_id}", "--ignore-formatted", "--config"]
         formatting = {
             node: LeashedProcess(
@@ -358,7 +361,7 @@ class LocalKafka:
                         "kafka.Kafka",
                         self._home(node) / "server.properties",
                     ],
-                    # Data that is thrown away needs no orderly end.
+                    # Temporary data needs no clean shutdown.
                     grace_seconds=0 if self._wanted_dir is None else STOP_GRACE_SECONDS,
                     remove=self._dir if self._wanted_dir is None else None,
                     stdout=log,
@@ -367,7 +370,7 @@ class LocalKafka:
         self._wait_until_they_answer(nodes, told_before)
 
     def _wait_until_they_answer(self, nodes: Sequence[int], told_before: Mapping[int, int]) -> None:
-        """Until each of `nodes` lists all that run: a broker answers only when it is registered and caught up."""
+        """Wait until each of `nodes` lists all running nodes. A broker answers when it is registered and caught up."""
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
         waiting = list(nodes)
         while waiting:
@@ -411,7 +414,7 @@ class LocalKafka:
         return [self._java, *flags, *self._classes.flags(), logging, "-cp", f"{self._jars}/*"]
 
     def _recording_flags(self, node: int) -> tuple[str, ...]:
-        """Of three nodes none records: the last ones of them do not end in order."""
+        """Return the JVM flags that record the classes. With three nodes none records: the last do not end cleanly."""
         if self._classes.exists or len(self.node_ids) > 1:
             return ()
         self._recorded = self._home(node) / "classes.jsa"
@@ -429,13 +432,13 @@ class LocalKafka:
 
 
 def _check_private(directory: Path) -> None:
-    """Raises DirectoryUnusable for a folder into which others can put files, or links that would be followed."""
+    """Raise DirectoryUnusable if other users can create files or links in the folder."""
     facts = directory.stat()
-    # A user's own group may write where the umask is 002.
+    # The user's own group may write, as with the umask 002.
     others = stat.S_IWOTH | (0 if facts.st_gid == os.getegid() else stat.S_IWGRP)
     if facts.st_uid != os.geteuid() or facts.st_mode & others:
         raise DirectoryUnusable(
-            directory=str(directory), reason="other users can write into it, and the broker's files would be theirs"
+            directory=str(directory), reason="other users can write into it, and could replace the broker's files"
         )
 
 
@@ -454,12 +457,12 @@ def _leads(metadata: requests.Metadata, partitions: int) -> bool:
 
 
 def _setting(value: object) -> str:
-    """As Kafka writes it: booleans in lower case."""
+    """Return the value as Kafka writes it: booleans in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _new_cluster_id() -> str:
-    """As org.apache.kafka.common.Uuid writes one: 22 characters of URL-safe Base64."""
+    """Return a random id in the format of org.apache.kafka.common.Uuid: 22 characters of URL-safe Base64."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 

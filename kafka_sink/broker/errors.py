@@ -1,6 +1,6 @@
-"""What goes wrong with the local broker. None of it concerns the rows of a write.
+"""The errors of the local broker.
 
-    LocalKafkaError                  it could not do what it was asked
+    LocalKafkaError                  the local broker failed
     ├── LocalClusterUnusable         it is not open, not running, does not answer
     ├── JavaNotFound
     ├── JavaVersionUnsupported
@@ -12,6 +12,8 @@
     ├── BrokerStartFailed
     ├── BrokerDied
     └── ToolFailed
+
+These errors do not concern the rows of a write.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from kafka_sink.errors import DataState, Explanation, KafkaSinkError
 
 
 class LocalKafkaError(KafkaSinkError):
-    """The local broker for development and tests could not do what it was asked."""
+    """The local broker for development and tests failed."""
 
 
 class LocalClusterUnusable(LocalKafkaError):
-    """`problem`: a sentence, what could not be done and why."""
+    """The cluster cannot do the operation. `problem` is a sentence that names the operation and the reason."""
 
     problem: str = field(kw_only=False)
 
@@ -55,7 +57,7 @@ class JavaVersionUnsupported(LocalKafkaError):
         return Explanation(
             f"{self.java} is Java {self.major}; the local broker needs {self.minimum} or newer.",
             DataState.NO_DATA,
-            "Install one and set JAVA_HOME to it.",
+            "Install a newer Java and set JAVA_HOME to it.",
         )
 
 

@@ -1,8 +1,8 @@
-"""The Java that runs the broker: found as Spark finds it, and new enough.
+"""Finds the Java that runs the broker, and checks its version.
 
-`$JAVA_HOME/bin/java` when JAVA_HOME is set, else the `java` on the PATH: the rule of Spark's
-`bin/spark-class`, so that one Java serves both. Brokers from Kafka 4.0 on need Java 17 (KIP-1013), as Spark 4
-does.
+It is `$JAVA_HOME/bin/java` if JAVA_HOME is set, else the `java` on the PATH. This is the rule of Spark's
+`bin/spark-class`, so the broker and Spark use the same Java. Brokers from Kafka 4.0 on need Java 17 (KIP-1013), and so
+does Spark 4.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from kafka_sink.broker.errors import JavaNotFound, JavaVersionUnsupported
 
 MINIMUM_JAVA = 17
 
-# `openjdk version "17.0.15" 2025-04-15`, `java version "1.8.0_392"`, `openjdk version "21-ea"`. Searched, not
-# matched: "Picked up JAVA_TOOL_OPTIONS: ..." may come first.
+# `openjdk version "17.0.15" 2025-04-15`, `java version "1.8.0_392"`, `openjdk version "21-ea"`. It may follow other
+# lines: "Picked up JAVA_TOOL_OPTIONS: ...".
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
 
 
 def find_java(environ: Mapping[str, str]) -> Path:
-    """Path of a Java launcher of at least MINIMUM_JAVA; raises JavaNotFound, JavaVersionUnsupported."""
+    """Return the path of a Java launcher of at least MINIMUM_JAVA. Raises JavaNotFound, JavaVersionUnsupported."""
     java = locate_java(environ)
     output = version_output(java)
     major = parse_java_major(output)
     if major is None:
-        # macOS has a /usr/bin/java that only says where to get one.
+        # The /usr/bin/java of macOS only prints where to download Java.
         raise JavaNotFound(searched=f"{java} is no working Java: {output.strip() or 'it prints nothing'}")
     if major < MINIMUM_JAVA:
         raise JavaVersionUnsupported(java=str(java), major=major, minimum=MINIMUM_JAVA)
@@ -60,6 +60,6 @@ def version_output(java: Path) -> str:
 
 
 def parse_java_major(output: str) -> int | None:
-    """17 of what `java -version` prints, 8 for "1.8.0_392"; None when it holds no version."""
+    """Return the major version in the output of `java -version` (8 for "1.8.0_392"), or None without a version."""
     found = _VERSION.search(output)
     return int(found[1]) if found else None

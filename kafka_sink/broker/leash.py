@@ -1,23 +1,22 @@
-"""Runs a command and ends it when the process that asked for it is gone, however that one died.
+"""Runs a command, and ends it when the process that requested it (the owner) has ended, for any reason.
 
-A script of its own, started by `process.py` and never imported:
+This is a separate script. `process.py` starts it, and nothing imports it:
 
     leash.py CONTROL_FD OWNER_PID GRACE_SECONDS REMOVE COMMAND...
 
-CONTROL_FD is a socket shared with the owner. First the leash writes the command's pid on it. Then a byte `k`
-kills the command, a byte `t` sends it SIGTERM, and the end of the stream ends it: SIGTERM, GRACE_SECONDS to
-comply, SIGKILL. The owner's kernel closes the socket whatever kills the owner, so kill -9 of the owner ends the
-command too. REMOVE, unless empty, is a folder that is deleted once the command was ended by the end of the
-stream: a killed owner cannot do it any more.
+CONTROL_FD is a socket shared with the owner. First the leash writes the command's pid to it. Then a byte `k` kills the
+command, and a byte `t` sends SIGTERM. The end of the stream ends the command: SIGTERM, GRACE_SECONDS of waiting,
+SIGKILL. The kernel closes the socket when the owner dies, so kill -9 of the owner ends the command too. REMOVE, unless
+empty, is a folder that the leash deletes after the end of the stream, because a killed owner cannot delete it.
 
-Why a process between the two, when Linux has PR_SET_PDEATHSIG? The signal is tied to the THREAD that forked:
-a broker started by a pool's thread would die with that thread, in mid-test. And it cannot be set safely in a
-child of a process with threads, as Python would have to run between fork and exec. This process has one
-thread, which lives as long as it does: so here the signal is both safe and right, and it closes the last gap,
-kill -9 of the leash. (Where there is no prctl, as on macOS, that gap stays.)
+Why a process between owner and command, although Linux has PR_SET_PDEATHSIG? That signal comes when the THREAD that
+forked ends: a broker started by a pool's thread would die with that thread, during a test. And it cannot be set safely
+in a child of a process with threads, because Python would have to run between fork and exec. The leash has one thread,
+which lives as long as its process. So here the signal is safe, and it covers kill -9 of the leash. Without prctl, as on
+macOS, kill -9 of the leash leaves the command running.
 
-Why look at the parent's pid as well, when the stream ends anyway? A child which the owner forked without exec
-(multiprocessing) holds a copy of the owner's end and keeps the stream open beyond the owner's death.
+Why check the parent's pid too? A child that the owner forked without exec (multiprocessing) has a copy of the owner's
+end of the socket. It keeps the stream open after the owner's death.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def main(arguments: list[str]) -> int:
 
 
 def hold(child: subprocess.Popen[bytes], control: socket.socket, owner_pid: int, child_ended: int) -> bool:
-    """Waits for the command's end (True) or the owner's (False)."""
+    """Wait for the end of the command (return True) or of the owner (return False)."""
     while child.poll() is None:
         readable, _, _ = select.select([control.fileno(), child_ended], [], [], PARENT_CHECK_SECONDS)
         if control.fileno() in readable:
@@ -87,7 +86,7 @@ def end(child: subprocess.Popen[bytes], grace_seconds: float) -> None:
 
 
 def wake_up_on_child() -> int:
-    """A descriptor that becomes readable when a child ends, so that `select` sees it at once."""
+    """Return a descriptor that becomes readable when a child ends, so that `select` returns at once."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)

@@ -1,11 +1,11 @@
-"""Ports for brokers that are free and that nobody takes in between.
+"""Chooses free ports for brokers that stay free until the brokers bind them.
 
-A broker must know its port before it binds it: the voters of the quorum name each other's ports, and a node
-that was killed comes back on its old one. `bind(0)` and close would hand out a port of the kernel's ephemeral
-range, and any connection that anybody opens before the broker binds may take it: in a test that kills brokers
-while clients reconnect, that happens. So ports come from below that range (32768 on Linux, 49152 on macOS,
-IANA's too), at random; only two choosers like this one can meet, in the second between choice and bind, and
-then `cluster` chooses again.
+A broker must know its port before it binds it: the voters of the quorum name each other's ports, and a restarted node
+uses its old port. `bind(0)` and close would return a port of the kernel's ephemeral range. Any new connection may take
+such a port before the broker binds it. This happens in tests that kill brokers while clients reconnect.
+
+So the ports are random ones below that range (it starts at 32768 on Linux, at 49152 on macOS and for IANA). Only
+another process with the same rule can take one, in the second between choice and bind. Then `cluster` chooses again.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ ATTEMPTS = 1000
 
 
 def free_ports(count: int, rng: random.Random) -> list[int]:
-    """`count` different ports that nothing listens on; raises LocalClusterUnusable when there are none."""
+    """Return `count` different ports on which nothing listens. Raises LocalClusterUnusable if there are too few."""
     candidates = rng.sample(range(LOWEST_PORT, HIGHEST_PORT + 1), ATTEMPTS)
     found = list(itertools.islice(filter(is_free, candidates), count))
     if len(found) < count:
         raise LocalClusterUnusable(
             f"no {count} free ports between {LOWEST_PORT} and {HIGHEST_PORT} on {HOST} in {ATTEMPTS} attempts. "
-            "End what listens there, e.g. brokers of earlier runs."
+            "End the programs that listen there, e.g. brokers of earlier runs."
         )
     return found
 
 
 def is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As Java sets it on the sockets it listens on: ports with connections in TIME_WAIT are free.
+        # Java sets it on its listening sockets too: ports with connections in TIME_WAIT count as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

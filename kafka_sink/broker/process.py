@@ -1,8 +1,7 @@
-"""Processes on a leash: they end when this process does, be it by kill -9.
+"""Processes on a leash: they end when this process ends, even by kill -9.
 
-How and why: `leash.py`, which stands between this process and every command that it starts. The command runs
-in a session of its own, so that Ctrl-C in a terminal reaches this process only, which then ends the command
-in order.
+`leash.py` runs between this process and every command that it starts, and explains how and why. The command has its own
+session, so that Ctrl-C in a terminal reaches only this process. This process then ends the command cleanly.
 """
 
 from __future__ import annotations
@@ -19,18 +18,17 @@ from typing import IO
 
 _LEASH = Path(__file__).with_name("leash.py")
 
-# Beyond the grace that the leash gives: SIGKILL works, but gigabytes of log segments take a moment to unmap, on a busy
-# machine more than 20 s (seen).
+# Added to the leash's grace time. After SIGKILL the kernel unmaps gigabytes of log segments: more than 20 s were
+# measured on a busy machine.
 _UNMAP_SECONDS = 60.0
 
 
 class LeashedProcess:
     """A running command.
 
-    Parameters: `command` as for subprocess.Popen; `grace_seconds` between SIGTERM and SIGKILL when it is
-    ended, 0 for SIGKILL at once; `remove`, a folder deleted after it was ended (by `end` or by the death of
-    this process). Raises OSError when the leash cannot be started. A command that cannot be run shows as
-    `returncode` 1.
+    Parameters: `command` as for subprocess.Popen. `grace_seconds` is the time between SIGTERM and SIGKILL at the end, 0
+    for SIGKILL at once. `remove` is a folder that is deleted after the end (by `end` or by the death of this process).
+    Raises OSError if the leash cannot be started. If the command cannot be run, `returncode` is 1.
     """
 
     def __init__(
@@ -49,7 +47,7 @@ class LeashedProcess:
         self._control, leash_end = socket.socketpair()
         arguments = [leash_end.fileno(), os.getpid(), grace_seconds, remove or "", *command]
         with leash_end:
-            # -I -S: nothing but the standard library, whatever the environment says; 20 ms instead of 60.
+            # -I -S: only the standard library, independent of the environment. It starts in 20 ms instead of 60 ms.
             self._leash = subprocess.Popen(
                 [sys.executable, "-I", "-S", _LEASH, *map(str, arguments)],
                 stdin=stdin,
@@ -62,25 +60,28 @@ class LeashedProcess:
             )
         with self._control.makefile("rb") as answer:
             self.pid = int(answer.readline() or -1)
-        """Of the command itself, not of its leash; -1 when it could not be run."""
+        """The process id of the command, not of its leash. -1 if the command could not be run."""
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs; 128 + n after signal n."""
+        """None while the command runs; 128 + n after signal n."""
         return self._leash.poll()
 
     def communicate(self, input: bytes | None, timeout_seconds: float) -> tuple[bytes, bytes]:
-        """What it wrote to stdout and stderr, to their ends; raises subprocess.TimeoutExpired."""
+        """Return the complete stdout and stderr of the command. Raises subprocess.TimeoutExpired."""
         return self._leash.communicate(input, timeout_seconds)
 
     def kill(self) -> None:
-        """SIGKILL, and waits for its end."""
+        """Send SIGKILL, and wait for the end of the command."""
         with contextlib.suppress(BrokenPipeError):  # it has ended already
             self._control.send(b"k")
         self._leash.wait(_UNMAP_SECONDS)
 
     def terminate(self, timeout_seconds: float) -> bool:
-        """SIGTERM, and waits for its end. False if it has not ended by then, or had ended before."""
+        """Send SIGTERM, and wait for the end of the command.
+
+        Return False if it does not end in time, had ended before, or does not end by SIGTERM.
+        """
         if self.returncode is not None:
             return False
         with contextlib.suppress(BrokenPipeError):  # it has ended already
@@ -91,13 +92,13 @@ class LeashedProcess:
             return False
 
     def let_go(self) -> None:
-        """Has it ended, without waiting: SIGTERM, grace, SIGKILL."""
-        with contextlib.suppress(OSError):  # shut down before
-            # Not close: a child forked from this process may hold a copy of the socket.
+        """Tell the leash to end the command (SIGTERM, grace time, SIGKILL), without waiting."""
+        with contextlib.suppress(OSError):  # it was shut down before
+            # Shutdown instead of close: a forked child of this process may hold a copy of the socket.
             self._control.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
-        """Has it ended and waits for that."""
+        """End the command, and wait for its end."""
         self.let_go()
         self._leash.wait(self._grace_seconds + _UNMAP_SECONDS)
         self._control.close()
@@ -110,7 +111,10 @@ def run(
     input: bytes | None = None,
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """As subprocess.run with captured output; raises subprocess.TimeoutExpired with the output so far."""
+    """Run a command as subprocess.run does, with captured output.
+
+    Raises subprocess.TimeoutExpired with the output so far.
+    """
     process = LeashedProcess(
         command,
         grace_seconds=0,

@@ -1,9 +1,8 @@
-"""The two requests that a local cluster is asked, over a plain blocking socket: Metadata and CreateTopics.
+"""The two requests to a local cluster, over a plain blocking socket: Metadata and CreateTopics.
 
-Written out with `struct`, from Kafka's message definitions (MetadataRequest.json, CreateTopicsRequest.json):
-a test's broker should not depend on the codec that the tests are about, and no request is smaller. The
-versions are the last ones before flexible encoding (KIP-482); 3.9 and 4.x understand both (KIP-896 dropped
-older ones).
+They are encoded with `struct`, from Kafka's message definitions (MetadataRequest.json, CreateTopicsRequest.json): the
+brokers of tests must not depend on the codec under test. The versions are the last ones before flexible encoding
+(KIP-482). Kafka 3.9 and 4.x support both (KIP-896 removed older versions).
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ MAX_ANSWER_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Who is there (node ids), and of the topic asked for the leader of each partition, -1 for none."""
+    """The node ids of the brokers, and the leader of each partition of the requested topic (-1: no leader)."""
 
     brokers: frozenset[int]
     leaders: Mapping[int, int]
 
 
 def fetch_metadata(address: Address, topic: str | None, timeout_seconds: float) -> Metadata:
-    """Asks one broker; raises OSError (ConnectionError, TimeoutError) when it does not answer."""
+    """Ask one broker for metadata. Raises OSError (ConnectionError, TimeoutError) if it does not answer."""
     topics = struct.pack(">i", 0) if topic is None else struct.pack(">i", 1) + _string(topic)
     flags = struct.pack(">???", False, False, False)  # no auto-creation, no authorized operations
     return _parse_metadata(_ask(address, METADATA, METADATA_VERSION, topics + flags, timeout_seconds))
@@ -47,7 +46,7 @@ def create_topic(
     config: Mapping[str, str],
     timeout_seconds: float,
 ) -> None:
-    """Raises LocalKafkaError with the broker's own words when it refuses, OSError when it does not answer."""
+    """Create a topic. Raises LocalKafkaError with the broker's message if it refuses, OSError if it does not answer."""
     body = b"".join(
         [
             struct.pack(">i", 1),
@@ -99,14 +98,14 @@ def _ask(address: Address, api_key: int, version: int, body: bytes, timeout_seco
         connection.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
         (size,) = struct.unpack(">i", _receive(connection, 4, until))
         if not 4 <= size <= MAX_ANSWER_BYTES:
-            raise ConnectionError(f"an answer of {size} bytes, as no broker gives")
+            raise ConnectionError(f"an answer of {size} bytes: no broker sends this size")
         answer = _Reader(_receive(connection, size, until))
     answer.skip(4)  # correlation id
     return answer
 
 
 def _receive(connection: socket.socket, size: int, until: float) -> bytes:
-    """In the time that there is for all of it, however the peer spreads its bytes."""
+    """Receive `size` bytes. The deadline `until` is for all bytes together."""
     received = bytearray()
     while len(received) < size:
         left = until - time.monotonic()
@@ -132,7 +131,7 @@ def _string(text: str) -> bytes:
 
 
 class _Reader:
-    """Takes the primitive types of Kafka's protocol off the front of an answer."""
+    """Reads primitive types of Kafka's protocol from the start of an answer."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

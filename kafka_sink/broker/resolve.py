@@ -1,16 +1,15 @@
-"""The jars of a Kafka broker, fetched once by the Ivy that PySpark ships and kept in a cache.
+"""The jars of a Kafka broker. The Ivy that PySpark ships fetches them once, and a cache keeps them.
 
-`$XDG_CACHE_HOME/pykafka/kafka-<version>` (else below `~/.cache`) holds them, complete or not at all: they are
-fetched into a folder beside it and renamed, under a lock, so that two processes may want them at once. Ivy's
-built-in settings say where from, and it compares checksums. What is not obvious about asking Ivy:
+The cache is `$XDG_CACHE_HOME/pykafka/kafka-<version>`, or below `~/.cache`. It is complete or missing: the jars are
+fetched into a neighbouring folder, which is then renamed. A lock allows several processes to do this at the same time.
+Ivy's built-in settings name the repository, and Ivy compares checksums. Non-obvious about Ivy:
 
-* Types `jar,bundle`: OSGi-flavoured artifacts (scala-logging, snappy, zstd-jni) are of type bundle, and Ivy
-  drops types not asked for without a word. So the set is checked before the rename.
-* `conf="default->default"`: the module and what it needs at run time. `runtime` alone leaves out the module
-  itself.
-* Kafka Connect, which kafka-tools drags in with Jetty and Jersey, is excluded: half of the download, no use
-  here. By regexp: Ivy's glob matcher needs a library that PySpark does not ship.
-* The SLF4J binding is asked for by name, see `settings.Logging`.
+* Types `jar,bundle`: OSGi artifacts (scala-logging, snappy, zstd-jni) have the type bundle, and Ivy silently omits
+  other types than requested. So the set of jars is checked before the rename.
+* `conf="default->default"`: the module and its run-time dependencies. `runtime` alone omits the module itself.
+* Kafka Connect is excluded. kafka-tools depends on it, with Jetty and Jersey: half of the download, not used here. The
+  exclusion is a regexp, because Ivy's glob matcher needs a library that PySpark does not ship.
+* The SLF4J binding is requested by name, see `settings.Logging`.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ log = logging.getLogger(__name__)
 DEFAULT_KAFKA_VERSION = "4.3.1"
 KAFKA_VERSIONS: Mapping[str, Logging] = {"3.9.2": RELOAD4J, "4.3.1": LOG4J2}
 
-# 50 jars, 46 MB: a minute on a good line. Ivy itself never gives up on a line that went silent.
+# 50 jars, 46 MB: one minute on a good connection. Ivy itself has no timeout for a connection without traffic.
 IVY_TIMEOUT_SECONDS = 900.0
 
-# What the jars of a version must contain, as `organisation_module`, beside the SLF4J binding.
+# The jars that each version must contain, as `organisation_module`, in addition to the SLF4J binding.
 REQUIRED_JARS = (
     "org.apache.kafka_kafka_2.13",
     "org.apache.kafka_kafka-clients",
@@ -68,10 +67,10 @@ Command = Sequence[str | Path]
 
 
 def resolve_jars(version: str, cache_dir: Path, ivy_command: Callable[[], Command]) -> Path:
-    """The folder with the jars of a Kafka version, fetched if need be.
+    """Return the folder with the jars of a Kafka version. Fetch them if they are missing.
 
-    `ivy_command` yields what runs Ivy, e.g. `[java, "-jar", ivy_jar]`; it is asked only when something is to
-    be fetched. Raises DownloadFailed, DiskFull, DirectoryUnusable.
+    `ivy_command` returns the command that runs Ivy, e.g. `[java, "-jar", ivy_jar]`. It is called only if jars are
+    missing. Raises DownloadFailed, DiskFull, DirectoryUnusable.
     """
     logging_of_version = KAFKA_VERSIONS[version]
     jars = cache_dir / f"kafka-{version}"
@@ -87,18 +86,18 @@ def resolve_jars(version: str, cache_dir: Path, ivy_command: Callable[[], Comman
 
 
 def fetch(version: str, logging_of_version: Logging, jars: Path, ivy_command: Command) -> None:
-    """Fetches into a folder beside `jars`, then renames. What Ivy has got survives a failure: the next run goes on."""
+    """Fetch into a neighbouring folder, then rename it to `jars`. After a failure the next run reuses Ivy's cache."""
     work = jars.with_name(f"kafka-{version}.part")
     fetched = work / "jars"
     shutil.rmtree(fetched, ignore_errors=True)
     fetched.mkdir(parents=True)
     (work / "ivy.xml").write_text(ivy_module(version, logging_of_version), encoding="utf-8")
-    # A warning, as that shows where logging was not set up: whoever waits a minute should know why.
+    # A warning, because it shows without configured logging too. The download takes about a minute.
     log.warning("fetching Kafka %s, about 50 MB, once, into %s", version, jars)
     run_ivy(version, ivy_command, work, fetched)
     missing = missing_jars(fetched, logging_of_version)
     if missing:
-        raise DownloadFailed(kafka_version=version, reason=f"these jars did not come: {', '.join(missing)}")
+        raise DownloadFailed(kafka_version=version, reason=f"these jars are missing: {', '.join(missing)}")
     shutil.rmtree(jars, ignore_errors=True)
     fetched.rename(jars)
     shutil.rmtree(work, ignore_errors=True)
@@ -125,14 +124,14 @@ def run_ivy(version: str, ivy_command: Command, work: Path, fetched: Path) -> No
 
 
 def reason_in(output: str) -> str:
-    """The first few lines of what Ivy complains of."""
+    """Return the first lines of Ivy's error messages."""
     complaints = [line.strip() for line in output.partition(":: problems summary ::")[2].splitlines()]
     told = [line for line in complaints if line and not line.startswith("::")] or output.strip().splitlines()[-3:]
     return "; ".join(told[:3]) or "Ivy gave no reason"
 
 
 def missing_jars(directory: Path, logging_of_version: Logging) -> list[str]:
-    """Which of the jars that a broker needs are not in `directory` (all, when it does not exist)."""
+    """Return the required jars that are not in `directory` (all of them if it does not exist)."""
     names = [path.name for path in directory.glob("*.jar")]
     binding = f"{logging_of_version.binding_organisation}_{logging_of_version.binding_module}"
     return [required for required in (*REQUIRED_JARS, binding) if not _has(names, required)]
@@ -143,7 +142,7 @@ def _has(names: Iterable[str], required: str) -> bool:
 
 
 def ivy_module(version: str, logging_of_version: Logging) -> str:
-    """An ivy.xml that depends on what a broker of this version needs."""
+    """Return an ivy.xml with the dependencies of a broker of this version."""
     wanted = [
         ("org.apache.kafka", "kafka_2.13", version),
         ("org.apache.kafka", "kafka-tools", version),
@@ -172,7 +171,7 @@ def ivy_module(version: str, logging_of_version: Logging) -> str:
 
 @contextmanager
 def exclusive(lock: Path) -> Iterator[None]:
-    """Holds a lock file; waits for whoever has it. The kernel frees it when its holder dies."""
+    """Hold a lock file. Wait while another process holds it. The kernel releases it when the holder dies."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -182,13 +181,13 @@ def exclusive(lock: Path) -> Iterator[None]:
 
 
 def default_cache_dir(environ: Mapping[str, str]) -> Path:
-    """XDG Base Directory Specification: a relative or empty XDG_CACHE_HOME does not count."""
+    """Return the cache folder. A relative or empty XDG_CACHE_HOME is ignored (XDG Base Directory Specification)."""
     xdg = Path(environ.get("XDG_CACHE_HOME", ""))
     return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "pykafka"
 
 
 def installed_pyspark() -> Path:
-    """The folder of the PySpark package; it is not imported, which would take a second."""
+    """Return the folder of the PySpark package, without importing it: the import takes a second."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise IvyNotFound(searched="PySpark is not installed")
@@ -196,7 +195,7 @@ def installed_pyspark() -> Path:
 
 
 def find_ivy_jar(pyspark: Path) -> Path:
-    """Ivy's jar below a PySpark package; raises IvyNotFound."""
+    """Return the path of Ivy's jar in a PySpark package. Raises IvyNotFound."""
     found = sorted(pyspark.glob("jars/ivy-*.jar"))
     if not found:
         raise IvyNotFound(searched=f"{pyspark} holds no jars/ivy-*.jar")

@@ -1,9 +1,8 @@
-"""What a node of the local cluster is told: server.properties and the configuration of its logging, as text.
-Pure.
+"""The configuration of a node of the local cluster, as text: server.properties and the logging. Pure.
 
-Every node is broker and controller at once (KRaft combined mode, KIP-500), the quorum is static
-(controller.quorum.voters, understood by 3.9 and 4.x alike). Sources: Kafka's documentation of broker configs,
-and java.util.Properties for the syntax.
+Every node is both broker and controller (KRaft combined mode, KIP-500). The quorum is static
+(controller.quorum.voters, which 3.9 and 4.x both support). Sources: Kafka's documentation of broker configs,
+java.util.Properties for the syntax.
 """
 
 from __future__ import annotations
@@ -17,9 +16,11 @@ from kafka_sink.broker.ports import HOST
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node: its id (from 1) and the ports it listens on. `listeners`: name -> port of those beside the plaintext
-    ones, which clients and the quorum use. `advertised`: name -> port, of listeners that clients reach by another one,
-    as where something stands in between."""
+    """One node: its id (from 1) and its ports.
+
+    `client_port` and `controller_port` are the plaintext listeners. `listeners`: name -> port of further listeners.
+    `advertised`: name -> advertised port, if clients reach a listener through another port, for example a proxy's.
+    """
 
     node_id: int
     client_port: int
@@ -32,7 +33,7 @@ class Node:
         return HOST, self.client_port
 
 
-# What the cluster computes; a different value would leave it unable to find its own nodes.
+# The cluster computes these settings. With other values the nodes could not find each other.
 COMPUTED_SETTINGS = frozenset(
     {
         "process.roles",
@@ -54,9 +55,9 @@ def server_settings(
     overrides: Mapping[str, str],
     protocols: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """All settings of `node`, overrides included; raises ValueError when one of those is in COMPUTED_SETTINGS.
+    """Return all settings of `node`, with `overrides`. Raises ValueError if an override is in COMPUTED_SETTINGS.
 
-    `protocols`: name -> security protocol of the listeners that `node` has beside the plaintext ones.
+    `protocols`: name -> security protocol of the node's further listeners.
     """
     refused = sorted(COMPUTED_SETTINGS & overrides.keys())
     if refused:
@@ -74,19 +75,19 @@ def server_settings(
         "advertised.listeners": _listeners({**for_clients, **node.advertised}),
         "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocol_of.items()),
         "log.dirs": str(data_dir),
-        # A sink that writes to a topic which does not exist should hear so.
+        # A write to a topic that does not exist must fail.
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": str(replicas),
         "transaction.state.log.replication.factor": str(replicas),
         "transaction.state.log.min.isr": str(min_isr),
         "share.coordinator.state.topic.replication.factor": str(replicas),
         "share.coordinator.state.topic.min.isr": str(min_isr),
-        # 50 by default, created on first use: seconds of a test for nothing.
+        # The default of 50, created at first use, would cost a test some seconds.
         "offsets.topic.num.partitions": "4",
         "transaction.state.log.num.partitions": "4",
         "share.coordinator.state.topic.num.partitions": "4",
-        # A broker that comes back after kill -9 is let in when the session of the one before has run out, and only
-        # then do partitions get another leader: 9 s by default, heartbeats every 2 s.
+        # After kill -9, partitions get new leaders, and the broker can return, only when its session expires.
+        # The defaults are 9 s, and heartbeats every 2 s.
         "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "1000",
         # A consumer's first poll waits this long for others to join; 3 s by default.
@@ -102,13 +103,13 @@ def _listeners(ports: Mapping[str, int]) -> str:
 
 
 def render_properties(settings: Mapping[str, str]) -> str:
-    """The text of a .properties file, as java.util.Properties.load reads it."""
+    """Return the text of a .properties file in the syntax of java.util.Properties.load."""
     return "".join(f"{_escape(key)}={_escape(value)}\n" for key, value in settings.items())
 
 
 def _escape(text: str) -> str:
-    # Kafka loads the file as ISO 8859-1, so all else travels as UTF-16 \uXXXX; `=`, `:`, `#`, `!` and a
-    # leading blank would end a key, begin a comment, or be skipped.
+    # Kafka reads the file as ISO 8859-1, so other characters become UTF-16 \uXXXX. `=`, `:`, `#`, `!` and leading
+    # spaces need an escape, because they would end a key, begin a comment, or be skipped.
     return "".join(_escape_unit(unit) for unit in _utf16_units(text))
 
 
@@ -123,7 +124,7 @@ def _escape_unit(unit: int) -> str:
     return "\\" + chr(unit) if chr(unit) in "\\=:#! " else chr(unit)
 
 
-# Warnings and worse, to stdout: `cluster` puts it into the node's broker.log, with what the JVM itself says.
+# Warnings and errors go to stdout. `cluster` redirects it to the node's broker.log, with the JVM's own output.
 _LOG4J2 = """\
 status = error
 appender.console.type = Console
@@ -143,7 +144,7 @@ log4j.appender.console.layout.ConversionPattern=[%d] %p %m (%c)%n
 
 @dataclass(frozen=True, slots=True)
 class Logging:
-    """How a Kafka version logs: the SLF4J binding it needs on its class path, and how that one is configured."""
+    """The logging of a Kafka version: the SLF4J binding that it needs on its class path, and the configuration."""
 
     binding_organisation: str
     binding_module: str
@@ -152,7 +153,7 @@ class Logging:
     system_property: str
 
 
-# Kafka 4.0 went from reload4j to Log4j 2 (KIP-653). The published jars depend on neither's SLF4J 1.7 binding:
-# without one the broker logs nothing at all, not even why it dies.
+# Kafka 4.0 changed from reload4j to Log4j 2 (KIP-653). The published jars do not depend on an SLF4J 1.7 binding.
+# Without a binding the broker logs nothing, not even why it dies.
 LOG4J2 = Logging("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4", _LOG4J2, "log4j2.configurationFile")
 RELOAD4J = Logging("org.slf4j", "slf4j-reload4j", "1.7.36", _RELOAD4J, "log4j.configuration")

@@ -1,14 +1,14 @@
-"""What one process must know of a cluster that another one runs, and of one that ran before: files in its
-folder.
+"""The files in a cluster's folder, by which other processes find the cluster.
 
-* `cluster.json`: which cluster the data in this folder belongs to; there for good.
-* `running.json`: who runs it now and where it answers; `stop` and `status` read it. It may be stale, after
-  kill -9 or a power cut, and its pid may have gone to another process since: so the pid counts together with
-  the time that the process was started. It may be forged, and `stop` signals that pid: so the process must hold
-  the folder's lock, and be of the user who owns the file.
-* `owner.lock`: held by whoever runs the cluster.
+* `cluster.json`: the identity of the cluster whose data is in the folder. It is never removed.
+* `running.json`: the process that runs the cluster, and the cluster's addresses. `stop` and `status` read it.
+* `owner.lock`: the process that runs the cluster holds this lock.
 
-Files are readable for their owner only, and none is reached through a symbolic link.
+`running.json` may be stale after kill -9 or a power cut, and another process may have the pid now. So a process is
+identified by its pid and its start time. The file may also be forged, and `stop` sends a signal to the pid. So the
+process must hold the folder's lock, and belong to the user who owns the file.
+
+Only their owner can read the files, and they are never opened through a symbolic link.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """What the data in a folder belongs to."""
+    """The identity of the cluster whose data is in a folder."""
 
     cluster_id: str
     kafka_version: str
@@ -51,7 +51,7 @@ class ClusterIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A process, told apart from any later one with the same pid."""
+    """A process. The start time distinguishes it from a later process with the same pid."""
 
     pid: int
     start_time: str
@@ -59,7 +59,7 @@ class ProcessIdentity:
 
 @dataclass(frozen=True, slots=True)
 class RunningCluster:
-    """Who runs the cluster, and where it answers."""
+    """The process that runs the cluster, and the cluster's addresses."""
 
     owner: ProcessIdentity
     kafka_version: str
@@ -97,9 +97,9 @@ def _get(fields: Mapping[str, Any], name: str, kind: type[T]) -> T:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """A reader sees all of it or what was there before."""
+    """Write the file by renaming. A reader sees the complete new text, or the old one."""
     temporary = path.with_suffix(".tmp")
-    # What a crash left, or somebody else put there.
+    # A crash, or another user, may have left this file.
     temporary.unlink(missing_ok=True)
     with os.fdopen(open_private(temporary, os.O_WRONLY | os.O_EXCL), "w", encoding="utf-8") as file:
         file.write(text)
@@ -107,15 +107,15 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """A descriptor of a file that its owner alone may read, made if it is missing. Raises OSError (ELOOP) for a
-    symbolic link."""
+    """Open a file that only its owner may read. Create it if it is missing. Raises OSError (ELOOP) for a symbolic
+    link."""
     return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def read_running(directory: Path) -> RunningCluster | None:
-    """What runs in this folder now; None when nothing does, a stale, broken or forged file included."""
+    """Return the cluster that runs in this folder, or None. A stale, broken or forged file gives None."""
     try:
-        # A pipe in its place would never end, a link lead elsewhere.
+        # O_NONBLOCK and O_NOFOLLOW, because another user may have put a pipe or a link there.
         descriptor = os.open(directory / RUNNING_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             facts = os.fstat(descriptor)
@@ -130,7 +130,10 @@ def read_running(directory: Path) -> RunningCluster | None:
 
 
 def _holds_lock(pid: int, lock: Path, user_id: int) -> bool:
-    """Whether the process is `user_id`'s and has the lock file open. Without /proc: whether anybody holds it."""
+    """Return True if the process belongs to `user_id` and has the lock file open.
+
+    Without /proc, return True if any process holds the lock.
+    """
     try:
         found = os.stat(lock, follow_symlinks=False)
         if not os.path.exists("/proc/self/fd"):
@@ -165,7 +168,7 @@ def is_running(process: ProcessIdentity) -> bool:
 
 
 def identify(pid: int) -> ProcessIdentity | None:
-    """None when there is no such process, or it has ended and only waits for its parent to notice."""
+    """Return the identity of the process, or None if it does not exist or is a zombie."""
     start_time = _start_time_from_proc(pid) if os.path.exists("/proc/self/stat") else _start_time_from_ps(pid)
     return None if start_time is None else ProcessIdentity(pid, start_time)
 
@@ -175,8 +178,8 @@ def _start_time_from_proc(pid: int) -> str | None:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # proc(5): pid (comm) state ...; comm may hold blanks and brackets. Field 3 is the state, field 22 the
-    # start time in clock ticks since boot.
+    # proc(5): pid (comm) state ...; comm may contain spaces and brackets. Field 3 is the state, field 22 the start
+    # time in clock ticks since boot.
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else fields[22 - 3]
 
@@ -193,6 +196,6 @@ def _start_time_from_ps(pid: int) -> str | None:
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:
-    """Where a detached cluster lives when no folder is named (XDG Base Directory Specification, state)."""
+    """Return the default folder of a detached cluster (XDG Base Directory Specification, state)."""
     xdg = Path(environ.get("XDG_STATE_HOME", ""))
     return (xdg if xdg.is_absolute() else Path.home() / ".local" / "state") / "pykafka" / "broker"

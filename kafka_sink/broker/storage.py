@@ -1,4 +1,4 @@
-"""Writing to the disk, and saying so clearly when that fails."""
+"""Clear errors for failed writes to the disk."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from kafka_sink.broker.errors import DirectoryUnusable, DiskFull
 from kafka_sink.errors.exhaustion import is_exhaustion
 
-# What Java's IOException says for ENOSPC and EDQUOT, strerror of the C library, untranslated in practice; and what
-# the JVM makes of SIGBUS, which it gets for a page of a mapped file (Kafka's indexes) that finds no room on the disk.
+# Java's messages for ENOSPC and EDQUOT (strerror of the C library, untranslated in practice), and for SIGBUS: a page
+# of a mapped file (Kafka's indexes) finds no space on the disk.
 _FULL = ("No space left on device", "Disk quota exceeded", "unsafe memory access operation")
 
 
 @contextmanager
 def writing_to(directory: Path) -> Iterator[None]:
-    """Turns an OSError of the block into DiskFull or DirectoryUnusable, which name the folder."""
+    """Convert an OSError of the block to DiskFull or DirectoryUnusable, which name the folder."""
     try:
         yield
     except OSError as error:
@@ -30,5 +30,5 @@ def writing_to(directory: Path) -> Iterator[None]:
 
 
 def tells_of_full_disk(output: str) -> bool:
-    """Whether a Java program that printed this ran out of disk."""
+    """Return True if `output` of a Java program shows that the disk is full."""
     return any(text in output for text in _FULL)

@@ -1,1 +1,1 @@
-"""The commands of `pykafka`: one module each."""
+"""The commands of `pykafka`, one module for each."""

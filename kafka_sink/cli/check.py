@@ -1,8 +1,8 @@
-"""Checks, step by step and without writing a row, whether a write would work, and says what to do where it would not.
+"""Checks step by step if a write would work, without writing a row, and says how to fix what fails.
 
-DNS, TCP, TLS, versions and SASL of each bootstrap server and of each broker where the cluster says that it is; the
-topic, its leaders, replicas and settings; what the guarantee needs of ACLs and of the brokers. Options are those of the
-write. Nothing is written; with createTopics=true a topic that is missing is made.
+It checks DNS, TCP, TLS, versions and SASL of each bootstrap server, and of each broker at its advertised address. Then
+it checks the topic, its leaders, replicas and settings, and the ACLs and brokers that the guarantee needs. Its options
+are the options of the write. It writes nothing; with createTopics=true it creates a missing topic.
 
 examples:
     pykafka check --bootstrap-servers localhost:9092 --topic orders
@@ -15,7 +15,7 @@ examples:
 with --json: ok; counts, by status; verdicts: status (OK, WARNING, FAILED, SKIPPED), step, where, seen_from, found,
 remedy
 
-exit status: 0 nothing failed (warnings may have been given); 1 something did; 2 wrong usage, or an option is wrong
+exit status: 0 no step failed (there may be warnings); 1 a step failed; 2 wrong usage, or an option is wrong
 """
 
 from __future__ import annotations
@@ -69,20 +69,20 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--topic", metavar="NAME", help="the option `topic`")
     made.add_argument(
         "--spark", nargs="?", const="", metavar="MASTER",
-        help="also which Python, version and kernel the driver, the planner and the tasks have, and each broker as "
-        "executors see it. Without MASTER: the one of PYSPARK_SUBMIT_ARGS, SPARK_REMOTE or spark-defaults.conf",
+        help="also check the Python, version and kernel of the driver, the planner and the tasks, and each broker from "
+        "the executors. Default of MASTER: that of PYSPARK_SUBMIT_ARGS, SPARK_REMOTE or spark-defaults.conf",
     )  # fmt: skip
     add_json(made, "one document")
     return made
 
 
 def configuration(args: argparse.Namespace) -> SinkConfig:
-    """Raises ConfigError."""
+    """Return the configuration of the write. Raises ConfigError."""
     return sink_config(options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers, "topic": args.topic}))
 
 
 def from_spark(config: SinkConfig, master: str) -> Report:
-    """The interpreters that a write has, and the steps of the hosts as executors see them."""
+    """Check the interpreters of a write, then the brokers from the executors."""
     from pyspark.sql import SparkSession
 
     from kafka_sink.spark.interpreters import examine_interpreters
@@ -99,13 +99,17 @@ def from_spark(config: SinkConfig, master: str) -> Report:
 
 
 def from_executors(spark: SparkSession, config: ProducerConfig) -> Report:
-    """A warning where functions of the session, which do the looking, have another Python than the writer."""
+    """Check the brokers from the executors.
+
+    The session's Python functions run the check. Return a warning if they cannot run: their Python may be another one
+    than the writer's.
+    """
     from kafka_sink.spark.executors import examine_from_executors
     from kafka_sink.spark.interpreters import telling
 
     try:
         return examine_from_executors(spark, config)
     except Exception as failure:
-        found = f"Python functions cannot run there, so nobody looked at the brokers from there: {telling(failure)}"
-        remedy = "set PYSPARK_PYTHON, which functions run, to a Python that has pyspark-pykafka and Spark's pyarrow"
+        found = f"Python functions cannot run there, so the brokers were not checked from there: {telling(failure)}"
+        remedy = "set PYSPARK_PYTHON, which runs functions, to a Python that has pyspark-pykafka and Spark's pyarrow"
         return Report((Verdict("python", "functions", warning(found, remedy), seen_from="executors"),))

@@ -1,4 +1,4 @@
-"""Every error that a user can meet, by section, and an example of each, with placeholders for its facts."""
+"""All errors that users can see, by section, and an example of each with placeholders for its facts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafka_sink import errors
 from kafka_sink.broker.errors import LocalKafkaError
 from kafka_sink.errors import KafkaSinkError
 
-# In the order of the page; the rest of the tree has no base in between.
+# In the order of the page. "Other" has the errors that are direct subclasses of KafkaSinkError.
 _SECTIONS = (
     ("Options", errors.ConfigError),
     ("Columns", errors.SchemaError),
@@ -22,17 +22,17 @@ _SECTIONS = (
     ("Other", KafkaSinkError),
     ("The local broker", LocalKafkaError),
 )
-# Handled inside, never raised to a user.
+# The sink handles these internally, and never raises them to a user.
 _INSIDE = errors.ProtocolError
 
 
 def by_section() -> list[tuple[str, list[type[KafkaSinkError]]]]:
-    """Every error that is raised as it is, under its heading."""
+    """Return the errors that the sink raises, grouped by heading."""
     return [(title, list(raised(base))) for title, base in _SECTIONS]
 
 
 def raised(base: type[KafkaSinkError]) -> Iterator[type[KafkaSinkError]]:
-    """The leaves of the tree below `base`, but for those of another section."""
+    """Yield the leaves of the tree below `base`, without the leaves of other sections."""
     elsewhere = {_INSIDE, *(of for _, of in _SECTIONS if of is not base)}
     for cls in base.__subclasses__():
         if cls not in elsewhere:
@@ -43,7 +43,7 @@ def raised(base: type[KafkaSinkError]) -> Iterator[type[KafkaSinkError]]:
 
 
 class _Number(int):
-    """A fact that is computed with, shown as its name."""
+    """A number that prints as its name. Messages may compute with it."""
 
     def __new__(cls, name: str) -> _Number:
         made = super().__new__(cls, 7)
@@ -78,7 +78,7 @@ _MADE_UP = {
 
 
 def example(cls: type[KafkaSinkError]) -> KafkaSinkError:
-    """An instance whose facts are placeholders; what has a default, with that."""
+    """Return an instance with placeholders for the facts. Parameters with a default keep it."""
     facts: dict[str, Any] = {}
     for name, parameter in inspect.signature(cls).parameters.items():
         if parameter.default is parameter.empty:

@@ -1,14 +1,14 @@
-"""Says what an option or an error is, from the tables that this version of the sink goes by. It needs no network.
+"""Explains an option or an error, from the tables of this version of the sink. It needs no network.
 
-NAME is a name or a part of one, in any case. Of an error it prints the message, with `<facts>` instead of what a write
-would say, and what to do. Without a NAME it lists all names.
+NAME is a name or a part of a name, in any case. For an error it prints the message with placeholders such as `<topic>`,
+and what to do. Without a NAME it lists all names.
 
 examples:
     pykafka explain
     pykafka explain kafka.linger.ms
     pykafka explain timeout TornBatch
 
-exit status: 0 done; 1 a name is in no table; 2 wrong usage
+exit status: 0 done; 1 a name was not found; 2 wrong usage
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = list(matching(name))
         tell(*(line for entry in found for line in (*entry, "")))
         if not found:
-            status = say(f"nothing is called {name!r}; `pykafka explain` lists all names", NOT_FOUND)
+            status = say(f"{name!r} is neither an option nor an error; `pykafka explain` lists all names", NOT_FOUND)
     return status
 
 
@@ -58,7 +58,7 @@ def all_names() -> Iterator[str]:
 
 
 def matching(name: str) -> Iterator[list[str]]:
-    """What has `name` in its own, each in lines; what has it as its whole name comes alone."""
+    """Yield the lines of each entry whose name contains `name`. An exact match is the only one yielded."""
     refused = {**REFUSED, **{f"{prefix}*": instead for prefix, instead in REFUSED_PREFIXES.items()}}
     described = {
         **{option.name: _option(option) for option in OPTIONS},

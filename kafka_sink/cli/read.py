@@ -43,7 +43,7 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 
 
 class NoSuchTopic(Exception):
-    """The cluster does not list it."""
+    """The cluster does not list the topic."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,25 +85,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     made = parser_of(__doc__, "pykafka read")
-    made.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="unless the preset names them")
+    made.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="required if the preset names none")
     made.add_argument("--topic", required=True, metavar="NAME")
     made.add_argument("--isolation", choices=ISOLATION_LEVELS, default="read_committed", help="default: %(default)s")
-    made.add_argument("--limit", type=int, metavar="N", help="end after so many records")
-    made.add_argument("--quiet", action="store_true", help="print no records, only their number")
-    add_json(made, "records are so anyway; with --quiet a document with topic and records, their number,")
-    made.add_argument("--expect-records", type=int, metavar="N", help="status 1 if there are more or fewer")
+    made.add_argument("--limit", type=int, metavar="N", help="end after N records")
+    made.add_argument("--quiet", action="store_true", help="print only the number of records")
+    add_json(made, "records are always JSON; with --quiet one document with topic and records (their number)")
+    made.add_argument("--expect-records", type=int, metavar="N", help="exit status 1 if there are more or fewer")
     add_options(made, example="kafka.security.protocol=SSL")
     return made
 
 
 def configuration(args: argparse.Namespace) -> SinkConfig:
-    """How to connect, as far as the command line says. Raises ConfigError."""
+    """Return the configuration for the connection, as the command line gives it. Raises ConfigError."""
     return sink_config(options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers}))
 
 
 def records(cluster: Cluster, args: argparse.Namespace) -> Iterator[tuple[int, Record]]:
-    """(partition, record) for each partition in turn, in the order of offsets, to the end that it has when its turn
-    comes. Raises NoSuchTopic, BrokersUnreachable, RecordsUnreadable."""
+    """Yield (partition, record), partition by partition, in the order of offsets.
+
+    The end of a partition is taken when its reading starts. Raises NoSuchTopic, BrokersUnreachable, RecordsUnreadable.
+    """
     topic = cluster.topics([args.topic]).get(args.topic)
     if topic is None:
         raise NoSuchTopic
@@ -116,7 +118,7 @@ def records(cluster: Cluster, args: argparse.Namespace) -> Iterator[tuple[int, R
 
 
 def line_of(partition: int, record: Record) -> str:
-    """As JSON."""
+    """Return the record as one line of JSON."""
     shown = {
         "partition": partition,
         "offset": record.offset,

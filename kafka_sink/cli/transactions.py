@@ -1,14 +1,14 @@
-"""The transactions of an exactly-once sink, for who is on call: what is open, since when, what it holds back.
+"""Shows and repairs the transactions of exactly-once sinks: open transactions, their age, and the rows that they hide.
 
-    list      every sink, or those whose names begin with the prefix: how far each has come, and what it has open
-    describe  one sink: its decision, its slots, and what is open
-    status    the same, held against the query's checkpoint and its receipts
-    repair    finish what was decided: commit it, and end what hangs on a leader; disturbs no running query
-    abort     end what is open and was not decided; stops a running query, so it wants --take-over
+    list      all sinks, or the sinks whose names begin with the prefix: last decision, open transactions
+    describe  one sink: its decision, its slots, its open transactions
+    status    the same, compared with the query's checkpoint and its receipts
+    repair    commit the decided transactions, and end hanging transactions; does not disturb a running query
+    abort     abort the open, undecided transactions; stops a running query, so it needs --take-over
 
-`list`, `describe` and `status` change nothing. A sink's name in Kafka is its option transactionalIdPrefix, or is
-derived from the query's checkpoint: `pykafka-<query id>` as a rule. --checkpoint finds it, list tells all of them. A
-batch write's begins with its prefix or `pykafka-batch`, and ends with an id of its own.
+`list`, `describe` and `status` change nothing. A sink's name in Kafka is its option transactionalIdPrefix, or comes
+from the query's checkpoint: usually `pykafka-<query id>`. `list` shows all names, --checkpoint finds a query's name.
+The name of a batch write begins with its prefix or `pykafka-batch`, and ends with a unique id.
 
 examples:
     pykafka transactions list --bootstrap-servers localhost:9092
@@ -18,8 +18,8 @@ examples:
     pykafka transactions abort --bootstrap-servers localhost:9092 --prefix orders --take-over
     pykafka transactions list --bootstrap-servers localhost:9092 --prefix pykafka- --json | jq '.sinks[].open[]'
 
-with --json each prints one document. Times are milliseconds since 1970, null is what is not known or not there:
-    list      sinks: [as describe]; unreadable: [an error each]; not_looked_at
+with --json each prints one document. Times are milliseconds since 1970. null: unknown or absent
+    list      sinks: [as describe]; unreadable: [one error for each sink]; not_looked_at
     describe  sink, commit_topic, transaction_version; decision (null: none): micro_batch_id, query_id, decided_ms,
               generation, slots, carried_out; decision_forgotten; slots: slot, pinned, visible, marker_micro_batch_id,
               transaction; open: transactional_id, slot, producer_id, producer_epoch, state, prepared, decided,
@@ -27,11 +27,11 @@ with --json each prints one document. Times are milliseconds since 1970, null is
               topics_gone; topics_created_again: topic, old_id, new_id; not_looked_at: topic, partition, why
     status    as describe, and checkpoint: query_id, planned, recorded, compared; receipt (null: none): micro_batch_id,
               rows, record_batches, bytes, acknowledged_ms, or error
-    repair    dry_run; commit, end: what was, or with --dry-run would be; refused: with why; after: as describe
-    abort     sink, took_over, aborted; or refused, and open, which would be aborted
+    repair    dry_run; commit, end: transactions that were, or with --dry-run would be, committed or ended; refused:
+              with why; after: as describe
+    abort     sink, took_over, aborted; or refused, and open: the transactions that --take-over would abort
 
-exit status: 0 done, or nothing to do; 1 it could not be done, or not all of it; 2 wrong usage; 3 refused, and nothing
-was changed
+exit status: 0 done, or nothing to do; 1 failed, or only partly done; 2 wrong usage; 3 refused, and nothing was changed
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ from kafka_sink.text.table import table
 from kafka_sink.verification import receipt_file
 
 OK, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
-# Of slots, partitions and the like in one line; whoever needs more has the table.
+# Slots or partitions in one line. The table shows all of them.
 MOST_SHOWN = 8
 
 
@@ -135,36 +135,36 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         of.set_defaults(subcommand=subcommand)
-        prefix_help = "what the sinks' names begin with" if subcommand is list_ else "the sink's name"
+        prefix_help = "the start of the sinks' names" if subcommand is list_ else "the sink's name"
         of.add_argument("--prefix", metavar="NAME", help=prefix_help)
-        of.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="unless the preset names them")
+        of.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="required if the preset names none")
         of.add_argument("--commit-topic", metavar="NAME", help="the sink's commitTopic, if it is not the default")
         add_options(of, example="kafka.max.block.ms=10000")
         add_json(of, "one document")
         if subcommand is not abort:
             of.add_argument(
                 "--topic", action="append", metavar="NAME",
-                help="look for what leaders have open on this topic only, repeatable; default: on every topic",
+                help="look for open transactions on this topic only, repeatable; default: all topics",
             )  # fmt: skip
         if subcommand is not list_:
             of.add_argument(
                 "--checkpoint", required=subcommand is status, metavar="LOCATION",
-                help="the query's checkpointLocation, as its option spells it; tells the sink's name",
+                help="the query's checkpointLocation, spelled as in its option; gives the sink's name",
             )  # fmt: skip
         if subcommand is status:
-            of.add_argument("--receipts", metavar="PATH", help="its receiptsPath, if it has one")
+            of.add_argument("--receipts", metavar="PATH", help="the query's receiptsPath, if it is set")
         if subcommand is repair:
-            of.add_argument("--dry-run", action="store_true", help="tell what would be done, and do nothing")
+            of.add_argument("--dry-run", action="store_true", help="print what would be done, and change nothing")
         if subcommand is abort:
             of.add_argument(
                 "--take-over", action="store_true",
-                help="do it, though a query that runs with this prefix stops with DriverFenced",
+                help="abort, even if this stops a running query with this prefix (DriverFenced)",
             )  # fmt: skip
     return made
 
 
 def configuration(args: argparse.Namespace) -> SinkConfig:
-    """The sink's, as far as the command line tells it. Raises ConfigError."""
+    """Return the sink's configuration as the command line gives it. Raises ConfigError."""
     over = {
         "kafka.bootstrap.servers": args.bootstrap_servers,
         "commitTopic": args.commit_topic,
@@ -174,21 +174,21 @@ def configuration(args: argparse.Namespace) -> SinkConfig:
     if config.transactional_id_prefix is not None or args.subcommand is list_:
         return config
     if args.checkpoint is None:
-        hint = "--prefix, or --checkpoint, says whose transactions are meant; list tells all names."
+        hint = "name the sink with --prefix or --checkpoint. `pykafka transactions list` shows all names."
         raise MissingOption(option="transactionalIdPrefix", hint=hint)
     return replace(config, transactional_id_prefix=sink_of(args.checkpoint))
 
 
 def sink_of(location: str) -> str:
-    """The name of the sink whose query has its checkpoint there. Raises CheckpointUnusable."""
+    """Return the name of the sink of the query with the checkpoint at `location`. Raises CheckpointUnusable."""
     checkpoint = LocalCheckpoint.at(location)
-    # Elsewhere, and of a query that an earlier build ran last, it is made of the words.
+    # For remote checkpoints, and for queries last run by an earlier build, the name is a hash of the location's text.
     return (checkpoint and checkpoint.name()) or spelled_name(location)
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One run of the command. `leaderless`: partitions that could not be looked at, once `partitions` was called."""
+    """One run of the command. `partitions` adds partitions without a leader to `leaderless`."""
 
     client: AdminClient
     config: SinkConfig
@@ -197,13 +197,13 @@ class Session:
 
     @property
     def json(self) -> bool:
-        """Whether a document is asked for, and no text."""
+        """True if the user asked for a document instead of text."""
         asked: bool = self.args.json
         return asked
 
     @property
     def prefix(self) -> str:
-        """Of names; empty for that of every sink's."""
+        """The prefix of the sinks' names; empty for all sinks."""
         return self.config.transactional_id_prefix or ""
 
     def sink(self, name: str) -> Sink:
@@ -215,16 +215,16 @@ class Session:
         )
 
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """Those to look at. Tells of those that have no leader to be asked."""
+        """Return the partitions to look at. Print the partitions that have no leader."""
         topics = getattr(self.args, "topic", None)
         led, leaderless = self.client.partitions(None if topics is None else tuple(topics))
         self.leaderless.extend(leaderless)
         if leaderless and not self.json:
-            tell(f"Not looked at, as they have no leader now: {shown(map(named, leaderless))}.")
+            tell(f"Not looked at, because they have no leader now: {shown(map(named, leaderless))}.")
         return led
 
     def look(self, sink: Sink, prefix: str, partitions: Sequence[TopicPartition]) -> Seen:
-        """Tells of what could not be looked at."""
+        """Return what brokers show of the sink. Print the partitions that could not be read."""
         seen = run(self.client, open_transactions.look(sink, prefix, partitions))
         if not self.json:
             tell_refused(seen)
@@ -236,7 +236,7 @@ class Session:
         )
 
     def document_of(self, found: SinkTransactions) -> Document:
-        """All that `describe` tells."""
+        """Return the document of `describe`."""
         created_again, gone = changed_topics(self.client, found)
         return document_of(found) | {
             "topics_gone": list(gone),
@@ -248,21 +248,21 @@ class Session:
         }
 
 
-# --- the four ---------------------------------------------------------------------------------------------------------
+# --- the subcommands --------------------------------------------------------------------------------------------------
 
 
 def list_(session: Session) -> int:
-    """Lists sinks: how far each has come, and what it has open. Changes nothing."""
+    """Lists sinks: the last decision and the open transactions of each. Changes nothing."""
     seen = session.look(session.sink(session.prefix), session.prefix, session.partitions())
     found, unreadable, busy = [], [], seen.busy_sinks()
     for name in sorted({*busy, *seen.sinks()}):
         try:
             of_sink = run(session.client, open_transactions.describe_sink(session.sink(name), seen))
-            # One that is quiet and has decided nothing is a batch write that is over, or another program's.
+            # A sink without open transactions and decision is a finished batch write, or another program's.
             if name in busy or of_sink.decision is not None:
                 found.append(of_sink)
         except (TransactionRefused, UnreadableState) as error:
-            # Whoever wrote under that name, the other sinks' are to be seen.
+            # Another program may have written under that name. The other sinks are still listed.
             unreadable.append(error)
     if session.json:
         tell_json(
@@ -283,7 +283,7 @@ def list_(session: Session) -> int:
 
 
 def describe(session: Session) -> int:
-    """Describes one sink: what was decided, which slots are visible, what is open and what that holds back. Changes
+    """Describes one sink: its decision, its visible slots, its open transactions and the rows that they hide. Changes
     nothing."""
     found = session.describe_sink(session.sink(session.prefix), session.partitions())
     if session.json:
@@ -296,12 +296,12 @@ def describe(session: Session) -> int:
 
 
 def status(session: Session) -> int:
-    """Tells how far a query's sink and its checkpoint have come, which slots are visible, what is open and what that
-    holds back. Changes nothing."""
+    """Compares a query's sink with its checkpoint, and describes the sink. Shows its decision, its visible slots, its
+    open transactions and the rows that they hide. Changes nothing."""
     try:
         checkpoint = read_checkpoint(session.args.checkpoint)
     except OSError as error:
-        return say(f"error: {session.args.checkpoint} is no checkpoint that can be read: {error}", FAILED)
+        return say(f"error: {session.args.checkpoint} is not a readable checkpoint: {error}", FAILED)
     found = session.describe_sink(session.sink(session.prefix), session.partitions())
     if session.json:
         tell_json(session.document_of(found) | progress_of(checkpoint, found, session.args.receipts))
@@ -316,8 +316,9 @@ def status(session: Session) -> int:
 
 
 def repair(session: Session) -> int:
-    """Finishes what was decided: commits it, by the ids that the decision names, and ends what is committed and hangs
-    on a leader. Does not disturb a query that runs; needs TRANSACTIONAL_ID WRITE, and CLUSTER ALTER for what hangs."""
+    """Commits the decided transactions, and ends hanging transactions that are committed. A hanging transaction is open
+    on a leader, although its coordinator says that it is over. Does not disturb a running query. Needs the ACL
+    TRANSACTIONAL_ID WRITE, and CLUSTER ALTER for hanging transactions."""
     sink, partitions = session.sink(session.prefix), session.partitions()
     before = session.describe_sink(sink, partitions)
     if session.json:
@@ -345,7 +346,7 @@ def repair(session: Session) -> int:
 def repair_for_scripts(
     session: Session, sink: Sink, partitions: Sequence[TopicPartition], before: SinkTransactions
 ) -> int:
-    """As `repair`, told in one document."""
+    """Do the same as `repair`, and print one document."""
     after, refused = before, dict[Hanging, str]()
     if not session.args.dry_run:
         after, refused = run(session.client, open_transactions.finish_manually(sink, partitions))
@@ -369,8 +370,9 @@ def repair_for_scripts(
 
 
 def abort(session: Session) -> int:
-    """Ends what is open and was not decided, as the next start of the query would. Takes the sink over first, so that a
-    query that runs cannot decide meanwhile: it stops with DriverFenced. Refused where a decision is not carried out."""
+    """Aborts open transactions that were not decided, as the next start of the query would. First it takes over the
+    sink, so that a running query cannot decide meanwhile: that query stops with DriverFenced. Refused while decided
+    transactions are still open."""
     sink = session.sink(session.prefix)
     found = session.describe_sink(sink, ())
     if found.decided:
@@ -393,13 +395,13 @@ def abort(session: Session) -> int:
             tell_json({"sink": sink.names.sink, "took_over": False, "refused": True, "open": opened})
         else:
             tell_open([found])
-            tell("", "These would be aborted: their rows become invisible for good, and a query writes them again.")
+            tell("", "These would be aborted: their rows are never visible, and the query writes them again.")
         return say(
-            f"refused: nothing was changed. If a query runs with prefix {sink.names.sink}, it would stop with "
-            "DriverFenced, and its micro-batch be written again by its next start. With --take-over it is done.",
+            f"refused: nothing was changed. A running query with prefix {sink.names.sink} would stop with "
+            "DriverFenced, and its next start would write the micro-batch again. To abort, add --take-over.",
             REFUSED,
         )
-    # What is read there decides what is left alone, and a query is stopped for it.
+    # The commit topic holds the decision that protects transactions from the abort, so it must exist first.
     ensure_commit_topic(session.client, sink.names.commit_topic)
     aborted = run(session.client, open_transactions.abort_manually(sink))
     if session.json:
@@ -411,13 +413,13 @@ def abort(session: Session) -> int:
     return OK
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------
+# --- the texts --------------------------------------------------------------------------------------------------------
 
 
 def tell_refused(seen: Seen) -> None:
     if seen.refused:
         why = ", ".join(sorted(set(seen.refused.values())))
-        tell(f"Not looked at ({why}; it takes TOPIC READ): {shown(map(named, seen.refused))}.")
+        tell(f"Not looked at ({why}; this needs the ACL TOPIC READ): {shown(map(named, seen.refused))}.")
 
 
 def tell_decision(found: SinkTransactions) -> None:
@@ -430,7 +432,7 @@ def tell_decision(found: SinkTransactions) -> None:
         tell_forgotten(found)
         return
     if decision is None:
-        tell("Decision: none; nothing was ever committed, or the brokers have forgotten it.")
+        tell("Decision: none; nothing was committed yet, or the decision has expired.")
         return
     tell(
         f"Decision: micro-batch {decision.micro_batch_id} of query {decision.query_id}, {len(decision.pinned)} slots, "
@@ -448,29 +450,29 @@ def tell_forgotten(found: SinkTransactions) -> None:
     slots = {name: each for name, each in found.transactions.items() if name != names.driver}
     others = [f"{name} ({each.state})" for name, each in slots.items() if each.state != COMMITTED]
     tell(
-        "Decision: was made, and is deleted, as a batch write without txnAppId does when all of its rows are visible, "
-        "or has expired (offsets.retention.minutes)."
+        "Decision: made, and no longer stored. It has expired (offsets.retention.minutes), or a batch write without "
+        "txnAppId deleted it when all its rows were visible."
     )
     tell(
-        f"          transactions of slots that were committed: {len(slots) - len(others)} of {len(slots)}"
+        f"          committed transactions of slots: {len(slots) - len(others)} of {len(slots)}"
         + (f"; not {shown(others)}" if others else "")
     )
 
 
 def tell_topics(session: Session, found: SinkTransactions) -> None:
-    """Those that took rows of the decision with them."""
+    """Print the topics that were deleted, with rows of the decision."""
     created_again, gone = changed_topics(session.client, found)
     for topic, (old_id, new_id) in created_again.items():
         tell(
-            f"Topic {topic} was deleted and created again since (topic id {old_id} is now {new_id}): rows that were in "
-            "the old topic are gone, and a restart does not write them again where it finds them visible."
+            f"Topic {topic} was deleted and created again after the decision (topic id {old_id} is now {new_id}). The "
+            "rows of the old topic are lost. A restart does not write slots again that it finds visible."
         )
     for topic, old_id in gone.items():
-        tell(f"Topic {topic} (topic id {old_id}) is not there any more, nor are its rows.")
+        tell(f"Topic {topic} (topic id {old_id}) was deleted, with its rows.")
 
 
 def changed_topics(client: AdminClient, found: SinkTransactions) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
-    """Of those that the decision names: created again since, with old and new id; and gone, with the old one."""
+    """Return topics of the decision that were created again (old and new id), and deleted topics (old id)."""
     decision = found.decision
     if decision is None or not decision.topic_ids:
         return {}, {}
@@ -486,7 +488,7 @@ def changed_topics(client: AdminClient, found: SinkTransactions) -> tuple[dict[s
 
 @dataclass(frozen=True, slots=True)
 class LastReceipt:
-    """Of a query's last micro-batch that has one."""
+    """The last receipt of a query."""
 
     micro_batch_id: int
     rows: int
@@ -496,7 +498,7 @@ class LastReceipt:
 
 
 def last_receipt(receipts_path: str, query_id: str) -> LastReceipt | None:
-    """Raises OSError, pa.ArrowException."""
+    """Return the query's last receipt, or None if it has no receipts. Raises OSError, pa.ArrowException."""
     try:
         filesystem, folder = receipt_file.filesystem_of(receipts_path)
         paths = receipt_file.paths_in(filesystem, f"{folder}/{receipt_file.folder_of(query_id)}")
@@ -513,7 +515,7 @@ def last_receipt(receipts_path: str, query_id: str) -> LastReceipt | None:
 
 
 def tell_receipt(receipts_path: str, query_id: str) -> None:
-    """The query's last one."""
+    """Print the query's last receipt."""
     try:
         last = last_receipt(receipts_path, query_id)
     except (OSError, pa.ArrowException) as error:
@@ -523,13 +525,13 @@ def tell_receipt(receipts_path: str, query_id: str) -> None:
         tell(f"Receipts: none of this query in {redacted(receipts_path)}")
         return
     tell(
-        f"Receipts: the last is of micro-batch {last.micro_batch_id}, {last.rows:,} rows in {last.record_batches:,} "
+        f"Receipts: the last is for micro-batch {last.micro_batch_id}, {last.rows:,} rows in {last.record_batches:,} "
         f"record batches of {last.bytes:,} bytes, acknowledged {last.acknowledged:%Y-%m-%d %H:%M:%S} UTC"
     )
 
 
 def progress_of(checkpoint: Checkpoint, found: SinkTransactions, receipts_path: str | None) -> Document:
-    """What `status` tells beyond `describe`, for scripts."""
+    """Return the keys that `status --json` adds to the document of `describe`."""
     receipt: Document | None = None
     if receipts_path is not None:
         try:
@@ -568,7 +570,7 @@ def tell_sink(found: SinkTransactions) -> None:
 
 
 def tell_sinks(found: Sequence[SinkTransactions]) -> None:
-    """How far each has come that has decided something."""
+    """Print the last decision of each sink that has one."""
     rows = [
         (
             each.sink.names.sink, decision.query_id, str(decision.micro_batch_id), at(decision.decided_ms),
@@ -624,21 +626,21 @@ def tell_open(surveys: Iterable[SinkTransactions]) -> None:
 def tell_what_to_do(found: SinkTransactions) -> None:
     sink, name = found.sink, quoted(found.sink.names.sink)
     if not is_prefix(sink.names.sink):
-        tell("", f"{name}: another program's, as no transactionalIdPrefix can be that. No command here ends it.")
+        tell("", f"{name}: another program's, because this is no valid transactionalIdPrefix. No command here ends it.")
         return
     if found.decided or found.hanging:
         tell(
             "",
-            f"{name}: decided, and not all of it is there for readers. A query that runs or starts carries it out; so "
-            "does",
+            f"{name}: the decided micro-batch is not completely visible yet. A running query or its next start "
+            "completes it. To complete it now:",
             f"    {command(sink, 'repair')}",
         )
     if found.undecided:
         timeout = lasted(0, max(each.timeout_ms for each in found.undecided))
         tell(
             "",
-            f"{name}: open and not decided, as while a query writes a micro-batch. If none runs, its next start ends "
-            f"them, or the brokers do, {timeout} after they began. To end them now:",
+            f"{name}: open and not decided. This is normal while a query writes a micro-batch. If no query runs, its "
+            f"next start aborts them, or the brokers do, {timeout} after they began. To abort them now:",
             f"    {command(sink, 'abort')}",
         )
     tell_unknown(found)
@@ -648,43 +650,43 @@ def tell_unknown(found: SinkTransactions) -> None:
     for each in found.unknown:
         tell(
             "",
-            f"Left alone, as nothing tells whether it was committed: {told(each)} hangs. Compare what read_uncommitted "
-            "readers find from there on with what the query wrote, before you end it with kafka-transactions.sh abort, "
-            "which takes its rows away.",
+            f"Not changed, because Kafka does not show if it was committed: {told(each)} hangs. Compare the rows that "
+            "read_uncommitted readers find from that offset on with the rows that the query wrote. Only then end it "
+            "with kafka-transactions.sh abort, which makes its rows invisible.",
         )
 
 
 def tell_what_is_left(after: SinkTransactions, refused: dict[Hanging, str]) -> int:
     for each, reason in refused.items():
-        advice = " It takes the ACL CLUSTER ALTER." if "AUTHORIZATION" in reason else ""
+        advice = " This needs the ACL CLUSTER ALTER." if "AUTHORIZATION" in reason else ""
         tell(f"Still hangs: {told(each)}: {reason}.{advice}")
     for each in after.hanging:
         if each not in refused:
-            tell(f"Still hangs, though its leader took a marker: {told(each)}.")
+            tell(f"Still hangs, although its leader accepted a marker: {told(each)}.")
     if after.lost:
         tell(
-            f"Not known whether visible: {shown(f'slot {slot}' for slot in after.lost)}. Their consumer groups were "
-            "deleted or have expired. A restart of the query finds out whether the brokers remember their "
-            "transactions, and stops before it writes any of them again if they do not."
+            f"Unknown if visible: {shown(f'slot {slot}' for slot in after.lost)}. Their consumer groups were "
+            "deleted or have expired. A restart of the query asks the brokers for their transactions. If the brokers "
+            "do not remember them, the query stops before it writes any of these slots again."
         )
     over = [slot for slot in after.missing if slot not in after.lost]
     if over:
         tell(
-            f"Not visible, and not to be committed any more: {shown(f'slot {slot}' for slot in over)}. Their "
+            f"Not visible, and can no longer be committed: {shown(f'slot {slot}' for slot in over)}. Their "
             "transactions timed out or were aborted. A restart of the query writes them again, if it has the same rows."
         )
     tell_unknown(after)
     if not is_repaired(after):
         return FAILED
     if not after.is_forgotten:
-        tell("What was decided is visible." if after.decision is not None else "Nothing was decided.")
+        tell("All decided slots are visible." if after.decision is not None else "Nothing was decided.")
     if after.undecided:
-        tell(f"{len(after.undecided)} open and not decided: see", f"    {command(after.sink, 'describe')}")
+        tell(f"Open and not decided: {len(after.undecided)}. See", f"    {command(after.sink, 'describe')}")
     return OK
 
 
 def is_repaired(after: SinkTransactions) -> bool:
-    """Whether all that was decided is there for readers, as far as can be told."""
+    """Return True if all decided slots are known to be visible, and no transaction hangs."""
     return not (after.hanging or after.missing or after.unknown)
 
 
@@ -720,7 +722,7 @@ def named(partition: TopicPartition) -> str:
 
 
 def shown(words: Iterable[str]) -> str:
-    """The first of them, and how many more there are."""
+    """Return the first `MOST_SHOWN` words, and the count of the others."""
     every = list(words)
     more = f" and {len(every) - MOST_SHOWN} more" if len(every) > MOST_SHOWN else ""
     return ", ".join(every[:MOST_SHOWN]) + more
@@ -734,12 +736,12 @@ def at(time_ms: int) -> str:
     try:
         return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError):
-        # No year of the calendar.
+        # The time is outside the range of datetime.
         return f"{time_ms} ms"
 
 
 def lasted(start_ms: int, end_ms: int | None = None) -> str:
-    """How long, in one unit."""
+    """Return the duration in one unit. `end_ms` is now if it is None."""
     seconds = max(0, (wall_clock_ms() if end_ms is None else end_ms) - start_ms) // 1000
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length:

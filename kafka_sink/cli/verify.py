@@ -1,14 +1,15 @@
-"""Reads back what receipts say was written, and compares: are all records there, and are they what was sent?
+"""Reads the records that receipts list, and checks that all records are in the topics and unchanged.
 
-Each run of a receipt, one record batch, is read by its offsets with confluent-kafka, encoded again, and its checksum
-compared. What is missing, altered or cannot be told is named, a line each, with its receipt. Changes nothing.
+For each run of a receipt (one record batch) it reads the records by their offsets with confluent-kafka, encodes them
+again, and compares the checksums. It prints one line, with the receipt, for each difference, and for each run that it
+cannot compare. It changes nothing.
 
-    MISSING      offsets of which there is no record
-    ALTERED      as many records, and not those that were sent
-    HIDDEN       exactly-once: behind a transaction that is open; readers do not get there
-    NO RECEIPT   of a micro-batch between two that have one: set receiptsPath late, or a receipt was lost
+    MISSING      offsets without a record
+    ALTERED      as many records as were sent, with other content
+    HIDDEN       exactly-once: records behind an open transaction, which readers cannot see
+    NO RECEIPT   a micro-batch between two others has no receipt: it was lost, or receiptsPath was not set then
     NOT A RECEIPT  a file that cannot be read, or was changed
-    DELETED, COMPACTED, COUNTED, UNPLACED   cannot be compared any more, for the reason told
+    DELETED, COMPACTED, COUNTED, UNPLACED   records that can no longer be compared; the line gives the reason
 
 examples:
     pykafka verify --receipts /data/receipts --bootstrap-servers localhost:9092
@@ -16,17 +17,17 @@ examples:
     pykafka verify --receipts batch-00000000000000000042.parquet --bootstrap-servers localhost:9092
     pykafka verify --receipts /data/receipts --bootstrap-servers localhost:9092 --json | jq 'select(.found=="SUM")'
 
-with --json a document a line. `found` is one of the words above, with _ for spaces, and has with it
+with --json one document a line. `found` is one of the words above, with _ for spaces. The other keys:
     of a run        topic, partition, offsets ([first, last] each), records, run_records, why, micro_batch_id, query_id,
                     file
-    UNPLACED        topic, partition (null: not known), records, file
+    UNPLACED        topic, partition (null: unknown), records, file
     NO_RECEIPT      query_id, first, last: micro-batches
     NOT_A_RECEIPT   file, why
     SUM, at the end  result (EQUAL, DIFFERENT, NOT_ALL_COMPARED, NO_RECEIPTS), receipts, rows, runs, dropped, and
-                    records, how many by what was found
+                    records: the count of records for each word
 
-exit status: 0 every record is there and as it was sent; 1 something is missing, altered or hidden, or has no receipt;
-2 wrong usage; 3 nothing of that was found, but not everything could be compared
+exit status: 0 all records are there and unchanged; 1 records are missing, altered or hidden, or a receipt is missing or
+unreadable; 2 wrong usage; 3 no difference was found, but not all records could be compared
 """
 
 from __future__ import annotations
@@ -95,14 +96,14 @@ def parser() -> argparse.ArgumentParser:
         "--receipts", required=True, metavar="PATH",
         help="the write's receiptsPath, a query's folder in it, or one file",
     )  # fmt: skip
-    made.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="unless the preset names them")
-    add_json(made, "a document a line")
+    made.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="required if the preset names none")
+    add_json(made, "one document a line")
     add_options(made, example="kafka.security.protocol=SSL")
     return made
 
 
 def configuration(args: argparse.Namespace) -> SinkConfig:
-    """The sink's, as far as the command line tells it. Raises ConfigError."""
+    """Return the sink's configuration as the command line gives it. Raises ConfigError."""
     return sink_config(options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers}))
 
 
@@ -110,14 +111,14 @@ def configuration(args: argparse.Namespace) -> SinkConfig:
 
 
 class Reader(Protocol):
-    """`verification.cluster.PartitionReader`."""
+    """The interface of `verification.cluster.PartitionReader`."""
 
     def log(self) -> Log: ...
 
     def records(self, first: int, last: int) -> Iterator[Record]: ...
 
 
-# Takes what was found, as a document and as lines of text, and prints one of the two.
+# Takes a finding as a document and as lines of text, and prints one of the two.
 Teller = Callable[..., None]
 
 
@@ -130,14 +131,14 @@ def for_scripts(document: Mapping[str, Any], *lines: str) -> None:
 
 
 def verify(receipts: Receipts, cluster: Cluster, teller: Teller = for_people) -> int:
-    """Tells what differs, then the sum; returns the exit status."""
+    """Print the differences, then the summary. Return the exit status."""
     for file, why in receipts.unreadable:
         teller({"found": "NOT_A_RECEIPT", "file": file, "why": why}, f"NOT A RECEIPT  {file}: {why}.")
     for gap in receipts.gaps:
         numbers = f"micro-batch {gap.first}" if gap.first == gap.last else f"micro-batches {gap.first} to {gap.last}"
         teller(
             {"found": "NO_RECEIPT", "query_id": gap.query_id, "first": gap.first, "last": gap.last},
-            f"NO RECEIPT  of {numbers} of query {gap.query_id}, and of those before and behind there is.",
+            f"NO RECEIPT  for {numbers} of query {gap.query_id}, although earlier and later ones have receipts.",
         )
     records: Counter[Verdict] = Counter()
     for unplaced in receipts.unplaced():
@@ -150,13 +151,13 @@ def verify(receipts: Receipts, cluster: Cluster, teller: Teller = for_people) ->
                 "records": unplaced.record_count,
                 "file": unplaced.file,
             },
-            f"UNPLACED  {unplaced.record_count:,} records{where}: their offsets are not known. {unplaced.file}",
+            f"UNPLACED  {unplaced.record_count:,} records{where}: their offsets are unknown. {unplaced.file}",
         )
         records[Verdict.UNPLACED] += unplaced.record_count
     for finding in findings(receipts.runs(), cluster, cluster.topics(receipts.topics)):
         absent = finding.absent_count
         records[finding.verdict] += absent or finding.run.record_count
-        # Of a run of which some are missing the others are there; their checksum is of all.
+        # The checksum covers the whole run. If some records are missing, the others can only be counted.
         if absent:
             records[Verdict.COUNTED] += finding.run.record_count - absent
         if finding.verdict is not Verdict.EQUAL:
@@ -165,24 +166,26 @@ def verify(receipts: Receipts, cluster: Cluster, teller: Teller = for_people) ->
 
 
 def findings(runs: Iterable[Run], cluster: Cluster, topics: Mapping[str, Topic]) -> Iterator[Finding]:
-    """Of each run, in the order of `runs`, which is by partition and offset. Raises RecordsUnreadable."""
+    """Yield one finding for each run. `runs` is sorted by partition and offset. Raises RecordsUnreadable."""
     for (committed, name, partition), of_partition in groupby(
         runs, key=lambda run: (run.is_exactly_once, run.topic, run.partition)
     ):
         topic = topics.get(name)
         if topic is None or partition >= topic.partition_count:
             why = "there is no such topic" if topic is None else "the topic has no such partition"
-            yield from (all_absent(run, f"{why}, or it may not be described") for run in of_partition)
+            yield from (all_absent(run, f"{why}, or DESCRIBE is not allowed") for run in of_partition)
             continue
         reader = cluster.partition(name, partition, committed=committed, is_compacted=topic.is_compacted)
         log = reader.log()
         for run in of_partition:
             if None not in (run.topic_id, topic.topic_id) and run.topic_id != topic.topic_id:
-                yield all_absent(run, f"the topic was made again, with id {topic.topic_id} instead of {run.topic_id}")
+                yield all_absent(
+                    run, f"the topic was created again, with id {topic.topic_id} instead of {run.topic_id}"
+                )
                 continue
             found = compare(run, reader, log)
             if found.absent:
-                # The log may have grown, or lost its beginning, since it was looked at.
+                # The log may have grown, or its start may have moved, since it was read.
                 log = reader.log()
                 found = compare(run, reader, log)
             yield found
@@ -193,7 +196,7 @@ def compare(run: Run, reader: Reader, log: Log) -> Finding:
     return check(run, reader.records(first, last) if first <= last else (), log)
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------
+# --- the texts --------------------------------------------------------------------------------------------------------
 
 
 def line(finding: Finding) -> str:
@@ -209,7 +212,7 @@ def line(finding: Finding) -> str:
 
 
 def offsets_of(finding: Finding) -> Sequence[tuple[int, int]]:
-    """Those that are not there, or all of the run: the first and the last of each range."""
+    """Return the ranges (first, last) of missing offsets, or the range of the whole run if none is missing."""
     return finding.absent or ((finding.run.base_offset, finding.run.last_offset),)
 
 
@@ -243,7 +246,7 @@ def tell_sum(receipts: Receipts, records: Mapping[Verdict, int], teller: Teller)
             "records": {verdict.name: count for verdict, count in records.items() if count},
         },
         f"{receipts.files:,} receipts, {receipts.row_count:,} rows in {receipts.run_count:,} runs"
-        + (f", {receipts.dropped_count:,} left out as bad" if receipts.dropped_count else "")
+        + (f", {receipts.dropped_count:,} bad rows skipped" if receipts.dropped_count else "")
         + (f": {counted}." if counted else "."),
         words,
     )
@@ -251,12 +254,12 @@ def tell_sum(receipts: Receipts, records: Mapping[Verdict, int], teller: Teller)
 
 
 def judged(receipts: Receipts, records: Mapping[Verdict, int]) -> tuple[int, str, str]:
-    """The exit status, the result, and what it means."""
+    """Return the exit status, the result, and the result in words."""
     if receipts.unreadable or receipts.gaps or any(records.get(verdict) for verdict in WRONG):
-        return DIFFERENT, "DIFFERENT", "DIFFERENT: not all that was written is there as it was sent."
+        return DIFFERENT, "DIFFERENT", "DIFFERENT: not all records are there and unchanged."
     if receipts.files == 0:
         return NOT_COMPARED, "NO_RECEIPTS", "There are no receipts."
     if any(count for verdict, count in records.items() if verdict is not Verdict.EQUAL):
-        nothing_wrong = "nothing is known to be wrong, and not everything could be compared."
+        nothing_wrong = "no difference was found, but not all records could be compared."
         return NOT_COMPARED, "NOT_ALL_COMPARED", f"NOT ALL COMPARED: {nothing_wrong}"
-    return EQUAL, "EQUAL", "EQUAL: every record is there, and as it was sent."
+    return EQUAL, "EQUAL", "EQUAL: all records are there and unchanged."

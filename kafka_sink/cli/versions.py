@@ -1,6 +1,6 @@
-"""Tells which versions of this package, of Python and of what it builds on are installed here.
+"""Shows the installed versions of this package, of Python and of the packages that it uses.
 
-`kernel`: what encodes rows, compiled code or numpy, which writes the same bytes several times slower.
+`kernel`: the code that encodes rows, compiled or numpy. numpy writes the same bytes several times slower.
 
 examples:
     pykafka version
@@ -24,7 +24,7 @@ PACKAGES = ("pyspark", "pyarrow", "numpy", "kio", "confluent-kafka")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     made = parser_of(__doc__, "pykafka version")
-    add_json(made, "one document, a version by name (null: not installed)")
+    add_json(made, "one document with a version for each name (null: not installed)")
     as_json = made.parse_args(arguments).json
     found = versions()
     if as_json:
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def versions() -> dict[str, str | None]:
-    """By name; None: not installed."""
+    """Return the version for each name; None: not installed."""
     from kafka_sink.records.kernel import KERNEL
 
     found: dict[str, str | None] = {"pykafka": VERSION, "kernel": KERNEL.name, "python": platform.python_version()}

@@ -1,1 +1,1 @@
-"""The commit of a micro-batch that Spark's tasks have written in transactions, by another process than theirs."""
+"""The commit of a micro-batch: Spark's tasks write it in transactions, and another process commits them."""

@@ -1,4 +1,4 @@
-"""The topic that the groups of markers and decisions name their offsets in."""
+"""The commit topic: the consumer groups of markers and decisions store their offsets for this topic."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from kafka_sink.options.config import COMMIT_TOPIC_PARTITIONS, commit_topic_comm
 
 
 def ensure_commit_topic(client: AdminClient, name: str, *, ask_also: tuple[str, ...] = ()) -> None:
-    """Returns once topic `name` exists, its partition 0 with a leader. Makes it, if it is not there, of two
-    partitions with the brokers' default replication factor. `ask_also`: topics of which something is to be known
-    next.
+    """Wait until topic `name` exists and its partition 0 has a leader.
+
+    Creates a missing topic with two partitions and the brokers' default replication factor. `ask_also`: further topics
+    for the same Metadata request, because the caller needs them next.
 
     Raises CommitTopicMissing, CommitTopicTooSmall, TopicAuthorizationFailed, TopicNameInvalid or BrokersUnreachable.
     """
@@ -54,7 +55,7 @@ def _is_led(topic: TopicMetadata, config: ProducerConfig) -> bool:
 
 
 def _create(client: AdminClient, name: str, deadline_ms: int) -> str:
-    """Asks for topic `name`. Why it may not be there yet; raises CommitTopicMissing if it never will be."""
+    """Create topic `name`. Return the reason why it may not exist yet. Raises CommitTopicMissing if it never will."""
     request = create_request(client.config, name, NewTopic(COMMIT_TOPIC_PARTITIONS))
     response = client.caller.ask_any(request, deadline_ms)
     assert isinstance(response, CreateTopicsResponse)

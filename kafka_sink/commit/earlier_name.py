@@ -1,8 +1,8 @@
-"""Whether a query that has no name yet began under the one that earlier builds gave it.
+"""Finds out if a query without a stored name started under the name that earlier builds gave it.
 
-Asked once in a query's life, before anything is planned, and of a name that another query may use at this moment: so
-nothing is fenced, and nothing written that it could see. Only a sink that is there is asked for its decision behind a
-barrier (`exchanges`); a new query's costs two requests.
+This runs once in the life of a query, before the first plan. Another query may use that name now, so the check fences
+nothing and writes nothing that the other query can see. It uses a barrier (`exchanges`) only if the sink exists. For a
+new query the check takes two requests.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from kafka_sink.commit.handover import Sink
 from kafka_sink.errors import TransactionRefused
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 
-# Denied too, but these ACLs have no name of a transactional id, group or topic.
+# Denied too, but these ACLs do not name a transactional id, group or topic.
 _OTHER_ACLS = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED})
 
 
 def began_as(sink: Sink, query_id: str) -> Steps[bool]:
-    """Whether `sink` is the query's: it was the last to decide there, or nobody ever did, and it may have been about
-    to. Raises TransactionRefused, UnreadableState."""
+    """Return True if `sink` belongs to the query. Raises TransactionRefused, UnreadableState.
+
+    It does if the last decision is the query's. It may also belong to the query if the sink exists without a decision.
+    """
     try:
         decision = yield from read_decision(sink)
         if decision is not None and decision.query_id == query_id:
@@ -29,7 +31,7 @@ def began_as(sink: Sink, query_id: str) -> Steps[bool]:
             return False
         decision = yield from read_decision(sink, barrier=f"name {query_id}")
     except TransactionRefused as refused:
-        # Who may not ask there has not written there.
+        # A principal that may not read there has never written there.
         if meaning(refused.code).denied and refused.code not in _OTHER_ACLS:
             return False
         raise

@@ -1,7 +1,7 @@
-"""What the steps of the two-phase commit yield: requests that may go out at the same time, and who they go to.
+"""The effects that the steps of the two-phase commit yield: requests that may go out together, and their receivers.
 
-Steps are generators without any I/O. They yield effects and are sent their answers in the same order; `runner` carries
-effects out over a client, a simulation over its model.
+Steps are generators without I/O. A step yields effects and receives the answers in the same order. `runner` carries
+effects out with a client, and a simulation does it with a model.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ class ToCoordinator:
 
 @dataclass(frozen=True, slots=True)
 class ToEveryBroker:
-    """`request` goes to each broker; the answer is the list of their answers."""
+    """`request` goes to each broker. The answer is the list of the brokers' answers."""
 
     request: Any
 
 
 @dataclass(frozen=True, slots=True)
 class ToLeaders:
-    """`request` goes to the leaders of its partitions, to each with its own; the answer is one for all of them."""
+    """`request` goes to the leaders of its partitions. Each leader gets its own partitions. The answers are merged."""
 
     request: Any
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSetting:
-    """No request of ours: a broker's setting, as text, or None where the principal may not know."""
+    """Answered with the text of a broker's setting, or None if the principal may not read it."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """No request: time for brokers to do what they have promised; answered with None."""
+    """No request: time for the brokers to finish work that they have confirmed. Answered with None."""
 
     milliseconds: int
 
 
-# For what brokers do soon. After a commit's answer its markers are written within 1 to 4 ms, 150 at most (measured);
-# twice as long each time, 2 + 4 + ... + 16384 ms, is half a minute, about what a broker that dies takes to be replaced.
+# Brokers write the markers 1 to 4 ms after a commit's answer, at most 150 ms (measured). The pauses double from 2 ms to
+# 16,384 ms, 33 s in total: about the time until a dead broker is replaced.
 PAUSES_MS = tuple(2**n for n in range(1, 15))
 
 Effect = ToCoordinator | ToEveryBroker | ToLeaders | BrokerSetting | Pause
@@ -62,8 +62,10 @@ Steps = Generator[Sequence[Effect], Sequence[Any], Result]
 
 
 def at_once(*several: Steps[Any]) -> Steps[list[Any]]:
-    """Runs steps side by side: what they ask next goes out together. Their results; raises what the first one does
-    that raises, which ends the others."""
+    """Run several steps side by side: their next effects go out together. Return their results in order.
+
+    Raises the first error of a step, and then closes the other steps.
+    """
     results: list[Any] = [None] * len(several)
     waiting: dict[int, Sequence[Effect]] = {}
     answers: dict[int, Sequence[Any] | None] = dict.fromkeys(range(len(several)))

@@ -1,13 +1,13 @@
-"""What the two-phase commit asks coordinators, one exchange each, and what their answers mean.
+"""The requests of the two-phase commit to coordinators, and the meaning of the answers.
 
-An answer that is no success is an error here, but for those to EndTxn: after a lost answer PRODUCER_FENCED may be
-either, so that whoever asks decides (`check_definite`).
+Any answer but success raises an error, except an answer to EndTxn. After a lost answer PRODUCER_FENCED may mean success
+or failure, so the caller decides (`check_definite`).
 
-Non-obvious: brokers do not fence OffsetFetch. A stale group coordinator, whose place another took, answers by what it
-knew, until it learns of its successor (GroupCoordinatorService asks nobody). A marker or decision that is found was
-committed. That it is the last one, or that there is none, is known by the epochs, which come from writes, or by a
-barrier: the reader first commits a text of its own beside the group's offset, and the text must come back with the
-offset. A coordinator that has the text has all that was committed before it, as both are in one log.
+Non-obvious: brokers do not fence OffsetFetch. A replaced group coordinator answers with old data until it learns of its
+successor (GroupCoordinatorService asks no other broker). A marker or decision that is found was committed. A read alone
+does not prove that it is the latest, or that there is none. Epochs prove that, because they come from writes. Otherwise
+a barrier proves it: the reader commits a text of its own next to the group's offset, and the answer must have both. A
+coordinator that has the text has all earlier commits too, because both are in one log.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 
-# Of the commit topic: where the offsets are that tell of the sink, and where barriers are.
+# Partitions of the commit topic: the first for offsets of markers and decisions, the second for barriers.
 PARTITION, BARRIER_PARTITION = 0, 1
 
 
 def init_producer_id(sink: Sink, transactional_id: str) -> ToCoordinator:
-    """The next ids of a transactional id: fences whoever has earlier ones, and ends what they have open."""
+    """Ask for the next ids of a transactional id. This fences earlier ids, and aborts their open transaction."""
     request = InitProducerIdRequest(transaction_timeout_ms=sink.timeout_ms, transactional_id=transactional_id)
     return ToCoordinator(CoordinatorKind.TRANSACTION, transactional_id, request)
 
@@ -62,7 +62,7 @@ def init_producer_id(sink: Sink, transactional_id: str) -> ToCoordinator:
 def end_txn(
     sink: Sink, transactional_id: str, ids: Ids, *, committed: bool, version: int | None = None
 ) -> ToCoordinator:
-    """`version`: of the transaction, where it is not that of the cluster now."""
+    """`version`: the version of the transaction; None if it is the cluster's current version."""
     request = EndTxnRequest(
         transactional_id=transactional_id,
         producer_id=ids.producer_id,
@@ -74,26 +74,29 @@ def end_txn(
 
 
 def describe_transaction(transactional_id: str) -> ToCoordinator:
-    """Its ids, its state and since when, as the coordinator has them now."""
+    """Ask the coordinator for the transaction's current ids, state and start time."""
     return ToCoordinator(
         CoordinatorKind.TRANSACTION, transactional_id, DescribeTransactionsRequest((transactional_id,))
     )
 
 
 def fetch_offset(sink: Sink, group_id: str, *, stable: bool = True, beside: int | None = None) -> ToCoordinator:
-    """The offset of a group, where a marker or a decision is; if `stable`, not while one is about to change."""
+    """Ask for a group's offset, which has a marker or a decision.
+
+    `stable`: the broker refuses while a transaction may change the offset. `beside`: a second partition to read.
+    """
     request = OffsetFetchRequest((group_id,), sink.names.commit_topic, PARTITION, stable, beside)
     return ToCoordinator(CoordinatorKind.GROUP, group_id, request)
 
 
 def write_barrier(sink: Sink, group_id: str, barrier: str) -> ToCoordinator:
-    """Replaces the barrier of a group."""
+    """Replace the barrier of a group."""
     request = OffsetCommitRequest(group_id, sink.names.commit_topic, BARRIER_PARTITION, 0, barrier)
     return ToCoordinator(CoordinatorKind.GROUP, group_id, request)
 
 
 def write_offset(sink: Sink, transactional_id: str, ids: Ids, group_id: str, offset: int, text: str) -> Steps[None]:
-    """Puts a group's offset into the transaction of `transactional_id`."""
+    """Put a group's offset into the transaction of `transactional_id`. Raises AttemptFenced, TransactionRefused."""
     if sink.transaction_version < 2:
         add = AddOffsetsToTxnRequest(
             transactional_id=transactional_id,
@@ -115,12 +118,12 @@ def write_offset(sink: Sink, transactional_id: str, ids: Ids, group_id: str, off
         transaction_version=sink.transaction_version,
     )
     (written,) = yield [ToCoordinator(CoordinatorKind.GROUP, group_id, write)]
-    # Anything but NONE leaves the transaction open without its marker, and EndTxn would commit it so.
+    # After any other code the transaction has no marker, and EndTxn would commit it without one.
     check_answer(written.error_code, "TxnOffsetCommit", transactional_id)
 
 
 def check_answer(error_code: int, api: str, transactional_id: str) -> None:
-    """Raises AttemptFenced, TransactionRefused."""
+    """Raise AttemptFenced or TransactionRefused unless `error_code` is NONE."""
     if meaning(error_code).fenced:
         raise AttemptFenced(transactional_id=transactional_id, api=api, name=error_name(error_code))
     if error_code != ErrorCode.NONE:
@@ -130,21 +133,22 @@ def check_answer(error_code: int, api: str, transactional_id: str) -> None:
 
 
 def is_definite(error_code: int) -> bool:
-    """Whether an EndTxn answers so for good; whatever it is, the marker decides."""
+    """Return True if a retry of EndTxn cannot change this answer. Either way only the marker proves the outcome."""
     return error_code == ErrorCode.NONE or meaning(error_code).fenced
 
 
 def check_definite(error_code: int, transactional_id: str, api: str = "EndTxn") -> None:
-    """Raises TransactionRefused for what is neither success nor a fence."""
+    """Raise TransactionRefused if `error_code` is neither success nor a fence."""
     if not is_definite(error_code):
         check_answer(error_code, api, transactional_id)
 
 
-def _offsets(
-    sink: Sink, group_ids: Sequence[str], *, stable: bool, barrier: str | None
-) -> Steps[list[GroupOffset]]:
-    """The offsets of the groups; if `stable`, once no transaction is about to change one. With a `barrier`, which no
-    step before has written, they are the last ones of a moment after this was asked. Raises TransactionRefused."""
+def _offsets(sink: Sink, group_ids: Sequence[str], *, stable: bool, barrier: str | None) -> Steps[list[GroupOffset]]:
+    """Return the offsets of the groups. Raises TransactionRefused.
+
+    `stable`: wait until no open transaction may change an offset. `barrier`: a text that no earlier step has written;
+    with it the offsets are at least as new as this call.
+    """
     if barrier is not None:
         return (yield from _behind_barrier(sink, group_ids, barrier, stable=stable))
     if not group_ids:
@@ -165,14 +169,14 @@ def _behind_barrier(sink: Sink, group_ids: Sequence[str], barrier: str, *, stabl
         for group_id, answer in zip(missing, written, strict=True):
             check_answer(answer.error_code, "OffsetCommit", group_id)
         answers = yield [fetch_offset(sink, group_id, stable=stable, beside=BARRIER_PARTITION) for group_id in missing]
-        # Without the barrier it is of before, or another run has put its own there.
+        # Without the barrier the answer is stale, or another run has written its own barrier.
         found |= {group.group_id: group for group in groups_of(answers) if group.beside == barrier}
     code = ErrorCode.NOT_COORDINATOR
     raise TransactionRefused(transactional_id=missing[0], api="OffsetFetch", code=code, name=error_name(code))
 
 
 def groups_of(answers: Sequence[OffsetFetchResponse]) -> list[GroupOffset]:
-    """Raises TransactionRefused."""
+    """Return the groups of all answers. Raises TransactionRefused."""
     found = [group for answer in answers for group in answer.groups]
     for group in found:
         check_answer(group.error_code, "OffsetFetch", group.group_id)
@@ -180,20 +184,23 @@ def groups_of(answers: Sequence[OffsetFetchResponse]) -> list[GroupOffset]:
 
 
 def read_decision(sink: Sink, *, stable: bool = True, barrier: str | None = None) -> Steps[Decision | None]:
-    """The last decision of the sink's, None where it or a part of it is not there; waits for one that is being written,
-    if `stable`. Without a `barrier` it may be an earlier one, or parts of two: UnreadableState."""
+    """Return the sink's last decision, or None if it or a part of it is missing.
+
+    `stable`: wait for a decision that is being written. Without a `barrier` the decision may be an earlier one, or the
+    groups may have parts of two decisions. Raises UnreadableState in that case, and TransactionRefused.
+    """
     reads = count()
 
     def read(parts: Sequence[int]) -> Steps[list[GroupOffset]]:
-        # Each behind one of its own, as each is to be later than the one before.
+        # A new barrier for each read, because each read must be later than the one before.
         behind = None if barrier is None else f"{barrier}.{next(reads)}"
         return _offsets(sink, [sink.names.decision(part) for part in parts], stable=stable, barrier=behind)
 
     (first,) = yield from read([0])
     while parts := Decision.parts(first.group_id, first.offset, first.metadata):
         more = yield from read(range(1, parts))
-        # Another driver may have decided between two reads. It writes the first part first, so that one that is still
-        # there, and stable, says that none of the others was new.
+        # Another driver may have decided between two reads. It writes the first part first: if the first part is
+        # unchanged, the other parts belong to it.
         (again,) = (yield from read([0])) if more else (first,)
         if (again.offset, again.metadata) == (first.offset, first.metadata):
             if any(group.offset == NO_OFFSET for group in more):
@@ -206,21 +213,26 @@ def read_decision(sink: Sink, *, stable: bool = True, barrier: str | None = None
 def read_markers(
     sink: Sink, slots: Sequence[int], *, stable: bool = True, barrier: str | None = None
 ) -> Steps[dict[int, Marker]]:
-    """The markers of those of `slots` that have one. `stable=False`: do not wait for pending commits. A marker that is
-    found is visible; one that is not found may become visible. Without a `barrier` a stale coordinator may have
-    answered: a marker may be missing, or be an earlier one."""
+    """Return the markers that are found, by slot. Raises TransactionRefused, UnreadableState.
+
+    `stable=False`: do not wait for pending commits. A marker that is found is visible. A missing marker may become
+    visible later. Without a `barrier` a stale coordinator may answer with an earlier marker or with none.
+    """
     groups = yield from _offsets(sink, [sink.names.slot(slot) for slot in slots], stable=stable, barrier=barrier)
     return markers_of(slots, groups)
 
 
 def markers_of(slots: Sequence[int], groups: Sequence[GroupOffset]) -> dict[int, Marker]:
-    """Those that were found, by slot; `groups` are of `slots`, in their order. Raises UnreadableState."""
+    """Return the markers that are found, by slot. `groups`: one for each of `slots`, in the same order.
+
+    Raises UnreadableState.
+    """
     markers = (Marker.read(group.group_id, group.offset, group.metadata) for group in groups)
     return {slot: marker for slot, marker in zip(slots, markers, strict=True) if marker is not None}
 
 
 def described(sink: Sink, transactional_ids: Sequence[str]) -> Steps[list[TransactionDescription]]:
-    """What the coordinators know of each. Raises TransactionRefused."""
+    """Return the coordinators' descriptions of the transactions. Raises TransactionRefused."""
     if not transactional_ids:
         return []
     answers = yield [describe_transaction(transactional_id) for transactional_id in transactional_ids]
@@ -230,20 +242,20 @@ def described(sink: Sink, transactional_ids: Sequence[str]) -> Steps[list[Transa
 def _descriptions(answers: Sequence[DescribeTransactionsResponse]) -> list[TransactionDescription]:
     found = [description for answer in answers for description in answer.transactions]
     for description in found:
-        # An id that nobody used for a week is none that has something open.
+        # Brokers delete an id after a week without use. Such an id has no open transaction.
         if description.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             check_answer(description.error_code, "DescribeTransactions", description.transactional_id)
     return found
 
 
 def check_generation(sink: Sink, generation: Ids) -> Steps[None]:
-    """Raises DriverFenced where another run has Inited the driver's id since."""
+    """Raise DriverFenced if another run has Inited the driver's id since, or TransactionRefused."""
     for pause_ms in (*PAUSES_MS, None):
         (driver,) = yield from described(sink, [sink.names.driver])
         current = Ids(driver.producer_id, driver.producer_epoch)
         if current == generation:
             return
-        # From before this run, by a stale coordinator; epochs do not go back.
+        # Epochs never decrease: an earlier epoch comes from a stale coordinator, so ask again.
         is_later = current.producer_id == generation.producer_id and current.producer_epoch > generation.producer_epoch
         if is_later or pause_ms is None:
             raise DriverFenced(sink=sink.names.sink, generation=str(generation), current=str(current))

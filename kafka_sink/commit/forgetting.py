@@ -1,12 +1,12 @@
-"""Deletes the groups of a batch write that is visible whole, where nobody writes under its name again.
+"""Deletes the consumer groups of a batch write that is visible whole and whose name is never used again.
 
     decision stable, and this run's ─> its first group ─> its other groups, and the markers'
 
-A decision without its markers would tell of rows that are missing, so the first part of the decision goes first. The
-transactional ids stay until brokers expire them, and tell what became of the write.
+A decision without its markers would look like missing rows. So the first group of the decision is deleted first. The
+transactional ids stay until the brokers expire them, and still show the outcome of the write.
 
-Non-obvious: brokers also drop offsets of open transactions with a group. The read of the decision waits for the end of
-its own, so that none comes back.
+Non-obvious: brokers that delete a group also drop its offsets in open transactions. The read of the decision waits for
+the end of its transaction, so that no offset comes back later.
 
 Source: KIP-229 (DeleteGroups); OffsetMetadataManager.deleteAllOffsets, GroupMetadata.removeAllOffsets in Kafka.
 """
@@ -29,8 +29,10 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
 def forget(sink: Sink, generation: Ids) -> Steps[None]:
-    """After the commit of `generation` has found all of its rows visible. Raises TransactionRefused, mostly for want of
-    the ACL GROUP DELETE; groups are left then."""
+    """Delete the groups, after the commit of `generation` has found all rows visible.
+
+    Raises TransactionRefused and leaves groups behind; the usual cause is a missing ACL GROUP DELETE.
+    """
     decision = yield from read_decision(sink)
     if decision is None or decision.generation != generation:
         return
@@ -45,6 +47,6 @@ def _delete(group_ids: Sequence[str]) -> Steps[None]:
     ]
     for group_id, answer in zip(group_ids, answers, strict=True):
         (deleted,) = answer.groups
-        # Not there any more: by a request before, whose answer was lost.
+        # GROUP_ID_NOT_FOUND: an earlier request deleted the group, and its answer was lost.
         if deleted.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
             check_answer(deleted.error_code, "DeleteGroups", group_id)

@@ -1,4 +1,4 @@
-"""Whose transactions they are, and what plan, tasks and commit, three processes, tell each other of a micro-batch."""
+"""The sink's identity, and the facts that plan, tasks and commit (three processes) pass on about a micro-batch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from kafka_sink.text.quoting import shell_command
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """What stays the same for a sink. `timeout_ms` is the transactions' (`kafka.transaction.timeout.ms`),
-    `transaction_version` the cluster's (2: KIP-890), `metadata_max_characters` the brokers' limit
-    (`offset.metadata.max.bytes`). `bootstrap_servers`: for the commands that errors tell. `is_versioned`: its
-    micro-batches are the versions of batch writes (`txnVersion`). `cluster_id`: the cluster that was planned on, where
-    tasks and commit must be too; None: not known. `comes_again`: a later run may write the same micro-batch; not so for
-    a batch write without a version. `is_derived`: the user did not set its name."""
+    """The identity and the settings of a sink.
+
+    `timeout_ms`: the timeout of its transactions (`kafka.transaction.timeout.ms`). `transaction_version`: the version
+    of the cluster (2: KIP-890). `metadata_max_characters`: the brokers' limit (`offset.metadata.max.bytes`).
+    `bootstrap_servers`: used in the commands that error messages show. `is_versioned`: its micro-batches are versions
+    of batch writes (`txnVersion`). `cluster_id`: the cluster of the plan, which tasks and commit must use too; None if
+    unknown. `comes_again`: a later run may write the same micro-batch; False for a batch write without a version.
+    `is_derived`: the user did not set the name of the sink.
+    """
 
     names: Names
     timeout_ms: int
@@ -32,10 +35,13 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What `plan` found. They ride in the writer to the tasks, and in their messages to `commit`, which is another
-    process. `generation`: the driver's ids of this micro-batch; whoever has others belongs to another run. `markers`:
-    by slot, those of the decision's slots. `unproved`: the decision's slots that have lost their markers, and of which
-    nothing else proves whether they are visible. `is_forgotten`: there was a decision, and it is gone."""
+    """The facts that `plan` found. The writer carries them to the tasks, and the tasks' messages carry them to
+    `commit`, which runs in another process.
+
+    `generation`: the driver's ids for this micro-batch; other ids belong to another run. `markers`: the markers of the
+    decision's slots, by slot. `unproved`: the decision's slots that lost their markers and may be visible or not.
+    `is_forgotten`: there was a decision, and it is gone.
+    """
 
     generation: Ids
     decision: Decision | None
@@ -45,30 +51,30 @@ class Facts:
 
     @property
     def visible(self) -> dict[int, Marker]:
-        """The markers of the slots that are visible of what was decided."""
+        """The markers of the decided slots that are visible, by slot."""
         return visible_of(self.decision, self.markers) if self.decision is not None else {}
 
     @property
     def incomparable(self) -> list[int]:
-        """The visible slots whose fingerprints are lost."""
+        """The visible slots without a fingerprint, because it was lost."""
         return sorted(slot for slot, marker in self.visible.items() if marker.fingerprint == FORGOTTEN)
 
     @property
     def missing(self) -> list[int]:
-        """The slots that were decided and are not visible."""
+        """The decided slots that are not visible."""
         visible = self.visible
         return [slot for slot in range(len(self.decision.pinned)) if slot not in visible] if self.decision else []
 
 
 def visible_of(decision: Decision, markers: Mapping[int, Marker]) -> dict[int, Marker]:
-    """Those of `markers` that belong to the decision's micro-batch."""
+    """Return the `markers` that belong to the decision's micro-batch."""
     decided = decision.micro_batch_id, decision.query_id
     return {slot: marker for slot, marker in markers.items() if (marker.micro_batch_id, marker.query_id) == decided}
 
 
 @dataclass(frozen=True, slots=True)
 class SlotBegun:
-    """`visible`: the marker, where rows of this slot and micro-batch are visible already: nothing is to be written."""
+    """`visible`: the marker if rows of this slot and micro-batch are visible already. Then the task writes nothing."""
 
     slot: int
     ids: Ids
@@ -77,10 +83,11 @@ class SlotBegun:
 
 @dataclass(frozen=True, slots=True)
 class SlotPrepared:
-    """A task's rows, acknowledged and not visible; or its rows, counted again, where they were `visible` before.
+    """The result of a task: rows that are acknowledged and not visible yet, or rows that were `visible` before.
 
-    `partitions`: those it wrote to; where its rows were visible before, all that they can be in. `first_offsets`: where
-    its rows begin in those it wrote to, None where the leader did not say.
+    The task counts visible rows again and does not write them. `partitions`: the partitions that the task wrote to, or
+    all partitions that may have the visible rows. `first_offsets`: the offset of the first row by written partition,
+    None if the leader did not return it.
     """
 
     slot: int
@@ -93,7 +100,7 @@ class SlotPrepared:
 
 
 def command(sink: Sink, name: str, *, topic: str | None = None) -> str:
-    """What an operator types to do what `pykafka transactions` calls `name`, looking at `topic` alone."""
+    """Return the shell command `pykafka transactions <name>` for this sink, limited to `topic` unless that is None."""
     options = {
         "--bootstrap-servers": sink.bootstrap_servers,
         "--prefix": sink.names.sink,

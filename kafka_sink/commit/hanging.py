@@ -1,8 +1,8 @@
-"""What leaders did not hear of: transactions that their coordinators have ended, and that they have open even so.
+"""Leaders and coordinators that disagree: a leader missed the end of a transaction, or ended one that is open.
 
-    COMMIT lost   readers see nothing behind it: wait for it, then write the marker in the coordinator's place
-    ABORT lost    the next attempt's rows join the aborted ones, and their COMMIT would show both: nothing is decided
-    ABORT of others' making   rows of a transaction that its coordinator has open are gone: nothing is decided
+    COMMIT lost     the leader keeps the transaction open, so readers stop there: wait, then write the COMMIT marker
+    ABORT lost      the next attempt's rows join the aborted rows, and a COMMIT would show both: decide nothing
+    foreign ABORT   another program aborted on the leader alone, so prepared rows are gone: decide nothing
 
 Source: KAFKA-20734; KIP-664 (DescribeProducers, WriteTxnMarkers).
 """
@@ -27,24 +27,21 @@ from kafka_sink.kafka.protocol.apis.write_txn_markers import (
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
-# Instead of an offset at which a producer's transaction begins.
+# Stands for the start offset of a producer that has no open transaction.
 NOTHING_OPEN = -1
 
 
-def check_leaders(
-    sink: Sink, slots: Sequence[SlotPrepared], *, generation: Ids, micro_batch_id: int
-) -> Steps[int]:
-    """That each transaction begins, on every leader, with the first row of the slot's.
+def check_leaders(sink: Sink, slots: Sequence[SlotPrepared], *, generation: Ids, micro_batch_id: int) -> Steps[int]:
+    """Check on every leader that each slot's transaction begins with the slot's first row.
 
-    Where it begins before, the leader did not hear of the end of an aborted attempt, whose rows a commit would take
-    along. Where it begins later or not at all, acknowledged rows are in no transaction any more: somebody aborted it on
-    the leader alone, which the coordinator does not know, or an unclean election took them.
+    If it begins earlier, the leader missed the abort of an earlier attempt, and a commit would show the aborted rows
+    too. If it begins later or not at all, acknowledged rows are in no transaction: somebody aborted it on the leader
+    alone, or an unclean election removed the rows.
 
-    A stale leader, whose place another took, answers by what it knew, until it learns of its successor. So an answer
-    that may be stale is asked for again, for half a minute. Returns the milliseconds of this wait: what was read before
-    it is that old.
+    A replaced leader answers with old data until it learns of its successor. So the leaders are asked again for up to
+    33 s if an answer may be stale. Returns the milliseconds of this wait, so that the caller can repeat older reads.
 
-    Raises AbortedRowsOpen or PreparedRowsGone, after which the rest is aborted; VerificationRefused; DriverFenced.
+    Raises AbortedRowsOpen or PreparedRowsGone (then the micro-batch is aborted), VerificationRefused, DriverFenced.
     """
     written = {
         (topic, partition, each.ids.producer_id): (each, first)
@@ -63,7 +60,7 @@ def check_leaders(
         wrong = yield from _begun_elsewhere(sink, written, micro_batch_id)
     if wrong:
         if wrong[0].are_rows_gone:
-            # Another run's driver may have ended it: nothing is lost.
+            # Another run's driver may have ended the transaction. Then DriverFenced is the right error.
             yield from check_generation(sink, generation)
         raise wrong[0].error(sink, micro_batch_id)
     return waited_ms
@@ -71,8 +68,10 @@ def check_leaders(
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """Where a leader has a slot's transaction begin, NOTHING_OPEN or `since`, and not with its `first` row; None: which
-    that is was not said."""
+    """A leader's start offset of a slot's transaction, where it differs from the offset of the slot's first row.
+
+    `since`: the leader's start offset, or NOTHING_OPEN. `first`: the offset of the first row, None if unknown.
+    """
 
     topic: str
     partition: int
@@ -106,15 +105,17 @@ class _Begun:
 
 
 def _may_be_from_before(begun: _Begun) -> bool:
-    """Whether a leader can have said so before the slot's first row came to it."""
+    """Return True if the leader's answer may be older than the slot's first row."""
     return begun.since == NOTHING_OPEN or (begun.first is not None and begun.since < begun.first)
 
 
 def _begun_elsewhere(
     sink: Sink, written: Mapping[tuple[str, int, int], tuple[SlotPrepared, int | None]], micro_batch_id: int
 ) -> Steps[list[_Begun]]:
-    """Of what slots have `written`, by topic, partition and producer id, with the first offset. Raises
-    VerificationRefused."""
+    """Return the slots' transactions that do not begin with the slot's first row. Raises VerificationRefused.
+
+    `written`: the slot and the offset of its first row, by topic, partition and producer id.
+    """
     touched = sorted({TopicPartition(topic, partition) for topic, partition, _ in written})
     answer = yield from _producers(sink, touched, micro_batch_id, committed=False)
     began = {
@@ -131,8 +132,10 @@ def _begun_elsewhere(
 
 @dataclass(frozen=True, slots=True)
 class Hanging:
-    """A leader has not ended a transaction that its coordinator has. `coordinator_epoch`: of the producer's last marker
-    on this partition."""
+    """A transaction that its coordinator has ended and a leader still has open.
+
+    `coordinator_epoch`: the epoch in the producer's last marker on this partition, -1 if it has none.
+    """
 
     topic: str
     partition: int
@@ -145,10 +148,10 @@ class Hanging:
 def end_hanging(
     sink: Sink, ours: Mapping[Ids, str], touched: Sequence[TopicPartition], micro_batch_id: int
 ) -> Steps[None]:
-    """Waits for the leaders of the partitions `touched` to end the transactions `ours`, transactional ids by
-    the producer's, all of them committed; and has them do it where the coordinators did not (KAFKA-20734).
+    """Wait up to 33 s until the leaders of `touched` have ended the transactions `ours`, which are all committed.
 
-    Raises VerificationRefused, HangingTransaction.
+    Then write COMMIT markers to the leaders that still have one open (KAFKA-20734). `ours`: transactional ids by
+    producer id and epoch. Raises VerificationRefused, HangingTransaction.
     """
     hanging = (yield from still_open(sink, ours, touched, micro_batch_id)) if touched else []
     for pause_ms in PAUSES_MS:
@@ -160,22 +163,23 @@ def end_hanging(
         return
     reasons = yield from write_commit_markers(hanging)
     refused = {(each.topic, each.partition): reason for each, reason in zip(hanging, reasons, strict=True)}
-    # Also where it was refused: another run may have ended it in the meantime, and gone on.
+    # Look again even if a marker was refused: another run may have ended the transaction in the meantime.
     still = yield from still_open(sink, ours, touched, micro_batch_id)
     if still:
         reason = refused.get((still[0].topic, still[0].partition))
         raise _hanging(
-            sink, still[0], reason or "the leader took a marker from WriteTxnMarkers, and has it open even so"
+            sink, still[0], reason or "the leader accepted a marker from WriteTxnMarkers, and still has it open"
         )
 
 
 def write_commit_markers(hanging: Sequence[Hanging]) -> Steps[list[str]]:
-    """COMMIT, in the coordinators' place, for transactions that are committed; never ABORT, which would take rows away
-    that others of the micro-batch are visible with. Returns why one was refused, by transaction; empty if it was not.
+    """Write COMMIT markers to the leaders for committed transactions, as the coordinators should have done.
 
-    With the epoch of the transaction itself, not with the one that its coordinator has now: a leader refuses a marker
-    of an earlier epoch than its own, so that one which comes late cannot commit what a later attempt of the slot has
-    open there.
+    Never write ABORT: it would remove committed rows, while other rows of the micro-batch are visible. The marker has
+    the epoch of the transaction, not the coordinator's current epoch. A leader refuses a marker with an earlier epoch
+    than its own, so a late marker cannot commit a later attempt of the slot.
+
+    Returns for each transaction the reason of a refusal, "" if there was none.
     """
     answers = yield [
         ToLeaders(
@@ -183,7 +187,7 @@ def write_commit_markers(hanging: Sequence[Hanging]) -> Steps[list[str]]:
                 producer_id=each.ids.producer_id,
                 producer_epoch=each.ids.producer_epoch,
                 committed=True,
-                # A leader takes none of an earlier coordinator than its last one; -1 where it has had none.
+                # A leader refuses a marker with an earlier coordinator epoch than its last one. -1: it has had none.
                 coordinator_epoch=max(0, each.coordinator_epoch),
                 partitions=(TopicPartition(each.topic, each.partition),),
             )
@@ -209,7 +213,7 @@ def _hanging(sink: Sink, hanging: Hanging, reason: str) -> HangingTransaction:
 def still_open(
     sink: Sink, ours: Mapping[Ids, str], touched: Sequence[TopicPartition], micro_batch_id: int
 ) -> Steps[list[Hanging]]:
-    """Which of `ours` the leaders have open. Raises VerificationRefused."""
+    """Return the transactions of `ours` that leaders have open. Raises VerificationRefused."""
     answer = yield from _producers(sink, touched, micro_batch_id, committed=True)
     return [
         Hanging(
@@ -225,7 +229,7 @@ def still_open(
 def _producers(
     sink: Sink, partitions: Sequence[TopicPartition], micro_batch_id: int, *, committed: bool
 ) -> Steps[DescribeProducersResponse]:
-    """What the leaders know of producers. Raises VerificationRefused."""
+    """Return the leaders' producer states. `committed`: for the error's text. Raises VerificationRefused."""
     (answer,) = yield [ToLeaders(DescribeProducersRequest(partitions=tuple(partitions)))]
     for found in answer.partitions:
         if found.error_code != ErrorCode.NONE:

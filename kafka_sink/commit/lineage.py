@@ -1,7 +1,7 @@
-"""May these rows follow upon what the sink decided last? Decisions without any request.
+"""Checks that these rows may follow the sink's last decision. Pure: no requests.
 
-A stream's micro-batches have ids without gaps; versions leave some out. The same rows may come again, and fill in what
-was decided and is not visible; others may not, once a part is visible.
+The micro-batch ids of a stream have no gaps; versions may have gaps. A replay with the same rows may write decided
+slots that are not visible. A replay with other rows is refused as soon as a part of the micro-batch is visible.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from kafka_sink.errors import (
 
 
 def check_replay(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id: int) -> None:
-    """Raises NonDeterministicReplay unless slots that were visible before have the same rows again.
+    """Raise NonDeterministicReplay unless slots that were visible before have the same rows again.
 
-    Of a micro-batch that was decided `check_decision` knows more; this is for one whose decision is gone.
+    `check_decision` checks more, but needs the decision. This check also works if the decision is gone.
     """
     changed = [each.slot for each in prepared if each.visible and not each.visible.may_be_of(each.fingerprint)]
     if changed:
@@ -39,7 +39,7 @@ def check_decision(
     micro_batch_id: int,
     allow_lost_state: bool,
 ) -> None:
-    """Whether these rows may follow upon the sink's last decision, as `plan` found it.
+    """Check that these rows may follow the sink's last decision, as `plan` found it.
 
     Raises StateExpired, MarkersLost, FingerprintsLost, TornBatch, NonDeterministicReplay, CommittedDataMissing,
     WrittenOtherwise or CheckpointBehind.
@@ -50,12 +50,10 @@ def check_decision(
         return
     if facts.incomparable and not allow_lost_state:
         raise FingerprintsLost(sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=facts.incomparable)
-    # Nothing visible: it never began, and the replay replaces it, with whatever rows and slots it has.
+    # If no slot is visible, the replay replaces the micro-batch, with any rows and any number of slots.
     visible, missing = facts.visible, facts.missing
     again = {each.slot: each.fingerprint for each in prepared}
-    changed = sorted(
-        slot for slot, marker in visible.items() if slot not in again or not marker.may_be_of(again[slot])
-    )
+    changed = sorted(slot for slot, marker in visible.items() if slot not in again or not marker.may_be_of(again[slot]))
     if changed and missing:
         raise TornBatch(
             sink=sink.names.sink,
@@ -64,23 +62,21 @@ def check_decision(
             missing=missing,
         )
     if not missing:
-        # All of its rows are visible, so that those of a further slot are others.
+        # All rows of the micro-batch are visible, so rows of an additional slot are new rows.
         changed += [each.slot for each in prepared if each.slot >= len(decision.pinned) and each.partitions]
     if changed:
         raise NonDeterministicReplay(sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=changed)
 
 
-def check_lineage(
-    sink: Sink, facts: Facts, *, query_id: str, micro_batch_id: int, allow_lost_state: bool
-) -> None:
-    """Whether this micro-batch may follow upon the sink's last decision, whatever its rows are.
+def check_lineage(sink: Sink, facts: Facts, *, query_id: str, micro_batch_id: int, allow_lost_state: bool) -> None:
+    """Check that this micro-batch may follow the sink's last decision, without looking at its rows.
 
     Raises StateExpired, MarkersLost, CommittedDataMissing, WrittenOtherwise or CheckpointBehind.
     """
     sink_name, decision, versioned = sink.names.sink, facts.decision, sink.is_versioned
     if decision is None or decision.query_id != query_id:
-        # A stream with a new checkpoint begins anew under its old name; versions have one query for ever, so that a
-        # decision of another is somebody else's.
+        # A stream with a new checkpoint starts again under its old name. The query id of versions never changes, so a
+        # decision with a different query id belongs to another writer.
         is_new = micro_batch_id == 0 and not (versioned and decision is not None)
         if not is_new and not allow_lost_state:
             raise StateExpired(

@@ -1,21 +1,22 @@
-"""What the two-phase commit writes down in Kafka, and under which names.
+"""The state that the two-phase commit keeps in Kafka, and its names.
 
     transactional ids   <sink>.<slot>  a slot's rows and marker      <sink>.driver  the driver's decision
     consumer groups     <sink>.<slot>  the slot's marker             <sink>.decision, <sink>.decision-1, ...
 
-Nobody joins the groups: a group is a place for one offset and a string of metadata, on partition 0 of the commit topic,
-which a transaction can write together with rows. The offset is the micro-batch's id, the metadata one of the texts
-below. A slot is a Spark partition number; its transactional id is the same for every attempt, so that a new attempt
-fences the old one, and the number of ids is the largest number of slots there ever was.
+No consumer joins the groups. A group stores one offset and a metadata string, for partition 0 of the commit topic. A
+transaction can write them together with rows. The offset is the id of the micro-batch, and the metadata is one of the
+texts below. A slot is a Spark partition number. Its transactional id is the same for every attempt, so a new attempt
+fences the old one. The number of ids is the largest number of slots that the sink ever had.
 
-Before a sink's first decision its group says that nothing was decided, and before a slot's first marker that group says
-that nothing was committed: so a group without an offset has lost it, by DeleteGroups, OffsetDelete or expiry.
+Before the first decision of a sink, its group stores that nothing was decided. Before the first marker of a slot, its
+group stores that nothing was committed. So a group without an offset has lost it by DeleteGroups, OffsetDelete or
+expiry.
 
-A text begins with its version, so that a later release can tell what an earlier one wrote. A broker keeps at most
-`offset.metadata.max.bytes` of it (4096 by default): a decision that is longer is spread over several groups, all
-written in one transaction.
+A text begins with its version, so that a later release can read texts of an earlier one. A broker keeps at most
+`offset.metadata.max.bytes` of a text (4096 by default). A longer decision is spread over several groups, all written in
+one transaction.
 
-Pure values; reading fails with `UnreadableState` rather than with a guess.
+Pure values. Reading an unknown text raises `UnreadableState`.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from kafka_sink.errors import UnreadableState
 VERSION = "1"
 # GroupCoordinatorConfig.OFFSET_METADATA_MAX_SIZE_DEFAULT
 METADATA_MAX_CHARACTERS = 4096
-# OffsetFetch's answer for a group without an offset.
+# OffsetFetch returns this for a group without an offset.
 NO_OFFSET = -1
-# What tells a topic from a pin: no topic's name has one.
+# Marks a topic in the list of items, because no topic name contains it.
 TOPIC_SIGN = "@"
-# What tells the id of the topic before it. Code without ids takes it for one more topic, of a name that no broker has.
+# Marks the id of the topic before it. Releases without ids read it as one more topic, with a name that no broker has.
 TOPIC_ID_SIGN = "@@"
-# What the digest of a fingerprint begins with: no fingerprint does. Behind TOPIC_SIGN in a decision, for such code too.
+# First character of a digest; no fingerprint begins with it. A decision puts TOPIC_SIGN before it for such releases.
 DIGEST_SIGN = "~"
-# No query and no rows have these.
+# No query has this id, and no rows have this fingerprint.
 NO_QUERY = FORGOTTEN = ""
-# Of 100 slots or more each: far beyond any micro-batch, so that somebody else's text has not us ask for a billion.
+# A part has 100 slots or more, so this exceeds any micro-batch. It limits the requests for a text of another program.
 MAX_PARTS = 99_999
-# What the fields of a request hold.
+# The largest values of the request's fields (int64, int16).
 _MAX_PRODUCER_ID = 2**63 - 1
 _MAX_PRODUCER_EPOCH = 2**15 - 1
 _is_digest = re.compile(TOPIC_SIGN + DIGEST_SIGN + "[0-9a-f]{8}").fullmatch
@@ -53,7 +54,7 @@ _is_digest = re.compile(TOPIC_SIGN + DIGEST_SIGN + "[0-9a-f]{8}").fullmatch
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """A producer id and its epoch: one run of one transactional id."""
+    """A producer id and its epoch. They identify one run of a transactional id."""
 
     producer_id: int
     producer_epoch: int
@@ -63,7 +64,7 @@ class Ids:
 
     @classmethod
     def read(cls, text: str) -> Ids:
-        """Raises ValueError."""
+        """Parse `str(ids)`. Raises ValueError."""
         id_text, _, epoch_text = text.partition(":")
         producer_id, producer_epoch = int(id_text), int(epoch_text)
         if not (0 <= producer_id <= _MAX_PRODUCER_ID and 0 <= producer_epoch <= _MAX_PRODUCER_EPOCH):
@@ -72,7 +73,7 @@ class Ids:
 
 
 def digest_of(fingerprint: str) -> str:
-    """Short, as a decision has one of each slot: other rows have the same once in 2**32."""
+    """Return a short digest, because a decision has one for each slot. Other rows have the same once in 2**32."""
     return DIGEST_SIGN + blake2s(fingerprint.encode(), digest_size=4).hexdigest()
 
 
@@ -91,7 +92,7 @@ class Names:
         return f"{self.sink}.{slot}"
 
     def decision(self, part: int) -> str:
-        # Not with a dot: that is the group of another sink's slot.
+        # A hyphen, because `<sink>.decision.1` is the group of slot 1 of a sink `<sink>.decision`.
         return f"{self.sink}.decision" + (f"-{part}" if part else "")
 
     def is_slot(self, transactional_id: str) -> bool:
@@ -100,8 +101,10 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A slot's: these rows of this micro-batch became visible together with it. `fingerprint`: where the marker was
-    lost, and it was proved that the rows are visible, the digest of it that the decision has, or FORGOTTEN."""
+    """The marker of a slot: these rows of this micro-batch became visible together with the marker.
+
+    `fingerprint`: the fingerprint of the rows. A restored marker has only the digest from the decision, or FORGOTTEN.
+    """
 
     micro_batch_id: int
     query_id: str
@@ -116,12 +119,13 @@ class Marker:
         return self.fingerprint == FORGOTTEN or self.fingerprint.startswith(DIGEST_SIGN)
 
     def may_be_of(self, fingerprint: str) -> bool:
-        """Whether these are rows with this fingerprint, as far as can be told."""
+        """Return True if the marker may belong to rows with this fingerprint. A digest or FORGOTTEN cannot exclude
+        it."""
         return self.fingerprint in (fingerprint, digest_of(fingerprint), FORGOTTEN)
 
     @classmethod
     def read(cls, group_id: str, offset: int, text: str) -> Marker | None:
-        """None where nothing was ever committed. Raises UnreadableState."""
+        """Return the marker of a group, or None if the group has no offset. Raises UnreadableState."""
         if offset == NO_OFFSET:
             return None
         try:
@@ -133,18 +137,18 @@ class Marker:
         return cls(offset, query_id, fingerprint)
 
 
-# Instead of a slot's marker: nothing of the slot was ever committed, or not what the last decision pins.
+# Stands for a slot's marker: nothing of the slot was ever committed, or the last decision's transaction was not.
 NOTHING_COMMITTED = Marker(0, NO_QUERY, FORGOTTEN)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The driver's: the transactions of these slots are to be committed, whatever happens.
+    """The driver's decision: the transactions of these slots must be committed, whatever happens.
 
-    `pinned`: a slot's ids, None for one whose rows were visible before. `generation`: the driver's own ids, which make
-    two drivers' decisions about the same micro-batch differ. `decided_ms`: wall-clock time. `topics`: all that rows of
-    the micro-batch are in. `topic_ids`: theirs, by name, as far as brokers have ids: a topic that is created again has
-    another. `digests`: of the slots' fingerprints; none in a decision of before there were any.
+    `pinned`: the ids of each slot, None for a slot that was visible before. `generation`: the driver's ids, so that the
+    decisions of two drivers about one micro-batch differ. `decided_ms`: wall-clock time, ms since 1970. `topics`: the
+    topics of the micro-batch's rows. `topic_ids`: their ids by name, if the brokers have ids: a recreated topic has
+    another id. `digests`: the digests of the slots' fingerprints, empty in decisions of earlier releases.
     """
 
     micro_batch_id: int
@@ -158,7 +162,7 @@ class Decision:
     digests: tuple[str, ...] = ()
 
     def created_again(self, topic_ids: Mapping[str, str | None]) -> dict[str, tuple[str, str]]:
-        """The topics that have another id by now, as `topic_ids` says: old and new one, by name."""
+        """Return the old and the new id of each topic, by name, if its id in `topic_ids` differs."""
         return {
             topic: (old_id, new_id)
             for topic, old_id in self.topic_ids.items()
@@ -167,7 +171,7 @@ class Decision:
 
     @classmethod
     def nothing(cls, generation: Ids, transaction_version: int) -> Decision:
-        """Stands for the first one: nothing was decided yet."""
+        """Return the text's value before the first decision: nothing was decided yet."""
         return cls(0, NO_QUERY, generation, transaction_version, 0, ())
 
     @property
@@ -175,15 +179,17 @@ class Decision:
         return self.query_id == NO_QUERY
 
     def texts(self, max_characters: int = METADATA_MAX_CHARACTERS) -> list[str]:
-        """The metadata of each of its groups. All but pins and topics is in every one, so that none stands for
-        another's."""
+        """Return the metadata of each group of the decision.
+
+        Each text has all fields except the items (pins, digests, topics), so that parts of two decisions never mix.
+        """
         items = ["-" if ids is None else str(ids) for ids in self.pinned]
         items += [f"{TOPIC_SIGN}{digest}" for digest in self.digests]
         for topic in self.topics:
             items.append(f"{TOPIC_SIGN}{topic}")
             if topic in self.topic_ids:
                 items.append(f"{TOPIC_ID_SIGN}{_id_text(self.topic_ids[topic])}")
-        # As long as a head can get.
+        # The longest possible head.
         room = max_characters - len(self._head(MAX_PARTS, MAX_PARTS))
         parts: list[list[str]] = [[]]
         used = 0
@@ -203,7 +209,10 @@ class Decision:
 
     @staticmethod
     def parts(group_id: str, offset: int, text: str) -> int:
-        """How many groups a decision is spread over, told by its first; 0 where there is none."""
+        """Return the number of groups of a decision, from its first group; 0 if there is none.
+
+        Raises UnreadableState.
+        """
         if offset == NO_OFFSET:
             return 0
         try:
@@ -217,8 +226,11 @@ class Decision:
 
     @classmethod
     def read(cls, groups: Sequence[tuple[str, int, str]]) -> Decision:
-        """From (group id, offset, metadata) of each of its groups. Raises UnreadableState, also for parts that do not
-        belong together: they were written in one transaction, so somebody else wrote one of them since."""
+        """Return the decision from (group id, offset, metadata) of each of its groups.
+
+        Raises UnreadableState, also if the parts do not belong together. The sink writes them in one transaction, so
+        then another writer has changed one since.
+        """
         found: set[tuple[str, ...]] = set()
         items: list[str] = []
         for part, (group_id, offset, text) in enumerate(groups):
@@ -257,7 +269,7 @@ class Decision:
 
 
 def _read_topics(items: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Raises ValueError."""
+    """Return topics, and topic ids by topic. Raises ValueError."""
     topics: list[str] = []
     topic_ids: dict[str, str] = {}
     for item in items:
@@ -271,12 +283,12 @@ def _read_topics(items: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]
 
 
 def _id_text(topic_id: str) -> str:
-    """As Kafka's tools print it (Uuid.toString): 22 characters, and a decision has few."""
+    """Return the id as Kafka's tools print it (Uuid.toString): only 22 characters, to keep a decision short."""
     return urlsafe_b64encode(UUID(topic_id).bytes).rstrip(b"=").decode()
 
 
 def _read_id(text: str) -> str:
-    """Raises ValueError."""
+    """Return the id of `_id_text`. Raises ValueError."""
     topic_id = str(UUID(bytes=urlsafe_b64decode(text.encode("ascii") + b"==")))
     if _id_text(topic_id) != text:
         raise ValueError(text)

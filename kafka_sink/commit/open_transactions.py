@@ -1,30 +1,31 @@
-"""What an operator sees of a sink's transactions, and ends manually. Without any I/O, as `two_phase`.
+"""A sink's transactions, as an operator sees and ends them. Without I/O, as `two_phase`.
 
-    look    ─> each transactional id's state, and what the leaders of partitions have open      changes nothing
-    describe_sink ─> of one sink: what is open and since when, what the decision says, what hangs     changes nothing
-    finish_manually  commits what the decision names ─> ends with COMMIT what hangs
-    abort_manually   takes the sink over ─> aborts what is open and no decision names
+    look             each transactional id's state, and the transactions that leaders have open      changes nothing
+    describe_sink    one sink: open transactions and their age, the decision, hanging transactions   changes nothing
+    finish_manually  commits the transactions that the decision names ─> writes COMMIT for committed, hanging ones
+    abort_manually   takes the sink over ─> aborts open transactions that no decision names
 
-Why finishing does not take the sink over. A decision cannot be taken back: what it names is committed by its commit,
-by every plan, and by whoever else sends EndTxn with the ids that are pinned, with the same outcome each time. A driver
-that lives is not disturbed by it, and one that has gone on has other epochs, so that it does nothing. The same holds
-for the markers (`hanging.write_commit_markers`).
+Why finishing does not take the sink over. A decision is final. Its commit, every plan and this command send the same
+EndTxn with the pinned ids, and the outcome is always the same. So finishing does not disturb a running driver. If the
+driver has gone on, the epochs differ and the request changes nothing. The same is true for the markers
+(`hanging.write_commit_markers`).
 
-Why aborting does. A driver that lives may be about to decide: with a slot aborted between its look at the slots and its
-decision, a micro-batch is decided that cannot become visible whole. So it is fenced first, by InitProducerId of its id,
-and stops loudly at its next step (DriverFenced); then the decision is read, which nobody can change any more, and then
-what it does not name is aborted. Whether a driver lives cannot be asked of Kafka: nothing is open between two
-micro-batches, and what is open may be a dead one's. So who aborts must say that it may stop a query.
+Why aborting takes the sink over. A running driver may be about to decide. If a slot is aborted between the driver's
+check and its decision, the decided micro-batch can never become visible whole. So `abort_manually` first fences the
+driver with InitProducerId. The driver then stops at its next step with DriverFenced. After that nobody can change the
+decision: it is read, and all transactions that it does not name are aborted. Kafka cannot tell if a driver is running:
+between two micro-batches nothing is open, and an open transaction may belong to a dead driver. So the user must confirm
+that the abort may stop a query.
 
-What hangs. A leader that has open what its coordinator says is over: coordinators are asked first and leaders after, so
-that a transaction which ends in between is not taken for one. Whether it was committed is known where the decision pins
-its ids and the marker of its slot is there, or where its coordinator remembers it as the last that it committed. Of
-anything else nothing is known, and it is left alone: to commit rows that were aborted is as wrong as the other way.
+Hanging transactions. The coordinator has ended the transaction, and a leader still has it open. Coordinators are asked
+before leaders, so that a transaction that ends in between does not look hanging. It is known to be committed in two
+cases: the decision pins its ids and the slot's marker is visible, or the coordinator remembers it as the last committed
+transaction. In all other cases the outcome is unknown and the transaction is left alone: the wrong marker would show
+aborted rows or remove committed rows.
 
-Non-obvious: offsets are read as they are now (not require_stable), or looking at a sink with an open transaction would
-wait for that transaction's end.
+Non-obvious: offsets are read without require_stable. Otherwise a look at a sink would wait for its open transactions.
 
-Source: KIP-664 (kafka-transactions.sh find-hanging and abort); delivery guarantees in DESIGN.md.
+Source: KIP-664 (kafka-transactions.sh find-hanging and abort); docs/design/exactly-once.md.
 """
 
 from __future__ import annotations
@@ -53,23 +54,23 @@ from kafka_sink.kafka.protocol.apis.list_transactions import (
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
-# States of Kafka's TransactionState in which readers wait for an end: not decided, and decided but not told to all.
+# States of Kafka's TransactionState that block readers: undecided, and decided without all markers written.
 ONGOING = "Ongoing"
 ENDING = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 OPEN = (ONGOING, *ENDING)
 COMMITTED = "CompleteCommit"
-# Where groups keep their offsets, the slots' markers among them.
+# Groups store their offsets here, and so the slots' markers.
 OFFSETS_TOPIC = "__consumer_offsets"
 
-# What the transactional id of a sink's driver ends with.
+# Suffix of the transactional id of a sink's driver.
 DRIVER = ".driver"
-# Also of other programs, whose names may have any character.
+# DOTALL, because transactional ids of other programs may have any character.
 _OF_A_SINK = re.compile(r"(.+)\.(?:[0-9]{1,10}|driver)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenProducer:
-    """What a leader has open. `start_offset`: from here on read_committed readers of the partition see nothing."""
+    """A transaction that a leader has open. read_committed readers of the partition stop at `start_offset`."""
 
     topic: str
     partition: int
@@ -80,29 +81,31 @@ class OpenProducer:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """`transactions`: by transactional id, all there are. `producers`: open on the partitions that could be looked at;
-    `refused`: the others, with why."""
+    """The result of `look`.
+
+    `transactions`: all descriptions, by transactional id. `producers`: the transactions that leaders have open.
+    `refused`: the partitions that could not be read, with the name of the error.
+    """
 
     transactions: Mapping[str, TransactionDescription]
     producers: tuple[OpenProducer, ...]
     refused: Mapping[TopicPartition, str]
 
     def busy_sinks(self) -> list[str]:
-        """The sinks that have something open, told by the form of transactional ids."""
+        """Return the sinks that have an open transaction, found by the form of the transactional ids."""
         producer_ids = {each.ids.producer_id for each in self.producers}
         busy = [
-            name
-            for name, each in self.transactions.items()
-            if each.state in OPEN or each.producer_id in producer_ids
+            name for name, each in self.transactions.items() if each.state in OPEN or each.producer_id in producer_ids
         ]
         return sorted({sink for name in busy if (sink := sink_named(name)) is not None})
 
     def sinks(self) -> list[str]:
-        """All that a driver has ever taken over, as long as its coordinator remembers."""
+        """Return all sinks that a driver has ever taken over, until the brokers expire the driver's transactional
+        id."""
         return sorted(name.removesuffix(DRIVER) for name in self.transactions if name.endswith(DRIVER))
 
     def of(self, sink: Sink) -> dict[str, TransactionDescription]:
-        """The sink's own, the driver's first, then by slot."""
+        """Return the sink's own transactions: the driver's first, then by slot."""
         names = sink.names
         slots = sorted(filter(names.is_slot, self.transactions), key=lambda name: int(name.rpartition(".")[2]))
         return {name: self.transactions[name] for name in (names.driver, *slots) if name in self.transactions}
@@ -110,8 +113,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A partition that an open transaction holds back; `start_offset` is None where its leader was not asked, or had
-    nothing open."""
+    """A partition that an open transaction blocks.
+
+    `start_offset` is None if the leader was not asked, or has no open transaction there.
+    """
 
     topic: str
     partition: int
@@ -120,7 +125,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """`slot`: None for the driver's. `is_decided`: the decision names it, so that it must be committed."""
+    """`slot`: None for the driver's transaction. `is_decided`: a decision exists, so it must be committed."""
 
     transactional_id: str
     slot: int | None
@@ -133,18 +138,22 @@ class OpenTransaction:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether its marker is in it, which goes in when all rows are acknowledged."""
+        """True if the transaction has its marker. The task adds the marker after all rows are acknowledged."""
         return self.slot is not None and any(each.topic == OFFSETS_TOPIC for each in self.holds)
 
     @property
     def rows_held(self) -> tuple[Held, ...]:
-        """The partitions that hold its rows."""
+        """The blocked partitions that have its rows."""
         return tuple(each for each in self.holds if each.topic != OFFSETS_TOPIC)
 
 
 @dataclass(frozen=True, slots=True)
 class SinkTransactions:
-    """`markers`: of the decision's slots. `hanging`: those that are known to be committed; `unknown`: the others."""
+    """The transactions of one sink.
+
+    `markers`: the markers of the decision's slots. `hanging`: hanging transactions that are known to be committed.
+    `unknown`: hanging transactions with an unknown outcome.
+    """
 
     sink: Sink
     transactions: Mapping[str, TransactionDescription]
@@ -157,23 +166,23 @@ class SinkTransactions:
 
     @property
     def decided(self) -> tuple[OpenTransaction, ...]:
-        """Open, and to be committed."""
+        """The open transactions that must be committed."""
         return tuple(each for each in self.open if each.is_decided)
 
     @property
     def undecided(self) -> tuple[OpenTransaction, ...]:
-        """Open, and nobody has decided to commit them."""
+        """The open transactions that no decision names."""
         return tuple(each for each in self.open if not each.is_decided)
 
     @property
     def is_forgotten(self) -> bool:
-        """A decision was made that brokers have no more: its groups were deleted, or have expired."""
+        """True if a decision was made and its groups were deleted or have expired."""
         driver = self.transactions.get(self.sink.names.driver)
         return self.decision is None and driver is not None and driver.state == COMMITTED
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """Slots that the decision names and that are not visible."""
+        """The slots that the decision pins and that are not visible."""
         decision = self.decision
         if decision is None:
             return ()
@@ -185,7 +194,7 @@ class SinkTransactions:
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """Those of them that have lost their markers: they may be visible."""
+        """The `missing` slots that lost their markers. They may be visible."""
         return tuple(slot for slot in self.missing if slot not in self.markers)
 
 
@@ -200,11 +209,14 @@ def _shows(decision: Decision, marker: Marker | None) -> bool:
 
 
 def look(sink: Sink, prefix: str, partitions: Sequence[TopicPartition]) -> Steps[Seen]:
-    """Every transactional id that begins with `prefix`, and what is open on `partitions`. Raises TransactionRefused."""
+    """Describe every transactional id that begins with `prefix`, and the open transactions on `partitions`.
+
+    Raises TransactionRefused.
+    """
     (listings,) = yield [ToEveryBroker(ListTransactionsRequest(transactional_id_prefix=prefix))]
     found = yield from described(sink, _listed(prefix, listings))
     transactions = {each.transactional_id: each for each in found if each.error_code == ErrorCode.NONE}
-    # After the coordinators: what was over there and is still open here hangs.
+    # Ask leaders after coordinators: a transaction that a coordinator has ended and a leader has open is hanging.
     if not partitions:
         return Seen(transactions, (), {})
     (answer,) = yield [ToLeaders(DescribeProducersRequest(tuple(partitions)))]
@@ -226,15 +238,17 @@ def look(sink: Sink, prefix: str, partitions: Sequence[TopicPartition]) -> Steps
 
 
 def open_now(prefix: str) -> Steps[Mapping[str, TransactionDescription]]:
-    """What coordinators have open, by transactional id that begins with `prefix`; leaders are not asked. Raises
-    TransactionRefused."""
+    """Return the transactions that coordinators have open, by transactional id, without asking leaders.
+
+    `prefix`: the ids begin with it. Raises TransactionRefused.
+    """
     (listings,) = yield [ToEveryBroker(ListTransactionsRequest(states=OPEN, transactional_id_prefix=prefix))]
     names = _listed(prefix, listings)
     if not names:
         return {}
     answers = yield [describe_transaction(name) for name in names]
     found = [description for answer in answers for description in answer.transactions]
-    # One that has ended since, or that this principal may not describe, is not there.
+    # Leave out transactions that have ended since, or that this principal may not describe.
     return {each.transactional_id: each for each in found if each.error_code == ErrorCode.NONE and each.state in OPEN}
 
 
@@ -247,13 +261,16 @@ def _listed(prefix: str, listings: Iterable[ListTransactionsResponse]) -> list[s
 
 
 def sink_named(transactional_id: str) -> str | None:
-    """The sink of a slot's or a driver's transactional id; None for one of another form."""
+    """Return the sink of a slot's or a driver's transactional id, or None if the id has another form."""
     found = _OF_A_SINK.fullmatch(transactional_id)
     return None if found is None else found[1]
 
 
 def describe_sink(sink: Sink, seen: Seen) -> Steps[SinkTransactions]:
-    """What was seen, as far as it is of `sink`. Raises TransactionRefused, UnreadableState."""
+    """Return the part of `seen` that belongs to `sink`, with its decision and markers.
+
+    Raises TransactionRefused, UnreadableState.
+    """
     transactions = seen.of(sink)
     decision = yield from read_decision(sink, stable=False)
     if decision is not None and decision.is_nothing:
@@ -315,9 +332,9 @@ def _hanging(
     pinned: Mapping[Ids, str],
     producers: Iterable[OpenProducer],
 ) -> list[Hanging]:
-    """What leaders have open of the sink's, and coordinators have not."""
+    """Return the sink's transactions that leaders have open and coordinators have ended."""
     owners = {each.producer_id: name for name, each in transactions.items()}
-    # A producer id that is spent is none of its transactional id's any more, and may be pinned.
+    # A transactional id gets a new producer id when the epochs are used up. The decision may pin the old one.
     owners = {ids.producer_id: name for ids, name in pinned.items()} | owners
     return [
         Hanging(each.topic, each.partition, name, each.ids, each.start_offset, each.coordinator_epoch)
@@ -327,21 +344,23 @@ def _hanging(
 
 
 def _is_over(description: TransactionDescription | None, ids: Ids) -> bool:
-    """Whether the coordinator has nothing open of these ids, nor is about to tell leaders of their end."""
+    """Return True if the coordinator has ended the transaction of these ids and has finished writing its markers."""
     if description is None or description.producer_id != ids.producer_id:
         return True
     epoch = description.producer_epoch
     if description.state in ENDING:
         # Version 2 has raised the epoch by then.
         return ids.producer_epoch < epoch - 1
-    # One that has the same epoch and is not over was begun after the coordinator was asked.
+    # With the same epoch and another state, the transaction began after the coordinator answered.
     is_complete = description.state.startswith("Complete")
     return ids.producer_epoch < epoch or (is_complete and ids.producer_epoch == epoch)
 
 
 def _is_the_last_committed(sink: Sink, description: TransactionDescription | None, ids: Ids) -> bool:
-    """Whether these are the ids of the transaction that the coordinator remembers as committed. A slot's and the
-    driver's begin each transaction with InitProducerId, so that an epoch stands for one of them."""
+    """Return True if these are the ids of the transaction that the coordinator remembers as committed.
+
+    Slots and driver begin each transaction with InitProducerId, so an epoch identifies one transaction.
+    """
     if description is None or description.state != COMMITTED or description.producer_id != ids.producer_id:
         return False
     raised_by = 1 if sink.transaction_version >= 2 else 0
@@ -354,8 +373,11 @@ def _is_the_last_committed(sink: Sink, description: TransactionDescription | Non
 def finish_manually(
     sink: Sink, partitions: Sequence[TopicPartition]
 ) -> Steps[tuple[SinkTransactions, dict[Hanging, str]]]:
-    """Commits what the decision names, and ends what hangs on `partitions` and was committed. What is left afterwards,
-    and why leaders refused markers. Raises TransactionRefused, UnreadableState."""
+    """Commit the transactions that the decision names, and end committed hanging transactions on `partitions`.
+
+    Returns the remaining transactions, and the reasons of leaders that refused markers. Raises TransactionRefused,
+    UnreadableState.
+    """
     decision = yield from read_decision(sink, stable=False)
     if decision is not None:
         yield from two_phase.finish(sink, decision)
@@ -380,7 +402,7 @@ def _look_again(sink: Sink, partitions: Sequence[TopicPartition]) -> Steps[SinkT
 
 
 def abort_manually(sink: Sink) -> Steps[Sequence[TransactionDescription]]:
-    """Takes the sink over, and aborts what is open and no decision names. What that was.
+    """Take the sink over, and abort open transactions that no decision names. Return them, as described before.
 
     Raises DecisionPending (nothing was aborted), DriverFenced, TransactionRefused, UnreadableState, InvalidOption.
     """

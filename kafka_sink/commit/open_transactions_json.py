@@ -1,6 +1,6 @@
-"""What `pykafka transactions --json` prints: what a sink has open, as one document. Pure.
+"""The JSON document of `pykafka transactions --json`: the open transactions of a sink. Pure.
 
-Names of fields are stable. Times are milliseconds since 1970, `null` is what nobody knows or what there is not.
+Field names are stable. Times are milliseconds since 1970. `null` means unknown or absent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Document = dict[str, Any]
 
 
 def document_of(found: SinkTransactions) -> Document:
-    """One sink: its decision, its slots, and what is open."""
+    """Return the document of one sink: its decision, its slots and its open transactions."""
     return {
         "sink": found.sink.names.sink,
         "commit_topic": found.sink.names.commit_topic,
@@ -52,7 +52,7 @@ def _decision(found: SinkTransactions) -> Document | None:
 
 
 def _slots(found: SinkTransactions) -> list[Document]:
-    """The decision's. `pinned` is null where the slot's rows were visible before it."""
+    """Return the slots of the decision. `pinned` is null if the slot's rows were visible before the decision."""
     if found.decision is None:
         return []
     return [
@@ -86,7 +86,7 @@ def _now(description: TransactionDescription | None) -> Document | None:
 
 
 def open_transaction(each: OpenTransaction) -> Document:
-    """`slot` is null for the driver's own."""
+    """Return the document of an open transaction. `slot` is null for the driver's transaction."""
     return {
         "transactional_id": each.transactional_id,
         "slot": each.slot,
@@ -104,7 +104,7 @@ def open_transaction(each: OpenTransaction) -> Document:
 
 
 def hanging_transaction(each: Hanging, *, committed: bool | None) -> Document:
-    """`committed` is null where nobody can tell."""
+    """Return the document of a hanging transaction. `committed` is null if the outcome is unknown."""
     return {
         "transactional_id": each.transactional_id,
         **_ids(each.ids),
@@ -116,7 +116,7 @@ def hanging_transaction(each: Hanging, *, committed: bool | None) -> Document:
 
 
 def ended(description: TransactionDescription) -> Document:
-    """A transaction that was aborted."""
+    """Return the document of a transaction that was aborted."""
     return {
         "transactional_id": description.transactional_id,
         **_ids(Ids(description.producer_id, description.producer_epoch)),
@@ -125,7 +125,7 @@ def ended(description: TransactionDescription) -> Document:
 
 
 def not_looked_at(leaderless: Iterable[TopicPartition], refused: Mapping[TopicPartition, str]) -> list[Document]:
-    """Partitions of which nothing is said, each with the reason."""
+    """Return the partitions that were not looked at, each with the reason."""
     why = {**dict.fromkeys(leaderless, NO_LEADER), **refused}
     return [{"topic": topic, "partition": partition, "why": text} for (topic, partition), text in sorted(why.items())]
 

@@ -1,4 +1,4 @@
-"""Carries out the steps of the two-phase commit over a client, and hands their answers back."""
+"""Carries out the steps of the two-phase commit with a client, and sends the answers back to the steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kafka_sink.kafka.protocol.apis.write_txn_markers import (
 
 
 def run(client: AdminClient, steps: Steps[Result]) -> Result:
-    """What `steps` come to. Raises what they raise, and ClusterError when an answer does not come."""
+    """Run `steps` and return their result. Raises the errors of the steps, and ClusterError if an answer is missing."""
     try:
         effects = next(steps)
         while True:
@@ -42,7 +42,7 @@ def run(client: AdminClient, steps: Steps[Result]) -> Result:
 
 
 def answer_all(client: AdminClient, effects: Sequence[Effect]) -> list[Any]:
-    """In the order of `effects`. Those to coordinators go out together, and with the first of the others."""
+    """Return the answers in the order of `effects`. All requests to coordinators go out together, before the others."""
     to_coordinators = [effect for effect in effects if isinstance(effect, ToCoordinator)]
     begun = client.begin_all([(each.kind, each.key, each.request) for each in to_coordinators])
     others = iter([_answer(client, effect) for effect in effects if not isinstance(effect, ToCoordinator)])
@@ -53,7 +53,7 @@ def answer_all(client: AdminClient, effects: Sequence[Effect]) -> list[Any]:
 def _answer(client: AdminClient, effect: BrokerSetting | Pause | ToEveryBroker | ToLeaders) -> Any:
     match effect:
         case Pause(milliseconds=milliseconds):
-            # The brokers are at work, and say nothing when they are done.
+            # Brokers do not report when they have finished, so sleep.
             time.sleep(milliseconds / 1000)
             return None
         case BrokerSetting(name=name):

@@ -1,18 +1,18 @@
-"""What the sink of an exactly-once stream is called: its transactional ids and consumer groups begin with that.
+"""The name of an exactly-once stream's sink: its transactional ids and consumer groups begin with this name.
 
     the option transactionalIdPrefix is set      its value
     the checkpoint is in a folder of this host   `pykafka-<query id>`; Spark keeps the id in the checkpoint's `metadata`
     the checkpoint is elsewhere (s3:, hdfs:)     `pykafka-<hash of the option checkpointLocation, as it is spelled>`
 
-So in a folder the name belongs to the query, and not to the words that lead there: "checkpoint" in two applications'
-folders is two queries, and one folder is the same query however its path is spelled, and wherever it is moved. Once
-given, the name stays: it is written beside `metadata`, in `pykafka.json`, and holds for as long as that has the same
-id. A stream that an earlier build began, whose name was the hash in any case, keeps it (`spark/stream_naming.py`).
+In a local folder the name depends on the query id and not on the path. A relative path "checkpoint" in two applications
+means two queries. One folder is the same query under any spelling of its path, and after a move. The name never
+changes: `pykafka.json` next to `metadata` keeps it, and is valid while `metadata` has the same query id. Earlier builds
+named every stream by the hash: such a stream keeps its name (`spark/stream_naming.py`).
 
-Elsewhere the spelling decides. Where planning runs there is no Spark to read a file with, and whether another library
-can read it may change from one start to the next, and the name with it: rows would be written twice.
+Elsewhere the spelling of the option decides. The planning process has no Spark to read the file with. Another library
+might read the file at one start and not at the next. Then the name would change, and rows would be written twice.
 
-Source: StreamMetadata.scala and StreamExecution.scala (the id is there before anything is planned).
+Source: StreamMetadata.scala and StreamExecution.scala (Spark writes the id before it plans anything).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 
 from kafka_sink.errors import CheckpointUnusable
 
-# What users' names need not begin with.
+# Prefix of names that pykafka derives. Names that users set need no prefix.
 DERIVED = "pykafka-"
 FILE_NAME = "pykafka.json"
 VERSION = 1
@@ -36,7 +36,8 @@ _LOCAL = re.compile(r"(?:file:(?://)?(?=/))?([^:]+)")
 
 @dataclass(frozen=True, slots=True)
 class StreamName:
-    """`query_id`: the query's whose checkpoint the name is from; None: not known. `is_derived`: the user set none."""
+    """`query_id`: the query of the checkpoint that gave the name; None if unknown. `is_derived`: no user set the
+    name."""
 
     sink: str
     query_id: str | None = None
@@ -44,31 +45,34 @@ class StreamName:
 
 
 def query_name(query_id: str) -> str:
-    """Kept for ever, as `spelled_name`: another name loses the state of every stream."""
+    """Return the name for a query id. Never change this format, nor `spelled_name`: streams would lose their state."""
     return f"{DERIVED}{query_id}"
 
 
 def spelled_name(location: str) -> str:
-    """`location`: the option checkpointLocation, as the user wrote it."""
+    """Return the name for a checkpoint elsewhere. `location`: the option checkpointLocation as the user wrote it."""
     return DERIVED + hashlib.sha256(location.encode()).hexdigest()[:16]
 
 
 def local_folder(location: str) -> Path | None:
-    """The folder of this host that `location` means, unless Spark's default file system is another. None: elsewhere."""
+    """Return the folder on this host that `location` means, or None if it is elsewhere.
+
+    Assumes that Spark's default file system is this host's disk.
+    """
     path = _LOCAL.fullmatch(location)
     return None if path is None else Path(path[1])
 
 
 @dataclass(frozen=True, slots=True)
 class LocalCheckpoint:
-    """A query's checkpoint in a folder of this host."""
+    """A query's checkpoint in a folder on this host."""
 
     folder: Path
     query_id: str
 
     @classmethod
     def at(cls, location: str) -> LocalCheckpoint | None:
-        """None where there is none, or none of this host. Raises CheckpointUnusable."""
+        """Return the checkpoint, or None if there is none on this host. Raises CheckpointUnusable."""
         folder = local_folder(location)
         if folder is None:
             return None
@@ -81,7 +85,7 @@ class LocalCheckpoint:
             raise CheckpointUnusable(file=str(folder / "metadata"), reason=_reason(error)) from error
 
     def name(self) -> str | None:
-        """That the query was given; None: none yet. Raises CheckpointUnusable."""
+        """Return the stored name of the query, or None if there is none yet. Raises CheckpointUnusable."""
         file = self.folder / FILE_NAME
         try:
             said = json.loads(file.read_text(encoding="utf-8"))
@@ -93,11 +97,11 @@ class LocalCheckpoint:
         if version != VERSION:
             reason = f"its version is {version}, and this release knows {VERSION}"
             raise CheckpointUnusable(file=str(file), reason=reason)
-        # Of another query, the folder was emptied by halves.
+        # A different query id means that somebody deleted only some of the folder's files.
         return str(sink) if query_id == self.query_id else None
 
     def give(self, sink: str) -> None:
-        """On disk when this returns, as rows will be written under that name. Raises CheckpointUnusable."""
+        """Store the name on disk (fsync) before any row is written under it. Raises CheckpointUnusable."""
         file = self.folder / FILE_NAME
         said = {"version": VERSION, "queryId": self.query_id, "transactionalIdPrefix": sink}
         new = file.with_name(f".{FILE_NAME}.{os.getpid()}.tmp")
@@ -114,5 +118,5 @@ class LocalCheckpoint:
 
 
 def _reason(error: Exception) -> str:
-    """Not the text of a file that is no JSON."""
+    """Return the reason without any text of the file."""
     return error.strerror or type(error).__name__ if isinstance(error, OSError) else "it is not what was written there"

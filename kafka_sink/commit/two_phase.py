@@ -1,4 +1,4 @@
-"""The two-phase commit, without any I/O: which requests go out, and what their answers mean.
+"""The two-phase commit without I/O: the requests to send, and the meaning of their answers.
 
     plan     fence older drivers ─> read the decision ─> finish what it names ─> abort what is left open ─> read markers
     begin    a task, before its rows:  is this run current? ─> Init the slot ─> is its marker this micro-batch's?
@@ -6,35 +6,26 @@
     commit   check messages, decision ─> all open, alone? and write the decision ─> DECIDE ─> EndTxn each ─> verify each
     abort    a plan that no tasks follow, unless another run has begun
 
-Each is a generator of effects (`effects`). Whoever runs it (`runner`, a simulation) brings definite answers only: on
-CONCURRENT_TRANSACTIONS, an unstable offset, a lost connection or a coordinator that moved, the same request goes out
-again. Every request here may be carried out twice. A process may die between any two effects; what follows from that,
-`tests/verification/model` enumerates.
+Each step is a generator of effects (`effects`). The caller (`runner` or a simulation) sends back definite answers only.
+It repeats a request on CONCURRENT_TRANSACTIONS, an unstable offset, a lost connection or a moved coordinator. So
+brokers may carry out any request twice. A process may die between any two effects: `tests/verification/model`
+enumerates the consequences. docs/design/exactly-once.md explains why the protocol is correct, and each of its rules.
 
-Why it is right, in short. Rows of a slot become visible together with its marker or not at all, as they are in one
-transaction. No transaction is committed that no decision names, and a decision names all slots of a micro-batch, each
-prepared, or is not written. From then on plan and commit only ever commit them, by the very ids that are pinned: a
-request that comes late meets another epoch. And whoever reads a marker knows whether the rows are there, whatever an
-EndTxn's answer got lost. So a micro-batch whose decision is written becomes visible whole, unless the brokers' own
-timeout comes first; then the markers tell which slots are missing, and the fingerprints whether a replay may fill in.
-A read alone never proves that a marker or a decision is missing, or is the last one: a stale coordinator may have
-answered it (`exchanges`). Between two micro-batches the epochs prove it; elsewhere a barrier does.
+Not obvious here:
 
-Non-obvious:
+* `plan` runs once for each micro-batch, in the planning process, and again after a failure. It must never run in the
+  committing process: there it would abort the transactions that `commit` is about to commit.
+* `commit` never Inits the driver's id. Two processes that Init it fence each other.
+* The EndTxn of the driver's transaction makes the decision. So `commit` writes the text of the decision while it checks
+  the slots. If a check fails, the driver's transaction stays open, and the abort or the next plan ends it with Init.
+* The answer to EndTxn alone proves neither success nor failure: PRODUCER_FENCED after a lost answer may mean either.
+* A transaction that a decision names is never aborted, even if its commit timed out.
+* A batch write with a version is a micro-batch with an id that the user chose. Versions may have gaps, so the last
+  decision may be several numbers back. That decision must be visible whole before a new version is written, because
+  nobody can write its rows later. A version below the last decision was visible whole by then, or was never decided:
+  `is_written` skips it.
 
-* `plan` runs once a micro-batch, in the process that plans it, and again if it failed; never in one that is to commit:
-  there it would abort what is about to be committed. `commit` never Inits the driver's id: two processes doing so fence
-  each other.
-* A decision is made by the EndTxn of the driver's transaction, not by what is written in it. So it is written while the
-  slots are looked at; where one is not as it should be, the transaction stays open, and the abort or the next plan ends
-  it by Init.
-* An EndTxn's answer is never taken for success or failure. PRODUCER_FENCED after a lost answer may be either.
-* A transaction that somebody decided to commit is never aborted, not even when its commit timed out.
-* A batch write with a version is a micro-batch whose id its user chose. Ids may leave numbers out, so that the last
-  decision need not be of the one before; but it must be whole, as nobody could write it any more after the next one.
-  A version below the last decision was whole when that was written, or was never decided: it is passed over.
-
-Source: delivery guarantees in DESIGN.md; KIP-98, KIP-447 (require stable), KIP-664 (describing), KIP-890 (versions).
+Source: KIP-98, KIP-447 (require stable), KIP-664 (describing), KIP-890 (versions).
 """
 
 from __future__ import annotations
@@ -86,11 +77,10 @@ from kafka_sink.kafka.protocol.apis.list_transactions import (
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
-# What a decision and its EndTxn requests may take, of a transaction's time to live; and by how much the driver's clock,
-# which says what time it is, may be behind the brokers', which say when a transaction began: no answer has their time.
-# With a clock that is further behind the check lets pass what may time out in mid-commit, and the markers tell.
+# A decision and its EndTxn requests may take this long. It also covers a driver clock that is behind the brokers'
+# clocks. If the clock is further behind, a transaction may time out during the commit, and the markers show it.
 LEAST_TIME_LEFT_MS = 5_000
-# The brokers' setting that no transaction's time to live may exceed.
+# The broker setting that limits a transaction's timeout.
 TIMEOUT_CEILING = "transaction.max.timeout.ms"
 
 
@@ -98,13 +88,15 @@ TIMEOUT_CEILING = "transaction.max.timeout.ms"
 
 
 def plan(sink: Sink) -> Steps[Facts]:
-    """Takes the sink over, and leaves none of its transactions open. Raises DriverFenced, TransactionRefused, and
-    InvalidOption for a timeout that the brokers do not allow."""
+    """Take the sink over, and end all of its open transactions.
+
+    Raises DriverFenced, TransactionRefused, or InvalidOption for a timeout above the brokers' limit.
+    """
     generation = yield from take_over(sink)
-    # What is listed before a decision is finished is described after.
+    # The list is taken before the decision is finished. `_open_since` describes its transactions afterwards.
     decision, listed = yield from at_once(_last_decision(sink, generation), _listed(sink))
     if decision is None and not listed and sink.comes_again:
-        # No task has begun yet: from now on a decision that is not found was lost.
+        # No task has begun yet. After this write, a missing decision is a lost decision.
         (text,) = Decision.nothing(generation, sink.transaction_version).texts()
         return (yield from _plan_after(sink, generation, {sink.names.decision(0): (0, text)}))
     is_forgotten = decision is None and sink.comes_again
@@ -118,12 +110,12 @@ def plan(sink: Sink) -> Steps[Facts]:
     still_open = yield from _open_since(sink, decision, _in(listed, "Ongoing"))
     yield from abort_open(sink, generation, still_open)
     slots = range(len(decision.pinned)) if decision is not None else ()
-    # After what was open: a marker in it is about to change, until it is ended.
+    # Read after the aborts: the marker of an open transaction is unstable until the transaction ends.
     missing = [slot for slot in slots if slot not in visible]
     markers = visible | (yield from read_markers(sink, missing, barrier=f"plan {generation}"))
     lost, unproved = _lost_markers(decision, markers, was_committed) if decision is not None else ({}, ())
     if lost:
-        # Before a task Inits the slot, after which its coordinator knows nothing of it any more.
+        # Write the proof before a task Inits the slot: after an Init the coordinator has forgotten the last end.
         restored = {sink.names.slot(slot): (marker.micro_batch_id, marker.text) for slot, marker in lost.items()}
         return (yield from _plan_after(sink, generation, restored))
     return Facts(generation, decision, markers, unproved, is_forgotten)
@@ -132,10 +124,11 @@ def plan(sink: Sink) -> Steps[Facts]:
 def _lost_markers(
     decision: Decision, markers: Mapping[int, Marker], was_committed: Mapping[int, bool | None]
 ) -> tuple[dict[int, Marker], tuple[int, ...]]:
-    """What is proved of slots whose groups do not say it, as markers; and the slots of which nothing is proved.
+    """Return the markers to restore, by slot, and the slots whose state is unproved.
 
-    A marker of before proves that what is pinned was not committed, as that would have replaced it: an offset that was
-    deleted or has expired does not come back. That there is none proves nothing.
+    A marker is restored where its group does not show the decision, but other facts prove the state of the slot. An
+    older marker proves that the pinned transaction was not committed: the commit would have replaced it, and a deleted
+    or expired offset does not come back. A missing marker proves nothing.
     """
     lost: dict[int, Marker] = {}
     unproved = []
@@ -154,8 +147,10 @@ def _lost_markers(
 
 
 def _plan_after(sink: Sink, generation: Ids, offsets: Mapping[str, tuple[int, str]]) -> Steps[Facts]:
-    """Another plan, once these offsets are those of their groups: written by a transaction of the driver's, so that no
-    generation but this one, which is spent with it, can do so. Raises as `plan`."""
+    """Write these offsets to their groups in a transaction of the driver, then plan again. Raises as `plan`.
+
+    Only the current generation can commit this transaction, and the commit uses up the generation.
+    """
     driver = sink.names.driver
     was_committed: bool | None = None
     try:
@@ -173,7 +168,7 @@ def _plan_after(sink: Sink, generation: Ids, offsets: Mapping[str, tuple[int, st
 
 
 def take_over(sink: Sink) -> Steps[Ids]:
-    """The next generation. Whoever has the one before decides nothing any more. Raises as `plan`."""
+    """Return the next generation. A driver with the previous generation can decide nothing more. Raises as `plan`."""
     (driver,) = yield [init_producer_id(sink, sink.names.driver)]
     if driver.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
         yield from _refuse_timeout(sink)
@@ -183,7 +178,7 @@ def take_over(sink: Sink) -> Steps[Ids]:
 
 def _refuse_timeout(sink: Sink) -> Steps[None]:
     (ceiling,) = yield [BrokerSetting(TIMEOUT_CEILING)]
-    unknown = "; how much that is they tell only with the ACL CLUSTER DESCRIBE_CONFIGS"
+    unknown = "; brokers show its value only with the ACL CLUSTER DESCRIBE_CONFIGS"
     raise InvalidOption(
         option="kafka.transaction.timeout.ms",
         value=str(sink.timeout_ms),
@@ -192,11 +187,11 @@ def _refuse_timeout(sink: Sink) -> Steps[None]:
 
 
 def _last_decision(sink: Sink, generation: Ids) -> Steps[Decision | None]:
-    """The one that nobody can change any more, now that this generation has taken the sink over."""
+    """Return the last decision. No older driver can change it, because this generation has taken the sink over."""
     try:
         decision = yield from read_decision(sink)
     except UnreadableState:
-        # Perhaps its groups were read at different moments.
+        # Perhaps the groups of the decision were read at different times.
         decision = None
     if decision is not None and generation == _next_after(decision.generation, decision):
         return decision
@@ -204,14 +199,16 @@ def _last_decision(sink: Sink, generation: Ids) -> Steps[Decision | None]:
 
 
 def _visible(sink: Sink, decision: Decision) -> Steps[dict[int, Marker]]:
-    """The decision's slots that are visible already, all of them as a rule: so nothing is left to be finished."""
+    """Return the markers of the decision's visible slots. Normally all are visible, and `finish` sends nothing."""
     found = yield from read_markers(sink, range(len(decision.pinned)), stable=False)
     return visible_of(decision, found)
 
 
 def finish(sink: Sink, decision: Decision, visible: Container[int] = ()) -> Steps[dict[int, bool | None]]:
-    """Commits every transaction that the decision names and that is not `visible`, by the ids it pins. Whether each of
-    them was committed, by slot; None where its coordinator does not prove it either way."""
+    """Commit each transaction that the decision names and that is not `visible`, with the pinned ids.
+
+    Returns True by slot if the transaction was committed, False if it was not, None if the coordinator proves neither.
+    """
     slots = [slot for slot, ids in enumerate(decision.pinned) if ids is not None and slot not in visible]
     if not slots:
         return {}
@@ -225,8 +222,11 @@ def finish(sink: Sink, decision: Decision, visible: Container[int] = ()) -> Step
 def _commit_each(
     sink: Sink, pinned: Sequence[tuple[str, Ids]], version: int
 ) -> Steps[list[tuple[EndTxnResponse, bool | None]]]:
-    """The last answers, and whether each transaction was committed, as in `finish`. What is refused is over, in
-    whatever way, unless its coordinator was stale: as long as it is not described as over it is told again."""
+    """Return the last answer for each transaction, and True, False or None as `finish` does.
+
+    A refused transaction has already ended, unless the coordinator was stale. So the EndTxn is sent again until the
+    coordinator describes the transaction as ended.
+    """
     answers = dict(zip(pinned, (yield [_commit(sink, *each, version) for each in pinned]), strict=True))
     found: dict[tuple[str, Ids], TransactionDescription] = {}
     for pause_ms in PAUSES_MS:
@@ -244,14 +244,16 @@ def _commit_each(
 
 
 def _was_committed(description: TransactionDescription, ids: Ids, version: int) -> bool | None:
-    """Whether the transaction of these ids was committed, where its coordinator remembers: until the next
-    InitProducerId. An end is for ever, so that a stale coordinator tells no lies about it."""
+    """Return True if the transaction of these ids was committed, False if it was aborted, None if neither is proved.
+
+    The coordinator remembers an end until the next InitProducerId. An end is final, so a stale answer is true as well.
+    """
     raised_by = description.producer_epoch - ids.producer_epoch
     if description.producer_id != ids.producer_id:
         return None
     if description.state in ("PrepareCommit", "CompleteCommit"):
         return True if raised_by == version - 1 else None
-    # A timeout raises the epoch on either version; an EndTxn on version 2.
+    # A timeout raises the epoch on both versions, an EndTxn on version 2 only.
     is_its_abort = description.state in ("PrepareAbort", "CompleteAbort") and raised_by in (version - 1, 1)
     return False if is_its_abort else None
 
@@ -261,8 +263,10 @@ def _commit(sink: Sink, transactional_id: str, ids: Ids, version: int) -> ToCoor
 
 
 def _is_over(description: TransactionDescription, ids: Ids) -> bool:
-    """Whether a transaction that was prepared with these ids is, for certain. Another producer id, or none, is of
-    before, or of long after."""
+    """Return True if a transaction that was prepared with these ids has certainly ended.
+
+    A different or missing producer id proves nothing: the answer may be older, or much later.
+    """
     if description.producer_id != ids.producer_id:
         return False
     is_it = description.producer_epoch == ids.producer_epoch
@@ -270,7 +274,7 @@ def _is_over(description: TransactionDescription, ids: Ids) -> bool:
 
 
 def list_open(sink: Sink) -> Steps[list[str]]:
-    """The transactional ids of the slots, of any, that have something open. Raises TransactionRefused."""
+    """Return the transactional ids of all slots that have an open transaction. Raises TransactionRefused."""
     return _in((yield from _listed(sink)), "Ongoing")
 
 
@@ -279,7 +283,7 @@ def _in(listed: Sequence[tuple[str, str]], state: str) -> list[str]:
 
 
 def _listed(sink: Sink) -> Steps[list[tuple[str, str]]]:
-    """The transactional ids of the slots, with their states, as each broker has them. Raises TransactionRefused."""
+    """Return the slots' transactional ids and states, as each broker lists them. Raises TransactionRefused."""
     (listings,) = yield [ToEveryBroker(ListTransactionsRequest(transactional_id_prefix=f"{sink.names.sink}."))]
     for listing in listings:
         check_answer(listing.error_code, "ListTransactions", sink.names.sink)
@@ -291,10 +295,11 @@ def _listed(sink: Sink) -> Steps[list[tuple[str, str]]]:
     ]
 
 
-def _open_since(
-    sink: Sink, decision: Decision | None, listed: Sequence[str]
-) -> Steps[list[TransactionDescription]]:
-    """What is open of what was `listed`, and was begun since the decision, all of which is committed by now."""
+def _open_since(sink: Sink, decision: Decision | None, listed: Sequence[str]) -> Steps[list[TransactionDescription]]:
+    """Return the `listed` transactions that are open and began after the decision.
+
+    The transactions that the decision names have ended by now.
+    """
     found = yield from described(sink, listed)
     for pause_ms in PAUSES_MS:
         if not (yield from _is_of_before(sink, decision, found)):
@@ -306,8 +311,11 @@ def _open_since(
 
 
 def _is_of_before(sink: Sink, decision: Decision | None, found: Sequence[TransactionDescription]) -> Steps[bool]:
-    """True if an answer is stale: it says that a decided transaction is open, or that a transaction has ended which the
-    list shows as open afterwards. Every broker is asked for the list, the true coordinator too."""
+    """Return True if an answer is stale.
+
+    An answer is stale if it reports a decided transaction as open. It is also stale if it reports a transaction as
+    ended and a later list shows it as open: all brokers answer the list, the current coordinator too.
+    """
     are_open = [each for each in found if each.state == "Ongoing"]
     if decision is not None and any(is_decided(sink, decision, each) for each in are_open):
         return True
@@ -316,7 +324,7 @@ def _is_of_before(sink: Sink, decision: Decision | None, found: Sequence[Transac
 
 
 def is_decided(sink: Sink, decision: Decision, description: TransactionDescription) -> bool:
-    """Whether it is a transaction that the decision names, or one of before, which that slot cannot have any more."""
+    """Return True if the decision names this transaction, or if it is older than the transaction that is named."""
     slot = int(description.transactional_id.removeprefix(f"{sink.names.sink}."))
     pinned = decision.pinned[slot] if slot < len(decision.pinned) else None
     return (
@@ -327,7 +335,7 @@ def is_decided(sink: Sink, decision: Decision, description: TransactionDescripti
 
 
 def open_ones(sink: Sink, listed: Sequence[str]) -> Steps[list[TransactionDescription]]:
-    """Those of `listed` that are open. Raises TransactionRefused."""
+    """Return the `listed` transactions that are open. Raises TransactionRefused."""
     found = yield from described(sink, listed)
     return [each for each in found if each.state == "Ongoing"]
 
@@ -335,17 +343,19 @@ def open_ones(sink: Sink, listed: Sequence[str]) -> Steps[list[TransactionDescri
 def abort_open(
     sink: Sink, generation: Ids, still_open: Sequence[TransactionDescription]
 ) -> Steps[Sequence[TransactionDescription]]:
-    """Ends transactions that nobody decided to commit: their rows hide what comes after them. Returns them, as they
-    were. Raises DriverFenced, TransactionRefused."""
+    """Abort open transactions that no decision names, because read_committed readers stop at their rows.
+
+    Returns `still_open`, as described before the abort. Raises DriverFenced, TransactionRefused.
+    """
     if not still_open:
         return []
-    # After describing and before aborting: what was described is then of this run or an older one.
+    # Checked after describing: so the described transactions belong to this run or to an older one.
     yield from check_generation(sink, generation)
     answers = yield _aborts(
         sink, {each.transactional_id: Ids(each.producer_id, each.producer_epoch) for each in still_open}
     )
     for each, answer in zip(still_open, answers, strict=True):
-        # One that is fenced was ended by whoever fenced it.
+        # If the request was fenced, the InitProducerId that fenced it has ended the transaction.
         api = "InitProducerId" if sink.transaction_version < 2 else "EndTxn"
         check_definite(answer.error_code, each.transactional_id, api)
     return still_open
@@ -353,7 +363,7 @@ def abort_open(
 
 def _aborts(sink: Sink, transactions: Mapping[str, Ids]) -> list[ToCoordinator]:
     if sink.transaction_version < 2:
-        # A late abort of version 1 can hit the next transaction of its id; a new epoch cannot.
+        # On version 1 a late abort can end the next transaction of the id. InitProducerId avoids this with a new epoch.
         return [init_producer_id(sink, transactional_id) for transactional_id in transactions]
     return [end_txn(sink, transactional_id, ids, committed=False) for transactional_id, ids in transactions.items()]
 
@@ -362,14 +372,16 @@ def _aborts(sink: Sink, transactions: Mapping[str, Ids]) -> list[ToCoordinator]:
 
 
 def is_written(sink: Sink, facts: Facts, *, query_id: str, version: int, allow_lost_state: bool) -> Steps[bool]:
-    """Whether a version is passed over: it is visible whole, or a later one was decided. Told after `plan`, before any
-    row is read. Raises DriverFenced, and what `check_lineage` does."""
+    """Return True if the write skips this version: it is visible whole, or a later version was decided.
+
+    Call it after `plan` and before any row is read. Raises DriverFenced, and the errors of `check_lineage`.
+    """
     decision = facts.decision
     if decision is not None and decision.query_id == query_id:
         is_whole = decision.micro_batch_id == version and not facts.missing
         if is_whole or decision.micro_batch_id > version:
             return True
-    # Markers that a later run replaced while this one looked are not missing.
+    # A later run may have replaced markers during the read. Such markers are not missing.
     yield from check_generation(sink, facts.generation)
     check_lineage(sink, facts, query_id=query_id, micro_batch_id=version, allow_lost_state=allow_lost_state)
     return False
@@ -384,16 +396,18 @@ def check_written(
     touched: Sequence[TopicPartition],
     allow_lost_state: bool = False,
 ) -> Steps[None]:
-    """That the last version, which is passed over, has the rows that are visible, and that readers see them.
+    """Check that the skipped version has the same rows as the visible rows, and that readers see them.
 
-    `counted`: the fingerprint of each slot's rows. `total`: of all slots', by which rows can be compared that came in
-    other slots, as nothing is to be filled in; not where a marker was lost. `touched`: all partitions that they can be
-    in. Raises NonDeterministicReplay, FingerprintsLost, VerificationRefused, HangingTransaction.
+    `counted`: the fingerprint of each slot's rows. `total`: a function that adds up fingerprints, so that rows may come
+    in other slots than before. If a marker was lost, fingerprints are compared slot by slot. `touched`: all partitions
+    that may have the rows.
+
+    Raises NonDeterministicReplay, FingerprintsLost, VerificationRefused, HangingTransaction.
     """
     decision, visible = facts.decision, facts.visible
-    assert decision is not None, "a version that is passed over was decided"
+    assert decision is not None, "a skipped version was decided"
     version = decision.micro_batch_id
-    # Whatever rows come this time, those of the first are to be seen.
+    # The rows of the first write must be readable, even if this write has other rows.
     yield from end_what_hangs(sink, facts, touched)
     visible_in_order = [visible[slot] for slot in sorted(visible)]
     restored = sorted(slot for slot, marker in visible.items() if marker.is_restored)
@@ -406,11 +420,13 @@ def check_written(
 
 
 def end_what_hangs(sink: Sink, facts: Facts, touched: Iterable[TopicPartition]) -> Steps[None]:
-    """That readers see the rows of the last decision, where its driver died before it looked. For a run that goes on to
-    other rows: written behind them on a leader that has them open, they would share their end, even an abort.
+    """End hanging transactions of the last decision, whose driver may have died before it checked the leaders.
 
-    `touched`: all partitions that they can be in, of the decision's topics. Raises VerificationRefused,
-    HangingTransaction.
+    A run must call it before it writes other rows. On a leader that still has the old transaction open, the new rows
+    join that transaction, and an abort would remove both. `touched`: all partitions of the decision's topics that may
+    have its rows.
+
+    Raises VerificationRefused, HangingTransaction.
     """
     decision, visible = facts.decision, facts.visible
     if decision is None:
@@ -426,8 +442,10 @@ def end_what_hangs(sink: Sink, facts: Facts, touched: Iterable[TopicPartition]) 
 def begin(
     sink: Sink, facts: Facts, *, slot: int, micro_batch_id: int, query_id: str, allow_lost_state: bool = False
 ) -> Steps[SlotBegun]:
-    """Opens the slot's next run, which fences every earlier attempt. Raises DriverFenced, CheckpointBehind,
-    StateExpired, TransactionRefused, AttemptFenced; nothing is written then."""
+    """Init the slot's transactional id, which fences every earlier attempt.
+
+    Raises DriverFenced, CheckpointBehind, StateExpired, TransactionRefused or AttemptFenced, and then writes no row.
+    """
     transactional_id = sink.names.slot(slot)
     yield from check_generation(sink, facts.generation)
     ids = yield from _init_slot(sink, transactional_id)
@@ -437,13 +455,13 @@ def begin(
     if marker is None and sink.comes_again and not is_pinned:
         if facts.is_forgotten and not allow_lost_state:
             raise StateExpired(sink=sink.names.sink, micro_batch_id=micro_batch_id, query_id=query_id)
-        # From now on a marker that is not found was lost.
+        # After this write, a missing marker is a lost marker.
         said = NOTHING_COMMITTED
         yield from write_offset(sink, transactional_id, ids, transactional_id, said.micro_batch_id, said.text)
         yield from _commit_each(sink, [(transactional_id, ids)], sink.transaction_version)
         ended, ids = ids, (yield from _init_slot(sink, transactional_id))
         if ids != Ids(ended.producer_id, ended.producer_epoch + sink.transaction_version):
-            # Somebody has Inited it in between.
+            # Another process has Inited the slot in between.
             marker = yield from _marker_now(sink, facts, slot, ids)
     visible = None
     if marker is not None and marker.query_id == query_id:
@@ -465,34 +483,41 @@ def _init_slot(sink: Sink, transactional_id: str) -> Steps[Ids]:
 
 
 def _marker_now(sink: Sink, facts: Facts, slot: int, ids: Ids) -> Steps[Marker | None]:
-    """What `plan` found, and whether this run was current, may be long ago. Behind rows that were committed since, and
-    that a leader hides (KAFKA-20734), this attempt's would share their end, and its abort would take them away. Raises
-    DriverFenced."""
+    """Check the generation and read the marker again, because the facts of `plan` may be old. Raises DriverFenced.
+
+    Another run may have committed rows since, and a leader may have missed that commit (KAFKA-20734). Rows of this
+    attempt would join them in one transaction there, and an abort would remove both.
+    """
     _, markers = yield from at_once(
         check_generation(sink, facts.generation), read_markers(sink, [slot], barrier=f"begin {ids}")
     )
-    # One that is gone was deleted since.
+    # If there is no marker now, somebody deleted it after `plan` read it.
     marker: Marker | None = markers.get(slot, facts.markers.get(slot))
     return marker
 
 
 def _is_first_since(decision: Decision | None, slot: int, ids: Ids) -> bool:
-    """Whether nobody can have committed rows of the slot since the decision that pins its ids."""
+    """Return True if nobody can have committed rows of the slot after the decision that pins its ids."""
     pinned = decision.pinned[slot] if decision is not None and slot < len(decision.pinned) else None
     return decision is not None and pinned is not None and ids == _next_after(pinned, decision)
 
 
 def _next_after(ids: Ids, decision: Decision) -> Ids:
-    """What the first InitProducerId after the end of a transaction of the decision's returns. It raises the epoch by
-    one, and so does an EndTxn of version 2: whoever comes later has done one of them once more, or both."""
+    """Return the ids of the first InitProducerId after the end of a transaction that the decision names.
+
+    InitProducerId raises the epoch by one, and EndTxn of version 2 does too. A higher epoch means that another run sent
+    at least one of these requests since.
+    """
     return Ids(ids.producer_id, ids.producer_epoch + decision.transaction_version)
 
 
 def prepare(sink: Sink, begun: SlotBegun, marker: Marker) -> Steps[None]:
-    """Puts the marker next to the rows, all of which are acknowledged. Raises AttemptFenced, TransactionRefused: the
-    attempt has then failed."""
+    """Put the marker into the transaction of the rows, after all rows are acknowledged.
+
+    Raises AttemptFenced or TransactionRefused: then the attempt has failed.
+    """
     transactional_id = sink.names.slot(begun.slot)
-    # Group and transactional id have the same name.
+    # The group has the same name as the transactional id.
     yield from write_offset(sink, transactional_id, begun.ids, transactional_id, marker.micro_batch_id, marker.text)
 
 
@@ -509,10 +534,12 @@ def commit(
     allow_lost_state: bool = False,
     topic_ids: Mapping[str, str | None] = MappingProxyType({}),
 ) -> Steps[None]:
-    """Makes a micro-batch visible, whole. `prepared` has one for each slot, in order; `now_ms` is wall-clock time;
-    `topic_ids`: as the slots' tasks found them.
+    """Make a whole micro-batch visible.
 
-    Raises one of the errors of exactly-once; Spark then does not record the micro-batch, and runs it again.
+    `prepared`: an item for each slot, in the order of slots. `now_ms`: wall-clock time in ms since 1970. `topic_ids`:
+    the ids of topics that the tasks found, by topic.
+
+    Raises an ExactlyOnceError: Spark then does not record the micro-batch, and runs it again.
     """
     check_decision(sink, facts, prepared, micro_batch_id=micro_batch_id, allow_lost_state=allow_lost_state)
     check_replay(sink, prepared, micro_batch_id=micro_batch_id)
@@ -543,10 +570,10 @@ def commit(
             check_leaders(sink, open_slots, generation=facts.generation, micro_batch_id=micro_batch_id),
         )
         if waited_ms:
-            # What was open, and for long enough, may be so no more.
+            # During the wait a transaction may have ended or come too close to its timeout.
             yield from _check_open(sink, open_slots, decision, now_ms + waited_ms)
         yield from _decide(sink, decision)
-        # Not one is aborted after this, whatever happens.
+        # After the decision no transaction of the micro-batch may be aborted.
         pinned = [(sink.names.slot(each.slot), each.ids) for each in open_slots]
         ended = yield from _commit_each(sink, pinned, sink.transaction_version)
         refused = {
@@ -567,8 +594,10 @@ def commit(
 
 
 def _check_open(sink: Sink, slots: Sequence[SlotPrepared], decision: Decision, now_ms: int) -> Steps[None]:
-    """Raises TransactionTimedOut unless every transaction is still open, for long enough; DriverFenced where another
-    run has ended it."""
+    """Check that each transaction is open, and that its timeout is at least LEAST_TIME_LEFT_MS away.
+
+    Raises TransactionTimedOut, or DriverFenced if another run has ended the transaction.
+    """
     found, waited_ms = yield from _described_since_begun(sink, slots)
     for each, description in zip(slots, found, strict=True):
         ids = Ids(description.producer_id, description.producer_epoch)
@@ -590,9 +619,11 @@ def _check_open(sink: Sink, slots: Sequence[SlotPrepared], decision: Decision, n
 def _described_since_begun(
     sink: Sink, slots: Sequence[SlotPrepared]
 ) -> Steps[tuple[list[TransactionDescription], int]]:
-    """What the coordinators know of the slots' transactions since these began, and the milliseconds of waiting for it.
-    A stale coordinator, whose place another took, answers by what it knew, until it learns of its successor. Epochs do
-    not go back."""
+    """Return descriptions of the slots' transactions, and the milliseconds of waiting for them.
+
+    A replaced coordinator answers with old data until it learns of its successor. Epochs never decrease, so a lower
+    epoch shows that an answer is stale: then the coordinators are asked again.
+    """
     names = [sink.names.slot(each.slot) for each in slots]
     waited_ms = 0
     found = yield from described(sink, names)
@@ -606,14 +637,19 @@ def _described_since_begun(
 
 
 def _is_from_before(slot: SlotPrepared, description: TransactionDescription) -> bool:
-    """Also where the id is another, or none: one that was spent since, or was not in use; and where nothing was written
-    yet."""
+    """Return True if the description may be older than the slot's transaction.
+
+    A different or missing producer id and the state Empty count as older too.
+    """
     is_same = description.producer_id == slot.ids.producer_id
     return not is_same or description.producer_epoch < slot.ids.producer_epoch or description.state == "Empty"
 
 
 def _write_decision(sink: Sink, decision: Decision) -> Steps[None]:
-    """Into the driver's transaction, by whose end it is decided. Raises DriverFenced, TransactionTimedOut."""
+    """Write the decision into the driver's transaction. The end of that transaction makes the decision.
+
+    Raises DriverFenced, TransactionTimedOut.
+    """
     names = sink.names
     try:
         for part, text in enumerate(decision.texts(sink.metadata_max_characters)):
@@ -624,25 +660,28 @@ def _write_decision(sink: Sink, decision: Decision) -> Steps[None]:
 
 
 def _decide(sink: Sink, decision: Decision) -> Steps[None]:
-    """The one moment: before it nothing of the micro-batch will be visible, after it everything will."""
+    """Commit the driver's transaction, which makes the decision.
+
+    Before it, no row of the micro-batch can become visible. After it, all rows will.
+    """
     pinned = [(sink.names.driver, decision.generation)]
     ((answer, _),) = yield from _commit_each(sink, pinned, sink.transaction_version)
     if answer.error_code == ErrorCode.NONE:
         return
     check_definite(answer.error_code, sink.names.driver)
-    # It may have been carried out and its answer lost, or somebody else may have come in between.
+    # Perhaps the EndTxn succeeded and its answer was lost, or another run fenced this one. The decision shows which.
     found = yield from read_decision(sink, barrier=f"decide {decision.generation}")
     if found != decision:
         raise (yield from _lost(sink, decision))
 
 
 def _lost(sink: Sink, decision: Decision) -> Steps[ExactlyOnceError]:
-    """Why the driver's ids are good for nothing any more."""
+    """Return the error that says why the driver's ids are no longer valid."""
     generation = decision.generation
     (driver,) = yield from described(sink, [sink.names.driver])
     current = Ids(driver.producer_id, driver.producer_epoch)
-    # Brokers raise the epoch by one when they end a transaction that took too long (the same for either version, seen
-    # on 3.9.2 and 4.3.1); a driver that takes the sink over leaves no aborted transaction behind, but an empty one.
+    # A timeout leaves an aborted transaction with an epoch one higher (both versions, seen on 3.9.2 and 4.3.1). A
+    # driver that takes the sink over leaves the state Empty.
     if driver.state.endswith("Abort") and current == Ids(generation.producer_id, generation.producer_epoch + 1):
         return TransactionTimedOut(
             transactional_id=driver.transactional_id,
@@ -662,20 +701,19 @@ def _verify(
     *,
     micro_batch_id: int,
 ) -> Steps[None]:
-    """Raises CommitOutcomeUnknown unless every marker is there, and what hangs cannot be ended. `unproved`: the slots
-    whose coordinators do not say that the transaction was committed. Another run may have written their rows again, and
-    the marker."""
+    """Check that every marker is visible, and end hanging transactions.
+
+    `unproved`: the slots whose coordinators do not prove the commit. There another run may have written the rows and
+    the marker again. Raises CommitOutcomeUnknown, VerificationRefused, HangingTransaction.
+    """
     markers = yield from read_markers(sink, [each.slot for each in prepared])
-    expected = {
-        each.slot: each.visible or Marker(micro_batch_id, each.query_id, each.fingerprint) for each in prepared
-    }
+    expected = {each.slot: each.visible or Marker(micro_batch_id, each.query_id, each.fingerprint) for each in prepared}
     missing = [slot for slot, marker in expected.items() if markers.get(slot) != marker]
     if missing:
         markers |= yield from read_markers(sink, missing, barrier=f"verify {facts.generation}")
         missing = [slot for slot in missing if markers.get(slot) != expected[slot]]
     reason = (
-        "somebody ended the transactions from outside or deleted the slots' consumer groups, or the transactions timed "
-        "out"
+        "another program ended the transactions or deleted the slots' consumer groups, or the transactions timed out"
     )
     touched = sorted({partition for each in prepared for partition in each.partitions})
     committed, unsure = _committed(facts, prepared, micro_batch_id), {}
@@ -685,7 +723,7 @@ def _verify(
         hanging = yield from still_open(sink, unsure, touched, micro_batch_id)
         names = {each.transactional_id for each in hanging}
         missing = [each.slot for each in unproved if sink.names.slot(each.slot) in names]
-        reason = "a leader has transactions open of which nothing proves that they were committed, and not aborted"
+        reason = "a leader reports open transactions, and nothing proves if they were committed or aborted"
     if missing:
         raise CommitOutcomeUnknown(
             sink=sink.names.sink,
@@ -699,8 +737,11 @@ def _verify(
 
 
 def _committed(facts: Facts, prepared: Sequence[SlotPrepared], micro_batch_id: int) -> dict[Ids, int]:
-    """The transactions that the visible rows are from, slots by ids: by epoch too, as what a later attempt of a slot
-    has open is none of this micro-batch's. Of a slot that was visible before, those that were pinned then."""
+    """Return the slots by the ids of the transactions that wrote the visible rows.
+
+    The key has the epoch too, because a later attempt of a slot has the same producer id. A slot that was visible
+    before has the ids that the earlier decision pins.
+    """
     new = {each.ids: each.slot for each in prepared if each.visible is None}
     decided = facts.decision
     if decided is None or (decided.micro_batch_id, decided.query_id) != (micro_batch_id, prepared[0].query_id):
@@ -713,27 +754,30 @@ def _committed(facts: Facts, prepared: Sequence[SlotPrepared], micro_batch_id: i
 
 
 def abort(sink: Sink, generation: Ids) -> Steps[None]:
-    """Leaves nothing open of a run whose micro-batch failed: by being the next run, for as long as it takes to plan.
+    """End all transactions of a run whose micro-batch failed, by a plan without tasks.
 
-    So tasks that have not begun yet will not, what was decided is committed, and the rest is aborted, whether anybody
-    has its ids or not. Runs in another process than `commit`, and possibly after one that decided without knowing it.
-    Where another run has taken the sink over nothing of this one is open, or its own to end.
+    The plan fences tasks that have not begun, commits decided transactions and aborts all others. It needs no ids from
+    the tasks. It runs in another process than `commit`, and `commit` may have decided without knowing it. If another
+    run has taken the sink over, that run ends the transactions.
     """
     try:
         yield from check_generation(sink, generation)
-        # Without tasks there is nothing to be told apart later.
+        # No task follows, so the plan need not write down that nothing was decided.
         facts = yield from plan(replace(sink, comes_again=False))
         yield from _fence_begun(sink, facts.generation)
     except DriverFenced:
-        # Of version 2, also the end of its own decision's transaction raises the driver's epoch.
+        # On version 2 the EndTxn of this run's own decision raises the driver's epoch as well.
         decision = yield from read_decision(sink, barrier=f"abort {generation}")
         if decision is not None and decision.generation == generation:
             yield from finish(sink, decision)
 
 
 def _fence_begun(sink: Sink, generation: Ids) -> Steps[None]:
-    """Attempts that have begun and written nothing yet: Spark ends a task only a moment after its job has failed, and
-    what they write in it would stay open. One that begins later finds another generation."""
+    """Fence attempts that have begun and have written nothing yet.
+
+    Spark stops a task a moment after its job has failed. Rows that the task writes in this moment would stay open. An
+    attempt that begins later finds another generation, and stops.
+    """
     begun = _in((yield from _listed(sink)), "Empty")
     if not begun:
         return

@@ -1,1 +1,1 @@
-"""Finds out, step by step and without writing a row, why a write would fail: DNS to ACLs, each with what to do."""
+"""The doctor checks step by step, from DNS to ACLs, why a write would fail. It writes no row, and proposes fixes."""

@@ -1,8 +1,8 @@
-"""One connection to one host, driven by the thread that calls and bounded in time: connects, asks, is told.
+"""One blocking connection to one host, with a time limit: it connects, sends requests and reads answers.
 
-The producer's network retries for ever and by events; an examination wants one attempt and the step at which it ends.
-So the sockets here block, each step for `STEP_TIMEOUT_S` in all, however a peer spreads its bytes; what TLS and SASL
-are, which bytes go out and what they mean is `net.tls`, `protocol.sasl` and `protocol.connection` here as there.
+The producer's network code retries without end and is driven by events. An examination needs one attempt, and the step
+at which it fails. So the sockets here block in the calling thread, at most `STEP_TIMEOUT_S` for each step in total.
+TLS, SASL and the protocol are the producer's own code: `net.tls`, `protocol.sasl`, `protocol.connection`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from kafka_sink.kafka.protocol.requests import (
 )
 from kafka_sink.kafka.security import authenticator, tls_contexts
 
-# Two in a row, that of a bootstrap server and that of what it advertises, are told within ten seconds.
+# A bootstrap server and an advertised address may both time out. The report still comes within ten seconds.
 STEP_TIMEOUT_S = 4.0
 _RECEIVE_BYTES = 64 * 1024
 _ANY_PRODUCE = ProduceRequest(-1, 0, (ProducePartition("", 0, uuid.UUID(int=1), b""),))
@@ -51,16 +51,16 @@ _BROKERS = MetadataRequest((), allow_auto_topic_creation=False)
 
 
 class _TooSlow(Exception):
-    """What the broker asks SCRAM for."""
+    """The SCRAM computation that the broker requires takes longer than the step may."""
 
 
 class NoAnswer(Exception):
-    """A host that answered before does not any more, or not to this."""
+    """A host that answered before does not answer this request."""
 
 
 @dataclass(slots=True, eq=False)
 class Dialogue:
-    """An open connection. `cluster`: what its host said first. `_until_s`: when the step has to be over."""
+    """An open connection. `cluster` is its host's first answer, `_until_s` the deadline of the current step."""
 
     _sock: socket.socket
     _connection: Connection
@@ -68,7 +68,7 @@ class Dialogue:
     _until_s: float = 0.0
 
     def open(self) -> None:
-        # Encoded before the step begins: what a process imports for its first request is not the peer's silence.
+        # Encoded before the step begins: the first request imports modules, and this time is not the peer's.
         first = self._connection.start()
         self._begin_step()
         self._send(first)
@@ -82,13 +82,15 @@ class Dialogue:
             self._send(self._connection.own_request())
 
     def ask(self, request: Request) -> Response:
-        """Raises NoAnswer; never asks twice. A late answer would be taken for that to the next question, so without one
-        it is over."""
+        """Return the answer to `request`, which is sent once. Raises NoAnswer.
+
+        Without an answer the connection is closed: a late answer would be read as the answer to the next request.
+        """
         name = api_of(request).name
         if self._connection.state is not State.OPEN:
             raise NoAnswer(f"no answer to {name}: an earlier request had none, and the connection was closed")
         if self._connection.version_for(request) is None:
-            raise NoAnswer(f"the broker takes no version of {name} that this client speaks")
+            raise NoAnswer(f"the broker supports no version of {name} that this client supports")
         try:
             return self.asked(request)
         except (OSError, ProtocolError) as error:
@@ -98,7 +100,7 @@ class Dialogue:
             raise NoAnswer(f"no answer to {name}: {said}") from None
 
     def asked(self, request: Request) -> Response:
-        """As `ask`, with the exceptions as they are. Raises OSError, ProtocolError."""
+        """Return the answer to `request`, as `ask` does. Raises OSError, ProtocolError."""
         encoded = self._connection.send(request)
         self._begin_step()
         self._send(encoded)
@@ -109,19 +111,19 @@ class Dialogue:
 
     @property
     def at(self) -> str:
-        """The step that it is at, as `reaching.hung_up` names them."""
+        """The current step, with the names of `reaching.hung_up`."""
         return {State.NEGOTIATING: "api versions", State.AUTHENTICATING: "sasl"}.get(self._connection.state, "request")
 
     def check_versions(self) -> str:
-        """What was agreed on. Raises ProtocolError if that is nothing."""
+        """Return the agreed versions in words. Raises ProtocolError if there are none."""
         agreed = []
         for request in (_BROKERS, _ANY_PRODUCE):
             name, version = api_of(request).name, self._connection.version_for(request)
             lowest, highest = self._connection.ranges.get(api_of(request).key, (0, -1))
             if highest < lowest:
-                raise ProtocolError(f"it takes no {name} requests, as a controller's listener does not")
+                raise ProtocolError(f"it accepts no {name} requests, like a controller's listener")
             if version is None:
-                raise ProtocolError(f"it takes versions {lowest} to {highest} of {name}")
+                raise ProtocolError(f"it supports versions {lowest} to {highest} of {name}")
             agreed.append(f"{name} {version} of {lowest} to {highest}")
         return ", ".join(agreed)
 
@@ -129,7 +131,7 @@ class Dialogue:
         self._sock.close()
 
     def _compute(self) -> None:
-        """Of SCRAM, what takes long. Raises ProtocolError where it takes longer than the step may."""
+        """Run the long computation of SCRAM. Raises _TooSlow if it takes longer than the step may."""
         if (computation := self._connection.computation) is None:
             return
         try:
@@ -141,7 +143,7 @@ class Dialogue:
         self._until_s = time.monotonic() + STEP_TIMEOUT_S
 
     def _in_time(self) -> socket.socket:
-        """The socket, to be waited for until the step has to be over. Raises TimeoutError."""
+        """Return the socket, with its timeout set to the rest of the step. Raises TimeoutError if no time is left."""
         left_s = self._until_s - time.monotonic()
         if left_s <= 0:
             raise _waited()
@@ -154,7 +156,7 @@ class Dialogue:
         try:
             self._in_time().sendall(b"".join(buffers))
         except ConnectionError:
-            # What the peer said before it went, which may be why: TLS's last words do tell.
+            # Read what the peer sent before it closed: a TLS alert may give the reason.
             with contextlib.suppress(ConnectionError):
                 while self._in_time().recv(_RECEIVE_BYTES):
                     pass
@@ -169,7 +171,7 @@ class Dialogue:
 
 
 def dial(host: str, port: int, config: ProducerConfig) -> tuple[Attempt, Dialogue | None]:
-    """One attempt to connect to `host` as a write would, as far as the answer to a first request."""
+    """Try once to connect to `host` as a write would, up to the answer to a first request."""
     attempt = Attempt(host, port)
     try:
         addresses = resolve(host, port, timeout_s=STEP_TIMEOUT_S)
@@ -200,7 +202,7 @@ class _Stopped(Exception):
 
 
 def _connected(addresses: Sequence[Address]) -> tuple[socket.socket | OSError, str]:
-    """Tries one after the other, as the sink does (KIP-302), all in the time of one step."""
+    """Try one address after the other, as the sink does (KIP-302). All attempts share the time of one step."""
     last = OSError("the name has no address")
     for address in addresses:
         sock = socket.socket(address.family, socket.SOCK_STREAM)
@@ -212,7 +214,7 @@ def _connected(addresses: Sequence[Address]) -> tuple[socket.socket | OSError, s
         except OSError as error:
             last = error
         else:
-            # TCP's simultaneous open: a port that nobody listens on may have been given to us.
+            # TCP's simultaneous open: the system may give us the unused port that we connect to, as our own port.
             if sock.getsockname() != sock.getpeername():
                 sock.settimeout(STEP_TIMEOUT_S)
                 return sock, str(address)
@@ -222,7 +224,7 @@ def _connected(addresses: Sequence[Address]) -> tuple[socket.socket | OSError, s
 
 
 def _secured(sock: socket.socket, host: str, config: ProducerConfig) -> tuple[socket.socket, str]:
-    """The socket to go on with, and what was agreed on."""
+    """Return the socket for the next steps, and the TLS version and cipher in words ("" without TLS)."""
     try:
         contexts = tls_contexts(config.security)
         context = None if contexts is None else contexts.current()
@@ -263,7 +265,7 @@ def _connection(config: ProducerConfig) -> Connection:
 
 
 def _introduced(attempt: Attempt, dialogue: Dialogue, config: ProducerConfig) -> tuple[Attempt, Failure | None]:
-    """Versions, authentication, and one request, upon which listeners that are not meant for us hang up."""
+    """Negotiate versions, authenticate, and send one request. A wrong listener may close the connection only then."""
     try:
         dialogue.open()
         attempt = replace(attempt, versions=dialogue.check_versions())
@@ -277,7 +279,7 @@ def _introduced(attempt: Attempt, dialogue: Dialogue, config: ProducerConfig) ->
     except TimeoutError:
         return attempt, reaching.said_nothing(dialogue.at, _waited())
     except OSError as error:
-        # TLS 1.3: the client's handshake was over before the broker looked at its certificate.
+        # TLS 1.3: the client's handshake ends before the broker checks the client's certificate.
         if (told := explain(error)) is not None:
             return attempt, reaching.tls_failure(told)
         return attempt, reaching.hung_up(dialogue.at, is_authenticated=config.security.is_authenticated)

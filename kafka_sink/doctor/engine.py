@@ -1,14 +1,14 @@
-"""The examination: asks a cluster what a write will need of it, in the order of the steps, and writes nothing.
+"""The examination: checks everything that a write needs of a cluster, in the order of the steps, and writes no row.
 
-    bootstrap servers ─> who the brokers are ─> each where it says that it is ─> the topic ─> what is allowed
+    bootstrap servers ─> list of brokers ─> each broker at its advertised address ─> the topic ─> permissions
 
-`examine` is the whole, for the command, for `validate`; `examine_hosts` is its first half, which executors run as well
-and which a write runs whose brokers were not reached. Hosts are connected to at the same time, the rest is asked over
-the connections that came of it. The judgments are `reaching` and `judging`; here is only what is asked, and of whom.
+`examine` runs all steps, for `pykafka check` and `kafka_sink.validate`. `examine_hosts` runs the first half. Executors
+run it too, and so does a write that cannot reach its brokers. The doctor connects to all hosts in parallel, then sends
+the other requests over these connections. `reaching` and `judging` make the findings. This module sends the requests.
 
-What it leaves behind: with `createTopics` the topic. A producer id without a transactional id is a number that
-nobody keeps. What is asked of a transactional id is to end a transaction that never was, under a name nobody has:
-brokers say whether that is allowed before they look (KafkaApis.handleEndTxnRequest), and create nothing.
+With `createTopics` the examination creates the topic. It leaves nothing else in the cluster. A producer id without a
+transactional id is not stored. The check of a transactional id asks to end a transaction that never existed, under a
+random id. Brokers check the ACL first (KafkaApis.handleEndTxnRequest), and create nothing.
 """
 
 from __future__ import annotations
@@ -70,20 +70,19 @@ from kafka_sink.kafka.protocol.requests import (
 )
 from kafka_sink.options.config import COMMIT_TOPIC_PARTITIONS, EXACTLY_ONCE, SinkConfig
 
-# Hosts that are connected to at a time.
+# Hosts that the doctor connects to in parallel.
 AT_ONCE = 16
-# A peer may name as many brokers as its answer has room for: none is begun with after that, be it for a write that
-# failed or for a check.
+# No new connection starts after this time, because a peer's answer may name any number of brokers.
 HOSTS_TIMEOUT_S = 20.0
-# A coordinator's topic that nobody has used is made when it is first asked for, and a new topic needs a moment, too.
+# Brokers create a coordinator's internal topic at the first request, and a new topic needs time to get leaders.
 PATIENCE_S = 4.0
 PAUSE_S = 0.2
-# Where neither a prefix nor a txnAppId is given, ids begin with this, whatever follows.
+# Without transactionalIdPrefix and txnAppId, all derived ids begin with this.
 DERIVED_PREFIX = "pykafka-"
 
 
 def examine(config: SinkConfig) -> Report:
-    """Every step, as seen from here. Makes the topic only where `createTopics` says so."""
+    """Take all steps from this host. Create the topic only if `createTopics` is set."""
     with _reached(config.producer) as hosts:
         examination = _Examination(config, hosts)
         examination.take_all()
@@ -91,7 +90,7 @@ def examine(config: SinkConfig) -> Report:
 
 
 def examine_hosts(config: ProducerConfig) -> Report:
-    """The steps of the bootstrap servers and of every broker that they name, as seen from here."""
+    """Take the steps of the bootstrap servers, and of every broker that they name, from this host."""
     with _reached(config) as hosts:
         return Report(tuple(hosts.verdicts))
 
@@ -101,7 +100,7 @@ def examine_hosts(config: ProducerConfig) -> Report:
 
 @dataclass(slots=True)
 class _Hosts:
-    """What was reached: a connection to some bootstrap server, and those to brokers, by node id."""
+    """The open connections: one to a bootstrap server, and one to each broker by node id."""
 
     verdicts: list[Verdict] = field(default_factory=list)
     bootstrap: Dialogue | None = None
@@ -130,10 +129,8 @@ def _reached(config: ProducerConfig) -> Iterator[_Hosts]:
         brokers: Sequence[Broker] = ()
         if hosts.bootstrap is not None and hosts.bootstrap.cluster is not None:
             brokers = hosts.bootstrap.cluster.brokers
-        # One that is a bootstrap server too has its verdicts.
-        others = {
-            (each.host, each.port): each.node_id for each in brokers if (each.host, each.port) not in by_address
-        }
+        # A broker that is a bootstrap server too already has its verdicts.
+        others = {(each.host, each.port): each.node_id for each in brokers if (each.host, each.port) not in by_address}
         for (host, port), (attempt, dialogue) in _dialled(tuple(others), config):
             node_id = others.pop((host, port))
             if attempt.failure is not None:
@@ -143,7 +140,7 @@ def _reached(config: ProducerConfig) -> Iterator[_Hosts]:
             by_address[host, port] = dialogue
             opened += [] if dialogue is None else [dialogue]
         if others:
-            left_out = skipped(f"not looked at: {HOSTS_TIMEOUT_S:g} s were not enough for all that the cluster names")
+            left_out = skipped(f"not checked: {HOSTS_TIMEOUT_S:g} s were not enough for all brokers of the cluster")
             hosts.verdicts.append(Verdict(HOST_STEPS[0], f"{len(others)} more brokers", left_out))
         reached = {each.node_id: by_address.get((each.host, each.port)) for each in brokers}
         hosts.brokers = {node_id: dialogue for node_id, dialogue in reached.items() if dialogue is not None}
@@ -156,7 +153,7 @@ def _reached(config: ProducerConfig) -> Iterator[_Hosts]:
 def _dialled(
     addresses: Sequence[tuple[str, int]], config: ProducerConfig
 ) -> Iterable[tuple[tuple[str, int], tuple[Attempt, Dialogue | None]]]:
-    """Of those that could be begun with in time."""
+    """Return the attempts that could start in time, by address."""
     addresses = tuple(dict.fromkeys(addresses))
     until_s = time.monotonic() + HOSTS_TIMEOUT_S
 
@@ -172,15 +169,15 @@ def _dialled(
 
 
 class _NotReached(Exception):
-    """The one that would have to be asked; its own verdicts say why."""
+    """The step's broker has no connection. The broker's own verdicts give the reason."""
 
 
 class _NotMade(Exception):
-    """The topic: brokers may make it once rows come."""
+    """The topic does not exist. Brokers may create it when the write sends rows."""
 
 
 class _Examination:
-    """The steps behind the hosts."""
+    """The steps that follow the steps of the hosts."""
 
     def __init__(self, config: SinkConfig, hosts: _Hosts) -> None:
         self.verdicts: list[Verdict] = []
@@ -221,7 +218,7 @@ class _Examination:
             self._take("producer id", cluster, self._producer_id)
 
     def take_topic(self) -> Verdict:
-        """Whether it is there, and what that needs."""
+        """Take the steps of the cluster and the topic. Return the topic's verdict."""
         name = self._config.topic
         self._take("cluster", "cluster", self._cluster)
         self._take("topic", "topic" if name is None else f"topic {name}", self._look_at_topic)
@@ -237,7 +234,7 @@ class _Examination:
             except _NotReached as error:
                 finding = skipped(f"because of {error}, which was not reached")
             except _NotMade:
-                finding = skipped("because of topic, which is not there yet")
+                finding = skipped("because of topic, which does not exist yet")
             except NoAnswer as error:
                 finding = failed(str(error), "check that the brokers run and are not overloaded, then check again")
         self.verdicts.append(Verdict(step, where, finding))
@@ -256,7 +253,7 @@ class _Examination:
         return judging.cluster(self._hosts.bootstrap.cluster)
 
     def _ask(self, request: Request) -> object:
-        """Of any broker. Raises NoAnswer."""
+        """Ask any broker. Raises NoAnswer."""
         dialogue = self._hosts.any
         assert dialogue is not None, "every step here needs the cluster"
         return dialogue.ask(request)
@@ -296,13 +293,13 @@ class _Examination:
             return finding
         for _ in _tries():
             said = self._topic = self._metadata_of(name)
-            # Known, and each partition with a leader; if not, what follows says so.
+            # Wait until each partition has a leader. If one has none in time, the following steps report it.
             if said.partitions and all(each.leader_id >= 0 for each in said.partitions):
                 break
         return finding if said.partitions else judging.topic(said, self._config)
 
     def _create(self, name: str, wanted: NewTopic, *, validate_only: bool = False) -> CreateTopicsResponse:
-        """Asks a busy controller again for a while, as a write does. Raises NoAnswer."""
+        """Create the topic. Ask a busy controller again for `PATIENCE_S`, as a write does. Raises NoAnswer."""
         request = create_request(self._config.producer, name, wanted, validate_only=validate_only)
         for _ in _tries():
             response = cast(CreateTopicsResponse, self._ask(request))
@@ -320,7 +317,7 @@ class _Examination:
 
     def _producer_id(self) -> Finding:
         code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        # A broker without ids fetches some from the controller, and says that it loads meanwhile (KIP-730).
+        # A broker answers COORDINATOR_LOAD_IN_PROGRESS while it fetches a block of ids from the controller (KIP-730).
         for _ in _tries():
             response = self._ask(InitProducerIdRequest(self._config.producer.request_timeout_ms))
             assert isinstance(response, InitProducerIdResponse)
@@ -339,7 +336,7 @@ class _Examination:
         return judging.commit_topic(said, made, self._config)
 
     def _transactional_id(self, prefix: str) -> Finding:
-        # Of nobody, so that nobody's transaction can be ended.
+        # A random id, so that the request cannot end a real transaction.
         name = f"{prefix}.check-{uuid.uuid4().hex}"
         request = EndTxnRequest(name, 0, 0, committed=False, transaction_version=1)
 
@@ -364,8 +361,8 @@ class _Examination:
     def _of_coordinator(
         self, kind: CoordinatorKind, key: str, request: Request, code_of: Callable[[object], int]
     ) -> tuple[int, object]:
-        """The error code and the answer of the coordinator of `key`; without the answer if it is not to be found.
-        Raises NoAnswer, _NotReached."""
+        """Return the error code and the answer of the coordinator of `key`. The answer is None if no coordinator is
+        found. Raises NoAnswer, _NotReached."""
         code, response = int(ErrorCode.COORDINATOR_NOT_AVAILABLE), None
         for _ in _tries():
             found = self._ask(FindCoordinatorRequest(kind, (key,)))
@@ -394,7 +391,7 @@ class _Examination:
         return judging.retention(offsets, ids, self._config.transaction_timeout_ms)
 
     def _told(self, setting: str) -> str | None:
-        """What one of the brokers has it set to; None if it does not tell, or none is reached. Raises NoAnswer."""
+        """Return a broker's value of `setting`, or None if it is unknown or no broker is reached. Raises NoAnswer."""
         for node_id, dialogue in self._hosts.brokers.items():
             response = dialogue.ask(DescribeConfigsRequest(node_id, setting))
             assert isinstance(response, DescribeConfigsResponse)
@@ -403,12 +400,12 @@ class _Examination:
 
 
 def _is_too_early(code: int) -> bool:
-    """Whether the coordinator is not ready yet (also asked again: LEADER_NOT_AVAILABLE, of its new topic)."""
+    """Return True if the coordinator, or the leader of its new internal topic, is not ready yet."""
     return meaning(code).coordinator_not_ready or code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _tries() -> Iterator[None]:
-    """Again and again for a while, with pauses."""
+    """Yield at once, then again after each pause of `PAUSE_S`, for `PATIENCE_S`."""
     until_s = time.monotonic() + PATIENCE_S
     yield
     while time.monotonic() < until_s:
@@ -417,5 +414,5 @@ def _tries() -> Iterator[None]:
 
 
 def first_failure(report: Report) -> Verdict | None:
-    """What a user has to fix first, as seen from here."""
+    """Return the first failure that this host found, which the user has to fix first."""
     return next((verdict for verdict in report.failures if verdict.seen_from == DRIVER), None)

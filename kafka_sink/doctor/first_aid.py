@@ -1,8 +1,7 @@
-"""What a write asks of the doctor by itself, where it fails to reach brokers.
+"""The automatic examination of a write that cannot reach its brokers.
 
-A write that works is not examined, so the doctor costs it nothing, and is not even imported: looking comes after the
-failure, from the process that failed, by the same steps as `pykafka check`. It adds seconds to the
-`max.block.ms` that are over.
+The failed process runs the steps of `pykafka check`, and adds the failing step to the error. This takes some seconds
+more, after `kafka.max.block.ms` has passed. A write that works does not even import the doctor.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ CHECK = "pykafka check"
 
 
 def look_at_hosts(error: KafkaSinkError, config: ProducerConfig) -> None:
-    """Has an error about brokers that were not reached say at which step that fails; leaves any other alone."""
+    """Add the failing step to a BrokersUnreachable error. Other errors are not changed."""
     if not isinstance(error, BrokersUnreachable):
         return
     from kafka_sink.doctor.engine import examine_hosts, first_failure
@@ -25,7 +24,7 @@ def look_at_hosts(error: KafkaSinkError, config: ProducerConfig) -> None:
         with exhaustion_named():
             verdict = first_failure(examine_hosts(config))
     except WorkerExhausted:
-        # Its own looking must not hide the error.
+        # A lack of memory or files in the examination must not hide the original error.
         return
     if verdict is not None:
         error.examined(
@@ -38,7 +37,7 @@ def look_at_hosts(error: KafkaSinkError, config: ProducerConfig) -> None:
 
 
 def command(config: ProducerConfig) -> str:
-    """The command that takes the same steps, in backticks. Of the options only what anybody may see."""
+    """Return the command that takes the same steps, in backticks. It contains no secret options."""
     said = shell_command(CHECK, {"--bootstrap-servers": config.bootstrap_servers_text})
     if config.security.security_protocol == "PLAINTEXT":
         return f"`{said}`"

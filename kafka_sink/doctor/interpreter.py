@@ -1,5 +1,7 @@
-"""Which Python a process has, which version of this package and which kernel; and whether a write there is as it should
-be. Spark starts the processes of one write by several rules, so that they may differ (docs/deploying.md)."""
+"""The Python, the package version and the kernel of a process, and a check that they suit a write.
+
+Spark starts the processes of one write by several rules, so their Pythons may differ (docs/deploying.md).
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,11 @@ from kafka_sink.records.kernel import KERNEL
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """`folder`: where the package was found, a folder or a zip. `loss` and `remedy`: why the compiled kernel is not in
-    use, and what to do; both are empty where it is, or where it was switched off."""
+    """The interpreter of one process.
+
+    `folder` is the folder or zip that contains the package. `loss` and `remedy` say why the compiled kernel is not in
+    use, and what to do. Both are empty if it is in use, or was switched off.
+    """
 
     executable: str
     python: str
@@ -37,7 +42,7 @@ class Interpreter:
 
 
 def this_interpreter() -> Interpreter:
-    """That of the calling process."""
+    """Return the interpreter of the calling process."""
     loss = KERNEL.loss
     return Interpreter(
         executable=sys.executable,
@@ -51,17 +56,17 @@ def this_interpreter() -> Interpreter:
 
 
 def interpreter_of(text: str) -> Interpreter:
-    """What `to_json` of another process has written."""
+    """Return the interpreter that another process wrote by `to_json`."""
     return Interpreter(**json.loads(text))
 
 
 def judged(found: Interpreter, driver: Interpreter) -> Finding:
-    """Whether a write is as it should be where `found` runs, as the user's own process has `driver`."""
+    """Judge the interpreter `found`: it needs the driver's package version and the compiled kernel."""
     if found.version != driver.version:
         return warning(
             f"{found}: another version than the driver's {driver.version}",
-            f"install pyspark-pykafka {driver.version} there as well: one write goes through both",
+            f"install pyspark-pykafka {driver.version} there too: one write uses both processes",
         )
     if found.loss:
-        return warning(f"{found}: {found.loss}. A core encodes only about a sixth of the rows", found.remedy)
+        return warning(f"{found}: {found.loss}. One core encodes only about a sixth of the rows/s", found.remedy)
     return ok(str(found))

@@ -1,17 +1,17 @@
-"""Verdicts about the cluster, the topic and what the principal may do: from answers to findings, with remedies.
+"""Findings about the cluster, the topic and the principal's permissions, made from answers of brokers.
 
-Pure: one function a step, of what brokers said and the write's configuration.
+Pure: one function for each step. Its inputs are a broker's answer and the write's configuration.
 
 Non-obvious:
 
-* A topic that the principal may not describe and one that does not exist look the same only without CREATE; brokers
-  say TOPIC_AUTHORIZATION_FAILED for both then, and WRITE implies DESCRIBE.
-* A topic that is missing fails a write only where brokers do not make topics by themselves, as Kafka's default has
-  them do: a producer's first Metadata request lets them.
-* `min.insync.replicas` counts for acks=all alone. With fewer replicas in sync every batch is refused
-  (NOT_ENOUGH_REPLICAS); with fewer replicas at all, for ever.
-* A batch that is larger than `max.message.bytes` is split and sent again, at a cost; a single row is an error.
-  Followers fetch one batch at least, whatever `replica.fetch.max.bytes` says (KIP-74), so that is not looked at.
+* Without the ACL DESCRIBE brokers answer TOPIC_AUTHORIZATION_FAILED, also for a topic that does not exist. WRITE
+  implies DESCRIBE.
+* A missing topic fails a write only if the brokers do not create topics automatically. By default Kafka creates them:
+  a producer's first Metadata request causes that.
+* `min.insync.replicas` applies to acks=all only. With fewer replicas in sync the leader refuses every batch
+  (NOT_ENOUGH_REPLICAS). With fewer replicas in total it refuses batches until the topic is changed.
+* The sink splits a batch that is larger than `max.message.bytes` and sends it again, at a cost. A single row that is
+  too large is an error. `replica.fetch.max.bytes` is not checked: followers fetch at least one batch (KIP-74).
 
 Source: KIP-430 (authorized operations), KIP-679, KIP-937 (timestamp bounds), Kafka's broker and topic configs.
 """
@@ -57,14 +57,14 @@ BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.
 TOPIC_SETTINGS = (MIN_ISR, UNCLEAN, MAX_MESSAGE, TIMESTAMP_TYPE, BEFORE, AFTER)
 CEILING = "transaction.max.timeout.ms"
 AUTO_CREATE = "auto.create.topics.enable"
-# How long brokers keep exactly-once's markers and decisions, and the ids of its transactions; of both, what a query may
-# stand still, and Kafka's default.
+# How long brokers keep the markers and decisions of exactly-once, and its transactional ids. A query may be stopped
+# for the shorter of both. Kafka's default is 7 days for each.
 OFFSETS_RETENTION, IDS_EXPIRATION = "offsets.retention.minutes", "transactional.id.expiration.ms"
 RETENTION_MS = 7 * 24 * 3_600_000
-# Kafka's "no bound" of timestamps, and its own default of what may be ahead (4.0, KIP-1030).
+# Kafka's value for "no limit" of timestamps, and its default limit for future timestamps (4.0, KIP-1030).
 UNBOUNDED_MS = 2**63 - 1
 DEFAULT_AFTER_MS = 3_600_000
-# Partitions named in one finding; whoever needs more has Kafka's own tools.
+# Partitions named in one finding. Kafka's own tools list all of them.
 MOST_SHOWN = 5
 
 
@@ -82,7 +82,7 @@ def acl_remedy(acl: str, config: ProducerConfig) -> str:
 def cluster(response: MetadataResponse) -> Finding:
     if not response.brokers:
         return failed(
-            "the bootstrap server knows of no broker", "it has just started, or lost its controllers: look at its log"
+            "the bootstrap server knows no broker", "it has just started, or lost its controllers: look at its log"
         )
     brokers = ", ".join(f"{each.node_id}" for each in sorted(response.brokers, key=lambda each: each.node_id))
     return ok(f"{response.cluster_id or 'without an id'}; brokers {brokers}")
@@ -92,7 +92,7 @@ def cluster(response: MetadataResponse) -> Finding:
 
 
 def topic(said: TopicMetadata, config: SinkConfig, *, option: str = "topic") -> Finding:
-    """`option`: that which names it."""
+    """Judge the metadata of a topic. `option` is the option that names the topic."""
     match said.error_code:
         case ErrorCode.NONE | ErrorCode.LEADER_NOT_AVAILABLE if said.partitions:
             count = len(said.partitions)
@@ -108,26 +108,28 @@ def topic(said: TopicMetadata, config: SinkConfig, *, option: str = "topic") -> 
         case ErrorCode.INVALID_TOPIC_EXCEPTION:
             return failed("no topic can have this name", f"correct the {option} option")
         case code:
-            return failed(f"the cluster does not tell: {named(code)}", "look at the brokers' logs, then check again")
+            return failed(
+                f"the cluster does not describe it: {named(code)}", "look at the brokers' logs, then check again"
+            )
 
 
 def missing(name: str, auto_create: str | None, config: SinkConfig, *, option: str = "topic") -> Finding:
-    """Of a topic that is not there. `auto_create`: what a broker has AUTO_CREATE set to; None: not told."""
+    """Judge a missing topic. `auto_create` is a broker's value of AUTO_CREATE, or None if it is unknown."""
     create = topics_command(config.producer, {"--create": None, "--topic": name})
     remedy = f"correct the {option} option, or create it ({create})"
     if option == "topic":
-        remedy += ", or set createTopics=true, which makes it with the brokers' defaults"
+        remedy += ", or set createTopics=true, which creates it with the brokers' defaults"
     match auto_create:
         case "true":
             return warning(
-                "there is no such topic yet: the brokers make it for the write, with their defaults "
+                "there is no such topic yet: the brokers create it for the write, with their defaults "
                 f"({AUTO_CREATE}=true)",
                 remedy,
             )
         case None:
             return warning(
-                "there is no such topic, and it is made only if the brokers make topics by themselves "
-                f"({AUTO_CREATE}, which they do not tell)",
+                "there is no such topic, and it is created only if the brokers create topics automatically "
+                f"({AUTO_CREATE}; its value is unknown)",
                 remedy,
             )
         case _:
@@ -135,12 +137,12 @@ def missing(name: str, auto_create: str | None, config: SinkConfig, *, option: s
 
 
 def created(said: CreateTopicsResponse, name: str, wanted: NewTopic, config: SinkConfig) -> Finding:
-    """What became of the request to make a topic that is missing."""
+    """Judge the answer to a request that creates a missing topic."""
     if said.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
-        return ok("made by another at the same time, and left as it is")
+        return ok("another client created it at the same time; it is not changed")
     if said.error_code == ErrorCode.NONE:
         what = "the brokers' defaults" if wanted == NewTopic() else wanted.shown
-        return ok(f"made, with {what} (createTopics)")
+        return ok(f"created, with {what} (createTopics)")
     create = f"create it ({topics_command(config.producer, {'--create': None, '--topic': name})})"
     match said.error_code:
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED | ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
@@ -150,13 +152,13 @@ def created(said: CreateTopicsResponse, name: str, wanted: NewTopic, config: Sin
         case ErrorCode.INVALID_CONFIG:
             remedy = "correct the topic settings in createTopics (kafka.apache.org/documentation/#topicconfigs)"
         case ErrorCode.INVALID_PARTITIONS | ErrorCode.POLICY_VIOLATION:
-            remedy = f"ask in createTopics for what the cluster allows, or have who runs the cluster {create}"
+            remedy = f"set createTopics to values that the cluster allows, or ask an administrator to {create}"
         case _:
-            remedy = f"{create}, or correct what the broker refuses"
+            remedy = f"{create}, or correct the setting that the broker refuses"
     asked = "" if wanted == NewTopic() else f" with {wanted.shown}"
-    # A broker's message quotes the setting that it refuses.
+    # The broker's message quotes the refused setting, so it is shown only if no setting is redacted.
     why = _with_message(said) if wanted.shown == str(wanted) else named(said.error_code)
-    return failed(f"there is no such topic, and it was not made{asked}: {why}", remedy)
+    return failed(f"there is no such topic, and it was not created{asked}: {why}", remedy)
 
 
 def _with_message(said: CreateTopicsResponse) -> str:
@@ -168,11 +170,11 @@ def leaders(said: TopicMetadata) -> Finding:
     if leaderless:
         return failed(
             f"no leader for {_partitions(leaderless)}",
-            "start the brokers that have their replicas: without a leader their rows wait until "
-            "kafka.delivery.timeout.ms and fail",
+            "start the brokers that have their replicas: without a leader, rows wait for kafka.delivery.timeout.ms, "
+            "then fail",
         )
     brokers = len({each.leader_id for each in said.partitions})
-    return ok(f"every partition has one, on {brokers} broker{'s' if brokers != 1 else ''}")
+    return ok(f"every partition has a leader, on {brokers} broker{'s' if brokers != 1 else ''}")
 
 
 def replication(said: TopicMetadata) -> Finding:
@@ -180,19 +182,20 @@ def replication(said: TopicMetadata) -> Finding:
     factor = min(len(each.replica_nodes) for each in said.partitions)
     if alone:
         return warning(
-            f"replication factor 1: {_partitions(alone)} {'is' if len(alone) == 1 else 'are'} on one broker alone",
-            "acknowledged rows are lost with that broker's disk, and the partition stands still while it is down: "
-            "raise the factor to 3 (kafka-reassign-partitions.sh), or accept it for data that can be had again",
+            f"replication factor 1: {_partitions(alone)} {'is' if len(alone) == 1 else 'are'} on one broker only",
+            "acknowledged rows are lost if that broker's disk fails, and the partition is unavailable while the broker "
+            "is down: raise the factor to 3 (kafka-reassign-partitions.sh), or accept this for data that you can write "
+            "again",
         )
     return ok(f"replication factor {factor}")
 
 
 def settings(said: TopicConfigs, config: SinkConfig) -> Finding:
     if said.error_code == ErrorCode.NONE:
-        return ok("told")
+        return ok("known")
     return skipped(
-        f"the cluster does not tell them: {named(said.error_code)}",
-        f"nothing, as a write does not need them; to have them checked, "
+        f"the cluster does not show them: {named(said.error_code)}",
+        f"nothing, a write does not need them; to check them, "
         f"{acl_remedy(f'TOPIC {said.topic} DESCRIBE_CONFIGS', config.producer)}",
     )
 
@@ -214,8 +217,8 @@ def in_sync(said: TopicMetadata, values: Mapping[str, str], acks: str) -> Findin
         )
     if acks == "all" and minimum == 1 and factor > 1:
         return warning(
-            f"{MIN_ISR}=1: with acks=all a row counts while its leader alone has it",
-            f"set {MIN_ISR} of the topic to 2: rows acknowledged in such a moment are lost with that leader",
+            f"{MIN_ISR}=1: with acks=all a row may be acknowledged while only the leader has it",
+            f"set {MIN_ISR} of the topic to 2: such a row is lost if the leader dies",
         )
     return ok(f"{MIN_ISR}={minimum}; {_isr_of(said.partitions)}")
 
@@ -234,26 +237,26 @@ def _isr_of(partitions: Sequence[PartitionMetadata]) -> str:
 def unclean(values: Mapping[str, str]) -> Finding:
     if values.get(UNCLEAN) == "true":
         return warning(
-            f"{UNCLEAN}=true: a replica that lacks acknowledged rows may become leader, and they are gone",
-            f"set {UNCLEAN}=false for the topic, unless being able to write matters more than what was written",
+            f"{UNCLEAN}=true: a replica without all acknowledged rows may become leader, and the others are lost",
+            f"set {UNCLEAN}=false for the topic, unless availability matters more than the rows",
         )
-    return ok(f"{UNCLEAN}={values.get(UNCLEAN, 'not told')}")
+    return ok(f"{UNCLEAN}={values.get(UNCLEAN, 'unknown')}")
 
 
 def message_size(values: Mapping[str, str], config: ProducerConfig) -> Finding:
     limit = number_in(values.get(MAX_MESSAGE))
     if limit is None:
-        return ok("not told")
+        return ok("unknown")
     if config.max_request_size > limit:
         return warning(
-            f"{MAX_MESSAGE}={limit} is below kafka.max.request.size={config.max_request_size}: a row between the two "
-            "is sent, and refused as too large (MESSAGE_TOO_LARGE)",
+            f"{MAX_MESSAGE}={limit} is below kafka.max.request.size={config.max_request_size}: a row of a size between "
+            "the two is sent, and the leader refuses it (MESSAGE_TOO_LARGE)",
             f"set {MAX_MESSAGE} of the topic to {config.max_request_size}, or kafka.max.request.size to {limit}",
         )
     if config.batch_size > limit:
         return warning(
-            f"{MAX_MESSAGE}={limit} is below kafka.batch.size={config.batch_size}: full batches that do not compress "
-            "are refused, split and sent again",
+            f"{MAX_MESSAGE}={limit} is below kafka.batch.size={config.batch_size}: the leader refuses full batches "
+            "that do not compress, and the sink splits them and sends them again",
             f"set kafka.batch.size to at most {limit}, or raise {MAX_MESSAGE} of the topic",
         )
     return ok(f"{MAX_MESSAGE}={limit}, kafka.max.request.size={config.max_request_size}")
@@ -262,14 +265,14 @@ def message_size(values: Mapping[str, str], config: ProducerConfig) -> Finding:
 def timestamps(values: Mapping[str, str]) -> Finding:
     if values.get(TIMESTAMP_TYPE) == "LogAppendTime":
         return warning(
-            f"{TIMESTAMP_TYPE}=LogAppendTime: brokers replace the `timestamp` column by the time of the write",
+            f"{TIMESTAMP_TYPE}=LogAppendTime: brokers replace the `timestamp` column with the time of the write",
             f"set {TIMESTAMP_TYPE}=CreateTime for the topic if readers need that column",
         )
     before = _number(values, BEFORE, UNBOUNDED_MS)
     if before < UNBOUNDED_MS:
         return warning(
-            f"{BEFORE}={before}: a row whose timestamp is older than that is refused (INVALID_TIMESTAMP), and its "
-            "batch with it",
+            f"{BEFORE}={before}: the leader refuses a row with an older timestamp (INVALID_TIMESTAMP), and the whole "
+            "batch of that row",
             f"leave the `timestamp` column null for old rows, or raise {BEFORE}",
         )
     after = _number(values, AFTER, DEFAULT_AFTER_MS)
@@ -293,11 +296,11 @@ def _partitions(numbers: Collection[int]) -> str:
     return f"partition{'s' if len(ordered) > 1 else ''} {shown}{more}"
 
 
-# --- what is allowed --------------------------------------------------------------------------------------------------
+# --- permissions ------------------------------------------------------------------------------------------------------
 
 
 def dead_letter_topic(said: TopicMetadata, config: SinkConfig) -> Finding:
-    """Of one that is there. Rows go there in the write's own requests, and transactions."""
+    """Judge an existing dead letter topic. The write sends its rows in its own requests and transactions."""
     operations = [AclOperation.WRITE]
     if config.delivery_guarantee == EXACTLY_ONCE:
         operations.append(AclOperation.READ)
@@ -310,7 +313,7 @@ def may(operation: AclOperation, said: TopicMetadata, config: SinkConfig) -> Fin
     acl = f"TOPIC {said.name} {operation.name}"
     match allows(said.authorized_operations, operation):
         case None:
-            return skipped("the broker does not tell what is allowed")
+            return skipped("the broker does not list the permissions")
         case True:
             return ok(acl)
         case _:
@@ -318,18 +321,21 @@ def may(operation: AclOperation, said: TopicMetadata, config: SinkConfig) -> Fin
 
 
 def producer_id(code: int, name: str, config: SinkConfig) -> Finding:
-    """The answer to an InitProducerId without a transactional id, as idempotent writes begin with."""
+    """Judge the answer to an InitProducerId without a transactional id. Idempotent writes begin with this request."""
     if code == ErrorCode.NONE:
-        return ok("handed out: idempotent writes are allowed")
+        return ok("received: idempotent writes are allowed")
     if code in (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
         remedy = f"{acl_remedy(f'TOPIC {name} WRITE', config.producer)}, or CLUSTER IDEMPOTENT_WRITE"
     else:
-        remedy = "look at the log of the controller, which hands them out"
+        remedy = "look at the log of the controller, which assigns the ids"
     return failed(f"no producer id for idempotent writes: {named(code)}", remedy)
 
 
 def transactional_id(code: int, prefix: str, config: SinkConfig) -> Finding:
-    """The answer to an EndTxn of a transactional id that never was: allowed, and then unknown to its coordinator."""
+    """Judge the answer to an EndTxn for a transactional id that never existed.
+
+    If the ACL allows it, the coordinator answers INVALID_PRODUCER_ID_MAPPING.
+    """
     acl = f"TRANSACTIONAL_ID {prefix} WRITE (prefixed)"
     match code:
         case ErrorCode.INVALID_PRODUCER_ID_MAPPING | ErrorCode.NONE:
@@ -348,7 +354,7 @@ def group(code: int, authorized_operations: int, prefix: str, config: SinkConfig
         return _no_coordinator(code, "__consumer_offsets")
     match allows(authorized_operations, AclOperation.READ):
         case None:
-            return skipped("the broker does not tell what is allowed")
+            return skipped("the broker does not list the permissions")
         case True:
             return ok(acl)
         case _:
@@ -357,13 +363,13 @@ def group(code: int, authorized_operations: int, prefix: str, config: SinkConfig
 
 def _no_coordinator(code: int, internal_topic: str) -> Finding:
     return failed(
-        f"no definite answer of the coordinator: {named(code)}",
+        f"no definite answer from the coordinator: {named(code)}",
         f"check that every partition of {internal_topic} has a leader and enough replicas in sync",
     )
 
 
 def commit_topic(said: TopicMetadata, made: CreateTopicsResponse | None, config: SinkConfig) -> Finding:
-    """`made`: whether it would be made, where it is missing."""
+    """Judge the commit topic. `made` is the answer to a validate-only creation of a missing topic, else None."""
     name = said.name
     if said.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return failed("not allowed to see it", acl_remedy(f"TOPIC {name} READ", config.producer))
@@ -371,15 +377,15 @@ def commit_topic(said: TopicMetadata, made: CreateTopicsResponse | None, config:
         return found
     if made is None and len(said.partitions) < COMMIT_TOPIC_PARTITIONS:
         return failed(
-            f"{len(said.partitions)} partition, and {COMMIT_TOPIC_PARTITIONS} are needed",
-            f"add one, it holds no records: {commit_topic_command('--alter', name, config.producer)}",
+            f"{len(said.partitions)} partition, but {COMMIT_TOPIC_PARTITIONS} are needed",
+            f"add one (the topic holds no records): {commit_topic_command('--alter', name, config.producer)}",
         )
     if made is None:
         return may(AclOperation.READ, said, config)
     if made.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-        return ok("missing; the first write makes it")
+        return ok("missing; the first write creates it")
     return failed(
-        f"missing, and the sink may not make it: {_with_message(made)}",
+        f"missing, and the sink may not create it: {_with_message(made)}",
         f"create it ({commit_topic_command('--create', name, config.producer)}), or "
         f"{acl_remedy(f'TOPIC {name} CREATE', config.producer)}",
     )
@@ -389,8 +395,8 @@ def ceiling(value: str | None, timeout_ms: int) -> Finding:
     highest_ms = number_in(value)
     if highest_ms is None:
         return skipped(
-            "the brokers do not tell theirs, which takes the ACL CLUSTER DESCRIBE_CONFIGS; a timeout above it is "
-            "refused when the write is planned"
+            f"{CEILING} of the brokers is unknown: this needs the ACL CLUSTER DESCRIBE_CONFIGS. If the timeout is "
+            "above it, the write fails when it is planned"
         )
     if timeout_ms > highest_ms:
         return failed(
@@ -401,24 +407,27 @@ def ceiling(value: str | None, timeout_ms: int) -> Finding:
 
 
 def retention(offsets_minutes: str | None, ids_ms: str | None, timeout_ms: int) -> Finding:
-    """Of what tells that rows are committed. `offsets_minutes`, `ids_ms`: OFFSETS_RETENTION and IDS_EXPIRATION."""
+    """Judge how long brokers keep the state of commits.
+
+    `offsets_minutes` is the brokers' OFFSETS_RETENTION, `ids_ms` their IDS_EXPIRATION; None: unknown.
+    """
     if offsets_minutes is None or ids_ms is None:
         return skipped(
-            "the brokers do not tell theirs, which takes the ACL CLUSTER DESCRIBE_CONFIGS",
-            f"look up {OFFSETS_RETENTION} and {IDS_EXPIRATION}: a query that is stopped for longer cannot go on",
+            "the settings of the brokers are unknown: this needs the ACL CLUSTER DESCRIBE_CONFIGS",
+            f"look up {OFFSETS_RETENTION} and {IDS_EXPIRATION}: a query that is stopped for longer cannot continue",
         )
     kept = {OFFSETS_RETENTION: int(offsets_minutes) * 60_000, IDS_EXPIRATION: int(ids_ms)}
     name = min(kept, key=lambda each: kept[each])
     shown = f"{OFFSETS_RETENTION}={offsets_minutes}, {IDS_EXPIRATION}={ids_ms}"
     if kept[name] <= timeout_ms:
         return failed(
-            f"{shown}: within kafka.transaction.timeout.ms={timeout_ms} brokers forget which rows are committed",
+            f"{shown}: brokers delete the state of commits within kafka.transaction.timeout.ms={timeout_ms}",
             f"raise {name} on the brokers to 7 days, or lower kafka.transaction.timeout.ms",
         )
     if kept[name] < RETENTION_MS:
         return warning(
-            f"{shown}: brokers forget which rows are committed {kept[name] // 60_000} minutes after the last "
-            "micro-batch, and a query that was stopped for longer ends with StateExpired",
+            f"{shown}: brokers delete the state of commits {kept[name] // 60_000} minutes after the last "
+            "micro-batch, and a query that was stopped for longer fails with StateExpired",
             f"raise {name} on the brokers to 7 days",
         )
     return ok(shown)

@@ -1,13 +1,14 @@
-"""Verdicts about one host and port: how far a connection came, what stopped it, and what to do about it.
+"""Verdicts about one host and port: the step at which a connection failed, the reason, and the remedy.
 
-    Attempt (what happened, as the shell saw it) ─> host_verdicts ─> one verdict for each of HOST_STEPS
+    Attempt (what `dialogue.dial` observed) ─> host_verdicts ─> one verdict for each of HOST_STEPS
 
-Pure: what goes in are names, addresses and exceptions.
+Pure: the inputs are names, addresses and exceptions.
 
 Non-obvious:
 
-* A failure belongs to the step whose setting is wrong, not to the one at which it showed: a TLS listener answers a
-  plaintext client's ApiVersions with an alert, and one that asks for SASL hangs up on the first request after it.
+* A failure belongs to the step with the wrong setting, which may differ from the step where it is seen. A TLS listener
+  answers a plaintext client's ApiVersions with an alert. A SASL listener closes the connection at the first request
+  after ApiVersions.
 * TLS 1.3 brokers refuse a client's certificate after the client's handshake is over.
 """
 
@@ -28,7 +29,7 @@ from kafka_sink.text.quoting import MAX_HOST_CHARACTERS, quoted
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Where a connection stopped: the step to blame, what was seen, what to do."""
+    """Why a connection failed: the step with the cause, the observation, the remedy."""
 
     step: str
     found: str
@@ -37,8 +38,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One connection to `host`:`port`. `tls` and `versions`: what was agreed on, as far as it came. `failure` None: it
-    answered a request."""
+    """One connection to `host`:`port`. `tls` and `versions` are the agreed values; "" before they are agreed.
+
+    `failure` is None if the host answered a request.
+    """
 
     host: str
     port: int
@@ -54,24 +57,24 @@ def address_text(host: str, port: int) -> str:
     return f"[{shown}]:{port}" if ":" in host else f"{shown}:{port}"
 
 
-# --- what stopped it --------------------------------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------------------------------
 
 _DISPENSABLE = ("dns", "tcp", "api versions")
 _ADVERTISED = (
-    "the cluster told this address to clients: set advertised.listeners of the broker's listener to a name and port "
-    "that this host reaches, or make this one reachable ({general})"
+    "the cluster advertises this address to clients: set advertised.listeners of the broker to a name and port that "
+    "this host can reach, or make this address reachable ({general})"
 )
 
 
 def advertised(failure: Failure) -> Failure:
-    """The same of an address that no user wrote: a bootstrap server answers, and the address it gives out does not."""
+    """Return the failure with the remedy for an advertised address, which the user did not configure."""
     if failure.step not in ("dns", "tcp"):
         return failure
     return Failure(failure.step, failure.found, _ADVERTISED.format(general=failure.remedy))
 
 
 def dns_failure(error: OSError, host: str) -> Failure:
-    what = "no name server tells" if isinstance(error, TimeoutError) else "it cannot be resolved"
+    what = "no name server answers" if isinstance(error, TimeoutError) else "it cannot be resolved"
     return Failure(
         "dns",
         f"{quoted(host, MAX_HOST_CHARACTERS)!r}: {what} ({error.strerror or error})",
@@ -81,7 +84,7 @@ def dns_failure(error: OSError, host: str) -> Failure:
 
 
 def tcp_failure(error: OSError, tried: Sequence[str]) -> Failure:
-    """`tried`: the addresses, none of which took the connection."""
+    """Return the failure of a TCP connection. None of the addresses in `tried` accepted it."""
     at = ", ".join(tried)
     if isinstance(error, ConnectionRefusedError):
         return Failure(
@@ -108,8 +111,8 @@ def tls_failure(tls: TlsFailure) -> Failure:
 def tls_timed_out(error: TimeoutError) -> Failure:
     return Failure(
         "tls",
-        f"the port accepts connections and then says nothing: no TLS handshake ({error})",
-        "check that a broker's TLS listener is behind it, and not a load balancer or proxy without one",
+        f"the port accepts connections, but does not answer the TLS handshake ({error})",
+        "check that a broker's TLS listener is behind the port, and not a load balancer or proxy without a broker",
     )
 
 
@@ -120,19 +123,21 @@ _SASL_EXPECTED = (
 
 
 def hung_up(at: str, *, is_authenticated: bool) -> Failure:
-    """The peer closed the connection. `at`: the step it was at; "request" is the first one after all of them."""
+    """Return the failure for a connection that the peer closed at step `at`. "request" is the first request after all
+    steps."""
     match at:
         case "api versions":
             return Failure(
                 at,
                 "the peer closed the connection instead of an answer to ApiVersions",
-                "check that this is the port of a Kafka listener, not of ZooKeeper, a controller, or a proxy; if it "
-                "is one with TLS, set kafka.security.protocol=SSL or SASL_SSL",
+                "check that this is the port of a Kafka listener, not of ZooKeeper, a controller, or a proxy; if the "
+                "listener uses TLS, set kafka.security.protocol=SSL or SASL_SSL",
             )
         case "request" if not is_authenticated:
             return Failure(
                 "sasl",
-                "the peer answers ApiVersions and hangs up on the first request: this listener asks for authentication",
+                "the peer answers ApiVersions and closes the connection at the first request: this listener requires "
+                "authentication",
                 _SASL_EXPECTED,
             )
         case _:
@@ -147,10 +152,10 @@ def said_nothing(at: str, error: TimeoutError) -> Failure:
     if at == "api versions":
         return Failure(
             at,
-            f"the port accepts connections and then says nothing to ApiVersions ({error})",
-            "check that a broker is behind it: a load balancer or proxy accepts connections without one; a listener "
-            "with TLS waits for a handshake (kafka.security.protocol=SSL or SASL_SSL); a broker that starts or hangs "
-            "is in its own log",
+            f"the port accepts connections, but does not answer ApiVersions ({error})",
+            "check that a broker is behind the port: a load balancer or proxy accepts connections without one; a "
+            "listener with TLS waits for a handshake (set kafka.security.protocol=SSL or SASL_SSL); if the broker is "
+            "starting or hangs, look into its log",
         )
     return Failure("sasl", f"no answer to {at} ({error})", "look into the broker's log")
 
@@ -159,13 +164,13 @@ def too_slow(error: TimeoutError) -> Failure:
     return Failure(
         "sasl",
         f"{TOO_SLOW} ({error})",
-        "have the user's SCRAM credentials made again with 4096 to 16384 iterations (kafka-configs.sh), or check on a "
-        "host that is less busy",
+        "create the user's SCRAM credentials again with 4096 to 16384 iterations (kafka-configs.sh), or check on a "
+        "host with less load",
     )
 
 
 def not_kafka(error: ProtocolError) -> Failure:
-    """Bytes that are no answer, or one that breaks off the authentication."""
+    """Return the failure for bytes that are not a Kafka answer, or for an answer that ends the authentication."""
     match error:
         case TlsExpected():
             return Failure(
@@ -178,7 +183,7 @@ def not_kafka(error: ProtocolError) -> Failure:
         case _:
             return Failure(
                 "api versions",
-                f"the peer does not speak Kafka as this client does: {error.detail}",
+                f"the peer does not speak this client's Kafka protocol: {error.detail}",
                 "use the port of a Kafka listener (often 9092 to 9094), not that of a REST proxy, schema registry, "
                 "console or exporter; brokers must be Kafka 3.3 or newer",
             )
@@ -203,7 +208,7 @@ def no_token(reason: str) -> Failure:
 
 
 def host_verdicts(attempt: Attempt, where: str, security: SecurityConfig) -> tuple[Verdict, ...]:
-    """One for each of HOST_STEPS: those before the failure are well, those behind it skipped."""
+    """Return one verdict for each of HOST_STEPS: OK before the failure, SKIPPED after it."""
     failure = attempt.failure
     stopped_at = len(HOST_STEPS) if failure is None else HOST_STEPS.index(failure.step)
     verdicts = []
@@ -219,11 +224,13 @@ def host_verdicts(attempt: Attempt, where: str, security: SecurityConfig) -> tup
 
 
 def dispensable(verdict: Verdict) -> Verdict:
-    """The same of a bootstrap server beside which another one answers: a write begins with that one. A certificate or
-    a password that is refused ends it all the same."""
+    """Return the verdict with a failure reduced to a warning, because another bootstrap server answers.
+
+    A refused certificate or password stays a failure: a write ends with it at any bootstrap server.
+    """
     if verdict.status is not Status.FAILED or verdict.step not in _DISPENSABLE:
         return verdict
-    remedy = f"{verdict.finding.remedy}. Until then writes begin with the other bootstrap servers"
+    remedy = f"{verdict.finding.remedy}. Until then writes use the other bootstrap servers"
     return replace(verdict, finding=warning(verdict.finding.found, remedy))
 
 

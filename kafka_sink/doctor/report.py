@@ -1,10 +1,10 @@
-"""What was found: a verdict for each step and place, as a table for terminals and notebooks.
+"""The report: one verdict for each step and place, shown as a table in terminals and notebooks.
 
     VERDICT  STEP      WHERE                 FOUND
     FAILED   tcp       kafka-1:9092          nothing listens there (Connection refused)
                                              to fix it: ...
 
-Pure. A finding's texts come from verdicts, never from options, so that no secret can be in them.
+Pure. The texts never contain the values of secret options.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafka_sink.text.table import table
 DRIVER = "driver"
 MAX_WHERE_CHARACTERS = 300
 MAX_REMEDY_CHARACTERS = 4_000
-# What is found and what to do is wrapped to this, so that the table fits a terminal and a log.
+# Width of the column FOUND, so that the table fits a terminal and a log.
 TEXT_CHARACTERS = 88
 _HEADS = ("VERDICT", "STEP", "WHERE", "FOUND")
 
@@ -36,7 +36,7 @@ class Status(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`remedy`: what to do; empty where there is nothing to be done. Both are shown as they print."""
+    """`found` is the observation, `remedy` how to fix it ("": nothing to do). Unprintable characters are escaped."""
 
     status: Status
     found: str
@@ -44,7 +44,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "found", quoted(self.found))
-        # With a command in it, which must not be cut; of a peer's there are only names.
+        # A remedy may contain a command, which must not be cut. From peers it contains names only.
         object.__setattr__(self, "remedy", quoted(self.remedy, MAX_REMEDY_CHARACTERS))
 
 
@@ -66,7 +66,8 @@ def skipped(found: str, remedy: str = "") -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`where`: an address, a topic, the cluster. `seen_from`: the driver, or an executor's host."""
+    """One finding at one step. `where` is an address, a topic or the cluster. `seen_from` is the driver, or an
+    executor's host."""
 
     step: str
     where: str
@@ -84,13 +85,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report:
-    """All verdicts, in the order of the steps. Shows itself as a table, in notebooks as HTML."""
+    """All verdicts, in the order of the steps. Its repr is a table; notebooks show it as HTML."""
 
     verdicts: tuple[Verdict, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed; warnings and skipped steps may be among them."""
+        """True if no step failed. There may be warnings and skipped steps."""
         return not self.failures
 
     @property
@@ -99,7 +100,7 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """How many of each, in one line."""
+        """The count of verdicts for each status, in one line."""
         counts = [(status, sum(verdict.status is status for verdict in self.verdicts)) for status in Status]
         return ", ".join(f"{count} {status}" for status, count in counts if count)
 
@@ -110,7 +111,7 @@ class Report:
         return self.text()
 
     def text(self, width: int | None = None) -> str:
-        """The table, and the sum. `width`: of the terminal, None: any."""
+        """Return the table and the summary. `width` is the terminal's, None: unlimited."""
         heads, rows = self._cells()
         for row, verdict in zip(rows, self.verdicts, strict=True):
             if verdict.finding.remedy:
@@ -118,7 +119,7 @@ class Report:
         return "\n".join([*table(heads, rows, width, TEXT_CHARACTERS), "", self.summary])
 
     def document(self) -> dict[str, Any]:
-        """All of it, for scripts."""
+        """Return the whole report as a JSON document, for scripts."""
         return {
             "ok": self.ok,
             "counts": {status.value: sum(each.status is status for each in self.verdicts) for status in Status},
@@ -137,7 +138,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         heads, rows = self._cells()
-        head = "".join(f"<th>{head}</th>" for head in (*heads, "TO MEND IT"))
+        head = "".join(f"<th>{head}</th>" for head in (*heads, "TO FIX IT"))
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in (*row, verdict.finding.remedy)) + "</tr>"
             for row, verdict in zip(rows, self.verdicts, strict=True)
@@ -145,7 +146,7 @@ class Report:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(self.summary)}</p>"
 
     def _cells(self) -> tuple[tuple[str, ...], list[list[str]]]:
-        """Whence a step was seen is a column only where there is more than one such place."""
+        """Return the heads and rows of the table. The column FROM is there only if executors took steps too."""
         several = any(verdict.seen_from != DRIVER for verdict in self.verdicts)
         heads = (_HEADS[0], "FROM", *_HEADS[1:]) if several else _HEADS
         rows = []
@@ -163,7 +164,7 @@ def to_json(verdicts: Iterable[Verdict]) -> str:
 
 
 def from_json(text: str, *, seen_from: str) -> tuple[Verdict, ...]:
-    """The verdicts of another process, as seen from there."""
+    """Return the verdicts of another process, with `seen_from` set to its place."""
     return tuple(
         replace(
             Verdict(

@@ -1,7 +1,8 @@
-"""The steps of the examination, in their order, and which earlier ones each needs.
+"""The steps of the examination, in their order, and the earlier steps that each step needs.
 
-A step whose need failed, or was skipped itself, is skipped and says because of which: one cause, one failure. Steps of
-a host need each other at the same host; those of the cluster need each other, and one bootstrap server that answers.
+If a needed step failed or was skipped, the step is skipped and names that cause. So one cause gives one failure. Steps
+of a host need earlier steps at the same host. Steps of the cluster need each other, and one bootstrap server that
+answers.
 
 Pure.
 """
@@ -16,13 +17,13 @@ from kafka_sink.doctor.report import Status, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`needs`: the steps without which there is nothing to ask."""
+    """One step. `needs` are the steps that must succeed before it."""
 
     name: str
     needs: tuple[str, ...] = ()
 
 
-# What connects to one host, as far as a first request. ApiVersions comes before SASL, as brokers have it (KIP-43).
+# The steps of a connection to one host, up to a first request. ApiVersions comes before SASL (KIP-43).
 HOST_STEPS: tuple[str, ...] = ("dns", "tcp", "tls", "api versions", "sasl")
 
 _TABLE: tuple[Step, ...] = (
@@ -40,7 +41,7 @@ _TABLE: tuple[Step, ...] = (
     Step("message size", ("settings",)),
     Step("timestamps", ("settings",)),
     Step("acks"),
-    # Only where bad rows go to one.
+    # Only with badRows=deadLetter.
     Step("dead letter topic", ("cluster",)),
     Step("producer id", ("write acl",)),
     # Exactly-once only.
@@ -55,12 +56,12 @@ STEPS: Mapping[str, Step] = {step.name: step for step in _TABLE}
 
 
 def because_of(step: Step, verdicts: Iterable[Verdict]) -> Verdict | None:
-    """The verdict on account of which `step` cannot be taken: the earliest, so that all name the same cause."""
+    """Return the verdict that blocks `step`, or None. The earliest one, so that all steps name the same cause."""
     needs = _all_needs(step)
     blocking = (Status.FAILED, Status.SKIPPED)
     return next((each for each in verdicts if each.step in needs and each.status in blocking), None)
 
 
 def _all_needs(step: Step) -> frozenset[str]:
-    """With those of its needs."""
+    """Return the needs of `step`, and the needs of these."""
     return frozenset(step.needs).union(*(_all_needs(STEPS[name]) for name in step.needs))

@@ -1,4 +1,4 @@
-"""Every error this package raises, as one tree.
+"""All errors of this package, as one tree.
 
     KafkaSinkError
     ├── ConfigError                  an option is wrong; nothing was sent
@@ -18,7 +18,7 @@
     │   ├── TypeNotMapped            ... for a schema registry: a type that the form does not have
     │   ├── NameNotAllowed
     │   └── ColumnNotInSchema        ... a given schema does not fit
-    ├── WriteWouldFail               a look at the cluster before an export found why; nothing was sent
+    ├── WriteWouldFail               the check before an export found a problem; nothing was sent
     ├── BadRow                       one row cannot be a Kafka record
     │   ├── RecordTooLarge
     │   ├── PartitionOutOfRange
@@ -27,18 +27,18 @@
     │   ├── HeaderKeyNull
     │   ├── HeaderKeyNotUtf8
     │   ├── TimestampOutOfRange
-    │   └── ValueNotInSchema         ... found where it is encoded, before the sink has it
-    ├── TooManyBadRows               more of them than maxBadRows or maxBadRowFraction allow
+    │   └── ValueNotInSchema         ... found by the encoder, before the sink has the row
+    ├── TooManyBadRows               more bad rows than maxBadRows or maxBadRowFraction allow
     ├── DeadLetterTopicNamed         a row names the topic that bad rows go to
-    ├── RegistryError                the schema registry could not be asked, or said no; nothing was sent
-    │   ├── RegistryExtraMissing     ... an executor may find that late, when others have written
+    ├── RegistryError                the schema registry did not answer or refused; nothing was sent
+    │   ├── RegistryExtraMissing     ... an executor may raise it after other tasks have written
     │   ├── RegistryUnreachable
     │   ├── RegistryAnswerUnusable
     │   ├── RegistryRefused
     │   ├── SchemaIncompatible
     │   ├── SchemaNotRegistered
     │   └── SchemaUnreadable
-    ├── ClusterError                 the cluster could not be asked, or said no, before rows went out
+    ├── ClusterError                 the cluster did not answer or refused, before rows were sent
     │   ├── BrokersUnreachable
     │   ├── ClusterChanged
     │   ├── TlsFailed
@@ -66,7 +66,7 @@
     │   │                            the connection is closed, its requests are retried)
     │   ├── TlsExpected              ... but TLS: becomes TlsFailed
     │   └── SaslRefused              ... or broke off the authentication: becomes AuthenticationFailed
-    ├── ExactlyOnceError             the two-phase commit stopped; what is visible is whole, or named
+    ├── ExactlyOnceError             the two-phase commit stopped; a partly visible batch is named
     │   ├── TornBatch
     │   ├── CommitOutcomeUnknown
     │   ├── NonDeterministicReplay
@@ -92,19 +92,19 @@
     │   ├── UnreadableState
     │   └── ReceiptNotWritten
     ├── WorkerExhausted              a worker has no more memory, threads or open files
-    ├── CommitRefused                Spark asked to commit a write some task of which has no receipt
+    ├── CommitRefused                Spark asked to commit a write, and a task's receipt is missing
     ├── WriteModeUnsupported         overwrite, complete
     ├── ReadUnsupported              there is no source
     ├── TableUnsupported             saveAsTable, CREATE TABLE ... AS SELECT
     ├── ContinuousTriggerUnsupported
-    └── InterceptorFailed            an interceptor raised, or returned what is not its rows
+    └── InterceptorFailed            an interceptor raised, or returned something other than its rows
 
-`LocalKafkaError` and those below it live with the local broker, in `kafka_sink.broker.errors`.
+`LocalKafkaError` and its subclasses are part of the local broker, in `kafka_sink.broker.errors`.
 
-An error is facts as fields (topic, partition, broker, sizes; never a payload, never a secret; printable and cut,
-whoever said them). Whoever knows more of the write on the way up, sets more fields: `in_transaction`, `of_principal`.
-`base.py` makes the message of them, in three parts: what happened, what it means for the data, and what to do; the
-second is a table in `wording.py`.
+An error has facts as fields: topic, partition, broker, sizes, but never a payload or a secret. All facts are escaped
+and cut. Callers that know more about the write add fields with `in_transaction` and `of_principal`. `base.py` makes the
+message from the fields, in three parts: what happened, what it means for the data, and what to do. The second part
+comes from a table in `wording.py`.
 """
 
 from __future__ import annotations

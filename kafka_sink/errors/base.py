@@ -1,4 +1,4 @@
-"""The root of all errors: facts as fields, and the one place where a text is made of them."""
+"""The base class of all errors. An error has facts as fields; this module makes the message from the facts."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from typing import Any, NamedTuple, Self, dataclass_transform
 from kafka_sink.errors.wording import DataState, WriteKind, state_of, words
 from kafka_sink.text.quoting import escaped, quoted, quoted_tail
 
-# Of one fact: beyond what any text of this package's own takes.
+# Longest text of one fact. No text that this package writes is as long.
 MAX_FACT_CHARACTERS = 4_000
-# Commands: half of one would be another one. `quoting.shell_command` has made them.
+# Commands are never cut: half a command is a different command. `quoting.shell_command` makes them.
 _WHOLE = frozenset({"command", "repair"})
-# What users import, and what the lines of Spark's stack traces begin with.
+# The module that users import, and the prefix of the error's line in Spark's stack traces.
 _PUBLIC_MODULE = "kafka_sink.errors"
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What an error's facts come to. `data`: what became of the rows; in a transaction the wording makes of it what is
-    true there. `known`: what this error knows of its rows beyond that. `advice`: what to do."""
+    """The three parts of a message, before the wording is applied.
+
+    `data`: the state of the rows; `wording.state_of` adapts it to a transaction. `known`: what this error knows about
+    its rows in addition. `advice`: what to do.
+    """
 
     happened: str
     data: DataState
@@ -30,7 +33,7 @@ class Explanation:
 
 
 class Parts(NamedTuple):
-    """A message, whose text is these three, in this order."""
+    """A message: the texts of these three parts, in this order."""
 
     happened: str
     data: str
@@ -39,10 +42,12 @@ class Parts(NamedTuple):
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class KafkaSinkError(Exception):
-    """Base of every error of this package. Each is a dataclass of its facts, which are printable and cut, whoever said
-    them, and survives pickling and copying with all of them. `write_kind`, of exactly-once writes: as what the write is
-    run again. `is_committing`: its rows may have become visible, in part. `repair`: the command that finishes it.
-    `principal`: who needs an ACL that the advice asks for.
+    """Base of every error of this package.
+
+    Each error is a dataclass of its facts. Facts are escaped and cut to a maximum length. Errors survive pickling and
+    copying with all facts. `write_kind`: the way in which an exactly-once write runs again, None outside a transaction.
+    `is_committing`: some of the rows may be visible. `repair`: the command that finishes the write. `principal`: the
+    principal that needs the ACL of the advice.
     """
 
     write_kind: WriteKind | None = None
@@ -61,22 +66,22 @@ class KafkaSinkError(Exception):
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """As of a dataclass: what a class does with its facts."""
+        """Subclasses change their facts here, as in a dataclass."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        # One `__init__` for all: to compile one for each would take 10 ms whenever a worker starts.
+        # One `__init__` for all classes: compiling one for each takes 10 ms at every start of a worker.
         dataclass(init=False, kw_only=True, eq=False, repr=False)(cls)
         cls.__signature__ = _signature(cls)
         if cls.__module__.startswith(f"{_PUBLIC_MODULE}."):
             cls.__module__ = _PUBLIC_MODULE
 
     def __setattr__(self, name: str, fact: Any) -> None:
-        """Whoever says a fact, and whenever: no error has to think of it."""
+        """Escape and cut every fact that is set, so that subclasses need not do it."""
         super().__setattr__(name, fact if name.startswith("_") or name == "args" else _shown(name, fact))
 
     def __str__(self) -> str:
-        """As Spark told it, where the error was read from Spark's text; else made of the facts."""
+        """Return Spark's text if the error was read from it, or the text made of the facts."""
         return str(self.args[0]) if self.args else " ".join(filter(None, self.parts()))
 
     def __repr__(self) -> str:
@@ -89,7 +94,7 @@ class KafkaSinkError(Exception):
         raise AssertionError(f"{type(self).__name__} is only caught, never raised")
 
     def parts(self) -> Parts:
-        """What happened, what it means for the data, and what to do."""
+        """Return what happened, what it means for the data, and what to do."""
         told = self.explanation()
         state = state_of(told.data, self.write_kind, is_committing=self.is_committing)
         said = words(state, self.write_kind, self.repair)
@@ -99,12 +104,12 @@ class KafkaSinkError(Exception):
     def in_transaction(
         self, *, committing: bool = False, write_kind: WriteKind = WriteKind.STREAM, repair: str = ""
     ) -> Self:
-        """The same error, of a write whose rows nobody sees unless they are committed."""
+        """Mark this error as one of a transactional write, and return it."""
         self.write_kind, self.is_committing, self.repair = write_kind, committing, repair
         return self
 
     def of_principal(self, principal: str | None) -> Self:
-        """The same error, where it asks for an ACL for whom. None: the options do not tell."""
+        """Set the principal that needs an ACL, and return the error. None: the options do not name it."""
         if principal is not None:
             self.principal = principal
         return self
@@ -131,18 +136,18 @@ def _signature(cls: type[KafkaSinkError]) -> Signature:
 
 
 def named_principal(principal: str | None) -> str:
-    """For whom an ACL is asked."""
+    """Return the words for the principal that needs an ACL."""
     return "this principal" if principal is None else f"principal {principal}"
 
 
 def sentence(words: str) -> str:
-    """What stands behind a colon elsewhere, as a sentence of its own; the name of an option stays as it is."""
+    """Return words that follow a colon elsewhere as a sentence. An option's name at the start is not capitalized."""
     first, blank, rest = words.partition(" ")
     return f"{first.capitalize()}{blank}{rest}" if first.isalpha() and first.islower() else words
 
 
 def _shown(name: str, fact: Any) -> Any:
-    """Printable, and not longer than a message may be."""
+    """Return the fact, escaped and cut to MAX_FACT_CHARACTERS."""
     match fact:
         case str() if name in _WHOLE:
             return escaped(fact)

@@ -1,4 +1,4 @@
-"""The cluster: what a write needs of it to begin, and to go on."""
+"""Errors about the cluster: a write needs its answers to begin and to go on."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from kafka_sink.text.redaction import redacted
 
 
 class ClusterError(KafkaSinkError):
-    """The cluster could not be asked for what a write needs to begin, or refused it."""
+    """The cluster did not answer or refused a request that a write needs."""
 
 
 class BrokersUnreachable(ClusterError):
-    """`step`, `where`, `found` and `remedy`: at which step of the doctor's which address fails, why, and what to do
-    about it; empty where nobody looked, or all is well by then."""
+    """`step`, `where`, `found` and `remedy`: the step of `pykafka check` that fails, the address, the cause and the
+    fix.
+
+    They are empty if no check was made, or if the check found no problem.
+    """
 
     bootstrap_servers: str
     waited_ms: int
@@ -28,7 +31,7 @@ class BrokersUnreachable(ClusterError):
     command: str = field(default="", init=False)
 
     def examined(self, *, step: str, where: str, found: str, remedy: str, command: str) -> None:
-        """Takes in what an examination from the same host says; `command`, a sentence, repeats that."""
+        """Store the result of a check from the same host. `command`: a sentence with the command that repeats it."""
         self.step, self.where, self.found, self.remedy, self.command = step, where, quoted(found), remedy, command
 
     def explanation(self) -> Explanation:
@@ -45,7 +48,7 @@ class BrokersUnreachable(ClusterError):
 
 
 class ClusterChanged(ClusterError):
-    """`broker` belongs to cluster `found`, and the write began with cluster `expected`."""
+    """`broker` belongs to cluster `found`, but the write began with cluster `expected`."""
 
     broker: str
     expected: str
@@ -53,7 +56,7 @@ class ClusterChanged(ClusterError):
 
     @property
     def what(self) -> str:
-        """What is wrong with that broker, for a log."""
+        """The problem with that broker, for a log."""
         return f"it belongs to cluster {self.found!r}, not to cluster {self.expected!r} of this write"
 
     def explanation(self) -> Explanation:
@@ -67,7 +70,7 @@ class ClusterChanged(ClusterError):
 
 
 class TlsFailed(ClusterError):
-    """A connection could not be encrypted, or its peer not be verified, in a way that no further attempt changes."""
+    """A connection could not be encrypted, or its peer could not be verified. A retry cannot help."""
 
     broker: str
     step: str
@@ -83,7 +86,7 @@ class TlsFailed(ClusterError):
 
 
 class AuthenticationFailed(ClusterError):
-    """`user`: the user name or client id; `reason`: the broker's, or what of its answers was wrong."""
+    """`user`: the user name or client id. `reason`: the broker's reason, or the problem with the broker's answer."""
 
     broker: str
     mechanism: str
@@ -121,7 +124,7 @@ class TokenUnavailable(ClusterError):
 
 
 class TopicNotFound(ClusterError):
-    """`waited_ms`: for how long the write waited for it."""
+    """`waited_ms`: how long the write waited for the topic."""
 
     topic: str
     waited_ms: int
@@ -137,7 +140,7 @@ class TopicNotFound(ClusterError):
 
 
 class TopicNotCreated(ClusterError):
-    """With createTopics."""
+    """The option createTopics is set, and the topic could not be created."""
 
     topic: str
     reason: str
@@ -152,7 +155,7 @@ class TopicNotCreated(ClusterError):
 
 
 class TopicAuthorizationFailed(ClusterError):
-    """`operation`: what is not allowed, in the words of an ACL."""
+    """`operation`: the ACL operation that is not allowed."""
 
     topic: str
     operation: str = "WRITE"
@@ -213,7 +216,7 @@ class CoordinatorRefused(ClusterError):
     def explanation(self) -> Explanation:
         acl = "GROUP READ" if self.kind == "group" else "TRANSACTIONAL_ID WRITE"
         return Explanation(
-            f"the cluster refuses to say who coordinates {self.kind} {self.key!r}: {self.name} (error {self.code}).",
+            f"the cluster did not name the coordinator of {self.kind} {self.key!r}: {self.name} (error {self.code}).",
             DataState.STAYS_INVISIBLE,
             f"Exactly-once writes need the ACL {acl}, prefixed with the transactionalIdPrefix, for {self._whom}.",
         )
@@ -249,7 +252,7 @@ class BrokerUnavailable(ClusterError):
 
 
 class RecordsUnreadable(ClusterError):
-    """To compare them with what receipts say."""
+    """`pykafka verify` could not read records to compare them with receipts."""
 
     what: str
     reason: str
@@ -264,7 +267,7 @@ _COMMIT_TOPIC = "whose committed offsets record what was written"
 
 
 class CommitTopicMissing(ClusterError):
-    """`command`: what creates it."""
+    """`command`: the command that creates the topic."""
 
     topic: str
     reason: str
@@ -280,7 +283,7 @@ class CommitTopicMissing(ClusterError):
 
 
 class CommitTopicTooSmall(ClusterError):
-    """`command`: what makes it large enough."""
+    """`command`: the command that adds a partition."""
 
     topic: str
     partition_count: int

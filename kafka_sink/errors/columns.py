@@ -1,4 +1,4 @@
-"""Columns of the DataFrame, seen before a row moves."""
+"""Errors about columns of the DataFrame, found before any row is sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kafka_sink.errors.wording import DataState
 
 
 class SchemaError(KafkaSinkError):
-    """A column is missing, unknown, or of a type no Kafka record can take."""
+    """A column is missing, unknown, or has a type that does not fit a Kafka record."""
 
     column: str
 
@@ -57,7 +57,7 @@ class ColumnTypeMismatch(SchemaError):
 
 
 class TypeNotMapped(SchemaError):
-    """`column` is a path, `form` the schema's language."""
+    """`column` is a path. `form` is the schema's language."""
 
     found: str
     form: str
@@ -81,7 +81,7 @@ class NameNotAllowed(SchemaError):
 
 
 class ColumnNotInSchema(SchemaError):
-    """`found` of the DataFrame, `expected` by the schema that was given or is the registry's latest."""
+    """`found`: the type in the DataFrame. `expected`: what the given schema has, or the registry's latest schema."""
 
     found: str
     expected: str

@@ -1,4 +1,4 @@
-"""Records on their way to the leaders, and what peers say on the wire."""
+"""Errors about the delivery of records to the leaders, and about the bytes of peers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from kafka_sink.text.redaction import redacted
 
 
 class DeliveryError(KafkaSinkError):
-    """Rows were handed to the producer and the broker's acknowledgement did not come."""
+    """The producer accepted rows, and the broker did not acknowledge them."""
 
 
 class DeliveryTimeout(DeliveryError):
-    """`was_sent`: the records were once, if only in a larger batch that was split. `elapsed_ms`: without the time in
-    which their leader throttled. `throttled_ms`: for how long brokers throttled in this write."""
+    """`was_sent`: the records were sent at least once, perhaps in a larger batch that was split later.
+
+    `elapsed_ms`: the age of the batch, without the time of throttling by its leader. `throttled_ms`: how long brokers
+    throttled this write.
+    """
 
     topic: str
     partition: int
@@ -46,8 +49,8 @@ class DeliveryTimeout(DeliveryError):
 
 
 class ProduceRejected(DeliveryError):
-    """`refused`: how many of its records the leader names, where it does; `place` and `timestamp_ms` of the first,
-    from 0 in the batch, and its `reason`. `acl`: the one that is missing, if that is why."""
+    """`refused`: the number of records that the leader names, 0 if none. `place` (from 0 in the batch), `timestamp_ms`
+    and `reason` belong to the first of them. `acl`: the missing ACL, if that is the cause."""
 
     topic: str
     partition: int
@@ -112,7 +115,7 @@ class BufferExhausted(DeliveryError):
 
 
 class ReceiptMismatch(DeliveryError):
-    """`dropped`: rows that were bad, and meant not to be acknowledged."""
+    """`dropped`: bad rows that were left out on purpose."""
 
     received: int
     acknowledged: int
@@ -139,7 +142,7 @@ class ProducerClosed(DeliveryError):
 
 
 class ProtocolError(KafkaSinkError):
-    """A peer's bytes break the protocol. The connection is closed; whoever waited on it retries elsewhere.
+    """A peer's bytes break the protocol. The connection is closed, and its requests are retried on another one.
 
     `detail` may quote the peer.
     """

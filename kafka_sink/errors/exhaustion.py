@@ -1,8 +1,8 @@
-"""Errors of the process and its host, by name: no more memory, threads or open files.
+"""Gives a name to errors of the process and its host: no more memory, threads or open files.
 
-They come as MemoryError, RuntimeError and OSError from anywhere, and say neither what they mean for the rows nor what
-to do. Only sockets may come free again soon, as other connections of the process end: connecting is retried for
-PATIENCE_MS. Nothing else is retried.
+They arrive as MemoryError, RuntimeError or OSError from any place, without a statement about the rows and without
+advice. Only sockets may become free again soon, when other connections of the process end. So connecting is retried for
+PATIENCE_MS, and nothing else is retried.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from contextlib import contextmanager
 
 from kafka_sink.errors import WorkerExhausted
 
-# While connections are tried again without one that stands.
+# Connecting is retried for this time while no connection is open.
 PATIENCE_MS = 5_000
 _OPEN_FILES = {
     errno.EMFILE: "open files of a process (ulimit -n)",
     errno.ENFILE: "open files of the host (fs.file-max)",
 }
 _MEMORY = frozenset({errno.ENOMEM, errno.ENOBUFS})
-# Of threading, whichever limit it was.
+# The message of `threading` for every limit.
 _NO_THREAD = "can't start new thread"
 _ADVICE = {
     "memory": "Lower kafka.buffer.memory, run fewer tasks at a time (spark.executor.cores), or raise "
@@ -32,12 +32,12 @@ _ADVICE = {
 
 
 def is_exhaustion(code: int | None) -> bool:
-    """Whether this errno says that the process or its host has no more of something."""
+    """Return True if this errno means that the process or its host has no memory or no open files left."""
     return code in _OPEN_FILES or code in _MEMORY
 
 
 def exhausted(error: BaseException) -> WorkerExhausted | None:
-    """The error with a name and an advice; None for any other."""
+    """Return a WorkerExhausted with advice for an error of this kind, or None for any other error."""
     match error:
         case MemoryError():
             what, reason = "memory", str(error) or "an allocation failed"
@@ -54,7 +54,7 @@ def exhausted(error: BaseException) -> WorkerExhausted | None:
 
 @contextmanager
 def exhaustion_named() -> Iterator[None]:
-    """Raises WorkerExhausted instead of what it names."""
+    """Raise WorkerExhausted from an error of this kind, and pass on all other errors."""
     try:
         yield
     except (MemoryError, OSError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""Errors through Spark's text: how they get in, and `kafka_sink.error_of`, which finds them again.
+"""Errors inside Spark's text: this module writes them in, and `kafka_sink.error_of` reads them back.
 
 A worker's exception reaches the user's Python as the text of its traceback, inside the message of Spark's exception:
 
@@ -9,10 +9,10 @@ A worker's exception reaches the user's Python as the text of its traceback, ins
     because of:
       Traceback (most recent call last): ...
 
-`told_to_spark` writes it so. The error comes first, in one line; its fields are the second line. What caused it, which
-Python would print in front, stands behind both. `error_of` reads the text from its start: Spark's own words, then the
-lines of a traceback, which are indented, then the error. A text that begins otherwise is another failure, whatever its
-message quotes. So neither a row's value nor a peer's answer can pass for an error. Nothing is unpickled.
+`told_to_spark` writes this form: the error in one line, its fields in the second line, then the cause, which Python
+would print first. `error_of` reads the text from its start: Spark's own words, then the indented lines of a traceback,
+then the error. A text with any other beginning is another failure, even if it quotes an error. So a row's value or a
+peer's answer cannot look like an error of this package. Nothing is unpickled.
 
 Source: pyspark/util.py (handle_worker_exception), error-conditions.json of Spark.
 """
@@ -32,10 +32,10 @@ from kafka_sink import errors
 from kafka_sink.errors import KafkaSinkError, WriteKind
 
 _FIELDS = "pykafka: "
-# Longer ones would only fill a log; the message tells the same.
+# Longer fields would only fill a log, and the message has the same facts.
 _MAX_FIELDS_CHARACTERS = 8_000
 
-# What Spark and Py4J write in front of a worker's traceback, in any order; no part can hold a row's or a peer's text.
+# The texts of Spark and Py4J before a worker's traceback, in any order. No part can contain text of a row or a peer.
 _SPARKS_WORDS = re.compile(
     r"""
     \s+
@@ -54,7 +54,7 @@ _SPARKS_WORDS = re.compile(
     | An\ error\ occurred\ while\ calling\ [\w.]+\.\s+:\s
     | (?:org\.apache\.spark|pyspark\.errors|py4j)\.[\w.$]*(?:Exception|Error):\s
     | Traceback\ \(most\ recent\ call\ last\):\n(?:\ \ [^\n]*\n)*
-    # registry/json_schema.py: the JVM judges values there.
+    # registry/json_schema.py: the JVM checks the values of that form.
     | \[USER_RAISED_EXCEPTION\]\ (?=kafka_sink\.errors\.ValueNotInSchema:\ )
     """,
     re.VERBOSE,
@@ -64,8 +64,11 @@ _ERROR = re.compile(r"kafka_sink\.errors\.(\w+): ([^\n]*)(?:\n" + _FIELDS + r"(\
 
 @contextmanager
 def told_to_spark() -> Iterator[None]:
-    """What of an error reaches the user's Python. For every method that Spark calls; a function that is pickled by
-    value, as one within another, has it in its body: a decorator would be pickled, and cannot be."""
+    """Raise errors in the form that reaches the user's Python, from every method that Spark calls.
+
+    A function that is pickled by value, such as a nested function, uses it inside its body, because a decorator would
+    be pickled too and cannot be.
+    """
     try:
         yield
     except KafkaSinkError as error:
@@ -73,26 +76,28 @@ def told_to_spark() -> Iterator[None]:
 
 
 def legible(error: KafkaSinkError) -> KafkaSinkError:
-    """The same error, in one line, with its fields and what caused it as notes, which a traceback has behind it."""
+    """Return the error with its message in one line, and with its fields and its cause as notes.
+
+    A traceback prints notes after the message.
+    """
     if not getattr(error, "__notes__", ()):
         error.args = (_one_line(str(error)),)
         told = json.dumps(dict(_told_fields(error)), separators=(",", ":"))
         if len(told) <= _MAX_FIELDS_CHARACTERS:
             error.add_note(_FIELDS + told)
         cause = next(_causes(error), None)
-        # Spark's own text, where the error was read in it, would only tell it again.
+        # If the error was read from Spark's text, that text would only repeat it.
         if cause is not None and error_of(cause) is None:
             error.add_note("because of:\n" + indent("".join(traceback.format_exception(cause)), "  "))
     return error
 
 
 def error_of(failure: Any) -> KafkaSinkError | None:
-    """The error of this package behind `failure`: an exception of Spark, Spark Connect or Py4J, a streaming query that
-    has ended, or the text of an exception, as `QueryTerminatedEvent.exception`. None where there is none, or where the
-    failure is another one.
+    """Return the error of this package behind `failure`, or None if the failure has another cause.
 
-    It is of the class that was raised, with its message; its fields are there if Spark passed on the whole text.
-    `__cause__` is Spark's exception.
+    `failure`: an exception of Spark, Spark Connect or Py4J, a streaming query that has ended, or the text of an
+    exception such as `QueryTerminatedEvent.exception`. The result has the class and the message of the raised error. It
+    has its fields if Spark passed on the whole text. `__cause__` is Spark's exception.
     """
     if callable(getattr(failure, "awaitTermination", None)):
         failure = failure.exception()
@@ -109,7 +114,7 @@ def error_of(failure: Any) -> KafkaSinkError | None:
 
 @contextmanager
 def told_by_spark() -> Iterator[None]:
-    """Raises the error of this package from Spark's, where there is one behind it; else Spark's."""
+    """Raise the error of this package behind Spark's exception, or Spark's exception if there is none."""
     try:
         yield
     except KafkaSinkError:
@@ -128,7 +133,7 @@ def _one_line(text: str) -> str:
 
 
 def _told_fields(error: KafkaSinkError) -> Iterator[tuple[str, Any]]:
-    """Those that JSON can hold; an error has no others."""
+    """Yield the fields that JSON can represent, which are all fields of an error."""
     for name, value in vars(error).items():
         if name.startswith("_"):
             continue
@@ -141,7 +146,7 @@ def _told_fields(error: KafkaSinkError) -> Iterator[tuple[str, Any]]:
 
 
 def _causes(exception: BaseException) -> Iterator[BaseException]:
-    """What it was raised from, or while; of PySpark's own, what the JVM says that caused it."""
+    """Yield the chain of causes and contexts. For PySpark's exceptions it includes the JVM's cause."""
     seen = {id(exception)}
     at: BaseException | None = exception
     while at is not None:
@@ -170,7 +175,7 @@ def _read(text: str) -> KafkaSinkError | None:
 
 
 def _read_fields(text: str | None) -> dict[str, Any]:
-    """None at all where the text was cut off."""
+    """Return the fields, or none if the text was cut off."""
     try:
         told = json.loads(text or "{}")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Options, and what Python hands over beside them."""
+"""Errors about options, and about arguments of Python calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ConfigError(KafkaSinkError):
 
 
 class UnknownOption(ConfigError):
-    """`spelling`: how names are spelled where this one was given."""
+    """`spelling`: a sentence on how option names are spelled in this kind of call."""
 
     option: str
     nearest: Sequence[str] = ()
@@ -33,7 +33,7 @@ class UnknownOption(ConfigError):
 
 
 class RefusedOption(ConfigError):
-    """`instead`: what to do instead, a sentence."""
+    """`instead`: a sentence that says what to do instead."""
 
     option: str
     instead: str
@@ -59,7 +59,7 @@ class MissingOption(ConfigError):
 
 
 class InvalidOption(ConfigError):
-    """`value` is None for an option whose value is not to be shown; of others what looks like a secret is hidden."""
+    """`value` is None if the option's value must not be shown. In other values, parts that look secret are hidden."""
 
     option: str
     value: str | None
@@ -78,7 +78,7 @@ class InvalidOption(ConfigError):
 
 
 class InvalidArgument(ConfigError):
-    """Of `kafka_sink.export` or `to_kafka`, beside what Spark calls options."""
+    """An argument of `kafka_sink.export` or `to_kafka` that is not a Spark option is wrong."""
 
     argument: str
     reason: str
@@ -88,13 +88,13 @@ class InvalidArgument(ConfigError):
 
 
 class NotPlanned(ConfigError):
-    """Exactly-once was asked for where only tasks can see it."""
+    """Exactly-once is set in Spark's conf, which only tasks can see."""
 
     option: str
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"{self.option} is set in Spark's conf, which is not known where a write is planned and committed.",
+            f"{self.option} is set in Spark's conf, which the processes that plan and commit a write cannot see.",
             DataState.NOTHING_SENT,
             "Remove it there, and set it as an option of the write.",
         )
@@ -109,22 +109,22 @@ class ReceiptsPathUnusable(ConfigError):
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"option 'receiptsPath' is {self.path!r}, which cannot be made a folder by the driver: {self.reason}.",
+            f"option 'receiptsPath' is {self.path!r}, and the driver cannot create this folder: {self.reason}.",
             DataState.NOTHING_SENT,
-            "Name a folder that the driver can make.",
+            "Name a folder that the driver can create.",
         )
 
 
 class CheckpointUnusable(ConfigError):
-    """`file`: of a stream's checkpoint, which the name of its sink is read from or written to."""
+    """`file`: a file of the stream's checkpoint. The name of the sink is read from it or written to it."""
 
     file: str
     reason: str
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"{self.file!r} cannot be used: {self.reason}. It is part of the stream's checkpoint, and tells under "
-            "which name an exactly-once stream commits.",
+            f"{self.file!r} cannot be used: {self.reason}. It is part of the stream's checkpoint, and determines the "
+            "name under which an exactly-once stream commits.",
             DataState.NOTHING_SENT,
             "Make the folder readable and writable for the user that the driver runs as, or restore the file from a "
             "copy of the checkpoint.",

@@ -1,4 +1,4 @@
-"""The schema registry."""
+"""Errors about the schema registry."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from kafka_sink.text.quoting import quoted
 
 
 class RegistryError(KafkaSinkError):
-    """The schema registry could not be asked, or said no. Raised on the driver, before any row moves, but for
-    RegistryExtraMissing."""
+    """The schema registry did not answer, or refused. Raised on the driver before any row is sent.
+
+    Executors raise RegistryExtraMissing too.
+    """
 
 
 class RegistryExtraMissing(RegistryError):
-    """The one that executors raise as well: they need what encodes. `on_executor`: this is one, and others may have
-    written by now."""
+    """A package that encodes is missing. Executors raise it too, because they encode.
+
+    `on_executor`: raised on an executor, when other tasks may have written already.
+    """
 
     module: str
     reason: str
@@ -45,7 +49,7 @@ class RegistryUnreachable(RegistryError):
 
 
 class RegistryAnswerUnusable(RegistryError):
-    """`reason`: what is wrong with the answer, without the answer itself."""
+    """`reason`: what is wrong with the answer. It does not quote the answer."""
 
     url: str
     subject: str
@@ -56,7 +60,7 @@ class RegistryAnswerUnusable(RegistryError):
             f"an answer of the schema registry ({self.url}) about subject {self.subject!r} cannot be used: "
             f"{self.reason}.",
             DataState.NOTHING_SENT,
-            "Check that the url is that of a schema registry, and what stands between.",
+            "Check that the url points to a schema registry, and check any proxy in between.",
         )
 
 
@@ -71,22 +75,22 @@ class RegistryRefused(RegistryError):
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"the schema registry refused what was asked of subject {self.subject!r}, with status {self.status}, code "
+            f"the schema registry refused a request about subject {self.subject!r}, with status {self.status}, code "
             f"{self.error_code}: {self.reason}.",
             DataState.NOTHING_SENT,
-            _HINTS.get(self.status, "Ask whoever runs the registry."),
+            _HINTS.get(self.status, "Ask the administrators of the registry."),
         )
 
 
 _HINTS = {
-    401: "Check basic.auth.user.info, or whatever else the registry's conf has to show who you are.",
-    403: "Have this user be allowed to read and write the subject; with auto.register.schemas=false to read it.",
+    401: "Check basic.auth.user.info, or the other credentials in the registry's conf.",
+    403: "Allow this user to read and write the subject; with auto.register.schemas=false reading is enough.",
     422: "The registry cannot read the schema: correct it.",
 }
 
 
 class SchemaIncompatible(RegistryError):
-    """`version`: of the subject, with which the schema was compared."""
+    """`version`: the subject's version that the schema was compared with."""
 
     subject: str
     version: str

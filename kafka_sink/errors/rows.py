@@ -1,4 +1,4 @@
-"""Rows that cannot be Kafka records."""
+"""Errors about rows that cannot become Kafka records."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _LEAVE_OUT = "Or set badRows=drop or deadLetter, which leave such rows out and w
 
 
 class BadRow(KafkaSinkError):
-    """One row cannot become a Kafka record. It was not sent; rows before it may have been.
+    """One row cannot become a Kafka record. It is not in Kafka; rows before it may be.
 
-    `row`: its number among the rows that its task was given, from 0; `spark_partition`: the task's; `key_bytes`: the
-    length of its key. Each is None where nobody knows, the last one also where the row has no key.
+    `row`: its number in the rows of its task, from 0. `spark_partition`: the Spark partition of the task. `key_bytes`:
+    the length of its key. Each is None if unknown; `key_bytes` is also None if the row has no key.
     """
 
-    # Whether what happened tells of the topic, beside where the row is.
+    # True if the text of `explanation` names the topic, so that `_place` need not.
     _tells_topic: ClassVar[bool] = False
 
     topic: str | None = field(default=None, init=False)
@@ -29,7 +29,7 @@ class BadRow(KafkaSinkError):
     key_bytes: int | None = field(default=None, init=False)
 
     def located(self, *, row: int, topic: str | None, key_bytes: int | None) -> None:
-        """Takes in which row it is. The key itself is not told: what is in rows is in no message."""
+        """Store the position of the row. The key itself is left out, because messages never quote rows."""
         self.row = row
         self.key_bytes = key_bytes
         if self.topic is None and topic is not None:
@@ -55,9 +55,9 @@ def _key_of(key_bytes: int | None) -> str:
 
 
 class RecordTooLarge(BadRow):
-    """`limit`: the setting that is in the way. `max_bytes` is None for one of the brokers', as a refusal does not tell
-    it; `size_bytes` is then with compression, as it was sent. `partition`, `timestamp_ms`: of a row that was sent,
-    whose number is not known any more."""
+    """`limit`: the setting that is too low. `max_bytes`: its value, None if a broker refused the row, because a refusal
+    has no limit. Then `size_bytes` is the size as sent, with compression. `partition`, `timestamp_ms`: identify a row
+    that was sent, because its row number is no longer known."""
 
     _tells_topic = True
 
@@ -114,7 +114,7 @@ class TopicNull(BadRow):
 
 
 class TopicNameInvalid(BadRow):
-    """`topic`: as much of it as a name can have, with escapes for what is not UTF-8."""
+    """`topic`: cut to the longest possible topic name, with escapes for bytes that are not UTF-8."""
 
     _tells_topic = True
 
@@ -168,7 +168,8 @@ class TimestampOutOfRange(BadRow):
 
 
 class ValueNotInSchema(BadRow):
-    """Of a column that is encoded for a schema registry. `column` is a path; the value is not told."""
+    """A value of a column that is encoded for a schema registry does not fit. `column` is a path. The value is left
+    out."""
 
     column: str
     problem: str
@@ -183,8 +184,8 @@ class ValueNotInSchema(BadRow):
 
 
 class TooManyBadRows(KafkaSinkError):
-    """`counts`: of each reason, by the error's name. `first_rows`: (Spark partition, row of its task) of some.
-    `rows_are_written`: all tasks have ended, and the other rows are in Kafka for everybody to read."""
+    """`counts`: the number of bad rows for each reason, by the error's name. `first_rows`: (Spark partition, row of its
+    task) of some bad rows. `rows_are_written`: all tasks have ended, and all readers can see the other rows."""
 
     counts: Mapping[str, int]
     rows: int
@@ -196,7 +197,7 @@ class TooManyBadRows(KafkaSinkError):
     def explanation(self) -> Explanation:
         reasons = ", ".join(f"{name}: {count}" for name, count in sorted(self.counts.items()))
         first = ", ".join(map(str, self.first_rows))
-        # Of those that leaders refused it is not known.
+        # Row numbers are unknown for rows that leaders refused.
         which = f" The first of them, as (Spark partition, row of its task from 0): {first}." if first else ""
         return Explanation(
             f"{sum(self.counts.values())} of {self.rows} rows cannot be written to Kafka ({reasons}); {self.limit} "
@@ -207,7 +208,7 @@ class TooManyBadRows(KafkaSinkError):
 
 
 class DeadLetterTopicNamed(KafkaSinkError):
-    """What is in that topic could not be told from dead letters."""
+    """Rows in that topic would look like dead letters."""
 
     topic: str
 

@@ -1,4 +1,4 @@
-"""Spark: how a write is called, what its tasks hand over, and where they run."""
+"""Errors about the call of a write, the results of its tasks, and the workers that run them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kafka_sink.errors.wording import DataState
 
 
 class WriteWouldFail(KafkaSinkError):
-    """The first failure of an examination, and how many there are."""
+    """The first failure of the check, and the number of failures."""
 
     step: str
     where: str
@@ -39,7 +39,7 @@ class WorkerExhausted(KafkaSinkError):
 
 
 class CommitRefused(KafkaSinkError):
-    """`missing`: Spark partitions whose task has ended without a receipt. `micro_batch_id`: None of a batch write."""
+    """`missing`: Spark partitions whose task ended without a receipt. `micro_batch_id`: None for a batch write."""
 
     micro_batch_id: int | None
     missing: Sequence[int]
@@ -96,7 +96,7 @@ class ContinuousTriggerUnsupported(KafkaSinkError):
 
 
 class InterceptorFailed(KafkaSinkError):
-    """`problem` has types and counts, not what the interceptor said: that may quote a row. It is the `__cause__`."""
+    """`problem` has types and counts only. The interceptor's own error, which may quote a row, is the `__cause__`."""
 
     interceptor: str
     problem: str

@@ -1,4 +1,4 @@
-"""Exactly-once: the two-phase commit stopped; what is visible is whole, or named."""
+"""Errors of exactly-once: the two-phase commit stopped. An error names the slots of a partly visible micro-batch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ _SAME_ROWS = "(the same code, inputs and number of partitions; no rand() or curr
 
 
 class ExactlyOnceError(KafkaSinkError):
-    """The two-phase commit could not go on. A slot is a Spark partition of the micro-batch. For a batch write with a
-    version, `sink` is its txnAppId and `micro_batch_id` its txnVersion; one without has one micro-batch, whose number
-    says nothing."""
+    """The two-phase commit could not continue. A slot is a Spark partition of the micro-batch.
+
+    For a batch write with a version, `sink` is its txnAppId and `micro_batch_id` its txnVersion. A batch write without
+    a version is a single micro-batch, and its number has no meaning.
+    """
 
     @property
     def _is_batch(self) -> bool:
@@ -38,14 +40,14 @@ class ExactlyOnceError(KafkaSinkError):
 
     @property
     def _smaller(self) -> str:
-        """Of a transaction that is open for too long; what to raise follows."""
+        """Advice for a transaction that was open for too long. The name of a setting to raise must follow."""
         if self._is_batch:
             return "A write's transactions are open from its tasks' first row to the end of its job: split it, or raise"
         return "If micro-batches take that long, make them smaller, or raise"
 
 
 def _slots(slots: Sequence[int]) -> str:
-    """The first of them, as `slots 0, 1, 2 and 5 more`."""
+    """Return the first 10 slots, as in `slots 0, 1, 2 and 5 more`."""
     if not slots:
         return "no slot"
     shown = ", ".join(map(str, slots[:10]))
@@ -57,7 +59,7 @@ def _slots(slots: Sequence[int]) -> str:
 
 
 class TornBatch(ExactlyOnceError):
-    """Of a decided micro-batch some slots are visible, and the replay's rows are not those that were decided."""
+    """Only some slots of a decided micro-batch are visible, and the replay has other rows."""
 
     sink: str
     micro_batch_id: int
@@ -66,15 +68,15 @@ class TornBatch(ExactlyOnceError):
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"{self._run(self.sink, self.micro_batch_id)} is visible in part: {_slots(self.visible)} can be read, "
-            f"{_slots(self.missing)} not, because a transaction timed out in mid-commit. The replay cannot fill in, as "
-            "its rows or its Spark partitions are not the same.",
+            f"{self._run(self.sink, self.micro_batch_id)} is partly visible: {_slots(self.visible)} can be read, "
+            f"{_slots(self.missing)} cannot, because a transaction timed out during the commit. The replay cannot "
+            "write the missing rows, because its rows or its Spark partitions differ.",
             DataState.RUN_STOPPED,
-            f"Run the write again with the rows that it had first {_SAME_ROWS}. Or write all of its rows once more, "
-            "those that are visible too, under a new txnAppId."
+            f"Run the write again with the same rows as the first time {_SAME_ROWS}. Or write all of its rows again, "
+            "including the visible ones, under a new txnAppId."
             if self._is_batch
-            else f"Make the query give the same rows again {_SAME_ROWS} and restart it. Or write all of its rows once "
-            "more, those that are visible too: allowLostState=true for one start, with a new transactionalIdPrefix.",
+            else f"Make the query give the same rows again {_SAME_ROWS} and restart it. Or write all of its rows "
+            "again, including the visible ones: allowLostState=true for one start, with a new transactionalIdPrefix.",
         )
 
 
@@ -101,7 +103,7 @@ class NonDeterministicReplay(ExactlyOnceError):
     def explanation(self) -> Explanation:
         return Explanation(
             f"{self._run(self.sink, self.micro_batch_id)} was written before and its {_slots(self.slots)} gave other "
-            "rows this time, so that leaving out what is visible would lose rows and writing it would double some.",
+            "rows this time. To skip the visible slots would lose rows, and to write them would duplicate rows.",
             DataState.RUN_STOPPED,
             "New rows need a higher txnVersion, and another writer, or another topic, a txnAppId of its own. If this "
             "is the same write again, look for rand(), current_timestamp(), changed code or inputs."
@@ -121,13 +123,13 @@ class CommittedDataMissing(ExactlyOnceError):
     def explanation(self) -> Explanation:
         last = self.micro_batch_id
         cause = (
-            "A transaction timed out in mid-commit, or was aborted from outside."
+            "A transaction timed out during the commit, or another program aborted it."
             if self._is_batch
-            else "A transaction was aborted from outside, or the checkpoint is another's."
+            else "Another program aborted a transaction, or the checkpoint belongs to another query."
         )
         return Explanation(
-            f"{self._run(self.sink, self.next_micro_batch_id)} is not written: of the last one that was decided, "
-            f"{last}, {_slots(self.missing)} cannot be read ({_slots(self.visible)} can). {cause}",
+            f"{self._run(self.sink, self.next_micro_batch_id)} is not written: the last decided one is {last}, and its "
+            f"{_slots(self.missing)} cannot be read ({_slots(self.visible)} can). {cause}",
             DataState.RUN_STOPPED,
             f"Run version {last} again with the rows that it had: it writes what is missing. To go on without those "
             "rows set allowLostState=true for one write."
@@ -138,7 +140,7 @@ class CommittedDataMissing(ExactlyOnceError):
 
 
 class WrittenOtherwise(ExactlyOnceError):
-    """The last decision, `micro_batch_id`, is whole, and Spark has recorded micro-batches between it and the next."""
+    """The last decided micro-batch, `micro_batch_id`, is visible whole, and Spark has recorded later micro-batches."""
 
     sink: str
     micro_batch_id: int
@@ -147,10 +149,10 @@ class WrittenOtherwise(ExactlyOnceError):
     def explanation(self) -> Explanation:
         return Explanation(
             f"micro-batch {self.next_micro_batch_id} of sink {self.sink!r} is not written: exactly-once decided "
-            f"{self.micro_batch_id} last, and the checkpoint says that more were written since. They were written "
-            "otherwise: at least once, by another format, or as another sink; or the brokers' state is an older copy.",
+            f"{self.micro_batch_id} last, and the checkpoint has later ones. They were written at least once, by "
+            "another format or as another sink; or the brokers' state is an older copy.",
             DataState.RUN_STOPPED,
-            "Do not go back to an older checkpoint: what those micro-batches wrote would be in the topics twice. If "
+            "Do not go back to an older checkpoint: the rows of those micro-batches would be in the topics twice. If "
             f"their rows are there, go on from micro-batch {self.next_micro_batch_id} with allowLostState=true for one "
             "start.",
         )
@@ -183,8 +185,8 @@ class CheckpointBehind(ExactlyOnceError):
 
 
 class AnotherCheckpoint(ExactlyOnceError):
-    """`found_query_id`: the query's whose checkpoint is in the folder of the driver's host that the option
-    checkpointLocation names."""
+    """`found_query_id`: the query of the checkpoint in the driver host's folder that the option checkpointLocation
+    names."""
 
     sink: str
     query_id: str
@@ -193,8 +195,8 @@ class AnotherCheckpoint(ExactlyOnceError):
     def explanation(self) -> Explanation:
         return Explanation(
             f"query {self.query_id} was planned as sink {self.sink!r}, which belongs to query {self.found_query_id}: "
-            "that one's checkpoint is in the folder of the driver's host that checkpointLocation names, and Spark has "
-            "this one's on another file system.",
+            "checkpointLocation names a folder on the driver's host that has the checkpoint of that query. Spark has "
+            "this query's checkpoint on another file system.",
             DataState.RUN_STOPPED,
             "Name checkpointLocation with its scheme (hdfs://..., s3a://...), or set transactionalIdPrefix.",
         )
@@ -204,8 +206,10 @@ class AnotherCheckpoint(ExactlyOnceError):
 
 
 class StateExpired(ExactlyOnceError):
-    """`decided_query_id`: the query that decided last under this name, where that is known and not `query_id`.
-    `is_derived`: the name was made of the checkpoint."""
+    """`decided_query_id`: the query that decided last under this name, if known and different from `query_id`.
+
+    `is_derived`: the name was derived from the checkpoint.
+    """
 
     sink: str
     micro_batch_id: int
@@ -259,7 +263,8 @@ _GROUPS_GONE = (
 
 
 class MarkersLost(ExactlyOnceError):
-    """`slots`: of `decided_micro_batch_id`, which was decided; nothing proves whether they are visible."""
+    """`slots`: the slots of the decided `decided_micro_batch_id` that may be visible or not, because nothing proves
+    it."""
 
     sink: str
     micro_batch_id: int
@@ -269,10 +274,9 @@ class MarkersLost(ExactlyOnceError):
     def explanation(self) -> Explanation:
         decided = self._numbered(self.decided_micro_batch_id)
         return Explanation(
-            f"{self._run(self.sink, self.micro_batch_id)} is not written: whether {_slots(self.slots)} of {decided}, "
-            "the last that was decided, can be read is not known. The consumer groups with their markers were deleted "
-            "or have expired (offsets.retention.minutes), and the brokers do not remember how their transactions "
-            "ended.",
+            f"{self._run(self.sink, self.micro_batch_id)} is not written: it is unknown whether {_slots(self.slots)} "
+            f"of {decided}, the last decided one, can be read. The consumer groups with their markers were deleted or "
+            "have expired (offsets.retention.minutes), and the brokers do not remember how their transactions ended.",
             DataState.RUN_STOPPED,
             f"Look in the topics, with read_committed, for the rows of {decided}. {self._by_what_is_there()}",
         )
@@ -291,7 +295,7 @@ class MarkersLost(ExactlyOnceError):
 
 
 class FingerprintsLost(ExactlyOnceError):
-    """`slots`: visible; whether this run has their rows cannot be told."""
+    """`slots`: visible slots whose rows cannot be compared with the rows of this run."""
 
     sink: str
     micro_batch_id: int
@@ -299,8 +303,8 @@ class FingerprintsLost(ExactlyOnceError):
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"{self._run(self.sink, self.micro_batch_id)} comes again, and {_slots(self.slots)} can be read already. "
-            "Whether this run has the same rows is not known: the consumer groups with their fingerprints were deleted "
+            f"{self._run(self.sink, self.micro_batch_id)} runs again, and {_slots(self.slots)} can be read already. "
+            "It is unknown if this run has the same rows: the consumer groups with their fingerprints were deleted "
             "or have expired (offsets.retention.minutes).",
             DataState.RUN_STOPPED,
             f"If its code, inputs and number of partitions are the same, {self._once} with allowLostState=true: these "
@@ -336,17 +340,17 @@ class DriverFenced(ExactlyOnceError):
         return Explanation(
             f"another run took over sink {self.sink!r} (this one's generation was {self.generation}, now it is "
             f"{self.current}): a second driver, or another stream or write of this one, runs with the same "
-            "transactionalIdPrefix or txnAppId, or this one was taken for dead and replaced.",
+            "transactionalIdPrefix or txnAppId, or this run was assumed dead and replaced.",
             DataState.NOTHING_VISIBLE,
-            "No other write has this one's name: somebody aborted it with `pykafka transactions`, or its tasks were "
-            "planned twice."
+            "No other write has the same name: somebody aborted this write with `pykafka transactions`, or its tasks "
+            "were planned twice."
             if self.write_kind is WriteKind.BATCH
             else "Stop one of the two; two writers need two names.",
         )
 
 
 class AttemptFenced(ExactlyOnceError):
-    """`name`: the error's, which says by what."""
+    """`name`: the name of the error code, which shows what fenced the attempt."""
 
     transactional_id: str
     api: str
@@ -378,7 +382,7 @@ class TransactionTimedOut(ExactlyOnceError):
 
 
 class RateOutlastsTransaction(ExactlyOnceError):
-    """`row_count`: of the task's rows that were handed over in time."""
+    """`row_count`: the number of the task's rows that were sent in time."""
 
     transactional_id: str
     timeout_ms: int
@@ -395,8 +399,9 @@ class RateOutlastsTransaction(ExactlyOnceError):
 
 
 class QuotaOutlastsTransaction(ExactlyOnceError):
-    """`left_ms`: until brokers abort the transaction. `waiting_bytes`: of record batches that were not written yet.
-    `rest_ms`: how long the brokers take for them at `bytes_per_s`, 0 where they took none behind a throttle."""
+    """`left_ms`: the time until brokers abort the transaction. `waiting_bytes`: the size of record batches that are not
+    written yet. `bytes_per_s`: the rate of the throttling brokers, 0 if unknown. `rest_ms`: the time that these brokers
+    need for the waiting bytes, as far as known."""
 
     transactional_id: str
     timeout_ms: int
@@ -411,8 +416,8 @@ class QuotaOutlastsTransaction(ExactlyOnceError):
         return Explanation(
             f"brokers throttle this write by a quota of its user or of client id {self.client_id!r} "
             f"(producer_byte_rate or request_percentage): {self.waiting_bytes} bytes of transaction "
-            f"{self.transactional_id!r} wait and take another {self.rest_ms} ms{rate}, and of its "
-            f"kafka.transaction.timeout.ms {self.timeout_ms} are {self.left_ms} ms left.",
+            f"{self.transactional_id!r} wait and take another {self.rest_ms} ms{rate}, and {self.left_ms} ms of its "
+            f"kafka.transaction.timeout.ms {self.timeout_ms} are left.",
             DataState.NOTHING_VISIBLE,
             f"{self._smaller} kafka.transaction.timeout.ms up to the brokers' transaction.max.timeout.ms, or the quota "
             "(kafka-configs.sh --entity-type clients or users).",
@@ -423,9 +428,11 @@ class QuotaOutlastsTransaction(ExactlyOnceError):
 
 
 class LeaderDisagrees(ExactlyOnceError):
-    """A partition's leader has other rows in a slot's transaction than those its task was told are in the log.
-    `first_offset`: the rows of the attempt begin here, None where no answer said; `open_since_offset`: what the leader
-    has open of their transaction begins there, None where it has nothing open."""
+    """A leader's open transaction does not match the rows that were acknowledged to the task.
+
+    `first_offset`: the offset of the attempt's first row, None if the leader did not return it. `open_since_offset`:
+    the start offset of the transaction on the leader, None if it has no open transaction.
+    """
 
     micro_batch_id: int
     topic: str
@@ -440,35 +447,35 @@ class LeaderDisagrees(ExactlyOnceError):
 
 
 class AbortedRowsOpen(LeaderDisagrees):
-    """More: a commit would make rows of an earlier attempt visible as well."""
+    """The leader has more rows: a commit would make rows of an earlier attempt visible too."""
 
     def explanation(self) -> Explanation:
         return Explanation(
             f"{self._not_committed} the leader of {self.topic}-{self.partition} has transaction "
             f"{self.transactional_id!r} open since offset {self.open_since_offset}, and the task's rows begin at "
-            f"{self.first_offset}. It did not hear of the end of an earlier attempt (KAFKA-20734), whose rows a commit "
-            "would make visible as well. The sink aborts both.",
+            f"{self.first_offset}. The leader missed the end of an earlier attempt (KAFKA-20734), and a commit would "
+            "make the rows of both visible. The sink aborts both.",
             DataState.NOTHING_VISIBLE,
         )
 
 
 class PreparedRowsGone(LeaderDisagrees):
-    """Fewer: a commit would leave acknowledged rows out."""
+    """The leader has fewer rows: a commit would leave acknowledged rows out."""
 
     def explanation(self) -> Explanation:
         since = self.open_since_offset
-        has = "nothing" if since is None else f"only what begins at offset {since}"
+        has = "has nothing open" if since is None else f"has only rows from offset {since} on"
         return Explanation(
-            f"{self._not_committed} acknowledged rows of transaction {self.transactional_id!r}, which begin at offset "
-            f"{self.first_offset} of {self.topic}-{self.partition}, are in it no more: its coordinator has it open, "
-            f"and the partition's leader {has}. Somebody aborted it on the leader (kafka-transactions.sh abort), or an "
-            "unclean leader election lost them. The sink aborts the rest.",
+            f"{self._not_committed} transaction {self.transactional_id!r} has lost acknowledged rows, from offset "
+            f"{self.first_offset} of {self.topic}-{self.partition} on. Its coordinator has it open, but the leader of "
+            f"the partition {has}. Somebody aborted it on the leader (kafka-transactions.sh abort), or an unclean "
+            "leader election lost the rows. The sink aborts the rest.",
             DataState.NOTHING_VISIBLE,
         )
 
 
 class HangingTransaction(ExactlyOnceError):
-    """`reason`: why it could not be ended here. `command`: what ends it."""
+    """`reason`: why the sink could not end it. `command`: the command that ends it."""
 
     topic: str
     partition: int
@@ -484,13 +491,13 @@ class HangingTransaction(ExactlyOnceError):
             f"still has it open (KAFKA-20734; producer id {self.producer_id}): read_committed readers see nothing from "
             f"offset {self.start_offset} on. The sink could not end it there: {self.reason}.",
             DataState.NOT_RECORDED,
-            "Never abort it: its rows are committed, and kafka-transactions.sh abort would take them away for good. "
-            f"Add the ACL CLUSTER ALTER for {self._whom}, or have one that has it run: `{self.command}`.",
+            "Never abort it: its rows are committed, and kafka-transactions.sh abort would remove them permanently. "
+            f"Add the ACL CLUSTER ALTER for {self._whom}, or run as a principal that has it: `{self.command}`.",
         )
 
 
 class VerificationRefused(ExactlyOnceError):
-    """`committed`: whether that is about a micro-batch that is, or about one that would have been next."""
+    """`committed`: True if the micro-batch is committed, False if the check was made before its commit."""
 
     sink: str
     micro_batch_id: int
@@ -502,20 +509,20 @@ class VerificationRefused(ExactlyOnceError):
 
     def explanation(self) -> Explanation:
         what = (
-            "is committed, and whether read_committed readers see its rows"
+            "is committed, but the sink could not check that read_committed readers see its rows"
             if self.committed
-            else "was not committed, as whether rows of an earlier attempt would become visible with it"
+            else "was not committed: the sink could not check if a commit would show rows of an earlier attempt"
         )
         return Explanation(
-            f"{self._run(self.sink, self.micro_batch_id)} {what} on {self.topic}-{self.partition} could not be "
-            f"checked: DescribeProducers was refused: {self.name} (error {self.code}).",
+            f"{self._run(self.sink, self.micro_batch_id)} {what} on {self.topic}-{self.partition}. "
+            f"DescribeProducers was refused: {self.name} (error {self.code}).",
             DataState.NOT_RECORDED if self.committed else DataState.NOTHING_VISIBLE,
             f"Add the ACL TOPIC READ on {self.topic} for {self._whom}.",
         )
 
 
 class DecisionPending(ExactlyOnceError):
-    """`command`: what finishes the decision."""
+    """`command`: the command that finishes the decision."""
 
     sink: str
     micro_batch_id: int
@@ -541,14 +548,14 @@ class TransactionRefused(ExactlyOnceError):
     def explanation(self) -> Explanation:
         return Explanation(
             f"{self.api} for {self.transactional_id!r} was refused: {self.name} (error {self.code}).",
-            # In mid-commit it may have come after the decision.
+            # During the commit the refusal may have come after the decision.
             DataState.OUTCOME_UNKNOWN if self.is_committing else DataState.NOTHING_VISIBLE,
             advice_on_refusal(self.name, self.principal),
         )
 
 
 class ReceiptNotWritten(ExactlyOnceError):
-    """Before the decision, so nothing is visible yet."""
+    """The receipt is written before the decision, so nothing is visible yet."""
 
     path: str
     reason: str
@@ -565,15 +572,15 @@ class ReceiptNotWritten(ExactlyOnceError):
 
 
 def advice_on_refusal(name: str, principal: str | None = None) -> str:
-    """What to do about a broker's answer, by its name."""
+    """Return the advice for a broker's answer, by the name of its error code."""
     return _REFUSALS.get(name, "The broker's log says more.").replace("{principal}", named_principal(principal))
 
 
 _REFUSALS = {
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Add the ACL TRANSACTIONAL_ID WRITE and DESCRIBE, prefixed with the "
-    "transactionalIdPrefix, for {principal}. Without it what is open cannot be ended either, and read_committed "
-    "readers see nothing behind it until the next start with it, or kafka.transaction.timeout.ms: pykafka "
-    "transactions describe --prefix <transactionalIdPrefix> tells which.",
+    "transactionalIdPrefix, for {principal}. Without it the sink cannot end open transactions either, and "
+    "read_committed readers wait until the next start with the ACL, or kafka.transaction.timeout.ms: pykafka "
+    "transactions describe --prefix <transactionalIdPrefix> lists them.",
     "GROUP_AUTHORIZATION_FAILED": "Add the ACL GROUP READ, prefixed with the transactionalIdPrefix, for {principal}.",
     "TOPIC_AUTHORIZATION_FAILED": "Add the ACL TOPIC READ on the commit topic for {principal}.",
     "INVALID_TRANSACTION_TIMEOUT": "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms.",

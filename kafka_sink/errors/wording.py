@@ -1,4 +1,4 @@
-"""What an error means for the data, in words: one table, by the state of the data and the kind of write."""
+"""The texts that say what an error means for the data: a table by the state of the data and the kind of write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from enum import Enum
 
 
 class WriteKind(Enum):
-    """As what a write that failed is run again. Exactly-once depends on it: only a name that comes again is known."""
+    """The way in which a failed write runs again. Exactly-once recognizes a write only if it runs under the same
+    name."""
 
     STREAM = "the same micro-batch, when the query restarts"
     VERSION = "the same txnAppId and txnVersion, when its user runs the batch write again"
@@ -15,7 +16,7 @@ class WriteKind(Enum):
 
 
 class DataState(Enum):
-    """What became of the rows of a write that failed, by the name that docs/errors.md has for it."""
+    """The state of the rows of a failed write. The values are the names in docs/errors.md."""
 
     NO_DATA = "No data"
     NOTHING_SENT = "Nothing sent"
@@ -34,34 +35,39 @@ class DataState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """`rerun`: who runs the write again, and as what, where the error's own advice cannot know it."""
+    """`rerun`: how to run the write again. It depends on the kind of write, which the error's own advice cannot
+    know."""
 
     data: str
     rerun: str = ""
 
 
 def state_of(state: DataState, kind: WriteKind | None, *, is_committing: bool) -> DataState:
-    """What `state` comes to in a transaction. `kind`: None outside of one. `is_committing`: the rows may have become
-    visible, in part."""
+    """Return the state that is true for this kind of write.
+
+    `kind`: None outside a transaction. `is_committing`: some of the rows may be visible.
+    """
     match state:
         case DataState.SENT_AGAIN if kind is not None:
             return DataState.OUTCOME_UNKNOWN if is_committing else DataState.NOTHING_VISIBLE
         case DataState.OUTCOME_UNKNOWN if kind is WriteKind.BATCH and not is_committing:
-            # Nothing of it was decided yet, and nothing of its name was ever before.
+            # Before the commit nothing is decided, and no earlier write had this name.
             return DataState.NOTHING_VISIBLE
         case DataState.NOT_RECORDED if kind is not None and not is_committing:
-            # A run looks for what hangs of the one before.
+            # This run was checking for hanging transactions of the run before, and has not begun itself.
             return DataState.NOT_BEGUN
     return state
 
 
 def words(state: DataState, kind: WriteKind | None, repair: str = "") -> Words:
-    """`repair`: the command that finishes a batch write which has no name to come again under."""
+    """Return the texts for a state. `repair`: the command that finishes a batch write without txnAppId."""
     found = _WORDS[state] if kind is None else _OF_KIND.get((state, kind), _WORDS[state])
     return Words(found.data, found.rerun.replace("{repair}", repair))
 
 
-_INVISIBLE = "Nothing is lost: no row of this attempt is visible to read_committed readers, nor will one be"
+_INVISIBLE = (
+    "Nothing is lost: no row of this attempt is visible to read_committed readers, and none becomes visible later"
+)
 _UNKNOWN = "Whether the last request was carried out is unknown. Nothing is lost:"
 _UNTIL_THE_NEXT_RUN = (
     f"{_UNKNOWN} transactions that are open stay invisible to read_committed readers until the next run of the write "
@@ -83,10 +89,10 @@ _WORDS = {
         "Nothing is lost: all other rows of the write are in Kafka, and its dead letters. But for Spark it has failed, "
         "and when it runs again they will be there twice."
     ),
-    DataState.NOTHING_VISIBLE: Words(f"{_INVISIBLE}, and the micro-batch runs again and is written once.", _RESTART),
+    DataState.NOTHING_VISIBLE: Words(f"{_INVISIBLE}; the micro-batch runs again and is written once.", _RESTART),
     DataState.RUN_STOPPED: Words("No row of this run becomes visible, and the query's offsets do not advance."),
     DataState.STAYS_INVISIBLE: Words(
-        "Nothing is lost: what was not committed before stays invisible to read_committed readers."
+        "Nothing is lost: rows that were not committed before stay invisible to read_committed readers."
     ),
     DataState.OUTCOME_UNKNOWN: Words(_UNTIL_THE_NEXT_RUN, "Then run again."),
     DataState.DECIDED: Words(
@@ -94,16 +100,16 @@ _WORDS = {
     ),
     DataState.PARTLY_VISIBLE: Words(
         "Spark does not record the micro-batch. Nothing is lost.",
-        "Restart the query: that commits what still can be, and writes the missing slots again if their rows are the "
-        "same.",
+        "Restart the query: that commits the slots that still can be committed, and writes the missing slots again if "
+        "their rows are the same.",
     ),
     DataState.NOT_RECORDED: Words(
         "No row is lost; Spark does not record the micro-batch, and its replay writes nothing again."
     ),
     DataState.NOT_BEGUN: Words(_NOT_WRITTEN, "Once that is fixed, run the write again."),
-    DataState.NOT_PROVEN: Words("Nothing is lost by that, and what was not read is not proven."),
+    DataState.NOT_PROVEN: Words("Nothing is lost, but the rows that were not read are not verified."),
 }
-# A stream is told what `_WORDS` has, but for these; so is a batch write.
+# These texts replace those of `_WORDS` for a kind of write.
 _OF_KIND = {
     (DataState.OUTCOME_UNKNOWN, WriteKind.STREAM): Words(_UNTIL_THE_NEXT_RUN, _RESTART),
     (DataState.NOT_BEGUN, WriteKind.STREAM): Words(_NOT_WRITTEN, "Once that is fixed, restart the query."),
@@ -119,19 +125,19 @@ _OF_KIND = {
         _UNTIL_THE_NEXT_RUN, "Run the write again with the same txnAppId and txnVersion: it is written once."
     ),
     (DataState.OUTCOME_UNKNOWN, WriteKind.BATCH): Words(
-        f"{_UNKNOWN} the write is visible to read_committed readers, or can be made so, or nothing of it is.",
-        "Do not run the write again before you know: that would be another write. This finishes it if it was decided, "
-        "and says so if it was not: `{repair}`.",
+        f"{_UNKNOWN} the write is visible to read_committed readers, or can be made visible, or no row of it is.",
+        "Do not run the write again before you know: that would be another write. This command finishes the write if "
+        "it was decided, and reports if it was not: `{repair}`.",
     ),
     (DataState.PARTLY_VISIBLE, WriteKind.VERSION): Words(
         "The write is not done. Nothing is lost.",
-        "Run the write again under its txnAppId and txnVersion: it commits what still can be, and writes the missing "
-        "slots again if their rows are the same.",
+        "Run the write again under its txnAppId and txnVersion: it commits the slots that still can be committed, and "
+        "writes the missing slots again if their rows are the same.",
     ),
     (DataState.PARTLY_VISIBLE, WriteKind.BATCH): Words(
         "For Spark the write has failed. Nothing is lost that can still be committed.",
-        "Do not run the write again: that would be another one, and double what is visible. This commits what still "
-        "can be: `{repair}`. Rows of slots that stay missing have to be written by a write of their own.",
+        "Do not run the write again: that would be another write, and duplicate the visible rows. This command commits "
+        "the slots that still can be committed: `{repair}`. Write the rows of slots that stay missing separately.",
     ),
     (DataState.NOT_RECORDED, WriteKind.VERSION): Words(
         "No row is lost; for Spark the write has failed.",
@@ -139,8 +145,8 @@ _OF_KIND = {
     ),
     (DataState.NOT_RECORDED, WriteKind.BATCH): Words(
         "No row is lost, though for Spark the write has failed.",
-        "Do not run the write again: that would be another one, and double every row. This ends what hides its rows: "
-        "`{repair}`.",
+        "Do not run the write again: that would be another write, and duplicate every row. This command ends the "
+        "transaction that hides its rows: `{repair}`.",
     ),
     (DataState.NOT_BEGUN, WriteKind.VERSION): Words(
         "No row is lost, and none of this version was written.",

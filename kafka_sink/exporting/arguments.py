@@ -1,14 +1,14 @@
-"""From Python's keyword arguments to the sink's options.
+"""Converts Python's keyword arguments to the sink's options.
 
-What is an argument of Python is spelled as Python spells it, an option too; what is in `options`, as Spark and
-docs/options.md spell it, in any case:
+Keyword arguments are in snake case, also those that are options. Names in `options` are spelled as in Spark and
+docs/options.md, in any case:
 
     linger_ms=5, bad_rows="drop"                           Kafka's or Spark's name in snake case, without `kafka.`
     options={"kafka.linger.ms": 5, "badRows": "drop"}
     create_topics={"partitions": 12, "retention.ms": 86_400_000}      as partitions=12,retention.ms=86400000
 
-An option that is said twice is an error, whether or not the two agree. Nothing here is read but names: values are
-judged where those of any write are (options/config.py).
+It is an error to give an option twice, even with the same value. This module checks names only. options/config.py
+checks the values, as for any write.
 """
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ def _snake(name: str) -> str:
     return re.sub("([A-Z])", r"_\1", name.removeprefix("kafka.")).replace(".", "_").lower()
 
 
-# Arguments that are no options.
+# Arguments that are not options.
 ARGUMENTS = ("exactly_once", "co_partition", "order_by", "output_mode")
-# test_words.py: no two options have the same word.
+# A test checks that no two options have the same word.
 NAME_OF_WORD = {_snake(name): name for name in (*(option.name for option in OPTIONS), *SPARK_OPTIONS)}
-_SPELLING = "As an argument an option is in snake case, without 'kafka.'"
+_SPELLING = "As an argument, an option is in snake case, without 'kafka.'"
 _SPARKS_OWN = {name.lower(): name for name in SPARK_OPTIONS}
 
 
 def sink_options(
     topic: str | None, *, exactly_once: bool, options: Mapping[str, object], words: Mapping[str, object]
 ) -> dict[str, str]:
-    """The options of a write, by their own names, as texts. None instead of a value: not said.
+    """Return the options of a write as texts, by their own names. The value None means "not given".
 
-    Raises InvalidArgument for one that is said twice, or by an argument of another spelling, UnknownOption,
-    RefusedOption.
+    Raises InvalidArgument for an option that is given twice or misspelled as an argument, UnknownOption, RefusedOption.
     """
     said: list[tuple[str, object]] = [("topic", topic), ("deliveryGuarantee", EXACTLY_ONCE if exactly_once else None)]
     said += [(_name_of(word), value) for word, value in words.items()]
@@ -67,13 +66,13 @@ def _name_of(word: str) -> str:
 
 
 def _name(said: str) -> str:
-    """Raises UnknownOption, RefusedOption."""
+    """Return the canonical name of an option. Raises UnknownOption, RefusedOption."""
     option = option_named(said)
     return _SPARKS_OWN.get(said.lower(), said) if option is None else option.name
 
 
 def _text(value: object) -> str:
-    """A mapping as `name=value,...`: what create_topics takes."""
+    """Return the text of a value. A mapping becomes `name=value,...`, for create_topics."""
     if not isinstance(value, Mapping):
         return option_text(value)
     return ",".join(f"{name}={option_text(each)}" for name, each in value.items() if each is not None) or "true"
@@ -86,4 +85,3 @@ def _once(said: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
             raise InvalidArgument(argument=name, reason="it is given twice; keep one of the two.")
         names.add(name.lower())
         yield name, text
-

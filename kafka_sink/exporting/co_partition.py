@@ -1,20 +1,20 @@
-"""One Spark partition for each partition of the topic: one writer a Kafka partition, and rows of a key in one task.
+"""One Spark partition for each partition of the topic: one writer for each, and all rows of a key in one task.
 
     any DataFrame  ->  partition = the one the row names, else its key's (murmur2), else by a hash of its value
                    ->  repartitionById(n, partition)  ->  sortWithinPartitions(order_by)  ->  n tasks
 
-What comes of it: batches are full, as a task fills one partition's and not every one's; and what one task writes is in
-order, so with `order_by` the rows of a partition, and with it those of a key, are in that order over the whole
-DataFrame. Without it they are in none that Spark promises: a shuffle hands over one input task's rows after
-another's, in whatever order these ended. A stream cannot be sorted so (Spark refuses it).
+The batches are full, because each task fills the batches of one partition. One task writes its rows in order. So with
+`order_by`, the rows of a partition and of a key have that order over the whole DataFrame. Without it Spark promises no
+order: a shuffle delivers the rows of the input tasks in the order in which these tasks end. Spark does not allow this
+sort for streams.
 
-The partition that was computed goes along as the row's `partition` column, so that the sink routes no row elsewhere,
-whatever partitions are added meanwhile. `repartition(n, partition)` would hash the number: of 12 partitions some 4
-tasks would get none and others two. `repartitionById` (Spark 4.1) takes it as it is; adaptive execution leaves alone
-what names its number of partitions. A partition that does not exist is the sink's to judge.
+The computed partition becomes the row's `partition` column, so that the sink uses it even if partitions are added
+meanwhile. `repartition(n, partition)` would hash the number: of 12 tasks about 4 would get no partition, and others
+two. `repartitionById` (Spark 4.1) uses the number itself. Adaptive execution does not change an explicit number of
+partitions. The sink checks if a named partition exists.
 
-A row without a key is placed by its value, and not in turn: a task that Spark runs again must give each row the same
-place (exactly-once compares them).
+A row without a key is placed by a hash of its value instead of round robin. A task that runs again must give each row
+the same place, and exactly-once compares the places.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ CO_PARTITION = f"{STAGED}co_partition"
 
 
 def check(config: SinkConfig, record: Mapping[str, object], order_by: Sequence[ColumnOrName]) -> None:
-    """Raises InvalidArgument where rows cannot be placed before they are written, or would be known by an order that
-    they do not have."""
+    """Raise InvalidArgument if the rows cannot be placed before the write, or if their identity needs an order that the
+    shuffle does not keep."""
     if config.topic is None or "topic" in record:
         reason = "it needs one topic for all rows: give its name, and no topic column."
     elif config.partitioner != "murmur2":
@@ -48,10 +48,10 @@ def check(config: SinkConfig, record: Mapping[str, object], order_by: Sequence[C
     elif "key" not in record and "partition" not in record:
         reason = "it needs a key or a partition to go by."
     elif config.row_identity and not order_by and config.delivery_guarantee != EXACTLY_ONCE:
-        # A task that runs again fetches its rows in another order: kafka_sink.dedupe would take one for another.
+        # A task that runs again gets its rows in another order, so kafka_sink.dedupe would mix up different rows.
         reason = (
-            "with rowIdentity=true rows are known by their place in a task, which a shuffle does not keep when the "
-            "task runs again: give an order_by that tells all rows apart, or exactly_once=True, or leave one out."
+            "with rowIdentity=true a row's identity is its place in a task, which a shuffle does not keep when the "
+            "task runs again: give an order_by that is unique for each row, or exactly_once=True, or leave one out."
         )
     else:
         return
@@ -59,8 +59,10 @@ def check(config: SinkConfig, record: Mapping[str, object], order_by: Sequence[C
 
 
 def topic_partitions(spark: SparkSession, config: SinkConfig, *, from_executors: bool) -> int:
-    """How many the topic has, and makes it where createTopics says so. `from_executors`: by a job of one task, where
-    this process is not in the cluster's network. Raises ClusterError."""
+    """Return the number of the topic's partitions. Create the topic if createTopics is set. Raises ClusterError.
+
+    With `from_executors` a job of one task asks the cluster, because this process may be in another network.
+    """
     if not from_executors:
         return _count(config)
 
@@ -84,8 +86,8 @@ def _count(config: SinkConfig) -> int:
 def co_partitioned(
     frame: DataFrame, record: dict[str, Column], n: int, order_by: Sequence[ColumnOrName]
 ) -> tuple[DataFrame, dict[str, Column]]:
-    """`frame` in n Spark partitions, each for the Kafka partition of its number, in order; and the record's columns
-    over it."""
+    """Return `frame` in n Spark partitions, one for each Kafka partition of the same number, and the record's columns.
+    Each partition is sorted by `order_by`."""
     places = [record["partition"]] if "partition" in record else []
     if "key" in record:
         places.append(kafka_partition(record["key"], n))

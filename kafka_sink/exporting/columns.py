@@ -1,24 +1,24 @@
-"""The columns of a Kafka record, of any DataFrame, by Spark's own functions.
+"""Makes the columns of a Kafka record from any DataFrame, by Spark's own functions.
 
     value      "json": the whole row; "avro", "protobuf", or "json" with a registry: the whole row, framed for a Schema
-               Registry; another name, or a Column: that one; None: the DataFrame is a record's already
+               Registry; another name, or a Column: that column; None: the DataFrame already has a record's columns
     key        a name or a Column; whole numbers, booleans, dates, and decimals of at most 6 decimal places become their
                text, as a reader with StringDeserializer expects. kafka_sink.functions has the bytes of LongSerializer
-               and its like
-    headers    {name: column or value}: a str names a column, `F.lit` or anything that is no str is a value; or a column
-               of headers
+               and similar serializers
+    headers    {name: column or value}: a str names a column, `F.lit` or any other type is a value; or a column of
+               headers
     partition, timestamp, topic
                a name or a Column
 
-JSON is Spark's `to_json` of every column, those that are the key or a header as well: a value that needs no key to be
-understood outlives both. Fields that are null are left out, as `to_json` does, and no row becomes a tombstone. Times
-have their microseconds, which `to_json` cuts off unless told otherwise.
+JSON is Spark's `to_json` of all columns, also of the key and of headers, so that the value is complete without its key.
+As usual with `to_json`, null fields are omitted. No row becomes a tombstone. Times have microseconds, which `to_json`
+truncates by default.
 
-A DataFrame that is a record's already keeps the record's columns that no argument names. Any other column of it must be
-one that an argument names: who forgot `value="json"` would lose it without a word.
+A DataFrame with a record's columns keeps those that no argument names. Each other column must be named by an argument:
+without this rule, a user who forgot `value="json"` would silently lose it.
 
-Types are asked of Spark, once, after the user's expressions are in a frame of their own; so a `Column` of any frame's
-flavour will do, and everything is an expression of the JVM's but what `registry` makes.
+The user's expressions are put into a frame, and Spark is asked once for their types. So `Column`s of classic Spark and
+of Spark Connect both work. Only `registry` needs Python on executors; all other expressions run in the JVM.
 """
 
 from __future__ import annotations
@@ -41,34 +41,34 @@ ColumnOrName = Column | str
 Headers = Mapping[str, object] | ColumnOrName
 
 WHOLE_ROW = ("json", "avro", "protobuf")
-# Spark's own formats end at milliseconds. A time is told in the session's zone, with its offset.
+# Spark's default formats end at milliseconds. A time has the session's time zone, with its offset.
 TO_JSON = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-# In front of a name while the DataFrame's own columns are still beside the record's.
+# The prefix of the record's columns while the frame still has the DataFrame's own columns too.
 STAGED = "__pykafka_"
 _HEADER = "header_"
 
 _BYTES = (
     spark_types.StringType, spark_types.CharType, spark_types.VarcharType, spark_types.BinaryType
 )  # fmt: skip
-# A cast makes a partition of what is none, as 1.9 or "1e0", and what it refuses depends on spark.sql.ansi.enabled.
+# Other types are refused: a cast would accept 1.9 or "1e0", and its errors depend on spark.sql.ansi.enabled.
 _INTS = (spark_types.ByteType, spark_types.ShortType, spark_types.IntegerType, spark_types.NullType)
 _MAX_INT = 2**31 - 1
-# Types whose text is the same wherever and whenever it is made: not a float's, nor a time's, which has a zone.
+# Types whose text is always the same. A float's text is not, and a time's text depends on the time zone.
 _PLAIN_TEXT = (
     spark_types.ByteType, spark_types.ShortType, spark_types.IntegerType, spark_types.LongType,
     spark_types.BooleanType, spark_types.DateType, spark_types.NullType,
 )  # fmt: skip
-# Without ANSI a decimal's text is that of java.math.BigDecimal.toString: 1E-7, with it 0.0000001. They are the same
-# while the exponent of its first digit is -6 or more, which is so of every value, 0 too, with six decimal places.
+# A decimal's text is 1E-7 without ANSI (java.math.BigDecimal.toString) and 0.0000001 with ANSI. Both are the same for
+# exponents of -6 and more, so for all values with up to six decimal places.
 _MAX_PLAIN_SCALE = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnArguments:
-    """What the user says of the record. `topic`: None where an option has it."""
+    """The user's arguments for the record's columns. `topic` is None if the topic is an option."""
 
     key: ColumnOrName | None = None
     value: ColumnOrName | None = None
@@ -80,7 +80,7 @@ class ColumnArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framing:
-    """For a Schema Registry; `registry` is its options, or a client of it."""
+    """The arguments for a Schema Registry. `registry` has the client's options, or is a client."""
 
     topic: str | None
     registry: Mapping[str, Any] | SchemaRegistryClient | None = None
@@ -89,9 +89,9 @@ class Framing:
 
 
 def staged(frame: DataFrame, arguments: ColumnArguments, framing: Framing) -> tuple[DataFrame, dict[str, Column]]:
-    """`frame` with the user's expressions behind its own columns, and the record's columns over it, by name.
+    """Return `frame` with the user's expressions as further columns, and the record's columns by name.
 
-    Raises InvalidArgument, SchemaError, and what the registry raises.
+    Raises InvalidArgument, SchemaError, and the errors of the registry.
     """
     raw = _raw(frame, arguments, framing)
     with_raw = frame.select("*", *(column.alias(STAGED + name) for name, column in raw.items()))
@@ -112,14 +112,14 @@ def staged(frame: DataFrame, arguments: ColumnArguments, framing: Framing) -> tu
 
 
 def record_frame(frame: DataFrame, record: Mapping[str, Column]) -> DataFrame:
-    """The record's columns alone."""
+    """Return a frame with only the record's columns."""
     return frame.select(*(column.alias(name) for name, column in record.items()))
 
 
 def _raw(frame: DataFrame, arguments: ColumnArguments, framing: Framing) -> dict[str, Column]:
-    """By the record's names, as the user gave them; each header of a mapping on its own."""
+    """Return the user's columns by the record's names. Each header of a mapping is a column."""
     if framing.schema is not None and framing.registry is None:
-        raise InvalidArgument(argument="schema", reason="it is for a Schema Registry: give registry=... beside it.")
+        raise InvalidArgument(argument="schema", reason="it is for a Schema Registry: give registry=... too.")
     named = {
         "topic": arguments.topic, "key": arguments.key, "partition": arguments.partition,
         "timestamp": arguments.timestamp,
@@ -138,14 +138,14 @@ def _raw(frame: DataFrame, arguments: ColumnArguments, framing: Framing) -> dict
 
 
 def _of_a_record(frame: DataFrame, arguments: ColumnArguments, framing: Framing) -> dict[str, Column]:
-    """The columns of a DataFrame that is a record's already. Raises MissingColumn, UnexpectedColumn."""
+    """Return the columns of a DataFrame that has a record's columns. Raises MissingColumn, UnexpectedColumn."""
     if framing.registry is not None:
-        raise InvalidArgument(argument="registry", reason='say value="avro", "protobuf" or "json" beside it.')
+        raise InvalidArgument(argument="registry", reason='give value="avro", "protobuf" or "json" too.')
     if "value" not in frame.columns:
         raise MissingColumn(
             column="value",
             found=frame.columns,
-            hint='value="json" makes one of all columns; value=... names another, or is a Column.',
+            hint='value="json" makes it from all columns; value=... names another column, or is a Column.',
         )
     of_headers = arguments.headers.values() if isinstance(arguments.headers, Mapping) else (arguments.headers,)
     mentioned = {
@@ -156,7 +156,7 @@ def _of_a_record(frame: DataFrame, arguments: ColumnArguments, framing: Framing)
     for name in frame.columns:
         if name not in COLUMNS and name not in mentioned:
             raise UnexpectedColumn(column=name, allowed=tuple(COLUMNS))
-    # A topic that is an option wins over the rows' own.
+    # A topic option overrides the rows' own topics.
     kept = [name for name in frame.columns if name in COLUMNS and (name != "topic" or framing.topic is None)]
     return {name: F.col(name) for name in kept}
 
@@ -173,7 +173,7 @@ def _value(frame: DataFrame, value: ColumnOrName, framing: Framing) -> Column:
             reason=f'value="{form}" is framed for a Schema Registry: give its address, registry={{"url": ...}}.',
         )
     if form is None:
-        raise InvalidArgument(argument="registry", reason='say value="avro", "protobuf" or "json" beside it.')
+        raise InvalidArgument(argument="registry", reason='give value="avro", "protobuf" or "json" too.')
     if framing.topic is None:
         raise InvalidArgument(argument="topic", reason="a Schema Registry's subjects need one topic, by its name.")
     from kafka_sink.registry import serialized
@@ -194,12 +194,12 @@ def _is_column(given: object) -> bool:
 
 
 def _column(frame: DataFrame, given: Any, argument: str) -> Column:
-    """Raises MissingColumn for a name that is none, TypeError for what is neither name nor Column."""
+    """Return the column. Raises MissingColumn for an unknown name, TypeError for other types than str and Column."""
     if isinstance(given, Column):
         return given
     if not isinstance(given, str):
         raise TypeError(f"{argument}: a column's name or a Column, not {type(given).__name__}")
-    # The name of a column, as `F.col` takes it: `a.b` is a field of the column a.
+    # As for `F.col`, `a.b` is the field b of the column a.
     if given not in frame.columns and given.partition(".")[0].strip("`").lower() not in map(str.lower, frame.columns):
         raise MissingColumn(
             column=given, found=frame.columns, hint=f"{argument} names a column; F.lit({given!r}) is a value."
@@ -213,7 +213,7 @@ def _header(with_raw: DataFrame, position: int, name: str) -> Column:
 
 
 def _bytes(column: Column, spark_type: spark_types.DataType, name: str) -> Column:
-    """As it is, or its text. Raises ColumnTypeMismatch."""
+    """Return the column unchanged, or its text. Raises ColumnTypeMismatch."""
     if isinstance(spark_type, _BYTES):
         return column
     if isinstance(spark_type, _PLAIN_TEXT) or _is_plain_decimal(spark_type):
@@ -234,8 +234,10 @@ def _is_plain_decimal(spark_type: spark_types.DataType) -> bool:
 
 
 def _partition(column: Column, spark_type: spark_types.DataType) -> Column:
-    """As an int. A long that is none fails the query, with or without ANSI, and is not quoted. Raises
-    ColumnTypeMismatch."""
+    """Return the column as an int. Raises ColumnTypeMismatch.
+
+    A long outside the range of int fails the query, with or without ANSI. The message does not quote the value.
+    """
     if isinstance(spark_type, _INTS):
         return column.cast("int")
     if isinstance(spark_type, spark_types.LongType):
@@ -250,5 +252,5 @@ def _partition(column: Column, spark_type: spark_types.DataType) -> Column:
 
 
 def names(given: ColumnOrName | Sequence[ColumnOrName]) -> tuple[ColumnOrName, ...]:
-    """One or several."""
+    """Return one or several columns as a tuple."""
     return (given,) if isinstance(given, Column | str) else tuple(given)

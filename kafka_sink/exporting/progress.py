@@ -1,12 +1,14 @@
-"""The bar of an export, where somebody looks at it: a terminal or a notebook, with the extra `progress` installed.
+"""The progress bar of an export in a terminal or notebook, with the extra `progress` installed.
 
-A bar goes by an interceptor (spark/tally.py), and interceptors are a matter of the whole session. So a write that has a
-bar goes by a format of its own, with what is registered for "pykafka" and the tally behind it: no interceptor of the
-user's is left out, the session's format stays as it is, and another write at the same time has another bar. Where it is
-not known what is registered (`source_of`), and with Spark Connect, which has no accumulators, there is no bar; nor,
-unless it is asked for, in a session that is a copy, as that of foreachBatch.
+The bar needs an interceptor (spark/tally.py), and interceptors apply to the whole session. So a write with a bar uses
+its own format: the interceptors registered for "pykafka", plus the tally. The user's interceptors all run, the
+session's format does not change, and parallel writes have separate bars.
 
-Neither formats nor accumulators can be taken back. So both are used again: there are as many as exports at one time.
+There is no bar if the registered interceptors are unknown (`source_of`), and none with Spark Connect, which has no
+accumulators. In a copied session, as in foreachBatch, there is a bar only on request.
+
+Spark cannot unregister formats and accumulators. So both are used again. Their number is the largest number of exports
+at one time.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _numbers = itertools.count(1)
 
 @dataclass(slots=True)
 class _Format:
-    """One export at a time has it. `tally`: of `context`. `registered`: for which session, and with what behind it."""
+    """A format, used by one export at a time. `tally` belongs to `context`. `registered` is the session in which the
+    format is registered, and the source behind it."""
 
     name: str
     tally: Tally
@@ -38,13 +41,13 @@ class _Format:
     registered: tuple[ref[SparkSession], type[KafkaDataSource]] | None = None
 
 
-# Those that no export has now; `pop` and `append` are one step each for other threads.
+# Formats that no export uses now. `pop` and `append` are atomic for other threads.
 _free: list[_Format] = []
 
 
 @contextmanager
 def watched(spark: SparkSession, topic: str | None, *, wanted: bool | None, is_remote: bool) -> Iterator[str]:
-    """The name of the format to write by. `wanted` is None: if somebody looks."""
+    """Yield the name of the format for the write. With `wanted` None there is a bar in a terminal or notebook."""
     source = source_of(spark)
     is_wanted = is_looked_at() and is_main(spark) if wanted is None else wanted
     if is_remote or source is None or not is_wanted or find_spec("tqdm") is None:
@@ -58,15 +61,17 @@ def watched(spark: SparkSession, topic: str | None, *, wanted: bool | None, is_r
 
 
 def is_looked_at() -> bool:
-    """A notebook's kernel has no terminal, and shows all the same."""
+    """Return True in a terminal or a notebook. A notebook's kernel has no terminal."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None or sys.stderr.isatty()
 
 
 def is_main(spark: SparkSession) -> bool:
-    """Whether it is the session that the program began with. foreachBatch has a copy, wrapped anew each time; PySpark
-    says of no session that it is one."""
+    """Return True if `spark` is the program's first session.
+
+    foreachBatch has a copy with a new wrapper each time. PySpark has no method that identifies a copy.
+    """
     return spark is getattr(SparkSession, "_instantiatedSession", None)
 
 
@@ -78,7 +83,7 @@ def _format(spark: SparkSession) -> Iterator[_Format]:
     except IndexError:
         form = _Format(f"pykafka-export-{next(_numbers)}", Tally(spark), context)
     if form.context is not context:
-        # That one was stopped, and its accumulators with it.
+        # The format's context was stopped, and its accumulators with it.
         form = _Format(form.name, Tally(spark), context)
     try:
         yield form
@@ -87,8 +92,8 @@ def _format(spark: SparkSession) -> Iterator[_Format]:
 
 
 def _register(form: _Format, spark: SparkSession, source: type[KafkaDataSource]) -> None:
-    """Makes its name mean `source` with its tally behind, instead of what it meant in this session. Where it means
-    that already it stays: Spark would warn."""
+    """Register the format's name for `source` with the tally. An existing equal registration stays, because Spark warns
+    about a repeated one."""
     if form.registered is not None and (form.registered[0](), form.registered[1]) == (spark, source):
         return
     name = form.name

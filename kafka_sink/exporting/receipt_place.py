@@ -1,12 +1,12 @@
-"""An export's receipt file: where it is, and how the user's Python comes to what is in it.
+"""The place of an export's receipt file, and how the user's Python reads it.
 
-The file is written where Spark commits, on the driver's machine (spark/receipt_writer.py). As a rule that is
-the machine of the user's Python as well, which reads it from the same disk or object store. With Spark Connect it is
-the server's: there a data source (spark/receipt_source.py) reads the file on the driver and brings its rows.
+Spark's commit writes the file on the driver's machine (spark/receipt_writer.py). Usually the user's Python runs on the
+same machine, and reads the file from the same disk or object store. With Spark Connect the driver is on the server:
+there a data source (spark/receipt_source.py) reads the file and returns its rows.
 
-Without `receiptsPath` the folder is a temporary one, and is removed. The receipt's name is the export's own, a random
-one, so that another write into the same folder is never taken for this one; or `txnAppId`'s, or the user's
-`receiptName`: then a file of another write may be there (writing.py compares).
+Without `receiptsPath` the folder is a temporary one, and is removed. By default the receipt has a random name, so that
+it cannot be confused with another write's. With `txnAppId` or `receiptName` the file of another write may already be
+there (writing.py compares).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kafka_sink.verification import receipt_file
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Place(Discreet):
-    """`is_remote`: on the disk of a Spark Connect server. `is_temporary`: nobody asked for the file."""
+    """The place of a receipt. `is_remote`: on a Spark Connect server. `is_temporary`: the user set no receiptsPath."""
 
     folder: str
     name: str
@@ -43,8 +43,10 @@ class Place(Discreet):
         return f"{self.folder}/{receipt_file.relative_path(self.name, self.batch_id)}"
 
     def read(self, spark: SparkSession) -> pa.Table:
-        """The rows of the file (receipt_file.SCHEMA); none where there is no such file. Raises OSError,
-        ArrowException, PySparkException."""
+        """Return the rows of the file (receipt_file.SCHEMA), or no rows if it does not exist.
+
+        Raises OSError, ArrowException, PySparkException.
+        """
         if self.is_remote:
             return _read_by_spark(spark, self.path, remove=self.folder if self.is_temporary else "")
         filesystem, path = receipt_file.filesystem_of(self.path)
@@ -56,14 +58,14 @@ class Place(Discreet):
 
 @contextmanager
 def place_of(config: SinkConfig, *, is_remote: bool) -> Iterator[Place]:
-    """Where the receipt of a batch write with `config` will be."""
+    """Yield the place of the receipt for a batch write with `config`."""
     said = {name: getattr(config, name) for name in ("txn_app_id", "txn_version", "receipt_name")}
     _, write = batch_identity(said)
     name, batch_id = write.identity.named, write.micro_batch_id
     if config.receipts_path is not None:
         yield Place(config.receipts_path, name, batch_id, is_remote, is_temporary=False)
     elif is_remote:
-        # Made by the server, and removed when it is read. Of its own folder for such files nothing is known here.
+        # The server creates it and removes it after reading. Its folder for temporary files is unknown here.
         yield Place(f"/tmp/pykafka-{uuid.uuid4().hex}", name, batch_id, is_remote, is_temporary=True)
     else:
         folder = tempfile.mkdtemp(prefix="pykafka-")

@@ -1,4 +1,4 @@
-"""What an export wrote, partition by partition: from its receipt file to a table for terminals and notebooks.
+"""The result of an export by partition: from its receipt file to a table for terminals and notebooks.
 
     PARTITION   RECORDS        OFFSETS  BATCHES    BYTES
     orders-0        509        0 - 508        1  16.8 kB
@@ -23,20 +23,23 @@ from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.text.redaction import redacted
 
 _HEADS = ("PARTITION", "RECORDS", "OFFSETS", "BATCHES", "BYTES")
-# A table is to be looked at; `partitions` has all.
+# Partitions in the table. The field `partitions` has all of them.
 MAX_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class ExportResult:
-    """`rows`: as Spark delivered them; None where no receipt file tells of this write for sure: it could not be written
-    or read, for which the driver's log says why, or nothing was written. Each was written, or is one of `dropped` and
-    `dead_lettered`. `partitions`: sorted, dead letters' among them; rows whose place nobody knows any more are in none.
-    `duration_s`: of Spark's write, by this machine's clock. `path`: the receipt file, where one was asked for.
+    """The result of an export.
 
-    `was_written_before`: a txnVersion was passed over, as it or a later one had been written; None where that cannot be
-    told. The file at `path` is then an earlier run's, perhaps one that was never committed: a later version makes it
-    one. So it is not told from.
+    - `rows`: rows that Spark delivered: the written, `dropped` and `dead_lettered` rows together. None if no receipt
+      surely belongs to this write: nothing was written, or the receipt could not be written or read (the driver's log
+      has the reason)
+    - `partitions`: sorted, with those of the dead letter topic. Rows whose place is unknown are in none
+    - `duration_s`: duration of Spark's write, by this machine's clock
+    - `path`: the receipt file, if the user asked for one
+    - `was_written_before`: True if this txnVersion was skipped, because it or a later one had been written. None if
+      that is unknown. The file at `path` is then from an earlier run, which may never have been committed, so the
+      result does not use it
     """
 
     topic: str | None
@@ -51,7 +54,7 @@ class ExportResult:
 
     @property
     def written(self) -> int | None:
-        """Rows in the topics that they were meant for."""
+        """Rows in their own topics, without dropped rows and dead letters."""
         return None if self.rows is None else self.rows - self.dropped - self.dead_lettered
 
     @property
@@ -60,12 +63,12 @@ class ExportResult:
 
     @property
     def batch_bytes(self) -> int:
-        """In the log: headers and compression included."""
+        """Bytes in the log, with headers and compression."""
         return sum(each.batch_bytes for each in self.partitions)
 
     @property
     def summary(self) -> str:
-        """In one line."""
+        """The result in one line."""
         told = [self._what_was_written()]
         told += [f"{self.dropped:,} bad rows dropped"] if self.dropped else []
         told += [f"{self.dead_lettered:,} bad rows in the dead-letter topic"] if self.dead_lettered else []
@@ -119,7 +122,7 @@ def _html_row(cells: Sequence[str], tag: str) -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    """With a decimal unit, three digits or so."""
+    """Return the size with a decimal unit and one decimal place."""
     size = float(size_bytes)
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
@@ -132,7 +135,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def rows_of(runs: pa.Table) -> int:
-    """Every row of the file says it."""
+    """Return the number of rows of the write. Each row of the file has it."""
     return int(runs["rows"][0].as_py())
 
 
@@ -141,7 +144,8 @@ def dropped_of(runs: pa.Table) -> int:
 
 
 def partitions_of(runs: pa.Table) -> tuple[PartitionOffsets, ...]:
-    """Of a receipt file's rows, one each record batch (receipt_file.COLUMNS), those that have a place."""
+    """Sum up a receipt file's rows, one for each record batch (receipt_file.COLUMNS). Rows without a place are left
+    out."""
     placed = runs.filter(pc.is_valid(runs["topic"]))
     ends = pc.subtract(pc.add(placed["base_offset"], placed["record_count"]), 1)
     summed = (

@@ -1,11 +1,13 @@
-"""A query of `kafka_sink.to_kafka`: in update mode by foreachBatch, and one that raises the sink's own errors.
+"""Queries of `kafka_sink.to_kafka`: update mode by foreachBatch, and the sink's own errors.
 
-Spark gives a Python sink no update mode, and foreachBatch any. So there each micro-batch is a batch write. With
-exactly-once its number is the write's `txnVersion`, and `txnAppId` holds the id of the query, which Spark keeps in the
-checkpoint: a restart goes on with it, and a query with a new checkpoint, whose numbers begin at 0 again, has another.
-Were it the checkpoint's path, the micro-batches of the new query would be taken for those of the old one, and left
-out. The id is read from the checkpoint's file `metadata`, as with Spark Connect the function runs in a process that
-Spark tells only the micro-batch and its number.
+Spark does not support update mode for Python sinks, but foreachBatch supports all modes. So in update mode each
+micro-batch is a batch write. With exactly-once the micro-batch's number is the write's `txnVersion`, and `txnAppId`
+contains the query's id.
+
+Spark keeps the query's id in the checkpoint. A restart continues with the same id. A new checkpoint begins at number 0
+again, with a new id. With the checkpoint's path instead of the id, the new query's micro-batches would be skipped as
+already written. The id is read from the checkpoint's file `metadata`: with Spark Connect the function runs in a process
+that gets only the micro-batch and its number.
 
 Source: StreamExecution.scala, StreamMetadata.scala (the query's id is in the checkpoint before the first micro-batch).
 """
@@ -25,19 +27,21 @@ from kafka_sink.options.config import EXACTLY_ONCE, given_options
 from kafka_sink.options.table import SPARK_OPTIONS
 from kafka_sink.spark.source import KafkaDataSource
 
-# Where the user names no prefix; the query's id comes after it, which makes it the query's own.
+# The default prefix. The query's id follows it and makes the name unique.
 APP_ID_PREFIX = "pykafka"
-# As long as a query's id.
+# A placeholder with the length of a query's id.
 _ANY_ID = "0" * 36
 
 
 def in_update_mode(options: Mapping[str, str]) -> dict[str, str]:
-    """The options of a query, with the name that its transactions begin with where they need one. Raises
-    InvalidArgument, InvalidOption, before the cluster is asked."""
+    """Return the options of a query in update mode. With exactly-once they have a transactionalIdPrefix.
+
+    Raises InvalidArgument, InvalidOption, before any request to the cluster.
+    """
     if options.get("deliveryGuarantee") != EXACTLY_ONCE:
         return dict(options)
     if "checkpointLocation" not in options:
-        reason = "exactly-once in update mode needs it, as the query's id is read there."
+        reason = "exactly-once in update mode needs it to read the query's id."
         raise InvalidArgument(argument="checkpoint_location", reason=reason)
     named = {"transactionalIdPrefix": APP_ID_PREFIX, **options}
     given_options({"txnAppId": f"{named['transactionalIdPrefix']}-{_ANY_ID}"})
@@ -45,18 +49,18 @@ def in_update_mode(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def each_micro_batch(writer: DataStreamWriter, options: Mapping[str, str]) -> DataStreamWriter:
-    """`writer` with foreachBatch, which writes each micro-batch. `options`: of `in_update_mode`."""
+    """Return `writer` with a foreachBatch that writes each micro-batch. `options` come from `in_update_mode`."""
     of_query = {name: text for name, text in options.items() if name in SPARK_OPTIONS}
     of_write = {name: text for name, text in options.items() if name not in SPARK_OPTIONS}
     if of_write.get("deliveryGuarantee") != EXACTLY_ONCE:
         return writer.options(**of_query).foreachBatch(MicroBatchWrite(of_write))
-    # The application's name takes the prefix's place.
+    # A batch write has txnAppId instead of transactionalIdPrefix.
     prefix = of_write.pop("transactionalIdPrefix")
     return writer.options(**of_query).foreachBatch(MicroBatchWrite(of_write, prefix, of_query["checkpointLocation"]))
 
 
 class MicroBatchWrite:
-    """What foreachBatch calls; with Spark Connect a copy of it, on the server."""
+    """The function for foreachBatch. With Spark Connect the server runs a copy of it."""
 
     def __init__(self, options: Mapping[str, str], prefix: str = "", checkpoint: str | None = None) -> None:
         self._options = dict(options)
@@ -80,14 +84,14 @@ class MicroBatchWrite:
 
 
 def telling(query: StreamingQuery) -> StreamingQuery:
-    """The same query; what it raises is the sink's own error, where there is one behind Spark's."""
+    """Return the same query. It raises the sink's own error if Spark's exception contains one."""
     kind = type(query)
     query.__class__ = type(kind.__name__, (_Telling, kind), {})
     return query
 
 
 class _Telling:
-    """In front of PySpark's class of queries, or of Spark Connect's."""
+    """A mixin for the query classes of PySpark and of Spark Connect."""
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         with told_by_spark():

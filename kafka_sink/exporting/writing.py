@@ -1,13 +1,13 @@
-"""Look before, write, and tell: what `kafka_sink.export` and `kafka_sink.to_kafka` do, step by step.
+"""The steps of `kafka_sink.export` and `kafka_sink.to_kafka`: check, write, report.
 
-1. The options and arguments, read and checked as any write's are.
-2. A look at the cluster (doctor/engine.py): some 20 requests, no row. With Spark Connect this process may be in another
-   network than Spark, so there is none.
-3. The record's columns, and with co_partition the shuffle in front of them. A Schema Registry is asked here, and keeps
-   what it is given: so not for a write that would fail.
-4. The write, by `format("pykafka")`, mode append.
-5. The receipt. By then the rows are in Kafka, so nothing that goes wrong here is an error of the export: who runs it
-   again for an error would double them.
+1. Read and check the options and arguments, as for any write.
+2. Check the cluster (doctor/engine.py) by about 20 requests, without a row. Skipped with Spark Connect, because this
+   process may be in another network than Spark.
+3. Make the record's columns, with co_partition after a shuffle. This step may register a schema in the Schema Registry,
+   so it comes after the checks.
+4. Write by `format("pykafka")`, mode append.
+5. Read the receipt. The rows are in Kafka by then, so a failure here is not an error of the export: a user who runs the
+   export again would duplicate them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Token = Callable[[], tuple[str, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportSettings:
-    """The arguments of `export` and `to_kafka` that are about the write and not about a column."""
+    """The arguments of `export` and `to_kafka` that do not describe columns."""
 
     options: Mapping[str, str]
     co_partition: bool
@@ -68,14 +68,14 @@ class ExportSettings:
         validate: bool,
         token: Token | None,
     ) -> ExportSettings:
-        """Raises InvalidArgument, UnknownOption, RefusedOption."""
+        """Make the settings from the user's arguments. Raises InvalidArgument, UnknownOption, RefusedOption."""
         named = sink_options(topic, exactly_once=exactly_once, options=options or {}, words=words)
         return cls(options=named, co_partition=co_partition, order_by=names(order_by), validate=validate, token=token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ready:
-    """What is to be written, looked at before."""
+    """The checked records and configuration of a write."""
 
     records: DataFrame
     config: SinkConfig
@@ -85,8 +85,11 @@ class _Ready:
 def export_batch(
     frame: DataFrame, arguments: ColumnArguments, framing: Framing, settings: ExportSettings, *, progress: bool | None
 ) -> ExportResult:
-    """Raises ConfigError, SchemaError, WriteWouldFail, ClusterError before the write, and KafkaSinkError, from Spark's
-    exception, or another exception of Spark's."""
+    """Write a batch DataFrame.
+
+    Before the write, raises ConfigError, SchemaError, WriteWouldFail, ClusterError. If the write fails, raises the
+    KafkaSinkError behind Spark's exception, or else Spark's exception.
+    """
     if frame.isStreaming:
         raise InvalidArgument(argument="df", reason="it is a stream: kafka_sink.to_kafka(df, ...) starts its query.")
     with active(frame.sparkSession), told_by_spark():
@@ -103,7 +106,7 @@ def _export(
         asked = {"receiptsPath": place.folder}
         if config.txn_app_id is None:
             asked["receiptName"] = place.name
-        # Under a random name there is none.
+        # Under a random name there is no earlier receipt.
         is_own_name = config.txn_app_id is None and config.receipt_name is None
         before = receipt_file.SCHEMA.empty_table() if is_own_name else _facts(spark, place)
         with watched(spark, topic, wanted=progress, is_remote=ready.is_remote) as name:
@@ -122,7 +125,7 @@ def start_stream(
     trigger: str | Mapping[str, Any] | None,
     output_mode: str | None,
 ) -> StreamingQuery:
-    """Raises as `export_batch`."""
+    """Start the query of a streaming DataFrame. Raises as `export_batch`."""
     if not frame.isStreaming:
         raise InvalidArgument(argument="df", reason="it is no stream: kafka_sink.export(df, ...) writes it.")
     if update := _is_update(output_mode):
@@ -141,7 +144,7 @@ def start_stream(
 
 
 def _is_update(output_mode: str | None) -> bool:
-    """Raises WriteModeUnsupported, InvalidArgument."""
+    """Return True for update mode, False for append mode. Raises WriteModeUnsupported, InvalidArgument."""
     mode = "append" if output_mode is None else output_mode.lower()
     if mode == "complete":
         raise WriteModeUnsupported
@@ -153,7 +156,7 @@ def _is_update(output_mode: str | None) -> bool:
 def made_ready(frame: DataFrame, arguments: ColumnArguments, framing: Framing, settings: ExportSettings) -> _Ready:
     if settings.order_by and not settings.co_partition:
         raise InvalidArgument(
-            argument="order_by", reason="it is the order within a topic's partition: say co_partition=True beside it."
+            argument="order_by", reason="it is the order within a topic's partition: give co_partition=True too."
         )
     is_remote = is_connect(frame.sparkSession)
     config = configuration(frame, settings.options, settings.token)
@@ -183,7 +186,7 @@ def _refuse(report: Report) -> None:
 
 
 def _facts(spark: SparkSession, place: Place) -> pa.Table | None:
-    """The rows of the receipt file, none where there is no file; None where it cannot be read, which is logged."""
+    """Return the rows of the receipt file (no rows if it does not exist), or None if it cannot be read (logged)."""
     try:
         return place.read(spark)
     except (OSError, pa.ArrowException, PySparkException) as error:
@@ -194,12 +197,13 @@ def _facts(spark: SparkSession, place: Place) -> pa.Table | None:
 def _receipt(
     config: SinkConfig, place: Place, before: pa.Table | None, after: pa.Table | None, duration_s: float
 ) -> ExportResult:
-    """`before`, `after`: what the file held; None: nobody knows. It is this write's only where it is known to be
-    another than before:
+    """Make the result from the file's content before and after the write; None: unknown.
 
-    * At-least-once goes on where it cannot write its receipt, and an old one stays.
-    * A version that is passed over leaves the file as it was. That may be of a run that wrote it before the decision
-      and died, so that its rows were aborted when a later version came.
+    The file belongs to this write only if its content has changed:
+
+    * If an at-least-once write cannot write its receipt, it continues, and an old receipt stays.
+    * A skipped version leaves the file unchanged. The file may come from a run that died before its decision. Then its
+      rows were aborted by a later version.
     """
     receipt = ExportResult(topic=config.topic, guarantee=config.delivery_guarantee, duration_s=duration_s)
     path = None if place.is_temporary else place.path
@@ -215,9 +219,9 @@ def _receipt(
             path=path,
         )
     if config.txn_app_id is not None:
-        # Exactly-once writes its file or fails: where none is there, or the same as before, nothing was written.
+        # Exactly-once writes its file or fails. So without a file, or with an unchanged one, nothing was written.
         is_known = after is not None and before is not None
         return replace(receipt, path=path if is_there else None, was_written_before=True if is_known else None)
     if is_there:
-        log.warning("the receipt %s may be an earlier write's: nothing is told of it", redacted(place.path))
+        log.warning("the receipt %s may be an earlier write's, so the result does not use it", redacted(place.path))
     return receipt

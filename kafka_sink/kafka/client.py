@@ -1,4 +1,4 @@
-"""The shell around the producer: the Sender thread, the lock, the waiting, and the producers a worker keeps.
+"""The shell around the producer: the Sender thread, the lock, the waits, and the producers that a worker keeps.
 
     with lease_producer(config) as producer:    # a kept one, or a new one
         write = producer.begin(topic="orders")
@@ -6,10 +6,10 @@
             write.append(arrow_batch)           # routes, encodes, waits for metadata or memory if it must
         offsets = write.finish()                # returns when the leaders have acknowledged every row, or raises
 
-Spark runs one worker process per running task and uses it again for the next, so what is expensive to make
-(connections, metadata, producer id, buffers) outlives a task here, in a module that workers import. A producer serves
-one write at a time; one that failed is not used again. Nor is one whose cluster may have been replaced or restored
-meanwhile: it has a producer id that another producer may have there.
+Spark runs one worker process per running task and reuses the process for the next task. So this module, which workers
+import, keeps what is expensive to create: connections, metadata, producer id, buffers. A producer serves one write at a
+time. A failed producer is not reused. A producer is also not reused if its cluster may have been replaced or restored,
+because another producer may have the same producer id there.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ from kafka_sink.records.row_identity import RowIdentity
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0
-# A sixteenth of 64 MiB, which ends the wait before, comes back in this time at 80 MB/s.
+# 1/16 of 64 MiB, which ends the wait early, is freed in this time at 80 MB/s.
 GATHER_MS = 50
-# No cluster is stopped, restored and written to by others in less. A producer that rested for longer asks whether its
-# connections stand, for at most as long.
+# A cluster cannot be stopped, restored and written to by others in less time. After a longer rest, a producer checks
+# its connections, and waits at most this long for the answer.
 RESTED_MS = 1_000
-# A producer that rests for longer gives its memory back.
+# After a longer rest, a producer releases its memory.
 IDLE_MEMORY_MS = 10_000
-# How often a writer looks whether a broker that throttles has taken enough.
+# How often a waiting writer checks if a throttling broker has room again.
 LOOK_AGAIN_S = 0.5
 
 
 @contextmanager
 def _timed(count: Callable[[int], None]) -> Iterator[None]:
-    """Tells `count` how many nanoseconds the block took."""
+    """Call `count` with the duration of the block in nanoseconds."""
     started_ns = time.monotonic_ns()
     try:
         yield
@@ -78,14 +78,14 @@ def _timed(count: Callable[[int], None]) -> Iterator[None]:
 
 
 class Producer:
-    """A producer of its own connections, memory and producer id, with its Sender thread running. `metrics` counts all
-    it does; a write has the figures of its own time."""
+    """A producer with its own connections, memory and producer id, and a running Sender thread. `metrics` counts
+    everything that it does; each write gets the figures of its own time."""
 
     def __init__(self, config: ProducerConfig, cluster_id: str | None = None) -> None:
-        """`cluster_id`: the only cluster to write to; None: the one that is there."""
+        """`cluster_id`: the only cluster to write to; None for any cluster."""
         self.config = config
         self.used_at_ms = monotonic_ms()
-        # The lock of all shared state; notified whenever the Sender thread has handled answers.
+        # Guards all shared state. Notified whenever the Sender thread has processed responses.
         self._changed = threading.Condition()
         self._changes = 0
         self._closing: KafkaSinkError | None = None
@@ -96,28 +96,32 @@ class Producer:
             core = wire(config, network=self._network, lock=self._changed, metrics=self.metrics, rng=rng)
             self._accumulator, self._metadata, self._sender = core.accumulator, core.metadata, core.sender
             self._in_transaction = False
-            # Between writes its memory may go.
+            # Between writes the memory may be released.
             self._is_writing = False
             self._thread = threading.Thread(target=self._run, name=f"pykafka-sender-{config.client_id}", daemon=True)
             self._thread.start()
         except BaseException:
-            # There is no thread that would.
+            # No Sender thread runs that would close it.
             self._network.close()
             raise
 
     @property
     def usable(self) -> bool:
-        """Whether another write may begin: nothing failed, and the thread lives (it does not survive a fork)."""
+        """True if another write may begin: nothing has failed and the Sender thread runs (no thread survives a
+        fork)."""
         return self._sender.failure is None and self._closing is None and self._thread.is_alive()
 
     @property
     def cluster_id(self) -> str | None:
-        """None before it is known."""
+        """The id of the cluster, or None while unknown."""
         return self._network.cluster_id
 
     def may_go_on(self, cluster_id: str | None = None) -> bool:
-        """Whether another write may begin, to `cluster_id` unless that is None, in the cluster of the write before:
-        the producer was connected all the time, and a broker answers over a connection that it had."""
+        """Return True if another write may begin in the same cluster as the last write.
+
+        The producer must have been connected all the time. After a rest, a broker must answer over an existing
+        connection. If `cluster_id` is given, the cluster must have this id.
+        """
         network, connects = self._network, self._network.connects
         has_rested = monotonic_ms() - self.used_at_ms > RESTED_MS
         if self.usable and connects and not network.interruptions and has_rested and not self._probe():
@@ -145,10 +149,15 @@ class Producer:
         rate_limit: RateLimit | None = None,
         row_identity: RowIdentity | None = None,
     ) -> Write:
-        """A write of rows to `topic`, or, when None, to the topic that each row names. `partitioner`: the option.
-        `transaction`: the one all of its rows are in; the caller has opened it, and will end it. `fingerprint` takes
-        all of its rows in. `bad_rows`: what becomes of those that cannot be written; None: the first one ends the
-        write. `rate_limit`: how fast they may go; None: as fast as they do. `row_identity`: headers that each gets."""
+        """Begin a write of rows to `topic`, or to the topic that each row names if `topic` is None.
+
+        `partitioner`: the option of this name.
+        `transaction`: contains all rows of the write. The caller has begun it and will end it.
+        `fingerprint`: updated with all rows.
+        `bad_rows`: what to do with rows that cannot be written; None: the first such row ends the write.
+        `rate_limit`: the highest rate; None for no limit.
+        `row_identity`: headers that each row gets.
+        """
         warn_of_loss(KERNEL)
         self._is_writing = True
         with self._changed:
@@ -167,7 +176,7 @@ class Producer:
         )
 
     def close(self) -> None:
-        """Ends the thread, the connections and the memory; what was not acknowledged fails with ProducerClosed."""
+        """End the thread and the connections, and free the memory. Unacknowledged rows fail with ProducerClosed."""
         self._closing = ProducerClosed(reason="its write ended before every row was acknowledged")
         self._network.wakeup()
         self._thread.join(CLOSE_TIMEOUT_S)
@@ -179,26 +188,26 @@ class Producer:
             while self._closing is None and self._sender.failure is None:
                 self._turn()
         except Exception as defect:
-            # Whoever waits must learn of it.
+            # Waiting writers must get this error.
             named = exhausted(defect)
             self._closing = named or ProducerClosed(reason=f"its sender thread failed: {defect!r}")
             if named is None:
-                # A bug of ours: the traceback goes to stderr by the thread's excepthook.
+                # A bug in this project: the thread's excepthook prints the traceback to stderr.
                 raise
         finally:
             try:
                 self._sender.fail(self._closing or ProducerClosed(reason="its sender thread ended"))
             finally:
-                # Also where there is no memory for more.
+                # Also if there is no memory for more.
                 self._notify()
-                # What was on the wire comes back with its connections closed, and its memory with it.
+                # Closing the connections returns the batches in flight and their memory.
                 self._sender.handle(self._network.close(), monotonic_ms())
 
     def _turn(self) -> None:
         if not self._is_writing and monotonic_ms() - self.used_at_ms > IDLE_MEMORY_MS:
             self._accumulator.give_back_memory()
         wait_ms = self._sender.run_once(monotonic_ms())
-        # Not kept while waiting in the next turn: an answer holds its request, and so the buffers that were sent.
+        # Not kept for the next turn's wait: a response refers to its request, and so to the buffers that were sent.
         answers = self._network.poll(wait_ms)
         if self._network.failure is not None:
             self._sender.fail(self._network.failure)
@@ -216,31 +225,32 @@ class Producer:
     # --- waiting, on the writer's thread ------------------------------------------------------------------------------
 
     def waiting_clock_ms(self) -> int:
-        """What `max.block.ms` is measured by: monotonic, and standing while a broker throttles. That is an answer."""
+        """Return the clock for `max.block.ms`: monotonic, and paused while a broker throttles, because a throttle is an
+        answer."""
         now_ms = monotonic_ms()
         return now_ms - self._network.throttled_ms(now_ms)
 
     def throttled_ms(self) -> int:
-        """For how long brokers have held this producer back, in all its writes."""
+        """Return how long (ms) brokers have throttled this producer, in all its writes."""
         return self._network.throttled_ms(monotonic_ms())
 
     def await_topics(
         self, names: frozenset[str], seen_before: Collection[str], started_ms: int, *, ask_again: bool = False
     ) -> Mapping[str, TopicSnapshot]:
-        """The current snapshot of each topic, waiting until `max.block.ms` after `started_ms`, a time of
-        `waiting_clock_ms`, if that takes a request.
+        """Return the current snapshot of each topic. Request it if necessary, and wait at most `max.block.ms`.
 
-        It waits less for a topic of which the cluster says that it does not exist (`Metadata.patience_ends_ms`).
+        `started_ms`: a time of `waiting_clock_ms`, from which the wait is measured. The wait is shorter for a topic
+        that does not exist according to the cluster (`Metadata.patience_ends_ms`).
 
-        It asks for a topic that is not known, and for one that is not in `seen_before` when what is known is older than
-        `metadata.max.age.ms` or the cluster has since denied it; with `ask_again`, for each of them. Topics in use are
-        otherwise refreshed without waiting.
+        A topic is requested if it is unknown. A topic that is not in `seen_before` is also requested if its metadata is
+        older than `metadata.max.age.ms` or the cluster has denied it since. With `ask_again`, every topic is requested.
+        All other topics in use are refreshed without waiting.
 
         Raises BrokersUnreachable, TopicNotFound, TopicAuthorizationFailed, TopicNameInvalid, or the error that ended
         the producer.
         """
         with self._changed:
-            # One that was idle for long is not known any more.
+            # A topic that was idle for a long time is unknown again.
             known = self._metadata.snapshot.topics
             new = [name for name in sorted(names) if name not in seen_before or name not in known]
             needed_answer = self._metadata.want(names, monotonic_ms())
@@ -267,7 +277,7 @@ class Producer:
                     self._changed.wait(remaining_ms / 1000)
 
     def _not_known_in_time(self, missing: Sequence[str], started_ms: int) -> KafkaSinkError:
-        """`missing`: the topics that the cluster said it does not have; empty if it said nothing."""
+        """`missing`: the topics that do not exist according to the cluster; empty if the cluster did not answer."""
         if missing:
             return TopicNotFound(topic=missing[0], waited_ms=self.waiting_clock_ms() - started_ms)
         return BrokersUnreachable(
@@ -277,9 +287,10 @@ class Producer:
         )
 
     def place(self, rows: RoutedRows, acknowledgements: Acknowledgements, codec: Codec, started_ms: int) -> None:
-        """Puts all rows into batches, waiting for memory until `max.block.ms` after `started_ms`, a time of
-        `waiting_clock_ms`, or after the last time that a row could be placed or more memory was free than before: a
-        slow broker is not an absent one. Waits before that for brokers that throttle, as long as it takes.
+        """Put all rows into batches. First wait, without limit, for throttling brokers. Then wait for memory.
+
+        The wait for memory ends `max.block.ms` after the last progress: `started_ms` (a time of `waiting_clock_ms`), a
+        row placed, or more free memory than before. So a slow broker does not fail the write.
 
         Raises BufferExhausted, or the error that ended the producer.
         """
@@ -308,9 +319,10 @@ class Producer:
             self._await_memory(seen, remaining_ms)
 
     def _await_room(self) -> bool:
-        """While brokers that throttle have enough to do: rows that wait in Spark do not grow old. Whether it waited.
+        """Wait while throttling brokers have enough bytes waiting: rows that wait in Spark cannot expire. Return True
+        if it waited.
 
-        What is queued goes meanwhile without lingering. Raises the error that ended the producer.
+        Meanwhile queued batches are sent without lingering. Raises the error that ended the producer.
         """
         with self._changed:
             if self._sender.has_room(monotonic_ms()):
@@ -327,22 +339,22 @@ class Producer:
         return True
 
     def _await_memory(self, seen: int, timeout_ms: int) -> None:
-        """Waits for new answers since `seen` was read, then up to GATHER_MS while the pool is short, to place rows in
-        larger groups: rows that are placed one batch at a time take a tenth more of the processor."""
+        """Wait for new responses since `seen` was read, and then up to GATHER_MS while the pool is short of memory. The
+        second wait forms larger groups of rows: placing one batch at a time takes 10 % more CPU."""
         pool = self._accumulator.pool
         with self._changed, _timed(self.metrics.waited_for_memory):
             self._changed.wait_for(lambda: self._changes != seen, timeout_ms / 1000)
             self._changed.wait_for(lambda: not pool.exhausted, min(GATHER_MS, timeout_ms) / 1000)
 
     def pause(self, until_ms: int) -> None:
-        """Waits until then, for a write that is to be slow. Raises the error that ends the producer meanwhile."""
+        """Wait until `until_ms`, to limit the rate of a write. Raises the error that ends the producer meanwhile."""
         with self._changed:
             while (remaining_ms := until_ms - monotonic_ms()) > 0:
                 self._raise_failure()
                 self._changed.wait(remaining_ms / 1000)
 
     def flush(self, acknowledgements: Acknowledgements) -> None:
-        """Sends everything now and waits until it is answered; each batch's `delivery.timeout.ms` bounds the wait."""
+        """Send everything now and wait for the results. Each batch's `delivery.timeout.ms` limits the wait."""
         with self._changed:
             self._accumulator.begin_flush()
             self._network.wakeup()
@@ -357,7 +369,8 @@ class Producer:
                 raise self._sender.failure or self._closing or ProducerClosed(reason="its sender thread is gone")
 
     def check_topics(self, topic_ids: Mapping[str, uuid.UUID | None], acknowledgements: Acknowledgements) -> None:
-        """Asks the brokers that took rows by name whether `topic_ids` are what these were for, up to `max.block.ms`.
+        """Ask the brokers that took rows by topic name for the topics' ids, and compare with `topic_ids`. Wait at most
+        `max.block.ms`.
 
         Raises TopicRecreated, BrokersUnreachable, or the error that ended the producer.
         """
@@ -378,7 +391,7 @@ class Producer:
                 raise self._not_known_in_time([], started_ms)
 
     def rest(self) -> None:
-        """Its write is over; until the next one it asks the cluster for nothing."""
+        """End the write. Until the next write the producer requests nothing from the cluster."""
         with self._changed:
             self._metadata.want_nothing()
             if self._in_transaction:
@@ -393,7 +406,7 @@ class Producer:
 
 
 def _raise_hopeless(missing: Sequence[str], snapshot: MetadataSnapshot) -> None:
-    """Errors about a topic that waiting does not fix."""
+    """Raise an error about a topic that waiting does not fix."""
     for name in missing:
         code = snapshot.errors.get(name)
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -403,11 +416,11 @@ def _raise_hopeless(missing: Sequence[str], snapshot: MetadataSnapshot) -> None:
 
 
 def _tell(throttled: Throttled, config: ProducerConfig) -> None:
-    rate = "" if throttled.bytes_per_s is None else f" {throttled.bytes_per_s:,.0f} bytes/s, and"
+    rate = "" if throttled.bytes_per_s is None else f" They take {throttled.bytes_per_s:,.0f} bytes/s."
     log.warning(
-        "brokers throttle this task by a quota of its user or of client id %r, for %.0f s so far. They take%s the %s "
-        "bytes that it holds in at least %.0f s more. Rows are not lost; the task waits as long as it takes, and "
-        "delivery.timeout.ms does not count meanwhile. For more, raise the quota (producer_byte_rate, "
+        "brokers throttle this task by a quota of its user or of client id %r, for %.0f s so far.%s The task holds %s "
+        "bytes for them, which need at least %.0f s more. No row is lost: the task waits as long as needed, and this "
+        "time does not count for delivery.timeout.ms. For a higher rate, raise the quota (producer_byte_rate, "
         "request_percentage).",
         config.client_id,
         throttled.throttled_ms / 1_000,

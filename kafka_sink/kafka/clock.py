@@ -1,4 +1,4 @@
-"""The clocks of this process, in the milliseconds that Kafka counts in. Pure modules are handed what these say."""
+"""The clocks of this process, in milliseconds as in Kafka. Pure modules get the time as an argument."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 
 
 def monotonic_ms() -> int:
-    """For durations and deadlines: never set back, and no date."""
+    """Return ms for durations and deadlines. Never goes back, and is not a date."""
     return time.monotonic_ns() // 1_000_000
 
 
 def wall_clock_ms() -> int:
-    """Since 1970, UTC: for what other machines and people read."""
+    """Return ms since 1970, UTC, for other machines and for people."""
     return time.time_ns() // 1_000_000

@@ -1,5 +1,5 @@
-"""What a client is made from: the brokers, how connections are secured, and a producer's settings. Fields have Kafka's
-names."""
+"""The configuration of a client: the brokers, the security of connections, and a producer's settings. Fields have
+Kafka's names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ except metadata.PackageNotFoundError:  # sources used in place
 IDEMPOTENT_IN_FLIGHT = 5
 ENCRYPTED = ("SSL", "SASL_SSL")
 AUTHENTICATED = ("SASL_SSL", "SASL_PLAINTEXT")
-# Credentials by their name in a JAAS text: the fields that stand in for them.
+# Credential name in a JAAS text -> the field of the option with the same meaning.
 CREDENTIALS: Mapping[str, str] = {
     "username": "sasl_username",
     "password": "sasl_password",
@@ -27,16 +27,16 @@ CREDENTIALS: Mapping[str, str] = {
     "clientSecret": "sasl_oauthbearer_client_secret",
     "scope": "sasl_oauthbearer_scope",
 }
-# Mechanisms that hand the secret itself to whoever listens.
+# Mechanisms that send the secret itself, readable for anyone who can read the connection.
 BARE_MECHANISMS = ("PLAIN", "OAUTHBEARER")
-# Below this a batch carries too few rows for its 61 bytes of header and its share of a request to be worth it.
+# A smaller batch has too few rows for its header of 61 bytes and its share of a request.
 LEAST_BUFFER_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SecurityConfig(Discreet):
-    """How connections are encrypted and authenticated; None: not given. What shows itself to nobody is a Secret, of a
-    text or of the JaasLogin that one says."""
+    """Encryption and authentication of connections. None: not set. A Secret hides its value, a text or a JaasLogin, in
+    messages and logs."""
 
     security_protocol: str = "PLAINTEXT"
     ssl_truststore_location: str | None = None
@@ -47,7 +47,7 @@ class SecurityConfig(Discreet):
     ssl_key_password: Secret | None = None
     ssl_endpoint_identification_algorithm: str = "https"
     ssl_enabled_protocols: str = "TLSv1.2,TLSv1.3"
-    # Without effect, but for what it says where no protocol is given.
+    # Accepted without effect: `ssl_enabled_protocols` decides.
     ssl_protocol: str = "TLSv1.3"
     sasl_mechanism: str | None = None
     sasl_jaas_config: Secret | None = None
@@ -60,7 +60,7 @@ class SecurityConfig(Discreet):
     sasl_oauthbearer_header_urlencode: bool = False
     allowed_token_urls: tuple[str, ...] | None = None
     allow_plaintext_credentials: bool = False
-    # No option: the callable that was given to `register`, pickled, so that equal ones are equal in every task.
+    # Not an option: the callable passed to `register`, pickled, so that equal callables compare equal in every task.
     token_callable: Secret | None = None
 
     @property
@@ -69,16 +69,16 @@ class SecurityConfig(Discreet):
 
     @property
     def is_authenticated(self) -> bool:
-        """By SASL."""
+        """True if the connections authenticate with SASL."""
         return self.security_protocol in AUTHENTICATED
 
     @property
     def jaas(self) -> JaasLogin | None:
-        """What `sasl.jaas.config` says."""
+        """The parsed `sasl.jaas.config`."""
         return None if self.sasl_jaas_config is None else self.sasl_jaas_config.value
 
     def credential(self, name: str) -> str | None:
-        """That of the JAAS text, by its name there, or of the option in its place."""
+        """Return a credential by its JAAS name, from the JAAS text or else from the option of the same meaning."""
         if self.jaas is not None and self.jaas.get(name) is not None:
             return self.jaas.get(name)
         value = getattr(self, CREDENTIALS[name])
@@ -87,19 +87,20 @@ class SecurityConfig(Discreet):
 
     @property
     def principal(self) -> str | None:
-        """By which brokers know the client, where the options tell: a certificate's they make of its subject."""
+        """The name by which brokers know the client, or None if the options do not show it. With a client certificate,
+        the brokers derive it from the certificate's subject."""
         if not self.is_authenticated:
             return None if self.is_encrypted else "User:ANONYMOUS"
-        # What brokers take of a token is theirs to say.
+        # The brokers decide which claim of a token is the name.
         username = None if self.sasl_mechanism == "OAUTHBEARER" else self.credential("username")
         return None if username is None else f"User:{redacted(username)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProducerConfig(Discreet):
-    """What a producer is made from; equal configurations share one producer in a worker process.
+    """The configuration of a producer. Equal configurations share one producer in a worker process.
 
-    Fields keep Kafka's spelling. `*_ms` are milliseconds, sizes are bytes.
+    Field names are Kafka's. `*_ms` are milliseconds, sizes are bytes.
     """
 
     bootstrap_servers: tuple[tuple[str, int], ...]
@@ -133,13 +134,13 @@ class ProducerConfig(Discreet):
 
     @property
     def bootstrap_servers_text(self) -> str:
-        """`host:port` pairs as users write them; an IPv6 host in brackets."""
+        """`host:port` pairs as users write them, with an IPv6 host in brackets."""
         servers = self.bootstrap_servers
         return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in servers)
 
     @property
     def compression_level(self) -> int | None:
-        """The level of `compression_type`; None for one that has no levels, and for what zstd does by default."""
+        """The level of `compression_type`; None for a codec without levels, and for zstd's default level."""
         levels: dict[str, int | None] = {
             "gzip": self.compression_gzip_level,
             "lz4": self.compression_lz4_level,
@@ -149,7 +150,7 @@ class ProducerConfig(Discreet):
 
 
 def even_batch_size(batch_size: int) -> int:
-    """`batch_size` rounded down so that its halves are whole down to the least: with many partitions buffers are
-    halved, and those of several sizes share one memory."""
+    """Return `batch_size` rounded down so that it can be halved to the least size without remainder. With many
+    partitions buffers are halved, and buffers of several sizes share one memory."""
     halves = 1 << max(1, batch_size // LEAST_BUFFER_BYTES).bit_length() - 1
     return batch_size - batch_size % halves

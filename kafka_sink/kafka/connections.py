@@ -1,4 +1,4 @@
-"""The connections of a client to the brokers of one cluster, as its configuration has them."""
+"""Creates a client's connections to the brokers of one cluster from its configuration."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ def connect(
     cluster_id: str | None = None,
     max_in_flight: int | None = None,
 ) -> NetworkClient:
-    """Opens none before something is to be sent. `cluster_id`: the only cluster to talk to; None: the one that is
-    there. `max_in_flight`: unanswered requests a connection; None: as many as a producer may have."""
+    """Return a client that connects only once there is something to send.
+
+    `cluster_id`: the only cluster to talk to; None for the first that answers.
+    `max_in_flight`: unanswered requests per connection; None for the producer's setting.
+    """
     settings = network_settings(config)
     if max_in_flight is not None:
         settings = replace(settings, max_in_flight=max_in_flight)
@@ -43,7 +46,7 @@ def connect(
 
 
 def network_settings(config: ProducerConfig) -> NetworkSettings:
-    """What the network takes from a client's configuration."""
+    """Return the network settings in a client's configuration."""
     return NetworkSettings(
         client_id=config.client_id,
         client_software_version=VERSION,

@@ -1,7 +1,8 @@
-"""A call that may take for ever, on a thread of its own: whoever needs its answer waits no longer than it wants to.
+"""Runs a call that may block forever in its own thread, so that the caller can stop waiting.
 
-A socket's timeout is that of one `recv`, and a peer that sends a byte at a time never exceeds it; a look-up of a name
-has none at all. What is not over in time goes on in its thread, which nobody waits for, not even the interpreter's end.
+A socket's timeout limits one `recv` only, so a peer that sends a byte at a time never exceeds it. A name lookup has no
+timeout at all. A call that exceeds its time continues in its thread. No code waits for it, not even the end of the
+interpreter.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ T = TypeVar("T")
 
 
 def started(call: Callable[[], T]) -> Future[T]:
-    """Begins `call`. What it gives or raises is the future's."""
+    """Begin `call`. The future holds its result or exception."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -29,7 +30,7 @@ def started(call: Callable[[], T]) -> Future[T]:
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
-    """What `call` gives, or raises. Raises TimeoutError when it takes longer."""
+    """Return the result of `call`, or raise its exception. Raises TimeoutError if it takes longer than `seconds`."""
     future = started(call)
     try:
         return future.result(max(0.0, seconds))

@@ -2,10 +2,10 @@
 
     org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="...";
 
-The class that it names is looked up in a table and never run: three of Kafka's modules stand for the mechanisms that
-they belong to. Vendors ship them under names with a prefix (`kafkashaded.org.apache...`), which does not matter.
+The class name is looked up in a table and never run: three of Kafka's modules stand for their mechanisms. Vendors ship
+these modules with a prefix (`kafkashaded.org.apache...`), which is ignored.
 
-Errors show nothing of the text, which has a password in it.
+Errors show nothing of the text, because it has a password in it.
 
 Source: org.apache.kafka.common.security.JaasConfig, java.io.StreamTokenizer (quotes, escapes and comments);
 OAuthBearerClientInitialResponse.validateExtensions.
@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _PACKAGE = "org.apache.kafka.common.security."
-# Module, without what may stand before Kafka's package: the mechanisms it serves.
+# Module, without a vendor's prefix -> its mechanisms.
 MODULES: Mapping[str, tuple[str, ...]] = {
     f"{_PACKAGE}plain.PlainLoginModule": ("PLAIN",),
     f"{_PACKAGE}scram.ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     f"{_PACKAGE}oauthbearer.OAuthBearerLoginModule": ("OAUTHBEARER",),
 }
-# Options of each module that the sink understands; extension_<name> is OAUTHBEARER's as well (KIP-342).
+# The options of each module that the sink supports. OAUTHBEARER also has extension_<name> (KIP-342).
 _OPTIONS: Mapping[str, frozenset[str]] = {
     "PLAIN": frozenset({"username", "password"}),
     "SCRAM-SHA-256": frozenset({"username", "password"}),
@@ -38,7 +38,7 @@ _OTHERS: Mapping[str, str] = {
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 EXTENSION = "extension_"
 MAX_CHARACTERS = 64 * 1024
-# RFC 7628, section 3.1. The broker ends the exchange at anything else; a value with \x01 in it would be another pair.
+# RFC 7628, section 3.1. The broker ends the exchange at any other character. \x01 in a value would start another pair.
 _RESERVED = f"{EXTENSION}auth"
 _EXTENSION_NAME = re.compile(f"{EXTENSION}[A-Za-z]+")
 _EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
@@ -54,7 +54,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v
 
 @dataclass(frozen=True, slots=True)
 class JaasLogin:
-    """`mechanisms`: what its module is for. `options`: sorted by name."""
+    """`mechanisms`: those of the module. `options`: sorted by name."""
 
     mechanisms: tuple[str, ...]
     options: tuple[tuple[str, str], ...] = field(repr=False)
@@ -64,11 +64,11 @@ class JaasLogin:
 
 
 class JaasProblem(ValueError):
-    """What is wrong with a text, and nothing of it."""
+    """The problem with a text, without any part of the text."""
 
 
 def parse_jaas(text: str) -> JaasLogin:
-    """What `text` says. Raises JaasProblem."""
+    """Return the parsed `text`. Raises JaasProblem."""
     if len(text) > MAX_CHARACTERS:
         raise JaasProblem(f"it has {len(text)} characters")
     tokens = _tokens(text)
@@ -108,7 +108,7 @@ def _check_options(mechanism: str, options: Mapping[str, str]) -> None:
         if mechanism == "OAUTHBEARER" and name.startswith(EXTENSION):
             _check_extension(name, value)
             continue
-        # A name may be part of a password in which a quote was forgotten: it is not shown.
+        # The name is not shown: after a forgotten quote it may be part of a password.
         raise JaasProblem(f"option number {number} is none of {', '.join(sorted(known))}; remove it")
 
 

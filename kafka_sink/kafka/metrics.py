@@ -1,24 +1,25 @@
-"""What a producer counts, under Kafka's names: totals, and the averages and rates that two readings of them give.
+"""A producer's counters, under Kafka's names: totals, and the averages and rates between two snapshots.
 
     start = metrics.begin_task(now_ms)               # the totals as they are; maxima begin anew
     metrics.batch_sent(...), metrics.polled(...)     # each layer adds what it knows: a batch, a request, a poll
     figures = metrics.snapshot(now_ms).since(start)
     figures.producer["batch-size-avg"], figures.topics["orders"]["record-send-rate"], figures.nodes[1]["request-total"]
 
-Totals only grow, so whoever wants the figures of a while subtracts: a task's, out of a producer that outlives it, or a
-minute's. Java's samples and windows are not needed for that, and there is no clock here. `_PRODUCER`, `_TOPIC` and
-`_NODE` are the whole list of figures: Kafka's name, and how it is derived.
+Totals only grow. So the figures of a period, such as a task or a minute, are differences, although the producer lives
+longer. There is no clock here, and no need for Java's samples and windows. `_PRODUCER`, `_TOPIC` and `_NODE` list all
+figures: Kafka's name and the formula.
 
 Non-obvious:
 
-* A maximum cannot be subtracted. It is the largest since `begin_task`; one at a time is enough, as a producer serves
-  one write at a time. `begin_task` also forgets the topics of earlier tasks, which would otherwise pile up in a worker
-  that writes to a new topic every day.
-* No lock: each total has one thread that adds to it (the waits and `record-size-max` a writer's, all others the Sender
-  thread), and `begin_task` sets back only what a racing addition cannot bring back: a maximum and a dict. A snapshot
-  taken in the middle of a `batch_sent` may have its bytes and not yet its records.
-* As in Java a batch counts each time it is sent, a retry too, and `request-latency`, per node as well, is Produce's.
-  `record-size-avg` is bytes by records before compression; Java averages the largest record of each batch.
+* A maximum cannot be subtracted. It is the largest value since `begin_task`. One period at a time is enough, because a
+  producer serves one write at a time. `begin_task` also forgets the topics of earlier tasks. Otherwise they would
+  accumulate in a worker that writes to a new topic every day.
+* No lock: only one thread adds to each total. The writer adds the waits and `record-size-max`, the Sender thread adds
+  all others. `begin_task` resets only maxima and the dict of topics, which a concurrent addition cannot restore. A
+  snapshot during a `batch_sent` may include the bytes of the batch but not its records.
+* As in Java, a batch counts each time it is sent, also as a retry. `request-latency`, also per node, is the latency of
+  Produce requests. `record-size-avg` is bytes divided by records before compression; Java averages the largest record
+  of each batch.
 
 Source: Kafka's SenderMetricsRegistry, Sender.SenderMetrics, BufferPool, KafkaProducerMetrics, Selector.SelectorMetrics;
 https://kafka.apache.org/documentation/#producer_monitoring.
@@ -32,14 +33,14 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
-# A maximum of nothing, and a time that has not come. Everything measured here is 0 or more.
+# A maximum without values, or a time not reached yet. All measured values are 0 or more.
 NONE_YET = -1
 
 
 @dataclass(slots=True, eq=False)
 class _ProducerTotals:
-    """producer-metrics. `*_max` are maxima; `requests_in_flight`, `connections` and `metadata_updated_ms` are states;
-    all others are totals."""
+    """producer-metrics. `*_max` are maxima. `requests_in_flight`, `connections` and `metadata_updated_ms` are states.
+    All others are totals."""
 
     batches: int = 0
     batch_bytes: int = 0
@@ -106,7 +107,7 @@ class _NodeTotals:
 
 
 class Metrics:
-    """The live totals of one producer. Times end with their unit: durations from any clock, `now_ms` from one."""
+    """The live totals of one producer. Durations may come from any clock, `now_ms` always from the same clock."""
 
     def __init__(self) -> None:
         self._producer = _ProducerTotals()
@@ -116,7 +117,8 @@ class Metrics:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def begin_task(self, now_ms: int) -> Snapshot:
-        """What the figures of a task count from. No batch of an earlier one may be under way."""
+        """Reset the maxima and topics, and return the snapshot at which a task begins. No earlier batch may be in
+        flight."""
         self._topics.clear()
         live: list[_Totals] = [self._producer, *self._nodes.values()]
         for totals in live:
@@ -126,11 +128,11 @@ class Metrics:
         return self.snapshot(now_ms)
 
     def snapshot(self, now_ms: int) -> Snapshot:
-        """The totals now. `now_ms` counts on the clock of the other snapshots and of `metadata_updated`."""
+        """Return the totals now. `now_ms` is from the same clock as in the other snapshots and `metadata_updated`."""
         return Snapshot(
             taken_ms=now_ms,
             producer=_frozen(self._producer),
-            # Lists: the Sender thread may meet a new topic or node meanwhile.
+            # Copied to lists, because the Sender thread may add a topic or node meanwhile.
             topics=MappingProxyType({name: _frozen(totals) for name, totals in list(self._topics.items())}),
             nodes=MappingProxyType({node_id: _frozen(totals) for node_id, totals in list(self._nodes.items())}),
         )
@@ -140,7 +142,7 @@ class Metrics:
     def batch_sent(
         self, topic: str, *, size_bytes: int, uncompressed_bytes: int, record_count: int, queue_time_ms: int
     ) -> None:
-        """A batch goes into a Produce request. `queue_time_ms`: from its first record until now."""
+        """Count a batch that is put into a Produce request. `queue_time_ms`: time since the batch was created."""
         compression_rate = size_bytes / uncompressed_bytes
         producer, of_topic = self._producer, self._topic(topic)
         producer.batches += 1
@@ -159,7 +161,7 @@ class Metrics:
         of_topic.records += record_count
 
     def produce_request_sent(self) -> None:
-        """A Produce request goes out; each of its batches is a `batch_sent` as well."""
+        """Count a Produce request that is sent. Each of its batches is counted by `batch_sent` as well."""
         self._producer.produce_requests += 1
 
     def records_retried(self, topic: str, record_count: int) -> None:
@@ -171,7 +173,7 @@ class Metrics:
         self._topic(topic).records_failed += record_count
 
     def batch_split(self) -> None:
-        """A batch was too large for its topic and goes again as smaller ones."""
+        """Count a batch that was too large for its topic and was split."""
         self._producer.batches_split += 1
 
     def metadata_updated(self, now_ms: int) -> None:
@@ -180,7 +182,7 @@ class Metrics:
     # --- the writer ---------------------------------------------------------------------------------------------------
 
     def largest_record(self, size_bytes: int) -> None:
-        """The largest of some rows, before compression."""
+        """Note the size of the largest of some rows, before compression."""
         if size_bytes > self._producer.record_bytes_max:
             self._producer.record_bytes_max = size_bytes
 
@@ -196,7 +198,7 @@ class Metrics:
     # --- the network --------------------------------------------------------------------------------------------------
 
     def request_sent(self, node_id: int, size_bytes: int) -> None:
-        """A request of any kind is handed to the transport."""
+        """Count a request of any kind that is passed to the transport."""
         producer, node = self._producer, self._node(node_id)
         producer.requests += 1
         producer.request_bytes += size_bytes
@@ -208,19 +210,19 @@ class Metrics:
             node.request_bytes_max = size_bytes
 
     def request_began(self) -> None:
-        """Somebody waits for the outcome of a request, until `request_ended`."""
+        """Count a request as in flight until `request_ended`."""
         self._producer.requests_in_flight += 1
 
     def request_ended(self) -> None:
         self._producer.requests_in_flight -= 1
 
     def response_received(self, node_id: int) -> None:
-        """A whole response of any kind."""
+        """Count a complete response of any kind."""
         self._producer.responses += 1
         self._node(node_id).responses += 1
 
     def produce_response(self, node_id: int, *, latency_ms: int, throttle_ms: int) -> None:
-        """The response is one to Produce; `throttle_ms`: how long the broker holds us back for it, 0 for not at all."""
+        """Count a response to Produce. `throttle_ms`: how long the broker throttles the client; 0 if it does not."""
         producer, node = self._producer, self._node(node_id)
         producer.produce_responses += 1
         producer.latency_ms += latency_ms
@@ -235,13 +237,13 @@ class Metrics:
             node.latency_ms_max = latency_ms
 
     def node_bytes_received(self, node_id: int, size_bytes: int) -> None:
-        """Bytes that `bytes_received` has counted already, once it is known whose they are."""
+        """Count bytes for a node, once the node is known. `bytes_received` has already counted them in total."""
         self._node(node_id).bytes_in += size_bytes
 
     # --- the selector -------------------------------------------------------------------------------------------------
 
     def connections_now(self, count: int) -> None:
-        """How many sockets are open, those that are not connected yet among them."""
+        """Set the number of open sockets, including those that are still connecting."""
         self._producer.connections = count
 
     def connection_created(self) -> None:
@@ -251,17 +253,17 @@ class Metrics:
         self._producer.connections_closed += 1
 
     def bytes_sent(self, size_bytes: int) -> None:
-        """By one write to a socket."""
+        """Count one write to a socket."""
         self._producer.bytes_out += size_bytes
         self._producer.network_ios += 1
 
     def bytes_received(self, size_bytes: int) -> None:
-        """By one read from a socket."""
+        """Count one read from a socket."""
         self._producer.bytes_in += size_bytes
         self._producer.network_ios += 1
 
     def polled(self, *, wait_ns: int, io_ns: int) -> None:
-        """A poll waited for `wait_ns` and worked for `io_ns`."""
+        """Count a poll that waited for `wait_ns` and worked for `io_ns`."""
         producer = self._producer
         producer.selects += 1
         producer.io_wait_ns += wait_ns
@@ -296,8 +298,8 @@ def _frozen(totals: _Totals) -> Mapping[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a while, under Kafka's names: of the producer, by topic, and by node id (negative: a bootstrap
-    server). Averages and maxima of nothing are NaN, as in Kafka."""
+    """The figures of a period, under Kafka's names: of the producer, by topic, and by node id (negative for a bootstrap
+    server). Averages and maxima without values are NaN, as in Kafka."""
 
     producer: Mapping[str, float]
     topics: Mapping[str, Mapping[str, float]]
@@ -314,7 +316,7 @@ class Snapshot:
     nodes: Mapping[int, Mapping[str, float]]
 
     def since(self, earlier: Snapshot) -> Figures:
-        """The figures of the time between `earlier`, of the same task, and this."""
+        """Return the figures of the time from `earlier`, a snapshot of the same task, to this snapshot."""
 
         def figures(formulas: Mapping[str, _Formula], before: Mapping[str, float], now: Mapping[str, float]) -> Any:
             change = _Change(before, now, self.taken_ms, self.taken_ms - earlier.taken_ms)
@@ -358,7 +360,7 @@ def _average(field: str, count: str) -> _Formula:
 
 
 def _share(field_ns: str) -> _Formula:
-    """The part of the time that was spent so."""
+    """The fraction of the elapsed time."""
     return lambda change: _quotient(change.of(field_ns), change.elapsed_ms * 1_000_000)
 
 
@@ -381,7 +383,7 @@ def _quotient(dividend: float, divisor: float) -> float:
 
 
 def _meter(name: str, field: str) -> Mapping[str, _Formula]:
-    """Kafka's Meter."""
+    """Kafka's Meter: a total and a rate."""
     return {f"{name}-total": _total(field), f"{name}-rate": _rate(field)}
 
 

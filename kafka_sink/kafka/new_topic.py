@@ -1,9 +1,9 @@
-"""A topic that the option createTopics asks for, as text and as value:
+"""A topic as given in the option createTopics, as text and as value:
 
     partitions=12,replicas=3,retention.ms=86400000,cleanup.policy=compact,delete
 
-Settings have Kafka's own names, and the brokers judge them. What follows a comma and is no `name=` goes on with the
-value before. Pure.
+Settings have Kafka's own names, and the brokers check them. Text after a comma without `name=` continues the value
+before it. Pure.
 
 Source: `kafka-topics.sh --create`, KIP-464 (the brokers' defaults).
 """
@@ -21,7 +21,7 @@ MAX_PARTITIONS = 2**31 - 1
 MAX_REPLICAS = 2**15 - 1
 EXAMPLE = "partitions=12,replicas=3,retention.ms=86400000"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
-# As kafka-topics.sh, the brokers' settings and the AdminClient call them.
+# Names in kafka-topics.sh, the broker settings and the AdminClient -> the name here.
 _OTHER_NAMES = {
     **dict.fromkeys(("partition", "num.partitions", "num_partitions", "numpartitions"), "partitions"),
     **dict.fromkeys(
@@ -31,20 +31,20 @@ _OTHER_NAMES = {
 
 
 class NewTopicProblem(ValueError):
-    """What is wrong, to be shown: it quotes names and no values."""
+    """What is wrong, for a message: it quotes names and no values."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class NewTopic:
-    """`partitions`, `replicas`: BROKERS_DEFAULT, or how many. `settings`: (name, value) each; a value may be anything
-    that a user wrote there."""
+    """`partitions`, `replicas`: a count or BROKERS_DEFAULT. `settings`: (name, value) pairs. A value may be any text
+    that a user wrote."""
 
     partitions: int = BROKERS_DEFAULT
     replicas: int = BROKERS_DEFAULT
     settings: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        """As a user writes it; `true` where all is left to the brokers."""
+        """The text as a user writes it, or `true` if everything is left to the brokers."""
         counts = (("partitions", self.partitions), ("replicas", self.replicas))
         asked = [(name, str(count)) for name, count in counts if count != BROKERS_DEFAULT]
         return ",".join(f"{name}={value}" for name, value in (*asked, *self.settings)) or "true"
@@ -54,12 +54,12 @@ class NewTopic:
 
     @property
     def shown(self) -> str:
-        """What messages may show of it."""
+        """The text that messages may show, without secrets."""
         return redacted(str(self))
 
 
 def parse_new_topic(text: str) -> NewTopic:
-    """Raises NewTopicProblem."""
+    """Return the parsed `text`. Raises NewTopicProblem."""
     given: dict[str, str] = {}
     name = ""
     for part in text.split(","):

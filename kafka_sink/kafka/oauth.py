@@ -1,17 +1,18 @@
-"""OAUTHBEARER's tokens: from a token endpoint or from the user's own callable, kept until shortly before they expire.
+"""OAUTHBEARER tokens, from a token endpoint or from the user's callable. A token is kept until shortly before it
+expires.
 
     tokens = Tokens(TokenEndpoint(url=url, client_id=client_id, ...).fetch, clock_s=time.monotonic)
     tokens.current()                 # fetches one if none is kept or the kept one grows old
 
-The grant is client credentials (RFC 6749, section 4.4), the names of its options are Kafka's (KIP-768, KIP-1025,
-KIP-1139). Like the look-up of a host name this blocks the connection that needs it, for `ATTEMPT_TIMEOUT_S` a try in
-all, however the endpoint spreads its answer; once in a token's life, as all connections of a process share it.
+The grant is client credentials (RFC 6749, section 4.4). The options have Kafka's names (KIP-768, KIP-1025, KIP-1139).
+Like a name lookup, fetching a token blocks the connection that needs it, for at most `ATTEMPT_TIMEOUT_S` per attempt,
+however slowly the endpoint answers. It happens once in a token's life, because all connections of a process share it.
 
 Non-obvious:
 
-* No redirect is followed and no proxy asked: credentials go to the one URL that was given.
-* A token that grows old is fetched anew from 80 % of its life on, as Java's login thread does. While that fails, the
-  kept one serves until it expires.
+* No redirect is followed and no proxy is used: credentials go only to the configured URL.
+* A token is renewed from 80 % of its life on, as Java's login thread does. While that fails, the old token is used
+  until it expires.
 
 Source: org.apache.kafka.common.security.oauthbearer.internals.secured.HttpJwtRetriever.
 """
@@ -41,25 +42,25 @@ from kafka_sink.text.redaction import Discreet
 ATTEMPTS = 2
 ATTEMPT_TIMEOUT_S = 4.0
 REFRESH_FACTOR = 0.8
-# What is said of a token that tells no lifetime, neither itself nor who gave it out.
+# The lifetime assumed if neither the token nor the endpoint states one.
 UNKNOWN_LIFETIME_S = 300.0
-# Thirty thousand years. JSON's numbers go further than a float does, and "exp" is written by a stranger.
+# 30,000 years. "exp" comes from a peer, and a JSON number may exceed a float's range.
 _MAX_SECONDS = 1e12
-# A token takes a few KB; brokers take 512 KB (sasl.server.max.receive.size).
+# A token takes a few KB; brokers accept 512 KB (sasl.server.max.receive.size).
 MAX_ANSWER_BYTES = 256 * 1024
 # RFC 6750, section 2.1.
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 
-# A token and for how many seconds it is good.
+# A token and its lifetime in seconds.
 Fetched = tuple[str, float]
 Fetch = Callable[[], Fetched]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TokenEndpoint(Discreet):
-    """`header_urlencode`: client id and secret go form-encoded, as RFC 6749 has it and JVM clients do only if told.
-    `contexts` are for https; None: the URL is http, and was allowed."""
+    """`header_urlencode`: send client id and secret form-encoded, as RFC 6749 requires; JVM clients do it only if this
+    is set. `contexts`: for https; None if the URL is http, which the options allowed."""
 
     url: str
     client_id: str
@@ -69,7 +70,7 @@ class TokenEndpoint(Discreet):
     contexts: Contexts | None
 
     def fetch(self, wall_clock_s: Callable[[], float]) -> Fetched:
-        """Raises TokenUnavailable."""
+        """Return a token and its lifetime. Raises TokenUnavailable."""
         reason = ""
         for _ in range(ATTEMPTS):
             try:
@@ -80,7 +81,7 @@ class TokenEndpoint(Discreet):
                 reason = f"no answer: {_why(error)}"
                 continue
             except ConfigError as unusable:
-                # A file of certificates that was replaced meanwhile.
+                # A certificate file was replaced and cannot be used.
                 reason = unusable.parts().happened
                 break
             if status == http.HTTPStatus.OK:
@@ -121,7 +122,7 @@ class TokenEndpoint(Discreet):
         try:
             return within(ATTEMPT_TIMEOUT_S, ask)
         finally:
-            # Whoever still reads from it finds its end.
+            # Ends the read of the thread that still waits.
             hang_up()
             connection.close()
 
@@ -136,7 +137,7 @@ class TokenEndpoint(Discreet):
 
 
 class _HangUp:
-    """Ends a connection that another thread is making, or has made."""
+    """Ends a connection that another thread is opening or has opened."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -144,7 +145,8 @@ class _HangUp:
         self._is_over = False
 
     def take(self, sock: socket.socket) -> None:
-        """Raises ConnectionAbortedError where that is over already: no credentials go out then."""
+        """Set the socket. Raises ConnectionAbortedError if the call is already over, so that no credentials are
+        sent."""
         with self._lock:
             if self._is_over:
                 sock.close()
@@ -156,12 +158,12 @@ class _HangUp:
             self._is_over = True
             if self._sock is not None:
                 with contextlib.suppress(OSError):
-                    # Not of an SSLSocket: the other thread may be in the midst of its own.
+                    # Not the SSLSocket's own shutdown: the other thread may be inside a call of it.
                     socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
 
 def _seconds(value: object) -> float | None:
-    """None for what is no number of seconds; NaN is none."""
+    """Return `value` in seconds, or None if it is no valid number (NaN included)."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return float(value) if abs(value) <= _MAX_SECONDS else None
@@ -189,13 +191,13 @@ def _json_object(text: bytes) -> Mapping[str, Any]:
 
 
 def lifetime_of(token: str, now_s: float) -> float:
-    """Seconds until the time that a JWT says it expires; `UNKNOWN_LIFETIME_S` if it says none."""
+    """Return seconds until the JWT's own expiry time, or `UNKNOWN_LIFETIME_S` if it states none."""
     expires_s = _seconds(_claims(token).get("exp"))
     return UNKNOWN_LIFETIME_S if expires_s is None else expires_s - now_s
 
 
 def subject_of(token: str) -> str:
-    """Whom a JWT is for, by its own words, which nobody has verified; empty if it does not say."""
+    """Return the subject in a JWT, not verified, or an empty text if it has none."""
     subject = _claims(token).get("sub")
     return subject if isinstance(subject, str) else ""
 
@@ -214,7 +216,7 @@ def _claims(token: str) -> Mapping[str, Any]:
 
 
 class Tokens:
-    """The token of the moment, for any thread. `clock_s` is monotonic."""
+    """The current token, for use from any thread. `clock_s` is monotonic."""
 
     def __init__(self, fetch: Fetch, *, clock_s: Callable[[], float]) -> None:
         self._fetch = fetch
@@ -224,7 +226,7 @@ class Tokens:
         self._refresh_at_s = self._expires_at_s = float("-inf")
 
     def current(self) -> str:
-        """Raises TokenUnavailable."""
+        """Return the token. Raises TokenUnavailable."""
         with self._lock:
             now_s = self._clock_s()
             if now_s < self._refresh_at_s:
@@ -241,7 +243,8 @@ class Tokens:
 
 
 def fetched_by(call: Callable[[], object]) -> Fetch:
-    """What the user's callable gives, checked. The error shows nothing that it returned or raised but its type."""
+    """Return a function that calls the user's callable and checks the result. Errors show only the type of an exception
+    that the callable raised, and nothing that it returned."""
 
     def fetch() -> Fetched:
         reason = "it did not return a token and for how many seconds it is good, as (str, float)"

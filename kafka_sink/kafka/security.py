@@ -1,6 +1,7 @@
-"""The security options as what the network is given: a TLS context, and what begins an authentication.
+"""Turns the security options into what the network needs: a TLS context, and a function that begins authentication.
 
-Read where connections are made, as files are the executors'. Source: org.apache.kafka.common.network.ChannelBuilders.
+Called where connections are made, because file options name files of the executors. Source:
+org.apache.kafka.common.network.ChannelBuilders.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NONCE_BYTES = 24
 
 
 def tls_contexts(security: SecurityConfig) -> Contexts | None:
-    """None where connections are not encrypted. Raises ConfigError for certificates that cannot be used."""
+    """Return the TLS contexts, or None without encryption. Raises ConfigError for certificates that cannot be used."""
     if not security.is_encrypted:
         return None
     return Contexts(
@@ -41,7 +42,7 @@ def tls_contexts(security: SecurityConfig) -> Contexts | None:
 
 
 def authenticator(security: SecurityConfig) -> Authenticate | None:
-    """None where brokers ask for no SASL."""
+    """Return a function that begins an authentication, or None without SASL."""
     if not security.is_authenticated:
         return None
     mechanism = security.sasl_mechanism
@@ -80,7 +81,7 @@ _kept_lock = threading.Lock()
 
 
 def _tokens_of(security: SecurityConfig) -> Tokens:
-    """Shared by all connections with the same credentials."""
+    """Return the tokens that all connections with these credentials share."""
     with _kept_lock:
         if security not in _kept:
             _kept[security] = Tokens(_fetch(security), clock_s=time.monotonic)
@@ -105,7 +106,7 @@ def _fetch(security: SecurityConfig) -> Fetch:
 
 
 def _endpoint_contexts(security: SecurityConfig) -> Contexts | None:
-    """The brokers' CAs and the system's: identity providers mostly have a certificate of a public one."""
+    """Return contexts that trust the brokers' CAs and the system's. Most identity providers use a public CA."""
     url = security.sasl_oauthbearer_token_endpoint_url or ""
     if not url.lower().startswith("https:"):
         return None

@@ -1,10 +1,10 @@
-"""The rows of one task on their way through a producer: in slices, to their topics and partitions, the bad ones apart.
+"""The rows of one task on their way through a producer: cut into slices, checked, and routed to topics and partitions.
 
-A slice is checked, routed and placed as a whole: one call each, whatever its rows. Where one of its rows is bad it is
-judged row by row, and the good ones go on (`_append_sorted`).
+A slice is checked, routed and placed as a whole, with one call each. If a slice has a bad row, each row is judged
+separately, and the good rows are written (`_append_sorted`).
 
-What a write saw first of a topic holds to its end: another id is another topic, and its rows are not for that one. The
-producer is a `RunningProducer`, and all waiting is its own (`client.py`).
+A write remembers the id of each topic when it first saw the topic. Another id later means another topic, which must not
+get the rows. The producer is a `RunningProducer`. Only the producer waits (`client.py`).
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ from kafka_sink.records.sent_rows import SentRow, rows_before
 
 Int64s = npt.NDArray[np.int64]
 
-# An Arrow batch is routed and encoded in slices of about this many bytes: the copy that encoding makes stays in the
-# processor's cache and out of the memory bound, while a slice still fills several batches.
+# An Arrow batch is routed and encoded in slices of about this size. The encoded copy then stays in the CPU cache and
+# within the memory limit, and a slice still fills several batches.
 SLICE_BYTES = 4 * 1024 * 1024
 
 
 class RunningProducer(Protocol):
-    """What a write needs of its producer (`client.Producer`), which says what each of them raises."""
+    """What a write needs from its producer. See `client.Producer` for the exceptions of each method."""
 
     @property
     def config(self) -> ProducerConfig: ...
@@ -92,7 +92,7 @@ class RunningProducer(Protocol):
 
 
 class Write:
-    """`client.Producer.begin` makes one. `finish` is the last call."""
+    """Created by `client.Producer.begin`. `finish` is the last call."""
 
     def __init__(
         self,
@@ -119,12 +119,12 @@ class Write:
         self._router = Router(
             topic=topic, batch_bytes=producer.config.batch_size, rng=random.Random(), partitioner=partitioner
         )
-        # Of the rows that were appended so far.
+        # Of the rows appended so far.
         self.acknowledgements = Acknowledgements()
         if bad_rows is not None:
             self.acknowledgements.refused = deque()
             self.acknowledgements.dead_letter_topic = bad_rows.dead_letter_topic
-        # The id under which this write saw each topic first.
+        # The id of each topic when this write first saw it.
         self._topic_ids: dict[str, uuid.UUID | None] = {}
         self._may_ask_again = True
         self._began = producer.metrics.begin_task(monotonic_ms())
@@ -132,16 +132,16 @@ class Write:
         self.record_count = 0
 
     def keep_runs(self) -> None:
-        """From its first row on, which must come later, `runs` has where each record batch went."""
+        """Record in `runs` where each record batch was written. Call before the first row."""
         self.acknowledgements.runs = Runs()
 
     def append(self, arrow_batch: pa.RecordBatch) -> None:
-        """Hands rows over for sending. Returns once they are copied out of `arrow_batch`, not when they are delivered.
+        """Hand rows over for sending. Returns when the rows are copied from `arrow_batch`, before they are delivered.
 
         Raises BadRow, ClusterError, or the DeliveryError of an earlier row.
         """
         self._account_for_refused()
-        # Once an Arrow batch: rows that go on naming a partition which does not exist must not become a storm.
+        # At most once per Arrow batch: many rows may name a partition that does not exist.
         self._may_ask_again = True
         rows_a_slice = max(1, SLICE_BYTES * arrow_batch.num_rows // max(1, plain_bytes(arrow_batch)))
         if self._rate_limit is not None:
@@ -150,7 +150,7 @@ class Write:
         for start in range(0, arrow_batch.num_rows, rows_a_slice):
             part = arrow_batch.slice(start, rows_a_slice)
             if self._rate_limit is not None:
-                # Before max.block.ms begins for them, and any time-out of theirs.
+                # Wait before `max.block.ms` and the delivery timeout of these rows begin.
                 self._producer.pause(self._rate_limit.take(part.num_rows, content_bytes(part), monotonic_ms()))
             self._append_slice(part)
 
@@ -161,7 +161,7 @@ class Write:
             topics = self._topics_of(columns)
             rows = self._route(self._identified(columns), topics, started_ms)
             self._check_sizes(rows, self._limits.least)
-            # Nothing is known of topics where a bad row ends the write.
+            # Without a bad-row policy no topic's rules are known, so this is False.
             is_refused = self._limits.refuses_any(columns, topics.names, topics.index, wall_clock_ms())
         except BadRow as error:
             if self._bad_rows is None:
@@ -177,7 +177,8 @@ class Write:
         self.record_count += columns.num_rows
 
     def _identified(self, columns: RecordColumns, place: Int64s | None = None) -> RecordColumns:
-        """The rows as they are to be written. `place`: int64[n], where they are in their slice; None: they are it."""
+        """Return the rows as they are to be written. `place` (int64[n]): their places in the slice; None: the whole
+        slice."""
         if self._row_identity is None:
             return columns
         numbers = np.arange(columns.num_rows) if place is None else place
@@ -190,7 +191,7 @@ class Write:
         except PartitionOutOfRange as out_of_range:
             if out_of_range.partition < 0 or not self._may_ask_again:
                 raise
-        # The topic may have grown since the last answer.
+        # The topic may have got new partitions since the last metadata.
         self._may_ask_again = False
         return self._router.route(columns, topics, self._resolve(names, started_ms, ask_again=True))
 
@@ -205,7 +206,7 @@ class Write:
     ) -> Mapping[str, TopicSnapshot]:
         policy = self._bad_rows
         if policy is not None and policy.dead_letter_topic is not None:
-            # Also before there is a dead letter: that the topic is missing is to be known on the first day.
+            # Also before the first dead letter, so that a missing topic is noticed on the first day.
             names |= {policy.dead_letter_topic}
         states = self._producer.await_topics(names, self._topic_ids, started_ms, ask_again=ask_again)
         if policy is not None and (unknown := self._limits.unknown(names)):
@@ -231,22 +232,22 @@ class Write:
             )
 
     def _locate(self, error: BadRow, arrow_batch: pa.RecordBatch, started_ms: int) -> None:
-        """Says in `error`, which ends the write, which row of the slice it is about."""
+        """Add to `error`, which ends the write, the row of the slice that it is about."""
         batch, reason = plain(arrow_batch), Reason[type(error).__name__]
         reasons, sizes = judge_values(batch, topic_option=self._topic is not None), None
         try:
             if reason not in reasons:
                 names = named_topics(arrow_batch) if self._topic is None else {self._topic}
-                # Of topics' own limits nothing is known here.
+                # The topics' own limits are not known here.
                 self._limits.learn(dict.fromkeys(self._limits.unknown(names), TopicRules()))
                 reasons, sizes = self._judge(batch, started_ms)
         except KafkaSinkError:
-            # The cluster's; the row's came first.
+            # Ignore an error of the cluster: the row's error came first.
             return
         bad = np.flatnonzero(reasons == reason)
         if not bad.size:
             return
-        # The error about sizes is of the largest row, any other of the first.
+        # An error about sizes is about the largest row, any other about the first bad row.
         place = int(bad[0] if sizes is None or reason != Reason.RecordTooLarge else bad[sizes[bad].argmax()])
         error.located(
             row=self.record_count + place,
@@ -257,7 +258,7 @@ class Write:
     # --- bad rows -----------------------------------------------------------------------------------------------------
 
     def _append_sorted(self, arrow_batch: pa.RecordBatch, policy: BadRowPolicy, started_ms: int) -> None:
-        """`_append_slice` where rows are bad, or may be: the others go on, these as the policy has it."""
+        """As `_append_slice`, for slices that may have bad rows. Good rows are written; bad rows follow the policy."""
         batch = plain(arrow_batch)
         reasons, sizes = self._judge(batch, started_ms)
         bad = np.flatnonzero(reasons)
@@ -274,9 +275,9 @@ class Write:
         self.record_count += arrow_batch.num_rows
 
     def _judge(self, batch: pa.RecordBatch, started_ms: int) -> tuple[Reasons, Int64s]:
-        """uint8[n]: which rows of a `plain` batch are bad; int64[n]: the bytes of those that are too large.
+        """Return the reason for each row of a `plain` batch (uint8[n]), and the bytes of too large rows (int64[n]).
 
-        Raises ClusterError: a topic that is not known is the cluster's matter.
+        Raises ClusterError, for example for an unknown topic, which is an error of the cluster and not of a row.
         """
         reasons = judge_values(batch, topic_option=self._topic is not None)
         sizes = np.zeros(batch.num_rows, np.int64)
@@ -287,7 +288,7 @@ class Write:
         states = self._resolve(frozenset(topics.names), started_ms)
         outside = self._router.out_of_range(columns, topics, states)
         if self._may_ask_again and columns.partition is not None and (columns.partition[outside] >= 0).any():
-            # As `_route` does.
+            # As in `_route`.
             self._may_ask_again = False
             states = self._resolve(frozenset(topics.names), started_ms, ask_again=True)
             outside = self._router.out_of_range(columns, topics, states)
@@ -299,8 +300,8 @@ class Write:
         return reasons, sizes
 
     def _account_for_refused(self) -> bool:
-        """Counts rows that leaders have refused since the last call, or writes them as dead letters; whether there were
-        any. Raises TooManyBadRows, and what placing raises."""
+        """Count the rows that leaders have refused since the last call, or write them as dead letters. Return True if
+        there were any. Raises TooManyBadRows, and what placing raises."""
         waiting, policy = self.acknowledgements.refused, self._bad_rows
         if not waiting or policy is None or self._tally is None:
             return False
@@ -323,8 +324,8 @@ class Write:
         self._place(columns, lambda _: RowTopics((topic,), None), started_ms)
 
     def _fitting_letters(self, bad: BadRows, origin: Origin, topic: str, started_ms: int) -> pa.RecordBatch:
-        """The dead letters, without what makes them too large for `topic`. Raises RecordTooLarge where that does not
-        take what they have to say."""
+        """Return the dead letters. Letters that are too large for `topic` lose their value, and then all optional
+        parts. Raises RecordTooLarge if `topic` does not even take the rest."""
         self._resolve(frozenset(), started_ms)
         left_out = np.full(bad.rows.num_rows, LeftOut.NOTHING, np.uint8)
         for leave_out in (LeftOut.VALUE, LeftOut.ALL, None):
@@ -340,10 +341,8 @@ class Write:
             left_out[too_large] = leave_out
         return letters
 
-    def _place(
-        self, columns: RecordColumns, topics_of: Callable[[RecordColumns], RowTopics], started_ms: int
-    ) -> None:
-        """Rows that were judged."""
+    def _place(self, columns: RecordColumns, topics_of: Callable[[RecordColumns], RowTopics], started_ms: int) -> None:
+        """Place rows that were judged good."""
         if not columns.num_rows:
             return
         topics = topics_of(columns)
@@ -353,15 +352,15 @@ class Write:
 
     @property
     def bad_rows(self) -> BadRowCounts:
-        """What became of them so far; with badRows=fail nothing."""
+        """The counts of bad rows so far. All zero with badRows=fail."""
         return BadRowCounts() if self._tally is None else self._tally.receipt()
 
     def figures(self) -> Figures:
-        """What the producer did since the write began, under Kafka's metric names."""
+        """Return what the producer did since the write began, under Kafka's metric names."""
         return self._producer.metrics.snapshot(monotonic_ms()).since(self._began)
 
     def statistics(self) -> WriteStatistics:
-        """What the write took so far."""
+        """Return the statistics of the write so far."""
         retried = {topic: int(each["record-retry-total"]) for topic, each in self.figures().topics.items()}
         bad = self.bad_rows
         return WriteStatistics(
@@ -372,11 +371,13 @@ class Write:
         )
 
     def finish(self) -> tuple[PartitionOffsets, ...]:
-        """Waits for the acknowledgement of every row. Returns a receipt a partition; raises DeliveryError, and with
-        rows that leaders refuse what `append` raises.
+        """Wait for the acknowledgement of every row. Return one receipt per partition.
 
-        Brokers that know topics by name only have acknowledged rows though their topic was made again meanwhile, and
-        took the first ones away with the old one: so they are asked which topic it is, after the last row.
+        Raises DeliveryError. If leaders refused rows, also raises what `append` raises.
+
+        Brokers that know topics only by name may have acknowledged rows for a topic that was deleted and recreated
+        during the write. The rows written before are then lost. So these brokers are asked for the topic ids after the
+        last row.
         """
         self._producer.flush(self.acknowledgements)
         while self._account_for_refused():
@@ -386,10 +387,10 @@ class Write:
 
     @property
     def runs(self) -> PackedRuns | None:
-        """Of the rows that are acknowledged; None where they were not to be kept."""
+        """The runs of the acknowledged rows, or None without `keep_runs`."""
         return None if self.acknowledgements.runs is None else self.acknowledgements.runs.packed()
 
     @property
     def topic_ids(self) -> dict[str, str | None]:
-        """Topic -> its id; None where the brokers have none."""
+        """Topic -> its id, or None if the brokers have no topic ids."""
         return {topic: None if topic_id is None else str(topic_id) for topic, topic_id in self._topic_ids.items()}

@@ -1,4 +1,4 @@
-"""What a running write tells whoever watches: a bar for exports, a line and metrics for each micro-batch of a stream.
+"""Progress of a running write: a bar for exports, a line and metrics for each micro-batch of a stream.
 
     from kafka_sink.monitoring.bar import ExportBar
     from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, StreamTally
@@ -6,5 +6,5 @@
     from kafka_sink.monitoring.opentelemetry import OpenTelemetry
     from kafka_sink.monitoring.transactions import TransactionWatch
 
-Nothing of the sink needs this package, and each module of it needs its own extra: progress, prometheus, opentelemetry.
+The sink does not need this package. Modules may need an extra: progress, prometheus or opentelemetry.
 """

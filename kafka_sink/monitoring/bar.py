@@ -1,11 +1,12 @@
-"""A bar that grows while an export runs, in a terminal or a notebook.
+"""A progress bar for an export, in a terminal or a notebook.
 
     with ExportBar(spark, total=df.count()) as bar:
         kafka_sink.register(spark, interceptors=[bar])
         df.write.format("pykafka").mode("append").options(...).save()
 
-It counts acknowledged rows, and moves when a task ends: more and smaller tasks move it more often. Without `total` it
-counts without an end. Needs the extra `progress` (tqdm). Spark Connect has no accumulators, so no bar either.
+It counts acknowledged rows, and moves when a task ends. With more and smaller tasks it moves more often. Without
+`total` it shows only the count. Needs the extra `progress` (tqdm). With Spark Connect there is no bar, because there
+are no accumulators.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from kafka_sink.spark.tally import ReceiptsByPartition, Tally
 
 
 class ExportBar(Interceptor):
-    """`total`: rows, where that is known. `tally`: one that is to be used again. More of tqdm's arguments are passed
-    on."""
+    """A progress bar. `total` is the number of rows if it is known. `tally` is an existing tally to use again. Further
+    arguments go to tqdm."""
 
     def __init__(
         self, spark: SparkSession, total: int | None = None, *, tally: Tally | None = None, **of_tqdm: Any
@@ -33,7 +34,7 @@ class ExportBar(Interceptor):
         self._tally.watch(self._show)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks count, and show nothing."""
+        """Pickle without the bar: tasks count, and show nothing."""
         return {"_bar": None, "_tally": self._tally}
 
     def __enter__(self) -> ExportBar:
@@ -48,7 +49,7 @@ class ExportBar(Interceptor):
 
     @property
     def value(self) -> ReceiptsByPartition:
-        """What was acknowledged so far; for the process that shows the bar."""
+        """The rows acknowledged so far. Only the process that shows the bar can read it."""
         return self._tally.value
 
     def on_acknowledgement(self, receipts: tuple[PartitionOffsets, ...], error: Exception | None) -> None:

@@ -1,4 +1,4 @@
-"""How many names there may be of what users name: topics, queries, sinks. The others are counted together.
+"""Limits the number of names (topics, queries, sinks) that are counted separately. The others are counted together.
 
 A stream may name a new topic in each row. Each name is a time series in Prometheus, and memory in the driver.
 """
@@ -9,7 +9,7 @@ from collections.abc import Container, Sized
 from typing import Protocol
 
 MOST_NAMED = 100
-# No topic can be named so.
+# This is not a valid topic name.
 OTHER = "(other)"
 
 
@@ -18,18 +18,18 @@ class Named(Sized, Container[str], Protocol):
 
 
 def counted_as(name: str, known: Named) -> str:
-    """`name`, or OTHER where it is new and as many as there may be are known."""
+    """Return `name`, or OTHER if `name` is new and MOST_NAMED names are known."""
     return name if name in known or len(known) < MOST_NAMED else OTHER
 
 
 class Names:
-    """The names that came first."""
+    """Keeps the first MOST_NAMED names."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
 
     def __call__(self, name: str) -> str:
-        """What it is counted as."""
+        """Return the name under which `name` is counted."""
         named = counted_as(name, self._known)
         if named is not OTHER:
             self._known.add(named)

@@ -1,11 +1,11 @@
-"""How far a source was behind when its micro-batch was planned, by what Spark tells of it.
+"""The lag of a source when its micro-batch was planned, from Spark's progress.
 
-Spark's Kafka source tells two offsets of each partition: up to where the micro-batch reads, and the latest one. Both
-are of the time when the micro-batch was planned, so records that came while it ran are in the next one's. Without
-`maxOffsetsPerTrigger` a micro-batch reads all there is, and the lag is 0.
+For each partition Spark's Kafka source reports the end offset of the micro-batch and the latest offset. Both are from
+the time of planning. Records that arrive later count for the next micro-batch. Without `maxOffsetsPerTrigger` a
+micro-batch reads all records, and the lag is 0.
 
-Other sources have offsets of another form, or tell no latest one: files, rate. A Python source may tell both in this
-form (`reportLatestOffset`, Spark 4.2).
+Other sources (files, rate) have offsets in another form, or report no latest offset. A Python source may report both in
+this form (`reportLatestOffset`, Spark 4.2).
 
 Source: KafkaMicroBatchStream.reportLatestOffset, KafkaSourceOffset; JsonUtils writes {"topic": {"partition": offset}}.
 """
@@ -31,13 +31,16 @@ class Source(Protocol):
 
 
 def lag_of(sources: Iterable[Source]) -> dict[str, int]:
-    """By the source's number in the query; without those that do not tell."""
+    """Return the lag by the source's number in the query, without the sources that do not report it."""
     found = {str(number): records_behind(source) for number, source in enumerate(sources)}
     return {number: count for number, count in found.items() if count is not None}
 
 
 def records_behind(source: Source) -> int | None:
-    """None: it does not tell. Offsets that no record has (transaction markers, compaction) count."""
+    """Return the lag in offsets, or None if the source does not report it.
+
+    Offsets without a record (transaction markers, compacted records) count too.
+    """
     latest, ended = _offsets(source.latestOffset), _offsets(source.endOffset)
     if latest is None or ended is None:
         return None
@@ -49,7 +52,7 @@ def records_behind(source: Source) -> int | None:
 
 
 def _offsets(text: str) -> OffsetsByTopic | None:
-    """Those of Kafka's source; None: others."""
+    """Return the offsets if they have the form of Kafka's source, else None."""
     offsets = _parsed(text)
     if not isinstance(offsets, dict) or not offsets:
         return None
@@ -65,7 +68,7 @@ def _is_offset(of_partition: tuple[Any, Any]) -> bool:
 
 
 def _parsed(text: str) -> Any:
-    """pyspark 4.1 with Spark Connect gives a Python dict's text for the JSON it got."""
+    """Parse JSON, or the text of a Python dict, which pyspark 4.1 returns with Spark Connect."""
     for parse in (json.loads, ast.literal_eval):
         try:
             return parse(text)

@@ -1,17 +1,17 @@
-"""Spark's progress of a stream joined with the sink's: one `MicroBatch` for each that Spark has recorded.
+"""Joins Spark's progress of a stream with the sink's: one `MicroBatch` for each micro-batch that Spark has recorded.
 
     tally = StreamTally(spark)
     kafka_sink.register(spark, interceptors=[tally])
     spark.streams.addListener(ProgressListener(tally))                  # a line each, on stderr
-    spark.streams.addListener(ProgressListener(tally, Prometheus(...))) # or whoever else watches
+    spark.streams.addListener(ProgressListener(tally, Prometheus(...))) # or other watchers
 
-Spark's own progress counts the rows that it gave to the sink, bad ones among them (-1 for foreachBatch), and names no
-topic. What the leaders acknowledged comes to the driver as `Tally` has it, with each task that ends, under the run and
-number of its micro-batch: a micro-batch that failed and runs again is another run's, and so counted once. Spark drops
-what a failed task counted, so its retries are in no sum.
+Spark's own progress counts the rows that Spark gave to the sink, with bad rows (-1 for foreachBatch), and names no
+topic. An accumulator brings the acknowledged rows to the driver when a task ends. They are counted by the run and
+number of their micro-batch. A micro-batch that failed and runs again belongs to another run, so it is counted once.
+Spark drops the counts of failed tasks, so their retries are in no sum.
 
-Writes of foreachBatch count for the micro-batch they are made in. Where the session is Spark Connect there are no
-accumulators: there receipts say it (monitoring/receipts.py).
+Writes in foreachBatch count for the micro-batch that runs them. With Spark Connect there are no accumulators: use
+receipts (monitoring/receipts.py).
 
 Source: StreamExecution.scala sets a run's job group and a micro-batch's number as local properties; ProgressReporter
 posts QueryProgressEvent after the commit log.
@@ -48,7 +48,7 @@ from kafka_sink.spark.interceptors import Interceptor
 
 log = logging.getLogger(__name__)
 
-# Spark keeps as many progress events of a query (spark.sql.streaming.numRecentProgressUpdates).
+# Spark keeps the same number of progress events of a query (spark.sql.streaming.numRecentProgressUpdates).
 KEPT_MICRO_BATCHES = 100
 
 
@@ -56,8 +56,10 @@ Recent = Mapping[Run, Written]
 
 
 class RecentParam(AccumulatorParam[Recent]):
-    """Adds up by micro-batch, and keeps the last KEPT_MICRO_BATCHES. A sum is a new dict: a listener's thread
-    may be reading the old one."""
+    """Adds up by micro-batch, and keeps the last KEPT_MICRO_BATCHES.
+
+    Each sum is a new dict, because a listener's thread may be reading the old one.
+    """
 
     def zero(self, value: Recent) -> Recent:
         return {}
@@ -70,15 +72,15 @@ class RecentParam(AccumulatorParam[Recent]):
 
 
 class StreamTally(Interceptor):
-    """Counts what the leaders acknowledged and what it took, by micro-batch. One may count for all streams of a
-    session."""
+    """Counts acknowledged rows, retries, bad rows and throttling, by micro-batch. One tally can count for all streams
+    of a session."""
 
     def __init__(self, spark: SparkSession) -> None:
         nothing_yet: Recent = {}
         self._recent = spark.sparkContext.accumulator(nothing_yet, RecentParam())
 
     def written_in(self, run: Run) -> Written:
-        """For the process that made the tally, not for tasks."""
+        """Return the counts of a micro-batch. Only the process that made the tally can call it, not tasks."""
         return self._recent.value.get(run, Written())
 
     def on_acknowledgement(self, receipts: tuple[PartitionOffsets, ...], error: Exception | None) -> None:
@@ -101,7 +103,7 @@ class StreamTally(Interceptor):
 
 
 def _run_of(context: TaskContext | None) -> Run | None:
-    """None outside a stream's micro-batch."""
+    """Return the task's micro-batch, or None outside a stream."""
     if context is None:
         return None
     query_id, run_id = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("spark.jobGroup.id")
@@ -110,13 +112,13 @@ def _run_of(context: TaskContext | None) -> Run | None:
 
 
 class Acknowledged(Protocol):
-    """Who knows what the leaders acknowledged: a `StreamTally`, or `monitoring.receipts.ReceiptTotals`."""
+    """A source of acknowledged rows: a `StreamTally`, or `monitoring.receipts.ReceiptTotals`."""
 
     def written_in(self, run: Run) -> Written: ...
 
 
 def micro_batch_of(progress: StreamingQueryProgress, acknowledged: Acknowledged, *, ended_s: float) -> MicroBatch:
-    """What Spark tells of a micro-batch, or of a trigger that found none, and what was acknowledged of it."""
+    """Join Spark's progress of a micro-batch, or of a trigger without new rows, with the acknowledged rows."""
     return MicroBatch(
         query=progress.name or str(progress.id),
         batch_id=progress.batchId,
@@ -130,7 +132,7 @@ def micro_batch_of(progress: StreamingQueryProgress, acknowledged: Acknowledged,
 
 
 class ProgressLine(Attentive):
-    """Prints a line for each micro-batch, and the sink's error when a query ends with one."""
+    """Prints one line for each micro-batch, and the sink's error if a query ends with such an error."""
 
     def __init__(self, file: TextIO = sys.stderr) -> None:
         self._file = file
@@ -143,7 +145,7 @@ class ProgressLine(Attentive):
 
 
 class ProgressListener(StreamingQueryListener):
-    """Tells its watchers of each micro-batch that had rows. Without any it prints a line."""
+    """Notifies its watchers of each micro-batch with rows. Without watchers it prints a line."""
 
     def __init__(
         self, acknowledged: Acknowledged, *watchers: Watcher, clock_s: Callable[[], float] = time.time
@@ -151,14 +153,14 @@ class ProgressListener(StreamingQueryListener):
         self._acknowledged = acknowledged
         self._watchers = watchers or (ProgressLine(),)
         self._clock_s = clock_s
-        # Of queries that run, by id.
+        # Names of running queries by id.
         self._names: dict[str, str] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         self._names[str(event.id)] = event.name or str(event.id)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        # Of one that began before the listener there may be no name yet.
+        # The name of a query that started before the listener may be unknown yet.
         query_id, seen_s = str(event.id), self._clock_s()
         query = self._names.get(query_id, query_id)
         self._tell(f"that query {query} is idle", lambda watcher: watcher.idle(query, seen_s))
@@ -189,8 +191,8 @@ class ProgressListener(StreamingQueryListener):
 
 @contextmanager
 def _logged(watcher: Watcher | Attentive, what: str) -> Iterator[None]:
-    """A gateway that is away is no reason for the others not to hear."""
+    """Log an OSError of one watcher, so that the other watchers are still notified."""
     try:
         yield
     except OSError as error:
-        log.warning("%s was not told %s: %s", type(watcher).__name__, what, error)
+        log.warning("%s was not notified %s: %s", type(watcher).__name__, what, error)

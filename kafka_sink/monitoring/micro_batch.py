@@ -1,4 +1,4 @@
-"""One micro-batch as its watchers see it: what Spark says of it, and what the leaders acknowledged."""
+"""One micro-batch for watchers: Spark's progress, and the rows that leaders acknowledged."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from typing import NamedTuple, TypeAlias
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.monitoring.bounded import OTHER, counted_as
 
-# Topics in a line.
+# Topics named in one line.
 MOST_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What leaders acknowledged of one topic. `byte_count`: of record batches in the log, headers and compression
-    included. `retried_count`: rows that were sent again, each time counted; acknowledged rows are counted once."""
+    """The acknowledged rows of one topic.
+
+    `byte_count` is the size of the record batches in the log, with headers and compression. `retried_count` counts each
+    time that a row was sent again. `row_count` counts each acknowledged row once.
+    """
 
     row_count: int
     batch_count: int
@@ -33,13 +36,13 @@ class Totals:
 
 
 NOTHING = Totals(0, 0, 0)
-# By topic; where there are more than `bounded.MOST_NAMED`, the others are one, `bounded.OTHER`.
+# By topic. Beyond `bounded.MOST_NAMED` topics, the others are counted together as `bounded.OTHER`.
 TotalsByTopic: TypeAlias = Mapping[str, Totals]
 
 
 class BadRows(NamedTuple):
-    """`outcome`: "dropped" or "dead_lettered". `reason`: as in the header `pykafka.reason`; "" where a receipt is all
-    that is known."""
+    """`outcome` is "dropped" or "dead_lettered". `reason` is that of the header `pykafka.reason`; "" if the count comes
+    from a receipt."""
 
     outcome: str
     reason: str
@@ -47,15 +50,17 @@ class BadRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the tasks of one micro-batch did. `throttled_ms`: how long brokers held them back by quotas, the sum over
-    tasks; None: not known."""
+    """The counts of one micro-batch's tasks.
+
+    `throttled_ms` is the time for which brokers throttled the tasks by quotas, summed over tasks. None: unknown.
+    """
 
     topics: TotalsByTopic = field(default_factory=dict)
     bad_rows: Mapping[BadRows, int] = field(default_factory=dict)
     throttled_ms: int | None = 0
 
     def plus(self, other: Written) -> Written:
-        """Both were counted, so that both know their throttles."""
+        """Return the sum. An unknown `throttled_ms` counts as 0."""
         topics, bad_rows = dict(self.topics), dict(self.bad_rows)
         for topic, totals in other.topics.items():
             named = counted_as(topic, topics)
@@ -66,7 +71,7 @@ class Written:
 
 
 class Run(NamedTuple):
-    """A micro-batch of one run of a query, which begins with `start()`."""
+    """A micro-batch of one run of a query. A run begins with `start()`."""
 
     query_id: str
     run_id: str
@@ -75,11 +80,16 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """A micro-batch that Spark has recorded. `query`: its name, or its id where it has none. `input_row_count`: what
-    the sources gave, before filters and aggregations. `duration_ms`: from its trigger to its record in the
-    checkpoint; `write_ms`: of that, the tasks and the commit (Spark's addBatch). `ended_s`: seconds since 1970.
-    `lag`: by the source's number in the query, records that it had and did not give; a source that does not tell is
-    not there."""
+    """A micro-batch that Spark has recorded.
+
+    - `query`: the query's name, or its id if it has no name
+    - `input_row_count`: rows from the sources, before filters and aggregations
+    - `duration_ms`: from the trigger to the record in the checkpoint
+    - `write_ms`: the part of it for the tasks and the commit (Spark's addBatch)
+    - `ended_s`: seconds since 1970
+    - `lag`: records that a source had and the micro-batch did not read, by the source's number in the query. Sources
+      that do not report it are absent.
+    """
 
     query: str
     batch_id: int
@@ -92,12 +102,12 @@ class MicroBatch:
 
     @property
     def topics(self) -> TotalsByTopic:
-        """Empty where nothing was written."""
+        """The totals by topic; empty if nothing was written."""
         return self.written.topics
 
     @property
     def total(self) -> Totals:
-        """Over all topics."""
+        """The totals over all topics."""
         total = NOTHING
         for topic in self.topics.values():
             total = total.plus(topic)
@@ -124,7 +134,7 @@ class MicroBatch:
         return ", ".join(topics[:MOST_SHOWN] + ["others"] * more) or "no topic"
 
     def _notable(self) -> list[str]:
-        """What is no matter of course."""
+        """Return notes about retries, bad rows, throttling and lag."""
         notes = []
         if retried := self.total.retried_count:
             notes.append(f"{retried:,} sent again")
@@ -138,19 +148,22 @@ class MicroBatch:
         return notes
 
 
-# What is told of each; an OSError of it is logged and changes nothing.
+# Called with each micro-batch. The listener logs its OSError and continues.
 Watcher: TypeAlias = Callable[[MicroBatch], None]
 
 
 class Attentive:
-    """A watcher that is told more than micro-batches. It overrides what it needs; `query` is that of a MicroBatch."""
+    """A watcher that is notified of more than micro-batches. It overrides the methods that it needs.
+
+    `query` is the same as in MicroBatch.
+    """
 
     def __call__(self, micro_batch: MicroBatch) -> None:
         """Spark has recorded a micro-batch with rows."""
 
     def idle(self, query: str, seen_s: float) -> None:
-        """Spark says that the query runs and has no new rows: every 10 s
-        (`spark.sql.streaming.noDataProgressEventInterval`). `seen_s`: when, seconds since 1970."""
+        """The query runs and has no new rows. Spark reports this every 10 s
+        (`spark.sql.streaming.noDataProgressEventInterval`). `seen_s` is the time in seconds since 1970."""
 
     def failed(self, query: str, error: KafkaSinkError) -> None:
         """The query has ended with an error of the sink."""

@@ -1,8 +1,8 @@
-"""The same metrics for OpenTelemetry: instruments of a meter that the application has set up.
+"""The metrics of `monitoring.prometheus` for OpenTelemetry: instruments of a meter that the application provides.
 
     OpenTelemetry(opentelemetry.metrics.get_meter("orders"))
 
-Needs the extra `opentelemetry`, which is the API alone: exporting is the application's.
+Needs the extra `opentelemetry`, which is only the API. The application exports the metrics.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class OpenTelemetry(Attentive, TransactionWatcher):
         self._bytes = self._counter("bytes", "By", "Bytes of record batches that leaders acknowledged.")
         self._batches = self._counter("record_batches", "{batch}", "Record batches that leaders acknowledged.")
         self._retried = self._counter("retried_rows", "{row}", "Rows that were sent again, each time counted.")
-        self._bad_rows = self._counter("bad_rows", "{row}", "Rows left out, or sent as dead letters.")
-        self._input_rows = self._counter("input_rows", "{row}", "Rows that the sources gave.")
-        self._throttled = self._counter("throttled", "s", "How long quotas held tasks back, the sum over tasks.")
-        self._duration = meter.create_histogram("pykafka.micro_batch.duration", "s", "What a micro-batch took.")
-        self._write = meter.create_histogram("pykafka.write.duration", "s", "Of this, in tasks and commit.")
-        # By query, and by query and source.
+        self._bad_rows = self._counter("bad_rows", "{row}", "Bad rows, dropped or sent as dead letters.")
+        self._input_rows = self._counter("input_rows", "{row}", "Rows that the sources delivered.")
+        self._throttled = self._counter("throttled", "s", "Time that brokers throttled tasks, summed over tasks.")
+        self._duration = meter.create_histogram("pykafka.micro_batch.duration", "s", "Duration of a micro-batch.")
+        self._write = meter.create_histogram("pykafka.write.duration", "s", "Its part in tasks and commit.")
+        # _seen_s by query; _lag by query and source.
         self._seen_s: dict[str, float] = {}
         self._lag: dict[tuple[str, str], int] = {}
-        # By prefix.
+        # By the prefix of the sinks' names.
         self._transactions: dict[str, OpenTransactions] = {}
         self._observe()
 
@@ -42,13 +42,13 @@ class OpenTelemetry(Attentive, TransactionWatcher):
         return self._meter.create_counter(f"pykafka.{name}", unit, text)
 
     def _observe(self) -> None:
-        """What is a state and no sum is read when it is exported."""
+        """Create the gauges. They are read when the application exports them."""
         for name, unit, text, observed in (
-            ("query.seen", "s", "When Spark last told of it, since 1970.", self._seen_now),
+            ("query.seen", "s", "When Spark last reported on it, since 1970.", self._seen_now),
             ("source.lag", "{record}", "Records that the last micro-batch did not read.", self._lag_now),
             ("open_transactions", "{transaction}", "Transactions that a sink has open.", self._open_now),
-            ("open_transactions.oldest_age", "s", "For how long the oldest one has been open.", self._oldest_now),
-            ("transactions.seen", "s", "When brokers last told of open transactions, since 1970.", self._asked_now),
+            ("open_transactions.oldest_age", "s", "Age of the oldest open transaction.", self._oldest_now),
+            ("transactions.seen", "s", "When brokers last answered, since 1970.", self._asked_now),
         ):
             self._meter.create_observable_gauge(f"pykafka.{name}", [observed], unit, text)
 
@@ -77,7 +77,7 @@ class OpenTelemetry(Attentive, TransactionWatcher):
     def open_transactions(self, found: OpenTransactions) -> None:
         self._transactions[found.prefix] = found
 
-    # Called by the thread that exports: lists, as another thread may add a query meanwhile.
+    # The exporting thread calls these. They copy to lists, because another thread may add a query meanwhile.
 
     def _seen_now(self, options: CallbackOptions) -> Iterable[Observation]:
         return [Observation(seen_s, {"query": query}) for query, seen_s in list(self._seen_s.items())]

@@ -2,10 +2,10 @@
 
     Prometheus(textfile="/var/lib/node_exporter/pykafka.prom")
     Prometheus(pushgateway="gateway:9091", job="orders")
-    Prometheus(registry=registry)                     # of one's own, that is served already
+    Prometheus(registry=registry)                     # the application's registry, which it already serves
 
-Needs the extra `prometheus`. `conf/grafana.json` is a dashboard of these metrics. Of queries, of topics, and of sinks
-that have a transaction open, at most `bounded.MOST_NAMED` have series of their own.
+Needs the extra `prometheus`. `conf/grafana.json` is a dashboard of these metrics. At most `bounded.MOST_NAMED` queries,
+topics, and sinks with open transactions have their own series.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ BY_OUTCOME, BY_SINK, BY_PREFIX = ("query", "outcome", "reason"), ("sink",), ("pr
 
 
 class Prometheus(Attentive, TransactionWatcher):
-    """A watcher of `ProgressListener` and of `TransactionWatch`. Counters count from the driver's start, as Prometheus
-    expects. What it is told raises OSError when the file cannot be written or the gateway not reached; it counts all
-    the same."""
+    """A watcher of `ProgressListener` and of `TransactionWatch`.
+
+    Counters count from the driver's start, as Prometheus expects. Its methods raise OSError if the file cannot be
+    written or the gateway cannot be reached, after they have counted.
+    """
 
     def __init__(
         self,
@@ -50,8 +52,8 @@ class Prometheus(Attentive, TransactionWatcher):
         self._bytes = self._counter("bytes", "Bytes of record batches that leaders acknowledged.", BY_TOPIC)
         self._batches = self._counter("record_batches", "Record batches that leaders acknowledged.", BY_TOPIC)
         self._retried = self._counter("retried_rows", "Rows that were sent again, each time counted.", BY_TOPIC)
-        self._bad_rows = self._counter("bad_rows", "Rows left out, or sent as dead letters.", BY_OUTCOME)
-        self._input_rows = self._counter("input_rows", "Rows that the sources gave.", BY_QUERY)
+        self._bad_rows = self._counter("bad_rows", "Bad rows, dropped or sent as dead letters.", BY_OUTCOME)
+        self._input_rows = self._counter("input_rows", "Rows that the sources delivered.", BY_QUERY)
         self._lag = self._gauge(
             "source_lag_records", "Records that a source had and the last micro-batch did not read.", BY_SOURCE
         )
@@ -61,23 +63,23 @@ class Prometheus(Attentive, TransactionWatcher):
         self._seconds = self._counter("micro_batch_seconds", "Seconds that micro-batches took.", BY_QUERY)
         self._write_seconds = self._counter("write_seconds", "Of these, seconds in tasks and commit.", BY_QUERY)
         self._throttled_seconds = self._counter(
-            "throttled_seconds", "Seconds that quotas held tasks back, the sum over tasks.", BY_QUERY
+            "throttled_seconds", "Seconds that brokers throttled tasks by quotas, summed over tasks.", BY_QUERY
         )
         self._last_id = self._gauge("last_micro_batch", "Number of the last micro-batch.", BY_QUERY)
         self._last_s = self._gauge("last_micro_batch_timestamp_seconds", "When it was recorded.", BY_QUERY)
         self._seen_s = self._gauge(
-            "query_seen_timestamp_seconds", "When Spark last told of it, also that there are no rows.", BY_QUERY
+            "query_seen_timestamp_seconds", "When Spark last reported progress or an idle query.", BY_QUERY
         )
 
     def _watch_transactions(self) -> None:
-        # By prefix: those that have series.
+        # Sinks that have series, by prefix.
         self._open_sinks: dict[str, set[str]] = {}
         self._open = self._gauge("open_transactions", "Transactions that a sink has open.", BY_SINK)
         self._oldest_s = self._gauge(
-            "oldest_open_transaction_age_seconds", "For how long the oldest one has been open.", BY_SINK
+            "oldest_open_transaction_age_seconds", "Age of the oldest open transaction.", BY_SINK
         )
         self._asked_s = self._gauge(
-            "transactions_seen_timestamp_seconds", "When brokers last told of open transactions.", BY_PREFIX
+            "transactions_seen_timestamp_seconds", "When brokers last answered about open transactions.", BY_PREFIX
         )
 
     def _counter(self, name: str, text: str, labels: Sequence[str]) -> Counter:

@@ -1,9 +1,9 @@
-"""What was acknowledged of a micro-batch by its receipt, where accumulators do not reach: Spark Connect.
+"""The acknowledged rows of a micro-batch from its receipt, for Spark Connect, which has no accumulators.
 
     spark.streams.addListener(ProgressListener(ReceiptTotals("/data/receipts"), ...))
 
-`receiptsPath` of the write, as this process reaches it. The receipt is there before Spark tells of the micro-batch. It
-does not tell for how long tasks were throttled, the reasons of bad rows, nor which of its topics has dead letters.
+The path is the write's `receiptsPath`, as this process can open it. The receipt exists before Spark reports the
+micro-batch. It does not contain the throttling times, the reasons of bad rows, or which topic has dead letters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ReceiptTotals:
         self._receipts_path = receipts_path
 
     def written_in(self, run: Run) -> Written:
-        """Nothing where there is no receipt, or none that can be read, which is logged."""
+        """Return the counts of the receipt, or empty counts without one. An unreadable receipt is logged."""
         try:
             filesystem, folder = receipt_file.filesystem_of(self._receipts_path)
             path = f"{folder}/{receipt_file.relative_path(run.query_id, run.batch_id)}"
@@ -46,12 +46,12 @@ class ReceiptTotals:
 def _written(runs: pa.Table) -> Written:
     dropped = pc.sum(runs["dropped"]).as_py()
     bad_rows = {BadRows("dropped", ""): dropped} if dropped else {}
-    # Bounded as those that are counted.
+    # `plus` limits the number of named topics, as for counted rows.
     return replace(Written().plus(Written(_by_topic(runs), bad_rows)), throttled_ms=None)
 
 
 def _by_topic(runs: pa.Table) -> TotalsByTopic:
-    """Rows without a topic were not written, or nobody knows any more where."""
+    """Sum up by topic. Rows without a topic were not written, or their place is unknown."""
     runs = runs.filter(pc.is_valid(runs["topic"]))
     retried = pc.multiply(runs["record_count"], pc.fill_null(runs["retries"], 0).cast(pa.int64()))
     summed = (

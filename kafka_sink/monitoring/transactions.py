@@ -1,13 +1,15 @@
-"""Which transactions of sinks are open, asked of the brokers while queries run, hang, or are dead.
+"""Watches the open transactions of sinks. It asks the brokers, so it sees hung and dead queries too.
 
     with TransactionWatch({"kafka.bootstrap.servers": "localhost:9092"}, prometheus):
         query.awaitTermination()
 
-Spark tells of a micro-batch when it is over. One that is stuck, or whose driver has died, is seen by its transaction
-alone, behind which read_committed readers see nothing. So this asks the cluster, on a thread of its own: each broker
-for open transactions, and their coordinators for how long. `options` are those of the write, its connection and
-security first of all; sinks are those whose name begins with `transactionalIdPrefix`, or with `pykafka`, as names
-that nobody chose do. The ACL TRANSACTIONAL_ID DESCRIBE is enough; what a principal may not describe it does not see.
+Spark reports a micro-batch when it has ended. If a micro-batch is stuck, or its driver has died, only its open
+transaction shows it. Readers with read_committed see no rows behind that transaction. So a thread asks each broker for
+open transactions, and their coordinators for the age.
+
+`options` are the options of the write, mainly connection and security. The watch covers sinks whose name begins with
+`transactionalIdPrefix`, or by default with `pykafka`, the start of derived names. It needs the ACL TRANSACTIONAL_ID
+DESCRIBE. Transactions that the principal may not describe are not seen.
 """
 
 from __future__ import annotations
@@ -29,17 +31,17 @@ from kafka_sink.options.config import sink_config
 
 log = logging.getLogger(__name__)
 
-# With which names begin that are derived: a stream's and a batch write's.
+# The start of derived names of streams and batch writes.
 DERIVED_PREFIX = "pykafka"
-# A transaction times out after a minute at the earliest (kafka.transaction.timeout.ms is 15 minutes by default).
+# Short compared with kafka.transaction.timeout.ms: 15 minutes by default, 10 s at least.
 EVERY_S = 15.0
-# What one question may take.
+# Time limit of one look at the cluster.
 ASK_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class OpenOfSink:
-    """`oldest_age_s`: by the clock of this process and its coordinator's."""
+    """The open transactions of one sink. `oldest_age_s` compares this process's clock with the coordinator's."""
 
     count: int
     oldest_age_s: float
@@ -50,8 +52,11 @@ class OpenOfSink:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
-    """Of sinks whose name begins with `prefix`. `by_sink`: those that have some open; where there are more than
-    `bounded.MOST_NAMED`, the others are one. `seen_s`: when the brokers said so, seconds since 1970."""
+    """The open transactions of sinks whose name begins with `prefix`.
+
+    `by_sink` has the sinks with open transactions. Beyond `bounded.MOST_NAMED` sinks, the others are counted together.
+    `seen_s` is the time of the brokers' answer in seconds since 1970.
+    """
 
     prefix: str
     by_sink: Mapping[str, OpenOfSink]
@@ -59,14 +64,16 @@ class OpenTransactions:
 
 
 class TransactionWatcher(Protocol):
-    """Who is told. An OSError of it is logged and changes nothing."""
+    """A watcher of open transactions. `TransactionWatch` logs its OSError and continues."""
 
     def open_transactions(self, found: OpenTransactions) -> None: ...
 
 
 class TransactionWatch:
-    """Asks at once, and then every `every_s` seconds, until `stop`. A cluster that cannot be asked is logged once; then
-    nobody is told anything until it answers."""
+    """Asks the cluster at once, and then every `every_s` seconds, until `stop`.
+
+    If the cluster does not answer, one warning is logged. Watchers are notified again when it answers.
+    """
 
     def __init__(self, options: Mapping[str, str], *watchers: TransactionWatcher, every_s: float = EVERY_S) -> None:
         """Raises ConfigError."""
@@ -83,7 +90,7 @@ class TransactionWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when nobody is told anything any more."""
+        """Stop the thread, and wait for its end. Then no watcher is called any more."""
         self._stopped.set()
         self._thread.join()
 
@@ -97,7 +104,7 @@ class TransactionWatch:
         self.stop()
 
     def look(self) -> OpenTransactions:
-        """Asks now. Raises ClusterError, TransactionRefused."""
+        """Ask the cluster now. Raises ClusterError, TransactionRefused."""
         with lease_admin_client(self._producer) as client, client.within(ASK_MS):
             found = run(client, open_now(self._prefix))
         now_ms, by_sink = wall_clock_ms(), dict[str, OpenOfSink]()
@@ -119,7 +126,7 @@ class TransactionWatch:
             found = self.look()
         except KafkaSinkError as error:
             if self._answers:
-                log.warning("open transactions of %r are not known until the cluster answers: %s", self._prefix, error)
+                log.warning("open transactions of %r are unknown until the cluster answers: %s", self._prefix, error)
             self._answers = False
             return
         self._answers = True
@@ -127,4 +134,4 @@ class TransactionWatch:
             try:
                 watcher.open_transactions(found)
             except OSError as error:
-                log.warning("%s was not told of open transactions: %s", type(watcher).__name__, error)
+                log.warning("%s was not notified of open transactions: %s", type(watcher).__name__, error)

@@ -1,1 +1,1 @@
-"""The options of a write: their table, how a text becomes a value, and the configuration that a write goes by."""
+"""The options of a write: their table, the parsing of their texts, and the configuration of a write."""

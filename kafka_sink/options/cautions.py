@@ -1,4 +1,7 @@
-"""What works and protects less than it could: logged once in the life of a process, and shown by `pykafka check`."""
+"""Cautions: valid security options that protect less than others would.
+
+Each process logs each caution once. `pykafka check` shows them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Caution(NamedTuple):
-    """What works and protects less than it could, and what to do."""
+    """A weakness of valid options, and how to remove it."""
 
     found: str
     remedy: str
@@ -22,24 +25,24 @@ LOGGED: set[Caution] = set()
 
 
 def tls_caution(security: SecurityConfig) -> Caution | None:
-    """What is weak about encrypted connections."""
+    """Return a caution if connections are encrypted and host names are not verified."""
     if not security.is_encrypted or security.ssl_endpoint_identification_algorithm:
         return None
     return Caution(
-        "host names of brokers are not verified: any host with a certificate of the trusted CAs can pose as a "
-        "broker and take rows and credentials",
-        "remove kafka.ssl.endpoint.identification.algorithm, which is empty",
+        "host names of brokers are not verified: any host with a certificate of the trusted CAs can pretend to be a "
+        "broker and receive rows and credentials",
+        "remove the empty option kafka.ssl.endpoint.identification.algorithm",
     )
 
 
 def sasl_caution(security: SecurityConfig) -> Caution | None:
-    """Which options of SASL have no effect under the protocol that was chosen."""
+    """Return a caution if options of SASL are set and the security protocol has no SASL."""
     values = {field: getattr(security, field) for field in SECURITY_FIELDS}
     unused = [OPTION_OF[field].name for field in values if field.startswith("sasl_") and is_set(values, field)]
     if security.is_authenticated or not unused:
         return None
     return Caution(
-        f"{', '.join(sorted(unused))} without effect: under kafka.security.protocol={security.security_protocol} the "
+        f"{', '.join(sorted(unused))} without effect: with kafka.security.protocol={security.security_protocol} the "
         "client does not authenticate by SASL",
         f"set kafka.security.protocol={'SASL_SSL' if security.is_encrypted else 'SASL_SSL or SASL_PLAINTEXT'}, or "
         "remove these options",
@@ -47,7 +50,7 @@ def sasl_caution(security: SecurityConfig) -> Caution | None:
 
 
 def warn_once(security: SecurityConfig) -> None:
-    """Logs what is weak about `security`; each text once in the life of the process."""
+    """Log the cautions about `security`, each once in a process."""
     for caution in (tls_caution(security), sasl_caution(security)):
         if caution is not None and caution not in LOGGED:
             LOGGED.add(caution)
@@ -55,5 +58,5 @@ def warn_once(security: SecurityConfig) -> None:
 
 
 def warn_of_given(given: GivenOptions) -> None:
-    """The same of what the options of a write say by themselves, where it is planned."""
+    """Log the cautions about the options of a write, where the write is planned."""
     warn_once(SecurityConfig(**{field: value for field, value in given.items() if field in SECURITY_FIELDS}))

@@ -1,10 +1,10 @@
-"""The frozen configuration of a write, from the option, else Spark's conf, else the default.
+"""The frozen configuration of a write. A value comes from the option, else from Spark's conf, else from the default.
 
     option `kafka.acks`  >  Spark conf `spark.pykafka.kafka.acks`  >  the default in `options.OPTIONS`
 
-Where a write is planned there are only the options: Spark tells its conf to tasks and to no other Python process. So
-what options say is read and checked first, by `given_options` and `check_given`, and a task lays it over the conf
-(`sink_config`). Between the two travel parsed values, by field, never the texts.
+Spark passes its conf to tasks, and to no other Python process. So the process that plans a write knows the options
+only. It reads and checks them first (`given_options`, `check_given`). Each task then adds the conf (`over_conf`,
+`complete`). The planning process passes parsed values by field to the tasks, never the texts.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from kafka_sink.text.redaction import Discreet, Secret
 
 CONF_PREFIX = "spark.pykafka."
 EXACTLY_ONCE = "exactly-once"
-# One for markers and decisions, one for barriers.
+# Partition 0 is for markers and decisions, partition 1 for barriers.
 COMMIT_TOPIC_PARTITIONS = 2
-# Of badRows.
+# Values of the option badRows.
 FAIL, DEAD_LETTER = "fail", "deadLetter"
 
-# Parsed values by field; what is not in it was not given.
+# Parsed values by field. Options that were not given are absent.
 GivenOptions = Mapping[str, Any]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SinkConfig(Discreet):
-    """A whole write: the producer's configuration and what the connector itself does."""
+    """The configuration of a write: the producer's and the connector's own."""
 
     producer: ProducerConfig
     topic: str | None
@@ -72,9 +73,9 @@ OPTION_OF = {option.field: option for option in OPTIONS if option.field is not N
 
 
 def given_options(texts: Mapping[str, str], *, prefix: str = "") -> GivenOptions:
-    """What `texts` (as Spark hands them over: any case) set. `prefix`: what stood before their names, for messages.
+    """Return the parsed values of the options in `texts`, whose names Spark passes in any case.
 
-    Raises UnknownOption, RefusedOption, InvalidOption.
+    Messages put `prefix` before the names. Raises UnknownOption, RefusedOption, InvalidOption.
     """
     given = {}
     for key, text in texts.items():
@@ -87,20 +88,23 @@ def given_options(texts: Mapping[str, str], *, prefix: str = "") -> GivenOptions
 
 
 def given_conf(conf: Mapping[str, str]) -> GivenOptions:
-    """What Spark's `conf` sets: of all its keys, those that begin with `spark.pykafka.`. Raises as `given_options`."""
+    """Return the parsed values of the keys in Spark's `conf` that begin with `spark.pykafka.`.
+
+    Raises as `given_options`.
+    """
     ours = {key.removeprefix(CONF_PREFIX): text for key, text in conf.items() if key.startswith(CONF_PREFIX)}
     return given_options(ours, prefix=CONF_PREFIX)
 
 
 def check_given(given: GivenOptions) -> None:
-    """Raises InvalidOption for a contradiction among values that no conf and no default can change any more."""
+    """Raise InvalidOption if given values contradict each other. The conf and defaults cannot change these values."""
     for rule in RULES:
         if rule in VERSION_RULES or all(field in given for field in rule.fields):
             rule.check(given)
 
 
 def check_stream(given: GivenOptions) -> None:
-    """Raises RefusedOption for what only batch writes can have."""
+    """Raise RefusedOption for options that only batch writes can have."""
     for field in ("txn_app_id", "txn_version"):
         if field in given:
             raise RefusedOption(
@@ -116,9 +120,11 @@ def check_stream(given: GivenOptions) -> None:
 
 
 def over_conf(given: GivenOptions, conf: Mapping[str, str]) -> GivenOptions:
-    """`given` over what Spark's `conf` says. Where the write names its security protocol, what the conf has for other
-    protocols does not count: certificates in a cluster's conf are for the writes that use them. Raises as
-    `given_options`."""
+    """Return `given`, completed from Spark's `conf`. Raises as `given_options`.
+
+    If the write names its security protocol, values of the conf for other protocols are ignored. Certificates in a
+    cluster's conf apply only to the writes that use them.
+    """
     both = {**given_conf(conf), **given}
     if "security_protocol" not in given:
         return both
@@ -126,14 +132,14 @@ def over_conf(given: GivenOptions, conf: Mapping[str, str]) -> GivenOptions:
 
 
 def complete(given: GivenOptions) -> SinkConfig:
-    """The configuration, with defaults where nothing is given. Raises MissingOption, InvalidOption."""
+    """Return the configuration: `given`, completed with the defaults. Raises MissingOption, InvalidOption."""
     values = {"token_callable": None} | {field: option.default for field, option in OPTION_OF.items()} | dict(given)
     for field, value in values.items():
         if value is REQUIRED:
             option = OPTION_OF[field]
             raise MissingOption(option=option.name, hint=f"{option.kind.values}: {option.doc}.")
     _check_protocol_is_named(given)
-    # As in Kafka's producer (KIP-679): who did not ask for sequence numbers does without where they cannot be had.
+    # As in Kafka's producer (KIP-679): idempotence is off if it was not requested and other options exclude it.
     if "enable_idempotence" not in given and not all(rule.holds(values) for rule in IDEMPOTENCE_RULES):
         values["enable_idempotence"] = False
     for rule in RULES:
@@ -144,7 +150,7 @@ def complete(given: GivenOptions) -> SinkConfig:
 
 
 def sink_config(options: Mapping[str, str], conf: Mapping[str, str] | None = None) -> SinkConfig:
-    """The configuration that `options` ask for where Spark's conf is `conf`. Raises ConfigError."""
+    """Return the configuration for `options` and Spark's `conf`. Raises ConfigError."""
     return complete(over_conf(given_options(options), conf or {}))
 
 
@@ -153,7 +159,8 @@ def sink_config(options: Mapping[str, str], conf: Mapping[str, str] | None = Non
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What must hold among the values of `fields`; the value of the first is the one to change to `expected`."""
+    """A condition that the values of `fields` must meet. If it fails, the message asks to change the first field to
+    `expected`."""
 
     fields: tuple[str, ...]
     holds: Callable[[Mapping[str, Any]], bool]
@@ -167,7 +174,10 @@ class Rule:
 
 
 def commit_topic_command(what: str, topic: str, producer: ProducerConfig) -> str:
-    """What an administrator types to `--create` or `--alter` a commit topic."""
+    """Return the shell command by which an administrator creates or alters a commit topic.
+
+    `what` is `--create` or `--alter`.
+    """
     return topics_command(producer, {what: None, "--topic": topic, "--partitions": str(COMMIT_TOPIC_PARTITIONS)})
 
 
@@ -180,58 +190,66 @@ def _whole_batches(values: Mapping[str, Any]) -> int:
     return int(values["buffer_memory"] // batch_size * batch_size)
 
 
-# Sequence numbers need answers, retries and a leader that remembers what is in flight.
+# Sequence numbers need acknowledgements, retries, and a leader that remembers the batches in flight.
 # Source: ProducerConfig.postProcessAndValidateIdempotenceConfigs (KIP-679).
 IDEMPOTENCE_RULES = (
     Rule(
         ("retries", "enable_idempotence"),
         lambda values: not values["enable_idempotence"] or values["retries"] > 0,
-        lambda values: "at least 1: an idempotent producer must send a batch again until it knows that the leader has "
-        "it (kafka.enable.idempotence is true)",
+        lambda values: (
+            "at least 1: an idempotent producer must send a batch again until it knows that the leader has "
+            "it (kafka.enable.idempotence is true)"
+        ),
     ),
     Rule(
         ("acks", "enable_idempotence"),
         lambda values: not values["enable_idempotence"] or values["acks"] == "all",
-        lambda values: "'all': fewer acknowledgements cannot tell an idempotent producer that a batch was kept "
-        "(kafka.enable.idempotence is true)",
+        lambda values: (
+            "'all': fewer acknowledgements cannot tell an idempotent producer that a batch was kept "
+            "(kafka.enable.idempotence is true)"
+        ),
     ),
     Rule(
         ("max_in_flight_requests_per_connection", "enable_idempotence"),
         lambda values: (
             not values["enable_idempotence"] or values["max_in_flight_requests_per_connection"] <= IDEMPOTENT_IN_FLIGHT
         ),
-        lambda values: f"at most {IDEMPOTENT_IN_FLIGHT}: a leader remembers that many batches of an idempotent "
-        "producer (kafka.enable.idempotence is true)",
+        lambda values: (
+            f"at most {IDEMPOTENT_IN_FLIGHT}: a leader remembers that many batches of an idempotent "
+            "producer (kafka.enable.idempotence is true)"
+        ),
     ),
 )
 
-# Planning goes by the options of the write alone: what is missing among them no conf can bring.
+# Planning reads only the options of the write, so the conf cannot supply a missing one of these.
 VERSION_RULES = (
     Rule(
         ("txn_app_id", "txn_version"),
         lambda values: values.get("txn_app_id") is None or values.get("txn_version") is not None,
-        lambda values: "txnVersion beside it, as an option of the write: only both together say which write this is",
+        lambda values: "txnVersion with it, as an option of the write: only both together identify the write",
     ),
     Rule(
         ("txn_version", "txn_app_id"),
         lambda values: values.get("txn_version") is None or values.get("txn_app_id") is not None,
-        lambda values: "txnAppId beside it, as an option of the write: only both together say which write this is",
+        lambda values: "txnAppId with it, as an option of the write: only both together identify the write",
     ),
     Rule(
         ("txn_app_id", "delivery_guarantee"),
         lambda values: values.get("txn_app_id") is None or values.get("delivery_guarantee") == EXACTLY_ONCE,
-        lambda values: "deliveryGuarantee=exactly-once beside it, as an option of the write: without transactions "
-        "nothing tells whether a write was whole",
+        lambda values: (
+            "deliveryGuarantee=exactly-once with it, as an option of the write: without transactions "
+            "the sink cannot know if a write was complete"
+        ),
     ),
     Rule(
         ("transactional_id_prefix", "txn_app_id"),
         lambda values: values.get("transactional_id_prefix") is None or values.get("txn_app_id") is None,
-        lambda values: f"none beside txnAppId: {values['txn_app_id']!r} is what the transactional ids begin with",
+        lambda values: f"no value with txnAppId: the transactional ids begin with {values['txn_app_id']!r}",
     ),
     Rule(
         ("receipt_name", "txn_app_id"),
         lambda values: values.get("receipt_name") is None or values.get("txn_app_id") is None,
-        lambda values: f"none beside txnAppId: {values['txn_app_id']!r} is the name in the receipts",
+        lambda values: f"no value with txnAppId: the name in the receipts is {values['txn_app_id']!r}",
     ),
 )
 
@@ -242,19 +260,19 @@ BAD_ROW_RULES = (
         lambda values: (
             "a topic, for badRows=deadLetter"
             if values["bad_rows"] == DEAD_LETTER
-            else f"badRows=deadLetter beside it, not {values['bad_rows']}"
+            else f"badRows=deadLetter with it, not {values['bad_rows']}"
         ),
     ),
     Rule(
         ("dead_letter_topic", "topic"),
         lambda values: values["dead_letter_topic"] is None or values["dead_letter_topic"] != values["topic"],
-        lambda values: "another topic than that of the rows",
+        lambda values: "another topic than the topic of the rows",
     ),
     *(
         Rule(
             (field, "bad_rows"),
             lambda values, field=field: values[field] is None or values["bad_rows"] != FAIL,  # type: ignore[misc]
-            lambda values: "badRows=drop or badRows=deadLetter beside it: with badRows=fail the first one is too many",
+            lambda values: "badRows=drop or badRows=deadLetter with it: badRows=fail stops at the first bad row",
         )
         for field in ("max_bad_rows", "max_bad_row_fraction")
     ),
@@ -264,8 +282,9 @@ RATE_RULES = tuple(
     Rule(
         (field, "rate_tasks"),
         lambda values, field=field: values[field] is None or values["rate_tasks"] is not None,  # type: ignore[misc]
-        lambda values: "rateTasks beside it, by how many tasks it is to be divided: Spark does not tell how many tasks "
-        "a write has",
+        lambda values: (
+            "rateTasks with it, the number of tasks that share the rate: Spark does not tell how many tasks a write has"
+        ),
     )
     for field in ("max_rows_per_second", "max_bytes_per_second")
 )
@@ -275,7 +294,7 @@ def _is_authenticated(values: Mapping[str, Any]) -> bool:
     return values["security_protocol"] in AUTHENTICATED
 
 
-# Who gives one of these wants rows encrypted; the other options of TLS only say how.
+# A user who sets one of these wants encryption. The other options of TLS only adjust it.
 CERTIFICATES = (
     "ssl_truststore_location",
     "ssl_truststore_certificates",
@@ -287,14 +306,17 @@ CERTIFICATES = (
 
 
 def is_set(values: Mapping[str, Any], field: str) -> bool:
-    """Whether the value is more than the default's or an empty text."""
+    """Return True if the value of `field` is neither empty nor the default."""
     value = values[field].value if isinstance(values[field], Secret) else values[field]
     return field in OPTION_OF and bool(value) and value != OPTION_OF[field].default
 
 
 def _is_unused(values: Mapping[str, Any], field: str) -> bool:
-    """Whether the security protocol has no use for it. A token endpoint is asked with the truststore under
-    SASL_PLAINTEXT too; a mechanism that is not given may still come from Spark's conf."""
+    """Return True if the security protocol does not use `field`.
+
+    Under SASL_PLAINTEXT, requests to a token endpoint still use the truststore. Without a mechanism OAUTHBEARER is
+    assumed, because the mechanism may still come from Spark's conf.
+    """
     protocol = values["security_protocol"]
     if field.startswith("sasl_"):
         return protocol not in AUTHENTICATED
@@ -304,7 +326,7 @@ def _is_unused(values: Mapping[str, Any], field: str) -> bool:
 
 
 def _check_protocol_is_named(given: GivenOptions) -> None:
-    """Raises MissingOption for options of TLS or SASL without a protocol: its default would send rows in plaintext."""
+    """Raise MissingOption for options of TLS or SASL without a protocol: the default would send rows in plaintext."""
     said = [field for field in OPTION_OF if field.startswith(("ssl_", "sasl_")) and field in given]
     said = [field for field in said if is_set(given, field)]
     if "security_protocol" in given or not said:
@@ -314,7 +336,7 @@ def _check_protocol_is_named(given: GivenOptions) -> None:
     planned = " as an option of the write" if given.get("delivery_guarantee") == EXACTLY_ONCE else ""
     raise MissingOption(
         option=OPTION_OF["security_protocol"].name,
-        hint=f"{names} given without it, so rows would go to the brokers in plaintext. {meant} is meant{planned}.",
+        hint=f"{names} given without it, so rows would go to the brokers in plaintext. Use {meant}{planned}.",
     )
 
 
@@ -324,8 +346,8 @@ SECURITY_RULES = (
             (field, "security_protocol"),
             lambda values, field=field: not (is_set(values, field) and _is_unused(values, field)),  # type: ignore[misc]
             lambda values: (
-                f"kafka.security.protocol={'SASL_SSL' if _is_authenticated(values) else 'SSL or SASL_SSL'} beside it "
-                f"(under {values['security_protocol']} rows would go to the brokers in plaintext), or none of it"
+                f"kafka.security.protocol={'SASL_SSL' if _is_authenticated(values) else 'SSL or SASL_SSL'} with it "
+                f"(under {values['security_protocol']} rows would go to the brokers in plaintext), or no value"
             ),
         )
         for field in CERTIFICATES
@@ -342,8 +364,10 @@ SECURITY_RULES = (
             or values["sasl_mechanism"] not in BARE_MECHANISMS
             or values["allow_plaintext_credentials"]
         ),
-        lambda values: f"true, as {values['sasl_mechanism']} over SASL_PLAINTEXT shows the credentials to everybody on "
-        "the way; better use kafka.security.protocol=SASL_SSL",
+        lambda values: (
+            f"true, because {values['sasl_mechanism']} over SASL_PLAINTEXT shows the credentials to everybody on "
+            "the network; better use kafka.security.protocol=SASL_SSL"
+        ),
     ),
     Rule(
         ("sasl_jaas_config", "sasl_mechanism"),
@@ -368,8 +392,10 @@ SECURITY_RULES = (
             or values["sasl_mechanism"] == "OAUTHBEARER"
             or _has(values, "username", "password")
         ),
-        lambda values: "a mechanism whose credentials are given: a user name and a password in kafka.sasl.jaas.config, "
-        "or kafka.sasl.username and kafka.sasl.password",
+        lambda values: (
+            "a mechanism whose credentials are given: a user name and a password in kafka.sasl.jaas.config, "
+            "or kafka.sasl.username and kafka.sasl.password"
+        ),
     ),
     Rule(
         ("sasl_oauthbearer_token_endpoint_url", "sasl_mechanism", "token_callable"),
@@ -377,16 +403,20 @@ SECURITY_RULES = (
             values["sasl_mechanism"] != "OAUTHBEARER"
             or (values["sasl_oauthbearer_token_endpoint_url"] is None) != (values["token_callable"] is None)
         ),
-        lambda values: "the URL of the token endpoint for OAUTHBEARER, or else a callable given to "
-        "kafka_sink.register(spark, token=...), not both",
+        lambda values: (
+            "the URL of the token endpoint for OAUTHBEARER, or else a callable given to "
+            "kafka_sink.register(spark, token=...), not both"
+        ),
     ),
     Rule(
         ("sasl_oauthbearer_token_endpoint_url", "sasl_jaas_config", *CREDENTIALS.values()),
         lambda values: (
             values["sasl_oauthbearer_token_endpoint_url"] is None or _has(values, "clientId", "clientSecret")
         ),
-        lambda values: "it with clientId and clientSecret in kafka.sasl.jaas.config, or with "
-        "kafka.sasl.oauthbearer.client.credentials.client.id and .client.secret",
+        lambda values: (
+            "the URL together with clientId and clientSecret in kafka.sasl.jaas.config, or with "
+            "kafka.sasl.oauthbearer.client.credentials.client.id and .client.secret"
+        ),
     ),
     Rule(
         ("sasl_oauthbearer_token_endpoint_url", "allowed_token_urls"),
@@ -419,7 +449,7 @@ SECURITY_RULES = (
 
 
 def _has(values: Mapping[str, Any], *credentials: str) -> bool:
-    """Whether each is given, in the JAAS text or by its option."""
+    """Return True if each of `credentials` is given, in the JAAS text or as its own option."""
     jaas = values["sasl_jaas_config"]
     return all(
         values[CREDENTIALS[name]] is not None or (jaas is not None and jaas.value.get(name) is not None)
@@ -436,8 +466,10 @@ RULES = (
     Rule(
         ("delivery_guarantee", "enable_idempotence"),
         lambda values: values["delivery_guarantee"] != EXACTLY_ONCE or values["enable_idempotence"],
-        lambda values: "at-least-once where kafka.enable.idempotence is false, or was switched off by kafka.acks, "
-        "kafka.retries or kafka.max.in.flight.requests.per.connection",
+        lambda values: (
+            "at-least-once if kafka.enable.idempotence is false, or is switched off by kafka.acks, "
+            "kafka.retries or kafka.max.in.flight.requests.per.connection"
+        ),
     ),
     Rule(
         ("transaction_timeout_ms", "delivery_timeout_ms", "delivery_guarantee"),
@@ -445,27 +477,33 @@ RULES = (
             values["delivery_guarantee"] != EXACTLY_ONCE
             or values["transaction_timeout_ms"] >= values["delivery_timeout_ms"]
         ),
-        lambda values: f"at least kafka.delivery.timeout.ms = {values['delivery_timeout_ms']}: a transaction must "
-        "outlive its slowest batch",
+        lambda values: (
+            f"at least kafka.delivery.timeout.ms = {values['delivery_timeout_ms']}: a transaction must "
+            "outlive its slowest batch"
+        ),
     ),
-    # Java's rule (ProducerConfig): a batch needs time to linger and for one request before its deadline.
+    # Java's rule (KafkaProducer.configureDeliveryTimeout): a batch lingers, then needs time for one request.
     Rule(
         ("delivery_timeout_ms", "linger_ms", "request_timeout_ms"),
         lambda values: values["delivery_timeout_ms"] >= values["linger_ms"] + values["request_timeout_ms"],
-        lambda values: "at least kafka.linger.ms + kafka.request.timeout.ms = "
-        f"{values['linger_ms'] + values['request_timeout_ms']}",
+        lambda values: (
+            "at least kafka.linger.ms + kafka.request.timeout.ms = "
+            f"{values['linger_ms'] + values['request_timeout_ms']}"
+        ),
     ),
-    # A batch being filled and one on the wire: with less memory than two buffers, filling and sending take turns.
+    # One batch fills while another is in flight. With less than two buffers, filling and sending would alternate.
     Rule(
         ("buffer_memory", "batch_size"),
         lambda values: values["buffer_memory"] >= 2 * values["batch_size"],
         lambda values: f"at least twice kafka.batch.size = {2 * values['batch_size']}",
     ),
-    # A row that is larger than a batch takes neighbouring buffers, of which memory has a whole number.
+    # A row that is larger than a batch occupies adjacent buffers, and memory holds a whole number of buffers.
     Rule(
         ("max_request_size", "batch_size", "buffer_memory"),
         lambda values: values["max_request_size"] <= _whole_batches(values),
-        lambda values: "at most the whole batches of kafka.batch.size that kafka.buffer.memory has room for = "
-        f"{_whole_batches(values)}",
+        lambda values: (
+            "at most the whole batches of kafka.batch.size that kafka.buffer.memory has room for = "
+            f"{_whole_batches(values)}"
+        ),
     ),
 )

@@ -1,4 +1,4 @@
-"""How the text of an option becomes a value: a reader for each kind of option, and what it says of its values."""
+"""Kinds of options. Each kind has a reader that parses an option's text, and a description of the valid texts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,17 @@ INT64_MAX = 2**63 - 1
 KIB = 1024
 MIB = 1024 * KIB
 
+
 class Problem(ValueError):
-    """What is wrong with a text, to be shown. Any other ValueError's text is not: it may quote the value."""
+    """A reader's message that users may see. Messages of other ValueErrors are hidden: they may quote the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`read` makes a value of a text, or raises ValueError; a `Problem` where `values` does not say what is wrong."""
+    """`values` describes the valid texts. `read` parses a text, or raises ValueError.
+
+    `read` raises a `Problem` where `values` is not enough to explain the error.
+    """
 
     values: str
     read: Callable[[str], Any]
@@ -42,7 +46,7 @@ def integer(low: int, high: int = INT32_MAX) -> Kind:
 
 
 def gzip_level(text: str) -> int:
-    # Kafka's -1 stands for zlib's default; 0, which would store the rows, is none of its levels.
+    # Kafka uses -1 for zlib's default. It does not allow zlib's level 0, which stores without compression.
     if not re.fullmatch("-1|[1-9]", text):
         raise ValueError
     return int(text)
@@ -70,7 +74,7 @@ def fraction(text: str) -> float:
 
 
 def bad_rows(text: str) -> str:
-    """In the spelling of the documentation, whatever its case."""
+    """Return the value in the spelling of the documentation. The case of `text` does not matter."""
     found = [allowed for allowed in ("fail", "drop", "deadLetter") if allowed.lower() == text.lower()]
     if not found:
         raise ValueError
@@ -84,13 +88,16 @@ def acks(text: str) -> str:
     return "all" if folded == "-1" else folded
 
 
-# Kafka's own pattern (org.apache.kafka.common.utils.Utils.HOST_PORT_PATTERN): an optional scheme, an IPv6 address in
-# brackets or a name, a port.
+# Source: org.apache.kafka.common.utils.Utils.HOST_PORT_PATTERN: an optional scheme, a name or an IPv6 address in
+# brackets, a port.
 _HOST_PORT = re.compile(r"(?:[a-zA-Z][a-zA-Z\d+.-]*://)?\[?([0-9a-zA-Z\-._%:]+)\]?:(\d+)")
 
 
 def _is_host(text: str) -> bool:
-    """A name, or an address. Kafka's pattern takes `user:password` for one, which would be sent to name servers."""
+    """Return True if `text` is a host name or an IP address.
+
+    Kafka's pattern also matches `user:password`, and the client would then send the password to name servers.
+    """
     try:
         return ":" not in text or bool(ip_address(text))
     except ValueError:
@@ -124,12 +131,12 @@ def create_topics(text: str) -> NewTopic | Literal[False]:
         raise Problem(str(problem)) from None
 
 
-# A topic's characters; shorter, as a slot's number follows in a group's name.
+# The characters of a topic name. Shorter than a topic name, because a group's name adds the slot's number.
 _PREFIX = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 
 
 def is_prefix(text: str) -> bool:
-    """Whether transactionalIdPrefix and txnAppId may be this."""
+    """Return True if `text` is valid for transactionalIdPrefix, txnAppId and receiptName."""
     return _PREFIX.fullmatch(text) is not None
 
 
@@ -150,7 +157,7 @@ _JAVA_STORES = {".jks": "JKS", ".p12": "PKCS12", ".pfx": "PKCS12"}
 
 
 def pem_store(option: str) -> Kind:
-    """A file of PEM; what is in it only executors can see, but a name tells much."""
+    """Return the kind of an option that names a PEM file. Only executors can read the file, so its name is checked."""
 
     def read(text: str) -> str:
         if not text:
@@ -194,7 +201,7 @@ def tls_versions(text: str) -> str:
     versions = [part.strip() for part in text.split(",") if part.strip()]
     wrong = [version for version in versions if version not in _TLS_VERSIONS]
     if wrong:
-        raise Problem(f"{redacted(wrong[0])!r} is not one of them; what is older is broken")
+        raise Problem(f"{redacted(wrong[0])!r} is not one of them; older versions of TLS are not secure")
     if not versions:
         raise ValueError
     return ",".join(versions)
@@ -208,7 +215,7 @@ _LATER_MECHANISMS = ("GSSAPI", "AWS_MSK_IAM")
 def mechanism(text: str) -> str:
     folded = text.upper()
     if folded in _LATER_MECHANISMS:
-        raise Problem(f"{folded} is not in this version")
+        raise Problem(f"this version does not support {folded}")
     if folded not in SASL_MECHANISMS:
         raise ValueError
     return folded
@@ -222,8 +229,8 @@ def url(text: str) -> str:
     if len(text) > _MAX_URL_CHARACTERS or parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError
     if parts.username is not None or parts.password is not None:
-        raise Problem("credentials do not belong into it")
-    _ = parts.port  # raises ValueError for one that cannot be
+        raise Problem("remove the credentials from the URL")
+    _ = parts.port  # raises ValueError for an invalid port
     return text
 
 
@@ -237,9 +244,10 @@ _URI = re.compile(r"[a-z][a-z0-9+.-]*://.+")
 def folder(text: str) -> str:
     if _URI.fullmatch(text):
         if urlsplit(text).password is not None:
-            # A ValueError's message would show them.
+            # A ValueError's message would show the credentials.
             raise RefusedOption(
-                option="receiptsPath", instead="credentials do not belong into it; the driver's environment has them."
+                option="receiptsPath",
+                instead="remove the credentials from it; pyarrow reads them from the driver's environment.",
             )
     elif not text.startswith("/"):
         raise ValueError

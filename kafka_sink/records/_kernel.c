@@ -1,15 +1,15 @@
-/* The work that is done once a row, compiled: hash of the keys, order by destination, sizes, records, fingerprint.
+/* The work per row, compiled: hashes of the keys, order by destination, sizes, records, fingerprint.
  *
- * Python's face of it is compiled.py, where the arguments are described; encoder.py, murmur.py, row_hashes.py and
- * wire_order.py are the same functions without a compiler, and both yield the same bytes.
+ * The Python side is compiled.py, which describes the arguments. encoder.py, murmur.py, row_hashes.py and wire_order.py
+ * have the same functions without a compiler. Both yield the same bytes.
  *
- * Built against CPython's limited API, so that one binary serves every Python from 3.11 on. Memory comes in
- * and goes out through the buffer protocol only; the interpreter's lock is released while rows are worked on.
+ * Built with CPython's limited API, so that one binary serves every Python from 3.11 on. Memory is passed in and out
+ * only through the buffer protocol. The GIL is released while rows are processed.
  *
- * Nothing that comes in is believed: each Arrow offset, row number, position and length is checked against
- * the buffer it points into just before it is used, in 64-bit arithmetic that cannot overflow. A wrong one is
- * a ValueError, after which the content of the output buffers means nothing. Arrow buffers may be unaligned
- * and are read bytewise (memcpy, which compilers make a load); numpy's are required to be aligned.
+ * No input is trusted. Each Arrow offset, row number, position and length is checked against its buffer just before
+ * use, in 64-bit arithmetic that cannot overflow. A wrong one raises ValueError; the output buffers are then undefined.
+ * Arrow buffers may be unaligned and are read bytewise (with memcpy, which compilers turn into a load). numpy's buffers
+ * must be aligned.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -25,7 +25,7 @@
 #define HAS_X86_CRC32C
 #endif
 
-/* What went wrong, in words for a ValueError; NULL: nothing. */
+/* An error message for a ValueError; NULL: no error. */
 typedef const char *Error;
 
 static const char OFFSETS_DESCEND[] = "the offsets of a column descend, or leave its data";
@@ -42,7 +42,7 @@ static const char DESTINATION_OUTSIDE[] = "a destination is negative, or there a
 
 /* --- buffers ------------------------------------------------------------------------------------------------ */
 
-/* All buffers of one call, released together. Py_buffers are never moved: some point into themselves. */
+/* All buffers of one call, released together. Py_buffers are never moved, because some point into themselves. */
 typedef struct {
     Py_buffer *views;
     Py_ssize_t count;
@@ -93,7 +93,7 @@ typedef struct {
     int64_t size;
 } Bytes;
 
-/* Any contiguous memory, as bytes; None is no bytes. */
+/* Any contiguous memory, as bytes. None means no bytes. */
 static int hold_bytes(Held *held, PyObject *object, int flags, Bytes *bytes)
 {
     bytes->data = (uint8_t *)NO_BYTES;
@@ -117,7 +117,8 @@ static int hold_integers(Held *held, PyObject *object, int writable, Py_ssize_t 
     const Py_buffer *view = hold(held, object, flags);
     if (view == NULL)
         return 0;
-    /* strchr finds the end of a string, too: an empty format would be one, and be read beyond. */
+    /* strchr also finds the end of a string. So it would accept an empty format, and format[1] would be out of bounds.
+    */
     const char *format = view->format == NULL ? "" : view->format;
     int is_signed = format[0] != '\0' && strchr("bhilq", format[0]) != NULL && format[1] == '\0';
     if (!is_signed || view->itemsize != itemsize || (uintptr_t)view->buf % (size_t)itemsize != 0) {
@@ -143,7 +144,7 @@ static int hold_int64s(Held *held, PyObject *object, int writable, Int64s *array
     return 1;
 }
 
-/* The same, of exactly `count` numbers. */
+/* As above, with exactly `count` numbers. */
 static int hold_int64s_of(Held *held, PyObject *object, int writable, int64_t count, int64_t **items)
 {
     Int64s array;
@@ -192,8 +193,8 @@ static int hold_column(Held *held, PyObject *tuple, Column *column)
         PyErr_SetString(PyExc_ValueError, "the offsets of a column are 4 or 8 bytes wide");
         return 0;
     }
-    /* n rows have n + 1 offsets; an array without rows may have none at all. Each comparison is with what is
-     * left of the buffer, so that no sum can overflow. */
+    /* n rows have n + 1 offsets. An array without rows may have no offsets. Each comparison is with the rest of the
+     * buffer, so that no sum can overflow. */
     int64_t offset_count = column->offsets.size / column->width;
     if (first < 0 || count < 0 || (count > 0 && (first >= offset_count || count > offset_count - 1 - first))) {
         PyErr_SetString(PyExc_ValueError, "a column has more rows than its offsets");
@@ -218,7 +219,7 @@ static inline int64_t offset_at(const Column *column, int64_t index)
     return wide;
 }
 
-/* One key or value; a null has the length -1. */
+/* One key or value. A null has the length -1. */
 typedef struct {
     const uint8_t *data;
     int64_t length;
@@ -226,7 +227,7 @@ typedef struct {
 
 static const Field NULL_FIELD = {NO_BYTES, -1};
 
-/* The bytes under row `row`, 0 <= row < count, null or not. */
+/* The bytes of row `row`, 0 <= row < count, also if it is null. */
 static inline Error bytes_at(const Column *column, int64_t row, Field *field)
 {
     int64_t start = offset_at(column, column->first + row), end = offset_at(column, column->first + row + 1);
@@ -297,18 +298,19 @@ static int hold_columns(Held *held, PyObject *value, PyObject *key, PyObject *he
 
 /* --- CRC-32C ------------------------------------------------------------------------------------------------ */
 
-/* A CRC is a remainder by POLYNOMIAL: bit 31 of the word is the coefficient of x^0, bit 0 that of x^31. To put n bytes
- * behind others multiplies the remainder of those by x^8n; so the CRC of a whole comes from those of its parts.
+/* A CRC is a remainder by POLYNOMIAL: bit 31 of the word is the coefficient of x^0, bit 0 that of x^31. Appending n
+ * bytes multiplies the remainder of the bytes before by x^8n. So the CRC of the whole follows from the CRCs of its
+ * parts.
  *
- * Processors that compute it take a word of 8 bytes a cycle but give its result after three, so three lanes of a block
- * are summed at a time. Where there is no such instruction Python does not ask for CRCs here: the crc32c package knows
- * more processors than this file needs to. */
+ * Processors with a CRC instruction take a word of 8 bytes per cycle, but return its result after three cycles. So
+ * three lanes of a block are summed at a time. Without the instruction, Python requests no CRCs from this kernel,
+ * because the crc32c package supports more processors. */
 #define POLYNOMIAL 0x82F63B78u
 #define X_TO_THE_0 0x80000000u
 #define LONG_LANE 256
 #define SHORT_LANE 64
 
-/* x^(8 * 2^i), and what lanes are multiplied by for those behind them: made at import, and the same at each. */
+/* x^(8 * 2^i), and the factors for lanes that have other lanes after them. Set at each import to the same values. */
 static uint32_t EIGHT_TIMES_2_TO_THE[31];
 static uint64_t LONG_LANE_ON, LONG_LANES_ON, SHORT_LANE_ON, SHORT_LANES_ON;
 
@@ -333,8 +335,8 @@ static uint32_t power_of_x(int exponent)
     return power;
 }
 
-/* What moves a remainder on by so many bytes, as `three_lanes` multiplies: a carry-less product of two reflected words
- * has an x more than its bits say, and the instruction that takes its remainder multiplies by x^32, as for any data. */
+/* The factor that appends `bytes` bytes to a remainder in `three_lanes`. A carry-less product of two reflected words
+ * has one extra factor x. The instruction that takes its remainder multiplies by x^32, as for any data. */
 static uint64_t lane_power(int bytes)
 {
     return power_of_x(8 * bytes - 33);
@@ -351,7 +353,7 @@ static void make_powers(void)
     SHORT_LANES_ON = lane_power(2 * SHORT_LANE);
 }
 
-/* The CRC of bytes with the CRC `first` and of `size` < 2^31 bytes with the CRC `second` behind them. */
+/* The CRC of bytes with the CRC `first`, followed by `size` < 2^31 bytes with the CRC `second`. */
 static uint32_t join_crcs(uint32_t first, uint32_t second, uint32_t size)
 {
     for (int i = 0; size != 0; i++, size >>= 1)
@@ -375,7 +377,7 @@ static inline uint64_t word_at(const uint8_t *at)
     return word;
 }
 
-/* Three lanes of `lane` bytes each: the first has two behind it, the second one. */
+/* Three adjacent lanes of `lane` bytes each: two lanes follow the first, one follows the second. */
 TARGET static inline uint64_t three_lanes(uint64_t state, const uint8_t *at, int64_t lane, uint64_t two_on,
                                           uint64_t one_on)
 {
@@ -411,7 +413,7 @@ static int has_crc32c(void)
 }
 #endif
 
-/* The CRC of bytes with the CRC `crc` and `size` more behind them. */
+/* The CRC of bytes with the CRC `crc`, followed by `size` more bytes. */
 static uint32_t extend_crc(uint32_t crc, const uint8_t *at, int64_t size)
 {
     uint32_t state = ~crc;
@@ -430,7 +432,7 @@ static uint32_t extend_crc(uint32_t crc, const uint8_t *at, int64_t size)
 
 /* --- records ------------------------------------------------------------------------------------------------ */
 
-/* Zig-zag varints (varint.py). Differences wrap around, as numpy's do. */
+/* Zig-zag varints (varint.py). Differences wrap around, as in numpy. */
 static inline uint64_t zigzag(int64_t value)
 {
     return ((uint64_t)value << 1) ^ (value < 0 ? UINT64_MAX : 0);
@@ -469,8 +471,8 @@ static inline int64_t field_size(const Field *field)
     return varint_size(field->length) + (field->length > 0 ? field->length : 0);
 }
 
-/* `field_size` bytes are free at `at`. Short fields are copied with what follows them, where both sides have
- * that much: 16 bytes are two instructions, a call of memcpy is twenty. */
+/* `at` must have `field_size` free bytes. A short field is copied as 16 bytes if both sides have that much room: this
+ * takes two instructions, while a call of memcpy takes twenty. */
 static inline uint8_t *put_field(uint8_t *at, const uint8_t *room_end, const Field *field, const Bytes *source)
 {
     at = put_varint(at, field->length);
@@ -488,7 +490,7 @@ typedef struct {
     Field value;
     int64_t first_header;
     int64_t end_header;
-    int64_t payload; /* bytes of the record but its length and its two deltas (record_size.py) */
+    int64_t payload; /* bytes of the record without its length and its two deltas (record_size.py) */
 } Row;
 
 static Error read_headers(const Columns *columns, int64_t row, Row *found)
@@ -561,13 +563,14 @@ static inline Error put_record(uint8_t *at, const uint8_t *room_end, const Colum
     return put_headers(at, record_end, columns, row);
 }
 
-/* With many destinations the rows of one lie far apart in their column, and nobody has touched the end of its batch since
- * the last Arrow batch: neither follows a pattern that the processor would see, and a record takes so many instructions
- * that it has only one or two misses under way. So the lines of values are asked for this many rows ahead, those that
- * records go to this many batches ahead. Within what is longer than these bytes a line follows the other, which the
- * processor does see. What is asked for is a guess and needs not be right: whatever looks wrong is left for its turn.
+/* With many destinations, the rows of one destination are far apart in their column, and the end of its batch was last
+ * touched one Arrow batch ago. The processor sees no pattern in either. A record takes so many instructions that only
+ * one or two cache misses are in flight. So this code prefetches values ROWS_AHEAD rows ahead, and the ends of batches
+ * BATCHES_AHEAD batches ahead. In values and runs longer than the limits below, cache lines follow each other, which
+ * the processor detects itself. A prefetch is a guess and may be wrong: invalid input is ignored here and checked
+ * later.
  *
- * gcc takes a function that does nothing but prefetch for one without any effect, and drops its calls: always inline. */
+ * gcc considers a function that only prefetches to have no effect, and drops its calls. So always inline. */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 #define LINE_BYTES 64
 #define ROWS_AHEAD 16
@@ -575,7 +578,7 @@ static inline Error put_record(uint8_t *at, const uint8_t *room_end, const Colum
 #define LONG_VALUE_BYTES 512
 #define LONG_RUN_BYTES 1024
 
-/* `position` >= 0, of the wire order. */
+/* `position` >= 0, in wire order. */
 static ALWAYS_INLINE void prefetch_value(const Column *values, const Int64s *order, int64_t position)
 {
     if (position >= order->count)
@@ -589,8 +592,8 @@ static ALWAYS_INLINE void prefetch_value(const Column *values, const Int64s *ord
         __builtin_prefetch((const void *)line);
 }
 
-/* One open batch and the run of rows, in wire order, that is to go into it: its records end at `end` of the memory, and
- * may go on to `limit`. */
+/* One open batch, and the run of rows (in wire order) to append. Its records end at `end` of the memory and may grow to
+ * `limit`. */
 typedef struct {
     uint8_t *memory;
     int64_t limit;
@@ -600,12 +603,12 @@ typedef struct {
     int64_t max_timestamp;
     int64_t next_row;
     int64_t end_row;
-    int sums;       /* whether the CRC is wanted */
-    int64_t summed; /* the end of the records that are in it */
+    int sums;       /* true if a CRC is requested */
+    int64_t summed; /* the end of the records that `crc` covers */
     uint32_t crc;
 } Batch;
 
-/* Summed while they are in the first-level cache. */
+/* Records are summed in pieces of this size, while they are in the first-level cache. */
 #define SUMMED_BYTES 8192
 
 static inline void sum_records(Batch *batch)
@@ -670,8 +673,8 @@ PyDoc_STRVAR(fill_doc,
              "rows of its run as fit, and moves next_row, end, record_count, max_timestamp and, unless it is None, "
              "records_crc accordingly.");
 
-/* Open batches are places of arrays, as are the rows that are to go into them: run p of `order` goes into batch p. Only
- * the places that `places` names are looked at. */
+/* Open batches are places of arrays, and so are their runs of rows: run p of `order` goes into batch p. Only the
+ * places in `places` are used. */
 typedef struct {
     Columns columns;
     Int64s order;
@@ -679,11 +682,11 @@ typedef struct {
     Int64s places;
     Int64s next_row;
     int64_t *end_row, *base_timestamp, *end, *limit, *record_count, *max_timestamp;
-    int64_t *records_crc; /* NULL: not wanted */
+    int64_t *records_crc; /* NULL: no CRC requested */
     Bytes memory;
 } Fill;
 
-/* About how many bytes a record takes: the mean value, and a key and numbers that are short. */
+/* The approximate bytes of a record: the mean value length, plus a short key and numbers. */
 static int64_t guess_record_bytes(const Column *values)
 {
     if (values->count == 0)
@@ -791,7 +794,7 @@ PyDoc_STRVAR(write_header_doc,
              "base_sequence, record_count)\n\nWrites the first 61 bytes of a record batch whose records lie behind, and "
              "have the CRC `records_crc`; they are read where that is None.");
 
-/* record_batch.py has the layout. */
+/* See record_batch.py for the layout. */
 #define HEADER_BYTES 61
 #define LENGTH_END 12
 #define CRC_OFFSET 17
@@ -806,13 +809,13 @@ static uint8_t *put_big_endian(uint8_t *at, int64_t number, int bytes)
     return at;
 }
 
-/* What follows batch and CRC in the arguments. */
+/* The arguments after batch and CRC. */
 enum { ATTRIBUTES, BASE_TIMESTAMP, MAX_TIMESTAMP, PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE, RECORD_COUNT };
 #define HEADER_NUMBERS (RECORD_COUNT + 1)
 
 static void put_header(uint8_t *batch, int64_t size, const uint32_t *records_crc, const int64_t *numbers)
 {
-    uint8_t *at = put_big_endian(batch, 0, 8); /* base offset: the broker's to assign */
+    uint8_t *at = put_big_endian(batch, 0, 8); /* base offset: the broker assigns it */
     at = put_big_endian(at, size - LENGTH_END, 4);
     at = put_big_endian(at, NO_PARTITION_LEADER_EPOCH, 4);
     at = put_big_endian(at, MAGIC, 1) + CRC_END - CRC_OFFSET;
@@ -880,7 +883,7 @@ static ALWAYS_INLINE Error add_fields(const Column *column, int64_t *sizes)
 
 static Error add_field_sizes(const Column *column, int64_t *sizes)
 {
-    /* Nearly all columns are such, and the compiler need not ask for it in each row. */
+    /* Nearly all columns are like this. With constants, the compiler omits the checks in each row. */
     if (column->width == 4 && column->validity.size == 0) {
         const Column plain = {.offsets = column->offsets,
                               .data = column->data,
@@ -907,7 +910,7 @@ static Error add_header_sizes(const Columns *columns, int64_t *sizes)
 static Error size_all(const Columns *columns, int64_t *sizes)
 {
     Error error;
-    /* The attributes, and instead of a key or headers that no row has a byte each that says so. */
+    /* The attributes, plus one byte for a null key and one for a header count of 0, if no row has a key or headers. */
     int64_t constant = 1 + !columns->has_key + (columns->row_offsets == NULL);
     for (int64_t i = 0; i < columns->value.count; i++)
         sizes[i] = constant;
@@ -1009,7 +1012,7 @@ PyDoc_STRVAR(wire_order_doc,
              "wire_order(destination, order, counts)\n\nWrites how many rows each destination has, and the rows "
              "sorted by destination, their order kept.");
 
-/* `next` is scratch of as many numbers as `counts`. */
+/* `next` is scratch space for as many numbers as `counts`. */
 static Error sort_by_destination(const Int64s *destination, int64_t *order, const Int64s *counts, int64_t *next)
 {
     memset(counts->items, 0, (size_t)counts->count * sizeof(int64_t));
@@ -1027,7 +1030,7 @@ static Error sort_by_destination(const Int64s *destination, int64_t *order, cons
     for (int64_t row = 0; row < destination->count; row++) {
         int64_t to = destination->items[row];
         if (to < 0 || to >= counts->count || next[to] >= destination->count)
-            return DESTINATION_OUTSIDE; /* it was another a moment ago */
+            return DESTINATION_OUTSIDE; /* it changed since the first loop */
         order[next[to]++] = row;
     }
     return NULL;
@@ -1068,7 +1071,7 @@ static PyObject *kernel_wire_order(PyObject *Py_UNUSED(module), PyObject *args)
 
 __extension__ typedef unsigned __int128 uint128_t;
 
-/* A row's hash on its way through the row's message (row_hashes.py): the sum so far, and the keys of the next block. */
+/* The state of a row's hash within its message (row_hashes.py): the sum so far, and the keys of the next block. */
 typedef struct {
     uint128_t sum;
     const int64_t *key;
@@ -1100,7 +1103,7 @@ static inline void stir(RowHash *hash)
     hash->sum = (uint128_t)high << 64 | low;
 }
 
-/* The next block of the message. */
+/* Add the next block of the message. */
 static inline void mix(RowHash *hash, uint64_t first, uint64_t second)
 {
     hash->sum += (uint128_t)(first + (uint64_t)hash->key[0]) * (second + (uint64_t)hash->key[1]);
@@ -1122,15 +1125,15 @@ static inline uint64_t low_bytes(uint64_t word, int64_t count)
     return count < 8 ? word & ~(UINT64_MAX << 8 * count) : word;
 }
 
-/* The bytes of a field and zeros up to a whole block. The last block is read with what follows it where there is as
- * much, as in put_field. */
+/* Add the bytes of a field, padded with zeros to a whole block. The last block is read as 16 bytes if the source has
+ * that much, as in put_field. */
 static inline void mix_field(RowHash *hash, const Field *field, const Bytes *source)
 {
     const uint8_t *at = field->data;
     int64_t left = field->length;
     for (; left >= 16; at += 16, left -= 16) {
-        /* Rows come from further away than the processor looks ahead by itself: 1 KiB took 200 ns, and takes 115. As a
-         * number: what lies there need not be ours. */
+        /* Rows are further away than the processor prefetches itself: 1 KiB took 200 ns, and takes 115 ns. The
+         * address is computed as a number, because it may lie outside the buffer. */
         __builtin_prefetch((const void *)((uintptr_t)at + PREFETCH_BYTES));
         mix(hash, little_endian_64(at), little_endian_64(at + 8));
     }

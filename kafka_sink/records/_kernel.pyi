@@ -4,12 +4,12 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
-# validity (None: no nulls), offsets, data, bytes an offset has (4 or 8), first row in the buffers, rows
+# validity (None: no nulls), offsets, data, bytes per offset (4 or 8), first row in the buffers, rows
 Column: TypeAlias = tuple[Buffer | None, Buffer | None, Buffer | None, int, int, int]
 # int64[n + 1] offsets of the rows in the entries, keys, values
 Headers: TypeAlias = tuple[npt.NDArray[np.int64], Column, Column]
 
-# Whether this processor computes CRC-32C.
+# Nonzero if this processor computes CRC-32C.
 SUMS_RECORDS: int
 
 def murmur2(keys: Column, hashes: npt.NDArray[np.int32], /) -> None: ...

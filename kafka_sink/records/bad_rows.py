@@ -1,15 +1,16 @@
-"""Which rows of an Arrow batch cannot be records, and why: asked once one of them is known to be among them.
+"""Finds the rows of an Arrow batch that cannot be records, and why. Used once a batch is known to have a bad row.
 
-Whoever writes an Arrow batch finds the first bad row on the way, by an error (`RecordColumns.from_arrow`, the Router,
-the check of sizes), at no cost to a batch that has none. Only then all of its rows are judged, here by their values
-alone; what it takes to know the topics is `kafka/producer/row_limits.py`.
+The code that writes an Arrow batch notices the first bad row by an error (`RecordColumns.from_arrow`, the Router, the
+check of sizes). A batch without bad rows costs nothing extra. After such an error all of the batch's rows are judged,
+here only by their values. `kafka/producer/row_limits.py` judges by the rules of topics.
 
-Scope: `plain` gives the rows types that rows can be chosen of, `judge_values` says which are bad, `stand_ins` are rows
-that say the same and can be looked at as records, for the fingerprint. A slot's fingerprint is that of the rows that
-Spark delivered, bad ones too, whatever became of them: a partition that is out of range today may be there in a replay.
+Scope: `plain` converts rows to types from which rows can be selected. `judge_values` says which rows are bad.
+`stand_ins` returns rows with the same information that can be read as records, for the fingerprint. A slot's
+fingerprint covers all rows that Spark delivered, also bad rows, whatever was done with them: a partition that is out of
+range today may exist in a replay.
 
-A header without a key has the key `pykafka.null.key` from here on, in dead letters too: Kafka has no other way to keep
-its place and its value. One whose key is not UTF-8 has `pykafka.bytes.key.` and the key's bytes in hexadecimal digits.
+From here on, and in dead letters, a header without a key has the key `pykafka.null.key`: Kafka has no other way to keep
+its place and its value. A key that is not UTF-8 becomes `pykafka.bytes.key.` and its bytes in hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ TIMESTAMP = "pykafka.timestamp"
 
 
 class Reason(IntEnum):
-    """Why a row is bad, by the names of the errors but for those that are a matter of its topic's settings alone. A row
-    has the first that is true of it; RefusedByLeader is found when it was sent."""
+    """Why a row is bad. The names are those of the errors, except for reasons that depend only on the topic's settings.
+    A row has the first reason that applies. RefusedByLeader is found after sending."""
 
     TimestampOutOfRange = 1
     HeaderKeyNull = 2
@@ -56,8 +57,8 @@ class Reason(IntEnum):
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows without Arrow's dictionaries and views, which have no `take`. Headers are a large list, of entries
-    whose key and value are null where the entry was; a null list is an empty one, as it becomes the same record."""
+    """Return the rows without Arrow's dictionaries and views, which have no `take`. Headers become a large list. A null
+    entry becomes an entry with null key and value. A null list becomes empty, because it makes the same record."""
     return pa.RecordBatch.from_arrays(
         [_plain_column(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)],
         names=batch.schema.names,
@@ -91,10 +92,10 @@ def _header_lists(offsets: Int64s, key: pa.Array, value: pa.Array) -> pa.Array:
 
 
 def judge_values(rows: pa.RecordBatch, *, topic_option: bool) -> Reasons:
-    """uint8[n]: GOOD, or a Reason, for each of `rows`, which are `plain`: of all that needs no look at the cluster but
-    sizes. `topic_option`: the rows' own topics do not matter."""
+    """Return uint8[n]: GOOD or a Reason for each of `rows` (`plain`), without sizes and the rules of topics.
+    `topic_option`: the option is set, so the rows' own topics do not matter."""
     reasons = np.full(rows.num_rows, GOOD, np.uint8)
-    # The last one to be written is the first one that a row is asked.
+    # Later assignments overwrite earlier ones, so the reason with the lowest number is assigned last.
     if not topic_option:
         topic = _column(rows, "topic")
         if topic is not None:
@@ -111,28 +112,28 @@ def judge_values(rows: pa.RecordBatch, *, topic_option: bool) -> Reasons:
 
 
 def named_topics(batch: pa.RecordBatch) -> set[str]:
-    """The topics of the rows of a batch, but for rows whose values are bad: those may name what no cluster has."""
+    """Return the topics of a batch's rows, without rows that have bad values, which may name impossible topics."""
     rows = plain(batch)
     good = judge_values(rows, topic_option=False) == GOOD
     return set(rows.column("topic").filter(pa.array(good)).unique().to_pylist())
 
 
 def topic_of(rows: pa.RecordBatch, row: int) -> str | None:
-    """What the row (of `plain` rows) names as its topic. None: nothing that can be one."""
+    """Return the topic that the row (of `plain` rows) names, or None if that is no valid name."""
     topic = _column(rows, "topic")
     name = None if topic is None else as_binary(topic)[row].as_py()
     return name.decode() if name is not None and is_utf8(name) and is_topic_name(name.decode()) else None
 
 
 def key_bytes(rows: pa.RecordBatch, row: int) -> int | None:
-    """How long the key of the row (of `plain` rows) is. None: it has no key."""
+    """Return the length of the row's key in bytes (of `plain` rows), or None without a key."""
     key = _column(rows, "key")
     length: int | None = None if key is None else pc.binary_length(key)[row].as_py()
     return length
 
 
 def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
-    """None also where it has no types to look at."""
+    """Return the column, or None if it is missing or has Arrow's null type."""
     place = rows.schema.get_field_index(name)
     return None if place < 0 or pa.types.is_null(rows.schema.types[place]) else rows.column(place)
 
@@ -161,19 +162,19 @@ def is_utf8(text: bytes) -> bool:
 
 
 def _of_distinct(binary: pa.Array, tell: Callable[[bytes], bool]) -> pa.Array:
-    """What `tell` says of each value, which it is asked once; of null it is false."""
+    """Return `tell` of each value, called once per distinct value. False for null."""
     encoded = binary.dictionary_encode()
     told = np.array([tell(value) for value in encoded.dictionary.to_pylist()], np.bool_)
     return pa.array(told).take(encoded.indices).fill_null(False)
 
 
 def _rows_of(headers: pa.Array, chosen: pa.Array) -> Int64s:
-    """The rows of the entries that are `chosen` (bool[m]) of a large list without nulls."""
+    """Return the rows of the `chosen` entries (bool[m]) of a large list without nulls."""
     return _rows_of_entries(headers)[np.flatnonzero(chosen.to_numpy(zero_copy_only=False))]
 
 
 def _rows_of_entries(headers: pa.Array) -> Int64s:
-    """int64[m]: the row of each entry of a large list without nulls."""
+    """Return int64[m]: the row of each entry of a large list without nulls."""
     return np.repeat(np.arange(len(headers)), pc.list_value_length(headers).to_numpy())
 
 
@@ -181,7 +182,7 @@ def _rows_of_entries(headers: pa.Array) -> Int64s:
 
 
 def columns_for_fingerprint(batch: pa.RecordBatch, *, now_ms: int) -> RecordColumns:
-    """The columns of all rows of a batch, bad or not: of those that have no columns, of what stands for them."""
+    """Return the columns of all rows of a batch, with stand-ins for bad rows."""
     try:
         return RecordColumns.from_arrow(batch, now_ms=now_ms)
     except BadRow:
@@ -189,9 +190,9 @@ def columns_for_fingerprint(batch: pa.RecordBatch, *, now_ms: int) -> RecordColu
 
 
 def stand_ins(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """`rows` (`plain`) with legal values that tell as much: a header without a key, or whose key is not UTF-8, has
-    another (`with_headers`), and a time that no record can have is a header TIMESTAMP more. Good rows are as they
-    were."""
+    """Return `rows` (`plain`) with legal values of the same information. A header key that is null or not UTF-8 is
+    replaced (`with_headers`). A time that no record can have becomes an additional header TIMESTAMP. Good rows do not
+    change."""
     stand_in = {name: rows.column(name) for name in rows.schema.names}
     timestamp = _column(rows, "timestamp")
     described = []
@@ -204,14 +205,14 @@ def stand_ins(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def time_texts(timestamp: pa.Array) -> pa.Array:
-    """Each time in full, as "-1000 us": so many of its unit since 1970; null where there is none."""
+    """Return each time in full, as "-1000 us" (number and unit since 1970), or null without a time."""
     ticks = timestamp.view(pa.int64()).cast(pa.string())
     return pc.binary_join_element_wise(ticks, pa.scalar(timestamp.type.unit), " ")
 
 
 def with_headers(rows: pa.RecordBatch, more: Iterable[tuple[str, pa.Array]]) -> pa.Array:
-    """The headers of `rows` (`plain`) as a record can have them, and behind them for each of `more` a header of that
-    name, for the rows where its array is not null."""
+    """Return the headers of `rows` (`plain`) with legal keys. Each of `more` (name, array) adds a header after them, to
+    the rows where its array is not null."""
     binary = pa.large_binary()
     headers = _column(rows, "headers")
     keys, values, of_row = [pa.nulls(0, binary)], [pa.nulls(0, binary)], [np.zeros(0, np.int64)]
@@ -232,7 +233,7 @@ def with_headers(rows: pa.RecordBatch, more: Iterable[tuple[str, pa.Array]]) -> 
 
 
 def _text_keys(keys: pa.Array) -> pa.Array:
-    """large_binary, as a record can have them."""
+    """Return the keys as large_binary, as a record can have them."""
     encoded = keys.dictionary_encode()
     texts = [key if is_utf8(key) else f"{BYTES_KEY}{key.hex()}".encode() for key in encoded.dictionary.to_pylist()]
     return pa.array(texts, pa.large_binary()).take(encoded.indices).fill_null(NULL_KEY.encode())

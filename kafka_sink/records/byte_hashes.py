@@ -1,8 +1,8 @@
 """CRC-32 and FNV-1a over a column of keys: the hashes of librdkafka's and Sarama's partitioners.
 
-Both are defined byte by byte. CRC-32 takes a word at a time here, by tables of what 16 bits at once do to it
-(a byte's table, composed with itself: "slicing by 4" with half the lookups); FNV-1a's multiplication allows no
-such thing, so that each word is four steps.
+Both are defined byte by byte. CRC-32 processes one word at a time here. Its tables give the effect of 16 bits at once
+(composed from a byte's table: "slicing by 4" with half the lookups). FNV-1a's multiplication does not allow this, so
+each word takes four steps.
 
 Source: librdkafka's rdcrc32.h (zlib's CRC-32) and rdfnv1a.c; Go's hash/fnv, New32a.
 """
@@ -16,18 +16,19 @@ from kafka_sink.records.key_words import KeyWords, UInt32s, hash_keys
 
 BYTE = np.uint32(0xFF)
 ALL_ONES = np.uint32(0xFFFFFFFF)
-CRC_POLYNOMIAL = np.uint32(0xEDB88320)  # 0x04C11DB7 with its bits reversed, as all of this CRC is
+CRC_POLYNOMIAL = np.uint32(0xEDB88320)  # 0x04C11DB7 with its bits reversed, as this CRC requires
 FNV_OFFSET = np.uint32(0x811C9DC5)
 FNV_PRIME = np.uint32(0x01000193)
 
 
 def crc32(keys: pa.Array) -> UInt32s:
-    """uint32[n]: the CRC-32 of each of n keys, a binary or large_binary array. A null's means nothing."""
+    """Return uint32[n]: the CRC-32 of each of n keys, a binary or large_binary array. A null's CRC is undefined."""
     return hash_keys(keys, _crc32)
 
 
 def fnv1a(keys: pa.Array) -> UInt32s:
-    """uint32[n]: the FNV-1a hash of each of n keys, a binary or large_binary array. A null's means nothing."""
+    """Return uint32[n]: the FNV-1a hash of each of n keys, a binary or large_binary array. A null's hash is
+    undefined."""
     return hash_keys(keys, _fnv1a)
 
 
@@ -39,7 +40,7 @@ def _byte_table() -> UInt32s:
 
 
 def _half_word_tables() -> tuple[UInt32s, UInt32s]:
-    """uint32[65536] each: what the low and the high 16 bits of (CRC xor word) become when the word is through."""
+    """Return two uint32[65536]: the results for the low and the high 16 bits of (CRC xor word) after a whole word."""
     table = _byte_table()
 
     def through(crc: UInt32s, byte_count: int) -> UInt32s:

@@ -1,5 +1,4 @@
-"""The columns of a DataFrame that are a Kafka record: which there may be, their types, and one checked view
-of them.
+"""The DataFrame columns of a Kafka record: the allowed columns, their types, and a checked view of them.
 
     value      binary or string, required; null is a tombstone
     key        binary or string; null: no key
@@ -8,25 +7,24 @@ of them.
     headers    array<struct<key: string, value: binary>>; order and null values kept; keys are UTF-8
     timestamp  timestamp, with or without a zone, from 1970 on; null: now
 
-Scope: `check_schema` looks at types, once a write, before any row moves; `RecordColumns.from_arrow` looks at
-values, once an Arrow batch, and afterwards nothing looks at Arrow types again. Values, keys and headers stay
-Arrow arrays over the batch's own memory (strings are read as the UTF-8 bytes they are); what is computed with
-becomes numpy. Only dictionaries and views are copied: their values do not lie in the order of the rows.
+Scope: `check_schema` checks types, once per write, before any row moves. `RecordColumns.from_arrow` checks values, once
+per Arrow batch. After that no code looks at Arrow types. Values, keys and headers stay Arrow arrays over the batch's
+own memory (strings are read as their UTF-8 bytes). Numbers become numpy arrays. Only dictionaries and views are copied,
+because their values are not in the order of the rows.
 
-A map of headers is refused, though Arrow stores it like the list: a map has each key once and no order, Kafka's
-headers have neither rule, and `map_entries` says that this is meant.
+A map of headers is refused, although Arrow stores it like the list. A map has unique keys and no order; Kafka's headers
+may repeat keys and have an order. With `map_entries` a user makes the conversion explicit.
 
-Why no timestamps before 1970: brokers store them (seen on 3.9.2 and 4.3.1) and consumers show them, but no broker can
-write such a batch anew (MemoryRecordsBuilder: "Invalid negative timestamp"). One whose topic has a `compression.type`
-of its own answers UNKNOWN_SERVER_ERROR; compaction marks the partition as uncleanable, and it grows from then on.
-Exactly -1 ms is Kafka's "no timestamp". Java's producer refuses all of them, and so does this one.
+Timestamps before 1970 are refused. Brokers store them (observed on 3.9.2 and 4.3.1) and consumers show them. But no
+broker can rewrite such a batch (MemoryRecordsBuilder: "Invalid negative timestamp"). If the topic has its own
+`compression.type`, the broker answers UNKNOWN_SERVER_ERROR. Compaction marks the partition as uncleanable, and it grows
+from then on. Exactly -1 ms is Kafka's "no timestamp". Java's producer refuses all of them as well.
 
-A zone changes nothing: Arrow's timestamps with a zone are UTC. Those without (TIMESTAMP_NTZ) are read as UTC.
+A time zone changes nothing: Arrow's timestamps with a zone are UTC. Those without (TIMESTAMP_NTZ) are read as UTC.
 
-Column names match exactly, in lower case. Spark compares names without case when it resolves a query, but its
-own Kafka sink does not (KafkaWriter.expression: `schema.find(_.name == attrName)`), and drops a `Key` without
-a word: there the rows arrive without keys. Here a name that differs in case only is an error that says how to
-rename it.
+Column names match exactly, in lower case. Spark ignores case when it resolves a query. But its own Kafka sink does not
+(KafkaWriter.expression: `schema.find(_.name == attrName)`): it silently drops a `Key`, and the rows arrive without
+keys. Here a name that differs only in case is an error that says how to rename it.
 """
 
 from __future__ import annotations
@@ -128,11 +126,10 @@ COLUMNS: Mapping[str, _ColumnRule] = MappingProxyType(
 
 
 def check_schema(schema: pa.Schema, *, topic_option: bool) -> None:
-    """Raises the first thing wrong with the columns of a write; returns if every one can be part of a record.
+    """Raise the first error in the columns of a write; return if every column can be part of a record.
 
-    `topic_option`: the `topic` option is set, so that no `topic` column is needed. A column of Arrow's null
-    type (every row null) is welcome everywhere. Raises MissingColumn, UnexpectedColumn, DuplicateColumn,
-    ColumnTypeMismatch.
+    `topic_option`: the `topic` option is set, so no `topic` column is needed. A column of Arrow's null type (every row
+    null) is always accepted. Raises MissingColumn, UnexpectedColumn, DuplicateColumn, ColumnTypeMismatch.
     """
     names = schema.names
     for name in names:
@@ -163,8 +160,8 @@ def check_schema(schema: pa.Schema, *, topic_option: bool) -> None:
 class Headers:
     """The headers of all rows, flattened: row i has the entries `row_offsets[i]` to `row_offsets[i + 1]`.
 
-    `row_offsets` int64[n + 1]; `key` and `value` binary or large_binary arrays of one entry each, keys
-    without nulls, and UTF-8.
+    `row_offsets`: int64[n + 1]. `key`, `value`: binary or large_binary arrays with one element per entry. Keys are
+    UTF-8 and never null.
     """
 
     row_offsets: Int64s
@@ -175,7 +172,7 @@ class Headers:
     def from_arrow(cls, headers: pa.Array) -> Headers:
         """`headers`: an array of any list type. A null list is a row without headers. Raises HeaderKeyNull,
         HeaderKeyNotUtf8."""
-        entries = headers.flatten()  # heeds the array's offset, and leaves out what lies under a null list
+        entries = headers.flatten()  # respects the array's offset, and omits entries of a null list
         key, value = as_binary(entries.field("key")), as_binary(entries.field("value"))
         if entries.null_count or key.null_count:
             raise HeaderKeyNull
@@ -187,14 +184,14 @@ class Headers:
 
 
 def _is_utf8(array: pa.Array) -> bool:
-    """Whether each value of a binary array without nulls is. Spark does not check its strings."""
+    """Return True if each value of a binary array without nulls is UTF-8. Spark does not check its strings."""
     _, offsets, data = array.buffers()
     if data is None or not len(array):
         return True
     width = np.int64 if pa.types.is_large_binary(array.type) else np.int32
     bounds = np.frombuffer(offsets, width)[array.offset : array.offset + len(array) + 1]
     content = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
-    # ASCII is, and to see that takes a tenth of the time.
+    # ASCII is always UTF-8, and checking for ASCII takes a tenth of the time.
     if not content.size or content.max() <= LAST_ASCII:
         return True
     try:
@@ -208,12 +205,13 @@ def _is_utf8(array: pa.Array) -> bool:
 class RecordColumns:
     """The rows of one Arrow batch, n of them, as records need them.
 
-    `value`, `key`: binary or large_binary arrays that share the batch's memory; `key` is None where no row
-    has one. `headers`: None without the column. `timestamp_ms`: int64[n], milliseconds since 1970, never
-    negative; `timestamp_is_set`: bool[n], or one for all rows, which tells a row's own time from the one that
-    stands in. `topic`: string or large_string array, or None without the column. `partition`: int32[n], -1 where
-    null, or None without the column; `partition_is_set`: bool[n] or None, which tells a null from a row that
-    says -1.
+    `value`, `key`: binary or large_binary arrays that share the batch's memory. `key` is None if no row has one.
+    `headers`: None without the column.
+    `timestamp_ms`: int64[n], milliseconds since 1970, never negative.
+    `timestamp_is_set`: bool[n] or one bool for all rows. False if the time is only the default.
+    `topic`: string or large_string array, or None without the column.
+    `partition`: int32[n], -1 for null, or None without the column.
+    `partition_is_set`: bool[n] or None. It distinguishes a null from a row that names -1.
     """
 
     num_rows: int
@@ -228,8 +226,8 @@ class RecordColumns:
 
     @classmethod
     def from_arrow(cls, batch: pa.RecordBatch, *, now_ms: int) -> RecordColumns:
-        """Views of a batch whose schema `check_schema` has accepted; `now_ms` is the timestamp of rows
-        without one.
+        """Return views of a batch whose schema `check_schema` has accepted. `now_ms` is the timestamp of rows without
+        one.
 
         Raises HeaderKeyNull, HeaderKeyNotUtf8, TimestampOutOfRange.
         """
@@ -256,22 +254,23 @@ def _is_all_null(array: pa.Array | None) -> bool:
 
 
 def decoded(array: pa.Array) -> pa.Array:
-    """Without a dictionary: a copy, in which the dictionary's nulls are nulls, too."""
+    """Return the array without a dictionary. A dictionary is copied, and its null values become nulls."""
     if not pa.types.is_dictionary(array.type):
         return array
     values = array.dictionary
     if values.type in (pa.string(), pa.binary(), *_VIEWS):
-        # 64-bit offsets: long values that rows share may exceed 32 bits when each row has its own. Views have no take.
+        # 64-bit offsets: a long value shared by many rows may exceed 32 bits once each row has a copy. Views have no
+        # take.
         values = values.cast(pa.large_string() if values.type in _STRINGS else pa.large_binary())
     return values.take(array.indices)
 
 
 def as_binary(array: pa.Array) -> pa.Array:
-    """As binary or large_binary, null type included. Only dictionaries and views are copied."""
+    """Return the array as binary or large_binary, also a null-type array. Only dictionaries and views are copied."""
     plain = decoded(array)
     is_large = plain.type in (pa.large_string(), pa.large_binary(), *_VIEWS)
     binary = pa.large_binary() if is_large else pa.binary()
-    # A cast to what it is already costs as much as the hashes of a few hundred keys.
+    # A cast to the same type costs as much as the hashes of a few hundred keys.
     return plain if plain.type == binary else plain.cast(binary)
 
 
@@ -285,7 +284,7 @@ def _is_valid(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _numpy(array: pa.Array, dtype: npt.DTypeLike, *, null: int = 0) -> npt.NDArray[np.signedinteger]:
-    """An integer or null-type array as `dtype`, with `null` for nulls."""
+    """Return an integer or null-type array as `dtype`, with `null` for nulls."""
     wanted = pa.from_numpy_dtype(dtype)
     filled = array if array.type == wanted else array.cast(wanted)
     if filled.null_count:
@@ -294,19 +293,19 @@ def _numpy(array: pa.Array, dtype: npt.DTypeLike, *, null: int = 0) -> npt.NDArr
     return numbers
 
 
-# Ticks per millisecond of Arrow's units; seconds are the other way round.
+# Ticks per millisecond of Arrow's units; seconds need the inverse factor.
 _TICKS_PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 _MS_PER_SECOND = 1_000
 _LAST_SECOND = (2**63 - 1) // _MS_PER_SECOND
 
 
 def _last_tick(unit: str) -> int:
-    """The last of them whose milliseconds are 64 bits."""
+    """Return the last tick whose milliseconds fit 64 bits."""
     return _LAST_SECOND if unit == "s" else np.iinfo(np.int64).max
 
 
 def are_outside(timestamp: pa.Array) -> npt.NDArray[np.bool_]:
-    """bool[n]: the times of a timestamp column, without a dictionary, that no record can have. None is null."""
+    """Return bool[n]: times of a timestamp column without a dictionary that no record can have. Null is False."""
     ticks = _numpy(timestamp.view(pa.int64()), np.int64)
     return (ticks < 0) | (ticks > _last_tick(timestamp.type.unit))
 
@@ -314,7 +313,7 @@ def are_outside(timestamp: pa.Array) -> npt.NDArray[np.bool_]:
 def _milliseconds(
     timestamp: pa.Array | None, num_rows: int, now_ms: int
 ) -> tuple[Int64s, npt.NDArray[np.bool_] | bool]:
-    """int64[num_rows], rounded down, and which of them are the rows' own. Raises TimestampOutOfRange."""
+    """Return int64[num_rows], rounded down, and which times are the rows' own. Raises TimestampOutOfRange."""
     if timestamp is None or timestamp.null_count == num_rows:
         return np.full(num_rows, now_ms, np.int64), False
     ticks, unit = _numpy(timestamp.view(pa.int64()), np.int64), timestamp.type.unit
@@ -331,8 +330,8 @@ def _milliseconds(
 
 
 def plain_bytes(batch: pa.RecordBatch) -> int:
-    """Bytes of a batch whose schema `check_schema` has accepted, as RecordColumns will hold it: without dictionaries
-    and views, where many rows may share a long value, so that `batch.nbytes` says little."""
+    """Return the bytes of a batch as RecordColumns will hold it, without dictionaries and views. There many rows may
+    share a long value, so `batch.nbytes` may be much smaller. `check_schema` must have accepted the schema."""
     return sum(_plain_bytes(array) for array in batch.columns)
 
 
@@ -346,7 +345,7 @@ def _plain_bytes(array: pa.Array) -> int:
 
 
 def content_bytes(batch: pa.RecordBatch) -> int:
-    """Bytes of the keys, values and headers of a batch whose schema `check_schema` has accepted."""
+    """Return the bytes of the keys, values and headers of a batch whose schema `check_schema` has accepted."""
     columns = zip(batch.schema.names, batch.columns, strict=True)
     return sum(_content_bytes(array) for name, array in columns if name in ("key", "value", "headers"))
 
@@ -361,8 +360,8 @@ def _content_bytes(array: pa.Array) -> int:
 
 
 def _lengths(array: pa.Array) -> pa.Array:
-    """Bytes of each value of a binary or string array. Arrow counts none of a view, of whose 16 bytes it is the first
-    four."""
+    """Return the bytes of each value of a binary or string array. Arrow has no length function for views; the first
+    four of a view's 16 bytes are its length."""
     if array.type not in _VIEWS:
         return pc.binary_length(array)
     views = np.frombuffer(array.buffers()[1], "<i4").reshape(-1, 4)[array.offset : array.offset + len(array)]

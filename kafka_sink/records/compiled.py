@@ -1,10 +1,10 @@
-"""Python's face of the compiled kernel: Arrow arrays taken apart into the buffers that `_kernel.c` reads.
+"""The Python side of the compiled kernel: splits Arrow arrays into the buffers that `_kernel.c` reads.
 
-Each function does and returns what its namesake without a compiler does: murmur.py, wire_order.py,
-record_size.py, row_hashes.py, record_batch.py, and `CompiledEncoder.fill` that of encoder.py, with the CRC of what it
-wrote where `SUMS_RECORDS`. All but `write_header` release the interpreter's lock while they work.
-The kernel checks everything it reads; ValueError means a corrupt Arrow batch, and what was written means nothing.
-Importing this module fails where the kernel was not built: kernel.py does so.
+Each function does the same and returns the same as the function of its name without a compiler: in murmur.py,
+wire_order.py, record_size.py, row_hashes.py and record_batch.py. `CompiledEncoder.fill` corresponds to that in
+encoder.py; if `SUMS_RECORDS`, it also computes the CRC of what it wrote. All functions except `write_header` release
+the GIL while they work. The kernel checks everything that it reads. ValueError means a corrupt Arrow batch; the output
+is then undefined. Importing this module fails if the kernel was not built; kernel.py handles that.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ write_header = _kernel.write_header
 
 
 def murmur2(keys: pa.Array) -> Int32s:
-    """int32[n]: the hash of each of n keys, a binary or large_binary array. A null's hash means nothing."""
+    """Return int32[n]: the hash of each of n keys, a binary or large_binary array. A null's hash is undefined."""
     hashes = np.empty(len(keys), np.int32)
     _kernel.murmur2(_column(keys), hashes)
     return hashes
 
 
 def wire_order(destination: Int64s, destination_count: int) -> tuple[Int64s, Int64s]:
-    """int64[n], the rows sorted by `destination` (int64[n], each 0 <= d < `destination_count`), and
-    int64[destination_count], how many rows each destination has."""
+    """Return int64[n], the rows sorted by `destination` (int64[n], each 0 <= d < `destination_count`), and
+    int64[destination_count], the number of rows of each destination."""
     order = np.empty(len(destination), np.int64)
     counts = np.empty(destination_count, np.int64)
     _kernel.wire_order(destination, order, counts)
@@ -42,14 +42,14 @@ def wire_order(destination: Int64s, destination_count: int) -> tuple[Int64s, Int
 
 
 def payload_sizes(columns: RecordColumns) -> Int64s:
-    """int64[n]: bytes of each record but its length and its two deltas, which only its batch decides."""
+    """Return int64[n]: bytes of each record without its length and its two deltas, which depend on its batch."""
     sizes = np.empty(columns.num_rows, np.int64)
     _kernel.payload_sizes(*_columns(columns), sizes)
     return sizes
 
 
 def sum_row_hashes(columns: RecordColumns) -> tuple[int, int]:
-    """The sums, each modulo 2^64, of the low and of the high halves of all rows' hashes."""
+    """Return the sums, each modulo 2^64, of the low and of the high halves of all rows' hashes."""
     sums = np.empty(2, np.uint64)
     _kernel.sum_row_hashes(
         *_columns(columns),
@@ -65,8 +65,8 @@ def sum_row_hashes(columns: RecordColumns) -> tuple[int, int]:
 class CompiledEncoder:
     """Encodes the rows of `columns` in wire order: row i of this object is row `order[i]` of the Arrow batch.
 
-    `order`: int64[n], a permutation or a choice of the batch's rows. Holds on to the Arrow batch: let go of
-    the encoder as soon as its rows are in their buffers.
+    `order`: int64[n], a permutation or a selection of the batch's rows. Keeps the Arrow batch in memory, so release the
+    encoder as soon as its rows are in their buffers.
     """
 
     def __init__(self, columns: RecordColumns, order: Int64s) -> None:
@@ -77,9 +77,11 @@ class CompiledEncoder:
         _kernel.payload_sizes(*self._columns, self.payload_sizes)
 
     def fill(self, places: Int64s, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None:
-        """Encodes into the batch of each of `places` (int64[k], no two the same) as many of its rows as fit, in wire
-        order from `next_row[place]` and before `end_row[place]` (int64[p]), and moves `next_row` and the batch's
-        numbers on by them."""
+        """Encode as many rows as fit into the batch of each of `places` (int64[k], all different).
+
+        A batch's rows go in wire order from `next_row[place]` up to, not including, `end_row[place]` (int64[p] both).
+        Advances `next_row` and the batch's numbers.
+        """
         _kernel.fill(
             *self._columns,
             self._order,

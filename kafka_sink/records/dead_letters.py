@@ -1,29 +1,29 @@
-"""Bad rows as rows of the dead-letter topic: what they were, and headers that say where they come from.
+"""Turns bad rows into rows of the dead-letter topic: their content, and headers that say where they come from.
 
-    key, value, headers       as they were; a header without a key has the key pykafka.null.key, one whose key is not
+    key, value, headers       unchanged; a header without a key has the key pykafka.null.key, one whose key is not
                               UTF-8 pykafka.bytes.key. and the key's bytes in hexadecimal digits
     pykafka.reason            the error's name: RecordTooLarge, PartitionOutOfRange, TopicNull, ...
     pykafka.query             the query's id; with exactly-once also a batch write's
-    pykafka.batch             the micro-batch's
-    pykafka.slot              the Spark partition's
-    pykafka.row               which row of its task this was, from 0, in the order in which Spark delivered them; not of
-                              one that a leader refused
-    pykafka.topic             where it was to go; what is no name of a topic is cut to 249 characters, with escapes for
-                              what is not UTF-8: "\\xfd"
-    pykafka.partition         that it named
-    pykafka.timestamp         that it brought, as a number of its unit since 1970: "-1000 us"
-    pykafka.size              of a row that is too large: bytes as a record batch of its own
-    pykafka.left.out          what is not here, as the dead letter would be too large itself: "value" or
-                              "value, key, headers"; with it
-    pykafka.value.size        bytes that the value had; none where that was null
+    pykafka.batch             the micro-batch's id
+    pykafka.slot              the Spark partition's id
+    pykafka.row               the row's number in its task, from 0, in the order in which Spark delivered the rows;
+                              absent for a row that a leader refused
+    pykafka.topic             the row's topic; a text that is no topic name is cut to 249 characters, with escapes for
+                              bytes that are not UTF-8: "\\xfd"
+    pykafka.partition         the partition that the row named
+    pykafka.timestamp         the row's own time, as a number of its unit since 1970: "-1000 us"
+    pykafka.size              for a row that is too large: bytes as a record batch of its own
+    pykafka.left.out          what is missing here, because the dead letter itself would be too large: "value" or
+                              "value, key, headers"
+    pykafka.value.size        with pykafka.left.out: bytes of the value; absent if the value was null
 
-All are text; one that does not apply is not there. The record's time is that of the write: a topic keeps rows for so
-long after their time, and a dead letter is to be kept from now on.
+All headers are text. A header that does not apply is absent. The record's time is the time of the write: a topic keeps
+rows for a period after their time, and a dead letter should be kept from now on.
 
-They are no identity of a record (`row_identity.py`), whose five stand together in another order: a reader that leaves
-out duplicates keeps every dead letter, also one that was written twice.
+These headers are no row identity (`row_identity.py`), whose five headers come last and in another order. A reader that
+removes duplicates keeps every dead letter, even one that was written twice.
 
-All of it is vectorised: a column that is wrong throughout makes a dead letter of every row.
+The work is vectorised, because a column that is wrong everywhere makes every row a dead letter.
 """
 
 from __future__ import annotations
@@ -45,20 +45,21 @@ Int64s = npt.NDArray[np.int64]
 REASON = "pykafka.reason"
 NO_NUMBER = -1
 
+
 class LeftOut(IntEnum):
     NOTHING = 0
     VALUE = 1
     ALL = 2
 
 
-# By number. Arrow arrays only where they are needed: to make the first one of a list imports pandas, in every worker.
+# By number. Arrow arrays only where needed: creating the first one from a list imports pandas, in every worker.
 _LEFT_OUT_TEXTS = (None, "value", "value, key, headers")
 _REASON_TEXTS = tuple(None if code == GOOD else Reason(code).name for code in range(max(Reason) + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The task whose rows they were; None: it has no such id. `topic`: that of the option."""
+    """The task of the rows. An id is None if the task has none. `topic`: the option's."""
 
     query_id: str | None
     batch_id: int | None
@@ -68,8 +69,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BadRows:
-    """Some rows (`bad_rows.plain`), n of them, why they are bad, where each was in its task (int64[n], NO_NUMBER where
-    that is not known), and the bytes of those that are too large (int64[n]; of others anything)."""
+    """n rows (`bad_rows.plain`) with the reasons why they are bad. `numbers` (int64[n]): each row's number in its task,
+    NO_NUMBER if unknown. `sizes` (int64[n]): bytes of rows that are too large; undefined for others."""
 
     rows: pa.RecordBatch
     reasons: Reasons
@@ -78,7 +79,7 @@ class BadRows:
 
 
 def dead_letters(bad: BadRows, origin: Origin, left_out: npt.NDArray[np.uint8]) -> pa.RecordBatch:
-    """A batch of key, value, headers, one row for each. `left_out`: a LeftOut for each."""
+    """Return a batch of key, value, headers, with one dead letter per row. `left_out`: a LeftOut for each row."""
     rows, count = bad.rows, bad.rows.num_rows
     has_value, has_all = pa.array(left_out == LeftOut.NOTHING), left_out < LeftOut.ALL
     value = rows.column("value")
@@ -132,7 +133,7 @@ def _times(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _without_headers(rows: pa.RecordBatch, without: npt.NDArray[np.bool_]) -> pa.RecordBatch:
-    """The same rows, those that are `without` (bool[n]) with no headers of their own."""
+    """Return the rows with the headers of those in `without` (bool[n]) removed."""
     place = rows.schema.get_field_index("headers")
     if place < 0 or not without.any():
         return rows

@@ -1,15 +1,14 @@
-"""Rows of an Arrow batch into the batches they go to, by a handful of Arrow and numpy calls.
+"""Encodes rows of an Arrow batch into their record batches, with a few Arrow and numpy calls.
 
-Scope: `RecordEncoder.encode` takes columns and two deltas a row and gives the bytes of DefaultRecord (layout
-in record_size.py), for rows of any number of batches at once; `fill` finds how many rows each open batch has
-room for, encodes them all in one pass and copies each batch's run of the result to its end. compiled.py has
-the same `fill` without the copy, for who has the compiled kernel.
+Scope: `RecordEncoder.encode` takes columns and two deltas per row and returns the bytes of DefaultRecord (layout in
+record_size.py), for rows of any number of batches at once. `fill` finds how many rows fit into each open batch, encodes
+them all in one pass, and copies each batch's part of the result to the end of the batch. compiled.py has the same
+`fill` without the copy, if the compiled kernel is available.
 
 How: a record is  numbers | key | number | value | headers.  The numbers of all rows become one binary array
-(varint_rows), keys and values are binary arrays already, each row's header section is made one the same way;
-Arrow's `binary_join_element_wise` then copies all of them once, in C++, and the data buffer of its result is
-the records. The attributes byte is always 0, and 0 is also the varint of 0: it is a column of zeros like any
-other number.
+(varint_rows). Keys and values are binary arrays already, and each row's header section is made in the same way. Then
+Arrow's `binary_join_element_wise` copies all of them once, in C++, and the data buffer of its result is the records.
+The attributes byte is always 0, and 0 is also the varint of 0, so it is a column of zeros like any other number.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ UInt8s = npt.NDArray[np.uint8]
 Rows = slice | Int64s
 
 NO_HEADERS = b"\0"
-# Arrow's `binary` has 32-bit offsets; results beyond them are `large_binary`, with 64-bit offsets.
+# Arrow's `binary` has 32-bit offsets. Larger results are `large_binary`, with 64-bit offsets.
 BINARY_BYTES_MAX = 2**31 - 1
 
 
 class RecordEncoder:
     """Encodes the rows of `columns` in wire order: row i of this object is row `order[i]` of the Arrow batch.
 
-    `order`: int64[n], a permutation or a choice of the batch's rows. Holds on to the Arrow batch: let go of
-    the encoder as soon as its rows are in their buffers.
+    `order`: int64[n], a permutation or a selection of the batch's rows. Keeps the Arrow batch in memory, so release the
+    encoder as soon as its rows are in their buffers.
     """
 
     def __init__(self, columns: RecordColumns, order: Int64s) -> None:
@@ -62,17 +61,19 @@ class RecordEncoder:
         return len(self._order)
 
     def sizes(self, rows: Rows, offset_delta: Int64s, timestamp_delta: Int64s) -> Int64s:
-        """int64[n]: exactly the bytes `encode` writes for each of `rows` with these deltas (int64[n])."""
+        """Return int64[n]: exactly the bytes that `encode` writes for each of `rows` with these deltas (int64[n])."""
         return record_sizes(body_sizes(self._payload_sizes[rows], offset_delta, timestamp_delta))
 
     def fill(self, places: Int64s, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None:
-        """Encodes into the batch of each of `places` (int64[k], no two the same) as many of its rows as fit, in wire
-        order from `next_row[place]` and before `end_row[place]` (int64[p]), and moves `next_row` and the batch's
-        numbers on by them."""
+        """Encode as many rows as fit into the batch of each of `places` (int64[k], all different).
+
+        A batch's rows go in wire order from `next_row[place]` up to, not including, `end_row[place]` (int64[p] both).
+        Advances `next_row` and the batch's numbers.
+        """
         first_row = next_row[places]
         counts = end_row[places] - first_row
         bounds = np.cumsum(counts)
-        # Position in wire order of every candidate row, and which batch it is a candidate for.
+        # The position in wire order of every candidate row; each belongs to one batch.
         starts = bounds - counts
         row = np.arange(counts.sum()) + np.repeat(first_row - starts, counts)
         offset_delta = np.arange(len(row)) + np.repeat(batches.record_count[places] - starts, counts)
@@ -92,7 +93,7 @@ class RecordEncoder:
         record_ends = np.cumsum(placed[growing])
         record_starts = record_ends - placed[growing]
         first_byte, end_of_run, end = offsets[record_starts], offsets[record_ends], batches.end[grown]
-        records, memory = data.data, batches.memory.data  # slices of a memoryview are made sooner than numpy's
+        records, memory = data.data, batches.memory.data  # a memoryview is sliced faster than a numpy array
         for first, last, into in zip(first_byte.tolist(), end_of_run.tolist(), end.tolist(), strict=True):
             memory[into : into + last - first] = records[first:last]
         batches.end[grown] = end + end_of_run - first_byte
@@ -103,13 +104,14 @@ class RecordEncoder:
         next_row[places] += placed
 
     def encode(self, rows: Rows, offset_delta: Int64s, timestamp_delta: Int64s) -> tuple[UInt8s, Int64s]:
-        """The records of `rows`, in their order, back to back.
+        """Return the records of `rows`, in order and without gaps.
 
-        `rows`: n positions in wire order, as a slice or int64[n]. `offset_delta`: int64[n], each record's
-        place in its batch, 0 <= delta < 2^31. `timestamp_delta`: int64[n], ms to the batch's base timestamp,
-        either sign. Returns the bytes (uint8, read-only) and int64[n + 1] offsets of the records in them. No
-        record may exceed 2^31 - 1 bytes, which a check of `lone_batch_sizes` against any `max.request.size`
-        has ruled out.
+        `rows`: n positions in wire order, as a slice or int64[n].
+        `offset_delta`: int64[n], each record's place in its batch, 0 <= delta < 2^31.
+        `timestamp_delta`: int64[n], ms to the batch's base timestamp, of either sign.
+
+        Returns the bytes (uint8, read-only) and int64[n + 1] offsets of the records in them. No record may exceed 2^31
+        - 1 bytes. The check of `lone_batch_sizes` against `max.request.size` ensures this.
         """
         body = body_sizes(self._payload_sizes[rows], offset_delta, timestamp_delta)
         attributes = np.zeros(len(body), np.int64)
@@ -129,7 +131,8 @@ class RecordEncoder:
 
 
 def _chooser(positions: Int64s) -> Callable[[pa.Array], pa.Array]:
-    """Picks rows of the Arrow batch from a column: neighbours are a slice of it, others are gathered."""
+    """Return a function that picks rows of the Arrow batch from a column: adjacent rows by a slice, others by a
+    gather."""
     if len(positions) and (np.diff(positions) == 1).all():
         first, count = int(positions[0]), len(positions)
         return lambda array: array.slice(first, count)
@@ -138,19 +141,18 @@ def _chooser(positions: Int64s) -> Callable[[pa.Array], pa.Array]:
 
 
 def _header_sections(headers: Headers) -> pa.Array:
-    """Each row's header count and headers, as a binary or large_binary array of n."""
+    """Return each row's header count and headers, as a binary or large_binary array of n."""
     total = int(header_sizes(headers).sum())
     key, value = headers.key, headers.value
     entries = interleaved(total, (byte_lengths(key),), key, (byte_lengths(value),), value)
-    # A row's headers lie side by side already: the row's bounds are its first and last entry's, and no byte
-    # moves.
+    # A row's headers are adjacent already. The row's bounds are those of its first and last entry, so no byte moves.
     runs = _binary_array(entries.type, _offsets(entries)[headers.row_offsets], entries.buffers()[2])
     return interleaved(total, (np.diff(headers.row_offsets),), runs)
 
 
 def interleaved(total: int, *parts: pa.Array | bytes | tuple[Int64s, ...]) -> pa.Array:
-    """The parts of each row joined, nulls as no bytes: binary, or large_binary where that is needed to hold
-    `total` bytes or because a part is. Arrow wants all parts of one type."""
+    """Return the parts of each row joined; a null adds no bytes. The result is large_binary if it has over 2^31 - 1
+    bytes (`total`) or if a part is, otherwise binary, because Arrow requires one type for all parts."""
     is_large = total > BINARY_BYTES_MAX or any(
         isinstance(part, pa.Array) and pa.types.is_large_binary(part.type) for part in parts
     )
@@ -161,7 +163,7 @@ def interleaved(total: int, *parts: pa.Array | bytes | tuple[Int64s, ...]) -> pa
 
 
 def _as_part(binary: pa.DataType, part: pa.Array | bytes | tuple[Int64s, ...]) -> pa.Array | pa.Scalar:
-    """An array, one value for all rows, or columns of numbers to be written as varints."""
+    """Return an array from `part`: an array, one value for all rows, or columns of numbers to write as varints."""
     if isinstance(part, bytes):
         return pa.scalar(part, binary)
     if isinstance(part, tuple):
@@ -176,6 +178,6 @@ def _binary_array(binary: pa.DataType, offsets: Int64s, data: pa.Buffer) -> pa.A
 
 
 def _offsets(joined: pa.Array) -> Int64s:
-    """int64[n + 1] of a fresh binary or large_binary array, one that starts at its buffers' start."""
+    """Return int64[n + 1] offsets of a new binary or large_binary array that begins at the start of its buffers."""
     width = np.int64 if pa.types.is_large_binary(joined.type) else np.int32
     return np.frombuffer(joined.buffers()[1], width)[: len(joined) + 1].astype(np.int64)

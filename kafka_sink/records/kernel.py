@@ -1,12 +1,13 @@
-"""Which implementation of the work once a row is in use: the compiled one, or the vectorised fallback.
+"""Chooses the implementation of the work per row: the compiled kernel, or the vectorised fallback.
 
-Chosen once, at import. The fallback serves where the package was installed without a C compiler: the same
-bytes, at a sixth of the speed. Two environment variables are for who must know:
+Chosen once, at import. The fallback is used if the package was installed without a C compiler. It writes the same bytes
+at a sixth of the speed. Two environment variables control the choice:
 
     PYKAFKA_REQUIRE_KERNEL=1    importing fails without the compiled kernel
-    PYKAFKA_KERNEL=off          the fallback, kernel or not
+    PYKAFKA_KERNEL=off          always the fallback
 
-`KERNEL.name` says which it is. Who loses the kernel without having asked for it is warned where rows are written.
+`KERNEL.name` names the choice. If the kernel is missing although it was not switched off, a warning is logged when rows
+are written.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ log = logging.getLogger(__name__)
 
 
 class Encoder(Protocol):
-    """encoder.RecordEncoder says what they do. Batches may have a `records_crc` only if the kernel `sums_records`."""
+    """See encoder.RecordEncoder. Batches may have a `records_crc` only if the kernel `sums_records`."""
 
     payload_sizes: Int64s
 
     def fill(self, places: Int64s, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None: ...
 
 
-# The batch, and what record_batch.write_header says.
+# The batch, and the parameters of record_batch.write_header.
 WriteHeader = Callable[[memoryview, int | None, int, int, int, int, int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why the compiled kernel is not in use although nobody switched it off, and what to do."""
+    """Why the compiled kernel is not in use although it was not switched off, and what to do."""
 
     reason: str
     remedy: str
@@ -66,7 +67,7 @@ class Kernel:
     payload_sizes: Callable[[RecordColumns], Int64s]
     sum_row_hashes: Callable[[RecordColumns], tuple[int, int]]
     encoder: Callable[[RecordColumns, Int64s], Encoder]
-    # Whether the encoder keeps the CRC-32C of what it writes, which costs it less than reading that once more.
+    # True if the encoder computes the CRC-32C while it writes, which is cheaper than reading the bytes again.
     sums_records: bool
     write_header: WriteHeader
     loss: Loss | None = None
@@ -76,7 +77,7 @@ FALLBACK = Kernel("vectorised", murmur2, wire_order, payload_sizes, sum_row_hash
 
 
 def compiled_kernel() -> Kernel:
-    """Raises ImportError where it was not built, or was built for another machine."""
+    """Return the compiled kernel. Raises ImportError if it was not built, or was built for another machine."""
     from kafka_sink.records import compiled
 
     return Kernel(
@@ -92,7 +93,7 @@ def compiled_kernel() -> Kernel:
 
 
 def choose(environment: Mapping[str, str]) -> Kernel:
-    """Raises ImportError when the environment requires a kernel that is not there."""
+    """Return the kernel to use. Raises ImportError if the environment requires a kernel that is missing."""
     if environment.get("PYKAFKA_KERNEL") == "off":
         return FALLBACK
     try:
@@ -121,7 +122,7 @@ def _loss(error: ImportError, *, from_zip: bool) -> Loss:
 
 @functools.cache
 def warn_of_loss(kernel: Kernel) -> None:
-    """Logs that `kernel` is the slow one and nobody asked for it; once in the life of the process."""
+    """Log a warning, once per process, if `kernel` is the slow one although it was not chosen."""
     if kernel.loss is not None:
         log.warning(
             "the compiled kernel is not in use: %s. The same bytes are written, but a core encodes only about a sixth "

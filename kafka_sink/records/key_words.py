@@ -1,9 +1,9 @@
-"""The keys of a column as 32-bit words, laid out so that a hash takes a step for all keys at once.
+"""The keys of a column as 32-bit words, so that a hash performs each step for all keys at once.
 
-A hash's steps depend on each other within a key, never between keys: so round i is done for all keys that
-have a word i. With the keys sorted by length, longest first, those are the first few of the column: the work
-is the words there are, not the rows times the longest key. A round costs some 4 us however few keys still
-have one: a lone key of 1 MB takes a second.
+The steps of a hash depend on each other within a key, but never between keys. So round i processes all keys that have a
+word i. The keys are sorted by length, longest first, so these are the first few keys of the column. The work is
+proportional to the number of words, not to rows times the longest key. A round costs about 4 us, however few keys it
+has: a single key of 1 MB takes 1 s.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Int64s = npt.NDArray[np.int64]
 class KeyWords:
     """n keys, n >= 1, the longest first.
 
-    `lengths`: int64[n]. `ragged`: bool[n], keys whose last 1 to 3 bytes are no whole word; `last_words`: uint32
-    of each of those, its bytes little-endian with zeros above; `last_lengths`: int64, how many they are.
+    `lengths`: int64[n]. `ragged`: bool[n], True for keys whose last 1 to 3 bytes are not a whole word. For these keys,
+    `last_words` (uint32) has these bytes, little-endian with zeros above, and `last_lengths` (int64) their number.
     """
 
     lengths: Int64s
@@ -36,7 +36,7 @@ class KeyWords:
 
     @classmethod
     def of(cls, data: npt.NDArray[np.uint8], starts: Int64s, lengths: Int64s) -> KeyWords:
-        """`lengths` never rise, and `data` goes on for 3 bytes after the last key."""
+        """`lengths` must never rise. `data` must have 3 more bytes after the last key."""
         words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the word that begins at each byte
         left = lengths & 3
         ragged = left > 0
@@ -46,7 +46,8 @@ class KeyWords:
         return cls(lengths, ragged, last_words, last_lengths, words, starts)
 
     def rounds(self) -> Iterator[UInt32s]:
-        """Word 0 of the keys that have one, then word 1 and so on: of m keys it is the first m. Fresh arrays."""
+        """Yield word 0 of the keys that have it, then word 1, and so on, as new arrays. m words belong to the first m
+        keys."""
         word_counts = self.lengths >> 2
         has_round = np.searchsorted(-word_counts, -np.arange(int(word_counts[0])), side="left")
         for i, active in enumerate(has_round.tolist()):
@@ -54,15 +55,15 @@ class KeyWords:
 
 
 def hash_keys(keys: pa.Array, hash_words: Callable[[KeyWords], UInt32s]) -> UInt32s:
-    """uint32[n]: what `hash_words` makes of n keys, a binary or large_binary array, in the column's order. What it
-    says of a null means nothing."""
+    """Return uint32[n]: the result of `hash_words` for n keys, a binary or large_binary array, in the column's order.
+    The result for a null is undefined."""
     if len(keys) == 0:
         return np.empty(0, np.uint32)
     width = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
     _, offset_buffer, data_buffer = keys.buffers()
     offsets = np.frombuffer(offset_buffer, width)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
     lengths = np.diff(offsets)
-    # Three zero bytes behind the data, so that four can be read wherever a key still has one.
+    # Three zero bytes after the data, so that four bytes can be read at every byte of a key.
     data = np.zeros(int(offsets[-1] - offsets[0]) + 3, np.uint8)
     if len(data) > 3:
         data[:-3] = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]

@@ -1,10 +1,10 @@
 """murmur2 of Kafka's Java client and murmur3, over a column of keys.
 
-    murmur2  org.apache.kafka.common.utils.Utils.murmur2, by which Java producers place a key: the same bytes
-             must hash alike here. It is MurmurHash2 (32 bits, Austin Appleby) with a fixed seed.
-    murmur3  MurmurHash3_x86_32 with seed 0: `mmh3.hash`, which takes one key a call.
+    murmur2  org.apache.kafka.common.utils.Utils.murmur2, with which Java producers choose a key's partition: the
+             same bytes must have the same hash here. It is MurmurHash2 (32 bits, Austin Appleby) with a fixed seed.
+    murmur3  MurmurHash3_x86_32 with seed 0: `mmh3.hash`, which takes one key per call.
 
-Both take 4 bytes a round, little-endian, then the 0 to 3 bytes that are left, then a final mix.
+Both process 4 bytes per round, little-endian, then the remaining 0 to 3 bytes, then a final mix.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ R = np.uint32(24)
 
 
 def murmur2(keys: pa.Array) -> npt.NDArray[np.int32]:
-    """int32[n]: the hash of each of n keys, a binary or large_binary array. A null's hash means nothing."""
+    """Return int32[n]: the hash of each of n keys, a binary or large_binary array. A null's hash is undefined."""
     return hash_keys(keys, _murmur2).view(np.int32)
 
 
@@ -46,7 +46,7 @@ N = np.uint32(0xE6546B64)
 
 
 def murmur3(keys: pa.Array) -> npt.NDArray[np.int32]:
-    """int32[n]: the hash of each of n keys, a binary or large_binary array. A null's hash means nothing."""
+    """Return int32[n]: the hash of each of n keys, a binary or large_binary array. A null's hash is undefined."""
     return hash_keys(keys, _murmur3).view(np.int32)
 
 

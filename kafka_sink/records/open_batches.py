@@ -1,8 +1,8 @@
-"""Where each of many open batches stands: what an encoder needs to know to go on with them, as columns.
+"""The state of many open batches, as columns: what an encoder needs to continue to fill them.
 
-A write with thousands of partitions has thousands of open batches and a few rows of each Arrow batch for each of them.
-Their numbers lie in places of five arrays rather than in objects, and their bytes in one memory, so that one call
-without the interpreter's lock can read and move them all.
+A write with thousands of partitions has thousands of open batches, and each Arrow batch has a few rows for each. The
+batches' numbers are in arrays instead of objects, and their bytes in one memory. So one call can read and advance all
+of them without the GIL.
 """
 
 from __future__ import annotations
@@ -18,11 +18,16 @@ UInt8s = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenBatches:
-    """`memory`: uint8, writable. The rest int64[p], a place a batch: `end`, the position in `memory` one past the last
-    byte of the batch's records; `limit`, one past its last byte; `record_count`, the records before `end`;
-    `base_timestamp` (ms), what the records' timestamps are told from; `max_timestamp` (ms), the latest of them;
-    `records_crc`, their CRC-32C, or None where nobody wants it of the encoder. What lies between `end` and `limit`
-    means nothing, and neither does a place without a batch.
+    """The numbers of the open batches.
+
+    `memory`: uint8, writable. All others are int64[p], one place per batch:
+    `end`: the position in `memory` one past the batch's last record.
+    `limit`: the position one past the last byte that the batch may use.
+    `record_count`: the records before `end`.
+    `base_timestamp` (ms): the records' timestamps are differences to it.
+    `max_timestamp` (ms): the latest timestamp.
+    `records_crc`: the CRC-32C of the records, or None if the encoder does not compute it.
+    The bytes between `end` and `limit`, and places without a batch, are undefined.
     """
 
     memory: UInt8s

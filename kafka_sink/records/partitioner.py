@@ -1,5 +1,5 @@
-"""Which partition each row of a topic goes to: the one it names, else what the `partitioner` option makes of its
-key, else where rows without a key go.
+"""Assigns a partition to each row of a topic: the partition that the row names, or else the `partitioner` option's
+choice for its key, or else a partition for rows without a key.
 
     partition column set       that partition, or PartitionOutOfRange
 
@@ -11,15 +11,15 @@ key, else where rows without a key go.
     roundrobin    the next partition                      the next partition
     sticky        sticky                                  sticky
 
-murmur2 is the Java client's rule (BuiltInPartitioner.partitionForKey, and Utils.toPositive for the mask): the
-same key meets the same partition whoever wrote it, leader or not. `consistent` is librdkafka's partitioner of
-that name (rd_kafka_msg_partitioner_consistent, which hashes a null key as an empty one), `fnv1a` Sarama's
-NewHashPartitioner, librdkafka's `fnv1a` for rows with a key. No client has murmur3; here it is `mmh3.hash` under
+murmur2 is the Java client's rule (BuiltInPartitioner.partitionForKey, and Utils.toPositive for the mask): the same key
+goes to the same partition whichever client wrote it, with or without a leader. `consistent` is librdkafka's partitioner
+of that name (rd_kafka_msg_partitioner_consistent, which hashes a null key as an empty one). `fnv1a` is Sarama's
+NewHashPartitioner, and librdkafka's `fnv1a` for rows with a key. No client has murmur3; here it is `mmh3.hash` under
 murmur2's mask.
 
-Sticky rows follow KIP-480 and KIP-794: they stay on one partition until about `batch_size` bytes went there, so
-that they travel in full batches at the same balance. As a partitioner of its own, `sticky` is Java's default one
-with `partitioner.ignore.keys`; `roundrobin` is Java's RoundRobinPartitioner, which ignores keys as well.
+Sticky rows follow KIP-480 and KIP-794: they stay on one partition until about `batch_size` bytes went there. So they
+travel in full batches, with the same balance. As an option, `sticky` is Java's default partitioner with
+`partitioner.ignore.keys`. `roundrobin` is Java's RoundRobinPartitioner, which ignores keys as well.
 """
 
 from __future__ import annotations
@@ -51,24 +51,26 @@ POSITIVE_MASK = 0x7FFFFFFF
 
 
 class Spreader(Protocol):
-    """Where one topic's rows go that no key decides about. Outlives Arrow batches; not thread-safe."""
+    """Assigns partitions to one topic's rows that have no key, or whose key does not matter. Outlives Arrow batches.
+    Not thread-safe."""
 
     def assign(self, row_sizes: Int64s, *, partition_count: int, available: Sequence[int]) -> Int32s:
-        """int32[n]: a partition for each of n rows of `row_sizes` bytes (int64[n]), in this order.
+        """Return int32[n]: a partition for each of n rows of `row_sizes` bytes (int64[n]), in this order.
 
-        `available`: the partitions that have a leader. When there is none, all `partition_count` are as good,
-        and the rows wait for a leader in the accumulator.
+        `available`: the partitions that have a leader. If there is none, any of the `partition_count` partitions may be
+        chosen, and the rows wait for a leader in the accumulator.
         """
 
 
 class RoundRobinPartitioner:
-    """One row each in turn, from a random start: were it partition 0, that would get the first row of every task."""
+    """One row to each partition in turn, from a random start. With a fixed start, partition 0 would get the first row
+    of every task."""
 
     def __init__(self, *, rng: random.Random) -> None:
         self._turn = rng.randrange(2**31)
 
     def assign(self, row_sizes: Int64s, *, partition_count: int, available: Sequence[int]) -> Int32s:
-        """See Spreader. When `available` changes, the turn goes on in the new circle wherever it stands."""
+        """See Spreader. After a change of `available`, the turn continues at the same number in the new list."""
         choice = np.array(list(available) or list(range(partition_count)), np.int32)
         partitions: Int32s = choice[(self._turn + np.arange(len(row_sizes))) % len(choice)]
         self._turn += len(row_sizes)
@@ -78,10 +80,10 @@ class RoundRobinPartitioner:
 class StickyPartitioner:
     """About `batch_size` bytes to one partition, then to another.
 
-    `batch_size`: bytes after which it moves on (`kafka.batch.size`; less than 1 counts as 1, as in Java).
-    `rng` picks the partitions. Each next partition is another than the last where there is another (KIP-480's
-    rule; KIP-794 allows the same again). Stays begin at multiples of `batch_size` in the stream of bytes, so
-    that they average it: what overruns one shortens the next.
+    `batch_size`: bytes after which the partition changes (`kafka.batch.size`; less than 1 counts as 1, as in Java).
+    `rng` picks the partitions. The next partition differs from the last if there is another (the rule of KIP-480;
+    KIP-794 allows the same one again). Changes are due at multiples of `batch_size` in the stream of bytes, so
+    `batch_size` is the average: a row that exceeds one stay shortens the next.
     """
 
     def __init__(self, *, batch_size: int, rng: random.Random) -> None:
@@ -98,7 +100,7 @@ class StickyPartitioner:
         if self._partition not in choice:
             self._partition, self._stay_bytes = self._rng.choice(choice), 0
         ends = self._stay_bytes + np.cumsum(row_sizes)
-        # A row belongs to the stay in which its first byte lies: the row that fills a stay up is its last.
+        # A row belongs to the stay that has its first byte: the row that fills a stay is its last row.
         moves = np.diff((ends - row_sizes) // self._batch_size, prepend=0) > 0
         # A step of 1 to len - 1 around the circle of partitions is a uniform choice among all others.
         others = range(1, len(choice)) if len(choice) > 1 else (0,)
@@ -118,8 +120,8 @@ class StickyPartitioner:
 class PartitionerRule:
     """A row of the table above.
 
-    `key_number`: n keys to n non-negative numbers (int64 or uint32), of which the partition is the remainder;
-    None where keys do not matter. `null_key_number`: the number of a null key; None where such rows are spread.
+    `key_number`: n keys to n non-negative numbers (int64 or uint32); the partition is the remainder. None if keys do
+    not matter. `null_key_number`: the number of a null key; None if rows without a key are spread.
     """
 
     key_number: Callable[[pa.Array], npt.NDArray[np.integer]] | None
@@ -127,7 +129,7 @@ class PartitionerRule:
     spreads_by_turn: bool = False
 
     def spreader(self, *, batch_size: int, rng: random.Random) -> Spreader:
-        """For one topic; `batch_size` as StickyPartitioner takes it."""
+        """Return a spreader for one topic. `batch_size`: as in StickyPartitioner."""
         if self.spreads_by_turn:
             return RoundRobinPartitioner(rng=rng)
         return StickyPartitioner(batch_size=batch_size, rng=rng)
@@ -138,8 +140,8 @@ PARTITIONERS: Mapping[str, PartitionerRule] = MappingProxyType(
         "murmur2": PartitionerRule(lambda keys: KERNEL.murmur2(keys) & POSITIVE_MASK),
         "murmur3": PartitionerRule(lambda keys: murmur3(keys) & POSITIVE_MASK),
         "consistent": PartitionerRule(crc32, null_key_number=0),
-        # Sarama takes the remainder of the signed hash and then drops its sign; Go's remainder has the dividend's,
-        # so dropping it first, in 64 bits for -2^31's sake, is the same.
+        # Sarama takes the remainder of the signed hash and then drops the sign. Go's remainder has the dividend's sign,
+        # so dropping the sign first gives the same. In 64 bits, because of -2^31.
         "fnv1a": PartitionerRule(lambda keys: np.abs(fnv1a(keys).view(np.int32).astype(np.int64))),
         "roundrobin": PartitionerRule(None, spreads_by_turn=True),
         "sticky": PartitionerRule(None),
@@ -148,7 +150,7 @@ PARTITIONERS: Mapping[str, PartitionerRule] = MappingProxyType(
 
 
 class RowPartitioner:
-    """The rows of one Arrow batch before they have partitions. However many topics, keys are hashed once."""
+    """The rows of one Arrow batch before they have partitions. Keys are hashed once, for all topics."""
 
     def __init__(self, columns: RecordColumns, rule: PartitionerRule = PARTITIONERS["murmur2"]) -> None:
         self._columns = columns
@@ -156,7 +158,7 @@ class RowPartitioner:
 
     @cached_property
     def _key_decides(self) -> npt.NDArray[np.bool_]:
-        """bool[n]: rows whose partition is a matter of `_key_numbers`."""
+        """bool[n]: rows whose partition follows from `_key_numbers`."""
         key, rule = self._columns.key, self._rule
         if rule.null_key_number is None and (rule.key_number is None or key is None):
             return np.zeros(self._columns.num_rows, np.bool_)
@@ -188,11 +190,12 @@ class RowPartitioner:
         available: Sequence[int],
         spreader: Spreader,
     ) -> Int32s:
-        """int32[n]: the partitions of `rows`, in their order, all of them rows of `topic`.
+        """Return int32[n]: the partitions of `rows`, in order. All of them are rows of `topic`.
 
-        `rows`: int64[n] positions in the Arrow batch, or None for all of it. `partition_count`: how many there are;
-        `key_partition_count`: how many keys are spread over. `available`: the partitions that have a leader.
-        `spreader`: the topic's, of the same rule. Raises PartitionOutOfRange, and then `spreader` is as it was.
+        `rows`: int64[n] positions in the Arrow batch, or None for all. `partition_count`: the number of partitions.
+        `key_partition_count`: the number of partitions over which keys are spread. `available`: the partitions that
+        have a leader. `spreader`: the topic's, made by the same rule. Raises PartitionOutOfRange; `spreader` is then
+        unchanged.
         """
         chosen = slice(None) if rows is None else rows
         by_key = self._key_decides[chosen]
@@ -217,8 +220,8 @@ class RowPartitioner:
 
 
 def _remainders(numbers: npt.NDArray[np.integer], divisor: int) -> npt.NDArray[np.integer]:
-    """`numbers % divisor`, none of them negative. numpy has vector instructions for a quotient by one number, and takes
-    ten times as long for remainders."""
+    """Return `numbers % divisor` for non-negative numbers. numpy divides by one number with vector instructions, but
+    takes ten times as long for remainders."""
     return numbers - numbers // divisor * divisor
 
 

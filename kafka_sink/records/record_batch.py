@@ -1,22 +1,22 @@
-"""The 61 bytes in front of the records of a record batch, version 2.
+"""The 61 bytes of header before the records of a record batch, version 2.
 
-Layout, big-endian (DefaultRecordBatch; KIP-98 brought the version):
+Layout, big-endian (DefaultRecordBatch; KIP-98 introduced the version):
 
      0  base_offset             i64   0: the broker assigns offsets
      8  batch_length            i32   bytes after this field
-    12  partition_leader_epoch  i32   -1: the broker assigns it, which is why the CRC leaves it out
+    12  partition_leader_epoch  i32   -1: the broker assigns it, so the CRC does not include it
     16  magic                   i8    2
     17  crc                     u32   CRC-32C of everything after this field
     21  attributes              i16   codec bits 0-2, timestamp type bit 3 (0: create time), transactional bit 4
     23  last_offset_delta       i32
-    27  base_timestamp          i64   ms; the records hold differences to it
+    27  base_timestamp          i64   ms; the records have differences to it
     35  max_timestamp           i64   ms
     43  producer_id             i64
     51  producer_epoch          i16
     53  base_sequence           i32
     57  record_count            i32
 
-Only the records behind it are compressed, so the header is written last and in place.
+Only the records after the header are compressed, so the header is written last and in place.
 """
 
 from __future__ import annotations
@@ -48,16 +48,15 @@ def write_header(
     base_sequence: int,
     record_count: int,
 ) -> None:
-    """Writes the header over the first 61 bytes of `batch`, which is the whole record batch and nothing after
-    it.
+    """Write the header over the first 61 bytes of `batch`, which is exactly the whole record batch.
 
-    The records already lie behind, with the CRC-32C `records_crc`, if it is known. `attributes`: the codec's id, and
+    The records must already be there. `records_crc`: their CRC-32C, if known. `attributes`: the codec's id, and
     TRANSACTIONAL_BIT. Timestamps are milliseconds. `record_count` >= 1; offset deltas are 0 to record_count - 1.
 
-    Who has the compiled kernel uses its function of this name. This one reads the records for the CRC in any case: to
-    join two of them takes a multiplication that Python would be longer at.
+    With the compiled kernel, its function of this name is used. This function always reads the records for the CRC:
+    joining two CRCs needs a multiplication that is slower in Python.
     """
-    unknown_crc = 0  # until the rest of the header is there
+    unknown_crc = 0  # until the rest of the header is written
     _HEADER.pack_into(
         batch,
         0,

@@ -1,14 +1,15 @@
 """A 128-bit hash of each row of a batch, summed over the rows, without a compiler.
 
-Scope: what fingerprint.py counts with. The hash of a row is that of its message, whole blocks of two words (64 bits,
-little-endian), in which every length stands before its bytes, so that no two rows have one message:
+Scope: the hashes for fingerprint.py. A row's hash is the hash of its message. The message has whole blocks of two words
+(64 bits, little-endian). Every length comes before its bytes, so different rows have different messages:
 
     key length, value length | partition, timestamp in ms | key | value
     where the row names its topic:  -1, topic length | topic
     for each header:                key length, value length | key | value
 
-Bytes are followed by zeros up to a whole block. A null has the length -1 and no bytes; a partition or timestamp that
-is not set is -2^63, which neither can be. The topic looks like a header with a null key, of which there are none.
+Bytes are padded with zeros to a whole block. A null has the length -1 and no bytes. A partition or timestamp that is
+not set is -2^63, which is no valid value of either. The topic looks like a header with a null key, which does not
+exist.
 
 The hash takes the message in chunks of 64 blocks, the last one shorter:
 
@@ -19,13 +20,13 @@ The hash takes the message in chunks of 64 blocks, the last one shorter:
 
 Sums in brackets are modulo 2^64, all else is modulo 2^128. The sum of products is NH with words of 64 bits (Black,
 Halevi, Krawczyk, Krovetz, Rogaway: "UMAC: Fast and Secure Message Authentication", 1999, theorem 4.2): two messages of
-one length have one sum for at most one in 2^64 of all keys. `stir` is the end of MurmurHash3_x64_128, by which one bit
-of the state changes half of the hash's; it is a permutation, and loses nothing. The keys are the first 128 numbers of
-SplitMix64 from seed 0. They are no secret: who writes rows in order to deceive can find two with one hash.
+equal length have equal sums for at most one in 2^64 of all keys. `stir` is the end of MurmurHash3_x64_128: one bit of
+the state changes half of the hash's bits. It is a permutation, so it loses nothing. The keys are the first 128 numbers
+of SplitMix64 from seed 0. They are not secret: an attacker who writes rows can find two with equal hashes.
 
-Why not a better known one: each step of MurmurHash3_x64_128 waits for the one before, here only an addition does.
-Compiled, that took twice as long (25 ns for a row of 8 + 100 bytes, 150 for 8 + 1,024); and in numpy it would be a
-round of calls for each 16 bytes of the longest row, where this is one for each chunk.
+A better-known hash is slower: each step of MurmurHash3_x64_128 waits for the step before, but here only an addition
+does. Compiled, it took twice as long (25 ns for a row of 8 + 100 bytes, 150 for 8 + 1,024). In numpy it would need a
+round of calls for each 16 bytes of the longest row; this hash needs one for each chunk.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ NOT_SET = -(2**63)
 
 
 def _split_mix_64(count: int) -> UInt64s:
-    """The first numbers of Java's SplittableRandom from seed 0 (Steele, Lea, Flood: "Fast Splittable Pseudorandom
-    Number Generators", 2014)."""
+    """Return the first numbers of Java's SplittableRandom from seed 0 (Steele, Lea, Flood: "Fast Splittable
+    Pseudorandom Number Generators", 2014)."""
     z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -61,7 +62,7 @@ KEYS = _split_mix_64(2 * CHUNK_BLOCKS)
 
 
 def sum_row_hashes(columns: RecordColumns) -> tuple[int, int]:
-    """The sums, each modulo 2^64, of the low and of the high halves of all rows' hashes."""
+    """Return the sums, each modulo 2^64, of the low and of the high halves of all rows' hashes."""
     if columns.num_rows == 0:
         return 0, 0
     blocks, row_offsets = _messages(columns)
@@ -70,14 +71,14 @@ def sum_row_hashes(columns: RecordColumns) -> tuple[int, int]:
 
 
 def partition_numbers(columns: RecordColumns) -> Int64s:
-    """int64[n]: the partition that each row names, or NOT_SET."""
+    """Return int64[n]: the partition that each row names, or NOT_SET."""
     if columns.partition is None or columns.partition_is_set is None:
         return np.full(columns.num_rows, NOT_SET, np.int64)
     return np.where(columns.partition_is_set, columns.partition, np.int64(NOT_SET))
 
 
 def timestamp_numbers(columns: RecordColumns) -> Int64s:
-    """int64[n]: the timestamp that each row brought, ms since 1970, or NOT_SET."""
+    """Return int64[n]: each row's own timestamp, ms since 1970, or NOT_SET."""
     if columns.timestamp_is_set is True:
         return columns.timestamp_ms
     return np.where(columns.timestamp_is_set, columns.timestamp_ms, np.int64(NOT_SET))
@@ -87,7 +88,7 @@ def timestamp_numbers(columns: RecordColumns) -> Int64s:
 
 
 def _messages(columns: RecordColumns) -> tuple[UInt64s, Int64s]:
-    """uint64[m, 2], the blocks of all rows' messages, and int64[n + 1], the offsets of the rows in them."""
+    """Return uint64[m, 2], the blocks of all rows' messages, and int64[n + 1], the offsets of the rows in them."""
     value_length = byte_lengths(columns.value)
     key_length = np.full_like(value_length, NULL_LENGTH) if columns.key is None else byte_lengths(columns.key)
     parts = [_blocks_of(key_length, value_length, partition_numbers(columns), timestamp_numbers(columns))]
@@ -105,7 +106,7 @@ def _messages(columns: RecordColumns) -> tuple[UInt64s, Int64s]:
 
 
 def _header_messages(headers: Headers) -> pa.Array:
-    """Each row's headers, as a large_binary array of n."""
+    """Return each row's headers, as a large_binary array of n."""
     key_length, value_length = byte_lengths(headers.key), byte_lengths(headers.value)
     lengths = _blocks_of(key_length, value_length)
     data, offsets = _join([lengths, *_padded(headers.key, key_length), *_padded(headers.value, value_length)])
@@ -118,7 +119,7 @@ def _blocks_of(*numbers: Int64s) -> pa.Array:
 
 
 def _padded(array: pa.Array, lengths: Int64s) -> tuple[pa.Array, pa.Array]:
-    """A column's bytes, and the zeros that go behind them."""
+    """Return a column's bytes, and the zeros that pad them."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(-np.maximum(lengths, 0) % BLOCK_BYTES, out=offsets[1:])
     is_string = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
@@ -131,7 +132,8 @@ def _large_binary(offsets: Int64s, data: npt.NDArray[np.generic]) -> pa.Array:
 
 
 def _join(parts: list[pa.Array]) -> tuple[npt.NDArray[np.uint8], Int64s]:
-    """The parts of each row side by side, nulls as no bytes: uint8, and int64[n + 1] offsets of the rows in it."""
+    """Return the parts of each row joined (uint8), with no bytes for nulls, and int64[n + 1] offsets of the rows in
+    it."""
     separator = pa.scalar(b"", pa.large_binary())
     joined = pc.binary_join_element_wise(*parts, separator, null_handling="replace", null_replacement="")
     _, offset_buffer, data_buffer = joined.buffers()
@@ -143,7 +145,7 @@ def _join(parts: list[pa.Array]) -> tuple[npt.NDArray[np.uint8], Int64s]:
 
 
 def _hashes(blocks: UInt64s, row_offsets: Int64s) -> tuple[UInt64s, UInt64s]:
-    """uint64[n] twice: the low and the high halves of the rows' hashes."""
+    """Return uint64[n] twice: the low and the high halves of the rows' hashes."""
     block_counts = np.diff(row_offsets)
     chunk_counts = -(-block_counts // CHUNK_BLOCKS)
     first_chunk = np.cumsum(chunk_counts) - chunk_counts
@@ -162,12 +164,12 @@ def _hashes(blocks: UInt64s, row_offsets: Int64s) -> tuple[UInt64s, UInt64s]:
     return stirred(low, high)
 
 
-# As many blocks at once as leave numpy's intermediate arrays in the processor's inner caches: twice as quick.
+# With this many blocks numpy's intermediate arrays stay in the inner CPU caches, which doubles the speed.
 PIECE_BLOCKS = 8192
 
 
 def _chunk_sums(blocks: UInt64s, chunk_offsets: Int64s) -> tuple[UInt64s, UInt64s]:
-    """The sum of each chunk's products, its low and its high words."""
+    """Return the sum of each chunk's products, as low and high words."""
     cuts = np.searchsorted(chunk_offsets, np.arange(0, len(blocks), PIECE_BLOCKS))
     cuts = np.unique(np.append(cuts, len(chunk_offsets) - 1))
     low, high = np.empty(cuts[-1], np.uint64), np.empty(cuts[-1], np.uint64)
@@ -182,7 +184,7 @@ def _sums_of_products(blocks: UInt64s, chunk_offsets: Int64s) -> tuple[UInt64s, 
     starts = chunk_offsets[:-1]
     place = np.arange(len(blocks)) - np.repeat(starts, np.diff(chunk_offsets))
     low, high = _products(blocks[:, 0] + KEYS[0::2][place], blocks[:, 1] + KEYS[1::2][place])
-    # The sums of halves of the low words show what they carry.
+    # The carries of the low words follow from the sums of their halves.
     lows, mids = np.add.reduceat(low & LOW_HALF, starts), np.add.reduceat(low >> HALF, starts)
     mids += lows >> HALF
     return (mids << HALF) | (lows & LOW_HALF), np.add.reduceat(high, starts) + (mids >> HALF)
@@ -193,7 +195,7 @@ LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
 def _products(a: UInt64s, b: UInt64s) -> tuple[UInt64s, UInt64s]:
-    """The low and the high words of 128-bit products, by halves of the factors, as on paper."""
+    """Return the low and the high words of 128-bit products, by long multiplication of the factors' halves."""
     a_low, a_high, b_low, b_high = a & LOW_HALF, a >> HALF, b & LOW_HALF, b >> HALF
     across = a_high * b_low + (a_low * b_low >> HALF)  # at most (2^32 - 1)^2 + 2^32 - 2, less than 2^64
     other = a_low * b_high + (across & LOW_HALF)

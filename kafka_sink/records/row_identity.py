@@ -1,18 +1,18 @@
-"""Which row of which write a record is: headers that are the same when the write is replayed, so that a reader knows
-the row again.
+"""Headers that identify the row of a write from which a record was made. They are equal when the write is replayed, so
+that a reader can recognise the row.
 
-    pykafka.topic      the topic that it was written to
-    pykafka.query      the query's id, which its checkpoint keeps; of a batch write the write's own
-    pykafka.batch      the micro-batch's; of a batch write 0
-    pykafka.slot       the Spark partition's
-    pykafka.row        which row of its task this was, from 0, in the order in which Spark delivered them
+    pykafka.topic      the topic that the row was written to
+    pykafka.query      the query's id, which its checkpoint keeps; for a batch write, the write's own id
+    pykafka.batch      the micro-batch's id; for a batch write 0
+    pykafka.slot       the Spark partition's id
+    pykafka.row        the row's number in its task, from 0, in the order in which Spark delivered the rows
 
-All are text and stand behind the row's own headers, in this order, and only there are they an identity: a row that was
-read somewhere with its headers brings older ones. The topic is there for such a row too: written on elsewhere without
-`rowIdentity`, perhaps as several rows, it must not pass for the one that it was made of. Dead letters have headers of
-these names (`dead_letters.py`), but never these five as their last.
+All are text. They follow the row's own headers, in this order, and only as the last five are they an identity: a row
+that was read from Kafka with its headers has older ones. The topic is included for such a row too. If it is written
+elsewhere without `rowIdentity`, perhaps as several rows, it must not look like the original. Dead letters have headers
+of these names (`dead_letters.py`), but never these five as the last ones.
 
-Per Arrow batch: all values lie in one buffer, of which each entry is a part; the names are the same bytes every time.
+Per Arrow batch, all values are in one buffer, and each entry is a part of it. The names are always the same bytes.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ TOPIC, QUERY, BATCH, SLOT, ROW = NAMES = (
 
 
 class RowIdentity:
-    """Of the rows of one task. `topic`: that of the option; None: rows name theirs."""
+    """The identity of the rows of one task. `topic`: the option's; None if rows name their topics."""
 
     def __init__(self, query_id: str, batch_id: int, slot: int, topic: str | None) -> None:
         parts = [str(part).encode() for part in (query_id, batch_id, slot)]
         self._topic = None if topic is None else pa.scalar(topic.encode(), pa.binary())
         self._task = pa.scalar(b"".join(parts), pa.binary())
-        # Where query, batch, slot and row begin behind a row's topic.
+        # Where query, batch, slot and row begin, counted from the end of a row's topic.
         self._starts = np.cumsum([0, *map(len, parts)]).astype(np.int32)
         self._names = _names_of(0)
 
     def added_to(self, columns: RecordColumns, numbers: Int64s) -> RecordColumns:
-        """The same rows with these headers behind their own. `numbers`: int64[n], which rows of the task they are. A
-        row without a topic has an empty one here: it is the router's to refuse."""
+        """Return the rows with these headers after their own. `numbers`: int64[n], the rows' numbers in the task. A row
+        without a topic has an empty one here, because the router refuses it later."""
         if len(self._names) < len(NAMES) * len(numbers):
             self._names = _names_of(len(numbers))
         key, value = self._names.slice(0, len(NAMES) * len(numbers)), self._values(self._topics(columns), numbers)
@@ -55,7 +55,7 @@ class RowIdentity:
         return replace(columns, headers=ours if columns.headers is None else _behind(columns.headers, ours))
 
     def _topics(self, columns: RecordColumns) -> pa.Array | pa.Scalar:
-        """Each row's, or one for all."""
+        """Return each row's topic, or one for all rows."""
         if self._topic is not None:
             return self._topic
         if columns.topic is None:
@@ -76,7 +76,7 @@ class RowIdentity:
 
 
 def _names_of(count: int) -> pa.Array:
-    """The five names, `count` times."""
+    """Return the five names, `count` times."""
     lengths = np.tile([len(name) for name in NAMES], count)
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
     data = pa.py_buffer("".join(NAMES).encode() * count)
@@ -84,10 +84,10 @@ def _names_of(count: int) -> pa.Array:
 
 
 def _behind(own: Headers, more: Headers) -> Headers:
-    """Each row's `own`, then its `more`."""
+    """Return each row's `own` headers, followed by its `more`."""
     row_offsets = own.row_offsets + more.row_offsets
     of_row = np.repeat(np.arange(len(row_offsets) - 1), np.diff(more.row_offsets))
-    # Behind the row's own, and all that came before of both.
+    # After the row's own headers, and all headers of earlier rows.
     place = own.row_offsets[1:][of_row] + np.arange(len(of_row))
     order = np.empty(row_offsets[-1], np.int64)
     is_own = np.ones(len(order), np.bool_)
@@ -99,6 +99,6 @@ def _behind(own: Headers, more: Headers) -> Headers:
 
 
 def _joined(own: pa.Array, more: pa.Array) -> pa.Array:
-    # More bytes than 32 bits count: Arrow would raise.
+    # large_binary, because Arrow raises if the bytes exceed 32-bit offsets.
     binary = pa.large_binary()
     return pa.concat_arrays([own.cast(binary), more.cast(binary)])

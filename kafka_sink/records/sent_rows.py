@@ -1,7 +1,7 @@
-"""Rows as they were before they were records: what a dead letter has of one that its leader refused.
+"""Recovers rows from their records, for dead letters of rows that their leader refused.
 
-Python a row, as they are few, or every batch of them was refused before. What the sink did not get apart is not told:
-a partition that the row named from one that the partitioner chose, its own time from that of the write.
+Uses Python per row, because such rows are few or their batches were refused before. Two facts cannot be recovered: if
+the row or the partitioner chose the partition, and if the time was the row's own or the write's.
 
 Source: DefaultRecord.readFrom.
 """
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class SentRow:
-    """`body`: key, value and headers as they stand in a record (`record_runs.records_at`)."""
+    """`body`: key, value and headers as in a record (`record_runs.records_at`)."""
 
     topic: str
     partition: int
@@ -25,7 +25,7 @@ class SentRow:
 
 
 def rows_before(sent: Iterable[SentRow], *, added_headers: int) -> pa.RecordBatch:
-    """As `bad_rows.plain` has them. `added_headers`: so many of each one's last are the sink's own."""
+    """Return the rows as in `bad_rows.plain`. `added_headers`: the number of last headers that the sink has added."""
     binary = pa.large_binary()
     entry = pa.struct([("key", binary), ("value", binary)])
     rows = [(row, *_read(row.body)) for row in sent]
@@ -44,7 +44,7 @@ def rows_before(sent: Iterable[SentRow], *, added_headers: int) -> pa.RecordBatc
 
 
 def key_bytes_of(body: bytes) -> int | None:
-    """How long the key is. None: there is none."""
+    """Return the length of the key in bytes, or None without a key."""
     key = _Reader(body).text()
     return None if key is None else len(key)
 

@@ -1,10 +1,10 @@
-"""Zig-zag varints, a column at a time.
+"""Zig-zag varints, one column at a time.
 
-Scope: how many bytes each value of an array takes, the bytes of several such columns interleaved row by row, and
-the values at given places of such bytes. Kafka writes every length, delta and count inside a record this way
-(ByteUtils.writeVarint and writeVarlong): zig-zag folds the sign into bit 0, then 7 bits a byte, least significant
-first, bit 7 set on all but the last byte. The 32-bit and the 64-bit form of a value that fits 32 bits are the same
-bytes, so there is one form here.
+Scope: how many bytes each value of an array takes, the bytes of several such columns interleaved row by row, and the
+values at given places in such bytes. Kafka writes every length, delta and count inside a record this way
+(ByteUtils.writeVarint and writeVarlong). Zig-zag moves the sign into bit 0. Then each byte takes 7 bits, least
+significant first, and bit 7 is set on all bytes except the last. A value that fits 32 bits has the same bytes in the
+32-bit and the 64-bit form, so there is one form here.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ Int64s = npt.NDArray[np.int64]
 
 
 def varint_sizes(values: Int64s) -> Int64s:
-    """Bytes each of `values` (int64[n]) takes: 1 to 10, as int64[n]."""
+    """Return int64[n]: the bytes that each of `values` (int64[n]) takes, 1 to 10."""
     return _sizes(_zigzag(values))
 
 
 def varint_size(value: int) -> int:
-    """Bytes one number takes, 0 <= `value` < 2^63."""
+    """Return the bytes that one number takes, 0 <= `value` < 2^63."""
     return max(1, ((value << 1).bit_length() + 6) // 7)
 
 
 def varint_rows(*columns: Int64s) -> tuple[npt.NDArray[np.uint8], Int64s]:
-    """The varints of row 0 of every column, then of row 1, and so on, back to back.
+    """Return the varints of row 0 of every column, then of row 1, and so on, without gaps.
 
     Takes int64[n] columns. Returns the bytes (uint8) and int64[n + 1] offsets of the rows in them.
     """
     row_count = len(columns[0])
     zigzags = [_zigzag(column) for column in columns]
     widths = [int(_sizes(z.max(keepdims=True))[0]) if row_count else 1 for z in zigzags]
-    # A byte of the row's widest form per matrix column; `used` says which of them the row's own form has.
+    # One matrix column per byte of the widest form; `used` marks the bytes of each row's own form.
     matrix = np.empty((row_count, sum(widths)), np.uint8)
     used = np.empty(matrix.shape, np.bool_)
     row_sizes = np.full(row_count, len(columns), np.int64)
@@ -52,19 +52,19 @@ def varint_rows(*columns: Int64s) -> tuple[npt.NDArray[np.uint8], Int64s]:
         at += 1
     offsets = np.zeros(row_count + 1, np.int64)
     np.cumsum(row_sizes, out=offsets[1:])
-    # Indices and a gather: four times quicker than indexing by a mask that has no long runs.
+    # Indices and a gather are four times faster than a mask without long runs.
     packed = matrix.ravel() if matrix.size == offsets[-1] else matrix.ravel().take(np.flatnonzero(used))
     return packed, offsets
 
 
 def varints_at(data: npt.NDArray[np.uint8], at: Int64s) -> tuple[Int64s, Int64s]:
-    """int64[n], the varint that begins at each place `at` (int64[n]) of `data`, which has all of it; and int64[n], the
-    bytes it takes."""
+    """Return int64[n], the varint that begins at each place `at` (int64[n]) of `data`, and int64[n], its bytes. `data`
+    must contain every varint completely."""
     zigzag = np.zeros(len(at), np.uint64)
     sizes = np.ones(len(at), np.int64)
     place, shift = at, np.uint64(0)
     byte = data[place]
-    # What has ended stays at its last byte, which then adds nothing.
+    # A varint that has ended stays at its last byte and adds nothing more.
     more = np.ones(len(at), np.bool_)
     while True:
         zigzag |= np.where(more, byte & 0x7F, 0).astype(np.uint64) << shift
@@ -82,8 +82,8 @@ def _zigzag(values: Int64s) -> npt.NDArray[np.uint64]:
 
 
 def _sizes(zigzag: npt.NDArray[np.uint64]) -> Int64s:
-    # One pass per byte of the longest: lengths and deltas take one or two, so this beats logarithms and
-    # searches.
+    # One pass per byte of the longest value. Lengths and deltas take one or two bytes, so this is faster than
+    # logarithms and searches.
     sizes = np.ones(len(zigzag), np.int64)
     rest = zigzag >> np.uint64(7)
     while rest.any():

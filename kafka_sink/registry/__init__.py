@@ -1,18 +1,18 @@
-"""Rows for readers that ask a schema registry: Avro, JSON Schema, Protobuf.
+"""Rows for readers with a schema registry: Avro, JSON Schema, Protobuf.
 
     DataFrame's schema, or a given one
-       |  column.py       the whole of it: which schema, whether it fits, its id, the column of bytes
-       |  subjects.py     under which name the registry keeps it
-       |  registering.py  the official client: register, look up, what its refusals mean
+       |  column.py       all steps: choose the schema, check that it fits, get its id, make the column of bytes
+       |  subjects.py     the subject: the schema's name in the registry
+       |  registering.py  the official client: register, look up, explain refusals
        v
-    avro.py, json_schema.py, protobuf.py    Spark's types as the form's; a schema that fits them; the encoding column
-       |                                    (proto_text.py: a .proto file's text, compiled)
+    avro.py, json_schema.py, protobuf.py    map Spark's types, check a schema, make the encoding column
+       |                                    (proto_text.py: compiles the text of a .proto file)
        |
        v
-    values.py    on executors: an Arrow batch as what fastavro and google.protobuf take, checked a column at a time
+    values.py    on executors: converts an Arrow batch for fastavro and google.protobuf, and checks it by column
     framing.py   magic byte, schema id, payload, as one Arrow array
 
-The driver asks the registry, once; executors never do, and need only the library that encodes.
+The driver asks the registry once. Executors never do, and need only the encoding library.
 """
 
 from __future__ import annotations

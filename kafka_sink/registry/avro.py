@@ -1,12 +1,12 @@
-"""Avro: Spark's types as Avro's, a schema that fits them, and rows as fastavro writes them for the official client too.
+"""Avro: maps Spark's types, checks that a schema fits them, and encodes rows with fastavro, as the official client.
 
-A derived schema says what Spark's own to_avro says, but for decimals: they are bytes, as a fixed needs a name and
-cannot become wider. A nullable column is a union with null, and null its default, so that columns can be
-added. Records within are named by where they are. A given schema may have its fields in any order, and others that have
-a default.
+A derived schema is the same as that of Spark's to_avro, except for decimals. They are bytes, because a fixed needs a
+name and cannot become wider. A nullable column is a union with null, with the default null, so that columns can be
+added. Inner records are named by their place. A given schema may have its fields in another order, and further fields
+with a default.
 
-Logical types are how a reader takes a number; here they say what becomes of a column (`FITS`) and are then taken away,
-so that fastavro is given numbers and bytes that were made a column at a time.
+Logical types choose the conversion of a column (`FITS`). Then they are removed, so that fastavro gets numbers and bytes
+that were converted by column.
 
 Sources: Avro 1.12 specification; Spark's SchemaConverters.scala; confluent_kafka.schema_registry.avro.
 """
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 FORM = "Avro"
 SCHEMA_TYPE = "AVRO"
-REGISTRY_FORMAT = None  # as what the registry is asked for a schema
+REGISTRY_FORMAT = None  # the format in which the registry returns a schema
 
-# Spark's type -> Avro's types, with `:logicalType`, that hold all its values, and what becomes of them. The first is
-# the derived one. Decimals, arrays, maps and structs are in the functions below, as are enum and fixed.
+# Spark's type -> Avro's types (with `:logicalType`) that can hold all its values, and their conversions. The first is
+# the derived one. Functions below handle decimals, arrays, maps, structs, enum and fixed.
 FITS: dict[type[T.DataType], dict[str, V.Convert]] = {
     T.BooleanType: {"boolean": V.plain},
     T.ByteType: {"int": V.plain, "long": V.plain, "float": V.plain, "double": V.plain},
@@ -62,7 +62,7 @@ FITS: dict[type[T.DataType], dict[str, V.Convert]] = {
 
 
 def derived(columns: T.StructType, name: str) -> str:
-    """Raises TypeNotMapped or NameNotAllowed, with the column's path."""
+    """Return the derived schema. Raises TypeNotMapped or NameNotAllowed, with the column's path."""
     return json.dumps(_record(columns, name, None, ""))
 
 
@@ -112,7 +112,7 @@ def _check_names(struct: T.StructType, path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AvroEncoding:
-    """`text` as it is registered, `written` without what fastavro has no part in."""
+    """A fitted schema. `text` is registered. `written`, without logical types, is for fastavro."""
 
     text: str
     name: str
@@ -122,11 +122,11 @@ class AvroEncoding:
     message_indexes: tuple[int, ...] = ()
 
     def references(self, version: Callable[[str, Any], int]) -> list[Any]:
-        """None: such a schema is whole."""
+        """Return no references: the schema refers to no others."""
         return []
 
     def column(self, record: Column, head: bytes) -> Column:
-        """binary: null where `record` is."""
+        """Return the encoded column (binary). It is null where `record` is null."""
         written, plan = self.written, self.plan
 
         def encode(rows: pa.Array) -> pa.Array:
@@ -139,7 +139,7 @@ class AvroEncoding:
 
 @told_to_spark()
 def encoded(rows: pa.Array, head: bytes, written: str, plan: V.Values) -> pa.Array:
-    """On executors. Raises ValueNotInSchema or RegistryExtraMissing."""
+    """Encode the rows, on executors. Raises ValueNotInSchema or RegistryExtraMissing."""
     schema = _parsed(written)
     write = extra("fastavro", on_executor=True).schemaless_writer
     return framed(head, V.python_values(rows, plan), lambda data, row: write(data, schema, row))
@@ -152,14 +152,14 @@ def _parsed(written: str) -> Any:
     for record in named.values():
         for field in record.get("fields", ()):
             if "default" in field:
-                # What is no bytes stays text: `fitted` has refused the schema if this default is to be written.
+                # Text that is not bytes stays: `fitted` refuses a schema if such a default would be written.
                 with contextlib.suppress(ValueError):
                     field["default"] = _default(field["default"], field["type"], named)
     return schema
 
 
 def fitted(text: str, columns: T.StructType) -> AvroEncoding:
-    """Raises SchemaUnreadable, or ColumnNotInSchema with the path of the first column that does not fit."""
+    """Check that the schema fits. Raises SchemaUnreadable, or ColumnNotInSchema with the first column's path."""
     fastavro, errors = extra("fastavro"), extra("fastavro.schema")
     named: dict[str, Any] = {}
     try:
@@ -201,7 +201,7 @@ class _Fitting:
             raise ColumnNotInSchema(column=path, found="not there", expected=expected, form=FORM) from None
 
     def value(self, data_type: T.DataType, schema: Any, path: str) -> V.Values:
-        """What a column becomes; null is a matter of rows, as Spark takes nearly every column for nullable."""
+        """Return the conversion of a column. Nulls are checked by row, because most columns of Spark are nullable."""
         branches = [branch for branch in schema if branch != "null"] if isinstance(schema, list) else [schema]
         no_null = None if isinstance(schema, list) and "null" in schema else "is null, where its schema has no null"
         avro_type = self.named.get(branches[0], branches[0]) if isinstance(branches[0], str) else branches[0]
@@ -223,7 +223,7 @@ class _Fitting:
 
 
 def _convert(data_type: T.DataType, avro_type: Any, kind: str) -> V.Convert | None:
-    """None: this type has values that the schema's does not."""
+    """Return the conversion, or None if the schema's type cannot hold all values of `data_type`."""
     about = avro_type if isinstance(avro_type, dict) else {}
     logical = about.get("logicalType")
     match data_type:
@@ -238,14 +238,17 @@ def _convert(data_type: T.DataType, avro_type: Any, kind: str) -> V.Convert | No
     return FITS.get(type(data_type), {}).get(f"{kind}:{logical}" if logical else kind)
 
 
-# Of what a default is in JSON, for the types of which that is not told by the others of a union.
+# The JSON type of a default, for Avro types that `_default` must find in a union.
 _IN_JSON: dict[str, type] = {"string": str, "enum": str, "bytes": str, "fixed": str,
                              "array": list, "map": dict, "record": dict}  # fmt: skip
 
 
 def _default(default: Any, schema: Any, named: dict[str, Any]) -> Any:
-    """As fastavro writes it: of bytes and fixed it is text in JSON, a character for each byte. Of a union it is of the
-    first branch that matches (Avro 1.12, "Records"). Raises ValueError for text that is not of as many bytes."""
+    """Return the default as fastavro writes it. Raises ValueError for text that is not bytes of the right size.
+
+    The JSON text of bytes and fixed has one character for each byte. A union's default belongs to the first branch that
+    matches (Avro 1.12, "Records").
+    """
     if isinstance(schema, list):
         matching = (one for one in schema if isinstance(default, _IN_JSON.get(_kind(one, named)[0], ())))
         schema = next(matching, "null")
@@ -267,13 +270,13 @@ def _default(default: Any, schema: Any, named: dict[str, Any]) -> Any:
 
 
 def _kind(schema: Any, named: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A type's name, and what else is said of it."""
+    """Return a type's name and its attributes."""
     about = named.get(schema, {"type": schema}) if isinstance(schema, str) else schema
     return about["type"], about
 
 
 def _said(schema: Any) -> Any:
-    """Of a record only its name: an error shows where the schema differs, not all of it."""
+    """Return the schema without the fields of records, so that an error shows only the part that differs."""
     if isinstance(schema, list):
         return [_said(branch) for branch in schema]
     if isinstance(schema, dict):

@@ -1,7 +1,7 @@
-"""A column of bytes for readers that ask a schema registry: which schema, whether it fits, its id, the encoding.
+"""Makes a column of bytes for readers with a schema registry: chooses the schema, checks it, gets its id, encodes.
 
-The registry is asked here, on the driver, when the column is made, and not again: the schema's id is a constant of the
-column. A streaming query keeps it until it is started again.
+The driver asks the registry once, when it makes the column. The schema's id is a constant of the column. A streaming
+query keeps the id until it is started again.
 """
 
 from __future__ import annotations
@@ -41,19 +41,21 @@ def serialized(
     schema: str | type[Message] | None = None,
     is_key: bool = False,
 ) -> Column:
-    """binary: of each row of `frame` a record with `columns` as its fields, as the official serializers frame it; null
-    where all of them are null, which as a value is a tombstone.
+    """Return a binary column: a record for each row of `frame`, with `columns` as fields, framed as by the official
+    serializers. It is null if all columns are null; a null value is a tombstone.
 
-    `form`: avro, json or protobuf. `registry`: the conf of confluent-kafka's SchemaRegistryClient (url,
-    basic.auth.user.info, ...), in which `auto.register.schemas=false` has the schema looked up instead of registered,
-    and `use.latest.version=true` takes the subject's latest; or a client. `subject`: topic, record or topic-record, the
-    official strategies. `schema`: what is registered, instead of one that is derived from the columns' types: text, or
-    for Protobuf a message class that protoc made. Its fields are found by name. `is_key`: the subject and the derived
-    name are the key's.
+    - `form`: avro, json or protobuf
+    - `registry`: the conf of confluent-kafka's SchemaRegistryClient (url, basic.auth.user.info, ...), or a client. With
+      `auto.register.schemas=false` the schema is looked up instead of registered. With `use.latest.version=true` the
+      subject's latest schema is used
+    - `subject`: topic, record or topic-record, the official strategies
+    - `schema`: the schema to register, instead of one derived from the columns' types. It is a text, or for Protobuf a
+      message class of protoc. Its fields are found by name
+    - `is_key`: True if the subject and the derived name are for the key
 
-    Asks the registry now, once, from here. Raises RegistryError, SchemaError for columns that no schema, or not this
-    one, can hold, InvalidOption for a conf that the client does not take, or ValueError. A row that does not fit, e.g.
-    a null where a given schema has none, fails its task with ValueNotInSchema.
+    Asks the registry once, in this call. Raises RegistryError, SchemaError if no schema or not this schema can hold the
+    columns, InvalidOption if the client refuses the conf, or ValueError. A row that does not fit the schema, e.g. a
+    null in a field without null, fails its task with ValueNotInSchema.
     """
     if form not in FORMS:
         raise ValueError(f"form is one of {', '.join(FORMS)}, not {form!r}")
@@ -70,7 +72,7 @@ def serialized(
         encoding, schema_id = pinned_schema(FORMS[form], fields, record_name(topic, is_key), asked, names, schema)
     except RecursionError:
         raise SchemaUnreadable(form=form, reason="it is nested too deep to be read, or refers to itself") from None
-    # A name with a dot in it is a column's, not a path.
+    # In backquotes a name with a dot is a column's name, not a path.
     found = [F.col(f"`{name.replace('`', '``')}`").alias(name) for name in columns]
     is_row = functools.reduce(operator.or_, (column.isNotNull() for column in found))
     column: Column = encoding.column(F.when(is_row, F.struct(*found)), prefix(schema_id, encoding.message_indexes))
@@ -80,12 +82,12 @@ def serialized(
 def pinned_schema(
     form: Any, fields: StructType, name: str, registry: Registry, subject_of: Any, schema: Any
 ) -> tuple[Any, int]:
-    """The encoding and the id of its schema, which is looked at before it is registered."""
+    """Return the encoding and the id of its schema. The schema is checked before it is registered."""
     if registry.uses_latest:
         latest = registry.latest(subject_of(name), form.REGISTRY_FORMAT)
         return form.fitted(latest.text, fields), latest.schema_id
     if schema is None and form is protobuf:
-        # Whose field numbers are kept.
+        # The derived schema keeps the field numbers of the latest one.
         before = registry.latest_or_none(subject_of(name), form.REGISTRY_FORMAT)
         schema = protobuf.derived(fields, name, None if before is None else before.text)
     elif schema is None:

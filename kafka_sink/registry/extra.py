@@ -1,4 +1,4 @@
-"""What the extra `registry` brings, imported where it is needed and not before."""
+"""Imports the packages of the extra `registry` only when they are needed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from kafka_sink.errors import RegistryExtraMissing
 
 
 def extra(module: str, *, on_executor: bool = False) -> Any:
-    """The module, one of `pyspark-pykafka[registry]`. Raises RegistryExtraMissing, which says of rows what
-    is true `on_executor`, where others may have written, or on the driver."""
+    """Return a module of `pyspark-pykafka[registry]`. Raises RegistryExtraMissing.
+
+    With `on_executor` the error says that other tasks may have written rows.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:

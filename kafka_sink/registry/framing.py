@@ -1,4 +1,4 @@
-"""The registry's framing: magic byte 0, the schema's id, for Protobuf which of the file's messages, then the payload.
+"""The registry's framing: magic byte 0, the schema's id, for Protobuf the path of the message, then the payload.
 
 Source: Confluent's "Wire format" (docs.confluent.io, Schema Registry, serializers and deserializers);
 confluent_kafka.schema_registry.common.serde.SchemaId writes the same.
@@ -17,13 +17,13 @@ MAGIC_BYTE = b"\x00"
 
 
 def prefix(schema_id: int, message_indexes: Sequence[int] = ()) -> bytes:
-    """What every row of one schema begins with. `message_indexes`: of Protobuf, the path to the message through the
-    file; empty for the other forms."""
+    """Return the first bytes of every row with this schema. `message_indexes` is the path to the message in a Protobuf
+    file, and empty for the other forms."""
     path = b""
     if message_indexes:
         # The file's first message, the usual one, is written as 0 instead of a list of one 0.
         numbers = [0] if list(message_indexes) == [0] else [len(message_indexes), *message_indexes]
-        path = b"".join(_varint(number << 1) for number in numbers)  # zigzag of what is not negative
+        path = b"".join(_varint(number << 1) for number in numbers)  # zigzag encoding of numbers from 0
     return MAGIC_BYTE + schema_id.to_bytes(4, "big") + path
 
 
@@ -33,10 +33,10 @@ def _varint(number: int) -> bytes:
 
 
 def framed(head: bytes, rows: Sequence[Any], write: Callable[[BinaryIO, Any], object]) -> pa.Array:
-    """binary: `head` and what `write` writes of it, for each of `rows`; null for None.
+    """Return a binary array with one value for each row: `head`, then the output of `write`. None gives null.
 
-    The payloads lie in one buffer from the beginning: `pa.array` of a list of bytes would copy them, and import pandas
-    first. Raises OverflowError for more than 2 GiB a batch, to which an Arrow batch of Spark's does not come.
+    All payloads are written into one buffer, because `pa.array` of a list of bytes would copy them and import pandas.
+    Raises OverflowError for more than 2 GiB in a batch. Arrow batches of Spark are usually much smaller.
     """
     data = io.BytesIO()
     ends = np.zeros(len(rows) + 1, np.int64)

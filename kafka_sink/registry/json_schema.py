@@ -1,12 +1,12 @@
-"""JSON Schema: Spark's types as JSON's, a schema that fits them, and rows as Spark's own to_json writes them.
+"""JSON Schema: maps Spark's types, checks that a schema fits them, and encodes rows with Spark's own to_json.
 
-No Python runs for it: framing is a constant in front. What to_json does decides what a schema may say: a null field of
-a struct is left out, bytes are base64, decimals are numbers; NaN and the infinities would be strings, so that rows with
-them are refused. Timestamps are written in UTC with all their microseconds.
+No Python runs on executors: the framing is a constant prefix. A schema must fit the output of to_json. It omits null
+fields of a struct, writes bytes as base64, and decimals as numbers. It would write NaN and the infinities as strings,
+so rows with them are refused. Timestamps are in UTC, with microseconds.
 
-A derived schema is closed (additionalProperties: false), as the Java serializer's are: with it the registry takes a new
-nullable column for compatible. Of a given one types, properties and what is required are held against the DataFrame;
-patterns, ranges, formats and enums are not.
+A derived schema is closed (additionalProperties: false), as with the Java serializer. So the registry accepts a new
+nullable column as compatible. For a given schema the types, properties and required properties are compared with the
+DataFrame. Patterns, ranges, formats and enums are not checked.
 
 Sources: JSON Schema draft 7; Spark's JacksonGenerator.scala; confluent_kafka.schema_registry.json_schema.
 """
@@ -30,7 +30,7 @@ SCHEMA_TYPE = "JSON"
 REGISTRY_FORMAT = None
 DRAFT = "http://json-schema.org/draft-07/schema#"
 
-# Of Spark's types, what to_json writes. Decimals, arrays, maps and structs are in the functions below.
+# Spark's types, and the output of to_json. Functions below handle arrays, maps and structs.
 WRITTEN: dict[type[T.DataType], dict[str, str]] = {
     T.BooleanType: {"type": "boolean"},
     T.ByteType: {"type": "integer"},
@@ -48,7 +48,7 @@ WRITTEN: dict[type[T.DataType], dict[str, str]] = {
     T.TimestampType: {"type": "string", "format": "date-time"},
     T.TimestampNTZType: {"type": "string"},  # RFC 3339's date-time has a zone
 }
-# As which names a map's keys are written.
+# Types of a map's keys. to_json writes them as names.
 KEYS = (T.StringType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 TO_JSON = {
     "timeZone": "UTC",
@@ -57,7 +57,7 @@ TO_JSON = {
     "ignoreNullFields": "true",
 }
 INFINITE = float("inf")
-# The same column where it has nothing to look for.
+# Takes a column, and returns it with checks of its values.
 Check = Callable[[Column], Column]
 
 
@@ -65,7 +65,7 @@ Check = Callable[[Column], Column]
 
 
 def derived(columns: T.StructType, name: str) -> str:
-    """Raises TypeNotMapped, with the column's path."""
+    """Return the derived schema. Raises TypeNotMapped, with the column's path."""
     return json.dumps({"$schema": DRAFT, "title": name, **_object(columns, "")})
 
 
@@ -107,16 +107,16 @@ class JsonEncoding:
     message_indexes: tuple[int, ...] = ()
 
     def references(self, version: Callable[[str, Any], int]) -> list[Any]:
-        """None: such a schema is whole."""
+        """Return no references: the schema refers to no others."""
         return []
 
     def column(self, record: Column, head: bytes) -> Column:
-        """binary: null where `record` is."""
+        """Return the encoded column (binary). It is null where `record` is null."""
         return F.concat(F.lit(head), F.to_json(self.check(record), TO_JSON).cast("binary"))
 
 
 def fitted(text: str, columns: T.StructType) -> JsonEncoding:
-    """Raises SchemaUnreadable, TypeNotMapped, or ColumnNotInSchema with the path of the first that does not fit."""
+    """Check that the schema fits. Raises SchemaUnreadable, TypeNotMapped, or ColumnNotInSchema with the first path."""
     try:
         schema = json.loads(text)
     except ValueError as error:
@@ -133,8 +133,8 @@ def _unchanged(column: Column) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class _Fitting:
-    """Gives for each part of the DataFrame's type what looks at its values, or None where nothing is to be looked for:
-    then Spark need not take the column to pieces."""
+    """Makes a check for each part of the DataFrame's type, or None if nothing needs a check. Without a check Spark does
+    not have to rebuild the column."""
 
     root: dict[str, Any]
 
@@ -146,7 +146,7 @@ class _Fitting:
             found, expected = data_type.simpleString(), json.dumps(schema, default=str)
             raise ColumnNotInSchema(column=path, found=found, expected=expected[:200], form=FORM)
         inner = self._within(data_type, fits[0] if isinstance(fits[0], dict) else {}, path)
-        # A null field is left out, which only `required` forbids; a null item or entry is written.
+        # to_json omits a null field, which only `required` forbids. It writes null items and entries.
         refuses_null = is_required if not path.endswith(("[]", "{}")) else not has_null
         return _and_not_null(inner, path) if refuses_null else inner
 
@@ -193,7 +193,7 @@ class _Fitting:
         return of_all
 
     def _branches(self, schema: Any) -> tuple[list[Any], bool]:
-        """What a value may be, but for null; and whether it may be null."""
+        """Return the schemas allowed for a value other than null, and True if null is allowed."""
         schema = self._resolved(schema)
         if not isinstance(schema, dict):
             return ([] if schema is False else [True]), schema is not False
@@ -206,7 +206,7 @@ class _Fitting:
         return ([] if types == "null" else [schema]), has_null
 
     def _resolved(self, schema: Any) -> Any:
-        """`$ref` to a part of the same schema."""
+        """Resolve a `$ref` to a part of the same schema."""
         if not (isinstance(schema, dict) and "$ref" in schema):
             return schema
         ref, part = schema["$ref"], self.root
@@ -233,6 +233,6 @@ def _and_not_null(inner: Check | None, path: str) -> Check:
 
 
 def _refused(is_bad: Column, column: Column, path: str, problem: str) -> Column:
-    """`column`, and an error of Spark's with our message for a row where `is_bad`."""
+    """Return `column`. A row with `is_bad` raises Spark's error with the message of ValueNotInSchema."""
     said = str(ValueNotInSchema(column=path, problem=problem))
     return F.when(is_bad, F.raise_error(F.lit(f"kafka_sink.errors.ValueNotInSchema: {said}"))).otherwise(column)

@@ -1,7 +1,7 @@
-"""The text of a .proto file as a descriptor: by protoc, from grpcio-tools, as the official client has no parser.
+"""Compiles the text of a .proto file to a descriptor, with protoc of grpcio-tools.
 
-In a process of its own, since protoc says on its standard error what is wrong with a text. Modules of the working
-directory are not run: neither looked for nor on that process's path.
+The official client has no parser. protoc runs in a separate process, because it writes its errors to stderr. Modules in
+the working directory never run: they are neither searched nor on that process's path.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ TIMEOUT_S = 60
 
 
 def compiled(text: str) -> bytes:
-    """A serialized FileDescriptorProto. The text may import what google/protobuf and google/type have.
+    """Return a serialized FileDescriptorProto. The text may import files of google/protobuf and google/type.
 
-    Raises SchemaUnreadable with what protoc says, or where grpcio-tools is not installed.
+    Raises SchemaUnreadable with protoc's message, or if grpcio-tools is not installed.
     """
     if PathFinder.find_spec("grpc_tools", _path()) is None:
         reason = (
@@ -36,7 +36,7 @@ def compiled(text: str) -> bytes:
         Path(folder, NAME).write_text(text, encoding="utf-8")
         known = Path(extra("google.type.date_pb2").__file__).parents[2]
         arguments = ["grpc_tools.protoc", f"-I{folder}", f"-I{known}", f"--descriptor_set_out={folder}/set", NAME]
-        # -P: `-m` would put the working directory first. So would an empty place in PYTHONPATH: hence cwd.
+        # -P and cwd: `-m`, or an empty entry in PYTHONPATH, would put the working directory first.
         command = [sys.executable, "-P", "-m", *arguments]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_path())}
         try:
@@ -55,6 +55,6 @@ def compiled(text: str) -> bytes:
 
 
 def _path() -> list[str]:
-    """Where this process finds modules, but for its working directory."""
+    """Return this process's module path without the working directory."""
     here = os.getcwd()
     return [place for place in sys.path if place and os.path.abspath(place) != here]

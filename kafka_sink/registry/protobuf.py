@@ -1,15 +1,15 @@
-"""Protobuf: Spark's types as proto3's, a schema that fits them, and rows as google.protobuf writes them.
+"""Protobuf: maps Spark's types to proto3, checks that a schema fits them, and encodes rows with google.protobuf.
 
-A derived schema is a FileDescriptorProto, which the registry gets in base64, as from the official client. Every single
-field is `optional`, so that null is told from 0. What Protobuf has no null for is as it is: a null array or map is read
-as an empty one, a null within is an error of its row.
+A derived schema is a FileDescriptorProto. The registry gets it in base64, as from the official client. Every field that
+is not repeated is `optional`, so that null differs from 0. Protobuf has no null arrays and maps: readers get an empty
+one. A null item or entry is an error of its row.
 
-A reader goes by field numbers. The first schema has them in the columns' order; after that a column keeps the number
-that the subject's latest schema has for its name, wherever it now stands, and a new one gets a number that none had.
-Numbers and names of columns that are gone are reserved.
+Readers find fields by number. The first schema numbers them in the columns' order. Later a column keeps the number that
+the subject's latest schema has for its name, and a new column gets a number that was never used. Numbers and names of
+removed columns are reserved.
 
-A given schema is a message class that protoc made, a file in base64, or a .proto file's text. Files that it imports are
-registered under their own names and referred to, but for those that every registry has.
+A given schema is a message class of protoc, a file in base64, or the text of a .proto file. Files that it imports are
+registered under their own names and referenced, except files that every registry has.
 
 Sources: protobuf.dev's language guide (proto3) and descriptor.proto; Confluent's ProtobufData for the messages that
 dates, timestamps and decimals become; confluent_kafka.schema_registry.protobuf.
@@ -48,7 +48,7 @@ REGISTRY_FORMAT = "serialized"
 TIMESTAMP, DATE, DATETIME, DECIMAL = (
     "google.protobuf.Timestamp", "google.type.Date", "google.type.DateTime", "confluent.type.Decimal",
 )  # fmt: skip
-# Files that every registry and every official reader has, by the message that is wanted of them, and where they are.
+# Files that every registry and every official reader has, by the needed message: the path, and the Python module.
 KNOWN_FILES = {
     TIMESTAMP: ("google/protobuf/timestamp.proto", "google.protobuf.timestamp_pb2"),
     DATE: ("google/type/date.proto", "google.type.date_pb2"),
@@ -63,9 +63,8 @@ _WHOLE_64: dict[str, V.Convert] = {
     "int64": V.plain, "sint64": V.plain, "sfixed64": V.plain, "uint64": V.unsigned, "fixed64": V.unsigned,
 }  # fmt: skip
 
-# Spark's type -> Protobuf's types that hold all its values (negative ones of an unsigned type are an error of their
-# row), and what becomes of them. The first is the derived one. Decimals, arrays, maps, structs and enums are in the
-# functions below.
+# Spark's type -> Protobuf's types that can hold all its values, and their conversions. The first is the derived one. A
+# negative value for an unsigned type is an error of its row. Functions below handle decimals, arrays, maps and more.
 FITS: dict[type[T.DataType], dict[str, V.Convert]] = {
     T.BooleanType: {"bool": V.plain},
     T.ByteType: {**_WHOLE_32, **_WHOLE_64, "float": V.plain, "double": V.plain},
@@ -82,9 +81,9 @@ FITS: dict[type[T.DataType], dict[str, V.Convert]] = {
     T.TimestampType: {TIMESTAMP: V.seconds_and_nanos},
     T.TimestampNTZType: {DATETIME: V.datetime_parts},
 }
-# Of map keys, which protobuf.dev allows to be any whole number, string or bool.
+# Types of map keys: protobuf.dev allows any whole number, string or bool.
 KEYS = (T.StringType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-# descriptor.proto: of FieldDescriptorProto LABEL_OPTIONAL, LABEL_REPEATED and TYPE_MESSAGE.
+# FieldDescriptorProto in descriptor.proto: LABEL_OPTIONAL, LABEL_REPEATED and TYPE_MESSAGE.
 SINGLE, REPEATED, MESSAGE = 1, 3, 11
 IMPLEMENTATIONS_OWN = range(19_000, 20_000)
 
@@ -93,7 +92,7 @@ IMPLEMENTATIONS_OWN = range(19_000, 20_000)
 
 
 def derived(columns: T.StructType, name: str, previous: str | None) -> str:
-    """A FileDescriptorProto in base64. `previous`: the subject's latest schema, whose numbers are kept.
+    """Return a FileDescriptorProto in base64. It keeps the numbers of `previous`, the subject's latest schema.
 
     Raises TypeNotMapped or NameNotAllowed with the column's path, or SchemaUnreadable for `previous`.
     """
@@ -139,14 +138,15 @@ def _message(
         else:
             _set_type(value, data_type, where)
         if proto.label == SINGLE and proto.type != MESSAGE:
-            # As protoc says `optional`: a oneof of its own. A message has presence without.
+            # protoc encodes `optional` as a synthetic oneof. A message field does not need it.
             proto.proto3_optional = True
             proto.oneof_index = len(message.oneof_decl)
             message.oneof_decl.add(name=f"_{field.name}")
 
 
 def _entry(entry: DescriptorProto, data_type: T.MapType, path: str) -> FieldDescriptorProto:
-    """What stands for `map<key, value>`; gives the value's field. A struct's message cannot be within it."""
+    """Make the entry message of `map<key, value>`, and return the value's field. The entry cannot contain the message
+    of a struct."""
     if not isinstance(data_type.keyType, KEYS):
         raise not_mapped(data_type, path, FORM)
     entry.options.map_entry = True
@@ -171,7 +171,7 @@ def _set_type(proto: FieldDescriptorProto, data_type: T.DataType, path: str) -> 
 
 
 def _numbers(names: list[str], before: DescriptorProto | None) -> dict[str, int]:
-    """Kept by name; new ones above all that were ever used.
+    """Return field numbers by name. Known names keep their number; new numbers are above all that were ever used.
 
     >>> _numbers(["a", "b"], None)
     {'a': 1, 'b': 2}
@@ -194,9 +194,7 @@ def _reserve(message: DescriptorProto, names: list[str], before: DescriptorProto
     ranges = {(reserved.start, reserved.end) for reserved in before.reserved_range}
     for start, end in sorted(ranges | {(field.number, field.number + 1) for field in gone}):
         message.reserved_range.add(start=start, end=end)
-    message.reserved_name.extend(
-        sorted(({field.name for field in gone} | set(before.reserved_name)).difference(names))
-    )
+    message.reserved_name.extend(sorted(({field.name for field in gone} | set(before.reserved_name)).difference(names)))
 
 
 def _check_names(struct: T.StructType, path: str) -> None:
@@ -212,7 +210,7 @@ def _check_names(struct: T.StructType, path: str) -> None:
 
 
 def _camel(name: str) -> str:
-    """As protoc names a map's entries: street_name -> StreetName."""
+    """Return the name that protoc gives to a map's entries: street_name -> StreetName."""
     return "".join(word[:1].upper() + word[1:] for word in name.split("_")) or name
 
 
@@ -221,8 +219,11 @@ def _camel(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProtobufEncoding:
-    """`file`: the descriptor, for the driver; `files`: it and what it imports, each as a FileDescriptorProto, those
-    first that others import."""
+    """A fitted schema.
+
+    `file` is the descriptor, for the driver. `files` are the file and its imports, each as a FileDescriptorProto.
+    Imported files come before the files that import them.
+    """
 
     text: str
     name: str
@@ -233,11 +234,12 @@ class ProtobufEncoding:
     schema_type: str = SCHEMA_TYPE
 
     def references(self, version: Callable[[str, Any], int]) -> list[Any]:
-        """What the schema imports, as SchemaReferences; `version` registers or looks up one, and gives its version."""
+        """Return the schema's imports as SchemaReferences. `version` registers or looks up one import, and returns its
+        version."""
         return _references(self.file, version)
 
     def column(self, record: Column, head: bytes) -> Column:
-        """binary: null where `record` is."""
+        """Return the encoded column (binary). It is null where `record` is null."""
         files, name, plan = self.files, self.name, self.plan
 
         def encode(rows: pa.Array) -> pa.Array:
@@ -250,11 +252,11 @@ class ProtobufEncoding:
 
 @told_to_spark()
 def encoded(rows: pa.Array, head: bytes, files: tuple[bytes, ...], name: str, plan: V.Values) -> pa.Array:
-    """On executors. Raises ValueNotInSchema or RegistryExtraMissing."""
+    """Encode the rows, on executors. Raises ValueNotInSchema or RegistryExtraMissing."""
     message = _message_class(files, name)
 
     def write(data: BinaryIO, row: dict[str, Any]) -> None:
-        # A map has no order of its own, and equal keys are to be equal bytes.
+        # Deterministic, because a map has no order, and equal Kafka keys must be equal bytes.
         data.write(message(**row).SerializeToString(deterministic=True))
 
     return framed(head, V.python_values(rows, plan), write)
@@ -267,7 +269,7 @@ def _message_class(files: tuple[bytes, ...], name: str) -> Any:
 
 
 def _descriptor(files: tuple[bytes, ...], name: str, *, on_executor: bool = False) -> Descriptor:
-    """In a pool of its own: two schemas of one file's name are no conflict."""
+    """Return the descriptor, from a separate pool: two schemas with the same file name do not conflict."""
     pool = extra("google.protobuf.descriptor_pool", on_executor=on_executor).DescriptorPool()
     for file in files:
         pool.AddSerializedFile(file)
@@ -276,7 +278,7 @@ def _descriptor(files: tuple[bytes, ...], name: str, *, on_executor: bool = Fals
 
 
 def fitted(schema: str | type[Message], columns: T.StructType) -> ProtobufEncoding:
-    """Of a file the first message is meant.
+    """Check that the schema fits. In a file the first message is used.
 
     Raises SchemaUnreadable, or ColumnNotInSchema with the path of the first column that does not fit.
     """
@@ -322,7 +324,7 @@ def _file(text: str) -> FileDescriptorProto:
 
 
 def _imported(file: FileDescriptorProto) -> list[bytes]:
-    """The known files that it imports, and those that they do."""
+    """Return the known files that the file imports, directly and indirectly. Raises SchemaUnreadable for others."""
     modules = dict(KNOWN_FILES.values())
     found: dict[str, bytes] = {}
     for path in file.dependency:
@@ -346,7 +348,7 @@ def _files(file: FileDescriptor) -> Iterator[FileDescriptor]:
 
 
 def _indexes(descriptor: Descriptor) -> Iterator[int]:
-    """The path to a message through its file, as the framing has it."""
+    """Yield the path to a message in its file, for the framing."""
     if descriptor.containing_type is not None:
         yield from _indexes(descriptor.containing_type)
         siblings = descriptor.containing_type.nested_types
@@ -429,7 +431,7 @@ def _kind_names() -> dict[int, str]:
 
 
 def _is_repeated(field: FieldDescriptor) -> bool:
-    """protobuf 6.31 has `is_repeated`, and 7 no `label`."""
+    """Return True for a repeated field. protobuf 6.31 added `is_repeated`, and 7 removed `label`."""
     return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
 
 

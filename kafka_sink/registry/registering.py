@@ -1,8 +1,8 @@
-"""What is asked of the registry, by the official client, on the driver; and what its refusals mean.
+"""Asks the registry by the official client, on the driver, and explains its refusals.
 
-Retries, TLS and authentication are the client's own, and its timeouts within `ASK_TIMEOUT_S`. Of its exceptions only
-the registry's answer is shown, without what the conf has of secrets: they are not chained, since an HTTP client's may
-quote a URL with a password.
+The client does retries, TLS and authentication. Its timeouts apply within `ASK_TIMEOUT_S`. Messages show the registry's
+answer without the conf's secrets. The client's exceptions are not chained, because those of the HTTP library may quote
+a URL with a password.
 
 Source: confluent_kafka.schema_registry.SchemaRegistryClient; Confluent's API reference for the codes, of which 409 is
 "incompatible".
@@ -34,29 +34,29 @@ if TYPE_CHECKING:
 
 NOT_FOUND, CONFLICT = 404, 409
 INT32_MAX = 2**31 - 1
-# A registry keeps a schema in one record of its topic, which by default is 1 MiB at most.
+# A registry keeps a schema in one record of its topic: by default 1 MiB at most.
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
-# A record within a record is three brackets; parsers of schemas call themselves for each.
+# A nested record adds three brackets. Parsers of schemas recurse for each.
 MAX_DEPTH = 200
 MAX_SHOWN_CHARACTERS = 60
 BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
-# Of one question with the client's own retries. Its option `timeout`, without which it waits for ever, is that of one
-# `recv`.
+# Limit of one request with the client's own retries. The client's option `timeout` limits one `recv` only, and is
+# unlimited by default.
 ASK_TIMEOUT_S = 120.0
-# Of a conf's keys those that a serializer of the official client would take, and what they are by default there.
+# Keys of a conf for the official client's serializers, and their defaults there.
 SERIALIZER_KEYS = {"auto.register.schemas": True, "use.latest.version": False, "normalize.schemas": False}
-# What the client wants as numbers and a mapping of strings cannot hold as such.
+# The client needs numbers for these keys, but a conf may have strings.
 NUMBERS = {"timeout": float, "max.retries": int, "retries.wait.ms": int, "retries.max.wait.ms": int,
            "cache.capacity": int, "cache.latest.ttl.sec": int}  # fmt: skip
 SECRET = re.compile("password|secret|user.info|token")
 IN_QUOTES = re.compile(r"(['\"]).*\1")
-# What stands where a url has its port, and is no number; not the end of an IPv6 address.
+# Text in the place of a url's port that is not a number. The end of an IPv6 address does not match.
 NO_PORT = re.compile(r":(?!\d*$)[^:\]]*$")
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """`text`: a Protobuf one as a FileDescriptorProto in base64."""
+    """A registered schema. The text of a Protobuf schema is a FileDescriptorProto in base64."""
 
     schema_id: int
     text: str
@@ -64,7 +64,7 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """`secrets`: of the conf, so that no message shows them."""
+    """A schema registry. No message shows `secrets`, the secrets of the conf."""
 
     client: SchemaRegistryClient = field(repr=False)
     url: str
@@ -75,7 +75,7 @@ class Registry:
 
     @classmethod
     def of(cls, registry: Mapping[str, Any] | SchemaRegistryClient) -> Registry:
-        """Raises InvalidOption for a conf that the client does not take."""
+        """Make a Registry from a conf or a client. Raises InvalidOption if the client refuses the conf."""
         official = extra("confluent_kafka.schema_registry").SchemaRegistryClient
         if isinstance(registry, official):
             return cls(registry, "that of the given client")
@@ -103,7 +103,7 @@ class Registry:
         )
 
     def schema_id(self, subject: str, schema: Schema) -> int:
-        """Registered, or where the conf says that it is not to be, looked up.
+        """Register the schema, or look it up if the conf forbids registering. Return its id.
 
         Raises SchemaIncompatible, SchemaNotRegistered, RegistryRefused or RegistryUnreachable.
         """
@@ -116,13 +116,16 @@ class Registry:
         return self._number(subject, "id", schema_id, least=0)
 
     def version(self, subject: str, schema: Schema) -> int:
-        """Of a schema that others refer to. Raises as `schema_id` does."""
+        """Register or look up a schema that others reference. Return its version. Raises as `schema_id` does."""
         self.schema_id(subject, schema)
         found = self._ask(subject, "lookup_schema", subject, schema, normalize_schemas=self.normalizes)
         return self._number(subject, "version", found.version, least=1)
 
     def latest(self, subject: str, fmt: str | None = None) -> Registered:
-        """Raises SchemaNotRegistered where there is none, RegistryRefused or RegistryUnreachable."""
+        """Return the subject's latest schema.
+
+        Raises SchemaNotRegistered if there is none, RegistryRefused, RegistryUnreachable, RegistryAnswerUnusable.
+        """
         found = self._ask(subject, "get_latest_version", subject, **({"fmt": fmt} if fmt else {}))
         text = found.schema.schema_str
         if not isinstance(text, str):
@@ -154,32 +157,32 @@ class Registry:
         except _transport_errors() as error:
             raise RegistryUnreachable(url=self.url, reason=self._quoted(f"{type(error).__name__}: {error}")) from None
         except _url_errors() as error:
-            # What they quote of the url, e.g. as a port, may be of a password.
+            # These exceptions quote a part of the url, e.g. as a port, which may be a part of a password.
             said = f"{type(error).__name__}: {IN_QUOTES.sub('***', str(error))}"
             raise RegistryUnreachable(url=self.url, reason=self._quoted(said)) from None
         except _Unusable as error:
             raise RegistryAnswerUnusable(url=self.url, subject=subject, reason=str(error)) from None
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            # What the client stumbles over; its text may quote the answer.
+            # The client failed to parse the answer. The exception's text may quote the answer, so it is not shown.
             reason = f"it is not what a schema registry answers ({type(error).__name__})"
             raise RegistryAnswerUnusable(url=self.url, subject=subject, reason=reason) from None
 
     def _number(self, subject: str, what: str, value: object, *, least: int) -> int:
-        """An id or a version, which are Java's ints. Raises RegistryAnswerUnusable."""
+        """Return an id or a version if it is in the range of Java's int. Raises RegistryAnswerUnusable."""
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= INT32_MAX:
             return value
         reason = f"its {what} is {quoted(repr(value), MAX_SHOWN_CHARACTERS)}, and not from {least} to {INT32_MAX}"
         raise RegistryAnswerUnusable(url=self.url, subject=subject, reason=reason)
 
     def _version(self, subject: str, said: str) -> str:
-        """Which one the schema was compared with: the registry's answer says it, or the latest is."""
+        """Return the version that the schema was compared with: from the registry's answer, else the latest."""
         told = re.search(r"oldSchemaVersion: *(\d+)", said)
         if told:
             return told[1]
         try:
             return str(within(ASK_TIMEOUT_S, lambda: self.client.get_latest_version(subject)).version)
         except Exception:
-            # It says less than the refusal that is being told, whatever it was.
+            # The refusal is more important than any error here.
             return "unknown"
 
     def _quoted(self, said: str) -> str:
@@ -189,21 +192,21 @@ class Registry:
 
 
 class _Unusable(Exception):
-    """An answer that is not read to its end."""
+    """The answer is compressed or too large, so it is not read to its end."""
 
 
 def _bounded(client: SchemaRegistryClient) -> SchemaRegistryClient:
-    """The client, which reads no more of an answer than MAX_ANSWER_BYTES. The in-memory one has no session."""
+    """Limit the client's answers to MAX_ANSWER_BYTES. The in-memory client has no session."""
     session = getattr(getattr(client, "_rest_client", None), "session", None)
     if session is not None:
-        # A compressed answer of a few bytes may be gigabytes.
+        # A few compressed bytes may expand to gigabytes.
         session.headers["Accept-Encoding"] = "identity"
         session.event_hooks["response"].append(_bound)
     return client
 
 
 def _bound(response: Any) -> None:
-    """Before a body is read."""
+    """Limit the size of a response, before its body is read."""
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise _Unusable("it is compressed, which was not asked for")
     (stream_type,) = (library.SyncByteStream for library in _http_libraries()[:1])
@@ -225,7 +228,7 @@ def _bound(response: Any) -> None:
 
 
 def depth_of(text: str) -> int:
-    """How deep brackets are nested outside of strings; 0 for a text that is no JSON."""
+    """Return the depth of nested brackets outside strings; 0 for a text without brackets."""
     depth = deepest = 0
     for mark in BRACKETS.finditer(text):
         if mark[0] in "[{":
@@ -237,18 +240,18 @@ def depth_of(text: str) -> int:
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
-    """What the client does not translate."""
+    """Return the transport exceptions that the client does not translate."""
     http = (library.HTTPError for library in _http_libraries())
     return (extra("confluent_kafka.schema_registry.error").OAuthTokenError, OSError, *http)
 
 
 def _url_errors() -> tuple[type[Exception], ...]:
-    """Of a port that is no number, or a host that is no name."""
+    """Return the exceptions for an invalid port or host in the url."""
     return (UnicodeError, *(library.InvalidURL for library in _http_libraries()))
 
 
 def _http_libraries() -> list[Any]:
-    """The client's has another name in another version, and is imported."""
+    """Return the imported HTTP libraries. Their name depends on the client's version."""
     return [sys.modules[name] for name in ("httpx2", "httpx") if name in sys.modules]
 
 
@@ -261,7 +264,7 @@ def _boolean(key: str, value: object) -> bool:
 
 
 def _secrets(conf: Mapping[str, Any]) -> tuple[str, ...]:
-    """Longest first: a user and password before the password alone."""
+    """Return the secrets, longest first: a user with password is replaced before the password alone."""
     secrets = {str(value) for key, value in conf.items() if SECRET.search(key) and value}
     secrets |= {_user_and_rest(url)[0] for url in str(conf.get("url", "")).split(",")}
     secrets |= {part for value in secrets for part in value.split(":", 1)[1:]}
@@ -269,13 +272,13 @@ def _secrets(conf: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _without_user(url: str) -> str:
-    """What is no port is not shown either: it is a password where the host was forgotten."""
+    """Return the url without its user. An invalid port is hidden too: without a host it may be a password."""
     parts = urlsplit(url.strip())
     rest = urlsplit(f"//{_user_and_rest(url)[1]}")
     return urlunsplit((parts.scheme, NO_PORT.sub(":***", rest.netloc), rest.path, "", ""))
 
 
 def _user_and_rest(url: str) -> tuple[str, str]:
-    """Of what is behind `//`. By the last @, as a password may have a / that nobody escaped."""
+    """Split the part after `//` at the last @, because a password may contain an unescaped /."""
     user, _, rest = url.strip().partition("//")[2].rpartition("@")
     return user, rest

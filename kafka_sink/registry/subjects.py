@@ -1,7 +1,8 @@
-"""Under which name the registry keeps a schema: the official client's strategies, by one word each.
+"""Subjects: the names of schemas in the registry, by the official client's strategies.
 
-TopicNameStrategy keeps one schema a topic, RecordNameStrategy one a record type in all topics, TopicRecordNameStrategy
-one a record type and topic.
+- topic (TopicNameStrategy): one schema for each topic
+- record (RecordNameStrategy): one schema for each record type, in all topics
+- topic-record (TopicRecordNameStrategy): one schema for each record type and topic
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def subject_name(strategy: str, topic: str, record_name: str, is_key: bool) -> s
 
 
 def record_name(topic: str, is_key: bool) -> str:
-    """The name of a derived record, which Avro and Protobuf want to be letters, digits and underscores.
+    """Return the name of a derived record. Avro and Protobuf allow letters, digits and underscores.
 
     >>> record_name("shop.orders-eu", is_key=False)
     'shop_orders_eu_value'

@@ -1,9 +1,8 @@
-"""An Arrow batch as the Python values that fastavro and google.protobuf take; runs on executors.
+"""Converts an Arrow batch to Python values for fastavro and google.protobuf. Runs on executors.
 
-A plan (`Values`) is made on the driver, where a schema is fitted to the DataFrame's types, and says of each column what
-becomes of it and whether it may be null. Here whole columns are converted and checked, so that the libraries are given
-only what they can write: their own errors would quote the row. Timestamps, dates and decimals become numbers and bytes
-with numpy, not Python objects.
+The driver fits a schema to the DataFrame's types, and makes a plan (`Values`): the conversion of each column, and if it
+may be null. This module converts and checks whole columns. So the libraries get only valid values: their own errors
+would quote the row. numpy converts timestamps, dates and decimals to numbers and bytes, without Python objects.
 
 Raises ValueNotInSchema, with the column's path and never its payload.
 """
@@ -20,7 +19,7 @@ import pyarrow.compute as pc
 
 from kafka_sink.errors import ValueNotInSchema
 
-# RFC 4122's text, which Java's UUID and Python's both read.
+# The text of RFC 4122, which both Java's and Python's UUID can read.
 UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 # (values without nulls, path of the column) -> as many Python values
@@ -29,7 +28,7 @@ Convert = Callable[[pa.Array, str], list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """`why_no_null`: None where the schema can hold a null, else what the error says of it."""
+    """One value. `why_no_null` is None if the schema allows null, else the text of the error."""
 
     column: str
     why_no_null: str | None
@@ -62,12 +61,12 @@ Values = Leaf | Record | Items | Entries
 
 
 def python_values(array: pa.Array, plan: Values) -> list[Any]:
-    """One value for each of `array`, None for a null."""
+    """Return one value for each element of `array`, None for a null. Raises ValueNotInSchema."""
     if not array.null_count:
         return _present(array, plan)
     if plan.why_no_null is not None:
         raise ValueNotInSchema(column=plan.column, problem=plan.why_no_null)
-    # What lies below a null is not a value, and is not to be checked as one.
+    # The data below a null is undefined, and must not be checked.
     values = iter(_present(array.drop_null(), plan))
     return [next(values) if valid else None for valid in array.is_valid().to_numpy(zero_copy_only=False)]
 
@@ -96,14 +95,14 @@ def _ranges(ends: np.ndarray[Any, Any]) -> list[tuple[int, int]]:
     return list(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))
 
 
-# --- what becomes of a column without nulls ---------------------------------------------------------------------------
+# --- conversions of a column without nulls ----------------------------------------------------------------------------
 
 
 def plain(array: pa.Array, column: str) -> list[Any]:
-    """bool, int, float, str or bytes."""
+    """Return bool, int, float, str or bytes."""
     try:
         values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
-    except (UnicodeDecodeError, pa.ArrowException):  # whose text is the value
+    except (UnicodeDecodeError, pa.ArrowException):  # their text contains the value
         raise ValueNotInSchema(column=column, problem="is a string that is not UTF-8") from None
     return values
 
@@ -124,23 +123,23 @@ def unsigned(array: pa.Array, column: str) -> list[Any]:
 
 
 def days(array: pa.Array, column: str) -> list[Any]:
-    """Since 1970."""
+    """Return days since 1970."""
     return plain(array.cast(pa.int32()), column)
 
 
 def micros(array: pa.Array, column: str) -> list[Any]:
-    """Since 1970; of a timestamp without a zone, since 1970 in its own."""
+    """Return microseconds since 1970. For a timestamp without a time zone, since 1970 in local time."""
     return plain(array.cast(pa.int64()), column)
 
 
 def millis(array: pa.Array, column: str) -> list[Any]:
-    """Since 1970, rounded down, as Spark's to_avro does."""
+    """Return milliseconds since 1970, rounded down, as Spark's to_avro does."""
     values: list[Any] = (array.cast(pa.int64()).to_numpy() // 1000).tolist()
     return values
 
 
 def seconds_and_nanos(array: pa.Array, column: str) -> list[Any]:
-    """google.protobuf.Timestamp's fields."""
+    """Return the fields of google.protobuf.Timestamp."""
     micros_since_1970 = array.cast(pa.int64()).to_numpy()
     _check_years(micros_since_1970.astype("datetime64[us]"), column, "google.protobuf.Timestamp")
     seconds, rest = np.divmod(micros_since_1970, 1_000_000)
@@ -148,12 +147,12 @@ def seconds_and_nanos(array: pa.Array, column: str) -> list[Any]:
 
 
 def date_parts(array: pa.Array, column: str) -> list[Any]:
-    """google.type.Date's fields."""
+    """Return the fields of google.type.Date."""
     return _records(**_civil(array.cast(pa.int32()).to_numpy().astype("datetime64[D]"), column))
 
 
 def datetime_parts(array: pa.Array, column: str) -> list[Any]:
-    """google.type.DateTime's fields, without an offset: the civil time that a timestamp without a zone is."""
+    """Return the fields of google.type.DateTime, without an offset: a timestamp without a time zone is civil time."""
     moments = array.cast(pa.int64()).to_numpy().astype("datetime64[us]")
     dates = moments.astype("datetime64[D]")
     second_of_day, micro = np.divmod((moments - dates).astype(np.int64), 1_000_000)
@@ -170,7 +169,7 @@ def _civil(dates: np.ndarray[Any, Any], column: str) -> dict[str, np.ndarray[Any
 
 
 def _check_years(moments: np.ndarray[Any, Any], column: str, holder: str) -> np.ndarray[Any, Any]:
-    """The years. What holds others is bytes that no reader can say as JSON."""
+    """Return the years. Raises ValueNotInSchema for others than 1 to 9999, which readers cannot convert to JSON."""
     years = moments.astype("datetime64[Y]").astype(np.int64) + 1970
     if years.size and (years.min() < 1 or years.max() > 9999):
         raise ValueNotInSchema(column=column, problem=f"is not of the years 1 to 9999, which {holder} has")
@@ -183,9 +182,9 @@ def _records(**columns: np.ndarray[Any, Any]) -> list[Any]:
 
 
 def unscaled_bytes(size_bytes: int) -> Convert:
-    """Of decimals the unscaled number, big-endian, two's complement, in as many bytes for each.
+    """Convert decimals to their unscaled numbers: big-endian two's complement, `size_bytes` for each.
 
-    Arrow has it in 16 bytes, little-endian; `size_bytes` are enough for the precision.
+    Arrow has 16 bytes, little-endian. `size_bytes` must be enough for the precision.
     """
 
     def convert(array: pa.Array, column: str) -> list[Any]:
@@ -197,7 +196,7 @@ def unscaled_bytes(size_bytes: int) -> Convert:
 
 
 def decimal_parts(size_bytes: int, precision: int, scale: int) -> Convert:
-    """confluent.type.Decimal's fields."""
+    """Convert decimals to the fields of confluent.type.Decimal."""
     unscaled = unscaled_bytes(size_bytes)
 
     def convert(array: pa.Array, column: str) -> list[Any]:
@@ -207,7 +206,7 @@ def decimal_parts(size_bytes: int, precision: int, scale: int) -> Convert:
 
 
 def decimal_bytes(precision: int) -> int:
-    """How many bytes any number of so many digits fits into, with its sign.
+    """Return the bytes that every number with `precision` digits and a sign fits into.
 
     >>> [decimal_bytes(digits) for digits in (2, 3, 9, 18, 38)]
     [1, 2, 4, 8, 16]
@@ -237,7 +236,7 @@ def of_size(size_bytes: int) -> Convert:
 
 
 def wrapped(convert: Convert) -> Convert:
-    """google.protobuf.Int64Value and its like: a message with one field, for a value that may be missing."""
+    """Convert to google.protobuf.Int64Value and similar messages: one field, for a value that may be missing."""
 
     def wrap(array: pa.Array, column: str) -> list[Any]:
         return [{"value": value} for value in convert(array, column)]

@@ -1,1 +1,1 @@
-"""The "pykafka" data source: what Spark's driver and executors call."""
+"""The "pykafka" data source, which Spark's driver and executors call."""

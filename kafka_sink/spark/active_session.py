@@ -1,7 +1,7 @@
-"""A DataFrame's session as the calling thread's.
+"""Makes a DataFrame's session the active session of the calling thread.
 
-Spark looks the name of a format up in the session that is active in the thread, which is a session of nobody in a
-thread that the user's Python has started, as those of a ThreadPoolExecutor or `InheritableThread`.
+Spark looks up a format's name in the thread's active session. In threads that the user's Python starts, such as those
+of a ThreadPoolExecutor or `InheritableThread`, the active session is not the DataFrame's.
 """
 
 from __future__ import annotations
@@ -13,15 +13,19 @@ from pyspark.sql import SparkSession
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether `spark` is another process's. By its name, as to import Spark Connect takes grpc, which may not be
-    there."""
+    """Return True if `spark` is a Spark Connect session.
+
+    The check uses the module's name, because importing Spark Connect needs grpc, which may not be installed.
+    """
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 @contextmanager
 def active(spark: SparkSession) -> Iterator[None]:
-    """In the block the thread's active session is `spark`, and afterwards what it was. Spark Connect has one thread a
-    request, of the request's session."""
+    """Make `spark` the thread's active session in the block, and restore the previous one afterwards.
+
+    Nothing is needed with Spark Connect: its server runs each request in the request's own session.
+    """
     if is_connect(spark):
         yield
         return
@@ -33,7 +37,7 @@ def active(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        # A JVM that has ended has told so.
+        # If the JVM has ended, the block has already raised an error.
         with suppress(Py4JError):
             if before.isDefined():
                 in_jvm.setActiveSession(before.get())

@@ -1,7 +1,6 @@
-"""At-least-once: rows are in Kafka, for everybody to read, when their task returns.
+"""At-least-once: rows are in Kafka, and visible to all readers, when their task returns.
 
-Nothing is planned, and there is no way back: rows that tasks of a failed attempt have written stay, and are written
-again by the next attempt.
+There is no plan and no rollback. The rows of a failed attempt stay in Kafka, and the next attempt writes them again.
 """
 
 from __future__ import annotations
@@ -26,8 +25,11 @@ from kafka_sink.spark.task import Task
 
 
 class AtLeastOnce:
-    """A `Guarantee`. `identity`: a batch write's, for its receipt and its rows' headers; None for a stream, whose tasks
-    know theirs."""
+    """A `Guarantee`.
+
+    `identity`: the identity of a batch write, for its receipt and its rows' headers. None for a stream, because its
+    tasks know their identity.
+    """
 
     def __init__(self, options: GivenOptions, identity: Identity | None = None) -> None:
         self.options = options
@@ -35,12 +37,12 @@ class AtLeastOnce:
 
     @classmethod
     def of_batch(cls, options: GivenOptions) -> AtLeastOnce:
-        # There is no other name for a batch write.
+        # Spark gives a batch write no id, so make one.
         name = options.get("receipt_name")
         return cls(options, Identity(str(uuid.uuid4()), ONLY_MICRO_BATCH, WriteKind.BATCH, receipt_name=name))
 
     def plan(self) -> None:
-        """Nothing is asked of the cluster."""
+        """Do nothing: at-least-once needs no request before the tasks."""
 
     def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         started_ms, task = wall_clock_ms(), Task.current()
@@ -79,10 +81,10 @@ class AtLeastOnce:
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
         receipts = check_all_present(messages, micro_batch_id=micro_batch_id)
-        # The rows are in Kafka: of what is wrong now, users are told.
+        # The rows are in Kafka, so the steps below cannot undo them. They report problems to the user.
         tell_too_fast(receipts)
         leave_receipt(receipts)
         check_bad_rows(receipts, rows_are_written=True)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Leaves the rows that tasks had written."""
+        """Do nothing: written rows stay in Kafka."""

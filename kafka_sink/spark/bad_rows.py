@@ -1,9 +1,9 @@
-"""Bad rows in Spark's processes: what a task does about them, what its receipt says, and what the commit makes of it.
+"""Bad rows in Spark's processes: the policy of a task, the counts in its receipt, and the check at the commit.
 
     task          `bad_row_policy` ─> rows ─> `finish`: counts agree, the limits for this task, one line in its log
     committing    `check_bad_rows`: the limits over all tasks, from their messages, before anything is decided
 
-Options may be in Spark's conf, which only tasks know: so a task's message brings the limits.
+The limits may come from Spark's conf, which only tasks know. So a task's message brings the limits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kafka_sink.spark.commit_message import TaskCommitMessage
 
 log = logging.getLogger(__name__)
 
-# Topics to those of SETTINGS that each one's brokers tell.
+# Maps topics to the settings (those of SETTINGS) that the brokers return for each topic.
 Ask = Callable[[Collection[str]], Mapping[str, Mapping[str, str]]]
 
 
@@ -36,7 +36,7 @@ def ask_client(client: AdminClient) -> Ask:
 
 
 def ask_cluster(config: ProducerConfig) -> Ask:
-    """For who has no client: leases one when there is something to ask."""
+    """Return a function that leases a client when it is called."""
 
     def ask(topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         with lease_admin_client(config) as client:
@@ -48,8 +48,11 @@ def ask_cluster(config: ProducerConfig) -> Ask:
 def bad_row_policy(
     config: SinkConfig, conf: Mapping[str, str], ask: Ask, *, query_id: str | None = None, batch_id: int | None = None
 ) -> BadRowPolicy | None:
-    """What a task is to do about bad rows; None: fail. `conf`: Spark's, which knows a stream's query and micro-batch;
-    an exactly-once write has its own."""
+    """Return the task's policy for bad rows, or None if a bad row must fail the task.
+
+    `conf`: Spark's conf in the task, which has a stream's query and micro-batch. An exactly-once write passes
+    `query_id` and `batch_id` instead.
+    """
     if config.bad_rows == FAIL:
         return None
     if query_id is None and "streaming.sql.batchId" in conf:
@@ -84,7 +87,7 @@ def _asking(ask: Ask, max_request_size: int) -> Callable[[Collection[str]], Mapp
 
 
 def finish(write: Write, config: SinkConfig) -> tuple[tuple[PartitionOffsets, ...], BadRowCounts]:
-    """Waits for the acknowledgement of every row that was sent. Raises DeliveryError, TooManyBadRows."""
+    """Wait for the acknowledgement of every row that was sent. Raises DeliveryError, TooManyBadRows."""
     receipts, bad = write.finish(), write.bad_rows
     acknowledged = sum(receipt.record_count for receipt in receipts)
     dead_letters = sum(each.record_count for each in receipts if each.topic == config.dead_letter_topic)
@@ -96,8 +99,7 @@ def finish(write: Write, config: SinkConfig) -> tuple[tuple[PartitionOffsets, ..
 
 
 def check_bad_rows(receipts: Sequence[TaskCommitMessage], *, rows_are_written: bool) -> None:
-    """Raises TooManyBadRows for what all tasks have together. `rows_are_written`: nothing can keep readers from the
-    other rows any more."""
+    """Raise TooManyBadRows if all tasks together exceed the limits. `rows_are_written`: the other rows are visible."""
     bad = total(receipt.bad_rows for receipt in receipts)
     rows = sum(receipt.record_count for receipt in receipts)
     check_limits(bad, rows, rows_are_written=rows_are_written)
@@ -105,7 +107,7 @@ def check_bad_rows(receipts: Sequence[TaskCommitMessage], *, rows_are_written: b
 
 
 def _tell(bad: BadRowCounts, rows: int, whose: str, dead_letter_topic: str | None) -> None:
-    """One line, where there is something to say."""
+    """Log one line if there were bad rows."""
     if not bad.by_reason:
         return
     counts = ", ".join(f"{name}: {count}" for name, count in sorted(bad.by_reason.items()))

@@ -1,4 +1,4 @@
-"""What a task tells the driver: proof, from the leaders' answers, of what it wrote."""
+"""The message of a task to the driver: it proves, by the leaders' answers, which rows the task wrote."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from kafka_sink.spark.proof import TaskProof
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """From when to when a task that was to be slow wrote, by its executor's wall clock, and how many it took for
-    writing at once."""
+    """The time span in which a rate-limited task wrote, in ms by its executor's wall clock, and its `rateTasks`."""
 
     rate_tasks: int
     began_ms: int
@@ -26,11 +25,14 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class TaskCommitMessage(WriterCommitMessage):
-    """One task attempt's rows, all acknowledged. `record_count` is what Spark delivered, counted before sending; the
-    sum over `partitions` is what leaders acknowledged, dead letters too; `write` returns only when they agree but for
-    the `bad_rows` that were dropped. `topic_ids`: which topics they were, by name; one that is made again has another
-    id. `proof`: the task's part of the receipt file, where one is asked for. `pace`: None where it was as fast as it
-    went. `cluster_id`: where the rows are; None: not known, or there are no rows. `statistics`: for interceptors."""
+    """The rows of one task attempt, all acknowledged.
+
+    `record_count`: the rows that Spark delivered, counted before sending. The sum over `partitions` is the number that
+    leaders acknowledged, with dead letters. `write` returns only if both agree, apart from dropped `bad_rows`.
+    `topic_ids`: topic ids by topic name; a recreated topic has another id. `proof`: the task's part of the receipt
+    file, None if no file is asked for. `pace`: None without a rate limit. `cluster_id`: the cluster of the rows, None
+    if unknown or without rows. `statistics`: for interceptors.
+    """
 
     spark_partition_id: int
     attempt_number: int
@@ -47,8 +49,10 @@ class TaskCommitMessage(WriterCommitMessage):
 def check_all_present(
     messages: Sequence[WriterCommitMessage | None], *, micro_batch_id: int | None
 ) -> tuple[TaskCommitMessage, ...]:
-    """The receipts, if every task gave one and all wrote to the same topics of one cluster. `micro_batch_id` is None
-    for a batch write. Raises CommitRefused, ClusterChanged, TopicRecreated."""
+    """Return the receipts, if every task returned one and all wrote to the same topics of one cluster.
+
+    `micro_batch_id` is None for a batch write. Raises CommitRefused, ClusterChanged, TopicRecreated.
+    """
     missing = [index for index, message in enumerate(messages) if message is None]
     if missing:
         raise CommitRefused(micro_batch_id=micro_batch_id, missing=missing, tasks=len(messages))
@@ -59,7 +63,7 @@ def check_all_present(
 
 
 def _check_cluster(receipts: Sequence[TaskCommitMessage]) -> None:
-    """A cluster that is replaced between two tasks takes the rows of the first one with it."""
+    """Raise ClusterChanged if the cluster was replaced between two tasks: the first task's rows are gone."""
     known = [receipt for receipt in receipts if receipt.cluster_id is not None]
     for receipt in known:
         first_id, its_id = str(known[0].cluster_id), str(receipt.cluster_id)
@@ -69,8 +73,10 @@ def _check_cluster(receipts: Sequence[TaskCommitMessage]) -> None:
 
 
 def _check_topics(receipts: Sequence[TaskCommitMessage]) -> None:
-    """A topic that is made again between two tasks takes the rows of the first one with it; the second one's attempt
-    that notices fails, and the next finds nothing wrong."""
+    """Raise TopicRecreated if a topic was recreated between two tasks: the first task's rows are gone.
+
+    A task that notices the new id fails, but its next attempt sees only the new topic. So the commit compares all ids.
+    """
     seen: dict[str, str | None] = {}
     for receipt in receipts:
         for topic, topic_id in receipt.topic_ids.items():

@@ -1,6 +1,6 @@
-"""The topic that createTopics asks for: made before a write begins, and judged in the doctor's words.
+"""Creates the topic of the option createTopics before a write begins. Error texts come from `doctor.judging`.
 
-No other write imports it: it takes a moment in a worker.
+Only writes with createTopics import this module, because the import takes time in a worker.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kept import once
 from kafka_sink.options.config import SinkConfig
 
-# For how long a task looks for the topic, before its write waits for brokers by itself.
+# A task looks for the topic for this time. After it, the write itself waits for the brokers.
 LOOK_MS = 8_000
-# A new topic needs a moment until its partitions have leaders; the write waits for those that have none then.
+# Wait this long for the leaders of a new topic. After it, the write waits for the missing leaders.
 PATIENCE_MS = 4_000
-# What is known to be there, for the life of the process: (process id, where, topic). A child forked from it looks anew.
+# Topics that exist: (process id, bootstrap servers, topic), until the process ends. A forked child looks again.
 _there: set[tuple[int, str, str]] = set()
 
 
 def ensure_topic(config: SinkConfig) -> None:
-    """With createTopics, makes the topic of the options if it is missing; once in the life of a process. Brokers that
-    are not reached are left to the write, which waits for them. Raises TopicNotCreated, ClusterError."""
+    """With createTopics, create the topic of the options if it is missing, once in a process.
+
+    If no broker can be reached, return: the write itself waits for the brokers. Raises TopicNotCreated, ClusterError.
+    """
     if not _is_to_be_there(config):
         return
-    # Once in a process, so that no connection is kept for it.
+    # This runs once in a process, so no connection is kept.
     with once(AdminClient, config.producer) as client:
         try:
             with client.within(LOOK_MS):
@@ -43,7 +45,7 @@ def ensure_topic(config: SinkConfig) -> None:
 
 
 def ensure_topic_by(client: AdminClient, config: SinkConfig) -> None:
-    """The same for who has a client, and needs the brokers anyway."""
+    """Do the same with the caller's client. Raises ClusterError too if no broker can be reached."""
     if _is_to_be_there(config):
         _ensure(client, config, _look(client, config))
 

@@ -1,12 +1,12 @@
-"""Leaves out, on the reader's side, what an at-least-once write has written again: `kafka_sink.dedupe`.
+"""Removes duplicate rows of an at-least-once write on the reader's side: `kafka_sink.dedupe`.
 
-A row of a write with `rowIdentity` is known by its last five headers (records/row_identity.py), if they name the topic
-that it was read from. Any other record is kept, whatever it holds: rows that were read from another topic and written
-on with their headers are such, and dead letters are. They go around the deduplication, as nothing that they have tells
-them apart for certain: not even their place in Kafka, which a topic that was made again has twice, and so do two
-clusters. A stream's state has nothing of them, and no watermark drops them; for that, what is read is read twice.
+The last five headers of a row (records/row_identity.py) identify a row of a write with `rowIdentity`, if they name the
+topic that it was read from. All other records are kept: dead letters, and rows that were copied from another topic with
+their headers. They bypass the deduplication, because nothing identifies them with certainty. Even topic, partition and
+offset repeat in a recreated topic or in a second cluster. So a stream's state has none of these records, and no
+watermark drops them. The price is that the input is read twice.
 
-All of it is Spark's own expressions: it runs in the JVM, in Spark Connect too, and needs no pykafka on executors.
+Only Spark's own expressions are used. They run in the JVM, also with Spark Connect, and executors need no pykafka.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NEEDED = ("headers", "topic")
-# No column of Spark's Kafka source, and none that `dedupe` leaves behind.
+# A name that no column of Spark's Kafka source has. `dedupe` removes the column again.
 _KEY = "pykafka_key"
 
 
@@ -45,8 +45,10 @@ def without_duplicates(df: DataFrame, watermark: str | None) -> DataFrame:
 
 
 def _key() -> Column:
-    """What is the same of two records if and only if they are one row; null of one without an identity. No topic has a
-    slash in its name."""
+    """Return a key that two records share only if they are the same row; null for records without an identity.
+
+    "/" separates the parts, because no topic name has a slash.
+    """
     parts = F.transform(_last(), lambda header: header["value"].cast("string"))
     is_whole = _ends_with_identity() & ~F.exists(parts, lambda part: part.isNull())
     is_known = is_whole & (F.get(parts, F.lit(0)) == F.col("topic"))
@@ -54,7 +56,7 @@ def _key() -> Column:
 
 
 def _last() -> Column:
-    """As many of the last headers as an identity has; none where there are fewer."""
+    """Return the last headers, as many as an identity has. Return none if the record has fewer."""
     return F.slice("headers", -len(NAMES), len(NAMES))
 
 
@@ -63,8 +65,10 @@ def _ends_with_identity() -> Column:
 
 
 def _others() -> Column:
-    """The headers that are no identity, whosever; null for none, as Spark's source has it. What a dead letter tells of
-    its row has the same names, and stays."""
+    """Return the headers without any row identity, or null if none is left, as in Spark's source.
+
+    The headers of a dead letter use the same names to describe its row, and stay.
+    """
     before = F.when(_ends_with_identity(), F.slice("headers", 1, F.size("headers") - len(NAMES))).otherwise(
         F.col("headers")
     )

@@ -1,8 +1,8 @@
-"""Keeps what this sink's modules hold out of Spark's collections of garbage.
+"""Keeps the objects of imported modules out of garbage collections.
 
-Spark's Python workers run `gc.collect()` after every task, plan and commit (pyspark/daemon.py), which looks at all
-objects of all modules, over and over. What is there when a first task has gone well is modules, classes and caches, and
-lives as long as the process: it is frozen, and later collections look at what came since.
+Spark's Python workers run `gc.collect()` after every task, plan and commit (pyspark/daemon.py). Each collection visits
+all objects of all modules. The objects after the first successful task are mostly modules, classes and caches, which
+live as long as the process. So they are frozen, and later collections visit only newer objects.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ _modules_seen = 0
 
 
 def freeze_modules() -> None:
-    """To be called where a worker has done its work. Does something only after modules were imported: rarely, as what
-    is garbage at that moment, and in a cycle, is never collected."""
+    """Freeze all objects if modules were imported since the last call. Call it when a worker has finished its work.
+
+    It must freeze rarely, because cyclic garbage that exists at that moment is never collected.
+    """
     global _modules_seen
     if len(sys.modules) > _modules_seen:
         _modules_seen = len(sys.modules)

@@ -1,11 +1,11 @@
-"""What a delivery guarantee does at each step of a write. Spark's writers (`writer.py`) hold one and pass steps on.
+"""The steps of a delivery guarantee. Each of Spark's writers (`writer.py`) has a guarantee and passes the steps to it.
 
-    planning worker    plan()    when Spark pickles the writer; what it finds travels to tasks with the object
+    planning worker    plan()    when Spark pickles the writer; the results travel to the tasks with the object
     task               write()   one attempt of one Spark partition
     committing worker  commit(), abort()
 
-A stream's commit runs on an object made from the options again, which has not planned; a batch write's runs on a copy
-of the one that has.
+A stream's commit runs on a new object, made from the options, that has no plan. A batch write's commit runs on a copy
+of the object that planned.
 """
 
 from __future__ import annotations
@@ -25,18 +25,23 @@ from kafka_sink.spark.interceptor_chain import InterceptorChain
 
 class Guarantee(Protocol):
     def plan(self) -> None:
-        """Before any task, and once. Raises ConfigError, ClusterError, ExactlyOnceError."""
+        """Plan once, before any task. Raises ConfigError, ClusterError, ExactlyOnceError."""
 
     def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
-        """One task attempt: returns when leaders have acknowledged every row. Raises ConfigError, SchemaError,
-        InterceptorFailed, BadRow, ClusterError, DeliveryError, ExactlyOnceError."""
+        """Write the rows of one task attempt, and return when the leaders have acknowledged every row.
+
+        Raises ConfigError, SchemaError, InterceptorFailed, BadRow, ClusterError, DeliveryError, ExactlyOnceError.
+        """
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
-        """`messages`: one a task, None where a task left none. `micro_batch_id` is None for a batch write. Raises
-        CommitRefused, TooManyBadRows, ClusterError, ExactlyOnceError; Spark does not record the write then."""
+        """Commit the write.
+
+        `messages`: one for each task, None if a task returned none. `micro_batch_id` is None for a batch write. Raises
+        CommitRefused, TooManyBadRows, ClusterError, ExactlyOnceError: then Spark does not record the write.
+        """
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """After a task or `commit` has failed; `messages` as there. Never raises."""
+        """Clean up after a task or `commit` has failed. `messages`: as for `commit`. Never raises."""
 
 
 def is_exactly_once(given: GivenOptions) -> bool:
@@ -44,10 +49,10 @@ def is_exactly_once(given: GivenOptions) -> bool:
 
 
 def of_batch(given: GivenOptions) -> Guarantee:
-    """That of a batch write with these options."""
+    """Return the guarantee of a batch write with these options."""
     return ExactlyOnceBatch(given) if is_exactly_once(given) else AtLeastOnce.of_batch(given)
 
 
 def of_stream(given: GivenOptions, checkpoint: str | None) -> Guarantee:
-    """That of a stream with these options, which keeps its state in `checkpoint`."""
+    """Return the guarantee of a stream with these options and this checkpoint location."""
     return ExactlyOnceStream(given, checkpoint) if is_exactly_once(given) else AtLeastOnce(given)

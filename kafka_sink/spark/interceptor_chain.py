@@ -1,12 +1,12 @@
-"""The interceptors of one write, in order: what is asked of each, and what happens when one fails.
+"""The interceptors of one write, in order: their calls, and the result of an exception.
 
 | Raises in | Then |
 |---|---|
 | `on_send` | InterceptorFailed: the task fails, and its rows are sent when it runs again |
-| the other three | logged; the other interceptors are called all the same, and the write ends as it would have |
+| the other three | logged; the other interceptors are still called, and the result of the write does not change |
 
-What `on_send` returns is believed no more than a DataFrame is: it must have as many rows, and columns that a record
-can take.
+The result of `on_send` is checked like a DataFrame: it must have the same number of rows, and columns that a record
+accepts.
 
 Source: org.apache.kafka.clients.producer.internals.ProducerInterceptors.
 """
@@ -29,19 +29,19 @@ log = logging.getLogger(__name__)
 
 
 class InterceptorChain:
-    """Any number of interceptors, also none."""
+    """Any number of interceptors, including none."""
 
     def __init__(self, interceptors: Sequence[Interceptor]) -> None:
         self._interceptors = tuple(interceptors)
 
     def on_send(self, arrow_batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What the last one returned. Raises InterceptorFailed."""
+        """Return the result of the last interceptor. Raises InterceptorFailed."""
         for interceptor in self._interceptors:
             arrow_batch = _rows_of(interceptor, arrow_batch)
         return arrow_batch
 
     def checked(self, arrow_batches: Iterator[pa.RecordBatch], *, topic_option: bool) -> Iterator[pa.RecordBatch]:
-        """What `on_send` made of each, with columns that a record can take; the types are looked at when they change.
+        """Yield the result of `on_send` for each Arrow batch. Columns and types are checked when the schema changes.
 
         Raises InterceptorFailed, SchemaError.
         """
@@ -54,8 +54,11 @@ class InterceptorChain:
             yield to_send
 
     def check_schema(self, returned: pa.Schema, given: pa.Schema, *, topic_option: bool) -> None:
-        """`columns.check_schema` of what `on_send` returned for what it was given: SchemaError where that is the same,
-        else InterceptorFailed."""
+        """Run `columns.check_schema` on the result of `on_send`.
+
+        Raises SchemaError if `returned` equals `given`, because then the DataFrame is wrong, otherwise
+        InterceptorFailed.
+        """
         try:
             check_schema(returned, topic_option=topic_option)
         except SchemaError as wrong:
@@ -81,7 +84,7 @@ class InterceptorChain:
 def _rows_of(interceptor: Interceptor, arrow_batch: pa.RecordBatch) -> pa.RecordBatch:
     try:
         returned = interceptor.on_send(arrow_batch)
-    # Not ours to narrow: it is the user's code.
+    # Catch all exceptions, because this is the user's code.
     except Exception as error:
         problem = f"on_send raised {type(error).__name__}"
         raise InterceptorFailed(interceptor=_name(interceptor), problem=problem) from error
@@ -97,7 +100,7 @@ def _rows_of(interceptor: Interceptor, arrow_batch: pa.RecordBatch) -> pa.Record
 def _or_log(interceptor: Interceptor, method: str, call: Callable[[], None]) -> None:
     try:
         call()
-    # Not ours to narrow: it is the user's code, and the rows are in Kafka, or have failed, whatever it says.
+    # Catch all exceptions: this is the user's code, and it cannot change the result of the write any more.
     except Exception:
         log.exception("interceptor %s: %s raised; the write goes on without it", _name(interceptor), method)
 

@@ -1,4 +1,4 @@
-"""What users extend to see or change rows on their way out, and to learn what became of them.
+"""The class that users extend to see or change rows before they are sent, and to receive the result of the write.
 
     class MaskEmails(Interceptor):
         def on_send(self, arrow_batch):
@@ -7,13 +7,14 @@
 
     kafka_sink.register(spark, interceptors=[MaskEmails()])
 
-Kafka's ProducerInterceptor, with Arrow batches for records and a task's write for a send. Its objects are given to
-`register`, never named in options. Spark pickles them, so each task attempt has copies of its own, as they were when
-they were registered: what one counts, it counts for one write, on the thread of that write. A class of a notebook or a
-script travels along; one of a module must be importable on driver and executors.
+It corresponds to Kafka's ProducerInterceptor, with Arrow batches instead of records and a task's write instead of a
+send. Pass objects to `register`; no option names them. Spark pickles the objects, so each task attempt has its own
+copies, in the state at registration. So a counter in an interceptor counts one write, on the thread of that write.
+Spark also pickles a class that is defined in a notebook or a script. A class of a module must be importable on driver
+and executors.
 
-Where it differs from Kafka's: an exception of `on_send` fails the write there and then. Kafka's producer logs it and
-sends the record as it was before; a mask that fails would let through what it was there to hide.
+One difference from Kafka: an exception in `on_send` fails the write immediately. Kafka's producer logs it and sends the
+unchanged record. A failed mask would then send the data that it should hide.
 
 Source: org.apache.kafka.clients.producer.ProducerInterceptor (KIP-42).
 """
@@ -30,27 +31,37 @@ if TYPE_CHECKING:
 
 
 class Interceptor:
-    """Overrides what it needs; each method does nothing by itself."""
+    """Override the methods that you need. By default the methods do nothing."""
 
     def on_send(self, arrow_batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows to send instead of those of `arrow_batch`: as many, with columns that the sink takes, in any type
-        that it takes. Called for each Arrow batch, in the order of `interceptors`, each with what the one before
-        returned, before topics and partitions are decided. An Arrow batch of a stream's or a task's rows has up to
-        10,000 (`spark.sql.execution.arrow.maxRecordsPerBatch`); a task without rows has none.
+        """Return the rows to send instead of `arrow_batch`: the same number of rows, with columns and types that the
+        sink accepts.
 
-        An exception fails the task with InterceptorFailed, and so does another count of rows: filter the DataFrame.
+        Called for each Arrow batch, in the order of `interceptors`, before topics and partitions are chosen. Each
+        interceptor receives the result of the one before. An Arrow batch has up to 10,000 rows
+        (`spark.sql.execution.arrow.maxRecordsPerBatch`). A task without rows has no Arrow batch.
+
+        An exception or a different number of rows fails the task with InterceptorFailed. To drop rows, filter the
+        DataFrame.
         """
         return arrow_batch
 
     def on_acknowledgement(self, receipts: tuple[PartitionOffsets, ...], error: Exception | None) -> None:
-        """Called once at the end of a write. `error` None: the leaders have acknowledged every row, and `receipts` says
-        where. Else the write has failed with `error`, `receipts` is empty, and rows may or may not be in Kafka. An
-        exception is logged and changes nothing."""
+        """Called once at the end of a task's write.
+
+        `error` is None if the leaders have acknowledged every row; then `receipts` has the offsets. Otherwise the write
+        failed with `error`, `receipts` is empty, and some rows may be in Kafka. An exception here is only logged.
+        """
 
     def on_statistics(self, statistics: WriteStatistics) -> None:
-        """Called once after `on_acknowledgement`, where the write succeeded: what was sent again, how long brokers held
-        the task back, and its bad rows. An exception is logged and changes nothing."""
+        """Called once after `on_acknowledgement` if the write succeeded.
+
+        `statistics` has the retries, the time of throttling by brokers, and the bad rows. An exception here is only
+        logged.
+        """
 
     def close(self) -> None:
-        """Called once, last of all, whatever happened. An exception is logged and changes nothing. When Spark kills the
-        worker process, neither this nor `on_acknowledgement` is called."""
+        """Called once at the end, after success and after failure. An exception here is only logged.
+
+        If Spark kills the worker process, neither this method nor `on_acknowledgement` is called.
+        """

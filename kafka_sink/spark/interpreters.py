@@ -1,9 +1,10 @@
-"""Which Python `format("pykafka")` runs: on the driver's host, where a write is planned and committed, and in tasks.
+"""Finds the Python interpreters that run `format("pykafka")`: on the driver's host, which plans and commits, and in
+tasks.
 
-It need not be the one that runs the session's functions. Where Spark has found the format itself, the planner and the
-tasks run PYSPARK_DRIVER_PYTHON, else PYSPARK_PYTHON, else python3, by the environment of the driver's JVM; where it was
-registered, both run the Python of functions. So Spark is asked to read `format("pykafka")`: it plans and runs a read in
-the workers that it takes for a write, and brings back rows.
+They may differ from the Python of the session's functions. If Spark found the format itself, planner and tasks run
+PYSPARK_DRIVER_PYTHON, else PYSPARK_PYTHON, else python3, from the environment of the driver's JVM. If the format was
+registered, both run the Python of functions. So this module reads `format("pykafka")`: Spark plans and runs a read in
+the same workers as a write, and returns rows.
 
 Source: UserDefinedPythonDataSource.scala, pyspark/core/context.py (pythonExec); seen on pyspark 4.3.0.
 """
@@ -25,12 +26,12 @@ from kafka_sink.doctor.report import DRIVER, Finding, Report, Verdict, failed, w
 from kafka_sink.spark.source import INTERPRETERS, KafkaDataSource, register_source
 
 STEP = "python"
-# Enough to meet the executors of a small cluster.
+# Enough for all executors of a small cluster.
 TASKS = 16
 _PLANNER, _TASK = "planner", "tasks"
 _SCHEMA = "process STRING, host STRING, interpreter STRING"
 _VARIABLES = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
-# What of Spark's long texts tells most, the best first.
+# The most useful lines of Spark's long texts, the best first.
 _TELLING = (
     re.compile(r"ModuleNotFoundError: [^\n]*"),
     re.compile(r"Cannot run program [^\n]*"),
@@ -41,7 +42,7 @@ _TELLING = (
 
 
 class InterpreterReader(DataSourceReader):
-    """A row of each task, and one of the planner, which makes this object."""
+    """Returns one row for each task, and one for the planner, which makes this object."""
 
     def __init__(self) -> None:
         self.planner = (_PLANNER, socket.gethostname(), this_interpreter().to_json())
@@ -56,8 +57,10 @@ class InterpreterReader(DataSourceReader):
 
 
 def examine_interpreters(spark: SparkSession) -> Report:
-    """The interpreters of `spark`, the calling process's first. A format that Spark does not find is registered, as an
-    application would do it, and asked again."""
+    """Return the report on the interpreters of `spark`, with the calling process first.
+
+    If Spark does not find the format, register it as an application would do, and read again.
+    """
     here = this_interpreter()
     driver = Verdict(STEP, DRIVER, judged(here, here))
     try:
@@ -74,12 +77,12 @@ def examine_interpreters(spark: SparkSession) -> Report:
 
 
 def telling(failure: Exception) -> str:
-    """The line of an exception of Spark's that says why its Python does not run."""
+    """Return the line of Spark's exception that says why its Python does not run."""
     return next(found[0] for pattern in _TELLING if (found := pattern.search(str(failure))))
 
 
 def _asked(spark: SparkSession, driver: Interpreter) -> list[Verdict]:
-    """Each that differs once, the planner's first. Raises whatever Spark says."""
+    """Return a verdict for each different interpreter, the planner's first. Raises Spark's exceptions."""
     rows = set(map(tuple, spark.read.format("pykafka").option(INTERPRETERS, "true").schema(_SCHEMA).load().collect()))
     return [
         Verdict(STEP, process, judged(interpreter_of(text), driver), DRIVER if process == _PLANNER else host)
@@ -104,14 +107,14 @@ def _unusable(failure: Exception, spark: SparkSession, driver: Interpreter) -> V
         STEP,
         f"{_PLANNER}, {_TASK}",
         failed(
-            f"format(\"pykafka\") cannot run in Spark's workers: {telling(failure)}. They run {_python_of(spark)}",
+            f'format("pykafka") cannot run in Spark\'s workers: {telling(failure)}. They run {_python_of(spark)}',
             _set_python(spark, driver),
         ),
     )
 
 
 def _python_of(spark: SparkSession) -> str:
-    """What the session's JVM starts; one of this host has this process's environment."""
+    """Describe the Python that the session's JVM starts. A JVM on this host has this process's environment."""
     if _is_remote(spark):
         return "the Python that the Spark Connect server starts, by the server's environment"
     said = " and ".join(f"{name} is {os.environ.get(name, 'not set')}" for name in _VARIABLES)

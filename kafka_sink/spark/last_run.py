@@ -1,13 +1,14 @@
-"""What the process that plans a stream's micro-batch leaves for the one that aborts it: the run's generation.
+"""The planning process of a stream's micro-batch stores the run's generation here, for the process that aborts.
 
-Spark hands `abort` no message of a task that did not end, and of a stream not the writer that was planned either: of a
-micro-batch that is stopped in its middle, the aborting process is told nothing at all. What a driver's processes do
-share, and with no other driver's, is the folder that Spark makes for its own blocks and deletes when it ends.
+Spark gives `abort` no message of a task that did not finish. For a stream it does not give it the planned writer
+either. So the aborting process knows nothing about a micro-batch that was stopped. All processes of a driver share one
+folder with no other driver: the folder that Spark makes for its blocks, and deletes at the end.
 
-Two queries of one driver may have one prefix by mistake; so a run is the sink's and the checkpoint's, where that is
-known. Or the abort of the one, taking the other's run for its own, would end what that has open.
+Two queries of one driver may use the same prefix by mistake. So the file belongs to a sink and, if known, a checkpoint.
+Otherwise an abort of one query would end the open transactions of the other query.
 
-A hint and no state: without it nothing is aborted by then, and the next plan does it, or the brokers' timeout.
+The file is only a hint. Without it the abort ends nothing, and the next plan or the brokers' timeout ends the
+transactions.
 
 Source: PythonPlannerRunner and PythonStreamingSinkCommitRunner set SPARK_LOCAL_DIRS for their workers, from
 DiskBlockManager (`blockmgr-<uuid>`).
@@ -24,11 +25,11 @@ from kafka_sink.commit.markers import Ids
 
 
 def remember(prefix: str, generation: Ids, checkpoint: str | None = None) -> None:
-    """Of the sink `prefix` and a checkpoint, the run that has begun last on this driver."""
+    """Store the generation of the last run that began on this driver, for the sink `prefix` and a checkpoint."""
     file = _file(prefix, checkpoint)
     if file is None:
         return
-    # Planning does not fail for a full disk.
+    # A full disk must not fail the plan.
     with contextlib.suppress(OSError):
         new = file.with_suffix(f".{os.getpid()}")
         new.write_text(str(generation), encoding="ascii")
@@ -36,7 +37,7 @@ def remember(prefix: str, generation: Ids, checkpoint: str | None = None) -> Non
 
 
 def recall(prefix: str, checkpoint: str | None = None) -> Ids | None:
-    """None where that is not known."""
+    """Return the stored generation, or None if unknown."""
     file = _file(prefix, checkpoint)
     try:
         return None if file is None else Ids.read(file.read_text(encoding="ascii"))
@@ -48,6 +49,6 @@ def _file(prefix: str, checkpoint: str | None) -> Path | None:
     first, _, _ = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")
     if not first:
         return None
-    # No prefix has a line's end: it is part of transactional ids.
+    # A newline separates the parts: no prefix has one, because it is part of transactional ids.
     name = f"{prefix}\n{checkpoint or ''}"
     return Path(first) / f"pykafka-run-{hashlib.sha256(name.encode()).hexdigest()[:16]}"

@@ -1,7 +1,7 @@
-"""A task's part of the receipt file that `receiptsPath` asks for, as its commit message brings it to the driver.
+"""A task's part of the receipt file (option `receiptsPath`), which the task's commit message brings to the driver.
 
-It also brings what the committing process does not know of itself: the query, whose micro-batch it is (tasks have both
-as local properties), and `receiptsPath`, which may be said by Spark's conf (source.py).
+It also brings facts that the committing process cannot know: the query and the micro-batch, which tasks have as local
+properties, and `receiptsPath`, which may come from Spark's conf (source.py).
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from kafka_sink.options.config import SinkConfig
 from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.text.redaction import Discreet
 
-# A batch write without a version is one micro-batch of a query of its own.
+# A batch write without a version is the only micro-batch of its own query.
 ONLY_MICRO_BATCH = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which micro-batch or batch write it is. `receipt_name`: what a user calls a batch write (`receiptName`), perhaps
-    another one too: good for a receipt, which one may replace, and not for rows, which a reader would leave out."""
+    """Identifies a micro-batch or batch write.
+
+    `receipt_name`: the user's name for a batch write (`receiptName`). Several writes may have the same name. So it
+    names receipts, where the last one replaces the others, but never rows, which a reader would drop as duplicates.
+    """
 
     query_id: str
     batch_id: int
@@ -32,14 +35,17 @@ class Identity:
 
     @property
     def named(self) -> str:
-        """What its receipt has as the query's id."""
+        """The query id in the receipt."""
         return self.receipt_name or self.query_id
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TaskProof(Discreet):
-    """`runs` is None where the rows were there already, and no attempt knows any more where. Times are the executor's
-    wall clock."""
+    """A task's part of the receipt file.
+
+    `runs` is None if the rows were visible before, because then their offsets are unknown. Times are ms since 1970, by
+    the executor's wall clock.
+    """
 
     receipts_path: str
     identity: Identity
@@ -52,21 +58,24 @@ class TaskProof(Discreet):
 def task_proof(
     config: SinkConfig, identity: Identity | None, started_ms: int, runs: PackedRuns | None
 ) -> TaskProof | None:
-    """Of a task that ends now; None where no receipt file is asked for. `identity` is None only then."""
+    """Return the proof of a task that ends now, or None if no receipt file is asked for.
+
+    `identity` may be None only if no receipt file is asked for.
+    """
     if config.receipts_path is None or identity is None:
         return None
     return TaskProof(config.receipts_path, identity, config.delivery_guarantee, started_ms, wall_clock_ms(), runs)
 
 
 def row_identity(config: SinkConfig, identity: Identity | None, slot: int) -> RowIdentity | None:
-    """What a task's rows say of themselves, where they are to; None: nothing."""
+    """Return the identity for the headers of a task's rows, or None if the option rowIdentity is off."""
     if not config.row_identity or identity is None:
         return None
     return RowIdentity(identity.query_id, identity.batch_id, slot, config.topic)
 
 
 def stream_identity(local_properties: Mapping[str, str]) -> Identity:
-    """Of the micro-batch that a stream's task belongs to; `local_properties`: the task's."""
+    """Return the identity of the micro-batch of a stream's task. `local_properties`: the task's."""
     return Identity(
         local_properties["sql.streaming.queryId"], int(local_properties["streaming.sql.batchId"]), WriteKind.STREAM
     )

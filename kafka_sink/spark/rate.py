@@ -1,9 +1,9 @@
-"""How fast one of Spark's tasks may write: its part of the rate that was asked for, and what the brokers' quotas left.
+"""The rate limit of one Spark task, which is its part of the write's rate, and warnings about rate and quotas.
 
-Nothing tells a Python task how many tasks its write has. It is sent the partition's own number, stage, attempt, and
-Spark's conf as local properties (PythonRunner.scala, worker_message.py of pyspark 4.1 to 4.3); the JVM's numPartitions
-stays there, and the worker that plans gets options and schema only. So the option `rateTasks` says it, and the commit,
-which has a message of each task, tells when it was too small.
+A Python task cannot find out how many tasks its write has. Spark sends it the partition number, the stage, the attempt,
+and Spark's conf as local properties (PythonRunner.scala, worker_message.py of pyspark 4.1 to 4.3). The JVM does not
+send numPartitions, and the planning worker gets only options and schema. So the option `rateTasks` has the number. The
+commit has a message of each task, and warns if `rateTasks` was too small.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ log = logging.getLogger(__name__)
 
 
 def rate_limit(config: SinkConfig, *, transactional_id: str | None = None) -> RateLimit | None:
-    """For one task that begins now; None: as fast as it goes. `transactional_id`: of the transaction that its rows are
-    in, which begins now, too."""
+    """Return the rate limit of a task that begins now, or None if there is no limit.
+
+    `transactional_id`: the id of the rows' transaction, which also begins now.
+    """
     if not _is_limited(config):
         return None
     assert config.rate_tasks is not None, "a rule of the configuration"
@@ -44,14 +46,14 @@ def _part(whole: int | None, tasks: int) -> float | None:
 
 
 def pace(config: SinkConfig, began_ms: int) -> Pace | None:
-    """Of a task that ends now; None where it was not to be slow."""
+    """Return the pace of a task that ends now, or None if it had no rate limit."""
     if config.rate_tasks is None or not _is_limited(config):
         return None
     return Pace(config.rate_tasks, began_ms, wall_clock_ms())
 
 
 def tell_too_fast(receipts: Sequence[TaskCommitMessage]) -> None:
-    """One line, where more of a write's tasks wrote at once than were told."""
+    """Log one line if more tasks of a write ran at once than `rateTasks`."""
     paces = [receipt.pace for receipt in receipts if receipt.pace is not None]
     if paces and (most := _most_at_once(paces)) > paces[0].rate_tasks:
         log.warning(
@@ -64,13 +66,13 @@ def tell_too_fast(receipts: Sequence[TaskCommitMessage]) -> None:
 
 
 def _most_at_once(paces: Sequence[Pace]) -> int:
-    # In the same millisecond one ends before another begins.
+    # Within one millisecond ends (-1) sort before begins (+1), so these tasks do not overlap.
     steps = sorted([(each.began_ms, 1) for each in paces] + [(each.ended_ms, -1) for each in paces])
     return max(accumulate(step for _, step in steps))
 
 
 def tell_throttled(write: Write, config: SinkConfig) -> None:
-    """One line, where brokers held the task back."""
+    """Log one line if brokers throttled the task."""
     figures = write.figures().producer
     longest_ms = figures["produce-throttle-time-max"]
     if longest_ms > 0:

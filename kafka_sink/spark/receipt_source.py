@@ -1,11 +1,11 @@
-"""One receipt file as a DataFrame, read by the driver: for who is on another machine, as with Spark Connect.
+"""One receipt file as a DataFrame, read by the driver. Clients on another machine need it, as with Spark Connect.
 
-`spark.read.parquet` would have executors read a path that may be the driver's own disk. A data source's partitions are
-made on the driver, and travel to a task: here the one partition is the file's content, which is small (100 bytes for
-each record batch).
+With `spark.read.parquet` executors would read a path that may be on the driver's own disk. The driver makes the
+partitions of a data source and sends them to tasks. So the content of the file is the only partition here. It is small:
+100 bytes for each record batch.
 
-    option path     the file; no rows where there is none
-    option remove   a folder that is removed when it was read
+    option path     the file; no rows if it does not exist
+    option remove   a folder to remove after the read
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kafka_sink.verification import receipt_file
 
 
 class ReceiptSource(DataSource):
-    """Reads; does not write."""
+    """It reads and does not write."""
 
     @classmethod
     def name(cls) -> str:
@@ -40,7 +40,7 @@ class ReceiptReader(DataSourceReader):
         self.remove = remove
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Runs on the driver. Raises OSError, ArrowException."""
+        """Return the file as one partition. Runs on the driver. Raises OSError, ArrowException."""
         filesystem, path = receipt_file.filesystem_of(self.path)
         try:
             table = receipt_file.read(filesystem, path)

@@ -1,27 +1,28 @@
-"""The driver writes the receipt file of a micro-batch or batch write, from what its tasks' messages bring.
+"""The driver writes the receipt file of a micro-batch or batch write from the tasks' messages.
 
-When, and what if it cannot be written:
+The time of the write, and the result of a failure:
 
-* At-least-once: when every task has left its receipt. The rows are in Kafka by then, and to fail the commit would have
-  them written again: a missing proof is no reason to double data. So the write is tried a few times and the failure
-  logged, with micro-batch and path. The rerun of a micro-batch is told by its own file; the rows of the run before it
-  stay in the topic, as at-least-once has it, and no receipt names them any more.
+* At-least-once: after every task has returned its receipt. The rows are in Kafka by then. A failed commit would write
+  them again, so a missing receipt must not fail it. The sink retries a few times (0.1 s, 1 s), then logs the
+  micro-batch and the path. A rerun of a micro-batch replaces its file. The rows of the earlier run stay in the topic,
+  and no receipt names them.
 
-* Exactly-once: before the decision. The offsets are known when every slot is prepared; after the decision they may not
-  be: who recovers a decided micro-batch after a crash is another process, which has the decision and no offsets, and
-  the tasks of the replay find their rows visible and write nothing. Written before, the file of a visible micro-batch
-  cannot be missing, so a file that cannot be written fails the commit, of which nothing is visible yet. What a crash
-  between the two leaves is a file of rows that nobody sees, until the replay replaces it.
+* Exactly-once: before the decision. The offsets are known when every slot is prepared, and may be lost after the
+  decision: after a crash another process recovers the micro-batch with the decision but without offsets, and the replay
+  finds its rows visible and writes nothing. So a file that cannot be written fails the commit while nothing is visible,
+  and every visible micro-batch has its file. After a crash between file and decision, the file names invisible rows
+  until the replay replaces it.
 
-A replay must not take the place of a good file with less. Slots that were visible before bring no runs (`TaskProof`):
-their rows in the file that is there are kept, if they are as many as the slot's rows; else it has one row for them,
-without offsets. Where all slots were visible and the file has them all, it is left as it is.
+A replay must not replace a good file with a worse one. Slots that were visible before bring no runs (`TaskProof`).
+Their rows in the old file are kept if the counts agree. Otherwise the new file has one row for the slot, without
+offsets. If all slots were visible and the old file has all of them, it stays unchanged.
 
-A driver that was taken over could replace the file of its successor; so who commits looks whether the run is still the
-sink's before it writes (exactly_once.py). That leaves one that is stopped between the look and the write, for as long
-as its successor needs for a whole micro-batch.
+A fenced driver could replace the file of its successor. So the commit checks the generation before it writes
+(exactly_once/commit.py). One case remains: a driver that pauses between check and write for as long as its successor
+needs for a whole micro-batch.
 
-On a local path the file is written under another name and moved; object stores show no object before it is whole.
+On a local path the file is written under another name and then moved. Object stores show an object only when it is
+complete.
 """
 
 from __future__ import annotations
@@ -48,26 +49,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How long to wait before each further try.
+# Pause before each retry.
 PAUSES_S = (0.1, 1.0)
 Sleep = Callable[[float], None]
 
 
 def make_folder(path: str) -> None:
-    """While the write is planned: so that a path which cannot be used is said before any row. Raises
-    ReceiptsPathUnusable."""
+    """Create the folder when the write is planned, so that an unusable path fails before any row is sent.
+
+    Raises ReceiptsPathUnusable.
+    """
     try:
         filesystem, folder = receipt_file.filesystem_of(path)
         filesystem.create_dir(folder, recursive=True)
         return
     except (OSError, pa.ArrowException) as error:
         reason = reason_for(path, error)
-    # Out here, where what the library says of the path cannot travel along.
+    # Raised outside `except`, so that the library's message, which may have secrets of the path, is not its context.
     raise ReceiptsPathUnusable(path=path, reason=reason)
 
 
 def leave_receipt(messages: Sequence[TaskCommitMessage], *, sleep: Sleep = time.sleep) -> None:
-    """At-least-once: writes the file, if one is asked for; never raises for one that cannot be written."""
+    """At-least-once: write the file if the option asks for it. A file that cannot be written is only logged."""
     try:
         write_receipt(messages, sleep=sleep)
     except ReceiptNotWritten as error:
@@ -83,7 +86,7 @@ def leave_receipt(messages: Sequence[TaskCommitMessage], *, sleep: Sleep = time.
 
 
 def write_receipt(messages: Sequence[TaskCommitMessage], *, sleep: Sleep = time.sleep) -> None:
-    """Writes the file of all tasks' messages, if their writes were asked for one. Raises ReceiptNotWritten."""
+    """Write the file from all tasks' messages if the option asks for it. Raises ReceiptNotWritten."""
     if not messages or messages[0].proof is None:
         return
     first = messages[0].proof
@@ -106,7 +109,7 @@ def write_receipt(messages: Sequence[TaskCommitMessage], *, sleep: Sleep = time.
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether another try a second later ends alike."""
+    """Return True if a retry one second later would fail in the same way."""
     return isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC)
 
 
@@ -121,7 +124,7 @@ def _put(filesystem: FileSystem, path: str, table: pa.Table) -> None:
     is_local = filesystem.type_name == "local"
     into = f"{folder}/_{name}.{os.getpid()}" if is_local else path
     if is_local:
-        # For its owner alone, as it says how many rows went where; Arrow would leave that to the umask.
+        # Mode 0600, because the file shows how many rows went to which topic. Arrow would use the umask.
         os.close(os.open(into, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
     with filesystem.open_output_stream(into) as stream:
         pq.write_table(table, stream)
@@ -130,13 +133,13 @@ def _put(filesystem: FileSystem, path: str, table: pa.Table) -> None:
 
 
 def _read_if_there(filesystem: FileSystem, path: str) -> pa.Table:
-    """The file of an earlier run, or no rows."""
+    """Return the file of an earlier run, or an empty table."""
     try:
         return receipt_file.read(filesystem, path)
     except FileNotFoundError:
         return receipt_file.SCHEMA.empty_table()
     except pa.ArrowException as error:
-        log.warning("%s is replaced, as it is no receipt: %s", path, error)
+        log.warning("%s is replaced, because it is not a receipt: %s", path, error)
         return receipt_file.SCHEMA.empty_table()
 
 
@@ -144,7 +147,7 @@ def _read_if_there(filesystem: FileSystem, path: str) -> pa.Table:
 
 
 def _table(messages: Sequence[TaskCommitMessage], read_old: Callable[[], pa.Table]) -> pa.Table | None:
-    """What the file is to hold; None where the one that is there holds it."""
+    """Return the new content of the file, or None if the old file already has it."""
     visible_before = [message for message in messages if _proof(message).runs is None]
     old = read_old() if visible_before else receipt_file.SCHEMA.empty_table()
     kept = {message.spark_partition_id: _rows_of(old, message) for message in visible_before}
@@ -170,7 +173,7 @@ def _proof(message: TaskCommitMessage) -> TaskProof:
 
 
 def _rows_of(old: pa.Table, message: TaskCommitMessage) -> pa.Table | None:
-    """Those of the message's slot; None where they are not the slot's rows, all of them."""
+    """Return the old file's rows for the message's slot, or None if their count differs from the slot's rows."""
     mask = np.asarray(old["slot"]) == message.spark_partition_id
     found = old.filter(pa.array(mask))
     total = sum(found["record_count"].to_pylist()) + sum(found["dropped"].to_pylist())
@@ -202,25 +205,26 @@ def _of_runs(message: TaskCommitMessage, runs: PackedRuns) -> pa.Table:
 
 
 def _unknown(message: TaskCommitMessage) -> pa.Table:
-    """Rows of a slot that are in Kafka, nobody knows where, nor which of them were bad; none for none."""
+    """Return a row without offsets for a slot whose rows are in Kafka at unknown offsets. No row if the slot is
+    empty."""
     count = message.record_count
     return _nothing_placed(message, record_count=count, dropped=0) if count else _filled(0)
 
 
 def _nothing_placed(message: TaskCommitMessage, *, record_count: int, dropped: int) -> pa.Table:
-    """One row, without a place in a topic."""
+    """Return one row without topic and offsets."""
     row = {"slot": message.spark_partition_id, "record_count": record_count, "dropped": dropped}
     return receipt_file.columns_of([row])
 
 
 def _filled(row_count: int, **columns: pa.Array) -> pa.Table:
-    """With nulls in the other columns of the file."""
+    """Return a table with these columns, and nulls in the file's other columns."""
     every = [columns.get(field.name, pa.nulls(row_count, field.type)) for field in receipt_file.SCHEMA]
     return pa.Table.from_arrays(every, schema=receipt_file.SCHEMA)
 
 
 def _with_constants(table: pa.Table, messages: Sequence[TaskCommitMessage]) -> pa.Table:
-    """What is the same in all rows of a file."""
+    """Set the columns that have the same value in all rows of a file."""
     proofs = [_proof(message) for message in messages]
     started_ms = min(proof.started_ms for proof in proofs)
     values = {

@@ -1,7 +1,6 @@
-"""The row path of a task: Arrow batches go through interceptors and a producer, and leaders' answers come back.
+"""The row path of a task: Arrow batches go through interceptors and a producer, and the leaders' answers come back.
 
-Both guarantees take it. Exactly-once also names a transaction, a cluster and a fingerprint; for a producer they are
-facts of a write like its topic.
+Both guarantees use it. Exactly-once adds a transaction, a cluster id and a fingerprint as arguments of the write.
 """
 
 from __future__ import annotations
@@ -27,8 +26,11 @@ from kafka_sink.spark.rate import rate_limit, tell_throttled
 
 @dataclass(frozen=True, slots=True)
 class TaskRows:
-    """What became of a task's rows. `record_count`: all that Spark delivered. The rest says where they went, and is
-    empty where they were not sent. `runs`: each record batch, where the receipt file asks for it."""
+    """The result of a task's rows.
+
+    `record_count`: all rows that Spark delivered. The other fields describe the written rows, and are empty if the rows
+    were not sent. `runs`: each record batch, None if no receipt file is asked for.
+    """
 
     record_count: int
     partitions: tuple[PartitionOffsets, ...] = ()
@@ -50,8 +52,9 @@ def produce_rows(
     fingerprint: Fingerprint | None = None,
     cluster_id: str | None = None,
 ) -> TaskRows:
-    """Writes all rows and returns when leaders have acknowledged each of them. The arguments are those of
-    `Producer.begin`; `cluster_id`: the only cluster to write to, None: the one that is there.
+    """Write all rows, and return when the leaders have acknowledged every row.
+
+    The arguments are those of `Producer.begin`. `cluster_id`: the cluster that must be there; None: any cluster.
 
     Raises SchemaError, InterceptorFailed, BadRow, ClusterError or DeliveryError.
     """

@@ -1,21 +1,21 @@
-"""The data source that Spark instantiates: checks options and columns while the write is planned, then hands out a
+"""The data source that Spark instantiates. It checks options and columns when the write is planned, and returns a
 writer.
 
-Both checks run on the driver, before any task, so that a wrong option or column costs a message and not a job. Neither
-has an effect on the cluster: Spark also makes a writer in the process that commits.
+Both checks run on the driver before any task, so a wrong option or column fails before the job starts. They do not
+touch the cluster, because Spark also makes a writer in the committing process.
 
-Options are merged with Spark's conf (`spark.pykafka.<option>`) in the task and nowhere else, because only a task knows
-the conf: Spark hands every `spark.*` setting of the session to tasks as local properties, for a stream as it was at
-`start()`, through Spark Connect too. The workers that plan and commit get neither a TaskContext nor a session nor the
-conf in their environment, and `kafka_sink.register` may never have been called. Therefore
+Only tasks merge the options with Spark's conf (`spark.pykafka.<option>`), because only tasks know the conf. Spark
+passes every `spark.*` setting of the session to tasks as local properties. A stream has the settings of its `start()`.
+Spark Connect works in the same way. The workers that plan and commit have no TaskContext, no session and no conf, and
+`kafka_sink.register` may never have been called. Therefore:
 
-* here: every option that was given is known, readable, and in no contradiction with the others that were given;
-* in the task, before its first row: what the conf says in the same way, what is required and missing in both (a topic
-  too), and contradictions with what the conf or a default says. Such an error has sent nothing either; Spark repeats
-  it as often as it repeats tasks;
-* nothing that `commit` needs may come from the conf, unless a task's message brings it.
+* Here: check that each given option is known and valid, and that the given options do not contradict each other.
+* In the task, before its first row: check the options from the conf, required options that are missing in both (such as
+  the topic), and contradictions with the conf or with defaults. Such an error has sent no row either. Spark repeats it
+  for each attempt of the task.
+* `commit` must not use the conf. A task's message brings the settings that `commit` needs.
 
-Source: PythonPlannerRunner.scala (what a planning worker is sent), SQLExecution.withSQLConfPropagated.
+Source: PythonPlannerRunner.scala (the data sent to a planning worker), SQLExecution.withSQLConfPropagated.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 from kafka_sink.text.redaction import Secret
 
-# The option that makes a read ask which interpreters Spark runs (interpreters.py). It is for `pykafka check` alone.
+# With this option a read returns the interpreters that Spark runs (interpreters.py). Only `pykafka check` uses it.
 INTERPRETERS = "pykafka.interpreters"
 
 
 class KafkaDataSource(DataSource):
-    """`format("pykafka")`. Writes; does not read."""
+    """`format("pykafka")`. It writes and does not read."""
 
     interceptors: ClassVar[tuple[Interceptor, ...]] = ()
-    # What `register` was given for OAUTHBEARER, pickled.
+    # The pickled token callable that `register` received for OAUTHBEARER.
     token_callable: ClassVar[Secret | None] = None
 
     @classmethod
@@ -57,15 +57,17 @@ class KafkaDataSource(DataSource):
 
     @told_to_spark()
     def writer(self, schema: spark_types.StructType, overwrite: bool) -> KafkaBatchWriter:
-        """Raises ConfigError, SchemaError, WriteModeUnsupported."""
+        """Return a writer for a batch write. Raises ConfigError, SchemaError, WriteModeUnsupported."""
         given = self._given()
         self._check(given, schema, overwrite)
         return KafkaBatchWriter(given, self.interceptors)
 
     @told_to_spark()
     def streamWriter(self, schema: spark_types.StructType, overwrite: bool) -> KafkaStreamWriter:
-        """Raises ConfigError, SchemaError, WriteModeUnsupported (`overwrite`: the output mode is complete),
-        ContinuousTriggerUnsupported."""
+        """Return a writer for a stream. `overwrite`: the output mode is complete.
+
+        Raises ConfigError, SchemaError, WriteModeUnsupported, ContinuousTriggerUnsupported.
+        """
         given = self._given()
         check_stream(given)
         self._check(given, schema, overwrite)
@@ -76,14 +78,14 @@ class KafkaDataSource(DataSource):
 
     @told_to_spark()
     def schema(self) -> spark_types.StructType:
-        """Spark asks for it to read, and to make a table without columns. Raises ReadUnsupported."""
+        """Raise ReadUnsupported. Spark asks for the schema before a read, or to create a table without columns."""
         raise ReadUnsupported
 
     @told_to_spark()
     def reader(self, schema: spark_types.StructType) -> DataSourceReader:
-        """Raises ReadUnsupported, but to who asks which interpreters a write has."""
+        """Raise ReadUnsupported, unless the option INTERPRETERS is set."""
         if INTERPRETERS in self.options:
-            # No write needs it.
+            # Imported here, because writes do not need it.
             from kafka_sink.spark.interpreters import InterpreterReader
 
             return InterpreterReader()
@@ -91,7 +93,7 @@ class KafkaDataSource(DataSource):
 
     @told_to_spark()
     def streamReader(self, schema: spark_types.StructType) -> DataSourceStreamReader:
-        """Raises ReadUnsupported."""
+        """Raise ReadUnsupported."""
         raise ReadUnsupported
 
     def _given(self) -> GivenOptions:
@@ -103,16 +105,18 @@ class KafkaDataSource(DataSource):
         warn_of_given(given)
         if overwrite:
             raise WriteModeUnsupported
-        # Where the topic comes from is the task's to say: it may be in the conf, or an interceptor's.
+        # Only the task can check the topic: the conf or an interceptor may set it.
         check_spark_schema(schema, topic_option=True)
 
 
 def source_with(
     interceptors: tuple[Interceptor, ...], token: Callable[[], tuple[str, float]] | None = None
 ) -> type[KafkaDataSource]:
-    """The data source whose writes go through `interceptors`, and are authenticated by what `token` returns. A class of
-    its own, because a class that can be imported is pickled by name, without what was set on it; this one can only be
-    pickled with all that it holds."""
+    """Return a data source class whose writes use `interceptors` and `token`.
+
+    It is a new class, because pickle stores an importable class by name, without attributes that were set on it. The
+    new class is pickled with its attributes.
+    """
     if not interceptors and token is None:
         return KafkaDataSource
     return type(
@@ -122,25 +126,31 @@ def source_with(
     )
 
 
-# What `register` gave each session. Spark tells nobody what stands behind a format's name.
+# The class that `register` gave each session. Spark has no call that returns the class of a format.
 REGISTERED: WeakKeyDictionary[SparkSession, type[KafkaDataSource]] = WeakKeyDictionary()
 
 
 def register_source(spark: SparkSession, source: type[KafkaDataSource]) -> None:
-    """Makes `format("pykafka")` of `spark` mean `source`."""
+    """Register `source` as `format("pykafka")` of `spark`."""
     spark.dataSource.register(source)
     REGISTERED[spark] = source
 
 
 def source_of(spark: SparkSession) -> type[KafkaDataSource] | None:
-    """What `format("pykafka")` of `spark` means; None where that is not known, since this process registered one for
-    another session: Spark copies sessions (foreachBatch) with all that is registered."""
+    """Return the class of `format("pykafka")` in `spark`, or None if unknown.
+
+    It is unknown if this process registered a class for another session only: Spark copies sessions (foreachBatch)
+    together with their registrations.
+    """
     return REGISTERED.get(spark, None if REGISTERED else KafkaDataSource)
 
 
 def pickled(token: Callable[[], tuple[str, float]] | None) -> Secret | None:
-    """A token callable as a configuration has it: as bytes, since one that is unpickled anew in every task would be
-    another configuration, and another producer, each time. Raises TypeError."""
+    """Return a token callable in the form for a configuration, which is bytes. Raises TypeError.
+
+    A callable that each task unpickles is a different object each time. That would make a different configuration and a
+    new producer for each task.
+    """
     if token is None:
         return None
     if not callable(token):
@@ -149,7 +159,7 @@ def pickled(token: Callable[[], tuple[str, float]] | None) -> Secret | None:
 
 
 def check_spark_schema(schema: spark_types.StructType, *, topic_option: bool) -> None:
-    """`check_schema` for the columns as Spark names their types. Raises SchemaError."""
+    """Run `check_schema` for Spark's types of the columns. Raises SchemaError."""
     try:
         check_schema(
             pa.schema([(field.name, _arrow_type(field.dataType)) for field in schema]), topic_option=topic_option
@@ -161,8 +171,8 @@ def check_spark_schema(schema: spark_types.StructType, *, topic_option: bool) ->
         ) from None
 
 
-# Spark types that a record can take, and what they are in an Arrow batch. Spark's own conversion is private and its
-# signature differs from version to version.
+# Spark types that a record accepts, and their Arrow types. Spark's own conversion is private, and its signature changes
+# between versions.
 _ARROW_TYPES: tuple[tuple[type[spark_types.DataType], pa.DataType], ...] = (
     (spark_types.StringType, pa.string()),
     (spark_types.CharType, pa.string()),
@@ -178,7 +188,7 @@ _ARROW_TYPES: tuple[tuple[type[spark_types.DataType], pa.DataType], ...] = (
 
 
 def _arrow_type(spark_type: spark_types.DataType) -> pa.DataType:
-    """The Arrow type of a Spark type; for one that no record can take, a type that no column accepts."""
+    """Return the Arrow type of a Spark type. Unsupported types become an opaque type that no column accepts."""
     if isinstance(spark_type, spark_types.ArrayType):
         return pa.list_(_arrow_type(spark_type.elementType))
     if isinstance(spark_type, spark_types.StructType):

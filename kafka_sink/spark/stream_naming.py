@@ -1,4 +1,4 @@
-"""Gives a stream's sink its name where its first micro-batch is planned, and finds it everywhere else."""
+"""Chooses the name of a stream's sink when its first micro-batch is planned, and finds the name later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafka_sink.options.config import GivenOptions
 
 
 def stream_name(given: GivenOptions, location: str | None) -> StreamName | None:
-    """Of a stream that is running; None where it was given none yet. Raises MissingOption, CheckpointUnusable."""
+    """Return the name of a stream, or None if it has none yet. Raises MissingOption, CheckpointUnusable."""
     if prefix := given.get("transactional_id_prefix"):
         return StreamName(str(prefix))
     if location is None:
@@ -27,11 +27,12 @@ def stream_name(given: GivenOptions, location: str | None) -> StreamName | None:
     return None if sink is None else StreamName(sink, checkpoint.query_id, is_derived=True)
 
 
-def name_stream(
-    given: GivenOptions, location: str | None, began_as: Callable[[str, str], bool]
-) -> StreamName:
-    """Its name from now on. `began_as`: whether the query of an id has begun under an earlier name. Raises
-    MissingOption, CheckpointUnusable, and what `began_as` does."""
+def name_stream(given: GivenOptions, location: str | None, began_as: Callable[[str, str], bool]) -> StreamName:
+    """Return the name of a stream, and store it if it is new.
+
+    `began_as(name, query_id)`: True if the query began under this earlier name. Raises MissingOption,
+    CheckpointUnusable, and the errors of `began_as`.
+    """
     name = stream_name(given, location)
     if name is not None:
         return name if name.is_derived else _recorded(name, location)
@@ -45,7 +46,7 @@ def name_stream(
 
 
 def _recorded(name: StreamName, location: str | None) -> StreamName:
-    """A name that the user chose, told to operators, who look for it in the checkpoint."""
+    """Store a name that the user chose in the checkpoint, where operators look for it. Failures are ignored."""
     with contextlib.suppress(CheckpointUnusable):
         checkpoint = None if location is None else LocalCheckpoint.at(location)
         if checkpoint is not None:
@@ -56,7 +57,7 @@ def _recorded(name: StreamName, location: str | None) -> StreamName:
 
 
 def expected_name(given: GivenOptions, location: str | None) -> str:
-    """The one that a stream has or, before its start, what it will begin with. Raises MissingOption,
+    """Return the name of a stream, or before its first start the prefix of the name. Raises MissingOption,
     CheckpointUnusable."""
     name = stream_name(given, location)
     is_to_come = location is not None and local_folder(location) is not None and LocalCheckpoint.at(location) is None

@@ -1,14 +1,14 @@
-"""The receipts of writes, for the process that asked for them: an interceptor that carries an accumulator.
+"""The receipts of writes for the driver's own process: an interceptor with an accumulator.
 
     tally = Tally(spark)
     kafka_sink.register(spark, interceptors=[tally])
     df.write.format("pykafka").mode("append").options(...).save()
     tally.value                                  # {TopicPartition: PartitionOffsets}
 
-Spark shows a sink's commit messages to nobody but the sink, and `save()` returns None. What does come back to the
-driver's own process is an accumulator, with each task that ends: so the sum is also there while the write runs, and
-when it fails. Spark counts a successful task of such a job once, whatever is retried or runs twice by speculation; a
-task that failed is not in the sum, though rows of it may be in the topic.
+Spark shows commit messages only to the sink, and `save()` returns None. An accumulator does come back to the driver's
+process, each time that a task ends. So the sum is available during the write and after a failure. Spark counts a
+successful task once, even with retries and speculation. A failed task is missing in the sum, though some of its rows
+may be in the topic.
 
 Spark Connect has no accumulators.
 """
@@ -28,29 +28,30 @@ ReceiptsByPartition = Mapping[TopicPartition, PartitionOffsets]
 
 
 class Tally(Interceptor):
-    """Sums up the finished tasks of the writes that go through it; bounded by the number of partitions written to, not
-    by the number of tasks."""
+    """Adds up the receipts of finished tasks. Its size is bounded by the number of partitions that are written to."""
 
     def __init__(self, spark: SparkSession, on_sum: Callable[[ReceiptsByPartition], None] | None = None) -> None:
-        """`on_sum`: is told each new sum, in the driver's process and on a thread of Spark's."""
+        """`on_sum`: called with each new sum, in the driver's process and on a thread of Spark."""
         none_yet: ReceiptsByPartition = {}
         self._param = ReceiptsParam(on_sum)
         self._sum = spark.sparkContext.accumulator(none_yet, self._param)
 
     def watch(self, on_sum: Callable[[ReceiptsByPartition], None]) -> None:
-        """From nothing again, for another write: PySpark keeps an accumulator for as long as the process lives. Not
-        while a write goes through it."""
+        """Reset the sum for another write, because PySpark keeps an accumulator until the process ends.
+
+        Do not call it during a write.
+        """
         self._param.on_sum = None
         self._sum.value = {}
         self._param.on_sum = on_sum
 
     def unwatch(self) -> None:
-        """The sum stays, and nobody is told of it."""
+        """Keep the sum, and stop calling `on_sum`."""
         self._param.on_sum = None
 
     @property
     def value(self) -> ReceiptsByPartition:
-        """The sum so far; for the process that made the tally, not for tasks."""
+        """The sum so far. Only the process that made the tally can read it; tasks cannot."""
         return self._sum.value
 
     def on_acknowledgement(self, receipts: tuple[PartitionOffsets, ...], error: Exception | None) -> None:
@@ -58,13 +59,13 @@ class Tally(Interceptor):
 
 
 class ReceiptsParam(AccumulatorParam[ReceiptsByPartition]):
-    """Adds receipts up by partition. A sum is a new dict: the driver's thread may be reading the old one."""
+    """Adds up receipts by partition. Each sum is a new dict, because the driver's thread may be reading the old one."""
 
     def __init__(self, on_sum: Callable[[ReceiptsByPartition], None] | None = None) -> None:
         self.on_sum = on_sum
 
     def __getstate__(self) -> dict[str, None]:
-        """What tasks add up is not the sum yet."""
+        """Leave out `on_sum`, because the sum inside a task is only a part."""
         return {"on_sum": None}
 
     def zero(self, value: ReceiptsByPartition) -> ReceiptsByPartition:

@@ -1,4 +1,4 @@
-"""Which of Spark's tasks this process runs, and what Spark's conf says there."""
+"""The Spark task that this process runs, and Spark's conf in that task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark import TaskContext
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One attempt of one Spark partition. `conf`: Spark's, with the local properties that Spark adds."""
+    """One attempt of one Spark partition. `conf`: Spark's conf, with the local properties that Spark adds."""
 
     slot: int
     attempt_number: int
@@ -18,9 +18,9 @@ class Task:
 
     @classmethod
     def current(cls) -> Task:
-        """Outside of a task: the first attempt of partition 0, without a conf."""
+        """Return the current task. Outside a task: the first attempt of partition 0, with an empty conf."""
         context = TaskContext.get()
         if context is None:
             return cls(0, 0, {})
-        # Not by `getLocalProperty`, which must be asked by name and so finds no name that is misspelled.
+        # `getLocalProperty` needs exact names, and so it cannot find misspelled options.
         return cls(context.partitionId(), context.attemptNumber(), context._localProperties or {})

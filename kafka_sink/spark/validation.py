@@ -1,8 +1,8 @@
-"""`kafka_sink.validate`: what a write would be told of its options, columns and cluster, before there is a write.
+"""`kafka_sink.validate`: checks the options, columns and cluster of a write without writing.
 
-Options and columns go through the same functions as those of the data source (`source.py`), the cluster through the
-doctor's engine; nothing is judged here. What the session's conf says is taken in, as tasks do, but with exactly-once,
-which is planned without it.
+The functions of the data source (`source.py`) check options and columns, and the doctor's engine checks the cluster.
+This module makes no checks of its own. It uses the session's conf as tasks do, except with exactly-once: the planning
+process cannot see the conf.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kafka_sink.spark.stream_naming import expected_name
 
 
 def check_frame(df: object) -> None:
-    """Raises TypeError."""
+    """Raise TypeError unless `df` is a DataFrame."""
     if not isinstance(df, DataFrame):
         raise TypeError(f"df is a DataFrame, not {type(df).__name__}: spark.createDataFrame(rows, schema) makes one")
 
@@ -39,7 +39,7 @@ def check_frame(df: object) -> None:
 def validated(
     df: DataFrame, texts: Mapping[str, str], *, executors: bool, token: Callable[[], tuple[str, float]] | None
 ) -> Report:
-    """Raises ConfigError, SchemaError, TypeError."""
+    """Return the report for a write of `df`. Raises ConfigError, SchemaError, TypeError."""
     config = configuration(df, texts, token)
     check_spark_schema(df.schema, topic_option=config.topic is not None)
     columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in df.schema)
@@ -53,14 +53,12 @@ def validated(
 
 
 def option_text(value: object) -> str:
-    """As Spark's `option` makes it one."""
+    """Return the text of a value as Spark's `option` makes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def configuration(
-    df: DataFrame, texts: Mapping[str, str], token: Callable[[], tuple[str, float]] | None
-) -> SinkConfig:
-    """That of a write of `df` with the options `texts`. Raises ConfigError, TypeError."""
+def configuration(df: DataFrame, texts: Mapping[str, str], token: Callable[[], tuple[str, float]] | None) -> SinkConfig:
+    """Return the configuration of a write of `df` with the options `texts`. Raises ConfigError, TypeError."""
     texts = {name.lower(): text for name, text in texts.items()}
     given = given_options(texts)
     if token is not None:
@@ -68,7 +66,7 @@ def configuration(
     if df.isStreaming:
         check_stream(given)
     check_given(given)
-    # Where an exactly-once write is planned there is no conf.
+    # The process that plans an exactly-once write cannot see the conf.
     config = complete(given if is_exactly_once(given) else over_conf(given, df.sparkSession.conf.getAll))
     if config.delivery_guarantee == EXACTLY_ONCE and not is_exactly_once(given):
         raise NotPlanned(option="deliveryGuarantee=exactly-once")

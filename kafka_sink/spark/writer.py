@@ -1,13 +1,11 @@
-"""Spark's writers: what Spark calls of a write, each call passed on to the guarantee that the write has.
+"""Spark's writers: Spark calls them, and they pass each call to the guarantee of the write.
 
-Spark pickles a writer on the driver and runs `write` in a Python worker on an executor; `commit` and `abort` run on the
-driver in another process (streaming: on a writer made anew from the options). So a writer is its interceptors and its
-guarantee, which has the options, and nothing else. Only tasks know Spark's conf (`source.py`), so the configuration is
-made there.
+Spark pickles a writer on the driver and runs `write` in a Python worker on an executor. `commit` and `abort` run on the
+driver in another process. A stream has a new writer there, made from the options. So a writer has only the options, its
+interceptors and its guarantee. Only tasks know Spark's conf (`source.py`), so the tasks make the configuration.
 
-`write` reads its iterator to the end, because Spark drops what is left without a word. When something upstream of the
-sink fails, the iterator merely ends early: the rows until then are written and the task's message is thrown away, which
-is at-least-once.
+`write` reads its iterator to the end, because Spark silently drops the rest. If a step before the sink fails, the
+iterator ends early: the rows until then are written, and Spark drops the task's message. This is at-least-once.
 
 Source: pyspark/sql/datasource.py, pyspark/sql/worker/write_into_data_source.py, python_streaming_sink_runner.py.
 """
@@ -38,13 +36,15 @@ from kafka_sink.spark.task import Task
 def write_task(
     write: Guarantee, interceptors: Sequence[Interceptor], arrow_batches: Iterator[pa.RecordBatch]
 ) -> TaskCommitMessage:
-    """Writes the rows of one task attempt, and tells interceptors how that ended. Raises what `Guarantee.write` does;
-    the task then fails and Spark decides about another attempt."""
+    """Write the rows of one task attempt, and notify the interceptors of the result.
+
+    Raises as `Guarantee.write`: then the task fails, and Spark decides if there is another attempt.
+    """
     chain = InterceptorChain(interceptors)
     try:
         with exhaustion_named():
             receipt = write.write(chain, arrow_batches)
-    # Whatever it was, also Spark's own: interceptors are told and the task fails with it.
+    # Any error, also Spark's own: the interceptors are notified, and the task fails with the error.
     except Exception as error:
         if isinstance(error, BadRow) and TaskContext.get() is not None:
             error.in_spark_partition(Task.current().slot)
@@ -69,7 +69,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
 
     @told_to_spark()
     def __getstate__(self) -> dict[str, Any]:
-        """Pickled by the process that plans the write, and by no other."""
+        """Plan the write here, because only the planning process pickles the writer."""
         _plan(self.options, self.guarantee)
         return self.__dict__
 
@@ -88,7 +88,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream.format("pykafka")`. `checkpoint`: its location, where that is an option of the write."""
+    """`df.writeStream.format("pykafka")`. `checkpoint`: the location, None if it is not an option of the write."""
 
     def __init__(
         self, options: GivenOptions, interceptors: Sequence[Interceptor] = (), checkpoint: str | None = None
@@ -99,7 +99,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
 
     @told_to_spark()
     def __getstate__(self) -> dict[str, Any]:
-        """Pickled by the process that plans a micro-batch; the one that commits it makes a writer and pickles none."""
+        """Plan the micro-batch here: only the planning process pickles a writer. The committing process never does."""
         _plan(self.options, self.guarantee)
         return self.__dict__
 
@@ -118,7 +118,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _plan(options: GivenOptions, write: Guarantee) -> None:
-    # A path that only Spark's conf names is found unusable where the file is written.
+    # A path from Spark's conf is unknown here. It is checked when the file is written.
     if (path := options.get("receipts_path")) is not None:
         make_folder(path)
     write.plan()
@@ -126,8 +126,11 @@ def _plan(options: GivenOptions, write: Guarantee) -> None:
 
 
 def _refuse_table(conf: Mapping[str, str]) -> None:
-    """Spark plans the write of saveAsTable like any other, but runs it within the statement's own execution, and takes
-    the table back if it fails. So does foreachBatch, within its stream's. Raises TableUnsupported."""
+    """Raise TableUnsupported if the write belongs to saveAsTable or a similar statement.
+
+    Spark runs such a write inside the execution of the statement, and drops the table if the write fails. A write in
+    foreachBatch also runs inside another execution, that of its stream, and is allowed.
+    """
     own, outer = conf.get("spark.sql.execution.id"), conf.get("spark.sql.execution.root.id")
     if outer is not None and own != outer and "sql.streaming.queryId" not in conf:
         raise TableUnsupported

@@ -1,1 +1,1 @@
-"""What may be shown of texts: quoted, without secrets, as a table. Imports nothing of this package."""
+"""Texts for messages: quoted, without secrets, or as a table. Imports nothing of this package."""

@@ -1,11 +1,11 @@
-"""What may be shown of a value of a user: messages go into Spark's event log, and secrets get into wrong options.
+"""Removes secrets from a user's values. Messages go into Spark's event log, and users put secrets into wrong options.
 
     redacted("s3://AKIA:hunter2@bucket/receipts?region=eu")      s3://***@bucket/receipts?***
     redacted("alice:hunter2@kafka-1:9092")                       ***@kafka-1:9092
     redacted("-----BEGIN PRIVATE KEY-----...")                   ***
 
-A value without such a sign is shown as it is: a bare word could be anything. Where in doubt more is hidden, as the
-option's name is in the message too. Takes time in proportion to the text.
+A value without a sign of a secret is shown unchanged: a bare word could be anything. In doubt too much is hidden,
+because the message also has the option's name. The time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from typing import Any
 from kafka_sink.text.quoting import quoted
 
 HIDDEN = "***"
-# What is longer tells a reader nothing more.
+# A longer text tells a reader nothing more.
 MAX_CHARACTERS = 500
 
-# PEM, a JWT, what HTTP calls credentials.
+# PEM, a JWT, HTTP credentials.
 _OPAQUE = re.compile(r"-----BEGIN|\beyJ[A-Za-z0-9_-]{8}|\b(?:basic|bearer)\s+\S", re.IGNORECASE)
-# Base64 without its PEM lines. A hash in hexadecimal, which names files, has letters of one case only.
+# Base64 without its PEM lines. A hexadecimal hash, which may be in file names, has letters of one case only.
 _RUN = re.compile(r"[A-Za-z0-9+=_-]{40,}")
 _MIXED = (re.compile("[a-z]"), re.compile("[A-Z]"), re.compile("[0-9]"))
 _PLAIN_USER = re.compile(r"[\w.+-]+@[\w.-]+")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _AFTER_PATH = re.compile("[?#]")
-# `password="..."`, `"password": "..."`, and all that follows: a value may have blanks and quotes of its own.
+# `password="..."`, `"password": "..."`, and all text after it, because a value may contain blanks and quotes.
 _NAMED = re.compile(
     r"((?:pass|pwd|secret|token|credential|key|signature|sig|jaas|auth)[\w.-]{0,80}(?:\s?=|\"?\s?:[\s\"'])).*",
     re.DOTALL | re.IGNORECASE,
 )
-# What stands where a port is to be and is none: `user:password`, of which the rest was forgotten. Not of IPv6.
+# A text in the position of a port that is no port: `user:password` without the rest. IPv6 is excluded.
 _NO_PORT = re.compile(r"(\[[0-9A-Fa-f:.%\w]*\])|:(?!//|\d*(?:[,;/\s]|$))[^,/]*")
 
 
 def redacted(text: str) -> str:
-    """`text` without what looks like a secret, and not longer than a few lines."""
+    """Return `text` without parts that look like a secret, and at most a few lines long."""
     runs = (run[0] for run in _RUN.finditer(text))
     if _OPAQUE.search(text) or any(all(kind.search(run) for kind in _MIXED) for run in runs):
         return HIDDEN
     if not _PLAIN_USER.fullmatch(text):
         head, at, rest = text.rpartition("@")
         scheme = _SCHEME.match(head.strip())
-        # By the last @, as a password may have one that nobody escaped.
+        # Split at the last @, because a password may contain an unescaped @.
         text = f"{scheme[0] if scheme else ''}{HIDDEN}@{rest}" if at else text
     if "://" in text and _AFTER_PATH.search(text):
         text = f"{_AFTER_PATH.split(text, maxsplit=1)[0]}?{HIDDEN}"
@@ -58,8 +58,8 @@ def redacted(text: str) -> str:
 
 
 def reason_for(value: str, error: BaseException) -> str:
-    """The first line of what another library says of `value`: it may quote it, or a part of it, so that of a value with
-    something to hide only the error's kind is told."""
+    """Return the first line of another library's error about `value`. The error may quote `value`. So if `value` has
+    something to hide, return only the error's type."""
     if redacted(value) != value:
         return type(error).__name__
     return quoted(redacted(str(error).partition("\n")[0].rstrip(".")))
@@ -67,7 +67,7 @@ def reason_for(value: str, error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A value that shows itself to nobody who does not ask for it by name."""
+    """Hides its value in messages and logs. Code must read `value` explicitly."""
 
     value: Any
 
@@ -76,7 +76,7 @@ class Secret:
 
 
 class Discreet:
-    """Of dataclasses with `repr=False`: their texts are shown redacted."""
+    """A base of dataclasses with `repr=False`: their repr shows texts redacted."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
-"""A table as text: as wide as it needs to be, or wrapped within its cells to the width of a terminal. Pure.
+"""A table as text: as wide as needed, or wrapped within its cells to the width of a terminal. Pure.
 
-Columns of several words give way first. A word is broken only where no other way fits.
+Columns of several words are narrowed first. A word is broken only if nothing else fits.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ GAP = "  "
 def table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None, widest: int | None = None
 ) -> list[str]:
-    """Its lines. `width`: of the terminal, None: any. `widest`: of a column's text, where words allow it. A newline in
-    a cell begins a line there; any other character prints."""
+    """Return the lines of the table. `width`: of the terminal; None: any width. `widest`: the widest text of a column,
+    if its words allow that. A newline in a cell starts a new line. All other characters must be printable."""
     cells = [[cell.split("\n") for cell in row] for row in (heads, *rows)]
     widths = _widths(cells, width, widest)
     lines = []
@@ -44,7 +44,8 @@ def _widths(cells: Sequence[Sequence[Sequence[str]]], width: int | None, widest:
 
 
 def _capped(natural: Sequence[int], least: Sequence[int], room: int) -> list[int] | None:
-    """The widest columns cut back to one width, as little as `room` asks for, none below its `least`. None: no room."""
+    """Return the widths with the widest columns cut to one width, as little as `room` requires, and no column below its
+    `least`. Return None if that does not fit."""
     for cap in range(max(natural), 0, -1):
         capped = [max(low, min(wide, cap)) for wide, low in zip(natural, least, strict=True)]
         if sum(capped) <= room:

@@ -1,4 +1,4 @@
-"""What a Kafka topic may be called, and how to show what may not.
+"""The legal names of Kafka topics, and how to show an illegal name.
 
 Source: org.apache.kafka.common.internals.Topic.
 """
@@ -9,7 +9,7 @@ import re
 
 LONGEST = 249
 _LEGAL = re.compile(rf"[a-zA-Z0-9._-]{{1,{LONGEST}}}")
-# Of UTF-8.
+# The most bytes of a character in UTF-8.
 _CHARACTER_BYTES = 4
 
 
@@ -18,5 +18,5 @@ def is_topic_name(name: str) -> bool:
 
 
 def shown(name: bytes) -> str:
-    """The first characters of what stands where a name should; what is not UTF-8 becomes escapes (`\\xfd`)."""
+    """Return the first characters of an alleged name. Bytes that are not UTF-8 become escapes (`\\xfd`)."""
     return name[: LONGEST * _CHARACTER_BYTES].decode("utf-8", "backslashreplace")[:LONGEST]

@@ -1,10 +1,9 @@
-"""What was written compared with what is there: receipts on one side, a consumer that shares no code with the sink on
-the other.
+"""Compares receipts with the records in the topics. The consumer that reads the records shares no code with the sink.
 
-    receipts.py   the runs that receipt files tell of, and the numbers that have none
-    encoding.py   records as a consumer shows them -> the checksum that their run had
-    checking.py   one partition's runs against its records: what is missing, what is altered, what cannot be told
-    cluster.py    the consumer: which records there are, and why others are not
+    receipts.py   the runs in receipt files, and the micro-batches without a receipt
+    encoding.py   records from a consumer -> the checksum of their run
+    checking.py   one partition's runs against its records: missing, altered or unknown
+    cluster.py    the consumer: reads the records, and the reasons for missing ones
 
 `kafka_sink/cli/verify.py` is the command.
 """

@@ -1,18 +1,19 @@
-"""A run against the records that a reader finds at its offsets: pure, the records and the partition's state handed in.
+"""Compares a run with the records that a reader finds at its offsets. Pure: records and partition state are arguments.
 
 | At a run's offsets | Verdict |
 |---|---|
-| every record, and the checksum is the receipt's | EQUAL |
-| every record, and it is another | ALTERED |
+| all records are there, and the checksum is the receipt's | EQUAL |
+| all records are there, and the checksum differs | ALTERED |
 | the same, but the times are the broker's (message.timestamp.type=LogAppendTime) | COUNTED |
-| some are not there | MISSING |
-| ... as the log begins behind them: retention, or DeleteRecords | DELETED |
-| ... as the topic is compacted, and only the last of a key is kept | COMPACTED |
-| ... as they are behind a transaction that is open, for read_committed readers | HIDDEN |
-| the topic is gone, or another of the same name | MISSING |
+| some records are missing | MISSING |
+| ... because the log begins after them: retention, or DeleteRecords | DELETED |
+| ... because the topic is compacted, and only the last record of a key is kept | COMPACTED |
+| ... because an open transaction hides them from read_committed readers | HIDDEN |
+| the topic is gone, or was recreated with the same name | MISSING |
 
-Times that are the broker's are no record's own, which the checksum covers. Rows without a `timestamp` column mostly
-have the time of their batch; so the checksum is tried with that for each record, and EQUAL if it comes out.
+The checksum covers the records' own times, and the broker's times replace them. Rows without a `timestamp` column
+mostly have the base time of their batch. So the checksum is also computed with that time, and the verdict is EQUAL if
+it matches.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ class Verdict(Enum):
     COMPACTED = auto()
     COUNTED = auto()
     UNPLACED = auto()
-    """The receipt does not say at which offsets."""
+    """The receipt has no offsets."""
 
 
 WRONG = frozenset({Verdict.ALTERED, Verdict.MISSING, Verdict.HIDDEN})
 
 
 class Record(NamedTuple):
-    """As a consumer shows it. `is_brokers_time`: the time is the one at which it came to the log."""
+    """A record from a consumer. `is_brokers_time`: the broker set the time when it appended the record."""
 
     offset: int
     key: bytes | None
@@ -54,8 +55,11 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A partition now: its first offset; the one after the last that this reader may see; the one after the last.
-    `is_compacted` None: not told."""
+    """The state of a partition.
+
+    `start`: the first offset. `visible_end`: the offset after the last visible one for this reader. `end`: the offset
+    after the last one. `is_compacted`: None if unknown.
+    """
 
     start: int
     visible_end: int
@@ -65,7 +69,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`absent`: ranges of offsets, first and last, at which there is no record. `why`: of what is not EQUAL."""
+    """`absent`: ranges of offsets (first, last) without a record. `why`: the reason, if the verdict is not EQUAL."""
 
     verdict: Verdict
     run: Run
@@ -82,7 +86,7 @@ def all_absent(run: Run, why: str) -> Finding:
 
 
 def check(run: Run, records: Iterable[Record], log: Log) -> Finding:
-    """`records`: those at the run's offsets, in order."""
+    """Compare a run with `records`, the records at the run's offsets in order."""
     checksum, at_base_time = RunChecksum(run.base_timestamp), RunChecksum(run.base_timestamp)
     absent: list[tuple[int, int]] = []
     expected, are_brokers_times = run.base_offset, False
@@ -116,7 +120,7 @@ def check(run: Run, records: Iterable[Record], log: Log) -> Finding:
 
 
 def _absence(absent: list[tuple[int, int]], log: Log) -> tuple[Verdict, str]:
-    """Why those are not there; what is worst where it is not the same for all."""
+    """Return the reason for the absent records; the worst one if there are several."""
     within = [(first, last) for first, last in absent if last >= log.start]
     if any(first < log.visible_end for first, _ in within):
         if log.is_compacted:

@@ -1,11 +1,11 @@
-"""The records that are there, by confluent-kafka: a client that shares no code with the sink.
+"""Reads the records in the topics with confluent-kafka, a client that shares no code with the sink.
 
-A partition is read from run to run with one consumer. What lies between two runs, other writers' records and the
-markers of transactions, is read and dropped while it is little, and jumped over where it is much. Memory is bounded by
-what the consumer fetches ahead.
+One consumer reads a partition from run to run. Between two runs there are records of other writers and transaction
+markers. The reader drops up to READ_THROUGH_OFFSETS of them, and seeks over more. The consumer's prefetch buffer limits
+the memory.
 
-Exactly-once receipts are read with isolation.level=read_committed, as what others see of them is what counts; the rest
-with read_uncommitted, as somebody's open transaction behind them says nothing of them.
+Exactly-once receipts are checked with isolation.level=read_committed, because only committed rows count. Other receipts
+are checked with read_uncommitted, so that an open transaction of another writer cannot hide their rows.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from kafka_sink.kafka.config import ProducerConfig, SecurityConfig
 from kafka_sink.verification.checking import Log, Record
 
 POLL_S = 0.5
-# Reading on is cheaper than a new fetch position, up to about so many records.
+# Up to about this many records, reading them is cheaper than a seek.
 READ_THROUGH_OFFSETS = 5_000
-# Of what is fetched ahead; a partition is read alone.
+# Size of the consumer's prefetch buffer. It reads one partition at a time.
 QUEUED_KIB = 16 * 1024
-# As librdkafka reports errors: some codes are its own, and `error_codes` does not have them.
+# Errors that no retry fixes, as librdkafka's codes: some of them are its own, so `error_codes` does not have them.
 HOPELESS = frozenset({
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION,
     KafkaError._SSL,
@@ -45,7 +45,7 @@ HOPELESS = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`topic_id` and `is_compacted` are None where the brokers do not say."""
+    """`topic_id` and `is_compacted` are None if the brokers do not return them."""
 
     partition_count: int
     topic_id: str | None
@@ -53,8 +53,10 @@ class Topic:
 
 
 class Cluster:
-    """Lives for one verification; `close` ends its connections. `timeout_s`: how long nothing may come before that is
-    an error."""
+    """The cluster of one verification. `close` ends its connections.
+
+    `timeout_s`: a request or read fails if nothing arrives for this time.
+    """
 
     def __init__(self, config: ProducerConfig) -> None:
         self._settings = client_settings(config)
@@ -68,7 +70,7 @@ class Cluster:
             consumer.close()
 
     def topics(self, names: list[str]) -> Mapping[str, Topic]:
-        """Those of `names` that there are. Raises BrokersUnreachable."""
+        """Return the topics of `names` that exist. Raises BrokersUnreachable."""
         try:
             listed = self._admin.list_topics(timeout=self.timeout_s).topics
         except KafkaException as error:
@@ -82,9 +84,7 @@ class Cluster:
 
     def _topic_id(self, name: str) -> str | None:
         try:
-            (described,) = self._admin.describe_topics(
-                TopicCollection([name]), request_timeout=self.timeout_s
-            ).values()
+            (described,) = self._admin.describe_topics(TopicCollection([name]), request_timeout=self.timeout_s).values()
             found = described.result().topic_id
         except KafkaException:
             return None
@@ -107,7 +107,7 @@ class Cluster:
         if committed not in self._consumers:
             self._consumers[committed] = Consumer({
                 **self._settings,
-                "group.id": "pykafka-verify",  # the client wants one; nothing is committed, and no group joined
+                "group.id": "pykafka-verify",  # the client requires it, but commits nothing and joins no group
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "earliest",
@@ -119,24 +119,22 @@ class Cluster:
 
 
 class PartitionReader:
-    """One partition, from run to run."""
+    """Reads one partition from run to run."""
 
-    def __init__(
-        self, cluster: Cluster, where: TopicPartition, committed: bool, is_compacted: bool | None
-    ) -> None:
+    def __init__(self, cluster: Cluster, where: TopicPartition, committed: bool, is_compacted: bool | None) -> None:
         self._cluster = cluster
         self._where = where
         self._committed = committed
         self._is_compacted = is_compacted
         self._consumer = cluster.consumer(committed=committed)
-        # The offset that comes next; None before the first run.
+        # The next offset; None before the first run.
         self._position: int | None = None
         self._ahead: Message | None = None
 
     def log(self) -> Log:
-        """Raises RecordsUnreadable."""
+        """Return the current offsets of the partition. Raises RecordsUnreadable."""
         start, visible_end = self._watermarks(self._consumer)
-        # A reader's own end may lie before that of the log.
+        # A read_committed reader's end may be before the end of the log.
         _, end = self._watermarks(self._cluster.consumer(committed=False)) if self._committed else (0, visible_end)
         return Log(start, visible_end, end, self._is_compacted)
 
@@ -148,7 +146,7 @@ class PartitionReader:
         return low, high
 
     def records(self, first: int, last: int) -> Iterator[Record]:
-        """Those that can be seen from offset `first` to `last`. Raises RecordsUnreadable."""
+        """Yield the visible records from offset `first` to `last`. Raises RecordsUnreadable."""
         position = self._position
         if position is None or not position <= first <= position + READ_THROUGH_OFFSETS:
             self._consumer.assign([TopicPartition(self._where.topic, self._where.partition, first)])
@@ -170,7 +168,7 @@ class PartitionReader:
                 return
 
     def _next(self) -> Message | None:
-        """None: the log ends here."""
+        """Return the next record, or None at the end of the log. Raises RecordsUnreadable."""
         deadline_s, last_error = time.monotonic() + self._cluster.timeout_s, "no broker answered in time"
         while time.monotonic() < deadline_s:
             message = self._consumer.poll(POLL_S)
@@ -180,7 +178,7 @@ class PartitionReader:
             if error is None:
                 return message
             if error.code() == KafkaError._PARTITION_EOF:
-                # Told once: who wants to read on must ask anew.
+                # The client reports the end only once, so the next read must seek again.
                 self._position = None
                 return None
             last_error = error.str()
@@ -193,7 +191,7 @@ class PartitionReader:
 
 
 def _record(message: Message) -> Record:
-    # Any: the client's annotations allow for events without a record.
+    # Any, because the client's annotations include events without a record.
     read: Any = message
     kind, timestamp_ms = read.timestamp()
     return Record(
@@ -211,11 +209,11 @@ def _text(error: KafkaException) -> str:
 
 
 def client_settings(config: ProducerConfig) -> dict[str, Any]:
-    """librdkafka's settings for where and as whom the sink connects."""
+    """Return librdkafka's settings for the sink's servers and credentials."""
     return {
         "bootstrap.servers": config.bootstrap_servers_text,
         "client.id": config.client_id,
-        # Its own log would come between the lines of a report; what matters comes as an error.
+        # No log, because it would mix with the lines of a report. Problems arrive as errors.
         "log_level": 0,
         **_security_settings(config.security),
     }
@@ -227,7 +225,7 @@ def _security_settings(security: SecurityConfig) -> dict[str, Any]:
         settings |= {
             "ssl.ca.location": security.ssl_truststore_location,
             "ssl.ca.pem": security.ssl_truststore_certificates,
-            # A PEM file of both; the client looks in it for either.
+            # One PEM file has both, and the client finds each of them in it.
             "ssl.certificate.location": security.ssl_keystore_location,
             "ssl.key.location": security.ssl_keystore_location,
             "ssl.certificate.pem": security.ssl_keystore_certificate_chain,

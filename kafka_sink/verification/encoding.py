@@ -1,11 +1,11 @@
-"""Records encoded again, one by one, for the checksum that a receipt keeps of a run.
+"""Encodes records again, one by one, for the checksum of a run in a receipt.
 
-Scope: DefaultRecord as KIP-98 defines it, and nothing of `kafka_sink.records`: the encoder that wrote the records must
-not be the one that vouches for them. Python per record, as nothing waits for it (5 us each).
+Scope: DefaultRecord of KIP-98. It uses nothing of `kafka_sink.records`, because the encoder that wrote the records must
+not check them. Plain Python for each record (5 us each), because speed does not matter here.
 
     length | attributes 0 | timestamp delta | offset delta | key | value | count of headers | (key | value)*
 
-All numbers are zigzag varints; key, value, and what headers have of them stand behind their length, -1 for null.
+All numbers are zigzag varints. Keys and values, also those of headers, follow their length, which is -1 for null.
 
 Source: org.apache.kafka.common.record.DefaultRecord.
 """
@@ -20,7 +20,7 @@ Headers = Iterable[tuple[str, bytes | None]]
 
 
 class RunChecksum:
-    """CRC-32C of a run's records section, of the records seen so far. `base_timestamp`: the run's, ms."""
+    """CRC-32C of a run's records section, over the records added so far. `base_timestamp`: the run's, in ms."""
 
     __slots__ = ("_base_timestamp", "count", "crc")
 
@@ -30,7 +30,7 @@ class RunChecksum:
         self.crc = 0
 
     def add(self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> None:
-        """The record that comes next."""
+        """Add the next record."""
         body = bytearray(b"\0")
         body += varint(timestamp_ms - self._base_timestamp) + varint(self.count)
         _put(body, key)
@@ -45,7 +45,7 @@ class RunChecksum:
 
 
 def varint(number: int) -> bytes:
-    """Zigzag, seven bits a byte, the lowest first. `number`: of 64 bits at most."""
+    """Return the zigzag varint: seven bits in each byte, the lowest first. `number`: at most 64 bits."""
     rest = number << 1 if number >= 0 else (-number << 1) - 1
     if rest < 0x80:
         return bytes((rest,))

@@ -1,13 +1,13 @@
-"""What a receipt file holds, where it lies, and how it is read: the proof of one micro-batch or batch write.
+"""The receipt file, which is the proof of one micro-batch or batch write: its content, its place, and reading it.
 
     <receiptsPath>/query_id=<query id>/batch-00000000000000000042.parquet       one row for each record batch, a *run*
 
-The folders are Hive's, so `spark.read.parquet(receiptsPath)` works as well as `kafka_sink.receipts(spark,
-receiptsPath)`; the column `query_id` is also in the files. Names that begin with `_` are files on their way.
+The folders follow Hive, so `spark.read.parquet(receiptsPath)` works as well as `kafka_sink.receipts(spark,
+receiptsPath)`. The files have the column `query_id` too. Files that are being written have names that begin with `_`.
 
-A micro-batch without rows leaves one row: no topic, 0 records. So does a slot of which nothing is in the topic, as all
-its rows were bad and dropped; and one whose rows are there and whose offsets nobody knows any more
-(spark/receipt_writer.py), with their number. In every file `rows` is the sum of `record_count` and `dropped`.
+A micro-batch without rows has one row in its file: no topic, 0 records. A slot whose rows were all bad and dropped also
+has one row. A slot with rows at unknown offsets (spark/receipt_writer.py) has one row with their number. In every file
+`rows` is the sum of `record_count` and `dropped`.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ SUFFIX = ".parquet"
 
 
 def folder_of(query_id: str) -> str:
-    """Below `receiptsPath`."""
+    """Return the folder of a query below `receiptsPath`."""
     return f"query_id={quote(query_id, safe='')}"
 
 
 def relative_path(query_id: str, batch_id: int) -> str:
-    """Below `receiptsPath`. Numbers are as long as the longest, so that names sort as they do."""
+    """Return the path below `receiptsPath`. Numbers are padded, so that names sort like numbers."""
     return f"{folder_of(query_id)}/batch-{batch_id:020d}{SUFFIX}"
 
 
 def filesystem_of(path: str) -> tuple[FileSystem, str]:
-    """The file system of an absolute path or a URI, and the path in it. `s3a` is how Hadoop calls what is `s3` here.
+    """Return the file system of an absolute path or a URI, and the path in it. Hadoop's `s3a` is `s3` in pyarrow.
 
-    Raises ArrowException where pyarrow has none for the scheme, or OSError where it must be asked and does not answer.
+    Raises ArrowException if pyarrow does not support the scheme, OSError if the file system does not answer.
     """
     from pyarrow.fs import FileSystem
 
@@ -78,7 +78,7 @@ def filesystem_of(path: str) -> tuple[FileSystem, str]:
 
 
 def paths_in(filesystem: FileSystem, path: str) -> list[str]:
-    """The receipt files at or below `path`, sorted. Raises OSError."""
+    """Return the receipt files at or below `path`, sorted. Raises OSError."""
     from pyarrow.fs import FileSelector, FileType
 
     if filesystem.get_file_info(path).type == FileType.File:
@@ -92,7 +92,7 @@ def paths_in(filesystem: FileSystem, path: str) -> list[str]:
 
 
 def read(filesystem: FileSystem, path: str) -> pa.Table:
-    """One file, as SCHEMA. Raises OSError, or ArrowException for what is not a receipt file."""
+    """Return one file with the columns of SCHEMA. Raises OSError, or ArrowException if it is not a receipt file."""
     import pyarrow.parquet as pq
 
     with filesystem.open_input_file(path) as file:
@@ -108,6 +108,6 @@ def columns_of(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def slices(table: pa.Table, rows_a_slice: int = 10_000) -> Iterator[dict[str, Any]]:
-    """The rows of a table, few of them as Python objects at a time."""
+    """Yield the rows of a table, with at most `rows_a_slice` of them as Python objects at a time."""
     for batch in table.to_batches(max_chunksize=rows_a_slice):
         yield from batch.to_pylist()

@@ -1,9 +1,9 @@
-"""The runs that receipt files tell of, in the order in which a partition is read, and what the files lack.
+"""The runs of receipt files, in the order in which a partition is read, and gaps between the files.
 
-A file whose runs have not as many records as Spark delivered rows, but for those that were left out as bad, was
-changed, and is no proof. A number that is missing between two of a query's is a micro-batch without a receipt; of
-versions (txnVersion) users may leave numbers out. Numbers before a query's first are none: `receiptsPath` may have
-been set later.
+In a valid file, records and dropped bad rows add up to the rows that Spark delivered. A file with another sum was
+changed and is not a proof. A missing number between two micro-batches of a stream is a micro-batch without a receipt.
+Versions (txnVersion) may have gaps. Numbers before the first file are not gaps, because `receiptsPath` may have been
+set later.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ STREAM = "stream"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One record batch as its leader acknowledged it; `base_offset` is not None, as those that have none are told of
-    at once. `file`: whose receipt it is in."""
+    """One record batch as its leader acknowledged it. `file`: the receipt file.
+
+    `base_offset` is never None: records without an offset are `Unplaced`.
+    """
 
     file: str
     query_id: str
@@ -49,7 +51,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """Records that are somewhere: of `topic`, if that is known."""
+    """Records at unknown offsets. `topic` and `partition` are None if unknown too."""
 
     file: str
     topic: str | None
@@ -59,7 +61,7 @@ class Unplaced:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Micro-batches of a query, first and last of them, between two that have receipts."""
+    """The first and last of a query's micro-batches without receipts, between two micro-batches with receipts."""
 
     query_id: str
     first: int
@@ -67,10 +69,10 @@ class Gap:
 
 
 class Receipts:
-    """All files at or below a path. Holds runs as columns, 300 bytes each with their names, and few at a time as
-    objects.
+    """All receipt files at or below a path.
 
-    `unreadable`: (file, what is wrong with it).
+    Runs are kept as columns (300 bytes for each run, with its names), and only a few at a time become objects.
+    `unreadable`: (file, problem).
     """
 
     def __init__(self, filesystem: FileSystem, path: str) -> None:
@@ -110,7 +112,7 @@ class Receipts:
         return sorted(self._placed["topic"].unique().to_pylist())
 
     def runs(self) -> Iterator[Run]:
-        """By guarantee, topic, partition and offset."""
+        """Yield the runs, sorted by guarantee, topic, partition and offset."""
         for row in receipt_file.slices(self._placed):
             yield _run(row)
 
@@ -130,13 +132,13 @@ def _run(row: dict[str, Any]) -> Run:
 
 
 def _check(table: pa.Table) -> None:
-    """Raises ArrowInvalid for a file that this sink cannot have written so."""
+    """Raise ArrowInvalid if this sink cannot have written the file with this content."""
     if table.num_rows == 0:
-        raise pa.ArrowInvalid("it has no rows, and even a micro-batch without any leaves one")
+        raise pa.ArrowInvalid("it has no rows, but even an empty micro-batch has one row")
     rows, records, dropped = table["rows"][0].as_py(), _sum(table["record_count"]), _sum(table["dropped"])
     if rows != records + dropped:
         left_out = f" and {dropped} that were left out" if dropped else ""
-        raise pa.ArrowInvalid(f"it tells of {records} records{left_out}, and of {rows} rows that Spark delivered")
+        raise pa.ArrowInvalid(f"it has {records} records{left_out}, but Spark delivered {rows} rows")
 
 
 def _sum(column: pa.ChunkedArray) -> int:
@@ -144,5 +146,5 @@ def _sum(column: pa.ChunkedArray) -> int:
 
 
 def gaps(query_id: str, numbers: Sequence[int]) -> list[Gap]:
-    """Between `numbers`, which are sorted."""
+    """Return the gaps between `numbers`, which must be sorted."""
     return [Gap(query_id, one + 1, other - 1) for one, other in pairwise(numbers) if other > one + 1]

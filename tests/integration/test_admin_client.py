@@ -322,9 +322,7 @@ class TestATransaction:
             transaction.init()
             assert transaction.ask(transaction.end(committed=True)).error_code == INVALID_TXN_STATE
 
-    def test_is_taken_over_by_init(
-        self, cluster: LocalKafka, client: SinkClient, other: SinkClient
-    ) -> None:
+    def test_is_taken_over_by_init(self, cluster: LocalKafka, client: SinkClient, other: SinkClient) -> None:
         """Which aborts it, and says CONCURRENT_TRANSACTIONS until that is done."""
         for version in versions(client):
             topic = new_topic(cluster)
@@ -394,9 +392,7 @@ time.sleep(600)  # until it is killed
 """
 
 
-def test_a_transaction_of_a_process_that_was_killed_is_committed(
-    cluster: LocalKafka, client: SinkClient
-) -> None:
+def test_a_transaction_of_a_process_that_was_killed_is_committed(cluster: LocalKafka, client: SinkClient) -> None:
     """librdkafka speaks version 1; the ids to end it with are those that the coordinator tells."""
     topic, transactional_id = new_topic(cluster), f"killed.{next(numbers)}"
     arguments = [cluster.bootstrap_servers, transactional_id, topic]

@@ -239,9 +239,7 @@ def test_a_refusal_by_the_leader_names_the_row_and_what_to_do(
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_limits_of_one_task(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], guarantee: str
-) -> None:
+def test_limits_of_one_task(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], guarantee: str) -> None:
     name = topic(1, KEPT)
     frame = spark.range(0, 30_000, 1, 1).selectExpr(
         "cast(id AS STRING) AS value", "if(id % 100 = 7, -1, cast(null AS INT)) AS partition"
@@ -339,7 +337,7 @@ def test_no_row_may_go_to_the_dead_letter_topic(
     given = {"badRows": "deadLetter", "deadLetterTopic": letters}
     frame = spark.createDataFrame([("a", name), ("b", letters)], "value STRING, topic STRING").coalesce(1)
     assert "DeadLetterTopicNamed" in failed(frame, kafka, None, given)
-    assert "another topic than that of the rows" in failed(frame, kafka, letters, given)
+    assert "another topic than the topic of the rows" in failed(frame, kafka, letters, given)
     assert read(kafka, letters) == []
 
 

@@ -181,7 +181,7 @@ def test_a_version_visible_in_part_is_filled_with_its_own_rows_and_passed_by_non
     assert read(kafka, name) == half
     later = failure_of(numbers(spark, 2, first=ROWS), kafka, name, 5)
     assert "CommittedDataMissing" in later
-    assert "of the last one that was decided, 0, slot 1 cannot be read (slot 0 can)" in later
+    assert "the last decided one is 0, and its slot 1 cannot be read (slot 0 can)" in later
     # Other rows, and the same of other tasks.
     for other in (numbers(spark, 2, first=1), numbers(spark, 3)):
         assert "TornBatch" in failure_of(other, kafka, name, 0)

@@ -47,8 +47,10 @@ def examined(options: dict[str, str]) -> Report:
     print(f"{seconds:.2f} s")
     for verdict in report.verdicts:
         if verdict.status in (FAILED, WARNING):
-            print(f"{verdict.status} {verdict.step} | {verdict.where} | {verdict.finding.found} -> "
-                  f"{verdict.finding.remedy}")
+            print(
+                f"{verdict.status} {verdict.step} | {verdict.where} | {verdict.finding.found} -> "
+                f"{verdict.finding.remedy}"
+            )
     shown = repr(report) + report._repr_html_()
     assert not any(password in shown for password in (*PASSWORDS.values(), "wrong-canary"))
     return report
@@ -270,7 +272,7 @@ def test_a_wrong_password(secure: SecureKafka, mechanism: str) -> None:
 def test_no_credentials_where_they_are_asked_for(secure: SecureKafka) -> None:
     options = secure.tls() | {"kafka.bootstrap.servers": secure.kafka.addresses_of("SASL")}
     failure = secured(secure, options)
-    assert (failure.step, "asks for authentication" in failure.finding.found) == ("sasl", True)
+    assert (failure.step, "requires authentication" in failure.finding.found) == ("sasl", True)
     assert "kafka.sasl.mechanism" in failure.finding.remedy
 
 
@@ -394,9 +396,7 @@ def test_acls_of_exactly_once(secure: SecureKafka, missing: str | None) -> None:
     secure.kafka.create_topic(commits, 2)
     acls = exactly_once_acls(topic)
     secure.allow(*(acl for step, acl in acls.items() if step != missing))
-    once = of_bob(
-        secure, topic, deliveryGuarantee="exactly-once", transactionalIdPrefix=topic, commitTopic=commits
-    )
+    once = of_bob(secure, topic, deliveryGuarantee="exactly-once", transactionalIdPrefix=topic, commitTopic=commits)
     if missing is None:
         report = examined(once)
         assert report.ok, report
@@ -420,7 +420,7 @@ def test_a_commit_topic_that_may_not_be_made(secure: SecureKafka) -> None:
     secure.allow(Acl(ResourceType.TOPIC, f"{topic}-commits", AclOperation.CREATE))
     report = examined(once)
     assert report.ok
-    assert "the first write makes it" in verdict_of(report, "commit topic").finding.found
+    assert "the first write creates it" in verdict_of(report, "commit topic").finding.found
     assert f"{topic}-commits" not in secure.admin.list_topics(timeout=30).topics, "nothing was made"
 
 

@@ -163,9 +163,7 @@ def test_bytes_of_kafkas_own_serializers(spark: SparkSession) -> None:
     assert records.collect() == [(struct.pack(">q", 7), struct.pack(">qdi", 8, 0.25, 9))]
 
 
-def test_interceptors(
-    own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_interceptors(own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
     name, counts = topic(1), tmp_path / "counts"
     # What it prints in a worker's process, nobody sees.
     replaced = {"print(error or": f"open({str(counts)!r}, 'a').write('%s\\n' % (error or"}
@@ -311,9 +309,9 @@ def test_a_look_before_a_write(
     for piece in shown("Before a write: will it work?", "127.0.0.1:27617", kafka.bootstrap_servers):
         assert piece in said
     replaced = {"localhost:9092": kafka.bootstrap_servers, "orders": name}
-    report = run_python(
-        "docs/operations.md", "Before a write: will it work?", 2, replaced, names(numbered(spark))
-    )["report"]
+    report = run_python("docs/operations.md", "Before a write: will it work?", 2, replaced, names(numbered(spark)))[
+        "report"
+    ]
     assert report.ok and name in report._repr_html_()
     assert not committed(kafka, name)
 

@@ -51,8 +51,8 @@ def test_a_batch_write_leaves_no_group_and_its_transactions_tell_what_became_of_
     (sink,) = {name.rpartition(".")[0] for name in found}
     for name in ("describe", "repair"):
         said = said_of(cluster, name, sink, capsys)
-        assert "Decision: was made, and is deleted" in said
-        assert "transactions of slots that were committed: 8 of 8\n" in said
+        assert "Decision: made, and no longer stored" in said
+        assert "committed transactions of slots: 8 of 8\n" in said
         assert "not visible" not in said
     # Spark runs abort after a commit whose process died before it could say that it was done.
     given = options(cluster, "export", transactionalIdPrefix="export")
@@ -72,9 +72,7 @@ def test_what_comes_again_under_its_name_keeps_its_groups(cluster: LocalKafka) -
         assert groups(cluster, f"{sink}.") == sorted([f"{sink}.decision", *(f"{sink}.{n}" for n in range(8))])
 
 
-def test_a_decision_of_several_groups_is_deleted_whole(
-    cluster: LocalKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decision_of_several_groups_is_deleted_whole(cluster: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.create_topic("long", 1)
     monkeypatch.setattr(planning, "Sink", partial(Sink, metadata_max_characters=120))
     write_batch(options(cluster, "long", transactionalIdPrefix="long"), ROWS)

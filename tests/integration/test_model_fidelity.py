@@ -42,9 +42,7 @@ def call(ask: Ask, api_key: int, version: int, message: Any) -> Any:
 
 def init_producer_id(ask: Ask) -> int:
     kio_version = kio_module(INIT_PRODUCER_ID, 4, "request")
-    message = build(
-        kio_version.InitProducerIdRequest, transactional_id=None, transaction_timeout=timedelta(seconds=60)
-    )
+    message = build(kio_version.InitProducerIdRequest, transactional_id=None, transaction_timeout=timedelta(seconds=60))
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         answer = call(ask, INIT_PRODUCER_ID, 4, message)

@@ -31,9 +31,7 @@ def partitions_by_value(kafka: LocalKafka, topic: str) -> dict[bytes, int]:
 
 
 # librdkafka sends a null key to one partition with each of these; only with `consistent` does the sink, too.
-@pytest.mark.parametrize(
-    ("partitioner", "null_keys"), [("murmur2", False), ("consistent", True), ("fnv1a", False)]
-)
+@pytest.mark.parametrize(("partitioner", "null_keys"), [("murmur2", False), ("consistent", True), ("fnv1a", False)])
 def test_librdkafka_sends_every_key_to_the_same_partition(
     kafka: LocalKafka, topic: Callable[..., str], partitioner: str, null_keys: bool
 ) -> None:

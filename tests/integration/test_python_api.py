@@ -122,9 +122,7 @@ def test_an_export_raises_the_error_itself_from_plan_task_and_commit(
     # Each task is within the fraction's limit for small ones; all together are not.
     bad = spark.range(0, 40, 1, 2).selectExpr("CAST(id AS STRING) AS value", "IF(id % 20 = 3, 99, 0) AS partition")
     with pytest.raises(TooManyBadRows) as in_commit:
-        kafka_sink.export(
-            bad, name, exactly_once=True, validate=False, bad_rows="drop", max_bad_rows=1, **servers
-        )
+        kafka_sink.export(bad, name, exactly_once=True, validate=False, bad_rows="drop", max_bad_rows=1, **servers)
     assert (dict(in_commit.value.counts), in_commit.value.allowed) == ({"PartitionOutOfRange": 2}, 1)
     for raised in (in_plan, in_task, in_commit):
         assert isinstance(raised.value.__cause__, PySparkException)

@@ -36,9 +36,7 @@ def value_bytes(record: Record) -> int:
     return len(record.value or b"")
 
 
-def assert_rate(
-    kafka: LocalKafka, topic: str, tasks: int, asked: float, weight: Callable[[Record], int] = one
-) -> None:
+def assert_rate(kafka: LocalKafka, topic: str, tasks: int, asked: float, weight: Callable[[Record], int] = one) -> None:
     """Looks at each second while all tasks wrote, task n to partition n. The middle one has the rate, as one in which
     the machine stood still has less; none has more than a burst beyond it."""
     by_task: defaultdict[int, set[int]] = defaultdict(set)

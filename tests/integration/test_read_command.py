@@ -25,9 +25,7 @@ def filled(kafka: LocalKafka, topic: Callable[..., str]) -> str:
     return name
 
 
-def test_records_are_lines_of_json_in_order(
-    kafka: LocalKafka, filled: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_records_are_lines_of_json_in_order(kafka: LocalKafka, filled: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["read", "--bootstrap-servers", kafka.bootstrap_servers, "--topic", filled]) == 0
     captured = capsys.readouterr()
     lines = [json.loads(line) for line in captured.out.splitlines()]
@@ -39,9 +37,7 @@ def test_records_are_lines_of_json_in_order(
     assert (odd["value"], odd["headers"]) == ({"hex": "ff00"}, [["h", None], ["h", "1"]])
 
 
-def test_the_number_of_records_is_compared(
-    kafka: LocalKafka, filled: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_number_of_records_is_compared(kafka: LocalKafka, filled: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["read", "--bootstrap-servers", kafka.bootstrap_servers, "--topic", filled, "--quiet"]
     assert main([*command, "--expect-records", "2001"]) == 0
     assert main([*command, "--expect-records", "2000"]) == 1

@@ -141,9 +141,7 @@ def test_the_way_into_confluent_cloud_on_a_stand_in(
     assert count_in(secure, topic) == 1
 
 
-def test_the_way_into_msk_on_a_stand_in(
-    spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path
-) -> None:
+def test_the_way_into_msk_on_a_stand_in(spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path) -> None:
     replaced = of_a_platform(secure, topic, tmp_path / "ca.pem") | {
         "b-1.demo.xxxxxx.c2.kafka.eu-west-1.amazonaws.com:9096": secure.kafka.addresses_of("SASL"),
         '"secret"': repr(PASSWORDS["alice"]),

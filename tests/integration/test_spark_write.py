@@ -248,9 +248,7 @@ def test_an_empty_frame_and_empty_partitions_write_nothing_and_succeed(
     assert [bytes(row.value) for row in in_topic(spark, kafka, name).collect()] == [b"3"]
 
 
-def test_register_does_what_the_look_up_does(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
+def test_register_does_what_the_look_up_does(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
     name = topic(1)
     fresh = spark.newSession()
     kafka_sink.register(fresh)

@@ -55,9 +55,7 @@ def id_of(checkpoint: Path) -> str:
     return str(json.loads((checkpoint / "metadata").read_text())["id"])
 
 
-def begin_by_an_earlier_build(
-    spark: SparkSession, kafka: LocalKafka, topic: str, work: Path, checkpoint: Path
-) -> None:
+def begin_by_an_earlier_build(spark: SparkSession, kafka: LocalKafka, topic: str, work: Path, checkpoint: Path) -> None:
     """Its first micro-batch, under the name that earlier builds gave."""
     run(spark, kafka, topic, work, checkpoint, f"transactionalIdPrefix={spelled_name(str(checkpoint))}")
     (checkpoint / FILE_NAME).unlink()

@@ -76,12 +76,14 @@ def test_a_replayed_micro_batch_says_that_its_rows_went_with_the_old_topic(
     old_id = topic_id(cluster, "orders")
     assert "topic id" not in status_of(cluster, "orders", tmp_path, capsys)
     delete(cluster, "orders")
-    gone = f"Topic orders (topic id {old_id}) is not there any more, nor are its rows."
+    gone = f"Topic orders (topic id {old_id}) was deleted, with its rows."
     assert gone in status_of(cluster, "orders", tmp_path, capsys)
     cluster.create_topic("orders", 2)
     new_id = topic_id(cluster, "orders")
     ids = f"(topic id {old_id} is now {new_id})"
-    assert f"Topic orders was deleted and created again since {ids}" in status_of(cluster, "orders", tmp_path, capsys)
+    assert f"Topic orders was deleted and created again after the decision {ids}" in status_of(
+        cluster, "orders", tmp_path, capsys
+    )
     write_micro_batch(given, ROWS, 0)
     (warned,) = warnings_of(caplog)
     assert f"topic 'orders' was deleted and created again after micro-batch 0 was decided {ids}" in warned

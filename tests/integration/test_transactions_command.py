@@ -336,7 +336,7 @@ def test_it_is_a_program(query: Query) -> None:
 def test_abort_wants_to_hear_that_it_may_stop_a_query(query: Query, command: Command) -> None:
     facts, done = query.prepare()
     assert command("abort") == REFUSED
-    assert f"If a query runs with prefix {query.name}, it would stop with DriverFenced" in command.error
+    assert f"A running query with prefix {query.name} would stop with DriverFenced" in command.error
     assert command.row(f"{query.name}.0")
     query.commit(facts, done)
     assert query.visible() == ["0/0", "0/1"]
@@ -387,7 +387,7 @@ def test_repair_commits_what_is_decided(query: Query, command: Command, committe
 
     assert command("repair") == DONE
     assert f"{query.name}.1 (" in command.said
-    assert command.said.endswith("What was decided is visible.\n")
+    assert command.said.endswith("All decided slots are visible.\n")
     assert query.visible() == ["0/0", "0/1", "1/0", "1/1"]
     assert command("repair") == DONE
     # And the query goes on where it was.
@@ -411,7 +411,7 @@ def test_repair_tells_of_what_it_cannot_commit_any_more(query: Query, command: C
     init = InitProducerIdRequest(60_000, f"{query.name}.1")
     query.client.ask_all([(CoordinatorKind.TRANSACTION, f"{query.name}.1", init)])
     assert command("repair") == FAILED
-    assert "Not visible, and not to be committed any more: slot 1." in command.said
+    assert "Not visible, and can no longer be committed: slot 1." in command.said
     assert query.visible() == ["0/0"]
     query.commit(*query.prepare())
     assert query.visible() == ["0/0", "0/1"]
@@ -444,7 +444,7 @@ def test_what_hangs_and_was_not_committed_is_left_alone(query: Query, command: C
     query.write_unseen(done[1], b"of an attempt that failed")
     run(query.client, two_phase.abort(query.sink, facts.generation))
     assert command("repair") == FAILED
-    assert "Left alone, as nothing tells whether it was committed" in command.said
+    assert "Not changed, because Kafka does not show if it was committed" in command.said
     assert query.visible() == []
     assert command("list") == DONE
     assert command.row(f"{query.name}.1")[1].strip() == "hangs"
@@ -542,9 +542,7 @@ def test_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers() 
         # Whoever has no other rule than "not this" has none.
         rules = [(AclOperation.ALL, AclPermissionType.ALLOW), (AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY)]
         bindings = [
-            AclBinding(
-                ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", *rule
-            )
+            AclBinding(ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", *rule)
             for rule in rules
         ]
         for created in admin.create_acls(bindings).values():
@@ -553,6 +551,6 @@ def test_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers() 
         def is_untold() -> bool:
             with pytest.raises(InvalidOption) as raised:
                 plan_stream(given, None)
-            return "they tell only with the ACL CLUSTER DESCRIBE_CONFIGS" in str(raised.value)
+            return "brokers show its value only with the ACL CLUSTER DESCRIBE_CONFIGS" in str(raised.value)
 
         wait_until(is_untold, 60, "the rule is known to the broker")

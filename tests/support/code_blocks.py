@@ -41,8 +41,9 @@ class Block:
 
 
 def pages() -> list[str]:
-    """README and docs, relative to the root."""
-    return ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+    """README and docs, and what contributors read, relative to the root."""
+    docs = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
+    return ["README.md", "CONTRIBUTING.md", "SECURITY.md", *docs]
 
 
 def blocks(page: str) -> list[Block]:

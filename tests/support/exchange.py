@@ -129,9 +129,7 @@ class Exchange:
 
     def task(self, found: Facts, micro_batch_id: int, slot: int, query_id: str = "q") -> SlotPrepared:
         """One attempt, with a row and its acknowledgement."""
-        begun = self.run(
-            two_phase.begin(self.sink, found, slot=slot, micro_batch_id=micro_batch_id, query_id=query_id)
-        )
+        begun = self.run(two_phase.begin(self.sink, found, slot=slot, micro_batch_id=micro_batch_id, query_id=query_id))
         row = f"{micro_batch_id}/{slot}"
         if begun.visible is None:
             name = self.sink.names.slot(slot)

@@ -145,8 +145,10 @@ class Core:
         self, sent: Sent, code: int = 0, offsets: Callable[[TopicPartition], int] = lambda tp: 0
     ) -> None:
         results = tuple(
-            ProduceResult(p.topic, p.topic_id, p.partition, code, None, offsets(TopicPartition(p.topic, p.partition)),
-            -1) for p in sent.request.partitions
+            ProduceResult(
+                p.topic, p.topic_id, p.partition, code, None, offsets(TopicPartition(p.topic, p.partition)), -1
+            )
+            for p in sent.request.partitions
         )
         self.answer(sent, ProduceResponse(0, results))
 

@@ -31,9 +31,7 @@ def sections() -> dict[str, list[tuple[str, str]]]:
     """The rows of each table of cases, by its heading."""
     headings = list(HEADING.finditer(PAGE))
     ends = [*(heading.start() for heading in headings[1:]), len(PAGE)]
-    return {
-        heading[0]: list(table(PAGE[heading.end() : end])) for heading, end in zip(headings, ends, strict=True)
-    }
+    return {heading[0]: list(table(PAGE[heading.end() : end])) for heading, end in zip(headings, ends, strict=True)}
 
 
 def cases(cell: str) -> list[str]:

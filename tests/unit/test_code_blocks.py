@@ -1,4 +1,4 @@
-"""Every code block of README and docs is run by a test, or is of a kind that cannot be; every link leads somewhere."""
+"""Every code block of README, DESIGN and docs is run by a test, or cannot be; every link leads somewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST_RUN = ROOT / ".ci" / "first_run.py"
 FIRST_HOUR = ROOT / ".ci" / "first_hour.py"
 COMMAND = re.compile(r"\s*(\$|#!|make|pip|python3?|spark-submit|kafka-\w+(\.sh)?|cd|export|source)\s")
 MAKE = re.compile(r"make( [A-Z]+=\S+)* ([a-z-]+)( [A-Z]+=\S+)* *(#.*)?")
-ALL = [block for page in pages() for block in blocks(page)]
+ALL = [block for page in (*pages(), "DESIGN.md") for block in blocks(page)]
 
 
 def is_make(block: Block) -> bool:
@@ -88,15 +88,38 @@ def test_every_target_that_is_named_is_in_the_makefile() -> None:
 
 # --- links ------------------------------------------------------------------------------------------------------------
 
-# Those between docs/ are mkdocs' (make site); these files are shown as they are, too.
-LINKING = ("README.md", "DESIGN.md", "CHANGELOG.md")
+# Those between other pages of docs/ are mkdocs' (make site). GitHub shows these files as they are, too.
+DESIGN = tuple(sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "design").glob("*.md")))
+ROOT_PAGES = ("README.md", "DESIGN.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+LINKING = (*ROOT_PAGES, "tests/README.md", "docs/internals.md", *DESIGN)
+
+
+def test_there_are_pages_of_the_design() -> None:
+    assert {Path(page).name for page in DESIGN} >= {"rows.md", "exactly-once.md", "decisions.md", "performance.md"}
 
 
 @pytest.mark.parametrize("page", LINKING)
 def test_every_link_leads_to_a_file_and_a_heading_of_it(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not link.startswith("https://")]
+    links = [link for link in links_of((ROOT / page).read_text(encoding="utf-8")) if not link.startswith("https://")]
     assert [link for link in links if not leads_somewhere(ROOT / page, link)] == []
+
+
+def test_the_overview_and_its_page_define_the_same_links() -> None:
+    """Each defines them relative to its own folder, as the page takes over the text that uses them."""
+    at_root = {label: (ROOT / link).resolve() for label, link in defined("DESIGN.md").items()}
+    in_docs = {label: (ROOT / "docs" / link).resolve() for label, link in defined("docs/internals.md").items()}
+    assert at_root == in_docs
+    used = set(re.findall(r"\]\[([^\]]+)\]", (ROOT / "DESIGN.md").read_text(encoding="utf-8")))
+    assert used == at_root.keys()
+
+
+def defined(page: str) -> dict[str, str]:
+    return dict(re.findall(r"^\[([^\]]+)\]: (\S+)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def links_of(text: str) -> list[str]:
+    """In place, and as definitions of references."""
+    return [*re.findall(r"\]\(([^)\s]+)\)", text), *re.findall(r"^\[[^\]]+\]: (\S+)$", text, re.MULTILINE)]
 
 
 def leads_somewhere(page: Path, link: str) -> bool:

@@ -1,1 +1,1 @@
-"""The client for everything that is not producing: coordinators, leaders, brokers, topics and their settings."""
+"""The client for everything except producing: coordinators, leaders, brokers, topics and their settings."""

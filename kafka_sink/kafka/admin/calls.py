@@ -1,7 +1,7 @@
 """Calls: requests to one broker each, over the connections of one client, and the wait for their answers.
 
-Driven by the thread that calls; there is none of its own. Time in which a broker throttles is not counted: deadlines
-are of the clock that stands meanwhile (`clock_ms`).
+The calling thread drives them; there is no other thread. Time in which a broker throttles is not counted: deadlines use
+a clock that pauses meanwhile (`clock_ms`).
 
 Source: Kafka's KafkaAdminClient (Call, AdminClientRunnable).
 """
@@ -31,17 +31,17 @@ from kafka_sink.kafka.protocol.requests import (
     Response,
 )
 
-# More than a producer may have: requests are independent of each other, and a broker answers them in their order.
+# More than a producer may have: these requests are independent, and a broker answers them in order.
 IN_FLIGHT = 100
-# What was said of topics is good for so long.
+# How long the metadata of topics is used from the cache.
 TOPICS_FRESH_MS = 1_000
-# The token of the Metadata request that nobody waits for.
+# The token of the periodic Metadata request, whose answer no call waits for.
 _BROKERS = object()
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A request to one node. `done`: with its `response`, or with an `error`."""
+    """A request to one node. When `done`, it has a `response` or an `error`."""
 
     node_id: int
     request: Request
@@ -52,7 +52,7 @@ class Call:
 
 
 class Caller:
-    """For one thread at a time. Connects when it is first asked for something."""
+    """For one thread at a time. Connects with the first request."""
 
     def __init__(self, config: ProducerConfig, cluster_id: str | None) -> None:
         self._config = config
@@ -64,17 +64,17 @@ class Caller:
             retry_backoff_ms=config.retry_backoff_ms,
             retry_backoff_max_ms=config.retry_backoff_max_ms,
         )
-        # When all brokers are to be listed anew: who is asked for coordinators must not be those of long ago.
+        # When to list all brokers again, so that FindCoordinator does not go to brokers of an old list.
         self._brokers_due_ms = monotonic_ms()
-        # As listed last; the network knows them all.
+        # From the last list of brokers. The network may know more.
         self.broker_ids: tuple[int, ...] = ()
-        # With the time of the answer.
+        # Topic -> (time of the response in ms, metadata).
         self._topics: dict[str, tuple[int, TopicMetadata]] = {}
         self._ends_ms: int | None = None
 
     @contextmanager
     def within(self, milliseconds: int) -> Iterator[None]:
-        """All that is asked in it together has so much time, where `max.block.ms` for each is more."""
+        """Limit all requests in this context together to this time, if it is shorter than `max.block.ms`."""
         self._ends_ms = self.clock_ms() + milliseconds
         try:
             yield
@@ -82,7 +82,7 @@ class Caller:
             self._ends_ms = None
 
     def collect(self) -> None:
-        """Takes what came meanwhile; between the uses of a client nobody does."""
+        """Process responses that came since the last use. Between uses of a client no thread polls."""
         for answer in self.network.poll(0):
             self._take(answer)
 
@@ -91,7 +91,7 @@ class Caller:
     def metadata(
         self, topics: tuple[str, ...] | None, deadline_ms: int, *, allow_auto_topic_creation: bool = False
     ) -> MetadataResponse:
-        """Of any broker. Raises BrokersUnreachable."""
+        """Return the metadata of `topics` from any broker. Raises BrokersUnreachable."""
         response = self.ask_any(MetadataRequest(topics, allow_auto_topic_creation), deadline_ms)
         assert isinstance(response, MetadataResponse)
         self._take_brokers(response)
@@ -105,17 +105,17 @@ class Caller:
         return response
 
     def said_of(self, names: Sequence[str]) -> Sequence[TopicMetadata] | None:
-        """What was said of these topics a moment ago, if all of them are there, led and known."""
+        """Return the cached metadata of these topics, or None unless all of them are cached and fresh."""
         since_ms = monotonic_ms() - TOPICS_FRESH_MS
         said = [found[1] for name in names if (found := self._topics.get(name)) is not None and found[0] > since_ms]
         return said if len(said) == len(names) else None
 
     def forget(self, topic: str) -> None:
-        """What was said of it turned out to be wrong."""
+        """Remove the topic from the cache, because its metadata was wrong."""
         self._topics.pop(topic, None)
 
     def ask_any(self, request: Request, deadline_ms: int) -> Response:
-        """The answer of any broker."""
+        """Return any broker's answer. Raises BrokersUnreachable."""
         tries = 0
         while True:
             call = Call(self.any_node(deadline_ms), request)
@@ -127,7 +127,7 @@ class Caller:
                 raise self.unreachable()
 
     def any_node(self, deadline_ms: int) -> int:
-        """A node that takes a request now."""
+        """Return a node that takes a request now. Raises BrokersUnreachable."""
         while (node_id := self.network.least_loaded_node(monotonic_ms())) is None:
             if self.clock_ms() >= deadline_ms:
                 raise self.unreachable()
@@ -148,17 +148,17 @@ class Caller:
         return now_ms - self.network.throttled_ms(now_ms)
 
     def deadline_ms(self) -> int:
-        """Of what is asked now, by `clock_ms`."""
+        """Return the deadline of a request that begins now, on the clock of `clock_ms`."""
         deadline_ms = self.clock_ms() + self._config.max_block_ms
         return deadline_ms if self._ends_ms is None else min(deadline_ms, self._ends_ms)
 
     def run(self, calls: Sequence[Call], deadline_ms: int) -> None:
-        """Until each is done or `deadline_ms` is there."""
+        """Run the calls until all are done or `deadline_ms` has passed."""
         while not all(call.done for call in calls) and self.clock_ms() < deadline_ms:
             self.turn(calls, deadline_ms)
 
     def pause(self, tries: int, deadline_ms: int) -> bool:
-        """Backs off after `tries` in a row; False, at once, if `deadline_ms` would be there before that is over."""
+        """Back off after `tries` in a row. Return False at once if the backoff would exceed `deadline_ms`."""
         pause_ms = backoff_ms(tries, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
         until_ms = self.clock_ms() + pause_ms
         if until_ms >= deadline_ms:
@@ -168,7 +168,7 @@ class Caller:
         return True
 
     def turn(self, calls: Iterable[Call], until_ms: int) -> None:
-        """Sends what can go and takes what has come, waiting for it until `until_ms` at most."""
+        """Send what can go, and process responses. Wait for responses until `until_ms` at most."""
         now_ms = monotonic_ms()
         wait_ms = self.coordinators.run_once(now_ms)
         self._list_brokers(now_ms)
@@ -215,5 +215,5 @@ class Caller:
 
     def _take_brokers(self, response: MetadataResponse) -> None:
         self.network.update_brokers(response.brokers)
-        # A broker that knows of none has just started; the network keeps those it had, too.
+        # A broker that lists no brokers has just started. Keep the earlier list, as the network does.
         self.broker_ids = tuple(broker.node_id for broker in response.brokers) or self.broker_ids

@@ -1,4 +1,4 @@
-"""Asks coordinators, leaders and brokers whatever is not about a row, and waits for the answers.
+"""Sends requests that are not about a row to coordinators, leaders and brokers, and waits for the answers.
 
     with lease_admin_client(config) as client:
         client.ask_all([(kind, key, request), ...])          # to the coordinators of the keys, all at once
@@ -7,20 +7,20 @@
         client.broker_setting(name)                          # of any
         client.topic_settings(topics, names)                 # of each topic
 
-Each returns definite answers only, or raises a ClusterError when `max.block.ms` has passed without them: what has
-none is sent again, the same request, to whoever is the right one by then. Time in which a broker throttles is not
-counted (`calls.py`).
+Each method returns only definite answers, or raises a ClusterError after `max.block.ms`. An unanswered request is sent
+again, unchanged, to the broker that is the right one by then. Time in which a broker throttles is not counted
+(`calls.py`).
 
-A shell: connections and a clock of its own, driven by the thread that calls, none of its own. The decisions are
-elsewhere: `producer.coordinators` (which answers are definite, who is asked), `commit.two_phase` (what to ask).
+A shell: it has its own connections and clock, and no thread. The calling thread drives it. The decisions are elsewhere:
+`producer.coordinators` (which answers are definite, which broker to ask), `commit.two_phase` (what to ask).
 
 Non-obvious:
 
-* Who leads a partition is taken from what was said of it within a second: the steps of a plan or a commit follow each
-  other within milliseconds. A broker that does not lead it any more says so, and then it is asked for anew.
-* An answer of every broker is one of a moment: when a broker comes, goes or fails to answer, all are asked again, or a
-  transaction that moves from one to the other would be seen by neither. So brokers are listed after they were asked;
-  that list is the one to ask the next time.
+* The leaders of a partition are cached for 1 s, because the steps of a plan or a commit follow within milliseconds. A
+  broker that no longer leads the partition says so; then the metadata is requested again.
+* The answers of all brokers must be from the same moment. Otherwise a transaction that moves from one broker to another
+  might be missed by both. If a broker joins, leaves or fails to answer, all are asked again. So brokers are listed
+  after they were asked, and that list is the one to ask the next time.
 
 Source: Kafka's AdminClient (PartitionLeaderStrategy, AllBrokersStrategy, CoordinatorStrategy), KIP-584, KIP-890.
 """
@@ -86,8 +86,8 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 KIND_NAMES = {CoordinatorKind.GROUP: "group", CoordinatorKind.TRANSACTION: "transactional id"}
 TRANSACTION_VERSION = "transaction.version"
-# What a broker must speak to take part in transactions of version 2 (KIP-890, part 2): Produce from this version on
-# adds its partitions to the transaction; EndTxn and TxnOffsetCommit say themselves which versions they need.
+# A broker with transactions of version 2 (KIP-890, part 2) must speak these. Produce from this version on adds its
+# partitions to the transaction. EndTxn and TxnOffsetCommit know which versions they need.
 IMPLICIT_PRODUCE = 12
 _ANY_PRODUCE = ProduceRequest(-1, 0, (ProducePartition("", 0, None, b""),), transactional_id="")
 _OF_VERSION_2: tuple[Request, ...] = (
@@ -97,35 +97,38 @@ _OF_VERSION_2: tuple[Request, ...] = (
 
 
 class AdminClient:
-    """For one thread at a time. Connects when it is first asked for something."""
+    """For one thread at a time. Connects with the first request."""
 
     def __init__(self, config: ProducerConfig, cluster_id: str | None = None) -> None:
-        """`cluster_id`: the only cluster to ask; None: the one that is there."""
+        """`cluster_id`: the only cluster to ask; None for any cluster."""
         self.config = config
         self.used_at_ms = monotonic_ms()
-        # For questions of more than one step.
+        # For operations of more than one step.
         self.caller = Caller(config, cluster_id)
 
     def within(self, milliseconds: int) -> AbstractContextManager[None]:
-        """All that is asked in it together has so much time, where `max.block.ms` for each is more."""
+        """Limit all requests in this context together to this time, if it is shorter than `max.block.ms`."""
         return self.caller.within(milliseconds)
 
     def rest(self) -> None:
-        """Nothing is under way, and nothing will be before it is asked again."""
+        """Does nothing: between requests nothing is in flight."""
 
     def close(self) -> None:
-        """Ends its connections. What is under way stays unanswered."""
+        """Close the connections. Requests in flight stay unanswered."""
         self.caller.network.close()
 
     @property
     def cluster_id(self) -> str | None:
-        """None before it is known."""
+        """The id of the cluster, or None while unknown."""
         return self.caller.network.cluster_id
 
     def may_go_on(self, cluster_id: str | None = None) -> bool:
-        """Whether it may be used again, in `cluster_id` unless that is None. Not where the connections ended: what
-        this client knows may be of a cluster that is gone. It keeps no ids, so a connection that only looks open does
-        no harm: the next one names its cluster before it carries a request."""
+        """Return True if the client may be used again, in `cluster_id` unless that is None.
+
+        Return False if all connections ended: what the client knows may be about a cluster that is gone. A connection
+        that only looks open does no harm, because the client keeps no ids, and a new connection asks for the cluster id
+        first.
+        """
         self.caller.collect()
         network = self.caller.network
         return network.failure is None and not network.interruptions and cluster_id in (None, self.cluster_id)
@@ -133,12 +136,12 @@ class AdminClient:
     # --- coordinators -------------------------------------------------------------------------------------------------
 
     def ask_all(self, requests: Sequence[tuple[CoordinatorKind, str, Request]]) -> list[Response]:
-        """The definite answers to `requests`, each (kind of key, key, request) to the coordinator of its key, in their
-        order. Under way all at once: none may depend on another. Raises as `await_all`."""
+        """Send each request (kind of key, key, request) to the coordinator of its key. Return the definite answers in
+        order. All requests are in flight at once, so none may depend on another. Raises as `await_all`."""
         return self.await_all(self.begin_all(requests))
 
     def begin_all(self, requests: Sequence[tuple[CoordinatorKind, str, Request]]) -> Sequence[Ask]:
-        """Has `requests` go out with whatever is asked next; `await_all` has their answers."""
+        """Queue `requests`, to be sent with the next requests of any kind. `await_all` returns the answers."""
         now_ms = monotonic_ms()
         deadline_ms = now_ms + self.caller.deadline_ms() - self.caller.clock_ms()
         return [
@@ -147,8 +150,10 @@ class AdminClient:
         ]
 
     def await_all(self, asks: Sequence[Ask]) -> list[Response]:
-        """Raises CoordinatorUnavailable or CoordinatorRefused for the first without an answer, once all are answered
-        or `max.block.ms` has passed since they were begun."""
+        """Wait until all `asks` are answered, or `max.block.ms` has passed since they were begun. Return the answers.
+
+        Raises CoordinatorUnavailable or CoordinatorRefused for the first ask without an answer.
+        """
         while not all(ask.done for ask in asks):
             self.caller.turn((), max(ask.deadline_ms for ask in asks))
         return [self._response(ask) for ask in asks]
@@ -174,8 +179,8 @@ class AdminClient:
     def ask_leaders(
         self, partitions: Iterable[TopicPartition], request_of: Callable[[Partitions], Request]
     ) -> dict[TopicPartition, Any]:
-        """What the leader of each partition says, by partition. `request_of` makes the request for those that one
-        broker leads.
+        """Ask the leader of each partition. Return its answer by partition. `request_of` makes the request for the
+        partitions that one broker leads.
 
         Raises LeaderUnavailable or BrokersUnreachable after `max.block.ms`.
         """
@@ -215,8 +220,8 @@ class AdminClient:
         return results
 
     def partitions(self, topics: tuple[str, ...] | None) -> tuple[Partitions, Partitions]:
-        """The partitions of `topics` (None: of every topic that the principal may describe): those that have a leader,
-        and those that have none now.
+        """Return the partitions of `topics` (None: of every topic that the principal may describe) in two groups: those
+        with a leader, and those without a leader now.
 
         Raises TopicNotFound, TopicAuthorizationFailed or BrokersUnreachable.
         """
@@ -235,19 +240,19 @@ class AdminClient:
         return tuple(led), tuple(sorted(leaders.keys() - set(led)))
 
     def topics(self, names: tuple[str, ...] | None) -> dict[str, TopicMetadata]:
-        """What brokers say of topics (None: of every topic that the principal may describe), by name. Raises
+        """Return the metadata of topics by name (None: of every topic that the principal may describe). Raises
         BrokersUnreachable."""
         deadline_ms = self.caller.deadline_ms()
         said = None if names is None else self.caller.said_of(names)
         answer = said or self.caller.metadata(names, deadline_ms).topics
         is_unknown = any(each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in answer)
-        # A broker that has just started may know of none yet.
+        # A broker that has just started may know no topic yet.
         if is_unknown and self.caller.pause(1, deadline_ms):
             answer = self.caller.metadata(names, deadline_ms).topics
         return {topic.name: topic for topic in answer}
 
     def topic_ids(self, names: tuple[str, ...]) -> dict[str, str | None]:
-        """None where brokers have no ids, or no such topic. Raises BrokersUnreachable."""
+        """Return topic -> id, or None if brokers have no ids or no such topic. Raises BrokersUnreachable."""
         return {
             name: None if topic.topic_id is None else str(topic.topic_id)
             for name, topic in (self.topics(names) if names else {}).items()
@@ -256,7 +261,7 @@ class AdminClient:
     # --- brokers ------------------------------------------------------------------------------------------------------
 
     def ask_brokers(self, request: Request) -> dict[int, Response]:
-        """The answer of every broker of the cluster, by node id.
+        """Return the answer of every broker of the cluster, by node id.
 
         Raises BrokerUnavailable or BrokersUnreachable after `max.block.ms`.
         """
@@ -283,8 +288,8 @@ class AdminClient:
                 )
 
     def broker_setting(self, name: str) -> str | None:
-        """What a broker, any, says that its setting `name` is; None where it does not tell, which takes the ACL CLUSTER
-        DESCRIBE_CONFIGS. Raises BrokersUnreachable."""
+        """Return the setting `name` of any broker, or None if the brokers do not show it, which requires the ACL
+        CLUSTER DESCRIBE_CONFIGS. Raises BrokersUnreachable."""
         deadline_ms = self.caller.deadline_ms()
         tries = 0
         while True:
@@ -298,8 +303,11 @@ class AdminClient:
                 raise self.caller.unreachable()
 
     def topic_settings(self, topics: Iterable[str], names: tuple[str, ...]) -> dict[str, Mapping[str, str]]:
-        """Each topic's settings `names`, those that its brokers have; none where they do not tell, which takes the ACL
-        TOPIC DESCRIBE_CONFIGS, or where there is no such topic within `max.block.ms`. Raises BrokersUnreachable."""
+        """Return each topic's settings `names`, as far as its brokers have them.
+
+        A topic has no settings here without the ACL TOPIC DESCRIBE_CONFIGS, or if it does not exist within
+        `max.block.ms`. Raises BrokersUnreachable.
+        """
         deadline_ms = self.caller.deadline_ms()
         found: dict[str, Mapping[str, str]] = {}
         missing = tuple(sorted(topics))
@@ -308,7 +316,7 @@ class AdminClient:
             answer = self.caller.ask_any(TopicConfigsRequest(missing, names), deadline_ms)
             assert isinstance(answer, TopicConfigsResponse)
             for told in answer.topics:
-                # A broker may not have heard of a topic that another has just made.
+                # A broker may not know a topic yet that was just created through another.
                 if on_produce_error(told.error_code) not in (Action.RETRY, Action.REFRESH_AND_RETRY):
                     found[told.topic] = told.values
             missing = tuple(topic for topic in missing if topic not in found)
@@ -318,11 +326,11 @@ class AdminClient:
         return found
 
     def finalized_features(self) -> Mapping[str, int]:
-        """Feature -> level, the same on every broker of a cluster. Raises BrokersUnreachable."""
+        """Return feature -> level, which is the same on every broker of a cluster. Raises BrokersUnreachable."""
         return self.caller.network.finalized_features(self.caller.any_node(self.caller.deadline_ms())) or {}
 
     def transaction_version(self) -> int:
-        """2 where the cluster has KIP-890's transactions, and 1 elsewhere. Raises BrokersUnreachable."""
+        """Return 2 if the cluster has the transactions of KIP-890, or else 1. Raises BrokersUnreachable."""
         node_id = self.caller.any_node(self.caller.deadline_ms())
         level = (self.caller.network.finalized_features(node_id) or {}).get(TRANSACTION_VERSION, 0)
         speaks_2 = (self.caller.network.api_version(node_id, _ANY_PRODUCE) or 0) >= IMPLICIT_PRODUCE and all(

@@ -1,4 +1,4 @@
-"""Which broker leads which partition, and what leaders answer, partition by partition."""
+"""Finds the leader of each partition, and reads the answers of leaders by partition."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Partitions = tuple[TopicPartition, ...]
 def by_leader(
     partitions: Iterable[TopicPartition], topics: Iterable[TopicMetadata]
 ) -> tuple[dict[int, Partitions], dict[TopicPartition, str]]:
-    """Which of `partitions` each node leads, and why nobody leads the others."""
+    """Return which of `partitions` each node leads, and for each of the others the reason why it has no leader."""
     leaders: dict[TopicPartition, int] = {}
     codes: dict[TopicPartition, int] = {}
     of_topic = {topic.name: topic for topic in topics}

@@ -1,4 +1,4 @@
-"""Topics: how many partitions one has, and one that is to be made."""
+"""Topics: their partition counts, and creating them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 
 
 def partition_count(client: AdminClient, topic: str) -> int:
-    """How many partitions `topic` has now.
+    """Return the number of partitions of `topic`.
 
-    Raises BrokersUnreachable, TopicNotFound, TopicAuthorizationFailed or TopicNameInvalid, the first two after
-    `max.block.ms`. Where brokers make topics that are asked for, they make this one, as they do for a write.
+    Raises BrokersUnreachable or TopicNotFound after `max.block.ms`, TopicAuthorizationFailed, or TopicNameInvalid.
+    Brokers that create requested topics automatically also create this one, as they do for a write.
     """
     return len(_await(client, topic).partitions)
 
 
 def _await(client: AdminClient, name: str) -> TopicMetadata:
-    """As a producer waits for a topic (`Producer.await_topics`)."""
+    """Wait for a topic as a producer does (`Producer.await_topics`)."""
     caller = client.caller
     started_ms, deadline_ms, tries = caller.clock_ms(), caller.deadline_ms(), 0
     absent_since_ms: int | None = None
@@ -55,7 +55,7 @@ def _await(client: AdminClient, name: str) -> TopicMetadata:
 def create_request(
     config: ProducerConfig, name: str, wanted: NewTopic, *, validate_only: bool = False
 ) -> CreateTopicsRequest:
-    """`validate_only`: brokers say whether they would make the topic, and do not make it."""
+    """`validate_only`: brokers only check if they would create the topic."""
     return CreateTopicsRequest(
         name,
         wanted.partitions,
@@ -67,7 +67,7 @@ def create_request(
 
 
 def create_topic(client: AdminClient, name: str, wanted: NewTopic) -> CreateTopicsResponse:
-    """Asks for a topic, until `max.block.ms` where the controller is busy. Raises BrokersUnreachable."""
+    """Create a topic. Retry until `max.block.ms` while the controller is busy. Raises BrokersUnreachable."""
     request = create_request(client.config, name, wanted)
     caller = client.caller
     deadline_ms, tries = caller.deadline_ms(), 0
@@ -80,17 +80,17 @@ def create_topic(client: AdminClient, name: str, wanted: NewTopic) -> CreateTopi
 
 
 def is_busy(code: int) -> bool:
-    """Whether the controller is busy, or moving (also retried: NOT_CONTROLLER)."""
+    """Return True if the controller is busy or moving (also retried: NOT_CONTROLLER)."""
     return meaning(code).broker_busy or code == ErrorCode.NOT_CONTROLLER
 
 
 def will_be_there(code: int) -> bool:
-    """Whether the topic was made, now or before by somebody else, or is to be asked for again."""
+    """Return True if the topic now exists, whoever created it, or if the request should be repeated."""
     return code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS) or is_busy(code)
 
 
 def await_leaders(client: AdminClient, name: str, milliseconds: int) -> TopicMetadata:
-    """A topic that was just made: returns when each of its partitions has a leader, or after `milliseconds`. Raises
+    """Wait until each partition of a new topic has a leader, or for `milliseconds`. Return the topic's metadata. Raises
     BrokersUnreachable."""
     caller = client.caller
     deadline_ms, tries = caller.deadline_ms(), 0
@@ -104,5 +104,5 @@ def await_leaders(client: AdminClient, name: str, milliseconds: int) -> TopicMet
 
 
 def reason_of(response: CreateTopicsResponse) -> str:
-    """Why a topic was not made, in the broker's words."""
+    """Return why a topic was not created, in the broker's words."""
     return named(response.error_code) + (f": {response.error_message}" if response.error_message else "")

@@ -1,1 +1,1 @@
-"""The network: a client of the cluster's brokers over a transport and a clock that are handed in."""
+"""The network: a client of the cluster's brokers. Its transport and clock are passed in."""

@@ -1,16 +1,15 @@
-"""One socket of the selector: how it comes to stand, and how bytes go in and out of it, in plaintext or in TLS.
+"""One socket of the selector: how it is established, read and written, in plaintext or with TLS.
 
-Every method does what can be done now and never waits. What it would have to wait for: `establish` returns it, and
-reading and writing raise BlockingIOError or write less.
+No method waits. `establish` returns the event to wait for. Reading raises BlockingIOError, and writing writes less.
 
-Non-obvious, of TLS:
+Non-obvious, for TLS:
 
-* `SSLSocket` has no `sendmsg`. A buffer goes to OpenSSL whole rather than in records of 16 KiB: each call gives the GIL
-  up, and with a busy writer getting it back may take 5 ms.
-* OpenSSL wants a write that was interrupted repeated with the same bytes. So the front of `outgoing` must not be
-  joined with what comes after it.
-* One read returns at most one record, of at most 16 KiB. With a larger buffer nothing decrypted is left inside, of
-  which no selector would tell.
+* `SSLSocket` has no `sendmsg`. A buffer is passed to OpenSSL whole instead of in records of 16 KiB. Each call releases
+  the GIL, and with a busy writer it may take 5 ms to get the GIL back.
+* OpenSSL requires that an interrupted write is repeated with the same bytes. So the first buffer of `outgoing` must not
+  be joined with the next one.
+* One read returns at most one record, of at most 16 KiB. A larger buffer leaves no decrypted bytes inside OpenSSL; a
+  selector would not report those.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from typing import cast
 from kafka_sink.kafka.net.tls import HUNG_UP, explain
 from kafka_sink.kafka.net.transport import TlsFailure
 
-# sendmsg refuses more buffers at once than this (1024 on Linux and macOS).
+# The most buffers that one sendmsg takes (1024 on Linux and macOS).
 IOV_MAX = os.sysconf("SC_IOV_MAX")
-# What one connection may encrypt before the next one has its turn.
+# The most bytes that one connection encrypts before the next connection has its turn.
 _TLS_TURN_BYTES = 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """`outgoing`: buffers left to write. `sends`: how many of them each `send` call has left, oldest first, and
-    `tell_at_once`: whether the last of them ends a poll."""
+    """`outgoing`: buffers left to write. `sends`: how many of these buffers each `send` call has left, oldest first.
+    `tell_at_once`: for each `send` call, True if its last buffer ends a poll."""
 
     key: int
     sock: socket.socket
@@ -48,28 +47,28 @@ class Channel:
     tell_at_once: deque[bool] = field(default_factory=deque)
 
     def establish(self) -> int | None:
-        """Goes on with what comes before bytes of ours. None when they may flow, else the event (of `selectors`) to
-        call this again at. Raises OSError when the connection cannot be had."""
+        """Continue to establish the connection. Return None once bytes may flow, or else the event (of `selectors`) at
+        which to call again. Raises OSError if the connection fails."""
         _check_connected(self.sock)
         return None
 
     def read_into(self, chunk: memoryview) -> int:
-        """The number of bytes, 0 at the peer's end."""
+        """Return the number of bytes read, 0 if the peer has closed."""
         return self.sock.recv_into(chunk)
 
     def write(self) -> int:
-        """The number of bytes that went out of `outgoing`, whose front the caller takes them off."""
+        """Return the number of bytes written from `outgoing`. The caller removes them with `advance`."""
         try:
             return self.sock.sendmsg(list(itertools.islice(self.outgoing, IOV_MAX)))
         except BlockingIOError:
             return 0
 
     def explain(self, error: OSError) -> TlsFailure | None:
-        """What of TLS failed, where `error` is about that."""
+        """Return the TLS failure that `error` is about, or None."""
         return None
 
     def advance(self, written: int) -> None:
-        """Takes `written` bytes off the front. Each `send` owns the next `sends[i]` buffers."""
+        """Remove `written` bytes from the front. Each `send` owns the next `sends[i]` buffers."""
         outgoing, sends = self.outgoing, self.sends
         position = 0
         while written:
@@ -86,7 +85,7 @@ class Channel:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class TlsChannel(Channel):
-    """`server_name`: whom the certificate must be for."""
+    """`server_name`: the host that the certificate must be valid for."""
 
     context: ssl.SSLContext
     server_name: str
@@ -95,7 +94,7 @@ class TlsChannel(Channel):
     def establish(self) -> int | None:
         if not self._wrapped:
             _check_connected(self.sock)
-            # The same descriptor, so that the selector's registration stays.
+            # The file descriptor stays the same, so the selector's registration stays valid.
             self.sock = self.context.wrap_socket(
                 self.sock, server_hostname=self.server_name, do_handshake_on_connect=False
             )
@@ -135,9 +134,9 @@ class TlsChannel(Channel):
 
 
 def _check_connected(sock: socket.socket) -> None:
-    """Raises the OSError that the attempt to connect ended with, if it did."""
+    """Raise the OSError of the attempt to connect, if it failed."""
     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    # TCP's simultaneous open: where nobody listens on a loopback port, the port we were given may be that very one.
+    # TCP's simultaneous open: on loopback without a listener, our own port may be the port that we connect to.
     if not code and sock.getsockname() == sock.getpeername():
         code = errno.ECONNREFUSED
     if code:

@@ -1,4 +1,4 @@
-"""A keystore or truststore of Java's, where PEM is read: how to convert it."""
+"""How to convert a Java keystore or truststore to PEM, which this sink reads."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from kafka_sink.text.redaction import redacted
 
 
 def java_store(option: str, location: str, store_type: str) -> str:
-    """What to do with a keystore or truststore of Java's that `option` names."""
+    """Return what to do with the Java keystore or truststore that `option` names."""
     return f"it is a {store_type} store, and this sink reads PEM. {conversion(option, location, store_type)}"
 
 
 def conversion(option: str, location: str, store_type: str) -> str:
-    """The commands that make PEM of it, and the options to set then."""
+    """Return the commands that convert it to PEM, and the options to set then."""
     location = redacted(location)
     pem = f"{location.rsplit('.', 1)[0]}.pem"
     pkcs12, steps = location, ""

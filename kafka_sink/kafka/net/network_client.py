@@ -1,27 +1,29 @@
-"""The client of all brokers: connects, negotiates versions, limits what is in flight, gives up in time.
+"""The client of all brokers: connects, negotiates versions, limits requests in flight, and applies timeouts.
 
     ready(node) ─> connect ─> ApiVersions ─> SASL ─> cluster id ─> READY ─> send(node, request) ─> poll() ─> answers
 
-Every request that was sent comes back from `poll` exactly once: with its response, or with the reason why there is
-none. In the second case its connection is closed before it comes back, so nothing reads its buffers any more.
+`poll` returns every sent request exactly once, with its response or with an error. Before it returns an error, it
+closes the connection, so nothing reads the request's buffers any more.
 
-Pure but for name resolution: transport, clock, randomness and credentials are handed in. Only `wakeup`, `last_error`,
-`failure`, `cluster_id`, `connects`, `interruptions` and `throttled_ms` may be used from another thread.
+Pure except for name resolution: transport, clock, randomness and credentials are passed in. Another thread may use only
+`wakeup`, `last_error`, `failure`, `cluster_id`, `connects`, `interruptions` and `throttled_ms`.
 
 Non-obvious:
 
-* `least_loaded_node` returns a node that takes a request now, or None after having begun a connection if that helps.
+* `least_loaded_node` returns a node that takes a request now, or None. Before None it begins a connection if that
+  helps.
 * Once brokers are known, bootstrap servers are asked again only when no broker can be reached (KIP-899).
-* A broker that throttles answers first and then stops reading; it is left alone for as long as it says (KIP-219),
-  and what it has not read yet gets as much more time. A connection that is made meanwhile is read at once, but takes
-  no request either: the quota is the client's, not the connection's.
-* A client belongs to one cluster. Every connection names its cluster before it carries a request, so no request
-  reaches another cluster that is behind an address now. A single such address is retried while the client has other
-  connections: a broker's address may be reused for a while. Without them the cluster was replaced: a `failure`.
-* Trouble is retried for ever. What no retry fixes (a certificate, a password) is kept as `failure`, for the owner to
-  see and to end it.
-* A session is authenticated anew somewhat before its end (KIP-368), whether or not there is something to send: what is
-  under way is answered first, what comes meanwhile finds that the node takes no request.
+* A throttling broker answers first and then stops reading. The client sends it nothing for the throttle time that the
+  broker gave (KIP-219), and extends the timeout of requests that the broker has not read. A new connection to that
+  broker is read at once, but takes no request either: the quota belongs to the client, not to the connection.
+* A client belongs to one cluster. Every connection asks for the cluster id before it carries a request, so no request
+  reaches another cluster that has taken over an address. While the client has other connections, it retries such an
+  address, because a broker's address may be reused for a while. Without other connections, the cluster was replaced,
+  which is a `failure`.
+* Errors are retried without limit. An error that no retry fixes (a certificate, a password) is stored in `failure`. The
+  owner of the client checks `failure` and closes the client.
+* A session is authenticated again shortly before it expires (KIP-368), even if there is nothing to send. Requests in
+  flight are answered first. Meanwhile the node takes no new request.
 
 Source: org.apache.kafka.clients.NetworkClient, org.apache.kafka.common.security.authenticator.SaslClientAuthenticator.
 """
@@ -78,20 +80,20 @@ from kafka_sink.kafka.protocol.requests import (
 from kafka_sink.kafka.protocol.sasl import TOO_SLOW, Authentication
 
 Resolve = Callable[[str, int], Sequence[Address]]
-# Begins an exchange with the credentials of the moment. May block, for a token; raises ClusterError.
+# Begins an exchange with the current credentials. May block to fetch a token. Raises ClusterError.
 Authenticate = Callable[[], Authentication]
 
-# A peer that hangs up in mid-handshake so often in a row is no broker that restarts: 4 s, with the default backoffs.
+# A peer that hangs up this often in a row during the handshake is not just restarting: 4 s with the default backoffs.
 HANG_UPS = 8
-# The part of a session's lifetime after which it is authenticated anew. Java's.
+# The part of a session's lifetime after which it is authenticated again, as in Java.
 _SESSION_FACTOR = (0.85, 0.95)
-# Brokers take no second authentication within a second (SaslServerAuthenticator.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS).
+# Brokers refuse a second authentication within 1 s (SaslServerAuthenticator.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS).
 MIN_SESSION_MS = 1_100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """Kafka's client settings of the same names; the defaults are Java's. `bootstrap_servers` are (host, port)."""
+    """Kafka's client settings of the same names, with Java's defaults. `bootstrap_servers` are (host, port)."""
 
     bootstrap_servers: tuple[tuple[str, int], ...]
     client_id: str
@@ -110,11 +112,11 @@ class NetworkSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """The token a connection carries for one request."""
+    """The token that a connection keeps for one request."""
 
     token: object = field(repr=False)
     sent_ms: int
-    # Those that the client knew of when it was sent.
+    # `NetworkClient._failures` when the request was sent.
     failures: int = 0
 
 
@@ -131,21 +133,22 @@ class NetworkClient:
         authenticate: Authenticate | None = None,
         cluster_id: str | None = None,
     ) -> None:
-        """`clock_ms` is monotonic; `resolve` gives the addresses of a host and port, one or more, or raises OSError;
-        without `authenticate` nobody is authenticated to brokers. `cluster_id`: the only cluster to send requests to;
-        None: that of the first broker that names one."""
+        """`clock_ms` is monotonic. `resolve` returns one or more addresses of a host and port, or raises OSError.
+        `authenticate`: None for no authentication.
+        `cluster_id`: the only cluster to send requests to; None for the first that a broker names.
+        """
         self.last_error = ""
         self.cluster_id = cluster_id
-        # How often a connection was begun, how often one became ready, and how often the last one that was ready ended,
-        # or may have: one became ready, and none of the others has answered since the failure before.
+        # Connections begun; connections that became ready; times that no ready connection may have been left. The last
+        # also counts a new ready connection if no other has answered since the failures before it.
         self.connects = 0
         self.handshakes = 0
         self.interruptions = 0
-        # Of connections, and of attempts to make one.
+        # Failed connections and failed attempts to connect.
         self._failures = 0
-        # What no further attempt will change, once there is such a thing.
+        # The first error that no retry fixes.
         self.failure: ClusterError | WorkerExhausted | None = None
-        # When connections began to fail for want of files or memory, and last did; None: not since one stood.
+        # First and last failure of a connection for lack of files or memory (ms). None: none since the last success.
         self._lacking_ms: tuple[int, int] | None = None
         self._authenticate = authenticate
         self._transport = transport
@@ -155,24 +158,24 @@ class NetworkClient:
         self._metrics = metrics
         self._resolve = resolve
         self._software = ApiVersionsRequest(settings.client_software_name, settings.client_software_version)
-        # Negative ids, as in Java: no broker has one.
+        # Negative ids, as in Java, because no broker has one.
         bootstrap = [Node(-1 - i, host, port) for i, (host, port) in enumerate(settings.bootstrap_servers)]
         self._nodes = {node.node_id: node for node in bootstrap}
         self._bootstrap_ids = tuple(self._nodes)
         self._broker_ids: tuple[int, ...] = ()
-        # Named by some answer since the last list of all brokers.
+        # Named by a response since the last list of all brokers.
         self._learned_ids: set[int] = set()
         self._by_key: dict[int, Node] = {}
-        # What the next poll returns.
+        # Returned by the next poll.
         self._responses: list[ClientResponse] = []
-        # By any of the nodes. Replaced whole, as other threads look at it.
+        # Throttling by any node. Replaced as a whole, because other threads read it.
         self._held = Held()
 
     # --- which node ---------------------------------------------------------------------------------------------------
 
     def update_brokers(self, brokers: Iterable[Broker]) -> None:
-        """Takes the brokers of the cluster. One that moved is connected to anew; the connection of one that is gone
-        stays until it is idle, as its answers may still come."""
+        """Set the brokers of the cluster. A broker that moved gets a new connection. The connection of a removed broker
+        stays open until it is idle, because responses may still come."""
         brokers = tuple(brokers)
         if not brokers:
             return
@@ -184,8 +187,8 @@ class NetworkClient:
             self._forget_if_gone(node)
 
     def learn(self, broker: Broker) -> None:
-        """Takes one broker that an answer named, a coordinator for one: it can be sent to from now on, though no list
-        of brokers had it, until the next list does not have it either."""
+        """Add one broker that a response named, for example a coordinator. It takes requests from now on, even if the
+        last list of brokers lacked it. The next list decides if it stays."""
         self._learned_ids.add(broker.node_id)
         self._place(broker)
 
@@ -203,7 +206,7 @@ class NetworkClient:
             del self._nodes[node.node_id]
 
     def ready(self, node_id: int, now_ms: int) -> bool:
-        """Whether `send` to the node may be called now; if not, begins to connect when that is due."""
+        """Return True if `send` to the node may be called now. Otherwise begin to connect if that is due."""
         node = self._nodes.get(node_id)
         if node is None:
             return False
@@ -212,12 +215,12 @@ class NetworkClient:
         return self._can_send(node, now_ms)
 
     def can_send(self, node_id: int, now_ms: int) -> bool:
-        """`ready` without connecting."""
+        """As `ready`, without connecting."""
         node = self._nodes.get(node_id)
         return node is not None and self._can_send(node, now_ms)
 
     def is_down(self, node_id: int) -> bool:
-        """Whether the node is unknown, or has no connection and is not getting one now."""
+        """Return True if the node is unknown, or is neither connected nor connecting."""
         node = self._nodes.get(node_id)
         return node is None or node.state is NodeState.DISCONNECTED
 
@@ -231,13 +234,13 @@ class NetworkClient:
         )
 
     def delay_ms(self, node_id: int, now_ms: int) -> int | None:
-        """Milliseconds until the node's backoff or throttle ends (0: none is on); None when only an event helps."""
+        """Return ms until the node's backoff or throttle ends (0 if neither), or None if only an event helps."""
         node = self._nodes.get(node_id)
         return None if node is None else node.delay_ms(now_ms)
 
     def least_loaded_node(self, now_ms: int) -> int | None:
-        """The node with the fewest requests in flight of those that take one now. If none does: None, and a
-        connection is begun unless one is on its way."""
+        """Return the node with the fewest requests in flight among those that take a request now. If none does, return
+        None, and begin a connection unless one is being made."""
         for node_ids in (self._broker_ids, self._bootstrap_ids):
             nodes = self._in_random_rotation(node_ids)
             sendable = [node for node in nodes if self._can_send(node, now_ms)]
@@ -258,40 +261,40 @@ class NetworkClient:
         return [self._nodes[node_id] for node_id in (*node_ids[offset:], *node_ids[:offset])]
 
     def api_version(self, node_id: int, request: Request) -> int | None:
-        """The version in which the node would get `request`; None while not connected, or if none is in common."""
+        """Return the version of `request` for the node, or None if not connected or without a common version."""
         node = self._nodes.get(node_id)
         return None if node is None or node.connection is None else node.connection.version_for(request)
 
     def finalized_features(self, node_id: int) -> Mapping[str, int] | None:
-        """Feature -> level (KIP-584), as the node said when the connection to it began; None while not connected."""
+        """Return feature -> level (KIP-584), as of when the connection to the node began, or None if not connected."""
         node = self._nodes.get(node_id)
         return None if node is None or node.state is not NodeState.READY else _connection(node).finalized_features
 
     def throttled_ms(self, now_ms: int) -> int:
-        """For how long any connected broker has throttled this client, all in all."""
+        """Return the total time (ms) in which at least one connected broker throttled this client."""
         return self._held.passed_ms(now_ms)
 
     def throttles(self, now_ms: int) -> Mapping[int, tuple[int, int]]:
-        """Node id -> for how long (ms) it has throttled this client while connected, and when that ends, or has ended;
-        without those that never did."""
+        """Return node id -> (ms that the node has throttled this client while connected, end of its last throttle).
+        Nodes that never throttled are left out."""
         if not self._held.until_ms:
             return {}
         held = {node.node_id: node.held for node in self._nodes.values() if node.held.until_ms}
         return {node_id: (each.passed_ms(now_ms), each.until_ms) for node_id, each in held.items()}
 
     def _hold(self, now_ms: int) -> None:
-        """A node began or ceased to throttle."""
+        """Update the total after a node began or stopped throttling."""
         until_ms = max((node.held.until_ms for node in self._nodes.values()), default=0)
         if until_ms > now_ms or self._held.until_ms > now_ms:
             self._held = self._held.ending_at(max(until_ms, now_ms), now_ms)
 
     @property
     def has_in_flight(self) -> bool:
-        """Whether `poll` still owes a response."""
+        """True if `poll` has yet to return a response."""
         return bool(self._responses) or any(node.in_flight_count for node in self._nodes.values())
 
     def in_flight_count(self, node_id: int) -> int:
-        """Requests to the node without an answer yet."""
+        """Return the number of unanswered requests to the node."""
         node = self._nodes.get(node_id)
         return 0 if node is None else node.in_flight_count
 
@@ -300,7 +303,7 @@ class NetworkClient:
     def send(
         self, node_id: int, request: Request, now_ms: int, token: object = None, expect_response: bool = True
     ) -> None:
-        """Hands `request` over; `poll` brings it back with `token`. Raises RuntimeError unless `can_send`."""
+        """Send `request`; `poll` returns it with `token`. Raises RuntimeError unless `can_send`."""
         node = self._nodes.get(node_id)
         if node is None or not self._can_send(node, now_ms):
             raise RuntimeError(f"node {node_id} takes no request now")
@@ -315,7 +318,7 @@ class NetworkClient:
         self._transmit(node, buffers, tell_at_once=not expect_response)
 
     def _transmit(self, node: Node, buffers: Sequence[Buffer], *, tell_at_once: bool = False) -> None:
-        """`tell_at_once`: that it is sent, which is nobody's business where an answer will follow."""
+        """`tell_at_once`: report that the bytes are sent. Not needed if a response will follow."""
         self._metrics.request_sent(node.node_id, sum(map(len, buffers)))
         self._transport.send(node.key, buffers, tell_at_once=tell_at_once)
 
@@ -357,8 +360,8 @@ class NetworkClient:
         self._transport.connect(key, address)
 
     def _setup_timeout_ms(self, node: Node) -> int:
-        """Longer after each attempt in a row that got no connection, and never the same twice: a congested network
-        wants patience, and clients that lost their broker together should not come back together (KIP-601)."""
+        """Return the timeout for a connection attempt (KIP-601). It grows with each failed attempt in a row, for
+        congested networks. It is random, so that clients that lost a broker together do not all reconnect at once."""
         settings = self._settings
         initial_ms = settings.socket_connection_setup_timeout_ms
         max_ms = settings.socket_connection_setup_timeout_max_ms
@@ -367,9 +370,10 @@ class NetworkClient:
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int) -> list[ClientResponse]:
-        """Waits up to `timeout_ms` for something to happen, and no longer than any timeout or backoff of its own.
+        """Wait up to `timeout_ms` for an event, and at most until the next timeout or backoff.
 
-        Returns what came back since the last call; nothing may have, as connections have their own business.
+        Returns the answered and failed requests since the last call. The list may be empty, because the connections
+        also exchange requests of their own.
         """
         for event in self._transport.poll(self._wait_ms(timeout_ms, self._clock_ms())):
             self._on_event(event, self._clock_ms())
@@ -380,7 +384,7 @@ class NetworkClient:
     def _on_event(self, event: Event, now_ms: int) -> None:
         node = self._by_key.get(event.key)
         if node is None:
-            return  # closed by us after the event, before we came to it
+            return  # the client closed the connection after the event occurred
         connection = _connection(node)
         match event:
             case Connected():
@@ -433,7 +437,8 @@ class NetworkClient:
                 node.session_until_ms = now_ms + max(part_ms, MIN_SESSION_MS)
 
     def _is_of_this_cluster(self, node: Node, now_ms: int) -> bool:
-        """Else its connection is closed. A broker that does not know its cluster is believed."""
+        """Return True if the node's cluster is this client's, or is not known to the broker. Otherwise close the
+        connection."""
         node.throttle(now_ms + _connection(node).throttle_time_ms, now_ms)
         found = _connection(node).cluster_id
         if self.cluster_id is None:
@@ -452,14 +457,16 @@ class NetworkClient:
         return any(node.state is NodeState.READY for node in self._by_key.values())
 
     def _has_witness(self, node: Node) -> bool:
-        """Whether another connection is known to stand that was there when the node's was begun. Of a host that went
-        without a word one looks open, and so all may have ended."""
+        """Return True if another ready connection has answered since the last failure before the node's attempt.
+
+        A connection to a host that vanished silently still looks open. So without a witness, all may have ended.
+        """
         others = (each for each in self._by_key.values() if each.state is NodeState.READY)
         return any(each.answered_since >= node.answered_since for each in others)
 
     def _compute(self, node: Node, now_ms: int) -> None:
-        """What SCRAM takes long for is computed beside other connections; one at a time for each node, so that a broker
-        which hangs up and asks again does not have many computed at once."""
+        """Compute SCRAM's slow part in a thread, so that other connections go on. Each node has at most one
+        computation, so a broker that hangs up and asks again cannot cause many at once."""
         connection = node.connection
         if connection is None or connection.computation is None:
             return
@@ -496,10 +503,11 @@ class NetworkClient:
             self._failed(TlsFailed(broker=str(node), step=tls.step, advice=tls.advice))
 
     def _on_lack(self, code: int | None, now_ms: int) -> None:
-        """No connection for want of files or memory: others of the process may give some back, for PATIENCE_MS."""
+        """Note that a connection lacked files or memory. The process may free some, so it fails only after
+        PATIENCE_MS."""
         began_ms, last_ms = self._lacking_ms or (now_ms, now_ms)
         if now_ms - last_ms > PATIENCE_MS + self._settings.reconnect_backoff_max_ms:
-            # Nobody has tried since.
+            # No attempt since, so a new period begins.
             began_ms = now_ms
         self._lacking_ms = began_ms, now_ms
         failure = exhausted(OSError(code, os.strerror(code or 0)))
@@ -556,8 +564,8 @@ class NetworkClient:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _deadline(self, node: Node) -> tuple[int, str | None] | None:
-        """When the node's connection ends unless something happens, and what failed then (None: it was idle, which
-        is no failure); None without a connection."""
+        """Return when the node's connection ends unless something happens, and the error then. The error is None if the
+        connection was idle, which is no failure. Return None without a connection."""
         settings = self._settings
         if node.state is NodeState.DISCONNECTED:
             return None
@@ -568,7 +576,7 @@ class NetworkClient:
         oldest: _Pending | None = _connection(node).oldest_token
         if oldest is not None:
             limit_ms = settings.request_timeout_ms
-            # While it throttles, a broker does not read what is on its way already.
+            # A throttling broker does not read requests that are already sent.
             begin_ms = max(oldest.sent_ms, node.held.until_ms)
             return begin_ms + limit_ms, f"no answer within {limit_ms} ms"
         return node.used_ms + settings.connections_max_idle_ms, None
@@ -588,7 +596,7 @@ class NetworkClient:
         return min(waits)
 
     def _hint_of_sasl(self, node: Node) -> str:
-        """Brokers hang up on whom they do not know, without a word."""
+        """Brokers silently hang up on clients that have not authenticated."""
         if _connection(node).state is not State.IDENTIFYING or self._authenticate is not None:
             return ""
         return (
@@ -613,7 +621,7 @@ class NetworkClient:
     # --- the end of a connection --------------------------------------------------------------------------------------
 
     def _disconnect(self, node: Node, reason: str, now_ms: int) -> None:
-        """A connection failed: it is closed, what was under way comes back, and the node rests for a while."""
+        """Close a failed connection, return its requests in flight with an error, and start the node's backoff."""
         self._failures += 1
         self._note(node, reason)
         for answer in self._drop(node, now_ms):
@@ -621,7 +629,7 @@ class NetworkClient:
         self._back_off(node, now_ms)
 
     def _drop(self, node: Node, now_ms: int) -> list[Answer]:
-        """Closes the node's connection, if it has one. Returns what was under way."""
+        """Close the node's connection, if it has one. Return its requests in flight."""
         connection = node.connection
         if connection is None:
             return []
@@ -646,11 +654,11 @@ class NetworkClient:
         node.back_off(now_ms, settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self._rng)
 
     def wakeup(self) -> None:
-        """Ends the current `poll`, or the next one, early. May be called from any thread."""
+        """End the current `poll`, or the next one, early. May be called from any thread."""
         self._transport.wakeup()
 
     def close(self) -> list[ClientResponse]:
-        """Closes every connection and the transport. Returns what was still owed: everything under way, unanswered."""
+        """Close every connection and the transport. Return the responses not yet polled and the unanswered requests."""
         now_ms = self._clock_ms()
         for node in list(self._by_key.values()):
             for answer in self._drop(node, now_ms):
@@ -666,7 +674,7 @@ def _connection(node: Node) -> Connection:
 
 
 def _hint(node: Node) -> str:
-    """What a silent or sudden end most likely means where a broker would have told its versions."""
+    """Return the likely reason if the peer ends the connection or is silent instead of answering ApiVersions."""
     if node.connection is None or node.connection.state is not State.NEGOTIATING:
         return ""
     return ", instead of an answer to ApiVersions; is this the plaintext listener of a broker?"

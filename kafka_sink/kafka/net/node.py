@@ -1,4 +1,4 @@
-"""What is known of one broker: its addresses, its connection, when to try again.
+"""The state of one broker: its addresses, its connection, and when to try again.
 
     DISCONNECTED ── connecting ──> CONNECTING ── connected ──> NEGOTIATING ── ready ──> READY
          └──────────────── disconnected, after a backoff that grows until READY ──────────┘
@@ -25,17 +25,20 @@ from kafka_sink.text.quoting import MAX_HOST_CHARACTERS, quoted
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How long a client was held back by a throttle, of one broker or of several at once, and until when it is."""
+    """How long one broker, or several at once, have throttled the client, and when the throttle ends.
+
+    `told_ms`: total of all throttles, including the rest of the current one.
+    """
 
     until_ms: int = 0
     told_ms: int = 0
 
     def passed_ms(self, now_ms: int) -> int:
-        """What has passed of it. Never falls while `now_ms` grows."""
+        """Return the throttled time until `now_ms`. Never falls while `now_ms` grows."""
         return self.told_ms - max(0, self.until_ms - now_ms)
 
     def ending_at(self, until_ms: int, now_ms: int) -> Held:
-        """The same past, and another end."""
+        """Return a copy with the same past and another end."""
         return Held(until_ms, self.passed_ms(now_ms) + max(0, until_ms - now_ms))
 
 
@@ -48,7 +51,7 @@ class NodeState(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """`node_id` is negative for a bootstrap server, whose broker id is not known. `key` names its connection."""
+    """`node_id` is negative for a bootstrap server, whose broker id is unknown. `key` identifies its connection."""
 
     node_id: int
     host: str
@@ -62,19 +65,19 @@ class Node:
     used_ms: int = 0
     retry_at_ms: int = 0
     throttled_until_ms: int = 0
-    # By its throttles while it was connected: a broker that is away holds nobody back.
+    # Counts only while connected: a broker without a connection delays nothing.
     held: Held = Held()
-    # Over this connection it has answered something that was sent after so many failures of the client's connections.
+    # On this connection the node has answered a request that was sent after this many failures of the client.
     answered_since: int = 0
-    # Attempts in a row that did not end in READY, and those of them that did not even get a connection.
+    # Attempts in a row that did not reach READY, and attempts in a row that did not even connect.
     failures: int = 0
     connect_failures: int = 0
-    # Of the attempts, those in a row in which the peer hung up during the TLS handshake.
+    # Attempts in a row in which the peer hung up during the TLS handshake.
     hang_ups: int = 0
-    # When the connection is to be authenticated anew; None: not.
+    # When to authenticate the connection again; None: never.
     session_until_ms: int | None = None
     setup_timeout_ms: int = 0
-    # Of the connection's authentication, or of an earlier one's which nobody waits for any more; and since when.
+    # May belong to an earlier connection, whose result is not needed any more.
     computing: Future[bytes] | None = None
     computation: Computation | None = None
     computing_since_ms: int | None = None
@@ -93,13 +96,13 @@ class Node:
         return self.state is NodeState.DISCONNECTED and now_ms >= self.retry_at_ms
 
     def throttle(self, until_ms: int, now_ms: int) -> None:
-        """No request before `until_ms`; an earlier time does not shorten a later one."""
+        """Send no request before `until_ms`. An earlier time does not shorten a later one."""
         self.throttled_until_ms = max(self.throttled_until_ms, until_ms)
         if self.state is NodeState.READY:
             self.held = self.held.ending_at(self.throttled_until_ms, now_ms)
 
     def delay_ms(self, now_ms: int) -> int | None:
-        """Milliseconds until a backoff or a throttle ends (0: none is on); None when only an event can help."""
+        """Return ms until a backoff or a throttle ends (0 if neither), or None if only an event helps."""
         if self.state is NodeState.DISCONNECTED:
             return max(0, self.retry_at_ms - now_ms)
         if self.state is NodeState.READY and self.throttled_until_ms > now_ms:
@@ -113,13 +116,13 @@ class Node:
         return not self._untried
 
     def resolved(self, addresses: Iterable[Address]) -> None:
-        """Takes the addresses of `host`, to be tried in turn; the one that failed last goes to the end (KIP-302)."""
+        """Set the addresses of `host`, to be tried in turn. The address that failed last goes to the end (KIP-302)."""
         self._untried = deque(addresses)
         if self._untried and self._untried[0] == self.address:
             self._untried.rotate(-1)
 
     def connecting(self, key: int, connection: Connection, now_ms: int, setup_timeout_ms: int) -> Address:
-        """Begins an attempt at the next address, which is returned. It may take `setup_timeout_ms`."""
+        """Begin an attempt at the next address and return it. The attempt may take `setup_timeout_ms`."""
         self.state = NodeState.CONNECTING
         self.key = key
         self.connection = connection
@@ -141,7 +144,8 @@ class Node:
             self.held = self.held.ending_at(self.throttled_until_ms, now_ms)
 
     def disconnected(self, now_ms: int) -> None:
-        """The connection ended. After a good one the name is resolved anew: its address may have changed."""
+        """Note the end of the connection. After READY the name is resolved again, because its address may have
+        changed."""
         if self.held.until_ms > now_ms:
             self.held = self.held.ending_at(now_ms, now_ms)
         if self.state is NodeState.READY:
@@ -154,6 +158,6 @@ class Node:
         self.computing_since_ms = None
 
     def back_off(self, now_ms: int, initial_ms: int, max_ms: int, rng: random.Random) -> None:
-        """The node rests for longer after each failure in a row (KIP-144)."""
+        """Start a backoff. It grows with each failure in a row (KIP-144)."""
         self.failures += 1
         self.retry_at_ms = now_ms + backoff_ms(self.failures, initial_ms, max_ms, rng)

@@ -1,4 +1,4 @@
-"""Names to addresses, by the operating system."""
+"""Resolves names to addresses with the operating system."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafka_sink.kafka.deadline import started
 from kafka_sink.kafka.net.transport import Address
 from kafka_sink.text.quoting import MAX_HOST_CHARACTERS, quoted
 
-# Room for two dead name servers before one that answers, at resolv.conf's 5 s each, and for its answer.
+# Enough for two dead name servers, at resolv.conf's 5 s each, and for the answer of the next.
 LOOK_UP_TIMEOUT_S = 20.0
 
 _pending: dict[tuple[int, str, int], Future[list[Address]]] = {}
@@ -20,19 +20,20 @@ _pending_lock = threading.Lock()
 
 
 def resolve(host: str, port: int, *, timeout_s: float = LOOK_UP_TIMEOUT_S) -> list[Address]:
-    """All addresses of `host`, in the system's order of preference (RFC 6724). Blocks for `timeout_s` at most; raises
-    OSError.
+    """Return all addresses of `host`, in the system's order of preference (RFC 6724).
 
-    Name servers that do not answer hold `getaddrinfo` for as long as /etc/resolv.conf says, and nothing can interrupt
-    it. It runs in a thread of its own, and whoever asks again in the meantime waits for that one.
+    Blocks for at most `timeout_s`. Raises OSError.
+
+    If name servers do not answer, `getaddrinfo` blocks for as long as /etc/resolv.conf says, and cannot be interrupted.
+    So it runs in its own thread. Further calls for the same name wait for that thread.
     """
     if is_address(host):
         return _looked_up(host, port)
-    # A forked child has no threads of its parent's.
+    # The process id is in the key, because a forked child does not have its parent's threads.
     key = os.getpid(), host, port
     with _pending_lock:
         look_up = _pending.get(key)
-        # One that ended when nobody waited any more may have ended hours ago.
+        # A finished lookup that no call waited for may be hours old.
         if look_up is None or look_up.done():
             look_up = _pending[key] = started(lambda: _looked_up(host, port))
     try:
@@ -51,10 +52,10 @@ def _looked_up(host: str, port: int) -> list[Address]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (UnicodeError, ValueError) as error:
-        # The IDNA codec's way to say that no such name can exist; ValueError: a null character.
+        # UnicodeError: the IDNA codec found the name impossible. ValueError: the name has a null character.
         raise OSError(f"{quoted(host, MAX_HOST_CHARACTERS)!r} is not a host name") from error
     except socket.gaierror:
-        # Without files it says that the name is not known, or no server can be asked: raises what is the matter.
+        # Without free files, getaddrinfo reports an unknown name or no server. Opening a file raises the real error.
         os.close(os.open(os.devnull, os.O_RDONLY))
         raise
     return list(dict.fromkeys(Address(family, sockaddr, host) for family, _, _, _, sockaddr in found))

@@ -1,8 +1,8 @@
 """The transport over non-blocking sockets, with or without TLS, and the operating system's selector.
 
-A round of `poll`: write what was queued, wait, then serve each connection that is ready once: one `recv`, one
-`sendmsg`. So no peer, however fast, keeps another waiting for more than that. Interest in writability is registered
-only while bytes wait for room; most requests go out in the first attempt and never need it.
+One round of `poll` writes what was queued, waits, and then serves each ready connection once: one `recv`, one
+`sendmsg`. So a fast peer delays another by at most that. The selector watches for writability only while bytes wait for
+room. Most requests are written in the first attempt.
 
 Source: org.apache.kafka.common.network.Selector.
 """
@@ -29,8 +29,8 @@ _WAKEUP = None
 
 
 class Selector:
-    """Implements `Transport`. Buffer sizes are SO_SNDBUF and SO_RCVBUF in bytes; -1 leaves them to the system. With
-    `tls` all connections are encrypted and their peers verified by it."""
+    """Implements `Transport`. Buffer sizes are SO_SNDBUF and SO_RCVBUF in bytes; -1 for the system's default. With
+    `tls`, all connections are encrypted and all peers verified."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class Selector:
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
         self._channels: dict[int, Channel] = {}
-        # Connections with something queued since the last poll, in order.
+        # Connections with buffers queued since the last poll, in order.
         self._queued: dict[int, None] = {}
-        # What happened outside of poll, to be told by the next one.
+        # Events that occurred outside of poll. The next poll returns them.
         self._staged: list[Event] = []
         self._chunk = memoryview(bytearray(RECEIVE_CHUNK_BYTES))
         self._selector = selectors.DefaultSelector()
@@ -69,7 +69,7 @@ class Selector:
         try:
             context = None if self._tls is None else self._tls.current()
         except ConfigError as unusable:
-            # Perhaps a file that is being written: the next attempt may find it whole.
+            # The file may be in the middle of a write: the next attempt may find it complete.
             sock.close()
             self._staged.append(Disconnected(key, unusable.parts().happened))
             return
@@ -79,11 +79,9 @@ class Selector:
             self._staged.append(Disconnected(key, os.strerror(code)))
             return
         channel = (
-            Channel(key, sock)
-            if context is None
-            else TlsChannel(key, sock, context=context, server_name=address.host)
+            Channel(key, sock) if context is None else TlsChannel(key, sock, context=context, server_name=address.host)
         )
-        # A socket becomes writable when its connection stands, or cannot be made.
+        # A socket becomes writable when its connection is established or has failed.
         try:
             self._selector.register(sock, selectors.EVENT_WRITE, channel)
         except OSError as error:
@@ -98,7 +96,7 @@ class Selector:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        # Before connecting: the window's scale is agreed on in the handshake.
+        # Before connecting, because the handshake negotiates the window scale.
         if self._send_buffer_bytes >= 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
         if self._receive_buffer_bytes >= 0:
@@ -144,7 +142,7 @@ class Selector:
     def _finish_connecting(self, channel: Channel, events: list[Event]) -> None:
         try:
             waits_for = channel.establish()
-        # ValueError: a host that no certificate can be for.
+        # ValueError: no certificate can be valid for this host.
         except (OSError, ValueError) as error:
             self._lost(channel, error, events)
             return
@@ -166,7 +164,7 @@ class Selector:
             self._lost(channel, error, events)
 
     def _receive(self, channel: Channel, events: list[Event]) -> int:
-        """One `recv`. Returns the number of bytes, 0 at the peer's end."""
+        """One `recv`. Return the number of bytes, 0 if the peer has closed."""
         received = channel.read_into(self._chunk)
         if received:
             self._metrics.bytes_received(received)
@@ -174,8 +172,8 @@ class Selector:
         return received
 
     def _write(self, channel: Channel, events: list[Event]) -> bool:
-        """One turn. What remains goes on when the socket is writable again. Whether there is something to tell at
-        once."""
+        """Write once. The rest follows when the socket is writable again. Return True if an event has to end the
+        poll."""
         if channel.outgoing:
             try:
                 written = channel.write()
@@ -200,8 +198,8 @@ class Selector:
         return told
 
     def _read_to_the_end(self, channel: Channel, events: list[Event]) -> OSError | None:
-        """The peer is gone; but what it said before, perhaps answers to earlier requests, can still be read. What ended
-        that, if it tells more than that the peer is gone: TLS's last words do."""
+        """Read what the peer sent before it closed, for example responses to earlier requests. Return the error that
+        ended the reading if it is a TLS error, which says more than the end of the connection, or None."""
         try:
             while self._receive(channel, events):
                 pass
@@ -210,7 +208,7 @@ class Selector:
         return None
 
     def _lost(self, channel: Channel, error: OSError | ValueError | None, events: list[Event]) -> None:
-        """`error` None: the peer's orderly end."""
+        """`error` is None if the peer closed in an orderly way."""
         tls = channel.explain(error) if isinstance(error, OSError) else None
         self.close(channel.key)
         reason = "the peer closed the connection" if error is None else _reason(error)
@@ -226,7 +224,7 @@ class Selector:
             self._metrics.connection_closed()
 
     def wakeup(self) -> None:
-        # A full pipe wakes just as well, and a closed one has nobody to wake.
+        # A full pipe wakes the poll as well, and a closed pipe has no poll to wake.
         with contextlib.suppress(OSError):
             self._wakeup_sender.send(b"\0")
 

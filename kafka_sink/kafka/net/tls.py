@@ -1,23 +1,24 @@
-"""TLS by the standard library: a context from PEM settings, and what OpenSSL's errors mean to a user of Kafka.
+"""TLS with the standard library: a context from PEM settings, and the meaning of OpenSSL's errors for a Kafka user.
 
     contexts = Contexts(TlsSettings(truststore_location="/etc/pki/ca.pem"))
     contexts.current()      # again the same one, until a file is another
 
-A failure is told as the step at which it happened and what to change; `explain` is a pure function of the exception.
-Some are final (no attempt with the same certificates will end otherwise), some are not (the peer hung up, which a
-broker that shuts down does as well).
+A failure is reported as the step that failed and what to change; `explain` is a pure function of the exception. Some
+failures are final: every attempt with the same certificates fails. Others are not: the peer may hang up because the
+broker is shutting down.
 
 Non-obvious:
 
-* Whoever verifies tells the other side by an alert. With TLS 1.3 a client's handshake is over before the broker has
-  seen its certificate: that it lacks one, or is not trusted, comes as an alert instead of the first answer.
-* `ssl.create_default_context` has been strict about X.509 since Python 3.13 and refuses private CAs that Java takes.
-  The context here is not made by it.
-* OpenSSL takes private keys and chains from files only. Those that are given inline go through a file that nobody else
-  can read and that is removed at once.
+* The side that verifies a certificate reports a failure with an alert. With TLS 1.3 a client's handshake ends before
+  the broker has seen the client's certificate. So a missing or untrusted certificate causes an alert where the client
+  expects the first response.
+* Since Python 3.13, `ssl.create_default_context` checks X.509 strictly and refuses private CAs that Java accepts. So
+  this module does not use it.
+* OpenSSL reads private keys and chains only from files. Inline keys and chains are written to a file that only the
+  owner can read, and that is removed at once.
 
-Source: KIP-651 (PEM stores), org.apache.kafka.common.security.ssl.DefaultSslEngineFactory; OpenSSL's verify(1), whose
-codes `SSLCertVerificationError.verify_code` has; RFC 8446, section 6 (alerts).
+Source: KIP-651 (PEM stores), org.apache.kafka.common.security.ssl.DefaultSslEngineFactory; OpenSSL's verify(1) for the
+codes in `SSLCertVerificationError.verify_code`; RFC 8446, section 6 (alerts).
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from kafka_sink.kafka.net.resolver import is_address
 from kafka_sink.kafka.net.transport import TlsFailure
 from kafka_sink.text.redaction import Discreet
 
-# Java's own stores begin with 0xFEEDFEED (JKS) or 0xCECECECE (JCEKS), PKCS#12 ones with a DER sequence of a two-byte
-# length.
+# Java's own stores begin with 0xFEEDFEED (JKS) or 0xCECECECE (JCEKS). PKCS#12 stores begin with a DER sequence that has
+# a two-byte length.
 _STORES: Mapping[bytes, str] = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JKS", b"\x30\x82": "PKCS12"}
 # A bundle of every public CA takes 230 KB.
 MAX_PEM_BYTES = 16 * 1024 * 1024
@@ -49,8 +50,8 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TlsSettings(Discreet):
-    """Kafka's `ssl.*` options. `*_location` are files, the others PEM texts; None: not given. Without a truststore the
-    system's CAs are trusted. `protocols`: of TLSv1.2 and TLSv1.3, those that may be spoken."""
+    """Kafka's `ssl.*` options. `*_location` are files, the others are PEM texts; None: not set. Without a truststore,
+    the system's CAs are trusted. `protocols`: the allowed versions, TLSv1.2 or TLSv1.3 or both."""
 
     truststore_location: str | None = None
     truststore_certificates: str | None = None
@@ -63,15 +64,15 @@ class TlsSettings(Discreet):
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of all connections with `settings`.
+    """Return the context of all connections with `settings`.
 
-    Raises RefusedOption for a JKS or PKCS#12 store, with the command that converts it, and InvalidOption for what
-    cannot be read or used, without anything that was in it.
+    Raises RefusedOption for a JKS or PKCS#12 store, with the command that converts it. Raises InvalidOption for a file
+    or text that cannot be read or used. The message contains nothing from the file.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     versions = [_VERSIONS[name] for name in settings.protocols]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
-    # A renegotiation would have writes wait for reads; Kafka's brokers never ask for one.
+    # During a renegotiation writes would wait for reads. Kafka's brokers never ask for one.
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.check_hostname = settings.verify_host_name
     context.sslsocket_class = _NamedPeer
@@ -81,8 +82,8 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 class Contexts:
-    """The context for a connection that is made now. It is made anew when one of its files was replaced, so that a
-    certificate can be renewed while a worker runs. Connections that stand keep theirs."""
+    """The context for new connections. It is created again when one of its files was replaced, so that a certificate
+    can be renewed while a worker runs. Existing connections keep their context."""
 
     def __init__(self, settings: TlsSettings, *, and_system: bool = False) -> None:
         """`and_system`: trust the system's CAs as well. Raises as `client_context`."""
@@ -92,10 +93,11 @@ class Contexts:
         self._context = self._make()
 
     def current(self) -> ssl.SSLContext:
-        """Raises as `client_context`, until the files can be used: a CA that was taken out is not trusted again."""
+        """Return the context of the current files. Raises as `client_context` until the files can be used, so that a
+        removed CA is not trusted any longer."""
         files = _files_of(self._settings)
         if files != self._files:
-            # Looked at before they are read: what changes in between is seen the next time.
+            # `files` was taken before reading: a change in between is noticed by the next call.
             self._context, self._files = self._make(), files
         return self._context
 
@@ -107,7 +109,7 @@ class Contexts:
 
 
 def _files_of(settings: TlsSettings) -> tuple[tuple[int, int, int] | None, ...]:
-    """Which files the locations are now, behind any link. None: there is none."""
+    """Return the identity of the file at each location, with links followed, or None where there is no file."""
     return tuple(
         _file_at(location) for location in (settings.truststore_location, settings.keystore_location) if location
     )
@@ -122,8 +124,8 @@ def _file_at(location: str) -> tuple[int, int, int] | None:
 
 
 class _NamedPeer(ssl.SSLSocket):
-    """Refuses a certificate that is for the host by its common name alone, which OpenSSL takes where subjectAltName has
-    no host name. RFC 9525, section 1.2: a common name is not meant for that, and no CA checks what is in it."""
+    """Refuses a certificate that matches the host only by its common name. OpenSSL accepts it if subjectAltName has no
+    host name. RFC 9525, section 1.2: a common name is not meant for host names, and no CA checks it."""
 
     def do_handshake(self, block: bool = False) -> None:
         super().do_handshake(block)
@@ -157,7 +159,7 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    """Loads the client's own certificate, if there is one."""
+    """Load the client's own certificate, if there is one."""
     if settings.keystore_location is not None:
         option = "kafka.ssl.keystore.location"
         pem = _read_pem(option, settings.keystore_location)
@@ -174,11 +176,11 @@ def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:
     failed = False
     with _private_file(pem) as path:
         try:
-            # Always a password: without one OpenSSL would ask for it at the terminal.
+            # Pass a password always: without one, OpenSSL would ask for it at the terminal.
             context.load_cert_chain(path, password=settings.key_password or "")
         except (ssl.SSLError, ValueError):
             failed = True
-    # Out here, where no exception of OpenSSL's can travel along.
+    # Raised outside of the handler, so that no OpenSSL exception is chained.
     if failed and encrypted:
         option = "kafka.ssl.key.password"
         raise InvalidOption(option=option, value=None, expected="the password of the private key")
@@ -193,7 +195,7 @@ def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 @contextmanager
 def _private_file(text: str) -> Iterator[str]:
-    # mkstemp makes it readable for its owner only.
+    # mkstemp creates a file that only its owner can read.
     descriptor, path = tempfile.mkstemp(prefix="pykafka-", suffix=".pem")
     try:
         with os.fdopen(descriptor, "w", encoding="ascii", errors="replace") as file:
@@ -207,8 +209,8 @@ _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]+)-----EN
 
 
 def _in_lines(text: str) -> str:
-    """Inline PEM as OpenSSL wants it, in lines. In a .properties file a line's end is written as backslash and n, and
-    Kafka takes blanks for it as well."""
+    """Return inline PEM in lines, as OpenSSL requires. In a .properties file a line break is written as backslash and
+    n. Kafka also accepts blanks for it."""
     return _PEM_BLOCK.sub(_rewrapped, text.replace("\\n", "\n"))
 
 
@@ -250,9 +252,9 @@ _HOST_NAME_ADVICE = (
     "connect by a name that is in it (kafka.bootstrap.servers, and the advertised.listeners of the brokers), or have "
     "it issued for this one"
 )
-# Not one of OpenSSL's: `_NamedPeer`.
+# Not an OpenSSL code: `_NamedPeer` sets it.
 _NO_NAME = -1
-# verify_code (X509_V_ERR_*): what it means, and what to do.
+# verify_code (X509_V_ERR_*) -> meaning and advice.
 _VERIFY: Mapping[int, tuple[str, str]] = {
     2: (_UNKNOWN_CA, _CA_ADVICE),
     7: (_UNKNOWN_CA, _CA_ADVICE),
@@ -284,7 +286,7 @@ _PLAINTEXT_PEER = (
     "this is most likely a plaintext listener: use the port of the broker's TLS listener, or kafka.security.protocol="
     "PLAINTEXT or SASL_PLAINTEXT",
 )
-# OpenSSL's reasons, those with ALERT being what the broker said.
+# OpenSSL's reasons. Those with ALERT come from the broker.
 _REASONS: Mapping[str, tuple[str, str]] = {
     "WRONG_VERSION_NUMBER": _PLAINTEXT_PEER,
     "HTTP_REQUEST": _PLAINTEXT_PEER,
@@ -314,8 +316,8 @@ _REASONS: Mapping[str, tuple[str, str]] = {
     "TLSV1_ALERT_DECRYPT_ERROR": ("the broker could not verify the client's certificate", _OWN_ADVICE),
 }
 
-# Hung up instead of a ServerHello, as a broker's plaintext listener does, to which a ClientHello is the size of a
-# request that is too large; but so does a broker that is going down.
+# A plaintext listener hangs up instead of sending a ServerHello: it takes the ClientHello for a request that is too
+# large. But a broker that shuts down hangs up as well.
 HUNG_UP = TlsFailure(
     step="the peer closed the connection during the TLS handshake",
     advice="if it goes on, this is most likely a plaintext listener: use the port of the broker's TLS listener, or "
@@ -325,7 +327,7 @@ HUNG_UP = TlsFailure(
 
 
 def explain(error: OSError) -> TlsFailure | None:
-    """What an exception of `ssl` says about certificates and protocols; None for trouble of the network itself."""
+    """Return what an exception of `ssl` says about certificates and protocols, or None for a plain network error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         unknown = ("the broker's certificate cannot be verified", _CA_ADVICE)
         step, advice = _VERIFY.get(error.verify_code, unknown)

@@ -1,7 +1,7 @@
-"""What NetworkClient needs of a network: connections by number, bytes both ways, one place to wait.
+"""What NetworkClient needs from a network: numbered connections, bytes in both directions, and one call that waits.
 
-`Selector` is this over sockets; a simulation is this over virtual time. A number names one connection and is never
-used again, so that news of a connection closed meanwhile cannot be taken for news of its successor.
+`Selector` implements this with sockets, and a simulation implements it with virtual time. A number identifies one
+connection and is never reused. So an event of a closed connection cannot be mistaken for one of its successor.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ Buffer = bytes | memoryview
 
 
 class Address(NamedTuple):
-    """A resolved address: `family` as of the socket module, `sockaddr` as `socket.connect` takes it. `host`: the name
-    that it is an address of, which a certificate must be for."""
+    """A resolved address. `family` is as in the socket module, `sockaddr` is an argument of `socket.connect`. `host` is
+    the name that was resolved; a certificate must be valid for it."""
 
     family: int
     sockaddr: tuple[Any, ...]
@@ -33,7 +33,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The oldest `send` of the connection that was not yet wholly written now is."""
+    """The connection's oldest unsent `send` is now completely written."""
 
     key: int
 
@@ -46,7 +46,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class TlsFailure:
-    """At which step TLS failed and what to change. `final`: another attempt will end in the same way."""
+    """The step at which TLS failed, and what to change. `final`: another attempt will fail in the same way."""
 
     step: str
     advice: str
@@ -55,8 +55,11 @@ class TlsFailure:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The connection is gone and its buffers are let go of; also the end of an attempt to connect. `tls`: what of it
-    failed, where that is why. `lacks`: the errno, where the process had no file or memory left for it."""
+    """The connection has ended, or the attempt to connect. Its buffers are released.
+
+    `tls`: the TLS error, if that is the reason.
+    `lacks`: the errno, if the process had no free file or memory.
+    """
 
     key: int
     reason: str
@@ -68,27 +71,27 @@ Event = Connected | Sent | Received | Disconnected
 
 
 class Transport(Protocol):
-    """Only `wakeup` may be called from another thread. Trouble with the network is an event, never an exception."""
+    """Only `wakeup` may be called from another thread. A network error is an event, never an exception."""
 
     def connect(self, key: int, address: Address) -> None:
-        """Begins to connect, and where that is asked for, a TLS handshake. Connected, once the peer is verified, or
-        Disconnected will tell."""
+        """Begin to connect, with a TLS handshake if configured. The result is Connected, once the peer is verified, or
+        Disconnected."""
 
     def send(self, key: int, buffers: Sequence[Buffer], *, tell_at_once: bool = True) -> None:
-        """Queues `buffers` behind what is queued already. They must not change until Sent, or the end. Unless that is
-        to be told at once, it ends no poll: it is told with what happens next.
+        """Queue `buffers` after those already queued. They must not change until Sent or Disconnected.
 
-        Nothing happens if the connection has ended, as Disconnected will tell or has told.
+        If `tell_at_once` is False, Sent does not end a poll: it is returned together with the next event. Does nothing
+        if the connection has ended; Disconnected reports that.
         """
 
     def poll(self, timeout_ms: int) -> list[Event]:
-        """Waits until something happened, `wakeup` was called or the time is over; does what is due."""
+        """Do what is due. Return after an event, after `wakeup`, or after `timeout_ms`."""
 
     def close(self, key: int) -> None:
-        """Ends a connection at once. No event of it follows. Nothing happens if it has ended already."""
+        """End a connection at once. No event of it follows. Does nothing if it has already ended."""
 
     def wakeup(self) -> None:
-        """Ends the current poll, or the next one, early."""
+        """End the current poll, or the next one, early."""
 
     def close_all(self) -> None:
-        """Ends every connection and the transport itself."""
+        """End every connection and the transport itself."""

@@ -1,17 +1,18 @@
-"""Record batches being filled and waiting to be sent: a queue a partition, within a bounded pool.
+"""Record batches that are being filled or wait to be sent: one queue per partition, within a bounded pool.
 
     writer thread   try_append:  check out ─> encode, close ─> check in    (the lock is held at both ends only)
     Sender thread   ready ─> drain ─> (sent, answered) ─> deallocate, or requeue for a retry
 
-A batch that is checked out belongs to its writer: drain passes over its partition until it is checked in. A writer that
-finds no memory keeps nothing checked out while it waits, so it holds up nobody; what did not fit stays in its
-RoutedRows.
+A checked-out batch belongs to its writer: `drain` skips its partition until check-in. A writer that waits for memory
+has nothing checked out, so it blocks no other thread. Rows that did not fit stay in its RoutedRows.
 
-With thousands of partitions nothing may cost a look at each of them once an Arrow batch: open batches are columns
-(filling.py), and the Sender's side looks only at partitions that have a full batch, one behind another, a retry, or
-one that has lingered long enough. Those take turns: who was drained goes to the end. And the Sender thread, which takes
-the interpreter from the writer, is woken only for what it does not know of: a batch that was opened (behind one that is
-full there is another), or that there was no memory for, or one that it passed over while it was checked out.
+There may be thousands of partitions, so no Arrow batch may cost a look at each of them. Open batches are therefore
+columns (filling.py). The Sender thread looks only at partitions with a full batch, a second batch, a retry, or a batch
+that has lingered long enough. These partitions take turns: a drained partition goes to the end.
+
+The Sender thread takes the interpreter lock from the writer, so it is woken only for what it has not seen: a newly
+opened batch (a full batch always has one behind it), a batch that got no memory, or a checked-out batch that it
+skipped.
 
 Source: Kafka's RecordAccumulator (ready conditions, drain order) and BufferPool.
 """
@@ -42,9 +43,12 @@ from kafka_sink.records.kernel import KERNEL
 
 @dataclass(frozen=True, slots=True)
 class ReadyNodes:
-    """What `ready` found: the partitions that have something to send, by node id of their leader and in the order of
-    their turns; when to look again (ms; None: nothing is waiting); and the topics of which a partition without a known
-    leader has something to send."""
+    """The result of `ready`.
+
+    `led`: partitions that have something to send, by node id of their leader, in the order of their turns.
+    `next_check_ms`: when to look again (ms), or None if nothing waits.
+    `leaderless`: topics with something to send to a partition without a known leader.
+    """
 
     led: Mapping[int, deque[TopicPartition]]
     next_check_ms: int | None
@@ -68,13 +72,13 @@ class RecordAccumulator:
         self._linger_ms = linger_ms
         self._max_request_size = max_request_size
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
-        # Topics whose leaders refused a batch for its size -> bytes that one may have before compression.
+        # Topics whose leaders refused a batch for its size -> the most bytes of a batch before compression.
         self._limits: dict[str, int] = {}
-        # Partitions that may have something to send now, in the order of their turns; `ready` strikes off who has not.
+        # Partitions that may have something to send, in the order of their turns. `ready` removes those that do not.
         self._pressing: dict[TopicPartition, None] = {}
-        # Batches that have not lingered long enough, oldest first; some have been sent since.
+        # Batches that have not lingered long enough, oldest first. Some may have been sent since.
         self._lingering: deque[ProducerBatch] = deque()
-        # What `take_wakeup` answers.
+        # The result of the next `take_wakeup`.
         self._is_awaited = False
         self._flushing = 0
         self._failure: KafkaSinkError | None = None
@@ -85,7 +89,7 @@ class RecordAccumulator:
         return Filling([], Acknowledgements(), self.pool.memory, sums_records=False)
 
     def give_back_memory(self) -> None:
-        """Between two writes: of what was acknowledged nothing is left."""
+        """Call between two writes: it releases the memory of the acknowledged batches."""
         with self._lock:
             self.pool.give_back()
             self._filling = self._no_filling()
@@ -93,9 +97,9 @@ class RecordAccumulator:
     # --- the writer's side --------------------------------------------------------------------------------------------
 
     def try_append(self, rows: RoutedRows, acknowledgements: Acknowledgements, codec: Codec, now_ms: int) -> bool:
-        """Places as many of `rows` as there is memory for; True when none is left. Never waits.
+        """Append as many of `rows` as memory allows. Return True when all are appended. Never waits.
 
-        `codec` is the calling thread's own. Raises the error that ended the producer, if one did.
+        `codec` belongs to the calling thread. Raises the error that ended the producer, if it has ended.
         """
         while (waiting := rows.unplaced()).size:
             with self._lock:
@@ -109,7 +113,7 @@ class RecordAccumulator:
         return True
 
     def take_wakeup(self) -> bool:
-        """Whether the Sender thread should look, for something that it has not seen, or passed over; once."""
+        """Return True, once, if the Sender thread should look at something that it has not seen or has skipped."""
         with self._lock:
             is_awaited, self._is_awaited = self._is_awaited, False
             return is_awaited
@@ -117,7 +121,8 @@ class RecordAccumulator:
     def _check_out(
         self, rows: RoutedRows, waiting: Int64s, acknowledgements: Acknowledgements, codec: Codec, now_ms: int
     ) -> tuple[Filling, Int64s]:
-        """The places, of those of the destinations `waiting`, whose batch is this writer's to fill until checked in."""
+        """Check out the open batches of the destinations `waiting` to this writer. Return the places of those
+        batches."""
         if self._failure is not None:
             raise self._failure
         filling = self._filling_for(rows, acknowledgements, codec)
@@ -127,12 +132,12 @@ class RecordAccumulator:
         return filling, places
 
     def _filling_for(self, rows: RoutedRows, acknowledgements: Acknowledgements, codec: Codec) -> Filling:
-        """That of the last call, if it was of the same write. Each write's acknowledgements count its own rows, so its
-        batches hold no others."""
+        """Return the Filling of the last call if it belongs to the same write, or else a new one. Each write counts its
+        own rows, so a batch holds rows of one write only."""
         filling = self._filling
         if filling.acknowledgements is not acknowledgements or filling.destinations is not rows.destinations:
             filling.settle(np.flatnonzero(filling.is_open & ~filling.checked_out))
-            # Compressed, the records have another CRC.
+            # Compression changes the records' CRC, so it is not worth summing.
             sums_records = KERNEL.sums_records and codec.id == NO_COMPRESSION
             filling = Filling(rows.destinations, acknowledgements, self.pool.memory, sums_records=sums_records)
             self._filling = filling
@@ -140,8 +145,8 @@ class RecordAccumulator:
         return filling
 
     def _open_batches(self, filling: Filling, rows: RoutedRows, destinations: Int64s, now_ms: int) -> None:
-        """A batch for each of `destinations` that memory is found for: it begins with the destination's next row and
-        stands behind the others of its queue."""
+        """Open a batch for each of `destinations` while memory lasts. A batch begins with the destination's next row
+        and goes to the end of the destination's queue."""
         if not destinations.size:
             return
         self._make_queues(filling, destinations)
@@ -151,7 +156,7 @@ class RecordAccumulator:
         batches: list[ProducerBatch] = []
         limits: list[int] = []
         topic_partitions, topic_ids, acknowledgements = rows.destinations, rows.topic_ids, filling.acknowledgements
-        # With thousands of partitions that wait, asking for each what one of them was refused would take its time.
+        # With thousands of waiting partitions it is slow to request the same refused size for each of them.
         refused_bytes: int | None = None
         for place, needed, timestamp in zip(destinations.tolist(), needed_bytes, timestamp_ms, strict=True):
             if refused_bytes is not None and needed >= refused_bytes:
@@ -168,38 +173,38 @@ class RecordAccumulator:
             limit = self._limits.get(topic_partition.topic) if self._limits else None
             limits.append(buffer.size if limit is None else min(buffer.size, max(limit, needed)))
         self._lingering += batches
-        # Also where there was no memory for one: whatever is queued is urgent then.
+        # Also if a batch got no memory: all queued batches are urgent then.
         self._is_awaited = True
         filling.acknowledgements.opened(len(batches))
         filling.adopt(places, batches, limits)
 
     def _needed_bytes(self, rows: RoutedRows, next_row: Int64s) -> Sequence[int]:
-        """What a batch that begins with it takes at least, for each of the rows `next_row`. Where any row fits into any
-        buffer, which is nearly always so, it does not matter how much exactly."""
+        """Return the least bytes of a batch that begins with the row, for each of the rows `next_row`. If every row
+        fits into every buffer, which is nearly always true, a common upper bound is enough."""
         if rows.largest_bytes <= self.pool.buffer_bytes and not self._limits:
             return [rows.largest_bytes] * len(next_row)
-        # A new batch starts at its row, so the row's size in a batch of its own is exact here.
+        # A new batch starts at its row, so the row's size in a batch of its own is exact.
         sizes: list[int] = rows.lone_batch_bytes(next_row).tolist()
         return sizes
 
     def _check_in(self, filling: Filling, places: Int64s, full: list[ProducerBatch]) -> None:
-        """`full`: those of the batches at `places` that were closed."""
+        """`full`: the batches at `places` that were closed."""
         filling.checked_out[places] = False
         for batch in full:
             batch.being_closed = False
             self._pressing[batch.topic_partition] = None
         still_open = places[filling.is_open[places]]
         if self._failure is not None:
-            # `fail` ran while the rows were encoded and left the batches to their writer.
+            # `fail` ran while the writer encoded rows, and left these batches to the writer.
             for batch in full + filling.settle(still_open):
                 batch.step("fail")
                 self.pool.deallocate(batch.buffer)
         elif filling is not self._filling:
-            # Another write has begun meanwhile, and nobody will fill these again.
+            # Another write has begun meanwhile, so no writer will fill these batches again.
             filling.settle(still_open)
 
     def _make_queues(self, filling: Filling, destinations: Int64s) -> None:
-        """Each of `destinations` has a queue afterwards, and buffers have the size that goes with their number."""
+        """Give each of `destinations` a queue, and adapt the buffer size to the number of queues."""
         new = destinations[~filling.has_queue[destinations]]
         for place in new.tolist():
             filling.queues[place] = self._queues.setdefault(filling.destinations[place], deque())
@@ -208,7 +213,8 @@ class RecordAccumulator:
             self._fit_buffers(len(self._queues))
 
     def _fit_buffers(self, partitions_seen: int) -> None:
-        """Halves the buffers until every partition can have one being filled and one on the wire."""
+        """Halve the buffer size until memory suffices for two buffers per partition: one being filled, one in
+        flight."""
         size = self._batch_size
         while size // 2 >= LEAST_BUFFER_BYTES and size * 2 * partitions_seen > self.pool.total_bytes:
             size //= 2
@@ -216,13 +222,13 @@ class RecordAccumulator:
             self.pool.shrink_buffers(size)
 
     def limit_batches(self, topic: str, size_bytes: int) -> int:
-        """A batch of `topic` was refused for its size: one that is opened from now on gets `size_bytes` or fewer, but
-        always its first row. Returns the limit, which may be lower from before. Under the lock."""
+        """Limit the batches of `topic` after a leader refused one for its size. A new batch gets at most `size_bytes`,
+        but always its first row. Returns the limit, which an earlier call may have set lower. Call under the lock."""
         self._limits[topic] = min(size_bytes, self._limits.get(topic, size_bytes))
         return self._limits[topic]
 
     def begin_flush(self) -> None:
-        """Until `end_flush`, whatever is queued is ready at once. Under the lock."""
+        """Until `end_flush`, every queued batch is ready at once. Call under the lock."""
         self._flushing += 1
 
     def end_flush(self) -> None:
@@ -231,8 +237,8 @@ class RecordAccumulator:
     # --- the Sender's side, under the lock ----------------------------------------------------------------------------
 
     def ready(self, snapshot: MetadataSnapshot, now_ms: int) -> ReadyNodes:
-        """The partitions whose first batch should go now, by the node that leads them: it is full, another is behind
-        it, it has lingered, memory is short, or somebody flushes; and it does not wait for a retry."""
+        """Return the partitions whose first batch is due, by leader. A first batch is due if it is full, another is
+        behind it, it has lingered, memory is short, or a flush runs. A batch that waits for its retry is not due."""
         led: dict[int, deque[TopicPartition]] = {}
         leaderless: set[str] = set()
         waits_ms = self._note_lingered(now_ms)
@@ -256,7 +262,8 @@ class RecordAccumulator:
         return ReadyNodes(led, min(waits_ms, default=None), frozenset(leaderless))
 
     def _note_lingered(self, now_ms: int) -> list[int]:
-        """Partitions whose first batch has lingered press from now on. Returns how long (ms) the next one has to."""
+        """Mark partitions whose first batch has lingered as pressing. Return how long (ms) the next one still
+        lingers."""
         lingering = self._lingering
         while lingering:
             batch = lingering[0]
@@ -283,9 +290,11 @@ class RecordAccumulator:
     def drain(
         self, led: deque[TopicPartition], sequences: Sequences, max_in_flight: int, now_ms: int
     ) -> list[ProducerBatch]:
-        """Takes at most one batch of each of the partitions `led`, which `ready` found for a node, out of the queues,
-        `max_request_size` bytes in all (a first batch larger than that goes alone). Turns `led` on, so that the next
-        call begins where this one stopped, and none starves."""
+        """Take at most one batch of each of the partitions `led` out of the queues, `max_request_size` bytes in all.
+
+        `led` is what `ready` found for a node. A first batch larger than `max_request_size` goes alone. Rotates `led`,
+        so that the next call begins where this call stopped and no partition starves.
+        """
         drained: list[ProducerBatch] = []
         size_bytes = 0
         for _ in range(len(led)):
@@ -297,11 +306,11 @@ class RecordAccumulator:
                     break
                 drained.append(queue.popleft())
                 size_bytes += first.size_bytes
-                # To the end of the line.
+                # Move the partition to the end of the line.
                 del self._pressing[topic_partition]
                 self._pressing[topic_partition] = None
             led.rotate(-1)
-        # In one call: one by one they take ten times as long. Those of an earlier write were settled when this began.
+        # One call for all: one call per batch takes ten times as long. Batches of earlier writes are already settled.
         still_open = [batch.place for batch in drained if batch.filling is not None]
         if still_open:
             self._filling.settle(np.array(still_open))
@@ -315,10 +324,10 @@ class RecordAccumulator:
         return self._wait_ms(queue, now_ms) == 0 and sequences.may_send(first, max_in_flight)
 
     def requeue(self, batch: ProducerBatch) -> None:
-        """Puts a batch that will be sent again back in its place: before all with a later sequence."""
+        """Put a batch that will be retried back into its queue, before all batches with a later sequence."""
         queue = self._queues[batch.topic_partition]
-        # Those stand at the head of the queue, oldest first; but when connections break, the requests of one partition
-        # may come back in any order.
+        # Retried batches are at the head of the queue, oldest first. When connections break, requests of one partition
+        # may return in any order.
         earlier = 0
         while earlier < len(queue) and queue[earlier].base_sequence != NO_SEQUENCE and _before(queue[earlier], batch):
             earlier += 1
@@ -326,16 +335,16 @@ class RecordAccumulator:
         self._pressing[batch.topic_partition] = None
 
     def deallocate(self, batch: ProducerBatch) -> None:
-        """Gives back the memory of a batch that no request carries any more."""
+        """Return the memory of a batch to the pool, once no request carries the batch."""
         self.pool.deallocate(batch.buffer)
 
     def queued(self) -> Iterator[ProducerBatch]:
-        """Every batch that is not on the wire."""
+        """Yield every batch that is not in flight."""
         for queue in self._queues.values():
             yield from queue
 
     def fail(self, error: KafkaSinkError) -> None:
-        """The producer ends here: every queued batch fails with `error`, and so does every later append."""
+        """End the accumulator: every queued batch fails with `error`, and every later append raises it."""
         self._failure = error
         for queue in self._queues.values():
             for batch in queue:
@@ -350,13 +359,16 @@ class RecordAccumulator:
 
 
 def _before(one: ProducerBatch, other: ProducerBatch) -> bool:
-    """Whether `one` has the earlier sequence; right across the wrap, as fewer than 2^30 records lie between them."""
+    """Return True if `one` has the earlier sequence. Works across the wrap: fewer than 2^30 records lie between
+    them."""
     return (other.base_sequence - one.base_sequence) % 2**31 < 2**30
 
 
 def _fill(rows: RoutedRows, filling: Filling, places: Int64s, codec: Codec) -> tuple[Int64s, list[ProducerBatch]]:
-    """Encodes into the batch of each of `places` as many of its destination's next rows as fit, in one call, and closes
-    those that have no room for the next one; returns their places and them. Without the lock: they are checked out."""
+    """Encode as many next rows as fit into the batch of each of `places`, in one call. Close the full batches.
+
+    Return the places of the full batches, and these batches. Runs without the lock: the batches are checked out.
+    """
     rows.encoder.fill(places, rows.next_row, rows.end_row, filling.open_batches)
     without_room = places[rows.next_row[places] < rows.end_row[places]]
     if not without_room.size:

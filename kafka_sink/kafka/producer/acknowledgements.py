@@ -1,7 +1,7 @@
-"""What became of the rows of one write: the proof that its commit message carries.
+"""The results of the rows of one write. They are the proof in the task's commit message.
 
-The accumulator counts a batch in when it opens one for the write, the Sender counts it out with the leader's answer.
-A write is delivered when nothing is pending and nothing failed.
+The accumulator adds a batch to the count when it opens the batch. The Sender removes it with the leader's answer. A
+write is delivered when no batch is pending and none has failed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 
 class RefusedRow(NamedTuple):
-    """A record that its leader refused, and not the others of its batch. `body`: as of `records_at`."""
+    """A record that its leader refused alone, not its whole batch. `body`: as in `records_at`."""
 
     topic_partition: TopicPartition
     timestamp_ms: int
@@ -26,12 +26,12 @@ class RefusedRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """What the leader of one partition acknowledged to one write; with acks=0, what was sent to it.
+    """What the leader of one partition acknowledged to one write. With acks=0, what was sent to the leader.
 
-    `first_offset` and `last_offset` are inclusive; other writers' records may lie between them, so `record_count` is
-    counted and not derived. They are None if the only answer was "written before" without saying where, and with
+    `first_offset` and `last_offset` are inclusive. Records of other writers may lie between them, so `record_count` is
+    counted, not derived. The offsets are None if the only answer was "written before" without an offset, and with
     acks=0, which has no answers.
-    `batch_bytes` is the size of the record batches in the log, headers and compression included.
+    `batch_bytes` is the size of the record batches in the log, with headers, after compression.
     """
 
     topic: str
@@ -43,7 +43,7 @@ class PartitionOffsets:
     batch_bytes: int
 
     def plus(self, other: PartitionOffsets) -> PartitionOffsets:
-        """What `self` and `other`, of the same partition, acknowledge together."""
+        """Return the sum of `self` and `other`, which are of the same partition."""
         first_offsets = [one.first_offset for one in (self, other) if one.first_offset is not None]
         last_offsets = [one.last_offset for one in (self, other) if one.last_offset is not None]
         return PartitionOffsets(
@@ -58,36 +58,35 @@ class PartitionOffsets:
 
 
 class Acknowledgements:
-    """The ledger of one write. Guarded by the accumulator's lock. `runs`: where each batch went, for who wants that; to
-    be set before the first row."""
+    """The ledger of one write. Guarded by the accumulator's lock. `runs`: where each batch was written, if wanted; set
+    it before the first row."""
 
     def __init__(self) -> None:
         self.runs: Runs | None = None
         self.pending_batches = 0
         self.failure: KafkaSinkError | None = None
-        # The brokers that acknowledged batches under their topic's name, and not its id (Produce < 13).
+        # The brokers that acknowledged batches by topic name instead of topic id (Produce < 13).
         self.takers_by_name: set[int] = set()
-        # Not None: rows that a leader refuses are left out, and come here for the write to account for. That takes them
-        # out without the lock.
+        # If not None, rows that a leader refuses are left out and added here. The write removes them without the lock.
         self.refused: deque[RefusedRow] | None = None
-        # Of whose rows that is not so.
+        # The topic whose refused rows are not left out.
         self.dead_letter_topic: str | None = None
         self._by_partition: dict[TopicPartition, PartitionOffsets] = {}
 
     @property
     def settled(self) -> bool:
-        """Nothing more is to come: every batch was answered, or the write has failed."""
+        """True if every batch is answered or the write has failed."""
         return self.pending_batches == 0 or self.failure is not None
 
     def opened(self, batch_count: int = 1) -> None:
         self.pending_batches += batch_count
 
     def split(self, part_count: int) -> None:
-        """Instead of one batch, `part_count` will be acknowledged, 0 where nothing is left of it."""
+        """Count `part_count` batches instead of one. 0 if nothing is left of the batch."""
         self.pending_batches += part_count - 1
 
     def leaves_out(self, topic: str) -> bool:
-        """Whether rows of `topic` that a leader refuses are left out, and do not fail the write."""
+        """Return True if rows of `topic` that a leader refuses are left out instead of failing the write."""
         return self.refused is not None and topic != self.dead_letter_topic
 
     def leave_out(self, refused: Iterable[RefusedRow]) -> None:
@@ -95,7 +94,7 @@ class Acknowledgements:
         self.refused.extend(refused)
 
     def acknowledged(self, batch: AcknowledgedBatch, base_offset: int | None) -> None:
-        """The leader has `batch`, at `base_offset`; None when it remembers having it but not where, or says nothing."""
+        """Count `batch`, written at `base_offset`. None if the leader does not know the offset, or does not answer."""
         self.pending_batches -= 1
         here = batch.topic_partition
         receipt = PartitionOffsets(
@@ -112,11 +111,11 @@ class Acknowledgements:
             self.runs.acknowledged(batch, base_offset)
 
     def failed(self, error: KafkaSinkError) -> None:
-        """A batch will not be acknowledged: the first reason is the one the user sees."""
+        """Count a batch that will not be acknowledged. The user sees the first error."""
         self.pending_batches -= 1
         if self.failure is None:
             self.failure = error
 
     def partitions(self) -> tuple[PartitionOffsets, ...]:
-        """One receipt a partition, sorted by topic and partition."""
+        """Return one receipt per partition, sorted by topic and partition."""
         return tuple(self._by_partition[key] for key in sorted(self._by_partition))

@@ -1,4 +1,4 @@
-"""How many rows of a write were bad and what became of them: counted against the limits, and told in its receipt."""
+"""Counts a write's bad rows by reason, checks the counts against the limits, and adds them to the receipt."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kafka_sink.records.dead_letters import Origin
 
 Int64s = npt.NDArray[np.int64]
 
-# Enough to find what they have in common.
+# Enough to see what the bad rows have in common.
 FIRST_ROWS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class BadRowLimits:
-    """`max_rows`: how many there may be; `max_fraction`: which part of all rows. None: any."""
+    """`max_rows`: the most bad rows. `max_fraction`: the largest fraction of all rows. None: no limit."""
 
     max_rows: int | None = None
     max_fraction: float | None = None
@@ -30,8 +30,9 @@ class BadRowLimits:
 
 @dataclass(frozen=True, slots=True)
 class BadRowPolicy:
-    """What becomes of bad rows where they do not end the write: they go to `dead_letter_topic`, or None: nowhere.
-    `rules` asks the cluster for those of topics, and has each one's."""
+    """What to do with bad rows if they do not end the write: send them to `dead_letter_topic`, or drop them if it is
+    None.
+    `rules` asks the cluster for the rules of topics, and returns the rules of each."""
 
     dead_letter_topic: str | None
     limits: BadRowLimits
@@ -41,8 +42,10 @@ class BadRowPolicy:
 
 @dataclass(frozen=True, slots=True)
 class BadRowCounts:
-    """What one write did about its bad rows, by reason: it dropped them, or the leaders of the dead-letter topic have
-    acknowledged them. `first_rows`: (Spark partition, row of its task) of some. `limits`: by which the write goes."""
+    """The bad rows of one write, by reason: dropped, or acknowledged by the leaders of the dead-letter topic.
+
+    `first_rows`: (Spark partition, row of its task) of some bad rows. `limits`: the limits of the write.
+    """
 
     dropped: Mapping[str, int] = field(default_factory=dict)
     dead_lettered: Mapping[str, int] = field(default_factory=dict)
@@ -59,12 +62,12 @@ class BadRowCounts:
 
     @property
     def by_reason(self) -> Counter[str]:
-        """A write does one or the other."""
+        """The count of bad rows by reason. A write either drops all of them or dead-letters all of them."""
         return Counter(self.dropped) + Counter(self.dead_lettered)
 
 
 def total(acknowledgements: Iterable[BadRowCounts]) -> BadRowCounts:
-    """Of all of a write's tasks, which have the same limits."""
+    """Return the sum for all tasks of a write, which have the same limits."""
     dropped, dead_lettered = Counter[str](), Counter[str]()
     first_rows: list[tuple[int, int]] = []
     limits = BadRowLimits()
@@ -72,14 +75,16 @@ def total(acknowledgements: Iterable[BadRowCounts]) -> BadRowCounts:
         dropped.update(receipt.dropped)
         dead_lettered.update(receipt.dead_lettered)
         first_rows += receipt.first_rows
-        # One that met no row in a transaction that is visible already brings none.
+        # A task whose transaction is already visible handles no row, and its receipt has no limits.
         limits = limits if receipt.limits == BadRowLimits() else receipt.limits
     return BadRowCounts(dict(dropped), dict(dead_lettered), tuple(first_rows[:FIRST_ROWS]), limits)
 
 
 def check_limits(bad: BadRowCounts, rows: int, *, rows_are_written: bool) -> None:
-    """`rows`: of all that were delivered. `rows_are_written`: the others are in Kafka, for everybody to read. Raises
-    TooManyBadRows."""
+    """Raise TooManyBadRows if `bad` exceeds its limits.
+
+    `rows`: the count of all delivered rows. `rows_are_written`: the other rows are in Kafka and readable.
+    """
     count, limits = bad.by_reason.total(), bad.limits
     exceeded: tuple[str, float] | None = None
     if limits.max_rows is not None and count > limits.max_rows:
@@ -98,7 +103,7 @@ def check_limits(bad: BadRowCounts, rows: int, *, rows_are_written: bool) -> Non
 
 
 class BadRowTally:
-    """Of one task."""
+    """The tally of one task."""
 
     def __init__(self, policy: BadRowPolicy) -> None:
         self._policy = policy
@@ -106,8 +111,10 @@ class BadRowTally:
         self._first_rows: list[tuple[int, int]] = []
 
     def add(self, reasons: Reasons, numbers: Int64s) -> None:
-        """`reasons` (uint8[k]) of bad rows, whose numbers in the task are int64[k]. Raises TooManyBadRows as soon as
-        there are more than `max_rows`; the fraction is known at the end only."""
+        """Count bad rows. `reasons`: uint8[k]. `numbers`: int64[k], their row numbers in the task.
+
+        Raises TooManyBadRows once there are more than `max_rows`. The fraction is checked at the end.
+        """
         counts = np.bincount(reasons, minlength=max(Reason) + 1)
         assert not counts[GOOD]
         self._counts.update({reason.name: int(counts[reason]) for reason in Reason if counts[reason]})
@@ -118,8 +125,10 @@ class BadRowTally:
         check_limits(self._receipt(so_far), rows, rows_are_written=False)
 
     def add_refused(self, count: int, rows: int) -> None:
-        """Of those that leaders refused, of which it is not known which rows of the task they were. `rows`: as many
-        were delivered so far. Raises TooManyBadRows."""
+        """Count rows that leaders refused. Their row numbers in the task are unknown. `rows`: rows delivered so far.
+
+        Raises TooManyBadRows.
+        """
         self._counts[Reason.RefusedByLeader.name] += count
         so_far = BadRowLimits(max_rows=self._policy.limits.max_rows)
         check_limits(self._receipt(so_far), rows, rows_are_written=False)

@@ -1,23 +1,23 @@
-"""A batch that its leader refused: as too large (MESSAGE_TOO_LARGE), in parts that are sent instead; or for some of its
-records (INVALID_TIMESTAMP, INVALID_RECORD), without them.
+"""Replaces a batch that its leader refused. A batch that is too large (MESSAGE_TOO_LARGE) is sent in parts. A batch
+with refused records (INVALID_TIMESTAMP, INVALID_RECORD) is sent without them.
 
     refused  [ sequence 40 ............................ 99 ]
     parts    [ 40 ....... 61 ][ 62 ....... 83 ][ 84 .. 99 ]
 
-The parts have the refused batch's place: its creation time, its acknowledgements, and its sequences without a gap, so
-that the batches numbered after it still fit. A part that is refused is split again; each part has fewer records than
-its batch, so it ends, at the latest with records alone. (Kafka's producer splits by `batch.size`, and sends a batch
-that is not over it again and again: KAFKA-8350.)
+The parts keep the refused batch's creation time, acknowledgements, and sequences without a gap. So the batches numbered
+after it still fit. A part that is refused is split again. Each part has fewer records than its batch, so this ends, at
+the latest with single records. (Kafka's producer splits by `batch.size`, and sends a batch that is not larger than that
+again and again: KAFKA-8350.)
 
-Other pieces of the same rows would double them if the leader had the batch after all. Under sequences they cannot: it
-knows a batch again by its first and its last sequence, so it refuses the first part as OUT_OF_ORDER_SEQUENCE, and that
-ends the write.
+If the leader had the batch after all, parts of the same rows would duplicate them. Sequences prevent this. A leader
+recognises a batch by its first and last sequence, so it refuses the first part with OUT_OF_ORDER_SEQUENCE, which ends
+the write.
 
-Cost: the Sender does this under the lock; for 1 MiB of records of 100 bytes 8 ms, with gzip 20 ms
-(`records/record_runs.py` says what of it is Python). A topic's next batches are made smaller, so it is paid for those
-that were under way and no more.
+Cost: the Sender does this under the lock. 1 MiB of 100-byte records takes 8 ms, or 20 ms with gzip
+(`records/record_runs.py` says which part of it is Python). The topic's next batches are made smaller, so only batches
+already in flight cause this cost.
 
-Without some records a batch has fewer sequences than before: `Sequences.leave_out` says when that is safe.
+Without some of its records a batch has fewer sequences; `Sequences.leave_out` says when that is safe.
 
 Source: ProducerBatch.split, KIP-126, KIP-467.
 """
@@ -37,15 +37,18 @@ from kafka_sink.records.record_runs import RecordRun, cut_records, records_at, w
 
 
 def half_bytes(batch: ProducerBatch) -> int:
-    """What a part of `batch` may take so that records of one size make two parts, and any at least two."""
+    """Return a size for parts of `batch`: records of one size make two parts, and any records at least two."""
     return batch.records_bytes * (batch.record_count + 1) // (2 * batch.record_count)
 
 
 def split(
     batch: ProducerBatch, *, part_bytes: int, producer: ProducerIdAndEpoch, codec: Codec, pool: BufferPool
 ) -> list[ProducerBatch]:
-    """Parts of at most `part_bytes` of records each before compression, closed and numbered, in order. `codec`:
-    the one that compressed `batch`. The batch's buffer is back in the pool afterwards; the parts' come from there."""
+    """Return parts of at most `part_bytes` of records before compression, closed and numbered, in order.
+
+    `codec`: the codec that compressed `batch`. Returns the batch's buffer to the pool, and takes the parts' buffers
+    from it.
+    """
     runs = cut_records(batch.records(codec), batch.base_timestamp, part_bytes)
     return _parts(batch, runs, producer, codec, pool)
 
@@ -53,8 +56,8 @@ def split(
 def rest(
     batch: ProducerBatch, *, places: Collection[int], producer: ProducerIdAndEpoch, codec: Codec, pool: BufferPool
 ) -> tuple[list[ProducerBatch], list[RefusedRow]]:
-    """What is left of `batch` without the records at `places`: one closed and numbered batch, or none; and those
-    records. Buffers as of `split`."""
+    """Return `batch` without the records at `places`, as one closed and numbered batch or none, and those records.
+    Buffers as in `split`."""
     records = batch.records(codec)
     refused = [
         RefusedRow(batch.topic_partition, timestamp_ms, body)

@@ -2,20 +2,22 @@
 
     |  buffer  |  buffer  | a row of three buffers' size |  buffer  |  never used yet ...
 
-All memory is one array, cut into buffers of one size, the effective `batch.size`; a row larger than that takes several
-neighbours. In one piece, since a kernel that is given one memory and positions in it need not ask the interpreter for
-thousands of buffers a call, and since the system backs it by huge pages, where it has them. Pages that no buffer has
-touched cost nothing.
+All memory is one array, cut into buffers of one size, the effective `batch.size`. A larger row takes several adjacent
+buffers. There are two reasons for one piece. The kernel gets one memory and positions in it, so it need not ask the
+interpreter for thousands of buffers per call. The operating system can use huge pages. Pages that no buffer has touched
+cost nothing.
 
-`try_allocate` never waits: it says no, and remembers that somebody was turned away, which makes every partition ready
-to be drained until memory comes back, and enough of it that who waits need not come for each buffer. A row that finds
-enough memory but no neighbours is turned away, too: what comes back then comes back altogether, and the whole memory is
-one piece again. `overdraw` never says no: it is for rows that are in the pool already and change their shape (the parts
-of a split batch), for which waiting would be waiting for themselves. It takes from beside the memory, and nothing more
-is handed out until that is paid back.
+`try_allocate` never waits. If it returns None, it sets `exhausted`, which makes every partition ready to be drained.
+`exhausted` is cleared when 1/16 of the memory is available, so that a waiting writer need not wake up for each buffer.
+A row that finds enough memory but not enough adjacent buffers also gets None. Then all memory returns in time, and is
+one piece again.
 
-A buffer returns only when no request that carries it can still be on its way: reuse while in flight wrote rows to wrong
-topics in the Java client for ten years (KAFKA-19012).
+`overdraw` always succeeds. It is for rows that are in the pool already and change their form (the parts of a split
+batch): if they waited for memory, they would wait for themselves. It takes memory outside of the array. `try_allocate`
+then gives nothing until the total is below the bound again.
+
+A buffer may return only when no request that carries it can still be in flight. Reuse while in flight wrote rows to
+wrong topics in the Java client for ten years (KAFKA-19012).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 OUTSIDE = -1
-# The part of the memory that is enough.
+# `exhausted` is cleared when 1/16 of the memory is available.
 _RELIEF = 16
 
 
@@ -42,8 +44,8 @@ class Buffer:
 class BufferPool:
     """`total_bytes` in all. Not thread-safe: the accumulator's lock guards it.
 
-    `memory`: uint8[total_bytes]. `buffer_bytes`: the size of a buffer; a multiple of it, rounded down from the total,
-    is what one row can have.
+    `memory`: uint8[total_bytes]. `buffer_bytes`: the size of a buffer. One row can have as many whole buffers as fit
+    into the total.
     """
 
     def __init__(self, *, total_bytes: int, buffer_bytes: int) -> None:
@@ -51,11 +53,11 @@ class BufferPool:
         self.buffer_bytes = buffer_bytes
         self.exhausted = False
         self.memory: npt.NDArray[np.uint8] = np.empty(total_bytes, np.uint8)
-        # Last in, first out: what was used a moment ago is still in the processor's cache.
+        # Last in, first out: a buffer used a moment ago is still in the CPU cache.
         self._free: list[Buffer] = []
-        # Of rows larger than a buffer, by size; in one piece until singles or other sizes run short.
+        # Buffers of larger rows, by size. They stay whole until other sizes run short.
         self._large: dict[int, list[Buffer]] = {}
-        # Where the memory begins that was never cut into buffers.
+        # The start of the memory that was never cut into buffers.
         self._uncut = 0
         self._allocated_bytes = 0
 
@@ -65,8 +67,9 @@ class BufferPool:
         return self.total_bytes - self._allocated_bytes
 
     def try_allocate(self, size_bytes: int) -> Buffer | None:
-        """A buffer of at least `size_bytes`, content undefined; None when that much is not available now."""
-        # Nearly always; with thousands of partitions it is worth not to work it out.
+        """Return a buffer of at least `size_bytes` with undefined content, or None if that much is not available
+        now."""
+        # The usual case. A shortcut that matters with thousands of partitions.
         if size_bytes <= self.buffer_bytes <= self.total_bytes - self._allocated_bytes and self._free:
             self._allocated_bytes += self.buffer_bytes
             return self._free.pop()
@@ -81,8 +84,8 @@ class BufferPool:
         return buffer
 
     def overdraw(self, size_bytes: int) -> Buffer:
-        """A buffer of `size_bytes`, content undefined, whether that much is available or not. Its `start` is OUTSIDE:
-        it is no part of `memory`."""
+        """Return a buffer of `size_bytes` with undefined content, even if that much is not available. Its `start` is
+        OUTSIDE, because it is not part of `memory`."""
         buffer = Buffer(memoryview(bytearray(size_bytes)), OUTSIDE, size_bytes)
         self._allocated_bytes += size_bytes
         return buffer
@@ -107,7 +110,7 @@ class BufferPool:
         return self._part(start, self.buffer_bytes)
 
     def _several(self, count: int) -> Buffer | None:
-        """`count` neighbours as one buffer."""
+        """Return `count` adjacent buffers as one, or None."""
         if whole := self._large.get(count * self.buffer_bytes):
             return whole.pop()
         if self._uncut + count * self.buffer_bytes <= self.total_bytes:
@@ -126,7 +129,7 @@ class BufferPool:
         return self._part(start, size)
 
     def deallocate(self, buffer: Buffer) -> None:
-        """Takes back a buffer that `try_allocate` or `overdraw` gave."""
+        """Take back a buffer from `try_allocate` or `overdraw`."""
         self._allocated_bytes -= buffer.size
         if self.available_bytes >= self.total_bytes // _RELIEF:
             self.exhausted = False
@@ -138,7 +141,8 @@ class BufferPool:
             self._large.setdefault(buffer.size, []).append(buffer)
 
     def give_back(self) -> None:
-        """Lets the system have the memory, if no batch holds any of it. It costs nothing again until it is touched."""
+        """Release the memory to the operating system if no batch holds any. New memory costs nothing until it is
+        touched."""
         if self._uncut and not self._allocated_bytes:
             self.memory = np.empty(self.total_bytes, np.uint8)
             self._free.clear()
@@ -153,8 +157,8 @@ class BufferPool:
         return Buffer(self.memory.data[start : start + size], start, size)
 
     def shrink_buffers(self, buffer_bytes: int) -> None:
-        """From now on buffers have `buffer_bytes`, of which the old size is a multiple; those of the old size are cut
-        up as they return."""
+        """Set the buffer size to `buffer_bytes`, which must divide the old size. Buffers of the old size are cut up
+        when they return."""
         self.buffer_bytes = buffer_bytes
         self._cut_up_large()
         self._free = [part for buffer in self._free for part in self._parts(buffer)]

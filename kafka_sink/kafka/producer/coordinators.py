@@ -1,4 +1,4 @@
-"""Requests to the coordinators of transactional ids and groups: found, sent, sent again, until there is an answer.
+"""Requests to the coordinators of transactional ids and groups. Each is sent and retried until it has an answer.
 
     ask ─> coordinator known? ── no ──> FindCoordinator, for all keys of a kind that need it
                │ yes  <────────────────────────┘
@@ -7,23 +7,23 @@
                        └─ 15, 16, no answer: coordinator found anew, then the same again
                        └─ none of it before the deadline: done, with the last reason
 
-What is sent again is the same request, byte for byte: the first may have been carried out, and only the same one again
-has an answer that is true of both.
+A retry sends the same request, byte for byte. The coordinator may have carried out the first attempt. Only an identical
+request has an answer that is true of both attempts.
 
 Non-obvious:
 
-* Requests to one coordinator are pipelined, as many as the network takes. Each ask is on its own: who needs one done
-  before another waits for it.
-* Those that only read, or delete groups, go as one request: a broker answers the requests of a connection one after
-  the other, each half a millisecond or more. Each ask has its own part of the answer, and is sent again without the
-  others.
-* A deadline that passes leaves open whether the request was carried out. While a broker throttles it does not come
-  nearer: that is an answer, and nothing is sent meanwhile (KIP-219).
-* CONCURRENT_TRANSACTIONS and UNSTABLE_OFFSET_COMMIT mean that the markers of the last transaction are being written,
-  which takes a few milliseconds, so the first tries come quickly (KAFKA-5477); a partition without a leader makes it
+* Requests to one coordinator are pipelined, as many as the network takes. Asks are independent: if one ask must be done
+  before another, the caller waits for it.
+* Requests that only read, or that delete groups, are combined into one request. A broker answers the requests of a
+  connection one after the other, and each takes 0.5 ms or more. Each ask gets its own part of the response and is
+  retried separately.
+* After a deadline passes, the caller does not know if the request was carried out. Time in which a broker throttles
+  does not count towards the deadline: the broker has answered, and nothing is sent meanwhile (KIP-219).
+* CONCURRENT_TRANSACTIONS and UNSTABLE_OFFSET_COMMIT mean that the markers of the last transaction are being written.
+  This takes a few milliseconds, so the first retries come quickly (KAFKA-5477). A partition without a leader makes it
   last longer.
 
-Pure: `network` is handed in, `now_ms` is an argument. Not thread-safe.
+Pure: `network` is passed in, `now_ms` is an argument. Not thread-safe.
 
 Source: Kafka's TransactionManager.java (TxnRequestHandler and its subclasses), KIP-98, KIP-447, KIP-588, KIP-699.
 """
@@ -76,37 +76,37 @@ from kafka_sink.kafka.protocol.requests import (
     api_of,
 )
 
-# While markers are written: so many tries in a row come this soon, about 60 ms of them; then the usual backoff begins.
+# While markers are written: 40 quick retries, about 60 ms in all. Then the usual backoff begins.
 QUICK_TRIES = 40
 QUICK_BACKOFF_MS = (1, 2)
 
 
 class Next(IntEnum):
-    """What an error code asks for. Of several codes in one response the highest of these counts."""
+    """The next step for an error code. If a response has several codes, the highest step counts."""
 
     DONE = auto()
-    """It is the answer, whatever it says."""
+    """The response is the final answer, success or error."""
     AGAIN_SOON = auto()
-    """The same again in a moment."""
+    """Retry after 1-2 ms."""
     AGAIN = auto()
-    """The same again after a backoff."""
+    """Retry after a backoff."""
     ELSEWHERE = auto()
-    """The same again after a backoff, to the coordinator that is found then."""
+    """Find the coordinator again, and retry there after a backoff."""
 
 
-# Requests to coordinators: also sent again, and soon.
+# Requests to coordinators: retry soon.
 _MARKERS_BEING_WRITTEN = frozenset({
     ErrorCode.CONCURRENT_TRANSACTIONS,
-    # A transaction on the offset is open, or its markers are on their way (KIP-447).
+    # A transaction on the offset is open, or its markers are being written (KIP-447).
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
 })  # fmt: skip
-# Also sent again: a topic that was created a moment ago, and that the coordinator has not heard of.
+# Retry as well: the coordinator may not know a topic that was just created.
 _TOPIC_IS_NEW = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
 def next_after(code: int) -> Next:
-    """For an error code of any request to a coordinator. One that nobody knows is an answer: what it asks for is
-    unknown."""
+    """Return the next step for the error code of any request to a coordinator. An unknown code is final, because the
+    client does not know what it requires."""
     means = meaning(code)
     if means.coordinator_moved:
         return Next.ELSEWHERE
@@ -119,8 +119,8 @@ def next_after(code: int) -> Next:
 
 
 def error_code_of(response: Response) -> int:
-    """The error code that decides what to do about `response`: of several the one that asks for most, else the first
-    that is an error, else NONE."""
+    """Return the error code of `response` that decides the next step: the code with the highest step. Among equal
+    steps it is the first error, or NONE."""
     codes = list(_error_codes(response))
     return max(codes, key=lambda code: (next_after(code), code != ErrorCode.NONE), default=ErrorCode.NONE.value)
 
@@ -142,10 +142,13 @@ def _error_codes(response: Any) -> Iterable[int]:
 
 @dataclass(slots=True, eq=False)
 class Ask:
-    """One request on its way to an answer. `done`: with the definite `response`, or without one, and `error` says why.
-    Before that `error` is the reason why it has none yet, empty if there was none. `deadline_ms`: of the clock that
-    stands while a broker throttles. `refused`: there is no response as the cluster will not say who the coordinator is,
-    with this error code; 0 otherwise."""
+    """One request that waits for its answer.
+
+    `done`: final. Either `response` is the answer, or it is None and `error` says why.
+    `error`: before `done`, the reason for the last failed attempt, or empty.
+    `deadline_ms`: on a clock that pauses while a broker throttles.
+    `refused`: the error code with which the cluster refused to name the coordinator; 0 otherwise.
+    """
 
     kind: CoordinatorKind
     key: str
@@ -157,19 +160,19 @@ class Ask:
     done: bool = False
     in_flight: bool = False
     not_before_ms: int = 0
-    # Answers in a row that were none, by how soon they let it try again.
+    # Retries in a row: with the usual backoff, and quick ones.
     tries: int = 0
     quick_tries: int = 0
 
 
 @dataclass(slots=True)
 class _Coordinator:
-    """Who serves a key: a node, or None while nobody knows."""
+    """The coordinator of a key. `node_id` is None while the coordinator is unknown."""
 
     node_id: int | None = None
     being_found: bool = False
     not_before_ms: int = 0
-    # Times it was looked for since it last gave a definite answer.
+    # Lookups since the coordinator last gave a final answer.
     tries: int = 0
 
 
@@ -182,13 +185,12 @@ _FINDING = _Finding()
 
 # --- reads that go as one ---------------------------------------------------------------------------------------------
 
-# So many at a time: an answer stays far below what the reader of messages takes.
+# The most asks in one request. A response of this size is far below the limit of the message reader.
 READS_TOGETHER = 200
 
 
 def _alike(request: Request) -> Hashable | None:
-    """What a request that only reads, or deletes groups, has in common with those it can go together with; None for
-    all others."""
+    """Return what a combinable request has in common with others of its kind, or None if it cannot be combined."""
     match request:
         case OffsetFetchRequest() | DeleteGroupsRequest():
             return replace(request, group_ids=())
@@ -198,7 +200,7 @@ def _alike(request: Request) -> Hashable | None:
 
 
 def _together(requests: Sequence[Any]) -> Request:
-    """One request for all of `requests`, which are alike. No key is asked for twice."""
+    """Return one request for all of `requests`, which are alike. Each key occurs once."""
     first = requests[0]
     if isinstance(first, OffsetFetchRequest | DeleteGroupsRequest):
         return replace(first, group_ids=tuple(dict.fromkeys(key for each in requests for key in each.group_ids)))
@@ -207,7 +209,7 @@ def _together(requests: Sequence[Any]) -> Request:
 
 
 def _part_of(response: Any, request: Any) -> Response | None:
-    """What `response`, to several requests together, answers to `request`."""
+    """Return the part of `response` that belongs to `request`."""
     match response:
         case OffsetFetchResponse(groups=groups):
             return replace(response, groups=tuple(each for each in groups if each.group_id in request.group_ids))
@@ -221,7 +223,7 @@ def _part_of(response: Any, request: Any) -> Response | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Reads:
-    """The token of asks that went as one request."""
+    """The token of a request that combines several asks."""
 
     asks: tuple[Ask, ...]
 
@@ -230,7 +232,8 @@ class _Reads:
 
 
 class Coordinators:
-    """`retry_backoff_ms` grows to `retry_backoff_max_ms` from one try without an answer to the next (KIP-580)."""
+    """Sends asks and finds coordinators. The backoff grows from `retry_backoff_ms` to `retry_backoff_max_ms`
+    (KIP-580)."""
 
     def __init__(
         self, *, network: Network, rng: random.Random, retry_backoff_ms: int, retry_backoff_max_ms: int
@@ -243,8 +246,8 @@ class Coordinators:
         self._coordinators: dict[tuple[CoordinatorKind, str], _Coordinator] = {}
 
     def ask(self, kind: CoordinatorKind, key: str, request: Request, *, now_ms: int, deadline_ms: int) -> Ask:
-        """Has `request` sent to the coordinator of `key` from the next `run_once` on, until it is answered or
-        `deadline_ms` is there, later by the time for which brokers throttle from now on."""
+        """Send `request` to the coordinator of `key`, from the next `run_once` until an answer or `deadline_ms`.
+        Throttle time from now on extends the deadline."""
         ask = Ask(kind, key, request, deadline_ms - self._network.throttled_ms(now_ms), not_before_ms=now_ms)
         self._asks.append(ask)
         self._coordinators.setdefault((kind, key), _Coordinator())
@@ -256,7 +259,7 @@ class Coordinators:
     # --- what goes out ------------------------------------------------------------------------------------------------
 
     def run_once(self, now_ms: int) -> int:
-        """Hands the network all that should go now. Returns how long (ms) a poll may wait for something to happen."""
+        """Hand the network everything that is due now. Return the longest time (ms) that a poll may wait."""
         waited_until_ms = now_ms - self._network.throttled_ms(now_ms)
         for ask in self._asks:
             if not ask.done and waited_until_ms >= ask.deadline_ms:
@@ -284,7 +287,7 @@ class Coordinators:
             self._network.send(node_id, _together([ask.request for ask in some.asks]), now_ms, some)
 
     def _send(self, ask: Ask, reads: dict[tuple[int, CoordinatorKind, Hashable], list[Ask]], now_ms: int) -> int:
-        """Sends it, or adds it to the `reads` of its coordinator, which go together."""
+        """Send `ask`, or add it to `reads`, which are combined per coordinator. Return the longest poll (ms)."""
         if now_ms < ask.not_before_ms:
             return ask.not_before_ms - now_ms
         node_id = self._coordinator_of(ask).node_id
@@ -298,7 +301,7 @@ class Coordinators:
             ask.in_flight = True
             self._network.send(node_id, ask.request, now_ms, ask)
         elif self._network.is_down(node_id):
-            # Nothing is on its way to come back with an error, and another broker may be the coordinator by now.
+            # No request is in flight that could return an error, and the key may have another coordinator by now.
             ask.error = self._network.last_error
             self._forget(ask, node_id, now_ms)
         return LONGEST_POLL_MS
@@ -324,7 +327,7 @@ class Coordinators:
     # --- what comes back ----------------------------------------------------------------------------------------------
 
     def handle(self, answer: ClientResponse, now_ms: int) -> bool:
-        """Takes an answer of a poll. Whether it was to a request of this module."""
+        """Process one response of a poll. Return True if its request came from this module."""
         if isinstance(answer.token, Ask):
             self._on_answer(answer.token, answer, answer.response, now_ms)
         elif isinstance(answer.token, _Reads):
@@ -337,7 +340,7 @@ class Coordinators:
         return True
 
     def _on_answer(self, ask: Ask, answer: ClientResponse, response: Any, now_ms: int) -> None:
-        """`response`: the answer's part for this ask."""
+        """`response` is the part of the response that belongs to `ask`."""
         ask.in_flight = False
         code = ErrorCode.NONE if response is None else error_code_of(response)
         step = Next.ELSEWHERE if response is None else next_after(code)
@@ -381,7 +384,7 @@ class Coordinators:
                 ask.error, ask.refused, ask.done = _refusal(request, code), code, True
 
     def _forget(self, ask: Ask, node_id: int, now_ms: int) -> None:
-        """`node_id` is not the coordinator of the ask's key, or does not answer. Looked for at once the first time."""
+        """Forget `node_id`: it is not the key's coordinator, or does not answer. The first lookup has no backoff."""
         coordinator = self._coordinator_of(ask)
         if coordinator.node_id != node_id:
             return

@@ -1,7 +1,7 @@
-"""Accumulator, metadata and Sender of one producer, wired as its configuration says.
+"""The accumulator, metadata and Sender of one producer, connected as its configuration says.
 
-Whoever runs a producer, over sockets and threads or in virtual time, brings the network, the lock and the randomness,
-and gets the rest here: what a simulation runs is wired as what ships.
+The code that runs a producer, with sockets and threads or in virtual time, passes in the network, the lock and the
+randomness. So a simulation runs the same objects as the product.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kafka_sink.records.compression import Codec, codec_for
 
 @dataclass(frozen=True, slots=True)
 class ProducerCore:
-    """What `accumulator` and `metadata` say they share with a writer is guarded by the lock that was handed in."""
+    """The lock that was passed in guards what `accumulator` and `metadata` share with a writer."""
 
     accumulator: RecordAccumulator
     metadata: Metadata
@@ -29,7 +29,7 @@ class ProducerCore:
 
 
 def codec_of(config: ProducerConfig) -> Codec:
-    """One a thread: a compressor keeps state while it works."""
+    """Return a new codec. Each thread needs its own, because a compressor has state while it works."""
     return codec_for(config.compression_type, config.compression_level)
 
 
@@ -41,7 +41,7 @@ def wire(
     metrics: Metrics,
     rng: random.Random,
 ) -> ProducerCore:
-    """A producer that has done nothing yet."""
+    """Return a producer that has done nothing yet."""
     accumulator = RecordAccumulator(
         lock=lock,
         buffer_memory=config.buffer_memory,
@@ -51,7 +51,7 @@ def wire(
     )
     metadata = Metadata(
         max_age_ms=config.metadata_max_age_ms,
-        # A topic that a writer waits for is in use.
+        # A topic that a writer waits for must not be forgotten.
         max_idle_ms=max(MAX_IDLE_MS, config.max_block_ms),
         backoff_initial_ms=config.retry_backoff_ms,
         backoff_max_ms=config.retry_backoff_max_ms,

@@ -1,7 +1,7 @@
-"""What to do with an error code, as a pure function of the API and the code.
+"""Decides what to do with an error code, as a pure function of the API and the code.
 
-`error_codes` has which codes are retriable and which mean stale metadata. Here are the exceptions of Produce and
-InitProducerId. A code nobody knows is never retried: what it asks for is unknown.
+`error_codes` lists which codes are retriable and which mean stale metadata. This module has the exceptions of Produce
+and InitProducerId. An unknown code is never retried, because the client does not know what it requires.
 
 Source: kafka-facts of this project's experiments, and Kafka's Sender.completeBatch.
 """
@@ -17,24 +17,25 @@ class Action(Enum):
     ACKNOWLEDGE = auto()
     """The leader has the batch."""
     ACKNOWLEDGE_WITHOUT_OFFSET = auto()
-    """The leader had the batch before and no longer knows where."""
+    """The leader already had the batch and no longer knows its offset."""
     RETRY = auto()
     """Send the same bytes again, after the backoff."""
     REFRESH_AND_RETRY = auto()
-    """The same, and ask for metadata: the leader may be another one."""
+    """As RETRY, and request metadata, because the partition may have another leader."""
     CHECK_SEQUENCE = auto()
-    """RETRY while a batch before this one is unanswered (then the gap is its doing), else FAIL."""
+    """RETRY while an earlier batch is unanswered, which can cause the gap. Otherwise FAIL."""
     SPLIT = auto()
-    """Send the records in smaller batches; FAIL for a record alone."""
+    """Send the records in smaller batches. FAIL if the batch has only one record."""
     LEAVE_OUT = auto()
-    """Send the batch without the records that the leader names, where they are to be left out; else FAIL."""
+    """Send the batch without the records that the leader named, if the write leaves such records out. Otherwise
+    FAIL."""
     FAIL = auto()
-    """Retrying cannot help."""
+    """A retry cannot help."""
 
 
 _E = ErrorCode
 
-# Produce: the codes that ask for something else than their meaning alone would.
+# Produce: codes whose action differs from the general meaning of the code.
 PRODUCE: dict[int, Action] = {
     _E.NONE: Action.ACKNOWLEDGE,
     _E.DUPLICATE_SEQUENCE_NUMBER: Action.ACKNOWLEDGE_WITHOUT_OFFSET,
@@ -42,10 +43,10 @@ PRODUCE: dict[int, Action] = {
     _E.MESSAGE_TOO_LARGE: Action.SPLIT,
     _E.INVALID_TIMESTAMP: Action.LEAVE_OUT,
     _E.INVALID_RECORD: Action.LEAVE_OUT,
-    # This broker has older metadata than we have: another one may lead.
+    # This broker has older metadata than the client, so another broker may lead.
     _E.UNKNOWN_LEADER_EPOCH: Action.REFRESH_AND_RETRY,
 }
-# Produce: not retried, although retriable. Leaders do not answer Produce so.
+# Produce: not retried, although retriable in general. Leaders do not answer Produce with these codes.
 OF_OTHER_APIS = frozenset({
     # Metadata.
     _E.REPLICA_NOT_AVAILABLE, _E.LISTENER_NOT_FOUND,
@@ -57,8 +58,8 @@ OF_OTHER_APIS = frozenset({
     _E.SHARE_SESSION_LIMIT_REACHED,
 })  # fmt: skip
 
-# A leader answers so before it appends, and never after: NOT_LEADER_OR_FOLLOWER, for one, it also says when it stops
-# leading while replicas fetch a batch (DelayedProduce).
+# Leaders return these codes only before they append. NOT_LEADER_OR_FOLLOWER is not among them: a leader also returns it
+# when it loses leadership while replicas fetch the batch (DelayedProduce).
 NOT_WRITTEN = frozenset({
     _E.OUT_OF_ORDER_SEQUENCE_NUMBER, _E.NOT_ENOUGH_REPLICAS, _E.CONCURRENT_TRANSACTIONS, _E.MESSAGE_TOO_LARGE,
     _E.INVALID_TIMESTAMP, _E.INVALID_RECORD,
@@ -90,7 +91,7 @@ ADVICE: dict[int, str] = {
 
 
 def on_produce_error(code: int) -> Action:
-    """For the error code of one partition in a Produce response."""
+    """Return the action for the error code of one partition in a Produce response."""
     if (action := PRODUCE.get(code)) is not None:
         return action
     means = meaning(code)
@@ -100,7 +101,7 @@ def on_produce_error(code: int) -> Action:
 
 
 def on_init_producer_id_error(code: int) -> Action:
-    """For the error code of an InitProducerId response."""
+    """Return the action for the error code of an InitProducerId response."""
     if code == ErrorCode.NONE:
         return Action.ACKNOWLEDGE
     means = meaning(code)
@@ -110,10 +111,10 @@ def on_init_producer_id_error(code: int) -> Action:
 
 
 def missing_acl(code: int) -> str:
-    """For which a batch was refused with `code`; empty where no ACL is missing."""
+    """Return the ACL whose absence causes `code`, or an empty text."""
     return ACLS.get(code, "")
 
 
 def advice(code: int) -> str:
-    """What a user can do about a batch that was refused with `code`."""
+    """Return what a user can do about a batch that was refused with `code`."""
     return ADVICE.get(code, "The broker's log says more.")

@@ -1,11 +1,11 @@
-"""The open batches of one write, as columns: what the rows of an Arrow batch are filled into.
+"""The open batches of one write, as columns. The rows of an Arrow batch are encoded into them.
 
-With thousands of partitions an Arrow batch has a few rows for each, and a Python statement a batch would cost more than
-its rows. So while a batch is open its numbers live here, in arrays with a place a destination of the write; to check
-thousands out, to fill them and to check them in are a few calls. A batch that is full, or leaves its queue, is settled:
-it takes its numbers along, and its place is empty again.
+With thousands of partitions an Arrow batch has only a few rows for each. A Python statement per batch would cost more
+than the rows. So while a batch is open, its numbers are in arrays here, with one place per destination of the write.
+Thousands of batches are checked out, filled and checked in with a few calls. A batch that is full or leaves its queue
+is settled: the numbers move into the batch, and its place becomes empty.
 
-Guarded by the accumulator's lock, but for the places that are checked out: those are their writer's.
+Guarded by the accumulator's lock. Checked-out places belong to their writer instead.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Int64s = npt.NDArray[np.int64]
 class Filling:
     """`destinations`: the write's, as in its RoutedRows; place d is for `destinations[d]`. The list may grow.
 
-    `queues[d]`: the partition's, if it `has_queue`. `is_open[d]`: there is a batch that takes rows. `checked_out[d]`: a
-    writer works on it without the lock. `open_batches`: their numbers, positions in the pool's `memory` included.
-    `sums_records`: the CRC is among them.
+    `queues[d]`: the partition's queue, valid if `has_queue[d]`. `is_open[d]`: a batch at d takes rows.
+    `checked_out[d]`: a writer uses the batch without the lock. `open_batches`: the batches' numbers, including
+    positions in the pool's `memory`. `sums_records`: the numbers include the CRC.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Filling:
         self.grow()
 
     def grow(self) -> None:
-        """Makes room for destinations that are new since the last call. No place may be checked out."""
+        """Add places for destinations that are new since the last call. No place may be checked out."""
         more = len(self.destinations) - len(self._batches)
         if more <= 0:
             return
@@ -75,8 +75,7 @@ class Filling:
         )
 
     def adopt(self, places: Sequence[int], batches: Sequence[ProducerBatch], limits: Sequence[int]) -> None:
-        """Takes in new batches, which are empty: from here on their numbers are this object's. `limits`: how many bytes
-        of its buffer each may use."""
+        """Take over the numbers of new, empty batches. `limits`: how many bytes of its buffer each batch may use."""
         columns = self.open_batches
         where = np.array(places, np.int64)
         columns.base_timestamp[where] = columns.max_timestamp[where] = [batch.base_timestamp for batch in batches]
@@ -92,14 +91,14 @@ class Filling:
             batch.filling, batch.place = self, place
 
     def size_bytes(self, place: int) -> int:
-        """Of the batch at `place`, header and records, with the rows that it has now."""
+        """Return the current size in bytes of the batch at `place`, header and records."""
         batch = self._batches[place]
         assert batch is not None
         return int(self.open_batches.end[place]) - batch.buffer.start
 
     def take_out(self, places: Int64s, *, to_close: bool = False) -> list[ProducerBatch]:
-        """The batches of `places` (int64[k]), each of which has one, with their numbers. The places stay theirs until
-        they are released. `to_close`: their writer goes on with them without the lock."""
+        """Return the batches at `places` (int64[k]), and move their numbers into them. Each place must have a batch.
+        The places stay occupied until `release`. `to_close`: the writer will close the batches without the lock."""
         columns = self.open_batches
         numbers = (columns.end, columns.record_count, columns.max_timestamp)
         crcs = [None] * len(places) if columns.records_crc is None else columns.records_crc[places].tolist()
@@ -120,11 +119,11 @@ class Filling:
         return batches
 
     def release(self, places: Int64s) -> None:
-        """Others may have `places` (int64[k]), whose batches were taken out."""
+        """Free `places` (int64[k]), whose batches were taken out, for new batches."""
         self.is_open[places] = self.checked_out[places] = False
 
     def settle(self, places: Int64s) -> list[ProducerBatch]:
-        """The batches of `places` (int64[k]), each of which has one, for good."""
+        """Take out the batches at `places` (int64[k]) and free the places. Return the batches."""
         batches = self.take_out(places)
         self.release(places)
         return batches

@@ -1,14 +1,14 @@
-"""Which topics exist, how many partitions they have and who leads them, as immutable snapshots.
+"""Topics, their partition counts and leaders, as immutable snapshots.
 
-A snapshot is swapped whole (Kafka's copy-on-write MetadataCache), so a writer thread reads one without a lock and a
-write sees one consistent state. `Metadata` decides when the next request is due: at once when a topic is missing or a
-leader was wrong, after `metadata.max.age.ms` otherwise, never sooner than the backoff allows.
+A snapshot is replaced as a whole (Kafka's copy-on-write MetadataCache). So a writer thread reads it without a lock, and
+a write sees one consistent state. `Metadata` decides when the next request is due. It is due at once when a topic is
+missing or a leader was wrong, and otherwise after `metadata.max.age.ms`. It is never due before the backoff ends.
 
-A topic that no writer has used and no batch was pending for during five minutes is forgotten (KIP-526): a write with a
-topic in each row would otherwise ask for all it ever saw, for ever. Its sequences live elsewhere and outlast that.
+A topic is forgotten if for five minutes no writer used it and no batch for it was pending (KIP-526). Otherwise a write
+with a topic in each row would request all topics that it ever saw. The sequences of such a topic are kept elsewhere.
 
 Source: Kafka's clients/Metadata.java, clients/MetadataSnapshot.java, producer/internals/ProducerMetadata.java; leader
-epochs: KIP-320; pauses between equal answers: KIP-580.
+epochs: KIP-320; backoff after equal responses: KIP-580.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ NO_ERROR = 0
 UNKNOWN_TOPIC_OR_PARTITION = 3
 # Java's default of metadata.max.idle.ms.
 MAX_IDLE_MS = 300_000
-# A topic that was just created is known to every broker within a second; a broker that starts may lag for longer.
+# Every broker knows a new topic within a second. A broker that starts may lag longer.
 ABSENT_PATIENCE_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSnapshot:
-    """One topic. `leaders[p]` is the node id that leads partition p, or NO_LEADER."""
+    """One topic. `leaders[p]` is the node id of partition p's leader, or NO_LEADER."""
 
     name: str
     topic_id: uuid.UUID | None
@@ -58,9 +58,9 @@ class TopicSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class MetadataSnapshot:
-    """What one answer (and the ones before, for what it left out) said of the cluster.
+    """The state of the cluster in the last response. Topics that it left out keep their earlier state.
 
-    `errors` holds the error code of each topic asked for and not found in `topics`.
+    `errors` has the error code of each topic whose last response was an error.
     """
 
     version: int = 0
@@ -69,7 +69,7 @@ class MetadataSnapshot:
     errors: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def leader(self, topic: str, partition: int) -> int:
-        """Node id of the partition's leader, or NO_LEADER, also for what is not known."""
+        """Return the node id of the partition's leader, or NO_LEADER. NO_LEADER also if the partition is unknown."""
         found = self.topics.get(topic)
         if found is None or partition >= found.partition_count:
             return NO_LEADER
@@ -77,7 +77,7 @@ class MetadataSnapshot:
 
 
 class Metadata:
-    """The current snapshot and when to ask for the next one. One lock guards it together with the accumulator."""
+    """The current snapshot, and when to request the next one. The accumulator's lock guards it."""
 
     def __init__(
         self,
@@ -88,35 +88,36 @@ class Metadata:
         backoff_max_ms: int,
         rng: random.Random,
     ) -> None:
-        """`max_idle_ms` must not be shorter than a writer waits for a topic that it wants."""
+        """`max_idle_ms` must not be shorter than the time that a writer waits for a topic."""
         self.snapshot = MetadataSnapshot()
         self._max_age_ms = max_age_ms
         self._max_idle_ms = max_idle_ms
         self._backoff = (backoff_initial_ms, backoff_max_ms)
         self._rng = rng
         self._wanted: set[str] = set()
-        # Topics that exist, or did: somebody deleted them.
+        # Topics that exist or have existed. One that is missing now was deleted.
         self._ever_seen: set[str] = set()
-        # Of all topics that are wanted or known.
+        # When each wanted or known topic was last used.
         self._used_ms: dict[str, int] = {}
         self._update_requested = False
-        # The topics of the request that is under way; None when none is.
+        # The topics of the request in flight, or None without one.
         self._asking_for: frozenset[str] | None = None
-        # Requests are numbered from 1; `answered` is the number of the last one that was answered.
+        # Requests are numbered from 1; `answered` is the number of the last answered request.
         self._request_number = 0
         self.answered = 0
-        # Of each topic on its own: an answer speaks of the topics that it was asked for.
+        # Per topic, because a response covers only the topics of its request.
         self._fresh_until_ms: dict[str, int] = {}
-        # Since when every answer has said that there is no such topic.
+        # Since when every response has said that the topic does not exist.
         self._absent_since_ms: dict[str, int] = {}
         self._not_before_ms = 0
         self._attempts_without_success = 0
 
     def want(self, topics: Collection[str], now_ms: int) -> int:
-        """A writer uses `topics`: from now on every request asks for them too, until they have been idle.
+        """Note that a writer uses `topics`. Every request from now on includes them, until they are idle.
 
-        Returns the number that `answered` must reach for all of them to be known and not older than `max.age`, or
-        denied: 0 if they are; else they are asked for, at once if one of them is new, or when the backoff allows.
+        Returns the number that `answered` must reach until all of them are known and fresh, or denied. It is 0 if they
+        are already known and fresh. Otherwise they are requested: at once if one of them is new, or else after the
+        backoff.
         """
         is_new = not self._wanted.issuperset(topics)
         self._wanted.update(topics)
@@ -126,34 +127,35 @@ class Metadata:
         if self._asking_for is not None and self._asking_for.issuperset(topics):
             return self._request_number
         if is_new:
-            # The pause is for questions that were asked before.
+            # The backoff is for repeated requests only.
             self._not_before_ms = now_ms
             self._attempts_without_success = 0
         return self._request_number + 1
 
     def want_nothing(self) -> None:
-        """The write is over: an idle producer asks for nothing, and so cannot bring a deleted topic back to life."""
+        """End of a write: an idle producer requests nothing, so it cannot recreate a deleted topic."""
         self._wanted.clear()
         self._absent_since_ms.clear()
         self._update_requested = False
 
     def patience_ends_ms(self, topics: Collection[str]) -> int | None:
-        """When waiting for `topics` makes no sense any more, as the cluster has said for ABSENT_PATIENCE_MS that one of
-        them does not exist. None while it does not say so: a topic that is being created has another error."""
+        """Return when to stop waiting for `topics`: ABSENT_PATIENCE_MS after the cluster first said that one does not
+        exist. Return None if the cluster does not say so. A topic that is being created has another error."""
         absent_since_ms = [self._absent_since_ms[topic] for topic in topics if topic in self._absent_since_ms]
         return min(absent_since_ms) + ABSENT_PATIENCE_MS if absent_since_ms else None
 
     def request_update(self) -> int:
-        """A leader was wrong or missing, or a topic may have grown: ask again as soon as the backoff allows.
+        """Request metadata as soon as the backoff allows, because a leader was wrong or missing, or a topic may have
+        grown.
 
-        Returns the number that `answered` must reach for the answer to be one to a question asked after this call: one
-        that is under way already may be answered with what was true before.
+        Returns the number that `answered` must reach for a response to a request sent after this call. The request in
+        flight may be answered with an older state.
         """
         self._update_requested = True
         return self._request_number + 1
 
     def next_request_delay_ms(self, now_ms: int) -> int | None:
-        """Milliseconds until a request is due (0: now); None while one is under way or nothing is wanted."""
+        """Return ms until a request is due (0: now), or None if one is in flight or nothing is wanted."""
         if self._asking_for is not None or not self._wanted:
             return None
         oldest_ms = min(self._fresh_until_ms.get(topic, 0) for topic in self._wanted)
@@ -161,16 +163,17 @@ class Metadata:
         return max(0, due_ms - now_ms)
 
     def request(self, pending: Collection[str], now_ms: int) -> MetadataRequest:
-        """The request that is due. `pending`: the topics of all batches that are not answered for; they are in use.
+        """Return the request that is due. `pending`: the topics of all unanswered batches, which are in use.
 
-        Brokers that are set to may create a topic, as for Java's producer, unless it was there before: then somebody
-        deleted it.
+        As with Java's producer, brokers may create a missing topic if they are configured to. They may not if all
+        topics existed before, because then a user has deleted the missing one.
         """
         self._wanted.update(pending)
         self._used_ms.update(dict.fromkeys(pending, now_ms))
         self._forget_idle(now_ms)
         if not self._update_requested:
-            # It is due by age alone, and likely to have the same answer: no reason to be slow when a leader then fails.
+            # Due only by age, and likely to get the same response. The backoff must stay short in case a leader fails
+            # next.
             self._attempts_without_success = 0
         self._asking_for = frozenset(self._wanted)
         self._update_requested = False
@@ -195,13 +198,14 @@ class Metadata:
         )
 
     def failed(self, now_ms: int) -> None:
-        """The request came back without an answer."""
+        """Note that the request returned without a response."""
         self._asking_for = None
         self._update_requested = True
         self._back_off(now_ms)
 
     def forget_leader_epochs(self) -> None:
-        """Who answers from now on may be a restored cluster, whose leader epochs are lower than those of before."""
+        """Forget leader epochs, because new connections may lead to a restored cluster, which has lower leader
+        epochs."""
         topics = {
             name: replace(topic, leader_epochs=(NO_EPOCH,) * topic.partition_count)
             for name, topic in self.snapshot.topics.items()
@@ -209,7 +213,8 @@ class Metadata:
         self.snapshot = replace(self.snapshot, topics=MappingProxyType(topics))
 
     def update(self, response: MetadataResponse, now_ms: int) -> None:
-        """Swaps in what `response` says. Topics with an error are asked for again, after the backoff."""
+        """Replace the snapshot with the state in `response`. Topics with an error are requested again after the
+        backoff."""
         self._asking_for = None
         self.answered = self._request_number
         old = self.snapshot
@@ -217,8 +222,8 @@ class Metadata:
         errors: dict[str, int] = {}
         for answer in response.topics:
             if answer.error_code != NO_ERROR:
-                # The topic's last good state stays: a broker that lags behind forgets topics for a moment, and
-                # a batch under way must not lose its partition (and its sequence) over that.
+                # Keep the topic's last good state. A broker that lags behind may forget topics for a moment, and a
+                # batch in flight must then not lose its partition and sequence.
                 errors[answer.name] = answer.error_code
                 self._fresh_until_ms.pop(answer.name, None)
             if answer.error_code == UNKNOWN_TOPIC_OR_PARTITION:
@@ -240,8 +245,8 @@ class Metadata:
             self._update_requested = True
         if topics != old.topics:
             self._attempts_without_success = 0
-        # The same answer again is asked for after a longer pause each time (KIP-580's equivalent responses): until a
-        # new leader is elected, a dead one is named to every producer that asks.
+        # After equal responses the backoff grows (KIP-580, equivalent responses): until a new leader is elected,
+        # brokers report the dead leader to every producer.
         self._back_off(now_ms)
 
     def _back_off(self, now_ms: int) -> None:
@@ -250,8 +255,8 @@ class Metadata:
 
 
 def _merge(old: TopicSnapshot | None, answer: TopicMetadata) -> TopicSnapshot:
-    """`answer` as a snapshot; a partition about which it knows less than `old` (none of it, or a lower leader epoch of
-    the same topic, KIP-320) keeps what `old` says: topics grow, but never shrink."""
+    """Return `answer` as a snapshot. A partition that is missing in `answer`, or has a lower leader epoch there (same
+    topic, KIP-320), keeps its state in `old`: topics never lose partitions."""
     partitions = sorted(answer.partitions, key=lambda partition: partition.partition)
     new = TopicSnapshot(
         name=answer.name,

@@ -1,4 +1,4 @@
-"""What the producer needs of a network, and what comes back from one: `net/` has it, and so has a simulation."""
+"""What the producer needs from a network, and what a network returns. `net/` and a simulation implement it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ from kafka_sink.kafka.protocol.requests import (
     Request,
 )
 
-# A poll that nothing else bounds. A writer's wake-up and every event on a connection end it sooner; delivery timeouts
-# are noticed at this grain.
+# The longest poll. A writer's wake-up and every event on a connection end a poll earlier. Delivery timeouts are noticed
+# with this delay.
 LONGEST_POLL_MS = 1_000
 
 
 class Network(Protocol):
-    """Sending hands the bytes over; nothing here waits.
+    """Methods for sending and for the state of nodes. None of them waits.
 
-    `ready`: takes a request now; if not, connecting begins when that is due. `is_down`: has no connection and is not
-    getting one. `least_loaded_node`: one that is ready. `last_error`: which broker could last not be reached, or hung
-    up, and why; empty if none. `learn` takes a broker that an answer named: it can be sent to from then on.
-    `interruptions`: how often the last open connection ended, or may have; `handshakes`: how often one was opened.
+    `ready`: True if the node takes a request now; otherwise begins to connect if that is due.
+    `is_down`: the node is neither connected nor connecting.
+    `least_loaded_node`: a node that is ready, or None.
+    `last_error`: which broker could last not be reached, or hung up, and why; empty if none.
+    `learn`: add a broker that a response named; it takes requests from then on.
+    `interruptions`: how often the last open connection ended, or may have ended.
+    `handshakes`: how often a connection became open.
 
-    A broker whose quota the client exceeds says for how long it takes nothing (KIP-219). `throttles`: node id -> how
-    long (ms) that was until now, and when the last one ends, without nodes that never did; `throttled_ms`: the time in
-    which any of them did. A node that is not connected does not throttle.
+    A broker whose quota the client exceeds says for how long it takes nothing (KIP-219). `throttles`: node id -> (ms
+    throttled until now, end of the last throttle), without nodes that never throttled. `throttled_ms`: the time in
+    which any node throttled. A node without a connection does not throttle.
     """
 
     @property

@@ -1,14 +1,14 @@
-"""One record batch on its way: filled by a writer, closed, numbered, sent until it is acknowledged.
+"""One record batch: a writer fills and closes it, the Sender numbers it and sends it until it is acknowledged.
 
     OPEN ──close──> CLOSED ──send──> IN_FLIGHT ──acknowledge, split──> DONE
                       ^                  │
                       └─────retry────────┘          fail: from any state but DONE to DONE
 
-From the first send on the bytes never change: a broker that has the batch recognises the copy by its producer id, epoch
-and sequence, and compares nothing else, so different bytes under the same number would be dropped without a word.
+From the first send on the bytes never change. A broker that has the batch recognises a copy only by producer id, epoch
+and sequence. So it would silently drop different bytes under the same number.
 
-The rows and, after `close`, their compressed form live in the one buffer from the pool; the header's 61 bytes are kept
-free at its start. While a batch is being filled its numbers are columns of its write's Filling, until it is settled.
+The rows, and after `close` their compressed form, are in one buffer from the pool. The first 61 bytes of the buffer are
+reserved for the header. While a batch is being filled, its numbers are columns of its write's Filling.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BatchState(Enum):
     IN_FLIGHT = auto()
     DONE = auto()
 
-    # Enum's own is a Python function, and each step of each batch looks its state up in the table.
+    # Enum's own hash is a Python function and slow. Each step of each batch looks its state up in the table.
     __hash__ = object.__hash__
 
 
@@ -56,7 +56,7 @@ TRANSITIONS: dict[tuple[BatchState, str], BatchState] = {
 
 
 class OpenNumbers(Protocol):
-    """Who has a batch's numbers while it is filled, those of many batches as columns: its write's Filling."""
+    """Holds the numbers of the batches that are being filled, as columns. Implemented by Filling."""
 
     checked_out: npt.NDArray[np.bool_]
 
@@ -67,12 +67,15 @@ class OpenNumbers(Protocol):
 class ProducerBatch:
     """Rows of one write for one partition: `buffer` has them from HEADER_BYTES to `end`.
 
-    `full`: its writer found no room for the next row. `being_closed`: its writer compresses it. `end`, `record_count`
-    and `max_timestamp` (ms) are those of when it was settled; so is `records_crc`, if its encoder kept one.
-    `records_bytes`: what its records take uncompressed, known once it is closed; so is `checksum`, their CRC-32C then,
-    if its write keeps runs. `may_be_written`: an attempt ended without an answer, or with one that leaves it open.
-    `node_id`: whom it was sent to last. `throttled_ms`: for how long that one, or its leader, has throttled since it
-    was created; that time is the broker's answer and does not count as waiting.
+    `full`: the writer found no room for the next row. `being_closed`: the writer is compressing the batch.
+    `end`, `record_count`, `max_timestamp` (ms): valid once settled.
+    `records_crc`: valid once settled; None if the encoder computed no CRC.
+    `records_bytes`: uncompressed size of the records, known once closed.
+    `checksum`: CRC-32C of the uncompressed records, known once closed, if the write keeps runs.
+    `may_be_written`: an attempt ended without a response, or with a response that leaves the outcome open.
+    `node_id`: the node that the batch was last sent to.
+    `throttled_ms`: how long this node or the leader has throttled since the batch was created. It does not count as
+    waiting, because the broker has answered.
     """
 
     __slots__ = (
@@ -141,22 +144,22 @@ class ProducerBatch:
         self.place = 0
 
     def settle(self) -> None:
-        """Has its numbers itself again, and takes no more rows. Nothing happens the second time."""
+        """Copy the numbers from the Filling into the batch, which takes no more rows. A second call does nothing."""
         if self.filling is not None:
             self.filling.settle(np.array([self.place]))
 
     @property
     def checked_out(self) -> bool:
-        """A writer is encoding into it, or closing it, without the lock: nobody else may touch it."""
+        """True while a writer encodes into the batch or closes it without the lock. No other thread may touch it."""
         return self.being_closed or (self.filling is not None and bool(self.filling.checked_out[self.place]))
 
     @property
     def size_bytes(self) -> int:
-        """Bytes on the wire: exact once closed, before that what they would be uncompressed."""
+        """Bytes on the wire: exact once closed, the uncompressed size before."""
         return self.end if self.filling is None else self.filling.size_bytes(self.place)
 
     def waited_ms(self, now_ms: int) -> int:
-        """What `delivery.timeout.ms` bounds."""
+        """Return the time (ms) that `delivery.timeout.ms` limits."""
         return now_ms - self.created_ms - self.throttled_ms
 
     @property
@@ -164,12 +167,13 @@ class ProducerBatch:
         return self.state is BatchState.IN_FLIGHT
 
     def step(self, event: str) -> None:
-        """Moves to the state that the table above gives; a pair that is not in it is a bug of the caller's."""
+        """Move to the state that TRANSITIONS gives. Raises KeyError for a pair that is missing there, a bug of the
+        caller."""
         self.state = TRANSITIONS[self.state, event]
 
     def close(self, codec: Codec) -> None:
-        """No more rows. Compresses them in place; rows that compression makes larger stay as they are, which a batch
-        may say of itself whatever the producer's setting is."""
+        """Take no more rows, and compress the records in place. Records that compression would enlarge stay
+        uncompressed; the batch's header says so, whatever codec the producer is set to."""
         if self.filling is not None:
             self.settle()
         self.step("close")
@@ -187,14 +191,15 @@ class ProducerBatch:
             self.records_crc = None
 
     def records(self, codec: Codec) -> bytes:
-        """The records as they were before `close` compressed them with `codec`."""
+        """Return the records as they were before `close` compressed them with `codec`."""
         records = self.buffer.view[HEADER_BYTES : self.end]
         return bytes(records) if self._codec_id == NO_COMPRESSION else codec.decompress(records, self.records_bytes)
 
     def number(self, producer: ProducerIdAndEpoch, base_sequence: int) -> None:
-        """Writes the header, and with it the CRC: once and for all, but for batches that are known not to be written
-        (`Sequences.leave_out`). NO_PRODUCER's batches keep their number to
-        themselves: it is their place among those of the partition."""
+        """Write the header with its CRC. This happens once, unless the batch is known not to be written
+        (`Sequences.leave_out`). Without a producer id, the header has no sequence; `base_sequence` only records the
+        order.
+        """
         self.base_sequence = base_sequence
         producer_id = producer.producer_id
         KERNEL.write_header(
@@ -211,5 +216,5 @@ class ProducerBatch:
 
     @property
     def wire_bytes(self) -> memoryview:
-        """The complete record batch, without a copy. Valid while the buffer is not back in the pool."""
+        """The complete record batch, without a copy. Valid until the buffer is returned to the pool."""
         return self.buffer.view[: self.end]

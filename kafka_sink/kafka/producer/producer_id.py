@@ -1,4 +1,4 @@
-"""Who a record batch is from, and what one says that is from nobody in particular."""
+"""The producer id and epoch of a record batch, and the values for a producer without an id."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ NO_SEQUENCE = -1
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdAndEpoch:
-    """Who a batch is from. `is_transactional` is here, and not beside it, because a batch that went out under a
-    transaction's ids without the transactional bit would be written outside of it, and nobody would object."""
+    """The producer of a batch. `is_transactional` is a field here because the three must agree: a batch with a
+    transaction's ids but without the transactional bit would silently be written outside of the transaction."""
 
     producer_id: int
     producer_epoch: int
     is_transactional: bool = False
 
 
-# What the batches of a producer without idempotence say of it (RecordBatch.NO_PRODUCER_ID, NO_PRODUCER_EPOCH).
+# The values in batches of a producer without idempotence (RecordBatch.NO_PRODUCER_ID, NO_PRODUCER_EPOCH).
 NO_PRODUCER = ProducerIdAndEpoch(-1, -1)

@@ -1,15 +1,16 @@
-"""How fast one task may hand its rows over: a token bucket that begins empty and holds little.
+"""Limits how fast one task may hand over its rows: a token bucket that begins empty and holds little.
 
     limit = RateLimit(Rate(rows_per_s=250.0), now_ms=0)
     limit.rows_at_once(10_000, 1_000_000)       # 25: a tenth of a second's worth is cut off an Arrow batch at a time
     limit.take(25, 2_500, now_ms=0)             # 100: they may go in 100 ms
 
-Tokens are paid before rows go, so that from the task's begin to any moment no more has gone than the rate allows, and a
-stream of short micro-batches is no faster than one long task. A task that comes late (its source was slow, or the
-processor busy with others) may catch up with BURST_MS worth and no more.
+Tokens are paid before rows go. So from the start of the task to any moment, the task never exceeds the rate. A series
+of short micro-batches is not faster than one long task. A task that fell behind (a slow source, a busy CPU) may catch
+up with at most BURST_MS worth of tokens.
 
-The bucket is kept as one time: until when all that was taken is paid for (ATM's generic cell rate algorithm, ITU-T
-I.371, which is the same as a bucket). Rows and bytes have one each; both must be paid. Pure: who waits is the client.
+The bucket is stored as one time: until when all taken tokens are paid. This is ATM's generic cell rate algorithm (ITU-T
+I.371), which is equivalent to a bucket. Rows and bytes have one bucket each, and both must be paid. Pure: the client
+waits.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from dataclasses import dataclass
 
 from kafka_sink.errors import RateOutlastsTransaction
 
-# Also how much goes at once: less would be more slices, each of which costs some 0.2 ms whatever is in it.
+# Also the size of a slice: smaller slices would be more, and each costs about 0.2 ms whatever its size.
 BURST_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Of one task. None: no such bound. Bytes are those of keys, values and headers."""
+    """The limits of one task; None: no limit. Bytes count keys, values and headers."""
 
     rows_per_s: float | None = None
     bytes_per_s: float | None = None
@@ -33,7 +34,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """What a slow task may outlast: brokers abort it `timeout_ms` after its begin."""
+    """The transaction of a task. Brokers abort it `timeout_ms` after its begin; a slow task may take longer."""
 
     transactional_id: str
     timeout_ms: int
@@ -45,18 +46,18 @@ class _Bucket:
         self._paid_until_ms = float(now_ms)
 
     def fits(self) -> float:
-        """How many are BURST_MS worth."""
+        """Return how many tokens BURST_MS is worth."""
         return BURST_MS / self._ms_each
 
     def take(self, count: int, now_ms: int) -> float:
-        """When `count` are paid for."""
+        """Take `count` tokens. Return when they are paid (ms)."""
         self._paid_until_ms = max(self._paid_until_ms, now_ms - BURST_MS) + count * self._ms_each
         return self._paid_until_ms
 
 
 class RateLimit:
-    """Of one task, from `now_ms` on, a clock that never goes back. `transaction`: the one its rows are in, which began
-    no later."""
+    """The rate limit of one task from `now_ms` on, on a clock that never goes back. `transaction`: the transaction of
+    the rows, begun at `now_ms` or earlier."""
 
     def __init__(self, rate: Rate, *, now_ms: int, transaction: OpenTransaction | None = None) -> None:
         self._rows = None if rate.rows_per_s is None else _Bucket(rate.rows_per_s, now_ms)
@@ -66,7 +67,7 @@ class RateLimit:
         self._row_count = 0
 
     def rows_at_once(self, row_count: int, byte_count: int) -> int:
-        """How many of `row_count` rows, of `byte_count` bytes together, are about BURST_MS worth; at least one."""
+        """Return how many of `row_count` rows, with `byte_count` bytes in all, are worth about BURST_MS; at least 1."""
         fit = float(row_count)
         if self._rows is not None:
             fit = min(fit, self._rows.fits())
@@ -75,10 +76,10 @@ class RateLimit:
         return max(1, int(fit))
 
     def take(self, row_count: int, byte_count: int, now_ms: int) -> int:
-        """When rows may go that are to be handed over at `now_ms`: then, or later. Rows are to wait for it before the
-        next are taken.
+        """Take tokens for rows that are ready at `now_ms`. Return when they may go (ms): `now_ms` or later. The caller
+        must wait until then before it takes tokens for the next rows.
 
-        Raises RateOutlastsTransaction: by then the brokers have aborted the transaction.
+        Raises RateOutlastsTransaction if the brokers will have aborted the transaction by then.
         """
         goes_ms = float(now_ms)
         if self._rows is not None:

@@ -1,6 +1,6 @@
-"""Rows of one Arrow batch, sorted by the partition they go to, and how far each partition's run has been placed.
+"""Rows of one Arrow batch, sorted by partition, and how many rows of each partition are already placed.
 
-One counting sort an Arrow batch; from here on a partition's rows are a slice.
+One counting sort per Arrow batch makes a partition's rows a slice.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Int64s = npt.NDArray[np.int64]
 
 
 class RoutedRows:
-    """`destination[i]` (int64[n]) is row i's index into `destinations`, the write's, to which later rows may add;
-    `topic_ids[d]` is the id under which the topic of `destinations[d]` was known when the rows were routed: a topic of
-    that name with another id is another topic. `largest_bytes`: of an uncompressed batch of the largest row alone; 0
-    without rows.
+    """`destination[i]` (int64[n]) is row i's index into `destinations`, the write's list, to which later rows may add.
+    `topic_ids[d]` is the topic id of `destinations[d]` when the rows were routed. A topic of the same name with another
+    id is another topic. `largest_bytes`: the size of an uncompressed batch of only the largest row; 0 without rows.
 
-    After construction "row" means a position in wire order. `next_row[d]`: the first row of destination d that no batch
-    has yet; `end_row[d]`: one past its last. What has been placed is never looked at again.
+    After construction "row" means a position in wire order. `next_row[d]`: the first row of destination d without a
+    batch.
+    `end_row[d]`: one past its last row. Placed rows are never read again.
     """
 
     def __init__(
@@ -50,26 +50,26 @@ class RoutedRows:
         self._timestamp_ms = columns.timestamp_ms
 
     def timestamp_ms(self, rows: Int64s) -> Int64s:
-        """int64[k]: timestamps of `rows` (int64[k])."""
+        """Return int64[k]: timestamps of `rows` (int64[k])."""
         return self._timestamp_ms[self._order[rows]]
 
     def lone_batch_bytes(self, rows: Int64s) -> Int64s:
-        """int64[k]: bytes of an uncompressed batch of each of `rows` (int64[k]) alone."""
+        """Return int64[k]: for each of `rows` (int64[k]), the bytes of an uncompressed batch of only this row."""
         return lone_batch_sizes(self.encoder.payload_sizes[self._order[rows]])
 
     def unplaced(self) -> Int64s:
-        """Destinations that have rows left."""
+        """Return the destinations that have rows left."""
         return np.flatnonzero(self.next_row < self.end_row)
 
     def unplaced_count(self) -> int:
-        """Rows that no batch has yet."""
+        """Return the number of rows without a batch."""
         return int((self.end_row - self.next_row).sum())
 
     def largest(self) -> tuple[TopicPartition, int] | None:
-        """The row that takes most bytes as a batch of its own: where it goes and how many; None without rows."""
+        """Return the destination and size of the row that is largest as a batch of its own, or None without rows."""
         sizes = self.encoder.payload_sizes
         return (self.destinations[self.destination[sizes.argmax()]], self.largest_bytes) if sizes.size else None
 
     def needed_bytes(self, buffer_bytes: int) -> int:
-        """The smallest buffer that would take the next row of the first destination that waits."""
+        """Return the smallest buffer size that takes the next row of the first waiting destination."""
         return max(buffer_bytes, int(self.lone_batch_bytes(self.next_row[self.unplaced()[:1]])[0]))

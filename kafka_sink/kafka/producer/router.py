@@ -1,9 +1,9 @@
-"""Which partition of which topic each row goes to.
+"""Assigns each row to a topic and partition.
 
-A write has one Router: it remembers, for each topic, whose turn it is of rows without a key, and how many partitions
-the topic had when the write first saw it. Over those it spreads keys, so that one key keeps one partition for the whole
-task though the topic grows meanwhile. The other rows need no such promise: a row may name a partition that is new, and
-rows without a key go to new ones, too.
+A write has one Router. For each topic it remembers the partition for the next rows without a key, and how many
+partitions the topic had when the write first saw it. Keys are spread over that many partitions. So a key keeps its
+partition for the whole task, even if the topic gets more partitions meanwhile. Other rows may use new partitions: rows
+that name a partition, and rows without a key.
 """
 
 from __future__ import annotations
@@ -30,19 +30,21 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class RowTopics:
-    """The topics of one Arrow batch's rows: `index[i]` (int64[n]) is row i's place in `names`; None: all have the only
-    one."""
+    """The topics of one Arrow batch's rows. `index[i]` (int64[n]) is row i's place in `names`; None if all rows have
+    the only topic."""
 
     names: tuple[str, ...]
     index: Int64s | None
 
 
 class _TopicMemory:
-    """What a write knows of one topic: where the next row without a key goes, how many partitions it had when first
-    seen, and what its last state gives rows to choose from, worked out once a state and not once an Arrow batch.
+    """What a write knows about one topic.
 
-    `destination[p]` is partition p's index into the write's destinations: of as many partitions as were ever seen, as a
-    broker that lags behind may tell of fewer than there are.
+    It keeps the partition for the next row without a key, and the number of partitions when first seen. It also keeps
+    what the last metadata allows rows to choose from, computed once per metadata instead of once per Arrow batch.
+
+    `destination[p]` is partition p's index into the write's destinations. It covers as many partitions as were ever
+    seen, because a broker that lags behind may report fewer than exist.
     """
 
     def __init__(self, spreader: Spreader, key_partition_count: int) -> None:
@@ -54,8 +56,8 @@ class _TopicMemory:
 
 
 class Router:
-    """`topic`: the topic of every row, or None where rows name theirs. `batch_bytes`: how much sticks to one partition.
-    `partitioner`: a name in PARTITIONERS."""
+    """`topic`: the topic of every row, or None if rows name their topics. `batch_bytes`: how many bytes of rows without
+    a key go to one partition before the next. `partitioner`: a name in PARTITIONERS."""
 
     def __init__(
         self, *, topic: str | None, batch_bytes: int, rng: random.Random, partitioner: str = "murmur2"
@@ -65,12 +67,12 @@ class Router:
         self._rng = rng
         self._rule = PARTITIONERS[partitioner]
         self._memories: dict[str, _TopicMemory] = {}
-        # Of the whole write: what is known of a destination keeps its index from one Arrow batch to the next.
+        # For the whole write: a destination keeps its index from one Arrow batch to the next.
         self._destinations: list[TopicPartition] = []
         self._topic_ids: list[uuid.UUID | None] = []
 
     def topics_of(self, columns: RecordColumns) -> RowTopics:
-        """The topics that the rows go to. Raises TopicNull, TopicNameInvalid."""
+        """Return the topics of the rows. Raises TopicNull, TopicNameInvalid."""
         if self._topic is not None:
             return RowTopics((self._topic,), None)
         if columns.topic is None or columns.topic.null_count:
@@ -86,14 +88,15 @@ class Router:
             names = tuple(distinct.to_pylist())
         except UnicodeDecodeError as not_utf8:
             raise TopicNameInvalid(topic=shown(not_utf8.object)) from None
-        # A topic that rows went to needs no second look.
+        # Topics that had rows before are already checked.
         for name in [name for name in names if name not in self._memories]:
             if not is_topic_name(name):
                 raise TopicNameInvalid(topic=name) if name else TopicNull
         return names
 
     def route(self, columns: RecordColumns, topics: RowTopics, states: Mapping[str, TopicSnapshot]) -> RoutedRows:
-        """`states`: each topic of `topics` as it is now. Raises PartitionOutOfRange."""
+        """Return the rows with their destinations. `states`: the current state of each topic. Raises
+        PartitionOutOfRange."""
         partitioner = RowPartitioner(columns, self._rule)
         if topics.index is None:
             destination = self._destinations_of(None, partitioner, states[topics.names[0]])
@@ -107,7 +110,7 @@ class Router:
     def out_of_range(
         self, columns: RecordColumns, topics: RowTopics, states: Mapping[str, TopicSnapshot]
     ) -> npt.NDArray[np.bool_]:
-        """bool[n]: the rows that name a partition which their topic does not have; `route` would raise for them."""
+        """Return bool[n]: True for rows that name a partition that their topic lacks. `route` would raise for them."""
         if columns.partition is None or columns.partition_is_set is None:
             return np.zeros(columns.num_rows, np.bool_)
         counts = np.array([len(self._memory(states[name]).destination) for name in topics.names], np.int64)
@@ -116,7 +119,7 @@ class Router:
         return outside & columns.partition_is_set
 
     def _destinations_of(self, rows: Int64s | None, partitioner: RowPartitioner, state: TopicSnapshot) -> Int64s:
-        """int64[n]: the destinations of `rows`, all of which (None: all there are) go to the topic."""
+        """Return int64[n]: the destinations of `rows` (None: all rows), all of which go to this topic."""
         memory = self._memory(state)
         partitions = partitioner.assign_partitions(
             rows,

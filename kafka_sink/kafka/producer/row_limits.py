@@ -1,18 +1,17 @@
-"""Which rows their topics do not take, judged as a leader would: too large, without a key, too old or too far ahead.
+"""Finds rows that their topics refuse, as a leader would: too large, without a key, too old, or too far in the future.
 
-A topic that compacts takes no row without a key. A time must lie within `message.timestamp.before.max.ms` and
-`message.timestamp.after.max.ms` of the leader's clock when the row arrives; where the topic has LogAppendTime it does
-not matter. Here that clock is this worker's, with no margin: a row at the edge is not left out that the leader would
-take.
+A compacted topic takes no row without a key. A row's time must be within `message.timestamp.before.max.ms` and
+`message.timestamp.after.max.ms` of the leader's clock when the row arrives. With LogAppendTime any time is allowed.
+Here this worker's clock is used, without a margin, so that no row is left out that the leader would take.
 
-A row is too large when a record batch of it alone is refused: by `max.request.size` before compression, as for every
-producer, or by its topic's `max.message.bytes` as it goes over the wire, compressed. What is larger than that before
-compression is a candidate, and candidates alone are encoded and compressed one by one, in Python: they are few, or the
-topic's limit is the wrong one for its rows.
+A row is too large if a record batch of only this row is refused. Two limits apply: `max.request.size` before
+compression, as in every producer, and the topic's `max.message.bytes` after compression. A row above the second limit
+before compression is a candidate. Only candidates are encoded and compressed one by one, in Python. They are few,
+unless the topic's limit is wrong for its rows.
 
-A row that passes may be refused all the same together with others; then the Sender splits the batch, at the worst
-down to this row alone. A leader whose topic has a `compression.type` of its own measures once more, as compressed by
-that: it may refuse what passed here, and the write fails as it does without `badRows`.
+A row that passes may still be refused together with others. Then the Sender splits the batch, in the worst case down to
+this row alone. A leader whose topic has its own `compression.type` measures again after its own compression. It may
+refuse a row that passed here, and the write fails as it does without `badRows`.
 
 Source: UnifiedLog.append (both checks of sizes), LogValidator.validateRecord, KIP-126, KIP-937.
 """
@@ -48,7 +47,7 @@ CLEANUP_POLICY = "cleanup.policy"
 TIMESTAMP_TYPE = "message.timestamp.type"
 BEFORE_MAX_MS = "message.timestamp.before.max.ms"
 AFTER_MAX_MS = "message.timestamp.after.max.ms"
-# The only one before 3.6, for both; there until 3.9, for either of the two that is at its default.
+# Before Kafka 3.6 the only setting, for both bounds. Until 3.9 it still applies to a bound that has its default.
 DIFFERENCE_MAX_MS = "message.timestamp.difference.max.ms"
 SETTINGS = (MAX_MESSAGE_BYTES, CLEANUP_POLICY, TIMESTAMP_TYPE, BEFORE_MAX_MS, AFTER_MAX_MS, DIFFERENCE_MAX_MS)
 ANY_MS = 2**63 - 1
@@ -56,8 +55,8 @@ ANY_MS = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """What a topic takes. `max_message_bytes`: None where it is not told. A time may be so much before and after now
-    (ms)."""
+    """What a topic takes. `max_message_bytes`: None if unknown. `before_max_ms`, `after_max_ms`: how far a time may be
+    from now (ms)."""
 
     max_message_bytes: int | None = None
     needs_key: bool = False
@@ -66,7 +65,7 @@ class TopicRules:
 
 
 def topic_rules(settings: Mapping[str, str]) -> TopicRules:
-    """Of those of SETTINGS that the brokers told."""
+    """Return the rules in `settings`, the SETTINGS that the brokers reported."""
 
     def bound(name: str) -> int:
         told = (number_in(settings.get(setting)) for setting in (name, DIFFERENCE_MAX_MS))
@@ -82,11 +81,13 @@ def topic_rules(settings: Mapping[str, str]) -> TopicRules:
 
 
 class TopicLimits:
-    """What rows may be: `max_request_size` before compression, and what their topics take. Topics become known as the
-    write meets them. `dead_letter_topic`: no row's.
+    """The limits for rows: `max_request_size` before compression, and the rules of their topics.
 
-    `least`: what no row exceeds before compression is small enough for every topic of rows seen so far, which is one
-    comparison a batch; `_strictest` is the same of keys and times.
+    Topics are learned as the write meets them. `dead_letter_topic` has no rows of the user, so its limits do not count
+    in `least` and `_strictest`.
+
+    `least`: the lowest size limit of all topics so far. A row of at most `least` bytes before compression fits every
+    topic, so one comparison per Arrow batch suffices. `_strictest`: the same for keys and times.
     """
 
     def __init__(self, max_request_size: int, dead_letter_topic: str | None) -> None:
@@ -101,11 +102,11 @@ class TopicLimits:
         return {topic for topic in topics if topic not in self._of_topic}
 
     def of(self, topic: str) -> int:
-        """What both limits allow."""
+        """Return the lower of both size limits (bytes)."""
         return min(self.max_request_size, self._of_topic[topic])
 
     def learn(self, rules: Mapping[str, TopicRules]) -> None:
-        """Of topics that were not known."""
+        """Add the rules of topics that were unknown."""
         for topic, told in rules.items():
             max_bytes = told.max_message_bytes
             self._rules[topic] = told
@@ -122,7 +123,7 @@ class TopicLimits:
     def refuses_any(
         self, columns: RecordColumns, topics: tuple[str, ...], topic_index: Int64s | None, now_ms: int
     ) -> bool:
-        """Whether one of the rows has no key, or a time, that its topic does not take. Parameters as of `too_large`."""
+        """Return True if a topic refuses a row for its missing key or its time. Parameters as in `too_large`."""
         strictest, timestamp_ms = self._strictest, columns.timestamp_ms
         lacks_key = strictest.needs_key and (columns.key is None or columns.key.null_count > 0)
         is_off = (
@@ -139,7 +140,7 @@ class TopicLimits:
     def refused(
         self, columns: RecordColumns, topics: tuple[str, ...], topic_index: Int64s | None, now_ms: int
     ) -> Reasons:
-        """uint8[n]: GOOD, KeyNull or TimestampNotAllowed. Parameters as of `too_large`."""
+        """Return uint8[n]: GOOD, KeyNull or TimestampNotAllowed. Parameters as in `too_large`."""
         reasons = np.full(columns.num_rows, GOOD, np.uint8)
         place = np.zeros(columns.num_rows, np.int64) if topic_index is None else topic_index
         rules = [self._rules[topic] for topic in topics]
@@ -156,8 +157,9 @@ class TopicLimits:
     def too_large(
         self, columns: RecordColumns, topics: tuple[str, ...], topic_index: Int64s | None, codec: Codec
     ) -> tuple[Bools, Int64s]:
-        """bool[n]: rows that are too large; int64[n]: the bytes that decided it. `topic_index` (int64[n]): each row's
-        place in `topics`; None: they are of the first. `codec`: the calling thread's own."""
+        """Return bool[n], True for rows that are too large, and int64[n], the sizes (bytes) that decided it.
+        `topic_index` (int64[n]): each row's place in `topics`; None: all rows have the first. `codec`: the calling
+        thread's own."""
         sizes = lone_batch_sizes(KERNEL.payload_sizes(columns))
         too_large = sizes > self.max_request_size
         limit = np.array([self._of_topic[topic] for topic in topics], np.int64)
@@ -170,7 +172,7 @@ class TopicLimits:
 
 
 def wire_sizes(columns: RecordColumns, rows: Int64s, codec: Codec) -> Int64s:
-    """int64[k]: bytes on the wire of a record batch of each of `rows` (int64[k]) alone."""
+    """Return int64[k]: for each of `rows` (int64[k]), the bytes on the wire of a record batch of only this row."""
     none = np.zeros(len(rows), np.int64)
     data, offsets = RecordEncoder(columns, rows).encode(slice(None), none, none)
     records = [data[first:last].data for first, last in pairwise(offsets.tolist())]
@@ -178,5 +180,5 @@ def wire_sizes(columns: RecordColumns, rows: Int64s, codec: Codec) -> Int64s:
 
 
 def _compressed_bytes(record: memoryview, codec: Codec) -> int:
-    """As ProducerBatch.close: what compression makes larger stays as it is."""
+    """As in ProducerBatch.close: records that compression would enlarge stay uncompressed."""
     return len(record) if codec.id == NO_COMPRESSION else min(len(record), len(codec.compress(record)))

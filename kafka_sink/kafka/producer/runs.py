@@ -1,12 +1,12 @@
-"""The runs of one write: where each of its record batches went, packed, for a receipt file (option receiptsPath).
+"""The runs of one write for a receipt file (option receiptsPath): where each record batch was written, in packed form.
 
-A run is one record batch as its leader acknowledged it: `record_count` records from `base_offset` on, without a gap,
-whatever else is written to the partition. Its checksum is the CRC-32C of its records section before compression, so
-records that are read back and encoded again have it if and only if they are the same, their places and times included.
-The times are differences to `base_timestamp`, which no reader is shown; so it is kept too.
+A run is one acknowledged record batch: `record_count` records from `base_offset` on, without a gap. Its checksum is the
+CRC-32C of its records section before compression. If the records are read back and encoded again, the checksum is equal
+if and only if the records are equal, with their places and times. The times are differences to `base_timestamp`, which
+readers do not get, so it is kept too.
 
-Kept only where a receipt file is asked for, and as bytes: RUN.itemsize for each record batch, which is up to 1 MiB of
-rows, in the write and in the task's commit message.
+Runs are kept only if a receipt file is configured. A run takes RUN.itemsize bytes, in the write and in the task's
+commit message, for a record batch of up to 1 MiB of rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 NO_OFFSET = -1
-"""The leader has the batch and did not say where: the answer "written before", or acks=0."""
+"""The leader has the batch but gave no offset: the answer "written before", or acks=0."""
 
 RUN = np.dtype(
     [
@@ -38,8 +38,8 @@ _RUN = struct.Struct("<iiqqiIi")
 
 
 class AcknowledgedBatch(Protocol):
-    """What is kept of a batch. `size_bytes`: on the wire. `checksum`: CRC-32C of its records before compression, None
-    if nobody keeps runs. `attempts`: how often it was sent."""
+    """The fields of a batch that a run keeps. `size_bytes`: on the wire. `checksum`: CRC-32C of the records before
+    compression; None if no runs are kept. `attempts`: how often the batch was sent."""
 
     topic_partition: TopicPartition
     record_count: int
@@ -53,7 +53,7 @@ class AcknowledgedBatch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PackedRuns:
-    """`data`: RUN after RUN, in the order of their acknowledgement."""
+    """`data`: RUN after RUN, in the order of acknowledgement."""
 
     partitions: tuple[TopicPartition, ...] = ()
     data: bytes = b""
@@ -65,7 +65,7 @@ class PackedRuns:
 
 
 class Runs:
-    """Of one write, as they are acknowledged. Guarded by the accumulator's lock."""
+    """The runs of one write, in the order of acknowledgement. Guarded by the accumulator's lock."""
 
     def __init__(self) -> None:
         self._places: dict[TopicPartition, int] = {}

@@ -1,21 +1,21 @@
-"""The Sender: decides what goes to which broker and what every answer means.
+"""The Sender chooses which batch goes to which broker, and handles every response.
 
     run_once(now)    expire ─> metadata due? ─> producer id? ─> ready nodes ─> drain ─> number ─> Produce requests
     handle(answers)  acknowledge ─> count;  retry ─> requeue, backoff;  too large ─> split;  anything else ─> fail
 
-A batch is answered for once: acknowledged, or failed with the error that its write raises. A failure ends the producer:
-its sequences have a hole from then on, and whoever runs the write again gets a new producer with a new id. So no rule
-for going on after a hole is needed here, and none can be wrong.
+A batch gets one final result: acknowledged, or failed with the error that its write raises. A failure ends the
+producer, because its sequences have a gap from then on. The next attempt of the write uses a new producer with a new
+id. So the Sender needs no rules to continue after a gap.
 
-A producer id is valid while the cluster stays the same. A cluster that is restored from a snapshot gives ids out again,
-and takes the first batch under a used id for the batch of another producer: it acknowledges the batch and drops it. A
-restored cluster has closed every connection. So after a moment without connections nothing more is numbered: batches
-that have numbers are sent until they are answered, and the rest gets another id. Its leader epochs are lower than
-those of before, and would be taken for those of a broker that lags behind: so epochs are not compared across the
-beginning of a connection. Then a connection that only looks open hides nothing.
+A producer id is valid only as long as the cluster is the same. A cluster restored from a snapshot hands out used ids
+again. It takes the first batch under such an id for a batch of the earlier producer, acknowledges it and drops it.
+A restored cluster has closed every connection. So once all connections were interrupted, the Sender numbers no new
+batch: it sends the numbered batches until they are answered, and asks for another id for the rest. The restored cluster
+also has lower leader epochs, which would look like those of a broker that lags behind. So the Sender forgets leader
+epochs when a new connection is ready.
 
-Pure: `network` is handed in, `now_ms` is an argument. Not thread-safe: one thread runs it; what it shares with writers
-(accumulator, metadata, acknowledgements) it touches under `lock`.
+Pure: `network` is passed in, `now_ms` is an argument. Not thread-safe: one thread runs it. It uses `lock` for what it
+shares with writers (accumulator, metadata, acknowledgements).
 
 Source: Kafka's Sender.java; KIP-91 (delivery timeout), KIP-98 (idempotence), KIP-580 (backoff).
 """
@@ -85,19 +85,20 @@ from kafka_sink.records.record_batch import HEADER_BYTES
 from kafka_sink.records.record_runs import records_at
 from kafka_sink.records.sent_rows import key_bytes_of
 
-# The option's value -> what a Produce request says.
+# Value of the `acks` option -> `acks` field of a Produce request.
 ACKS = {"all": -1, "1": 1, "0": 0}
-# To look for an old batch is to look at all of them, which thousands of partitions make thousands.
+# `_expire` scans every batch, which may be thousands. So it runs at most once per this interval.
 EXPIRY_GRAIN_MS = 100
-# For a broker that throttles waits what goes within this part of `delivery.timeout.ms`; the rest waits in Spark.
+# A throttling broker may have as many bytes waiting as it takes in 1/4 of `delivery.timeout.ms`. The rest waits in
+# Spark.
 ROOM_PART = 4
-# The part of a transaction's time that is for its marker and its commit.
+# 1/20 of a transaction's timeout is reserved for its marker and its commit.
 COMMIT_PART = 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Produced:
-    """The token of a Produce request: the batches it carries."""
+    """The token of a Produce request: the batches that the request carries."""
 
     batches: dict[TopicPartition, ProducerBatch]
 
@@ -124,9 +125,9 @@ class Sender:
         self._metrics = metrics
         self._rng = rng
         self._acks = ACKS[config.acks]
-        # Of the producer id that it has now.
+        # Of the current producer id.
         self.sequences = Sequences(idempotent=config.enable_idempotence)
-        # None: to be asked for.
+        # None: the Sender has to request a producer id.
         self._producer: ProducerIdAndEpoch | None = None if config.enable_idempotence else NO_PRODUCER
         self._coordinators = Coordinators(
             network=network,
@@ -135,50 +136,52 @@ class Sender:
             retry_backoff_max_ms=config.retry_backoff_max_ms,
         )
         self._transactions = TransactionManager(self._coordinators, delivery_timeout_ms=config.delivery_timeout_ms)
-        # Out of their queues and not yet on the wire: nobody else knows of them.
+        # Batches between drain and send: no queue has them.
         self._drained: list[ProducerBatch] = []
         self._asking_producer_id = False
         self._producer_id_attempts = 0
         self._producer_id_not_before_ms = 0
-        # Why there is none yet, as the cluster said last; no batch has been sent then that would have an error itself.
+        # The cluster's last reason for not giving a producer id. Used for batches that have no error of their own.
         self._producer_id_error = ""
-        # The network's interruptions when the id was asked for.
+        # `network.interruptions` when the producer id was requested.
         self._interruptions = 0
-        # The network's handshakes when leader epochs were last forgotten.
+        # `network.handshakes` when the leader epochs were last forgotten.
         self._handshakes = 0
         self._next_expiry_ms = 0
         self._throttling = Throttling()
-        # How long each node had throttled when batches were last credited with it.
+        # Throttle time of each node (ms) when batches were last credited with it.
         self._credited_ms: dict[int, int] = {}
         self._write_began_ms = 0
-        # A leader has answered for a topic by its name: it cannot tell one from another of the same name (KIP-516).
+        # True once a leader has answered with topic names. Such a leader cannot distinguish two topics of one name
+        # (KIP-516).
         self.produces_by_name = False
-        # That of the write which is about to end; set by its writer, under the lock.
+        # The check at the end of a write. The writer sets it under the lock.
         self.topic_check: TopicCheck | None = None
-        # Before a write; set by whoever is about to write, under the lock.
+        # The probe before a write. The writer sets it under the lock.
         self.probe: Probe | None = None
         self.failure: KafkaSinkError | None = None
 
     # --- writes, begun and ended by a writer under the lock -----------------------------------------------------------
 
     def begin_write(self, now_ms: int) -> None:
-        """Throttling is counted for this write from now on."""
+        """Start to measure throttling for a new write."""
         self._write_began_ms = now_ms
         self._throttling.began(self._network.throttled_ms(now_ms))
 
     def begin_transaction(self, transaction: Transaction) -> None:
-        """The next write's batches are in `transaction`, whose partitions know nothing of it yet."""
+        """Put the batches of the next write into `transaction`. No partition is added to the transaction yet."""
         self._producer = self._transactions.begin(transaction)
-        # By name as well: a write in which a topic is made again fails when it ends, whatever was written to which.
+        # `by_name` stays False: if a topic is recreated during a transaction, the check at the end of the write fails
+        # it.
         self.sequences = Sequences()
 
     def end_transaction(self) -> None:
-        """The write is over; without another transaction a new producer id is asked for."""
+        """End the write's transaction. Without another transaction, the Sender requests a new producer id."""
         self._transactions.end()
         self._ask_for_another_producer_id()
 
     def _ask_for_another_producer_id(self) -> None:
-        """Everything numbered has its answer."""
+        """Called once every numbered batch is answered."""
         self._producer = None
         self.sequences = Sequences()
         self.sequences.by_name = self.produces_by_name
@@ -186,12 +189,12 @@ class Sender:
     # --- what goes out ------------------------------------------------------------------------------------------------
 
     def run_once(self, now_ms: int) -> int:
-        """Hands the network all that should go now. Returns how long (ms) a poll may wait for something to happen."""
+        """Hand the network everything that is due now. Return the longest time (ms) that a poll may wait."""
         with self._lock:
             self._look_at_throttles(now_ms)
             self._expire(now_ms)
             if self._network.handshakes != self._handshakes:
-                # Nothing was asked over the new connection yet.
+                # Metadata from before the new connection may have epochs that are too high.
                 self._handshakes = self._network.handshakes
                 self._metadata.forget_leader_epochs()
             if self._id_may_be_taken():
@@ -211,7 +214,8 @@ class Sender:
         return min(LONGEST_POLL_MS if metadata_wait_ms is None else metadata_wait_ms, send_wait_ms, LONGEST_POLL_MS)
 
     def _id_may_be_taken(self) -> bool:
-        """By a producer of a cluster that was restored since. A transaction's ids are for its coordinator to judge."""
+        """True if a restored cluster may give the producer id to another producer. A transaction's coordinator judges
+        its own ids."""
         if self._producer in (None, NO_PRODUCER) or self._transactions.transaction is not None:
             return False
         return self._network.interruptions != self._interruptions
@@ -223,12 +227,12 @@ class Sender:
             self._network.send(node_id, probe.request, now_ms, probe)
 
     def _send_metadata_request(self, now_ms: int) -> int:
-        # Without the lock: choosing a node may connect to it, which may ask a slow name server.
+        # Without the lock: choosing a node may connect to it, and the name lookup may be slow.
         node_id = self._network.least_loaded_node(now_ms)
         if node_id is None:
             return LONGEST_POLL_MS
         with self._lock:
-            # The lock was free in between: the write may be over, and nothing be wanted any more.
+            # The lock was free in between: the write may be over, so metadata may not be needed any more.
             if self._metadata.next_request_delay_ms(now_ms) != 0:
                 return LONGEST_POLL_MS
             batches = [*self._accumulator.queued(), *self.sequences.unanswered()]
@@ -252,7 +256,7 @@ class Sender:
         self._network.send(node_id, check.request, now_ms, check)
 
     def _send_init_producer_id(self, now_ms: int) -> int:
-        """Any broker hands out ids to a producer without transactions. Asked for once there is something to send."""
+        """Request a producer id if something is queued. Without transactions, any broker hands out ids."""
         with self._lock:
             wanted = next(iter(self._accumulator.queued()), None) is not None
         if not wanted or self._asking_producer_id:
@@ -273,7 +277,7 @@ class Sender:
             snapshot = self._metadata.snapshot
             ready = self._accumulator.ready(snapshot, now_ms)
             if ready.leaderless:
-                # Wanted anew: a topic may have been forgotten between a writer's want and its first batch.
+                # Request the topic again: it may have been forgotten since the writer requested it.
                 self._metadata.want(ready.leaderless, now_ms)
                 self._metadata.request_update()
             try:
@@ -285,11 +289,12 @@ class Sender:
         wait_ms = min(coordinators_wait_ms, LONGEST_POLL_MS if ready.next_check_ms is None else ready.next_check_ms)
         for node_id, led in sorted(may_write.items()):
             if self._acks == 0 and self._network.is_down(node_id):
-                # All that a broker can do about a batch it refuses and is to give no answer to is to hang up
-                # (KafkaApis.handleProduceRequest); it may lead no more. `ready` would connect again and hide it.
+                # With acks=0 a broker can only close the connection when it refuses a batch
+                # (KafkaApis.handleProduceRequest). It may have lost leadership, so refresh metadata. `ready` would
+                # reconnect and hide this.
                 with self._lock:
                     self._metadata.request_update()
-            # More than one request may fit: a node takes up to max.in.flight of them before the first answer.
+            # More than one request may fit: a node takes up to max.in.flight requests before its first response.
             while self._network.ready(node_id, now_ms):
                 with self._lock:
                     self._drained = self._accumulator.drain(
@@ -300,8 +305,7 @@ class Sender:
                 self._drained = []
             else:
                 if self._network.is_down(node_id):
-                    # Nothing is on its way to come back with an error, and the partition may have another leader by
-                    # now.
+                    # No request is in flight that could return an error, and the partition may have a new leader.
                     with self._lock:
                         self._metadata.request_update()
         return wait_ms
@@ -309,7 +313,7 @@ class Sender:
     def _send_produce(
         self, node_id: int, batches: list[ProducerBatch], snapshot: MetadataSnapshot, now_ms: int
     ) -> bool:
-        """Whether they went out; else the producer has failed."""
+        """Send one Produce request. Return False if the producer has failed instead."""
         assert self._producer is not None
         recreated = next((batch for batch in batches if _was_recreated(batch, snapshot)), None)
         if recreated is not None:
@@ -351,7 +355,7 @@ class Sender:
     # --- what comes back ----------------------------------------------------------------------------------------------
 
     def handle(self, answers: Iterable[ClientResponse], now_ms: int) -> None:
-        """Takes the answers of one poll."""
+        """Process the responses of one poll."""
         with self._lock:
             self._look_at_throttles(now_ms)
             for answer in answers:
@@ -413,11 +417,11 @@ class Sender:
                     batch.acknowledgements.takers_by_name.add(answer.node_id)
                 self._on_result(batch, result, now_ms)
         elif self._acks == 0 and answer.error is None:
-            # All is in the socket, and nobody will say what becomes of it.
+            # acks=0: all bytes are in the socket, and no broker will confirm them.
             for batch in token.batches.values():
                 self._acknowledge(batch, None, now_ms)
         else:
-            # No answer: the leader may have the batches or not, and may not be the leader any more.
+            # No response: the leader may or may not have the batches, and may have lost leadership.
             self._metadata.request_update()
             for batch in token.batches.values():
                 batch.may_be_written = True
@@ -451,7 +455,7 @@ class Sender:
             self._acknowledge(batch, result.base_offset if is_told else None, now_ms)
 
     def _how_to_leave_out(self, batch: ProducerBatch, result: ProduceResult) -> Action:
-        """LEAVE_OUT, FAIL, or RETRY: when it is the oldest, it is refused again."""
+        """Return LEAVE_OUT, FAIL or RETRY. After RETRY the leader refuses the batch again once it is the oldest."""
         places = {each.place for each in result.refused}
         if not places or not places <= set(range(batch.record_count)):
             return Action.FAIL
@@ -462,7 +466,7 @@ class Sender:
         return Action.LEAVE_OUT if self.sequences.may_leave_out(batch) else Action.FAIL
 
     def _leave_out(self, batch: ProducerBatch, result: ProduceResult) -> None:
-        """Puts what is left of `batch` in its place, without the records that its leader has named."""
+        """Replace `batch` with its remaining records, without the records that the leader refused."""
         assert self._producer is not None
         why = self._rejection(batch, result)
         places = {each.place for each in result.refused}
@@ -508,7 +512,7 @@ class Sender:
         self._accumulator.requeue(batch)
 
     def _split(self, batch: ProducerBatch, reason: str) -> None:
-        """Puts parts of `batch` in its place: halves, or as small as the topic's batches have had to become since."""
+        """Replace `batch` with parts: halves, or smaller if the topic's batch limit is smaller by now."""
         assert self._producer is not None
         batch.last_error = reason
         limit_bytes = self._accumulator.limit_batches(batch.topic_partition.topic, HEADER_BYTES + half_bytes(batch))
@@ -527,14 +531,14 @@ class Sender:
             self._accumulator.requeue(part)
 
     def _release_if_failed(self, batch: ProducerBatch) -> bool:
-        """Whether the write of `batch` had failed already, and only its memory was still waiting for this answer."""
+        """Return True if the write of `batch` had already failed. The batch's memory waited only for this response."""
         if batch.state is not BatchState.DONE:
             return False
         self._accumulator.deallocate(batch)
         return True
 
     def _ends_renumbering(self, batch: ProducerBatch) -> bool:
-        """Whether `batch`, which may be written, was to get another number: then the write has failed."""
+        """Fail the write and return True if `batch` was to be renumbered although a leader may have written it."""
         why = self.sequences.renumbering(batch)
         if why is not None:
             self._fail(why)
@@ -553,7 +557,8 @@ class Sender:
             self._throttling.looked(now_ms, self._network.throttled_ms(now_ms), until_ms)
 
     def _credit(self, batches: Sequence[ProducerBatch], now_ms: int) -> None:
-        """Time in which a batch's leader throttles, or the node at which one of its partition is, is no waiting."""
+        """Add new throttle time to `throttled_ms` of each batch. It counts if the leader of the batch's partition
+        throttles, or the node that has a batch of that partition. Throttle time does not count as waiting."""
         throttled_ms = {node_id: passed_ms for node_id, (passed_ms, _) in self._network.throttles(now_ms).items()}
         new_ms = {
             node_id: more_ms
@@ -572,38 +577,40 @@ class Sender:
             batch.throttled_ms += more_ms
 
     def _nodes_of(self, batch: ProducerBatch) -> Sequence[int]:
-        """Whom it waits for: who leads its partition, and who has it."""
+        """Return the nodes that `batch` waits for: its partition's leader and, if in flight, the node it was sent
+        to."""
         leader = self._metadata.snapshot.leader(*batch.topic_partition)
         return (leader, batch.node_id) if batch.in_flight else (leader,)
 
     def _waiting(self, batches: Iterable[ProducerBatch]) -> Mapping[int, int]:
-        """Bytes, by the node that has them or will get them."""
+        """Return the waiting bytes by node: the node that has the batch, or the leader that will get it."""
         waiting: defaultdict[int, int] = defaultdict(int)
         for batch in batches:
             waiting[self._nodes_of(batch)[-1]] += batch.size_bytes
         return waiting
 
     def _all_batches(self) -> list[ProducerBatch]:
-        """Those that were sent first: they know why they are not acknowledged."""
+        """Return sent batches first, because their errors explain why they are not acknowledged."""
         return [*self.sequences.unanswered(), *self._accumulator.queued()]
 
     def has_room(self, now_ms: int) -> bool:
-        """Whether a writer may hand over more rows; else they would grow old in the queue of a broker that throttles.
-        Under the lock."""
+        """Return True if a writer may hand over more rows. More rows would expire in the queue of a throttling broker.
+        Call under the lock."""
         if not self._throttling.is_felt:
             return True
         part_ms = self._config.delivery_timeout_ms // ROOM_PART
         return self._throttling.has_room(self._waiting(self._all_batches()), now_ms, part_ms)
 
     def to_tell(self, now_ms: int) -> Throttled | None:
-        """What the log should say now of a write that is throttled; None: nothing."""
+        """Return the throttling to log now, or None."""
         with self._lock:
             if not self._throttling.is_to_be_told():
                 return None
             return self._throttling.tell(self._waiting(self._all_batches()), now_ms)
 
     def _foresee(self, batches: Sequence[ProducerBatch], now_ms: int) -> None:
-        """Fails a write that brokers throttle for longer than they leave its transaction open: they would abort it."""
+        """Fail the write if throttling outlasts its transaction's timeout, because brokers would abort the
+        transaction."""
         transaction = self._transactions.transaction
         if transaction is None or transaction.timeout_ms is None or not self._throttling.is_felt:
             return
@@ -628,7 +635,7 @@ class Sender:
     # --- how it ends --------------------------------------------------------------------------------------------------
 
     def _expire(self, now_ms: int) -> None:
-        """A batch that has waited for `delivery.timeout.ms`, wherever it is, fails its write (KIP-91)."""
+        """Fail the write if a batch has waited for `delivery.timeout.ms`, queued or sent (KIP-91)."""
         if now_ms < self._next_expiry_ms:
             return
         self._next_expiry_ms = now_ms + EXPIRY_GRAIN_MS
@@ -654,7 +661,7 @@ class Sender:
         )
 
     def _why_undelivered(self, batch: ProducerBatch) -> str:
-        """How its last attempt ended; where its leader has not been reached since, why not, too."""
+        """Return how the last attempt ended. Add the network's last error if the leader is unreachable since then."""
         reason, trouble = batch.last_error or self._producer_id_error, self._network.last_error
         if not reason or reason == trouble:
             return trouble
@@ -662,12 +669,12 @@ class Sender:
         return f"{reason}; since then: {trouble}" if trouble and self._network.is_down(leader) else reason
 
     def fail(self, error: KafkaSinkError) -> None:
-        """Ends the producer from outside: `close`, or a defect of the thread that runs it."""
+        """End the producer from outside: on `close`, or when its thread crashes."""
         with self._lock:
             self._fail(error)
 
     def _fail(self, error: KafkaSinkError) -> None:
-        """No batch is answered after this. Those on the wire keep their memory until their request comes back."""
+        """End the producer with `error`. Batches in flight keep their memory until their request returns."""
         if self.failure is not None:
             return
         self.failure = error
@@ -701,14 +708,14 @@ def _topic_recreated(batch: ProducerBatch, snapshot: MetadataSnapshot) -> TopicR
 def _refusal(
     batch: ProducerBatch, result: ProduceResult, former_topic_id: uuid.UUID | None, codec: Codec
 ) -> KafkaSinkError:
-    """What the leader's final error about `batch` means. `former_topic_id`: `Sequences.former_topic_id`."""
+    """Return the exception for the leader's final error about `batch`. `former_topic_id`: see `Sequences`."""
     topic, partition = batch.topic_partition
     if result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and former_topic_id is not None:
         return TopicRecreated(topic=topic, old_topic_id=str(former_topic_id), new_topic_id=str(batch.topic_id))
     if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return TopicAuthorizationFailed(topic=topic)
     if result.error_code == ErrorCode.MESSAGE_TOO_LARGE:
-        # Alone, as a batch of several is split.
+        # The batch has one record: a larger batch would have been split.
         ((timestamp_ms, body),) = records_at(batch.records(codec), batch.base_timestamp, [0])
         return RecordTooLarge(
             topic=topic,

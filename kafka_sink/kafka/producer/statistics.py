@@ -1,4 +1,4 @@
-"""What a write took, beside what leaders acknowledged. Whoever watches writes reads it."""
+"""Statistics of a write for code that monitors writes, in addition to what leaders acknowledged."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class WriteStatistics:
-    """Of one task attempt that succeeded. `retried`: by topic, records that were sent again, each time it was counted;
-    a topic without any is not there. `throttled_ms`: how long at least one broker held the task back by a quota.
-    `dropped`, `dead_lettered`: bad rows, by reason."""
+    """The statistics of one successful task attempt.
+
+    `retried`: by topic, how often records were sent again; a topic without retries is absent.
+    `throttled_ms`: how long at least one broker throttled the task.
+    `dropped`, `dead_lettered`: bad rows, by reason.
+    """
 
     retried: Mapping[str, int] = field(default_factory=dict)
     throttled_ms: int = 0

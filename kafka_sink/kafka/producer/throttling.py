@@ -1,13 +1,13 @@
-"""What brokers' quotas do to one write: how fast it still is, how long the rest takes, and how much may wait for it.
+"""The effect of broker quotas on one write: its current rate, the time for the rest, and how many bytes may wait.
 
-A broker that takes a Produce over the client's quota answers at once and then reads nothing for B/T - W: the bytes B of
-its last window W, about ten seconds, at the quota T, and without a bound (KIP-219; ClientQuotaManager, QuotaUtils). A
-quota of processor time holds each answer's connection back for up to quota.window.size.seconds.
+A broker that takes a Produce above the client's quota answers at once. Then it reads nothing for B/T - W, without an
+upper bound. B is the bytes of its last window W (about ten seconds), and T is the quota (KIP-219; ClientQuotaManager,
+QuotaUtils). With a quota of processor time, a broker pauses the connection for up to quota.window.size.seconds.
 
-The rate is that of the last minutes, as a quota may change, and behind the first throttle, as brokers let a first
-window pass. What a throttle will last counts at once: 1 MB and then 4 s of nothing are 250 kB/s.
+The rate covers only the last minutes, because a quota may change. It starts at the first throttle, because brokers let
+a first window pass. The rest of the current throttle counts at once: 1 MB and then 4 s of nothing are 250 kB/s.
 
-Pure: times are arguments, of a clock that never goes back. `waiting`: bytes that wait for a node, by its id.
+Pure: times are arguments, from a clock that never goes back. `waiting`: bytes that wait for a node, by node id.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-# A rate is that of the last one to two of these.
+# A rate covers the last one to two of these windows.
 WINDOW_MS = 60_000
-# So soon behind a throttle the next one is expected.
+# A node counts as throttling for this long after a throttle ends, because the next throttle is likely.
 JUST_NOW_MS = 1_000
-# A write says that it is throttled after so much of that, and then every so often.
+# A write logs throttling after the first value of throttled time, and then after each further second value.
 FIRST_TOLD_MS, TOLD_EVERY_MS = 5_000, 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """`throttled_ms`: of the write, until now. `bytes_per_s`: what throttling brokers take; None: nothing yet.
-    `rest_ms`: how long what waits takes them, so far as it is known."""
+    """`throttled_ms`: throttled time of the write until now. `bytes_per_s`: what the throttling brokers take, or None
+    if nothing yet. `rest_ms`: how long they need for the waiting bytes, as far as known."""
 
     throttled_ms: int
     bytes_per_s: float | None
@@ -42,7 +42,7 @@ class _Window:
 
 @dataclass(slots=True)
 class _Node:
-    """`windows`: two at most, the older one first."""
+    """`windows`: at most two, the older one first."""
 
     until_ms: int
     windows: list[_Window]
@@ -60,7 +60,7 @@ class _Node:
         return taken_bytes * 1_000 / max(1, max(now_ms, self.until_ms) - self.windows[0].since_ms)
 
     def rest_ms(self, waiting_bytes: int, now_ms: int) -> int:
-        """At least: of a broker that has taken nothing yet only the throttle is known."""
+        """Return the least time (ms) until `waiting_bytes` are taken. With no rate yet, only the throttle is known."""
         rate = self.bytes_per_s(now_ms)
         return max(self.until_ms - now_ms, round(waiting_bytes * 1_000 / rate) if rate else 0)
 
@@ -73,13 +73,13 @@ class Throttling:
     _nodes: dict[int, _Node] = field(default_factory=dict)
 
     def began(self, throttled_ms: int) -> None:
-        """A write begins; `throttled_ms` belongs to those before it."""
+        """Begin a write. `throttled_ms` is the throttled time of the writes before it."""
         self._before_ms = self._now_ms = throttled_ms
         self._tell_at_ms = FIRST_TOLD_MS
         self._nodes.clear()
 
     def looked(self, now_ms: int, throttled_ms: int, until_ms: Mapping[int, int]) -> None:
-        """`throttled_ms`: of all writes, until now. `until_ms`: node id -> when its last throttle ends, or ended."""
+        """`throttled_ms`: of all writes until now. `until_ms`: node id -> end of its last throttle, past or future."""
         self._now_ms = throttled_ms
         for node_id, its_until_ms in until_ms.items():
             node = self._nodes.get(node_id)
@@ -89,31 +89,31 @@ class Throttling:
                 self._nodes[node_id] = _Node(its_until_ms, [_Window(now_ms)])
 
     def acknowledged(self, node_id: int, size_bytes: int, now_ms: int) -> None:
-        """A batch, by the node that it was sent to."""
+        """Count an acknowledged batch for the node that it was sent to."""
         node = self._nodes.get(node_id)
         if node is not None:
             node.take(size_bytes, now_ms)
 
     @property
     def is_felt(self) -> bool:
-        """Whether any broker has throttled this write."""
+        """True if any broker has throttled this write."""
         return bool(self._nodes)
 
     @property
     def throttled_ms(self) -> int:
-        """Of this write, as it was looked at last."""
+        """Throttled time of this write (ms), as of the last `looked`."""
         return self._now_ms - self._before_ms
 
     def has_room(self, waiting: Mapping[int, int], now_ms: int, part_ms: int) -> bool:
-        """Whether more rows may come: whoever throttles takes what waits within `part_ms`."""
+        """Return True if more rows may come: each throttling node takes its waiting bytes within `part_ms`."""
         return all(
             waiting_bytes <= node.bytes_per_s(now_ms) * part_ms / 1_000
             for node, waiting_bytes in self._throttling(waiting, now_ms)
         )
 
     def outlasts(self, left_ms: int, waiting: Mapping[int, int], now_ms: int, measured_ms: int) -> Throttled | None:
-        """What is known where what waits takes longer than `left_ms`. A rate counts once it was measured for that
-        long, a throttle at once."""
+        """Return the throttling if the waiting bytes need longer than `left_ms`, or None. A rate counts only after
+        `measured_ms`; a throttle counts at once."""
         for node, waiting_bytes in self._throttling(waiting, now_ms):
             is_known = now_ms - node.windows[0].since_ms >= measured_ms or node.until_ms - now_ms > left_ms
             if (is_known or left_ms <= 0) and node.rest_ms(waiting_bytes, now_ms) > left_ms:
@@ -124,7 +124,7 @@ class Throttling:
         return self.throttled_ms >= self._tell_at_ms
 
     def tell(self, waiting: Mapping[int, int], now_ms: int) -> Throttled | None:
-        """What is to be said now; None: that nobody throttles who has something to wait for."""
+        """Return what to log now, or None if no throttling node has bytes waiting."""
         self._tell_at_ms = self.throttled_ms + TOLD_EVERY_MS
         return self._told(waiting, now_ms)
 
@@ -140,7 +140,7 @@ class Throttling:
         )
 
     def _throttling(self, waiting: Mapping[int, int], now_ms: int) -> Iterator[tuple[_Node, int]]:
-        """Those that throttle now, or did just now, and that something waits for."""
+        """Yield the nodes that throttle now, or did a moment ago, and have bytes waiting."""
         for node_id, node in self._nodes.items():
             if node.throttles(now_ms) and (waiting_bytes := waiting.get(node_id, 0)):
                 yield node, waiting_bytes

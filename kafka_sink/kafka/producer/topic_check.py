@@ -1,13 +1,13 @@
-"""Were all rows of a write for one topic, or was that deleted and made again in between?
+"""Checks at the end of a write that no topic of the write was deleted and recreated meanwhile.
 
-Brokers before Kafka 4.0 (Produce < 13) take rows by the topic's name, for whatever topic has it by now in their own
-view, and those views differ for a while: each broker follows the controller's log at its own pace. So after the last
-row every broker that took some is asked which topic that name is to it. Views only go forward: one that still has the
-topic with which the write began put all its rows there, and one that has another may not have.
+Brokers before Kafka 4.0 (Produce < 13) take rows by topic name, and write them to the topic that has this name in their
+own metadata. Each broker follows the controller's log at its own pace, so for a while their metadata differs. After the
+last row, the producer asks every broker that took rows for the id of each topic. Metadata never goes back. So a broker
+that still reports the first id wrote all its rows to the first topic; a broker that reports another id may not have.
 
-A broker that took rows and cannot be asked any more is stood in for by any other. That leaves one way to be deceived:
-the topic is made again in mid-write, a broker takes rows for the new one and is gone when the write ends, and the one
-that is asked in its place has not heard of it yet.
+If a broker that took rows cannot be reached, any other broker is asked instead. One failure stays undetected: the topic
+is recreated during the write, a broker takes rows for the new topic and is unreachable when the write ends, and the
+other broker does not know the new topic yet.
 
 Source: KIP-516; ReplicaManager.appendRecords, which looks the name up; BrokerMetadataPublisher.
 """
@@ -25,23 +25,23 @@ from kafka_sink.kafka.protocol.apis.metadata import (
 
 
 class TopicCheck:
-    """One question to several brokers, and what they said. Guarded by the accumulator's lock."""
+    """One question to several brokers, and their answers. Guarded by the accumulator's lock."""
 
     def __init__(self, topic_ids: Mapping[str, uuid.UUID | None], node_ids: Collection[int]) -> None:
-        """`topic_ids`: each topic of the write, as the write saw it first. `node_ids`: who took rows by name."""
-        # A topic that is gone must not come back to life for a question.
+        """`topic_ids`: each topic of the write with the id first seen. `node_ids`: the nodes that took rows by name."""
+        # The question must not create a topic that was deleted.
         self.request = MetadataRequest(topics=tuple(sorted(topic_ids)), allow_auto_topic_creation=False)
         self.recreated: TopicRecreated | None = None
         self._topic_ids = topic_ids
         self._to_ask = set(node_ids)
-        # Twice the same where one stands in for another.
+        # A node id occurs twice if the node also answers for another node.
         self._asked: list[int] = []
-        # Instead of those that cannot be asked.
+        # True if another node has to be asked, because one is unreachable.
         self.wants_another = False
 
     @property
     def settled(self) -> bool:
-        """All have answered, or the topic is another one."""
+        """True if all nodes have answered, or a topic was recreated."""
         return self.recreated is not None or not (self._to_ask or self._asked or self.wants_another)
 
     def to_ask(self) -> tuple[int, ...]:
@@ -59,14 +59,14 @@ class TopicCheck:
         self.wants_another = True
 
     def answered(self, node_id: int, response: object | None) -> None:
-        """`response`: None where the connection was lost instead."""
+        """`response` is None if the connection was lost instead."""
         self._asked.remove(node_id)
         if not isinstance(response, MetadataResponse):
             self._to_ask.add(node_id)
             return
         for topic in response.topics:
             first_id = self._topic_ids[topic.name]
-            # One that is deleted here, and not made again, has taken nothing but what was for it.
+            # A broker where the topic is deleted, and not recreated, has written rows only to the first topic.
             if topic.topic_id is not None and topic.topic_id != first_id:
                 self.recreated = TopicRecreated(
                     topic=topic.name, old_topic_id=str(first_id), new_topic_id=str(topic.topic_id)

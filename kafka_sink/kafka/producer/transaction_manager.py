@@ -1,16 +1,16 @@
-"""Which transaction a producer's batches are in, and which partitions its coordinator knows of.
+"""The transaction of a producer's batches, and the partitions that its coordinator has added to it.
 
     IDLE ──begin──> OPEN ──end──> IDLE
 
-Others begin and end a transaction in Kafka (`commit/`): InitProducerId comes before `begin`, the marker and EndTxn
-after the last acknowledgement, from other processes even. What is left for the producer is to number its batches by the
-transaction's ids, to say in each Produce request which transaction it is, and, on brokers of transaction version 1, to
-have each partition added before anything is written to it; version 2 adds them with the first batch (KIP-890).
+Other code begins and ends the transaction in Kafka (`commit/`). InitProducerId comes before `begin`. The marker and
+EndTxn come after the last acknowledgement, even from other processes. The producer does the rest. It numbers its
+batches by the transaction's ids, and names the transaction in each Produce request. On brokers of transaction version 1
+it has each partition added before it writes to it. Version 2 adds partitions with the first batch (KIP-890).
 
-A refused batch or partition fails the write, as without transactions; the next attempt's InitProducerId aborts what was
-written. So there is no state in which a transaction can go on after an error, and nothing to recover here.
+A refused batch or partition fails the write, as without transactions. The InitProducerId of the next attempt aborts
+what was written. So no transaction continues after an error, and this module recovers nothing.
 
-Pure, and the Sender's alone but for `begin` and `end`, which a writer calls under the lock while nothing is queued.
+Pure. Only the Sender uses it, except `begin` and `end`: a writer calls them under the lock while nothing is queued.
 
 Source: Kafka's TransactionManager (addPartitionsToTransaction, AddPartitionsToTxnHandler); KIP-98, KIP-890.
 """
@@ -35,14 +35,17 @@ from kafka_sink.kafka.protocol.apis.find_coordinator import (
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
-# Brokers of version 2 add partitions by themselves.
+# Brokers of transaction version 2 add partitions without AddPartitionsToTxn.
 ADDS_PARTITIONS_ITSELF = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One run of a transactional id, opened by somebody else. `version`: 1 or 2, the brokers' `transaction.version`.
-    `timeout_ms`: after which brokers abort it; None: long after the write."""
+    """One run of a transactional id, which other code has begun.
+
+    `version`: 1 or 2, the brokers' `transaction.version`.
+    `timeout_ms`: after this time brokers abort the transaction; None if that is long after the write.
+    """
 
     transactional_id: str
     producer_id: int
@@ -63,7 +66,7 @@ TRANSITIONS: dict[tuple[State, str], State] = {
 
 
 class TransactionManager:
-    """`delivery_timeout_ms` bounds how long adding partitions may take, as it bounds a batch."""
+    """`delivery_timeout_ms` limits how long adding partitions may take, as it limits a batch."""
 
     def __init__(self, coordinators: Coordinators, *, delivery_timeout_ms: int) -> None:
         self._coordinators = coordinators
@@ -75,20 +78,20 @@ class TransactionManager:
         self._adding: Ask | None = None
 
     def begin(self, transaction: Transaction) -> ProducerIdAndEpoch:
-        """From now on batches are in `transaction`; who they are from."""
+        """Put batches into `transaction` from now on. Return the producer id and epoch for them."""
         self._step("begin")
         self._transaction = transaction
         return ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch, is_transactional=True)
 
     def end(self) -> None:
-        """No batch of the transaction will be sent any more."""
+        """End the transaction. The producer sends no batch of it any more."""
         self._step("end")
         self._transaction = self._adding = None
         self._added.clear()
         self._wanted.clear()
 
     def _step(self, event: str) -> None:
-        """Moves to the state that the table gives; a pair that is not in it is a bug of the caller's."""
+        """Move to the state that TRANSITIONS gives. Raises KeyError for a missing pair, a bug of the caller."""
         self._state = TRANSITIONS[self._state, event]
 
     @property
@@ -96,10 +99,11 @@ class TransactionManager:
         return self._transaction
 
     def admit(self, led: Mapping[int, deque[TopicPartition]], now_ms: int) -> Mapping[int, deque[TopicPartition]]:
-        """Of the partitions `led`, by node, those that may be written to now; the coordinator is told of the others.
+        """Return those of the partitions `led` (by node) that may be written to now. Have the coordinator add the
+        others.
 
-        Raises the error that ends the write where it refused one: AttemptFenced, TopicAuthorizationFailed,
-        TransactionRefused.
+        Raises the error that ends the write if the coordinator refuses a partition: AttemptFenced,
+        TopicAuthorizationFailed, TransactionRefused.
         """
         transaction = self._transaction
         if transaction is None or transaction.version >= ADDS_PARTITIONS_ITSELF:
@@ -126,7 +130,7 @@ class TransactionManager:
         return {node: deque(each for each in partitions if each in self._added) for node, partitions in led.items()}
 
     def _take(self, adding: Ask) -> None:
-        """The coordinator's answer about each partition, or why there is none."""
+        """Process the coordinator's response, a result for each partition. Raises an error without a response."""
         assert self._transaction is not None
         transactional_id = self._transaction.transactional_id
         if not isinstance(adding.response, AddPartitionsToTxnResponse):
@@ -145,12 +149,12 @@ class TransactionManager:
 
 
 def is_of_transaction(code: int) -> bool:
-    """Whether a leader's answer to Produce is about the transaction, and not about the batch."""
+    """Return True if a leader's error for Produce is about the transaction and not about the batch."""
     return meaning(code).fenced or code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def transaction_refused(transactional_id: str, api: str, code: int) -> KafkaSinkError:
-    """What the final error of a request in a transaction means for that."""
+    """Return the exception for the final error of a request in a transaction."""
     if meaning(code).fenced:
         return AttemptFenced(transactional_id=transactional_id, api=api, name=error_name(code))
     return TransactionRefused(transactional_id=transactional_id, api=api, code=code, name=error_name(code))

@@ -1,4 +1,4 @@
-"""What a principal may do with a topic or a group, as brokers tell it: bits by codes of operations (KIP-430)."""
+"""The operations that a principal may perform on a topic or group: one bit per operation code (KIP-430)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NOT_TOLD = -(2**31)
 
 
 class AclOperation(enum.IntEnum):
-    """Kafka's spelling and codes of those that are asked for here."""
+    """The operations that this project asks for, with Kafka's names and codes."""
 
     READ = 3
     WRITE = 4
@@ -16,5 +16,5 @@ class AclOperation(enum.IntEnum):
 
 
 def allows(authorized_operations: int, operation: AclOperation) -> bool | None:
-    """None where the broker did not tell."""
+    """Return True if the operation is allowed, or None if the broker did not report it."""
     return None if authorized_operations == NOT_TOLD else bool(authorized_operations >> operation & 1)

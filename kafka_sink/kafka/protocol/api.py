@@ -1,4 +1,4 @@
-"""What all APIs share: the row that describes one, and the checks of an answer against its request."""
+"""What all APIs share: the row that describes an API, and the checks of a response against its request."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ def _any_answer(request: Any, response: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One row: `to_kio` makes kio's request (given kio's module of the version), `from_message` our response to a
-    request, `check` raises ProtocolError when a response does not answer its request, `versions_of` are the lowest
-    and the highest version that can carry a request, where that depends on the request."""
+    """The row of one API.
+
+    `to_kio`: converts a request to kio's (given kio's module of the version).
+    `from_message`: converts kio's message to the response to a request.
+    `check`: raises ProtocolError if a response does not answer its request.
+    `versions_of`: the lowest and highest version for a request, if that depends on the request.
+    """
 
     name: str
     key: int
@@ -32,7 +36,7 @@ class Api:
     versions_of: Callable[[Any], Versions] | None = None
 
     def versions(self, request: Any) -> Versions:
-        """The lowest and the highest version in which we can send `request`."""
+        """Return the lowest and the highest version in which the client can send `request`."""
         return self.versions_of(request) if self.versions_of else (self.min_version, self.max_version)
 
     @property
@@ -40,13 +44,13 @@ class Api:
         return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in self.name)[1:]
 
 
-# Which versions of a message can carry a request, lowest and highest.
+# The lowest and the highest version that can carry a request.
 Versions = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """What became of a request for one partition."""
+    """The result of a request for one partition."""
 
     topic: str
     partition: int
@@ -61,7 +65,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, tuple[int, ..
 
 
 def check_answered(api: str, asked: Iterable[Any], answered: Iterable[Any]) -> None:
-    """Raises ProtocolError unless `answered` is `asked`, in any order."""
+    """Raise ProtocolError unless `answered` is `asked`, in any order."""
     wanted, got = Counter(asked), Counter(answered)
     if wanted == got:
         return
@@ -81,14 +85,14 @@ def _first(elements: Counter[Any]) -> str:
 
 
 def only_partition(api: str, topic: str, partition: int, topics: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """What `topics` of an answer say of the one partition that was asked for."""
+    """Return the part of a response's `topics` for the one requested partition."""
     return by_partition(api, topic, (partition,), topics)[partition]
 
 
 def by_partition(
     api: str, topic: str, partitions: Sequence[int], topics: Iterable[Mapping[str, Any]]
 ) -> dict[int, Mapping[str, Any]]:
-    """What they say of the partitions of one topic that were asked for."""
+    """Return the parts of a response's `topics` for the requested partitions of one topic."""
     answered = [((found["name"], each["partition_index"]), each) for found in topics for each in found["partitions"]]
     check_answered(api, [(topic, partition) for partition in partitions], (name for name, _ in answered))
     return {partition: each for (_, partition), each in answered}

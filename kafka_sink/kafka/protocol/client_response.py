@@ -1,4 +1,4 @@
-"""What became of a request, as whoever sent it is told: once for each.
+"""The result of a request, returned to its sender exactly once.
 
 Source: org.apache.kafka.clients.ClientResponse.
 """
@@ -15,7 +15,7 @@ from kafka_sink.kafka.protocol.requests import (
 
 @dataclass(frozen=True, slots=True)
 class ClientResponse:
-    """What became of a request: `response`, or `error`, the reason why there is none.
+    """The result of a request: `response`, or `error` with the reason why there is none.
 
     Both are None for a request that was sent and expects no response (acks=0). `latency_ms` counts from `send`.
     """

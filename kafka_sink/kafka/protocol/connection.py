@@ -4,22 +4,22 @@
     OPEN ── reauthenticate ──> AUTHENTICATING ── reauthenticated ──> OPEN        send, receive
     any ── error, close ──> CLOSED
 
-A connection opens with ApiVersions (KIP-35, KIP-511). Where they are asked for, SaslHandshake and SaslAuthenticate
-follow (KIP-43, KIP-152), and then a Metadata request without topics, whose answer holds the id of the cluster. States
-that are not asked for are left out. After that the connection carries requests.
+A connection begins with ApiVersions (KIP-35, KIP-511). If authentication is configured, SaslHandshake and
+SaslAuthenticate follow (KIP-43, KIP-152). If `identify` is set, a Metadata request without topics follows, because its
+response has the cluster id. States that are not needed are skipped. After that the connection carries requests.
 
-A broker answers the requests of a connection in their order, so an answer belongs to the oldest request that waits for
-one, and must carry its correlation id.
+A broker answers the requests of a connection in order. So a response belongs to the oldest request that waits for one,
+and must have its correlation id.
 
-The session of an authenticated connection may end (KIP-368), and is then authenticated anew, by the same requests:
-what is under way is answered before, nothing else is sent until that is over. What the connection has to say itself,
-`own_request` gives.
+An authenticated session may expire (KIP-368). It is then authenticated again with the same requests. Requests in flight
+are answered first, and nothing else is sent until the new session stands. `own_request` returns the bytes that the
+connection has to send for itself.
 
-Whatever breaks the protocol raises ProtocolError and closes the connection: after a byte that is not understood, no
-later byte can be. `close` hands back what was under way.
+A violation of the protocol raises ProtocolError and closes the connection, because no byte after a byte that is not
+understood can be interpreted. `close` returns the requests in flight.
 
-Non-obvious: an answer to a request that is not wholly sent is an error, too. Its buffers are free for reuse once the
-request is answered, and the rest of them would go out with other rows in them.
+Non-obvious: a response to a request that is not completely sent is also an error. Once a request is answered, its
+buffers may be reused. The unsent bytes would then contain other rows.
 
 No sockets, no clock. Source: https://kafka.apache.org/protocol (network, preliminaries);
 org.apache.kafka.clients.InFlightRequests, org.apache.kafka.common.network.NetworkReceive.
@@ -63,8 +63,8 @@ from kafka_sink.kafka.protocol.requests import (
 )
 from kafka_sink.kafka.protocol.sasl import Authentication, Computation
 
-# A partition takes about 45 bytes of a Metadata answer, the largest we ask for: this is room for 350,000 of them. A
-# frame's bytes are kept until it is whole, so this also bounds what a hostile peer can make us hold.
+# A Metadata response is the largest. A partition takes about 45 bytes of it, so this suffices for 350,000 partitions.
+# A frame is kept until it is complete, so this also limits the memory that a hostile peer can use.
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 _SIZE_BYTES = 4
@@ -75,8 +75,8 @@ _API_VERSIONS_VERSION = 3
 _BROKERS = MetadataRequest((), allow_auto_topic_creation=False)
 
 
-# What a peer may say before it is known who it is: ApiVersions takes 1 KB, a challenge less, 1,000 brokers 100 KB. As
-# brokers have it for clients (sasl.server.max.receive.size).
+# Limit for a peer that is not authenticated yet: ApiVersions takes 1 KB, a challenge less, 1,000 brokers 100 KB.
+# Brokers have the same limit for clients (sasl.server.max.receive.size).
 MAX_HANDSHAKE_FRAME_BYTES = 512 * 1024
 
 
@@ -104,7 +104,7 @@ class Input(enum.Enum):
     CLOSE = enum.auto()
 
 
-# An input that is absent for a state is a mistake of the caller: RuntimeError, and the state stays.
+# A missing (state, input) pair is a bug of the caller: RuntimeError, and the state does not change.
 TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
     State.IDLE: {
         Input.START: State.NEGOTIATING,
@@ -150,7 +150,7 @@ TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`token` as given to `send`. `response` is None for a request that gets none and is wholly sent."""
+    """`token` as passed to `send`. `response` is None for a completely sent request that expects no response."""
 
     token: Any
     request: Request
@@ -164,15 +164,16 @@ class _InFlight:
     request: Request
     token: Any
     expect_response: bool
-    # Of the connection itself: nobody else hears of its answer.
+    # Sent by the connection itself: its response is not returned to the caller.
     own: bool = False
     sent: bool = False
 
 
 class Connection:
-    """`client_id` goes with every request; `max_frame_bytes` is the largest answer that is not an attack. With
-    `authentication` the connection is authenticated by it before it is open. With `identify` the broker has said by
-    then which cluster it belongs to."""
+    """`client_id` is sent with every request. `max_frame_bytes`: a larger response is a protocol error.
+    `authentication`: performed before the connection is open. `identify`: ask the broker for its cluster id before
+    that.
+    """
 
     def __init__(
         self,
@@ -184,19 +185,19 @@ class Connection:
         identify: bool = False,
     ) -> None:
         self.state = State.IDLE
-        # None: not asked for, or the broker does not know it.
+        # None: not requested, or unknown to the broker.
         self.cluster_id: str | None = None
-        # What the broker asked for when it said so.
+        # The throttle time in the response that gave the cluster id.
         self.throttle_time_ms = 0
         self._identify = identify
-        # Counted from the last authentication; 0: for ever.
+        # Counted from the last authentication. 0: without limit.
         self.session_lifetime_ms = 0
         self._authentication = authentication
         self._own_request: Request | None = None
-        # To be run by whoever drives the connection, and its result given to `computed`; None: nothing is.
+        # The owner of the connection runs this and passes the result to `computed`. None: nothing to compute.
         self.computation: Computation | None = None
         self._was_open = False
-        # API key -> (lowest, highest) version, and feature -> level, as the broker said.
+        # From the broker: API key -> (lowest, highest) version, and feature -> level.
         self.ranges: Mapping[int, tuple[int, int]] = MappingProxyType({})
         self.finalized_features: Mapping[str, int] = MappingProxyType({})
         self._client_id = client_id
@@ -210,12 +211,13 @@ class Connection:
     # --- out ----------------------------------------------------------------------------------------------------------
 
     def start(self, token: object = None) -> list[Buffer]:
-        """The first request: which versions the broker speaks. Its answer is for the connection itself."""
+        """Return the bytes of the first request, ApiVersions. The connection consumes its response itself."""
         self._step(Input.START)
         return self._enqueue(self._software, _API_VERSIONS_VERSION, token, expect_response=True, own=True)
 
     def own_request(self, token: object = None) -> list[Buffer]:
-        """The bytes that the connection itself has to send now, if any; otherwise as those of `send`."""
+        """Return the bytes that the connection has to send for itself, or an empty list. Handle them as those of
+        `send`."""
         request, self._own_request = self._own_request, None
         if request is None:
             return []
@@ -224,20 +226,20 @@ class Connection:
         return self._enqueue(request, version, token, expect_response=True, own=True)
 
     def reauthenticate(self, authentication: Authentication, token: object = None) -> list[Buffer]:
-        """Begins a new session. The bytes to send, as those of `send`; nothing else can be sent until it is `OPEN`."""
+        """Begin a new session. Return the bytes to send, as `send` does. No other request until the state is `OPEN`."""
         self._step(Input.REAUTHENTICATE)
         self._authentication = authentication
         self._own_request = SaslHandshakeRequest(authentication.mechanism)
         return self.own_request(token)
 
     def version_for(self, request: Request) -> int | None:
-        """The version in which `send` would send `request`; None if the broker and we share none."""
+        """Return the version in which `send` would send `request`, or None without a common version."""
         return select_version(request, self.ranges)
 
     def send(self, request: Request, token: object = None, *, expect_response: bool = True) -> list[Buffer]:
-        """The bytes of `request`, to be written in this order and followed by `sent` once they are.
+        """Return the bytes of `request`. Write them in this order, then call `sent`.
 
-        Raises ValueError if the broker and we share no version for it.
+        Raises ValueError without a common version.
         """
         self._step(Input.SEND)
         version = self.version_for(request)
@@ -257,7 +259,7 @@ class Connection:
         return buffers
 
     def sent(self) -> Answer | None:
-        """The oldest request not yet wholly written now is. Its Answer, if no response is expected to it."""
+        """Note that the oldest unsent request is completely written. Return its Answer if it expects no response."""
         self._step(Input.SENT)
         entry = self._unsent.popleft()
         entry.sent = True
@@ -272,20 +274,20 @@ class Connection:
 
     @property
     def oldest_token(self) -> Any:
-        """The token of the request that is under way longest; None when none is."""
+        """The token of the oldest request in flight, or None."""
         return self._in_flight[0].token if self._in_flight else None
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> None:
-        """Takes bytes from the broker, cut anywhere. `next_answer` says what they mean."""
+        """Take bytes from the broker, split at any place. `next_answer` decodes them."""
         self._step(Input.RECEIVE)
         self._received += data
 
     def next_answer(self) -> Answer | None:
-        """The next answer in what was received, in order; None when more bytes are needed.
+        """Return the next answer among the received bytes, in order, or None if more bytes are needed.
 
-        Raises ProtocolError, after which the connection is closed.
+        Raises ProtocolError and closes the connection.
         """
         try:
             while (frame := self._next_frame()) is not None:
@@ -361,7 +363,7 @@ class Connection:
         self._own_request = handshake
 
     def _trusted(self, happened: Input) -> None:
-        """The connection is open, unless the cluster's id is to be asked for, which is done once."""
+        """Open the connection, or ask for the cluster id first, if configured and not done before."""
         if not self._identify or self._was_open:
             self._step(happened)
             return
@@ -407,19 +409,19 @@ class Connection:
         if response is not None:
             self.computation = response
             return
-        # Nothing of it is needed any more.
+        # The credentials are not needed any more.
         self._authentication = None
         self._trusted(Input.AUTHENTICATED)
 
     def computed(self, response: bytes) -> None:
-        """What `computation` gave, which `own_request` sends."""
+        """Take the result of `computation`; `own_request` then returns the bytes to send."""
         self.computation = None
         self._own_request = SaslAuthenticateRequest(response)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def close(self) -> list[Answer]:
-        """Ends the connection. What was under way, oldest first, each without a response; the second time nothing."""
+        """End the connection. Return the requests in flight, oldest first, without responses; empty the second time."""
         self._step(Input.CLOSE)
         lost = [Answer(entry.token, entry.request, None) for entry in self._in_flight if not entry.own]
         self._in_flight.clear()
@@ -435,7 +437,7 @@ class Connection:
 
 
 def _not_a_size(size: int, start: bytes) -> ProtocolError:
-    """What a peer most likely is whose first four bytes cannot be the size of an answer."""
+    """Return an error that names the likely protocol of a peer whose first four bytes are no valid size."""
     if start == b"HTTP":
         return ProtocolError("the peer speaks HTTP; check the port")
     # A TLS record: its type (alert, handshake), then version 3.x (RFC 8446, section 5.1).

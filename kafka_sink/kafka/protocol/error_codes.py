@@ -1,9 +1,9 @@
-"""Kafka's error codes by name, and what each means: the integers that answers carry.
+"""Kafka's error codes by name, and the meaning of each.
 
-A broker may be newer than this table, so an answer's code stays a plain int and is compared with these names. `meaning`
-and `error_name` take any int: nothing is known of a code without a name here, so nothing applies to it.
+A broker may be newer than this table. So the code in a response stays an int and is compared with these names.
+`meaning` and `error_name` accept any int; an unknown code has the meaning NOTHING.
 
-The meaning is that of the code. Where an API differs, the exceptions are a small set beside that API.
+The meaning belongs to the code. Where an API differs, that API's module has a small set of exceptions.
 
 Source: org.apache.kafka.common.protocol.Errors; for the meaning, the classes of its exceptions (common.errors).
 """
@@ -16,20 +16,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an error code means, whichever API answers with it."""
+    """The meaning of an error code, for every API."""
 
     is_retriable: bool = False
     """RetriableException: the same request may succeed later."""
     needs_new_metadata: bool = False
     """InvalidMetadataException: another broker may lead the partition, or the topic has another id."""
     broker_busy: bool = False
-    """Any broker may answer so: it ran out of time, or a quota makes it wait."""
+    """Any broker may return it: the request timed out, or a quota delays it."""
     coordinator_not_ready: bool = False
     """The coordinator is loading, or has moved."""
     coordinator_moved: bool = False
-    """FindCoordinator comes first; then the same request."""
+    """Send FindCoordinator first, then the same request."""
     fenced: bool = False
-    """Whoever sent the request is no longer who its producer id, epoch or transaction says."""
+    """The sender's producer id, epoch or transaction is no longer valid."""
     denied: bool = False
     """AuthorizationException: an ACL is missing."""
 
@@ -45,7 +45,7 @@ _DENIED = Meaning(denied=True)
 
 
 class ErrorCode(enum.IntEnum):
-    """Kafka's spelling of each code, those of APIs we do not speak included: they appear in messages."""
+    """Kafka's name of each code. Codes of APIs that this client does not use are included for messages."""
 
     meaning: Meaning
 
@@ -196,12 +196,12 @@ _MEANINGS = {code.value: code.meaning for code in ErrorCode}
 
 
 def meaning(code: int) -> Meaning:
-    """What `code` means; NOTHING for one that is newer than this table."""
+    """Return the meaning of `code`; NOTHING if it is newer than this table."""
     return _MEANINGS.get(code, NOTHING)
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of `code`; UNKNOWN_ERROR_CODE_<code> for one that is newer than this table."""
+    """Return Kafka's name of `code`; UNKNOWN_ERROR_CODE_<code> if it is newer than this table."""
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -1,16 +1,16 @@
-"""Reads a Kafka message of any shape, guided by the dataclass that describes it, and trusts nothing in the bytes.
+"""Reads Kafka messages from bytes that are not trusted. A dataclass of kio describes the message.
 
-kio's classes say which fields a message has, version by version; kio's own reader is for bytes from a friend:
+kio's classes define the fields of each message version. kio's own reader trusts its input:
 
-* it reserves memory for whatever array length it reads, and 5 bytes that claim 2^35 elements abort the process;
-* an error code or a tagged field newer than itself is an exception, though KIP-482 wants unknown tags skipped and
-  brokers are upgraded before clients;
-* a log append time beyond year 9999 is an exception, too.
+* It reserves memory for any array length that it reads: 5 bytes that claim 2^35 elements abort the process.
+* It raises for an unknown error code or tagged field. But KIP-482 requires that unknown tags are skipped, and brokers
+  are upgraded before clients.
+* It raises for a log append time beyond year 9999.
 
-Here a message becomes a plain dict of field name -> value: error codes and times as the integers on the wire, nested
-messages as dicts, arrays as tuples. Every malformed input is a ProtocolError, and no length is believed that the
-remaining bytes cannot hold. Strings and arrays are compact ("flexible", KIP-482) but in SaslHandshake, which was never
-made so: it is the same in every version, as it comes before anything is known of the other side.
+Here a message becomes a plain dict of field name -> value. Error codes and times are the integers on the wire, nested
+messages are dicts, and arrays are tuples. Malformed input raises ProtocolError. A length that exceeds the remaining
+bytes is malformed. Strings and arrays are compact ("flexible", KIP-482) except in SaslHandshake, which has no flexible
+version, because it comes before the client knows anything about the broker.
 
 Source: https://kafka.apache.org/protocol (primitive types); org.apache.kafka.common.utils.ByteUtils (varints).
 """
@@ -33,9 +33,9 @@ Read = Callable[[bytes, int], tuple[Any, int]]
 
 
 def read_message(message_type: type, data: bytes, position: int = 0) -> tuple[dict[str, Any], int]:
-    """The message of `message_type` (a kio entity) that starts at `position`, and the position after it.
+    """Return the message of `message_type` (a kio entity) at `position`, and the position after it.
 
-    Raises ProtocolError when the bytes are not such a message.
+    Raises ProtocolError if the bytes are not such a message.
     """
     try:
         return _message_reader(message_type)(data, position)
@@ -77,7 +77,8 @@ def _unsigned_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _length(data: bytes, position: int) -> tuple[int, int]:
-    """A compact length: -1 for null. Nothing takes less than a byte, so the bytes left bound any count."""
+    """Read a compact length, -1 for null. Every element takes at least 1 byte, so the remaining bytes limit the
+    count."""
     length_plus_one, position = _unsigned_varint(data, position)
     _check_remaining(length_plus_one - 1, data, position)
     return length_plus_one - 1, position
@@ -89,7 +90,7 @@ def _check_remaining(needed: int, data: bytes, position: int) -> None:
 
 
 def _fixed_length(format: str) -> Read:
-    """A length as messages that are not flexible have it: -1 for null."""
+    """Return a reader of lengths in messages that are not flexible; -1 for null."""
     packed = struct.Struct(format)
 
     def read(data: bytes, position: int) -> tuple[int, int]:
@@ -118,7 +119,7 @@ def _string_of(read_length: Read) -> Read:
     return read
 
 
-# kio's names of the wire types. Codes and times are read as the integers they are.
+# kio's names of the wire types. Error codes and times are read as integers.
 _PRIMITIVES: dict[str, Read] = {
     "bool": _fixed(">?"),
     "int8": _fixed(">b"),
@@ -138,7 +139,7 @@ _PRIMITIVES: dict[str, Read] = {
     "records": _bytes_of(_length),
 }
 _NOT_FLEXIBLE = _PRIMITIVES | {"string": _string_of(_fixed_length(">h")), "bytes": _bytes_of(_fixed_length(">i"))}
-# For these, null is a value on the wire that only a nullable field may have.
+# For these types the wire can carry null, which only a nullable field may have.
 _NULL_ON_THE_WIRE = frozenset({"string", "bytes", "records"})
 
 
@@ -171,7 +172,7 @@ def _message_reader(message_type: type) -> Read:
 def _read_tagged_fields(
     tagged: dict[int, tuple[str, Read]], message: dict[str, Any], data: bytes, position: int
 ) -> int:
-    """Adds the tagged fields that are there and known to `message`; the others are passed over (KIP-482)."""
+    """Add the known tagged fields to `message` and skip the others (KIP-482)."""
     count, position = _unsigned_varint(data, position)
     for _ in range(count):
         tag, position = _unsigned_varint(data, position)
@@ -200,7 +201,7 @@ def _field_reader(field: Field[Any], flexible: bool) -> Read:
 
 
 def _strip_optional(of_type: Any) -> tuple[Any, bool]:
-    """`T | None` as (T, True), any other type as (type, False)."""
+    """Return `T | None` as (T, True), and any other type as (type, False)."""
     if typing.get_origin(of_type) not in (types.UnionType, typing.Union):
         return of_type, False
     (inner,) = (argument for argument in typing.get_args(of_type) if argument is not types.NoneType)

@@ -1,15 +1,15 @@
-"""The requests we send and what their answers mean: our own values outside, Kafka's bytes inside.
+"""The requests that the client sends and their responses: this project's values outside, Kafka's bytes inside.
 
-The only module that knows kio. kio has a class for every version of every message; each module of `apis` says which
-versions we speak, how a request of ours becomes kio's, given kio's module, and how an answer becomes ours. Another API
-is another module there, and its row in `APIS`.
+The only module that uses kio. kio has a class for every version of every message. Each module of `apis` says which
+versions the client uses, how its request becomes kio's (given kio's module), and how kio's response becomes its own. A
+new API is a new module there and its row in `APIS`.
 
 Non-obvious:
 
-* Requests are written by kio into a list, so the bytes of record batches are spliced in, never copied.
-* Answers are read by `message_reader` (it says why), then checked against their request: an answer that leaves out a
-  partition, or names one twice, is no answer, and what it was to answer is unknown.
-* kio is imported with the first request, not with this module: 60 ms and 7 MB that the driver never needs.
+* kio writes requests into a list, so the bytes of record batches are inserted without a copy.
+* `message_reader` reads responses (it says why). Then they are checked against their request: if a response lacks a
+  partition, or names one twice, the result of the request is unknown.
+* kio is imported with the first request, not with this module. It takes 60 ms and 7 MB, which the driver never needs.
 
 Source: https://kafka.apache.org/protocol; clients/src/main/resources/common/message/*.json in Kafka.
 """
@@ -128,7 +128,7 @@ Response = (
     | DescribeGroupResponse
 )
 
-# Brokers from Kafka 3.3 to 4.3. InitProducerId 6 (KIP-939, prepared transactions) is refused by every release so far.
+# Brokers from Kafka 3.3 to 4.3. Every release so far refuses InitProducerId 6 (KIP-939, prepared transactions).
 APIS: tuple[Api, ...] = (
     produce.API,
     metadata.API,
@@ -161,12 +161,12 @@ _BY_REQUEST_TYPE = {api.request_type: api for api in APIS}
 
 
 def api_of(request: Request) -> Api:
-    """The row of `request`."""
+    """Return the row of the request's API."""
     return _BY_REQUEST_TYPE[type(request)]
 
 
 def select_version(request: Request, ranges: Mapping[int, tuple[int, int]]) -> int | None:
-    """The highest version that can carry `request` and lies in the broker's `ranges`; None if there is none."""
+    """Return the highest version for `request` that is in the broker's `ranges`, or None."""
     api = api_of(request)
     lowest, highest = ranges.get(api.key, (0, -1))
     our_lowest, our_highest = api.versions(request)
@@ -174,13 +174,13 @@ def select_version(request: Request, ranges: Mapping[int, tuple[int, int]]) -> i
     return version if version >= max(our_lowest, lowest) else None
 
 
-# Below this, copying a buffer next to its neighbours is cheaper than an iovec of its own: kio writes field by field.
+# kio writes field by field. Below this size, copying buffers together is cheaper than one iovec each.
 _SPLICE_BYTES = 4096
 
 
 def encode_request(request: Request, *, version: int, correlation_id: int, client_id: str) -> list[Buffer]:
-    """The whole frame, its size in front. Large buffers of the request are in the list as they are, not copied: they
-    must not change until the request is answered or its connection closed."""
+    """Return the whole frame, with its size in front. Large buffers of the request are not copied. They must not change
+    until the request is answered or its connection is closed."""
     api = api_of(request)
     kio = _kio_module(api, version, "request")
     message = api.to_kio(kio, version, request)
@@ -210,8 +210,11 @@ def _join_small(buffers: Sequence[Buffer]) -> list[Buffer]:
 
 
 def decode_response(request: Request, version: int, frame: bytes) -> Response:
-    """The answer to `request` in `frame` (without its size), header included; the correlation id is the caller's to
-    check. Raises ProtocolError, which names API and version, for anything that is not exactly such an answer."""
+    """Return the response to `request` in `frame` (header included, size excluded). The caller checks the correlation
+    id.
+
+    Raises ProtocolError, which names API and version, for anything that is not exactly such a response.
+    """
     api = api_of(request)
     try:
         return _decoded(api, request, version, frame)
@@ -223,7 +226,7 @@ def _decoded(api: Api, request: Request, version: int, frame: bytes) -> Response
     message_type = getattr(_kio_module(api, version, "response"), f"{api.name}Response")
     _, position = read_message(message_type.__header_schema__, frame)
     if isinstance(request, ApiVersionsRequest) and frame[position : position + 2] == _UNSUPPORTED_VERSION:
-        # Such an answer comes in version 0, whatever was asked (KIP-511): only its error code is sure.
+        # Such a response has version 0, whatever was requested (KIP-511). Only its error code can be trusted.
         return ApiVersionsResponse(0, ErrorCode.UNSUPPORTED_VERSION, {}, {})
     message, position = read_message(message_type, frame, position)
     if position != len(frame):

@@ -4,16 +4,16 @@
     first = exchange.respond(None)          # then, for each challenge of the broker,
     more = exchange.respond(challenge)      # what to answer; None: the broker has proved itself, and all is said
 
-A mechanism is an entry of the table: its name and what makes one exchange of it. Whatever a broker says that it should
-not raises SaslRefused.
+A mechanism is an entry of the table: its name, and a function that begins one exchange. A broker's message that
+violates the mechanism raises SaslRefused.
 
 Non-obvious:
 
-* Names and passwords go through no SASLprep: Kafka's own client and `kafka-configs.sh` take their UTF-8 as it is
-  (ScramFormatter.normalize), so that a prepared password would be another one.
-* A broker may ask for many iterations to keep a client busy, or for few to learn its password: both are bounded, before
-  anything is computed. What takes longer than Kafka's own is left to the caller, who has other connections: it runs the
-  `Computation` beside them, for as long as it has time.
+* Names and passwords are sent without SASLprep. Kafka's own client and `kafka-configs.sh` use their UTF-8 unchanged
+  (ScramFormatter.normalize), so a prepared password would differ.
+* A hostile broker may ask for many iterations to keep a client busy, or for few to learn its password. Both are limited
+  before anything is computed. If a broker asks for more iterations than Kafka's own default limit, the caller gets a
+  `Computation`. It runs this in parallel to its other connections, until its timeout.
 
 Source: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER); KIP-84, KIP-255, KIP-342;
 org.apache.kafka.common.security.scram.internals.ScramSaslClient.
@@ -33,22 +33,22 @@ from typing import Protocol
 from kafka_sink.errors import SaslRefused
 from kafka_sink.text.quoting import quoted
 
-# RFC 7677, section 4; Kafka's ScramMechanism has the same.
+# RFC 7677, section 4; Kafka's ScramMechanism has the same value.
 MIN_ITERATIONS = 4096
-# One to two seconds of one core, and more of a busy one.
+# Takes one to two seconds on an idle core.
 MAX_ITERATIONS = 1_000_000
-# What Kafka hands out at most (ScramMechanism.MAX_ITERATIONS): 20 to 40 ms.
+# The most that Kafka uses for new credentials (ScramMechanism.MAX_ITERATIONS): 20 to 40 ms.
 MAX_ITERATIONS_AT_ONCE = 16_384
 TOO_SLOW = (
-    f"the password was not hashed in time, as the broker asks for so many iterations of SCRAM: Kafka's own ask for "
-    f"{MAX_ITERATIONS_AT_ONCE} at most"
+    f"the password was not hashed in time, because the broker requires too many iterations of SCRAM: Kafka itself uses "
+    f"at most {MAX_ITERATIONS_AT_ONCE}"
 )
-# A broker's nonce and salt have some 30 bytes. What it says is kept, hashed and compared; this much of it.
+# A broker's nonce and salt have about 30 bytes. The client keeps, hashes and compares a challenge, so it is limited.
 MAX_CHALLENGE_BYTES = 8 * 1024
 _MAX_REASON_CHARACTERS = 300
 
 Nonce = Callable[[], str]
-# What to answer, once it is computed.
+# Computes the response.
 Computation = Callable[[], bytes]
 
 
@@ -59,18 +59,18 @@ class PasswordLogin:
 
     @property
     def name(self) -> str:
-        """Who logs in, as messages may show it."""
+        """The user's name, as messages may show it."""
         return self.username
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no message may show."""
+        """Texts that no message may show."""
         return (self.password,)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogin:
-    """`extensions` go to the broker with the token (KIP-342). `name`: the client id, or what the token says."""
+    """`extensions` are sent with the token (KIP-342). `name`: the client id, or the token's subject."""
 
     name: str
     token: str = field(repr=False)
@@ -86,8 +86,8 @@ Login = PasswordLogin | TokenLogin
 
 class Exchange(Protocol):
     def respond(self, challenge: bytes | None) -> bytes | Computation | None:
-        """What to send, or what computes it: at first (`challenge` None), then for each challenge. None: nothing more,
-        the broker has said all that it must. Raises SaslRefused."""
+        """Return the response to `challenge` (None: the first message), or a function that computes it. Return None
+        once the exchange is complete. Raises SaslRefused."""
 
 
 # --- PLAIN ------------------------------------------------------------------------------------------------------------
@@ -189,7 +189,8 @@ _SEPARATOR = "\x01"
 
 
 class _OAuthBearer:
-    """A broker that refuses the token says why in a challenge, which has to be answered before it says so in a code."""
+    """A broker that refuses the token sends the reason as a challenge. After the client answers, it sends an error
+    code."""
 
     def __init__(self, login: TokenLogin) -> None:
         self._login = login
@@ -228,7 +229,7 @@ def _oauthbearer(login: Login, nonce: Nonce) -> Exchange:
     return _OAuthBearer(login)
 
 
-# `nonce` gives printable ASCII without commas that cannot be guessed, other each time.
+# `nonce` returns printable ASCII without commas, unpredictable and different each time.
 MECHANISMS: Mapping[str, Callable[[Login, Nonce], Exchange]] = {
     "PLAIN": _plain,
     "SCRAM-SHA-256": _scram("SCRAM-SHA-256", "sha256"),
@@ -239,7 +240,7 @@ MECHANISMS: Mapping[str, Callable[[Login, Nonce], Exchange]] = {
 
 @dataclass(frozen=True, slots=True)
 class Authentication:
-    """One exchange on its way: what a connection needs to know of it."""
+    """An exchange and its login, for a connection."""
 
     mechanism: str
     login: Login
@@ -249,7 +250,7 @@ class Authentication:
         return SaslRefused(mechanism=self.mechanism, user=self.login.name, reason=reason)
 
     def shown(self, text: str | None) -> str:
-        """What a broker said, as a message may show it: printable, short, and without what it was told."""
+        """Return a broker's text as a message may show it: printable, short, and without the login's secrets."""
         shown = text or ""
         for secret in filter(None, self.login.secrets):
             shown = shown.replace(secret, "...")
@@ -257,5 +258,5 @@ class Authentication:
 
 
 def authentication(mechanism: str, login: Login, nonce: Nonce) -> Authentication:
-    """The beginning of an exchange. `mechanism` is one of the table's."""
+    """Begin an exchange. `mechanism` is a key of MECHANISMS."""
     return Authentication(mechanism, login, MECHANISMS[mechanism](login, nonce))

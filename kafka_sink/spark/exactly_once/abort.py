@@ -1,4 +1,4 @@
-"""What follows on a micro-batch that failed: the end of the transactions that hold its rows."""
+"""Aborts a failed micro-batch: ends the transactions of its rows."""
 
 from __future__ import annotations
 
@@ -28,34 +28,38 @@ def abort_micro_batch(
     *,
     checkpoint: str | None = None,
 ) -> None:
-    """Ends what a stream's micro-batch has left open. Does nothing where neither a message nor this driver's processes
-    know which run that was. Never raises, as `abort_run`."""
+    """End the open transactions of a stream's micro-batch. Never raises, like `abort_run`.
+
+    Does nothing if neither a message nor `last_run` has the generation of the run.
+    """
     prepared = next((message for message in messages if isinstance(message, PreparedCommitMessage)), None)
     if prepared is not None:
         abort_run(given, prepared.sink.names.sink, prepared.generation)
         return
     try:
         name = stream_name(given, checkpoint)
-    except ConfigError:  # who planned has said so
+    except ConfigError:  # the planning process has raised it
         return
     if name is not None and (generation := recall(name.sink, checkpoint)) is not None:
         abort_run(given, name.sink, generation)
 
 
 def abort_run(given: GivenOptions, prefix: str, generation: Ids) -> None:
-    """Leaves nothing open of a run, as far as it can be done now. Never raises: if it did, Spark would show its error
-    instead of the one that failed the micro-batch, and whatever is left the next plan ends."""
+    """End the open transactions of a run, if the cluster answers. The next plan ends those that remain.
+
+    Never raises: Spark would show this error instead of the error that failed the micro-batch.
+    """
     try:
         config = planned_config(given)
-    except ConfigError:  # who planned has said so
+    except ConfigError:  # the planning process has raised it
         return
     try:
         with lease_admin_client(config.producer) as client:
             run(client, two_phase.abort(sink_of(config, prefix, client), generation))
     except KafkaSinkError as error:
         log.warning(
-            "what this run of %r has open could not be ended, and read_committed readers wait for its transactions' "
-            "time-out (kafka.transaction.timeout.ms) or the next start; `%s` tells which: %s",
+            "the open transactions of this run of %r could not be ended. read_committed readers wait until the "
+            "transactions time out (kafka.transaction.timeout.ms) or the next start ends them; `%s` lists them: %s",
             prefix,
             shell_command("pykafka transactions describe", {"--prefix": prefix}),
             error,

@@ -1,4 +1,4 @@
-"""Which query and micro-batch a batch write is, for transactions that know queries and micro-batches only."""
+"""Gives a batch write a query id and a micro-batch id, because markers and decisions need both."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from kafka_sink.spark.proof import ONLY_MICRO_BATCH, Identity
 
 @dataclass(frozen=True, slots=True)
 class BatchWrite:
-    """Which query and micro-batch a batch write is, in markers and decisions. `is_versioned`: they are users' own,
-    `txnAppId` and `txnVersion`."""
+    """The query id and micro-batch id of a batch write, for markers and decisions.
+
+    `is_versioned`: the ids come from the user's `txnAppId` and `txnVersion`.
+    """
 
     query_id: str
     micro_batch_id: int
@@ -30,8 +32,11 @@ class BatchWrite:
 
 
 def batch_identity(given: GivenOptions) -> tuple[str, BatchWrite]:
-    """The name of a batch write's transactional ids, and which write it is. With `txnAppId` and `txnVersion` both are
-    the same in a rerun; without, they are its own, so that no other write can meet its transactions."""
+    """Return the prefix of a batch write's transactional ids, and its ids.
+
+    With `txnAppId` and `txnVersion` a rerun has the same ones. Otherwise they are unique, so that no other write uses
+    the same transactions.
+    """
     if (app_id := given.get("txn_app_id")) is not None:
         return app_id, BatchWrite(f"txnAppId:{app_id}", given["txn_version"], is_versioned=True)
     write_id = uuid.uuid4().hex

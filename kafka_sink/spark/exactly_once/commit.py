@@ -1,4 +1,4 @@
-"""The committing worker's part: makes the rows of all tasks visible."""
+"""The committing worker's part of exactly-once: it makes the rows of all tasks visible."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from kafka_sink.spark.receipt_writer import write_receipt
 
 log = logging.getLogger(__name__)
 
-# What the deletion of a batch write's groups may take; it takes some 10 ms (8 slots, one broker).
+# Time limit for the deletion of a batch write's groups, which normally takes about 10 ms (8 slots, one broker).
 FORGET_MS = 3_000
 
 
 def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskCommitMessage]) -> None:
-    """Raises ExactlyOnceError, ClusterError."""
+    """Make the rows of all tasks visible. Raises ExactlyOnceError, ClusterError."""
     counted = [receipt for receipt in receipts if isinstance(receipt, CountedCommitMessage)]
     if counted:
         pass_over(given, counted)
@@ -63,7 +63,7 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskCommitMessage
 
 
 def _plan_of(messages: Sequence[PreparedCommitMessage]) -> Plan:
-    """The one plan that all tasks went by. Raises DriverFenced: some went by another."""
+    """Return the plan of all tasks. Raises DriverFenced if some tasks had another plan."""
     plan = messages[0].plan
     assert plan is not None, "the first Spark partition's message brings the plan"
     for message in messages:
@@ -76,7 +76,7 @@ def _plan_of(messages: Sequence[PreparedCommitMessage]) -> Plan:
 
 
 def _prove(client: AdminClient, plan: Plan, messages: Sequence[PreparedCommitMessage]) -> None:
-    """Writes the receipt file, unless this run could not be decided: the file may be of one that is."""
+    """Write the receipt file after the checks of the decision, so that a refused run replaces no valid file."""
     prepared, micro_batch_id = [message.prepared for message in messages], messages[0].micro_batch_id
     run(client, check_generation(plan.sink, plan.facts.generation))
     check_decision(
@@ -91,19 +91,19 @@ def _prove(client: AdminClient, plan: Plan, messages: Sequence[PreparedCommitMes
 
 
 class _LeftThere(Exception):
-    """Groups that could not be deleted."""
+    """Some groups could not be deleted."""
 
 
 def _forget(given: GivenOptions, plan: Plan) -> None:
-    """Deletes the write's groups, which nobody reads any more. Never raises: its rows are visible."""
+    """Delete the write's groups, which nobody reads again. Never raises, because the rows are visible."""
     try:
         with lease_admin_client(planned_config(given).producer, plan.sink.cluster_id) as client:
             try:
                 with client.within(FORGET_MS):
                     run(client, forget(plan.sink, plan.facts.generation))
             except KafkaSinkError as error:
-                # As another error, so that nobody looks at the cluster's hosts for its sake.
+                # A different error class, so that the client does not check the cluster's hosts (`first_aid`).
                 raise _LeftThere from error
-    # Whatever it is: Spark would run a job again that is done.
+    # Catch all exceptions: after an error Spark would fail a write that is complete.
     except Exception as error:
         log.debug("groups of %s are left to expire: %s", plan.sink.names.sink, error.__cause__ or error)

@@ -1,4 +1,4 @@
-"""Which rows a slot has, as its marker says it: their number, a fingerprint, and the topics that they are for."""
+"""Counts the rows of a slot: their number, their fingerprint as in the slot's marker, and their topics."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ class CountedRows:
 
 
 def count_rows(config: SinkConfig, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> CountedRows:
-    """The rows of a slot that is visible already. None is sent.
+    """Count the rows of a slot that is visible already, and send none.
 
-    Which of them were bad is not asked, as the answer may be another by now: dead letters may be among them.
+    The rows are not checked for bad rows again, because the limits may have changed since. So all rows count, including
+    those that became dead letters.
     """
     fingerprint, record_count, topics = Fingerprint(), 0, set[str]()
     columns_of = RecordColumns.from_arrow if config.bad_rows == FAIL else columns_for_fingerprint
@@ -42,11 +43,11 @@ def count_rows(config: SinkConfig, chain: InterceptorChain, arrow_batches: Itera
 
 
 def digest_of(fingerprint: Fingerprint, config: SinkConfig) -> str:
-    """Of the rows, and of the topic that the option sends them all to: the rows do not say."""
+    """Return the digest of the rows and of the option `topic`, which the rows do not contain."""
     return f"{fingerprint.digest()}:{config.topic or ''}"
 
 
 def total_of(digests: Iterable[str]) -> tuple[str, frozenset[str]]:
-    """The same of all slots, of which there is one topic."""
+    """Return the total fingerprint of all slots, and the set of their topic options."""
     parts = [digest.rpartition(":") for digest in digests]
     return total(rows for rows, _, _ in parts), frozenset(topic for _, _, topic in parts)

@@ -1,4 +1,4 @@
-"""Topics that were deleted and made again, and took committed rows with them: of these users are told."""
+"""Warns of topics that were deleted and created again, so that committed rows are gone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 def tell_created_again(plan: Plan, messages: Sequence[PreparedCommitMessage]) -> None:
-    """Warns of topics that took rows with them which are not written again, as their slots were visible before."""
+    """Warn of recreated topics whose rows are not written again, because their slots were visible before."""
     decision = plan.facts.decision
     ids = {topic: found for each in messages if each.prepared.visible for topic, found in each.topic_ids.items()}
     decided = messages[0].micro_batch_id, messages[0].prepared.query_id
@@ -22,7 +22,7 @@ def tell_created_again(plan: Plan, messages: Sequence[PreparedCommitMessage]) ->
 
 
 def warn_created_again(plan: Plan, decision: Decision, topic_ids: Mapping[str, str | None]) -> None:
-    """Warns where `topic_ids`, which are those of now, are not the decision's."""
+    """Warn if the current `topic_ids` differ from those of the decision."""
     name, sink = f"micro-batch {decision.micro_batch_id}", plan.sink.names.sink
     advice = f"If the new topic is to have them, write them with a batch write, from what {name} read"
     if plan.sink.is_versioned:

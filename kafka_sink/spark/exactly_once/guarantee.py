@@ -1,4 +1,4 @@
-"""Exactly-once as a `Guarantee` (`spark/guarantee.py`): one of a batch write, one of a stream."""
+"""Exactly-once as a `Guarantee` (`spark/guarantee.py`): a class for batch writes and a class for streams."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from kafka_sink.spark.interceptor_chain import InterceptorChain
 
 
 class _ExactlyOnce:
-    """`planned` is None before `plan`: in tasks it is there."""
+    """`planned` is None before `plan`. Tasks always have it."""
 
     def __init__(self, options: GivenOptions) -> None:
         self.options = options
         self.planned: Plan | None = None
 
     def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
-        """The rows are then visible to nobody yet."""
+        """Write the rows into open transactions. read_committed readers do not see them yet."""
         assert self.planned is not None, "a task has its writer from the process that planned"
         return write_slot(self.options, self.planned, chain, arrow_batches)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
-        """Makes the rows visible."""
+        """Make the rows visible."""
         with told_of_a_transaction(None if self.planned is None else self.planned.batch):
             present = check_all_present(messages, micro_batch_id=micro_batch_id)
             check_bad_rows(present, rows_are_written=False)
@@ -44,13 +44,13 @@ class ExactlyOnceBatch(_ExactlyOnce):
             self.planned = plan_batch(self.options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Ends the transactions that hold the rows, so that nobody ever sees them."""
+        """Abort the transactions of the rows, so that read_committed readers never see them."""
         if self.planned is not None:
             abort_run(self.options, self.planned.sink.names.sink, self.planned.facts.generation)
 
 
 class ExactlyOnceStream(_ExactlyOnce):
-    """`checkpoint`: its location, where that is an option of the write."""
+    """`checkpoint`: the location, None if it is not an option of the write."""
 
     def __init__(self, options: GivenOptions, checkpoint: str | None) -> None:
         super().__init__(options)
@@ -61,5 +61,5 @@ class ExactlyOnceStream(_ExactlyOnce):
             self.planned = plan_stream(self.options, self.checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """As a batch write's, where it is known which run wrote."""
+        """Abort the transactions of the rows, if the generation of the run is known."""
         abort_micro_batch(self.options, messages, checkpoint=self.checkpoint)

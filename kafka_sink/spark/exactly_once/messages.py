@@ -1,4 +1,4 @@
-"""What a task of an exactly-once write tells the commit."""
+"""The messages from tasks of an exactly-once write to the commit."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from kafka_sink.spark.exactly_once.plan import Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCommitMessage(TaskCommitMessage):
-    """A task attempt's rows, acknowledged and not visible. `plan` is there for the first Spark partition only: its
-    facts are as large as the number of slots, and one is enough."""
+    """The rows of a task attempt: acknowledged and not visible yet, or visible before.
+
+    Only the message of Spark partition 0 has `plan`: its size grows with the number of slots, and one copy is enough.
+    """
 
     prepared: SlotPrepared
     sink: Sink
@@ -24,7 +26,8 @@ class PreparedCommitMessage(TaskCommitMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedCommitMessage(TaskCommitMessage):
-    """Rows that were read and not sent, as the plan says that they are written. `topics`: theirs. `plan`: as above."""
+    """Rows that were read and not sent, because the plan found them written. `topics`: the topics of the rows. `plan`:
+    as in PreparedCommitMessage."""
 
     fingerprint: str
     topics: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The planning worker's part: takes the sink over, and finds what its tasks and its commit go by."""
+"""The planning worker's part of exactly-once: it takes the sink over, and finds the facts for tasks and commit."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a micro-batch's tasks and its commit go by. `batch` is None for a stream, whose tasks know query and
-    micro-batch. `is_written`: the version is visible already, or a later one was decided: nothing is to be written.
-    `query_id`: the query's whose checkpoint names the sink; None: not known."""
+    """The facts for the tasks and the commit of a micro-batch.
+
+    `batch` is None for a stream, because its tasks know query and micro-batch. `is_written`: the version is visible
+    already, or a later one was decided, so tasks write nothing. `query_id`: the query of the checkpoint that names the
+    sink, None if unknown.
+    """
 
     sink: Sink
     facts: Facts
@@ -40,7 +43,7 @@ class Plan:
 
 
 def plan_batch(given: GivenOptions) -> Plan:
-    """Raises as `plan_stream`."""
+    """Plan a batch write. Raises as `plan_stream`."""
     prefix, batch = batch_identity(given)
     config = planned_config(given)
     with told_of_a_transaction(batch), lease_admin_client(config.producer) as client:
@@ -63,10 +66,13 @@ def plan_batch(given: GivenOptions) -> Plan:
 
 
 def plan_stream(given: GivenOptions, checkpoint: str | None) -> Plan:
-    """Asks the cluster, and leaves none of the sink's transactions open. The sink has the name of its `checkpoint`.
-    Raises ConfigError, ExactlyOnceError, ClusterError."""
+    """Plan a micro-batch of a stream, and end all open transactions of its sink.
+
+    The name of the sink comes from the option transactionalIdPrefix or from `checkpoint`. Raises ConfigError,
+    ExactlyOnceError, ClusterError.
+    """
     config = planned_config(given)
-    # What is wrong with it is said before the cluster is asked.
+    # Raise errors of the name before any request to the cluster.
     stream_name(given, checkpoint)
     with told_of_a_transaction(None), lease_admin_client(config.producer) as client:
         _ensure_topics(client, config)
@@ -81,7 +87,7 @@ def plan_stream(given: GivenOptions, checkpoint: str | None) -> Plan:
 
 
 def planned_config(given: GivenOptions) -> SinkConfig:
-    """That of the processes that plan and commit. Raises ConfigError."""
+    """Return the configuration for planning and committing processes. Raises ConfigError."""
     if "bootstrap_servers" not in given:
         raise MissingOption(
             option="kafka.bootstrap.servers",
@@ -100,7 +106,7 @@ def sink_of(
     comes_again: bool = True,
     is_derived: bool = False,
 ) -> Sink:
-    """The sink named `prefix` in the cluster that `client` asks. Raises BrokersUnreachable."""
+    """Return the sink named `prefix` in the client's cluster. Raises BrokersUnreachable."""
     return Sink(
         names=Names(prefix, config.commit_topic),
         timeout_ms=config.transaction_timeout_ms,
@@ -121,9 +127,7 @@ def _ensure_topics(client: AdminClient, config: SinkConfig) -> None:
     ensure_commit_topic(client, config.commit_topic, ask_also=() if config.topic is None else (config.topic,))
 
 
-def _name_stream(
-    given: GivenOptions, checkpoint: str | None, config: SinkConfig, client: AdminClient
-) -> StreamName:
+def _name_stream(given: GivenOptions, checkpoint: str | None, config: SinkConfig, client: AdminClient) -> StreamName:
     def began(earlier: str, query_id: str) -> bool:
         return run(client, began_as(sink_of(config, earlier, client), query_id))
 
@@ -145,8 +149,8 @@ def _take_over(client: AdminClient, config: SinkConfig, sink: Sink) -> Facts:
 
 
 def _check_retention(client: AdminClient, config: SinkConfig) -> None:
-    """Of a sink that has nothing decided yet, so once. Raises InvalidOption."""
-    # What workers need once in a sink's life.
+    """Check the brokers' retention once, when a sink has no decision yet. Raises InvalidOption."""
+    # Imported here, because a sink needs it only once.
     from kafka_sink.doctor.judging import IDS_EXPIRATION, OFFSETS_RETENTION, retention
 
     offsets, ids = client.broker_setting(OFFSETS_RETENTION), client.broker_setting(IDS_EXPIRATION)
@@ -162,7 +166,7 @@ def _check_retention(client: AdminClient, config: SinkConfig) -> None:
 
 
 def _tell_of_another_query(name: StreamName, decision: Decision | None) -> None:
-    """Of a query that begins under a name that another has used: if that still runs, they will stop each other."""
+    """Warn if another query has used this name. If that query still runs, the two queries stop each other."""
     if decision is None or name.query_id in (None, decision.query_id):
         return
     log.warning(
@@ -184,12 +188,12 @@ def _partitions(client: AdminClient, topics: tuple[str, ...]) -> tuple[TopicPart
             led, leaderless = client.partitions(topics)
             return led + leaderless
         except TopicNotFound as gone:
-            # And so is what was in it.
+            # The rows of a deleted topic are gone too, so skip the topic.
             topics = tuple(topic for topic in topics if topic != gone.topic)
         except TopicAuthorizationFailed as refused:
-            # WRITE implies DESCRIBE: who may not look there writes nothing behind what hangs.
+            # WRITE implies DESCRIBE: without DESCRIBE this run cannot write there, so skipping the topic is safe.
             log.warning(
-                "whether readers see all of the last micro-batch in %r is not checked: %s", refused.topic, refused
+                "could not check that readers see all of the last micro-batch in %r: %s", refused.topic, refused
             )
             topics = tuple(topic for topic in topics if topic != refused.topic)
     return ()

@@ -1,4 +1,4 @@
-"""A task's part: its rows go into its slot's transaction, which stays open, or are only counted."""
+"""A task's part of exactly-once: it writes its rows into its slot's open transaction, or only counts them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from kafka_sink.spark.task import Task
 def write_slot(
     given: GivenOptions, plan: Plan, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
 ) -> PreparedCommitMessage | CountedCommitMessage:
-    """Writes the rows of one task attempt into its slot's transaction, and leaves that prepared. Where the plan says
-    that they are written, reads them to their end: Spark runs the task all the same.
+    """Write the rows of one task attempt into its slot's transaction, and prepare the transaction.
 
-    Raises what `Guarantee.write` does.
+    If the plan found the rows written, read them to the end and send none: Spark still runs the task. Raises as
+    `Guarantee.write`.
     """
     assert TaskContext.get() is not None, "write() runs in a task"
     task = Task.current()
@@ -75,7 +75,7 @@ def _count(
 def _prepare(
     config: SinkConfig, plan: Plan, task: Task, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
 ) -> PreparedCommitMessage:
-    # Of a batch write its own also in foreachBatch, where tasks know a stream's query and micro-batch.
+    # A batch write has its own identity. In foreachBatch the task's conf has the identity of the stream.
     identity = stream_identity(task.conf) if plan.batch is None else plan.batch.identity
     if plan.query_id not in (None, identity.query_id):
         raise AnotherCheckpoint(sink=plan.sink.names.sink, query_id=identity.query_id, found_query_id=plan.query_id)
@@ -127,7 +127,7 @@ class _Slot:
     def send(
         self, begun: SlotBegun, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
     ) -> tuple[TaskRows, SlotPrepared]:
-        """Writes the rows, and the marker behind them."""
+        """Write the rows, then the marker."""
         sink, query_id, micro_batch_id = self.plan.sink, self.identity.query_id, self.identity.batch_id
         fingerprint = Fingerprint()
         rows = produce_rows(
@@ -150,9 +150,9 @@ class _Slot:
     def read_again(
         self, begun: SlotBegun, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
     ) -> tuple[TaskRows, SlotPrepared]:
-        """Counts rows that are visible already."""
+        """Count rows that are visible already."""
         counted = count_rows(self.config, chain, arrow_batches)
-        # Which of them its rows are in only the attempt knew that wrote them.
+        # Only the attempt that wrote the rows knew their partitions, so take all partitions of the topics.
         led, leaderless = self.client.partitions(counted.topics)
         rows = TaskRows(counted.record_count, topic_ids=self.client.topic_ids(counted.topics))
         return rows, self._prepared(begun, counted.digest, led + leaderless, {})

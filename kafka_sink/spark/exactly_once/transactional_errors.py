@@ -1,4 +1,4 @@
-"""Errors about rows that nobody sees unless they are committed."""
+"""Adapts errors to transactional writes, whose rows are invisible until they are committed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from kafka_sink.spark.exactly_once.batch_write import BatchWrite
 
 @contextmanager
 def told_of_a_transaction(batch: BatchWrite | None, *, committing: Sink | None = None) -> Iterator[None]:
-    """What errors say of the rows is made true of rows that nobody sees unless they are committed, and of who runs the
-    write again. `committing`: where they may have been."""
+    """Make errors describe the rows of a transactional write, and the way to run the write again.
+
+    `committing`: the sink if some rows may be visible, otherwise None.
+    """
     try:
         with exhaustion_named():
             yield

@@ -1,4 +1,4 @@
-"""The commit of a version that was written before: compares its rows, and says that nothing was written."""
+"""The commit of a version that was written before: it compares the rows, and logs that nothing was written."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ log = logging.getLogger(__name__)
 
 
 def pass_over(given: GivenOptions, counted: Sequence[CountedCommitMessage]) -> None:
-    """A version that is written already is done, if these are its rows; that nothing is written is said. Raises
-    NonDeterministicReplay, ExactlyOnceError, ClusterError."""
+    """Commit a version that the plan found written: compare its rows, and log a warning that nothing was written.
+
+    The rows are compared only if this version was the last decision. Raises NonDeterministicReplay, ExactlyOnceError,
+    ClusterError.
+    """
     plan = counted[0].plan
     assert plan is not None and plan.batch is not None and plan.facts.decision is not None, "a version was planned"
     version, decided = plan.batch.micro_batch_id, plan.facts.decision.micro_batch_id
@@ -37,7 +40,7 @@ def pass_over(given: GivenOptions, counted: Sequence[CountedCommitMessage]) -> N
 
 
 def _check_written(given: GivenOptions, plan: Plan, counted: Sequence[CountedCommitMessage]) -> None:
-    assert plan.facts.decision is not None, "of the version that is written"
+    assert plan.facts.decision is not None, "the decision of the written version"
     topics = tuple(sorted({topic for each in counted for topic in each.topics}))
     with (
         told_of_a_transaction(plan.batch, committing=plan.sink),

@@ -28,9 +28,7 @@ class LiveNetwork(ScriptedNetwork):
         self._woken = False
         self._ready: list[ClientResponse] = []
 
-    def send(
-        self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True
-    ) -> None:
+    def send(self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True) -> None:
         with self._something:
             super().send(node_id, request, now_ms, token, expect_response)
             self._ready += self._answers()

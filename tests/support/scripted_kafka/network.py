@@ -109,9 +109,7 @@ class ScriptedNetwork:
     def api_version(self, node_id: int, request: Any) -> int | None:
         return self.kafka.spoken(request)
 
-    def send(
-        self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True
-    ) -> None:
+    def send(self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True) -> None:
         self.kafka.received.append((node_id, request))
         self.sent.append(Sent(node_id, request, token, expects_response=expect_response))
 

@@ -45,8 +45,6 @@ class ReadableCluster:
             if not topic.error_code
         }
 
-    def partition(
-        self, topic: str, partition: int, *, committed: bool, is_compacted: bool | None
-    ) -> ReadablePartition:
+    def partition(self, topic: str, partition: int, *, committed: bool, is_compacted: bool | None) -> ReadablePartition:
         self.committed.append(committed)
         return self.partitions[topic, partition]

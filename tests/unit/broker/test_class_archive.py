@@ -35,6 +35,7 @@ while True:
 def begun(java: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What each broker's JVM was told of archives, a line each. Brokers answer as soon as they run."""
     java.will("kafka.Kafka", RECORDS)
+
     def fetch_metadata(*_: object) -> SimpleNamespace:
         if not (java.home / "ready").exists():
             raise ConnectionRefusedError

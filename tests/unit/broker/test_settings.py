@@ -38,10 +38,7 @@ def test_a_listener_that_clients_reach_by_another_port() -> None:
     node = Node(1, 21001, 21002, {"PROXIED": 21007}, {"PROXIED": 40001})
     settings = server_settings(node, [node], Path("/data"), {}, {"PROXIED": "PLAINTEXT"})
     assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:21001,PROXIED://127.0.0.1:40001"
-    assert (
-        settings["listeners"]
-        == "PLAINTEXT://127.0.0.1:21001,PROXIED://127.0.0.1:21007,CONTROLLER://127.0.0.1:21002"
-    )
+    assert settings["listeners"] == "PLAINTEXT://127.0.0.1:21001,PROXIED://127.0.0.1:21007,CONTROLLER://127.0.0.1:21002"
 
 
 @pytest.mark.parametrize(("cluster", "replicas", "min_isr"), [(ONE, "1", "1"), (THREE, "3", "2")])

@@ -32,7 +32,7 @@ def test_help_has_examples_and_the_statuses(capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr().out
     assert ended.value.code == 0
     assert "pykafka check --preset" in said
-    assert "exit status: 0 nothing failed" in said
+    assert "exit status: 0 no step failed" in said
 
 
 @pytest.mark.parametrize(

@@ -47,14 +47,14 @@ def test_no_checkpoint_is_an_oserror(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("planned", "recorded", "decision", "words"),
     [
-        (None, None, None, "nothing was planned yet"),
-        (0, None, None, "micro-batch 0 planned, none recorded; nothing was decided. Micro-batch 0 is being written"),
-        (0, None, decided(9, "another"), "another query's micro-batch was decided. Micro-batch 0 is being written"),
+        (None, None, None, "no micro-batch was planned yet"),
+        (0, None, None, "micro-batch 0 planned, none recorded; nothing was decided. Either micro-batch 0 is"),
+        (0, None, decided(9, "another"), "another query's micro-batch was decided. Either micro-batch 0 is being"),
         (7, 7, decided(7), "in step with the sink"),
         (7, 6, decided(7), "decided and not recorded yet. A start finds its rows visible"),
-        (8, 7, decided(7), "being written, or was when the query ended: a start writes it"),
-        (5, 5, decided(7), "behind the sink by 2: an older copy. A start from it stops with CheckpointBehind"),
-        (9, 9, decided(7), "ahead of the sink by 2"),
+        (8, 7, decided(7), "being written, or the query ended while it was written. A start writes it"),
+        (5, 5, decided(7), "2 behind the sink: an older copy of the checkpoint. A start from it stops with Checkp"),
+        (9, 9, decided(7), "2 ahead of the sink"),
     ],
 )
 def test_both_together(planned: int | None, recorded: int | None, decision: Decision | None, words: str) -> None:

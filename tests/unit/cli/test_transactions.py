@@ -57,7 +57,7 @@ def test_help_of_a_subcommand_says_what_it_changes(subcommand: str, capsys: pyte
     with pytest.raises(SystemExit):
         main([subcommand, "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert any(words in said for words in ("Changes nothing", "Does not disturb", "Takes the sink over"))
+    assert any(words in said for words in ("Changes nothing", "Does not disturb", "takes over the sink"))
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,12 @@ def test_a_wrong_line_is_refused(arguments: list[str]) -> None:
     ("arguments", "words"),
     [
         (["list", "--prefix", "p"], "kafka.bootstrap.servers"),
-        (["describe", *SERVERS], "--prefix, or --checkpoint, says whose"),
+        (["describe", *SERVERS], "name the sink with --prefix or --checkpoint"),
         (["abort", *SERVERS, "--prefix", "p q"], "transactionalIdPrefix"),
         (["list", *SERVERS, "--prefix", "p", "--option", "kafka.ackz=all"], "'kafka.ackz'"),
     ],
 )
-def test_a_wrong_option_is_refused(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_option_is_refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == WRONG_USAGE
     assert words in capsys.readouterr().err
 
@@ -201,7 +199,7 @@ def test_a_table_for_who_is_on_call(
     ran["describe_sink"] = found(opened(0, is_decided=True), opened(12, is_decided=False), hanging=(HANGING,))
     assert main(["list", *SERVERS, "--prefix", "ord"]) == DONE
     assert capsys.readouterr().out.splitlines() == [
-        "Not looked at, as they have no leader now: t-1.",
+        "Not looked at, because they have no leader now: t-1.",
         "SINK    QUERY  MICRO-BATCH  DECIDED (UTC)        SLOTS  VISIBLE",
         "orders  q      4            2025-10-09 08:53:20  2      no",
         "",
@@ -210,11 +208,12 @@ def test_a_table_for_who_is_on_call(
         "orders.12    Ongoing, prepared  2025-10-09 08:53:20  8 min  no             t-12 from offset 52, u-0",
         "orders.1     hangs                                          committed      t-2 from offset 17",
         "",
-        "orders: decided, and not all of it is there for readers. A query that runs or starts carries it out; so does",
+        "orders: the decided micro-batch is not completely visible yet. A running query or its next start completes "
+        "it. To complete it now:",
         f"    pykafka transactions repair {SAME}",
         "",
-        "orders: open and not decided, as while a query writes a micro-batch. If none runs, its next start ends them, "
-        "or the brokers do, 60 s after they began. To end them now:",
+        "orders: open and not decided. This is normal while a query writes a micro-batch. If no query runs, its next "
+        "start aborts them, or the brokers do, 60 s after they began. To abort them now:",
         f"    pykafka transactions abort {SAME}",
     ]
 
@@ -255,7 +254,7 @@ def test_names_of_others_are_shown_as_they_print_and_get_no_command(
     shown = r"ord$(touch x)\norders: \x1b[2J\u202e"
     assert [line.split("  ")[0] for line in said.split("\n")[5:7]] == [f"{shown}.0", f"{shown}.1"]
     assert said.endswith(
-        f"\n{shown}: another program's, as no transactionalIdPrefix can be that. No command here ends it.\n"
+        f"\n{shown}: another program's, because this is no valid transactionalIdPrefix. No command here ends it.\n"
     )
     assert "pykafka" not in said
 
@@ -302,8 +301,8 @@ def test_what_was_decided_is_described_slot_by_slot(ran: dict[str, Any], capsys:
 @pytest.mark.parametrize(
     ("states", "line"),
     [
-        (("CompleteCommit", "CompleteCommit"), "that were committed: 2 of 2"),
-        (("CompleteCommit", "CompleteAbort"), "that were committed: 1 of 2; not orders.1 (CompleteAbort)"),
+        (("CompleteCommit", "CompleteCommit"), "committed transactions of slots: 2 of 2"),
+        (("CompleteCommit", "CompleteAbort"), "committed transactions of slots: 1 of 2; not orders.1 (CompleteAbort)"),
     ],
 )
 def test_a_batch_write_that_deleted_its_groups_is_told_by_its_transactions(
@@ -319,7 +318,7 @@ def test_a_batch_write_that_deleted_its_groups_is_told_by_its_transactions(
     for subcommand in ("describe", "repair"):
         assert main([subcommand, *SERVERS, "--prefix", "orders", "--topic", "t"]) == DONE
         said = capsys.readouterr().out
-        assert "Decision: was made, and is deleted" in said
+        assert "Decision: made, and no longer stored" in said
         assert line in said.splitlines()[3]
         assert "none; nothing" not in said and "Nothing was decided" not in said
 
@@ -334,9 +333,9 @@ def test_topics_that_took_rows_of_the_decision_with_them_are_told(
     ran["describe_sink"] = replace(described, decision=decision)
     assert main(["describe", *SERVERS, "--prefix", "orders", "--topic", "t"]) == DONE
     assert capsys.readouterr().out.splitlines()[4:6] == [
-        f"Topic t was deleted and created again since (topic id {old} is now {uuid.UUID(int=2)}): rows that were in "
-        "the old topic are gone, and a restart does not write them again where it finds them visible.",
-        f"Topic v (topic id {old}) is not there any more, nor are its rows.",
+        f"Topic t was deleted and created again after the decision (topic id {old} is now {uuid.UUID(int=2)}). The "
+        "rows of the old topic are lost. A restart does not write slots again that it finds visible.",
+        f"Topic v (topic id {old}) was deleted, with its rows.",
     ]
 
 
@@ -346,15 +345,15 @@ def test_status_holds_the_decision_against_the_checkpoint(
     ran["describe_sink"] = found(markers=WHOLE)
     line = ["status", *SERVERS, "--prefix", "orders", "--topic", "t", "--checkpoint", str(tmp_path)]
     assert main(line) == FAILED
-    assert f"{tmp_path} is no checkpoint that can be read" in capsys.readouterr().err
+    assert f"{tmp_path} is not a readable checkpoint" in capsys.readouterr().err
     (tmp_path / "metadata").write_text('{"id":"q"}')
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "5").write_text("v1")
     assert main(line) == DONE
     said = capsys.readouterr().out.splitlines()
     assert said[4:6] == [
-        "Checkpoint of query q: micro-batch 5 planned, none recorded; being written, or was when the query ended: a "
-        "start writes it",
+        "Checkpoint of query q: micro-batch 5 planned, none recorded; being written, or the query ended while it was "
+        "written. A start writes it",
         "",
     ]
     assert said[6].startswith("SLOT") and said[-1] == "No transaction is open."
@@ -380,7 +379,7 @@ def test_status_tells_of_the_last_receipt(
         runs = [{**constants, "topic": topic, "batch_bytes": size} for topic, size in (("t", 2_000), (None, None))]
         pq.write_table(receipt_file.columns_of(runs), path)
     assert (
-        "Receipts: the last is of micro-batch 10, 1,234 rows in 1 record batches of 2,000 bytes, acknowledged "
+        "Receipts: the last is for micro-batch 10, 1,234 rows in 1 record batches of 2,000 bytes, acknowledged "
         "2025-10-09 08:53:25 UTC" in said()
     )
     path.write_bytes(b"no parquet")
@@ -415,9 +414,7 @@ def document(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Callabl
     return run
 
 
-def test_list_as_a_document(
-    ran: dict[str, Any], document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_list_as_a_document(ran: dict[str, Any], document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
     ran["describe_sink"] = found(opened(0, is_decided=True), hanging=(HANGING,))
     status, listed = document("list")
@@ -499,7 +496,7 @@ def test_status_as_a_document(ran: dict[str, Any], document: Callable[..., Any],
     line = ["status", "--checkpoint", str(tmp_path), "--receipts", f"{tmp_path}/receipts"]
     _, told = document(*line)
     assert told["checkpoint"] == {
-        "query_id": "q", "planned": None, "recorded": None, "compared": "nothing was planned yet",
+        "query_id": "q", "planned": None, "recorded": None, "compared": "no micro-batch was planned yet",
     }  # fmt: skip
     assert (told["decision"]["carried_out"], told["receipt"]) == (True, None)
     path = tmp_path / "receipts" / receipt_file.relative_path("q", 10)
@@ -543,16 +540,16 @@ def test_abort_as_a_document(ran: dict[str, Any], document: Callable[..., Any]) 
 @pytest.mark.parametrize(
     ("after", "refused", "status", "words"),
     [
-        (found(markers=WHOLE), {}, DONE, "What was decided is visible."),
+        (found(markers=WHOLE), {}, DONE, "All decided slots are visible."),
         (found(decided=False), {}, DONE, "Nothing was decided."),
-        (found(opened(3, is_decided=False), markers=WHOLE), {}, DONE, "1 open and not decided: see\n    pykafka"),
-        (found(markers={0: Marker(3, "q", "e")}), {}, FAILED, "not to be committed any more: slot 0."),
-        (found(markers={}), {}, FAILED, "Not known whether visible: slot 0."),
-        (found(markers=WHOLE, unknown=(HANGING,)), {}, FAILED, "Left alone"),
-        (found(markers=WHOLE, hanging=(HANGING,)), {}, FAILED, "Still hangs, though its leader took a marker"),
+        (found(opened(3, is_decided=False), markers=WHOLE), {}, DONE, "Open and not decided: 1. See\n    pykafka"),
+        (found(markers={0: Marker(3, "q", "e")}), {}, FAILED, "can no longer be committed: slot 0."),
+        (found(markers={}), {}, FAILED, "Unknown if visible: slot 0."),
+        (found(markers=WHOLE, unknown=(HANGING,)), {}, FAILED, "Not changed, because"),
+        (found(markers=WHOLE, hanging=(HANGING,)), {}, FAILED, "Still hangs, although its leader accepted a marker"),
         (
             found(markers=WHOLE, hanging=(HANGING,)), {HANGING: DENIED}, FAILED,
-            f"orders.1 (101:3) on t-2 from offset 17: {DENIED}. It takes the ACL CLUSTER ALTER.",
+            f"orders.1 (101:3) on t-2 from offset 17: {DENIED}. This needs the ACL CLUSTER ALTER.",
         ),
     ],
 )  # fmt: skip

@@ -77,7 +77,7 @@ def test_all_is_there(folder: Path, cluster: ReadableCluster, capsys: pytest.Cap
     status, said = run(folder, cluster, capsys)
     assert status == verify.EQUAL
     assert said == [
-        "2 receipts, 40 rows in 4 runs: 40 EQUAL.", "EQUAL: every record is there, and as it was sent.",
+        "2 receipts, 40 rows in 4 runs: 40 EQUAL.", "EQUAL: all records are there and unchanged.",
     ]  # fmt: skip
     assert cluster.partitions["t", 0].asked == [(0, 9), (40, 49)]
     assert cluster.committed == [False, False]
@@ -123,7 +123,7 @@ def test_a_log_that_grew_is_looked_at_again(
     [
         (0, TOPIC_ID, 4, "there is no such topic"),
         (1, TOPIC_ID, 2, "no such partition"),
-        (2, uuid.UUID(int=2), 4, "made again"),
+        (2, uuid.UUID(int=2), 4, "created again"),
     ],
 )
 def test_a_topic_that_is_another_has_none_of_them(
@@ -153,7 +153,7 @@ def test_a_micro_batch_without_a_receipt_and_a_file_that_is_none(
     position = table.schema.get_field_index("batch_id")
     pq.write_table(table.set_column(position, "batch_id", [[4, 4]]), folder / receipt_file.relative_path("q", 4))
     status, said = run(folder, cluster, capsys)
-    assert (status, said[0][:44]) == (verify.DIFFERENT, "NO RECEIPT  of micro-batches 1 to 3 of query")
+    assert (status, said[0][:45]) == (verify.DIFFERENT, "NO RECEIPT  for micro-batches 1 to 3 of query")
     Path(files[0]).write_bytes(b"none")
     status, said = run(folder, cluster, capsys)
     assert (status, said[0].startswith(f"NOT A RECEIPT  {files[0]}: ")) == (verify.DIFFERENT, True)
@@ -207,8 +207,6 @@ def test_brokers_that_are_not_there(folder: Path, capsys: pytest.CaptureFixture[
         (["--receipts", "{folder}", "--bootstrap-servers", "h:1", "--option", "kafka.ack=1"], "kafka.acks"),
     ],
 )
-def test_wrong_usage(
-    folder: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage(folder: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify.main([argument.format(folder=folder) for argument in arguments]) == verify.WRONG_USAGE
     assert says in capsys.readouterr().err

@@ -131,7 +131,7 @@ def test_a_coordinator_that_never_has_the_barrier_is_not_believed() -> None:
     exchange.kafka.stand_still(changes=1, reads=1_000)
     error = refused(exchange, read_markers(exchange.sink, [0, 1], barrier="b"))
     assert (error.api, error.code, error.transactional_id) == ("OffsetFetch", ErrorCode.NOT_COORDINATOR, "orders.0")
-    assert exchange.pauses_ms[-len(PAUSES_MS):] == list(PAUSES_MS)
+    assert exchange.pauses_ms[-len(PAUSES_MS) :] == list(PAUSES_MS)
 
 
 def test_between_two_micro_batches_epochs_tell_and_nothing_needs_a_barrier() -> None:

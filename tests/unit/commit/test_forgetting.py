@@ -79,9 +79,7 @@ def test_no_group_of_a_long_decision_is_left() -> None:
 
 @VERSIONS
 @pytest.mark.parametrize("is_long", [False, True])
-def test_wherever_it_stops_no_rows_seem_missing_and_an_abort_takes_none_away(
-    version: int, is_long: bool
-) -> None:
+def test_wherever_it_stops_no_rows_seem_missing_and_an_abort_takes_none_away(version: int, is_long: bool) -> None:
     """Any request may be the last, and each is carried out twice. Spark then runs abort, as it does where the process
     that commits has died."""
     step = 0

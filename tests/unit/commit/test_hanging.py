@@ -56,9 +56,7 @@ def test_a_commit_waits_for_leaders_to_end_what_the_coordinator_has_ended() -> N
     exchange = Exchange()
     found, done = exchange.tasks(2)
     answers = iter([open_on(1, done[1].ids), open_on(1, done[1].ids)])
-    exchange.answer = lambda request: (
-        next(answers, None) if isinstance(request, DescribeProducersRequest) else None
-    )
+    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
     exchange.commit(found, done)
     assert exchange.pauses_ms == list(PAUSES_MS[:2])
 
@@ -81,9 +79,7 @@ def test_what_ends_in_the_last_pause_gets_no_marker() -> None:
     exchange = Exchange()
     found, done = exchange.tasks(1)
     answers = iter([open_on(0, done[0].ids)] * len(PAUSES_MS))
-    exchange.answer = lambda request: (
-        next(answers, None) if isinstance(request, DescribeProducersRequest) else None
-    )
+    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
     exchange.commit(found, done)
     assert exchange.pauses_ms == list(PAUSES_MS)
     assert (exchange.asked["DescribeProducers"], exchange.asked["WriteTxnMarkers"]) == (len(PAUSES_MS) + 1, 0)

@@ -81,9 +81,7 @@ def test_micro_batches_that_were_written_otherwise_are_no_aborted_transaction() 
     assert (raised.value.micro_batch_id, raised.value.next_micro_batch_id) == (3, 5)
 
 
-@pytest.mark.parametrize(
-    ("found", "micro_batch_id"), [(NOTHING, 5), (facts(4, {0: "a"}), 5), (facts(3, WHOLE), 5)]
-)
+@pytest.mark.parametrize(("found", "micro_batch_id"), [(NOTHING, 5), (facts(4, {0: "a"}), 5), (facts(3, WHOLE), 5)])
 def test_lost_state_can_be_allowed(found: Facts, micro_batch_id: int) -> None:
     assert outcome(found, prepared("c", "d"), micro_batch_id, allowed=True) is None
 
@@ -130,9 +128,7 @@ def test_a_marker_of_an_earlier_micro_batch_does_not_show_the_last_one() -> None
 
 def test_a_torn_batch_says_which_slots_are_visible() -> None:
     with pytest.raises(TornBatch) as raised:
-        check_decision(
-            SINK, facts(5, {0: "a"}), prepared("x", "b"), micro_batch_id=5, allow_lost_state=False
-        )
+        check_decision(SINK, facts(5, {0: "a"}), prepared("x", "b"), micro_batch_id=5, allow_lost_state=False)
     assert (raised.value.visible, raised.value.missing) == ((0,), (1,))
 
 

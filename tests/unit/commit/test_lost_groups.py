@@ -205,9 +205,7 @@ def test_a_first_micro_batch_whose_groups_are_all_gone_is_not_taken_for_a_new_on
     lose(exchange, 0, 1, decision=True)
     found = plan(exchange)
     assert found.is_forgotten
-    begin = two_phase.begin(
-        exchange.sink, found, slot=0, micro_batch_id=0, query_id="q", allow_lost_state=allowed
-    )
+    begin = two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q", allow_lost_state=allowed)
     if allowed:
         assert exchange.run(begin).visible is None
         return

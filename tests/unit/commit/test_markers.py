@@ -28,9 +28,7 @@ QUERY = "9f1c6a2e-6a53-4a0b-8a4e-3c1d4f0f2c11"
 IDS = st.builds(Ids, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1))
 
 
-def decision(
-    *pinned: Ids | None, topics: tuple[str, ...] = (), topic_ids: Mapping[str, str] = {}
-) -> Decision:
+def decision(*pinned: Ids | None, topics: tuple[str, ...] = (), topic_ids: Mapping[str, str] = {}) -> Decision:
     return Decision(7, QUERY, Ids(4000, 3), 2, 1_760_000_000_000, pinned, topics, topic_ids)
 
 

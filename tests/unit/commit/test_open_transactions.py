@@ -231,9 +231,7 @@ COMMITTED, UNKNOWN, NONE = "committed", "unknown", "does not hang"
         (1, "Ongoing", 6, UNKNOWN),
     ],
 )
-def test_what_leaders_have_open_and_coordinators_not_hangs(
-    version: int, state: str, epoch: int, expected: str
-) -> None:
+def test_what_leaders_have_open_and_coordinators_not_hangs(version: int, state: str, epoch: int, expected: str) -> None:
     operator = Operator(version)
     found = operator.run(
         open_transactions.describe_sink(operator.sink, seen(description(state, Ids(77, epoch)), opened=Ids(77, 5)))

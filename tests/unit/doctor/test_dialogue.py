@@ -134,14 +134,12 @@ def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> 
     over.set()
     assert time.monotonic() - started < 10 * STEP_TIMEOUT_S
     assert attempt.failure is not None
-    assert (attempt.failure.step, "no name server tells" in attempt.failure.found) == ("dns", True)
+    assert (attempt.failure.step, "no name server answers" in attempt.failure.found) == ("dns", True)
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0\1\0", b"\x16\3\3\x40\0"], ids=["a frame", "an answer", "a handshake"])
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-def test_a_peer_that_sends_single_bytes_is_waited_for_as_long_as_a_silent_one(
-    protocol: str, sent: bytes
-) -> None:
+def test_a_peer_that_sends_single_bytes_is_waited_for_as_long_as_a_silent_one(protocol: str, sent: bytes) -> None:
     started = time.monotonic()
     failure = failure_of(drips(sent, b"\0"), protocol)
     # Each byte comes in a sixth of the step's time: one deadline for each `recv` would never be over.
@@ -181,7 +179,6 @@ def test_more_iterations_than_there_is_time_for(monkeypatch: pytest.MonkeyPatch)
     assert attempt.failure.step == "sasl"
     assert "so many iterations of SCRAM" in attempt.failure.found
     assert "kafka-configs.sh" in attempt.failure.remedy
-
 
 
 def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

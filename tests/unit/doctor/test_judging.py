@@ -80,8 +80,8 @@ def test_a_topic(said: TopicMetadata, status: Status, found: str, remedy: str) -
     ("auto_create", "status", "found"),
     [
         ("false", FAILED, "there is no such topic"),
-        ("true", WARNING, "the brokers make it for the write"),
-        (None, WARNING, "only if the brokers make topics by themselves"),
+        ("true", WARNING, "the brokers create it for the write"),
+        (None, WARNING, "only if the brokers create topics automatically"),
     ],
 )
 def test_a_topic_that_brokers_may_make(auto_create: str | None, status: Status, found: str) -> None:
@@ -101,15 +101,15 @@ def test_a_topic_that_brokers_may_make(auto_create: str | None, status: Status, 
         (CLUSTER_DENIED, FAILED, "the ACL TOPIC t CREATE"),
         (BAD_FACTOR, FAILED, "replicas=1"),
         (BAD_CONFIG, FAILED, "correct the topic settings"),
-        (POLICY, FAILED, "what the cluster allows"),
+        (POLICY, FAILED, "the cluster allows"),
         (BAD_FACTOR + 1, FAILED, "--create --topic t"),
     ],
 )
 def test_a_topic_that_was_to_be_made(code: int, status: Status, words: str) -> None:
     said = CreateTopicsResponse(0, code, "the broker's words" if code else None)
     finding = judging.created(said, "t", NewTopic(replicas=9), config())
-    assert status is OK or "it was not made with replicas=9" in finding.found
-    judged(finding, status, "the broker's words" if status is FAILED else "made", words)
+    assert status is OK or "it was not created with replicas=9" in finding.found
+    judged(finding, status, "the broker's words" if status is FAILED else "created", words)
 
 
 def test_a_secret_among_the_settings_is_shown_by_neither_side() -> None:
@@ -159,7 +159,7 @@ def test_one_partition_of_many_with_too_few_in_sync() -> None:
 
 @pytest.mark.parametrize(
     ("values", "status", "words"),
-    [({judging.UNCLEAN: "false"}, OK, "=false"), ({}, OK, "not told"), ({judging.UNCLEAN: "true"}, WARNING, "=true")],
+    [({judging.UNCLEAN: "false"}, OK, "=false"), ({}, OK, "unknown"), ({judging.UNCLEAN: "true"}, WARNING, "=true")],
 )
 def test_unclean_election(values: Mapping[str, str], status: Status, words: str) -> None:
     judged(judging.unclean(values), status, words, "false" if status is WARNING else "")
@@ -180,7 +180,7 @@ def test_message_size(limit: int, status: Status, remedy: str) -> None:
 def test_batches_above_the_limit_only() -> None:
     small = config(kafka_max_request_size="500000").producer
     judged(judging.message_size({judging.MAX_MESSAGE: "600000"}, small), WARNING, "kafka.batch.size", "at most 600000")
-    judged(judging.message_size({}, small), OK, "not told")
+    judged(judging.message_size({}, small), OK, "unknown")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_acks(acks: str, status: Status) -> None:
 
 
 def test_settings_that_are_not_told_are_no_failure() -> None:
-    judged(judging.settings(TopicConfigs("t", 0, {"b": "1", "a": "2"}), config()), OK, "told")
+    judged(judging.settings(TopicConfigs("t", 0, {"b": "1", "a": "2"}), config()), OK, "known")
     refused = judging.settings(TopicConfigs("t", TOPIC_DENIED, {}), config())
     judged(refused, SKIPPED, "TOPIC_AUTHORIZATION_FAILED", "TOPIC t DESCRIBE_CONFIGS")
 
@@ -269,17 +269,19 @@ def test_the_commit_topic() -> None:
     judged(judging.commit_topic(one, None, config()), FAILED, "1 partition", "--alter --topic t --partitions 2")
     judged(judging.commit_topic(topic(code=TOPIC_DENIED), None, config()), FAILED, "see", "TOPIC t READ")
     missing = topic(code=UNKNOWN)
-    judged(judging.commit_topic(missing, CreateTopicsResponse(0, NONE, None), config()), OK, "the first write makes it")
+    judged(
+        judging.commit_topic(missing, CreateTopicsResponse(0, NONE, None), config()), OK, "the first write creates it"
+    )
     for code, words, remedy in (
         (5, "LEADER_NOT_AVAILABLE (error 5)", "check again"),
         (INVALID_NAME, "name", "correct the commitTopic option"),
-        (LOADING, "does not tell", "check again"),
+        (LOADING, "does not describe it", "check again"),
     ):
         finding = judging.commit_topic(topic(code=code), None, config())
         judged(finding, FAILED, words, remedy)
         assert "--alter" not in finding.remedy
     refused = CreateTopicsResponse(0, TOPIC_DENIED, None)
-    judged(judging.commit_topic(missing, refused, config()), FAILED, "may not make it", "TOPIC t CREATE")
+    judged(judging.commit_topic(missing, refused, config()), FAILED, "may not create it", "TOPIC t CREATE")
 
 
 @pytest.mark.parametrize(

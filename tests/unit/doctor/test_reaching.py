@@ -71,14 +71,14 @@ def test_what_works_and_protects_less_than_it_could_is_a_warning(
     ("failure", "step", "found", "remedy"),
     [
         (reaching.dns_failure(OSError(-2, "Name or service not known"), "h"), "dns", "'h': it cannot be", "/etc/hosts"),
-        (reaching.dns_failure(TimeoutError("in 4 s"), "h"), "dns", "no name server tells (in 4 s)", "resolver"),
+        (reaching.dns_failure(TimeoutError("in 4 s"), "h"), "dns", "no name server answers (in 4 s)", "resolver"),
         (reaching.tcp_failure(ConnectionRefusedError(), ["10.0.0.1"]), "tcp", "10.0.0.1 refused", "port"),
         (reaching.tcp_failure(TimeoutError("within 4 s"), ["a", "b"]), "tcp", "a, b does not answer", "firewall"),
         (reaching.tcp_failure(OSError(errno.EHOSTUNREACH, "No route"), ["a"]), "tcp", "No route", "route"),
         (reaching.tls_failure(TlsFailure("expired", "renew it", True)), "tls", "expired", "renew it"),
-        (reaching.tls_timed_out(TimeoutError("within 4 s")), "tls", "says nothing", "load balancer"),
+        (reaching.tls_timed_out(TimeoutError("within 4 s")), "tls", "does not answer", "load balancer"),
         (reaching.hung_up("api versions", is_authenticated=False), "api versions", "instead of", "SSL"),
-        (reaching.hung_up("request", is_authenticated=False), "sasl", "asks for authentication", "SASL_SSL"),
+        (reaching.hung_up("request", is_authenticated=False), "sasl", "requires authentication", "SASL_SSL"),
         (reaching.hung_up("request", is_authenticated=True), "sasl", "during authentication", "log"),
         (reaching.hung_up("sasl", is_authenticated=True), "sasl", "during authentication", "log"),
         (reaching.said_nothing("api versions", TimeoutError("4 s")), "api versions", "4 s", "load balancer"),
@@ -88,9 +88,7 @@ def test_what_works_and_protects_less_than_it_could_is_a_warning(
         (reaching.no_token("401"), "sasl", "401", "token endpoint"),
     ],
 )
-def test_a_failure_names_the_step_whose_setting_is_wrong(
-    failure: Failure, step: str, found: str, remedy: str
-) -> None:
+def test_a_failure_names_the_step_whose_setting_is_wrong(failure: Failure, step: str, found: str, remedy: str) -> None:
     assert failure.step == step
     assert found in failure.found
     assert remedy in failure.remedy

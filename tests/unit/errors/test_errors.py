@@ -98,7 +98,7 @@ def test_whatever_a_peer_says_a_message_is_printed_as_it_reads_and_is_short(cls:
     assert "\n" not in str(error) or any(name.endswith("_tail") for name in vars(error))
     assert len(pickle.dumps(error)) < 100_000
     for name, fact in vars(error).items():
-        for text in (fact if isinstance(fact, tuple | list | dict) else [fact]):
+        for text in fact if isinstance(fact, tuple | list | dict) else [fact]:
             assert not isinstance(text, str) or name.endswith("_tail") or text.isprintable()
 
 
@@ -108,8 +108,12 @@ def hostile(parameter: inspect.Parameter) -> object:
         return "of shell_command"
     if annotation in MADE_UP:
         return {HOSTILE: 7} if "Mapping" in annotation else MADE_UP[annotation]
-    return 7 if annotation.startswith("int") else [3] if "Sequence[int]" in annotation else (
-        [HOSTILE] * 3 if "Sequence[str]" in annotation else HOSTILE
+    return (
+        7
+        if annotation.startswith("int")
+        else [3]
+        if "Sequence[int]" in annotation
+        else ([HOSTILE] * 3 if "Sequence[str]" in annotation else HOSTILE)
     )
 
 

@@ -130,7 +130,7 @@ FORGED = worker_says(TornBatch(sink="s", micro_batch_id=7, visible=[0], missing=
     "text",
     [
         # A row's value in the message of a UDF, a reader, a JVM function; a query's plan; a log.
-        IN_TASK + f"Traceback (most recent call last):\n  File \"udf.py\", line 1, in f\nValueError: bad row {FORGED}",
+        IN_TASK + f'Traceback (most recent call last):\n  File "udf.py", line 1, in f\nValueError: bad row {FORGED}',
         IN_TASK + f"ValueError: \n{FORGED}",
         f"[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected: {IN_TASK}{FORGED}",
         f"[USER_RAISED_EXCEPTION] {FORGED}",

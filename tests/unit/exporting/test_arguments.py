@@ -114,7 +114,7 @@ def test_options_have_their_own_names_in_any_case() -> None:
     ],
 )
 def test_a_misspelled_argument_is_told_the_nearest(word: str, nearest: tuple[str, ...]) -> None:
-    with pytest.raises(UnknownOption, match="As an argument an option is in snake case") as unknown:
+    with pytest.raises(UnknownOption, match="As an argument, an option is in snake case") as unknown:
         sink_options("orders", exactly_once=False, options={}, words={word: "x"})
     assert (unknown.value.option, unknown.value.nearest) == (word, nearest)
     with pytest.raises(UnknownOption, match="Options of the Kafka client start with"):

@@ -88,9 +88,7 @@ def test_exports_at_one_time_are_told_apart_and_leave_as_many() -> None:
     session: Any = Session()
     for _ in range(10):
         with ExitStack() as stack:
-            names = [
-                stack.enter_context(watched(session, "t", wanted=True, is_remote=False)) for _ in range(3)
-            ]
+            names = [stack.enter_context(watched(session, "t", wanted=True, is_remote=False)) for _ in range(3)]
             assert len(set(names)) == 3
     assert (len(session.registered), session.sparkContext.made) == (3, 3)
 

@@ -59,9 +59,7 @@ def export(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         name, number = ("txnAppId:orders", 5) if said is VERSION else ("orders-1", 0)
         path = tmp_path / relative_path(name, number)
         put(path, before)
-        config = sink_config(
-            {"kafka.bootstrap.servers": "a:1", "topic": "t", "receiptsPath": str(tmp_path), **said}
-        )
+        config = sink_config({"kafka.bootstrap.servers": "a:1", "topic": "t", "receiptsPath": str(tmp_path), **said})
         records = SimpleNamespace(write=Writer(path, after))
         ready = SimpleNamespace(records=records, config=config, is_remote=False)
         monkeypatch.setattr(writing, "made_ready", lambda *args: ready)

@@ -441,9 +441,7 @@ def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
     assert producer.config.max_block_ms <= (time.monotonic() - started) * 1000 < 10_000
 
 
-def test_a_write_begins_with_fresh_metadata_and_goes_on_with_what_it_has(
-    producing: Make, network: LiveNetwork
-) -> None:
+def test_a_write_begins_with_fresh_metadata_and_goes_on_with_what_it_has(producing: Make, network: LiveNetwork) -> None:
     producer = producing(metadata_max_age_ms=1)
     for partitions in (1, 3):
         network.kafka.partitions = partitions
@@ -523,9 +521,7 @@ def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
     assert outcome == [None]
 
 
-def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(
-    producing: Make, network: LiveNetwork
-) -> None:
+def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(producing: Make, network: LiveNetwork) -> None:
     producer = producing(buffer_memory=8_192, batch_size=1_024)
     write = producer.begin(topic="t")
     network.hold()
@@ -821,9 +817,7 @@ def test_a_kept_producer_that_just_wrote_is_not_asked(rested: Producer, network:
     assert len(network.kafka.asked(MetadataRequest)) == asked
 
 
-def test_a_kept_producer_that_lost_all_connections_is_not_used_again(
-    rested: Producer, network: LiveNetwork
-) -> None:
+def test_a_kept_producer_that_lost_all_connections_is_not_used_again(rested: Producer, network: LiveNetwork) -> None:
     rested.used_at_ms = client.monotonic_ms()
     network.interruptions = 1
     with lease_producer(config(1)) as other:
@@ -878,9 +872,7 @@ def test_a_few_producers_are_kept_and_the_least_recently_used_goes(network: Live
     assert sum(thread.name.startswith("pykafka-sender-client-") for thread in threading.enumerate()) == MOST
 
 
-def test_a_producer_that_rests_gives_its_memory_back(
-    network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_producer_that_rests_gives_its_memory_back(network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "IDLE_MEMORY_MS", -1)
     for _ in range(2):
         with lease_producer(config(1)) as producer:
@@ -1049,4 +1041,4 @@ def test_a_write_that_is_throttled_says_so_on_its_way(
     network.release()
     thread.join(5)
     assert "by a quota of its user or of client id 'nightly', for 0 s so far" in caplog.messages[0]
-    assert "bytes that it holds in at least 600 s more" in caplog.messages[0]
+    assert "bytes for them, which need at least 600 s more" in caplog.messages[0]

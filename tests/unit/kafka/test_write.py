@@ -332,9 +332,7 @@ def test_brokers_without_topic_ids_are_asked_at_the_end_whether_it_is_the_same(
         write.finish()
 
 
-def test_a_write_tells_what_was_sent_again_and_how_long_it_was_held_back(
-    producing: Make, network: LiveNetwork
-) -> None:
+def test_a_write_tells_what_was_sent_again_and_how_long_it_was_held_back(producing: Make, network: LiveNetwork) -> None:
     producer = producing(retry_backoff_ms=1, linger_ms=0)
     network.kafka.throttled = {0: (0, 400)}
     write = producer.begin(topic="t")

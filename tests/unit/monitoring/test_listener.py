@@ -184,7 +184,7 @@ def test_one_that_cannot_be_told_keeps_the_others_from_nothing(caplog: pytest.Lo
 
     ProgressListener(make_tally(), Away(), told.append).onQueryProgress(event())
     assert len(told) == 1
-    assert "Away was not told of micro-batch 7: nobody there" in caplog.text
+    assert "Away was not notified of micro-batch 7: nobody there" in caplog.text
 
 
 def test_without_watchers_it_prints_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

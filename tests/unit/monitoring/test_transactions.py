@@ -109,7 +109,7 @@ def test_it_asks_until_it_is_stopped_and_one_that_is_away_keeps_nobody(
         assert len(set(threading.enumerate()) - threads) == 1
     assert set(threading.enumerate()) <= threads
     assert [each.by_sink for each in told.found[:2]] == [{"a": OpenOfSink(1, 1.0)}, {}]
-    assert "Told was not told of open transactions: nobody there" in caplog.text
+    assert "Told was not notified of open transactions: nobody there" in caplog.text
 
 
 def test_while_the_cluster_does_not_answer_nothing_is_told_and_that_is_logged_once(
@@ -120,5 +120,5 @@ def test_while_the_cluster_does_not_answer_nothing_is_told_and_that_is_logged_on
     told = Told(1)
     with TransactionWatch(OPTIONS, told, every_s=0.001):
         assert told.enough.wait(10)
-    assert len([record for record in caplog.records if "are not known until" in record.getMessage()]) == 1
+    assert len([record for record in caplog.records if "are unknown until" in record.getMessage()]) == 1
     assert told.found[0].by_sink == {"a": OpenOfSink(1, 1.0)}

@@ -213,12 +213,12 @@ def test_a_version_is_a_number_of_64_bits_under_a_name() -> None:
 @pytest.mark.parametrize(
     ("left_out", "added", "named", "expected"),
     [
-        ("txnVersion", {}, "txnAppId", "txnVersion beside it"),
-        ("txnAppId", {}, "txnVersion", "txnAppId beside it"),
-        ("deliveryGuarantee", {}, "txnAppId", "deliveryGuarantee=exactly-once beside it"),
-        ("", {"deliveryGuarantee": "at-least-once"}, "txnAppId", "deliveryGuarantee=exactly-once beside it"),
-        ("", {"transactionalIdPrefix": "p"}, "transactionalIdPrefix", "none beside txnAppId: 'orders'"),
-        ("", {"receiptName": "p"}, "receiptName", "none beside txnAppId: 'orders'"),
+        ("txnVersion", {}, "txnAppId", "txnVersion with it"),
+        ("txnAppId", {}, "txnVersion", "txnAppId with it"),
+        ("deliveryGuarantee", {}, "txnAppId", "deliveryGuarantee=exactly-once with it"),
+        ("", {"deliveryGuarantee": "at-least-once"}, "txnAppId", "deliveryGuarantee=exactly-once with it"),
+        ("", {"transactionalIdPrefix": "p"}, "transactionalIdPrefix", "no value with txnAppId: .* 'orders'"),
+        ("", {"receiptName": "p"}, "receiptName", "no value with txnAppId: .* 'orders'"),
     ],
 )
 def test_both_name_a_write_that_is_exactly_once_and_no_conf_can_add_what_is_missing(
@@ -361,12 +361,12 @@ def test_options_of_tls_or_sasl_without_a_protocol_never_send_plaintext(name: st
             sink_config({**beside, name.upper(): text})
     assert failure.value.option == "kafka.security.protocol"
     assert f"{name} given without it" in str(failure.value)
-    assert f"{meant} is meant." in str(failure.value)
+    assert f"Use {meant}." in str(failure.value)
     assert "hunter2" not in str(failure.value)
 
 
 def test_without_a_protocol_everything_that_asks_for_one_is_named() -> None:
-    with pytest.raises(MissingOption, match=r"mechanism, kafka\.sasl\.username given.*SASL_SSL is meant as an"):
+    with pytest.raises(MissingOption, match=r"mechanism, kafka\.sasl\.username given.*Use SASL_SSL as an"):
         sink_config(
             {**SERVERS, "kafka.sasl.username": "alice", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.password": "",
              "deliveryGuarantee": "exactly-once"}
@@ -547,8 +547,8 @@ def test_what_is_no_fraction_is_refused(text: str) -> None:
     [
         ({"badRows": "skip"}, "badRows", "fail, drop, deadLetter"),
         ({"badRows": "deadLetter"}, "deadLetterTopic", "a topic, for badRows=deadLetter"),
-        ({"badRows": "drop", "deadLetterTopic": "l"}, "deadLetterTopic", "badRows=deadLetter beside it, not drop"),
-        ({"deadLetterTopic": "l"}, "deadLetterTopic", "badRows=deadLetter beside it, not fail"),
+        ({"badRows": "drop", "deadLetterTopic": "l"}, "deadLetterTopic", "badRows=deadLetter with it, not drop"),
+        ({"deadLetterTopic": "l"}, "deadLetterTopic", "badRows=deadLetter with it, not fail"),
         ({"badRows": "deadLetter", "deadLetterTopic": "t", "topic": "t"}, "deadLetterTopic", "another topic"),
         ({"maxBadRows": "5"}, "maxBadRows", "badRows=drop or badRows=deadLetter"),
         ({"maxBadRowFraction": "0.1", "badRows": "fail"}, "maxBadRowFraction", "badRows=drop or badRows=deadLetter"),

@@ -69,9 +69,7 @@ def test_order_batches_slices_and_types_make_no_difference(
     right=st.lists(whole_rows(SHORT_TEXTS), min_size=1, max_size=3),
     both=st.lists(whole_rows(SHORT_TEXTS), max_size=2),
 )
-def test_equal_if_and_only_if_the_rows_are(
-    left: list[WholeRow], right: list[WholeRow], both: list[WholeRow]
-) -> None:
+def test_equal_if_and_only_if_the_rows_are(left: list[WholeRow], right: list[WholeRow], both: list[WholeRow]) -> None:
     assert (digest_of(*left, *both) == digest_of(*both, *right)) == (Counter(left) == Counter(right))
 
 

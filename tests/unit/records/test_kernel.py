@@ -288,9 +288,7 @@ def test_the_crc_of_long_runs_and_of_none() -> None:
 
 @BOTH
 @given(placement=placements())
-def test_each_batch_gets_the_longest_prefix_of_its_rows_that_fits(
-    implementation: Kernel, placement: Placement
-) -> None:
+def test_each_batch_gets_the_longest_prefix_of_its_rows_that_fits(implementation: Kernel, placement: Placement) -> None:
     next_row, end_row, batches = fill(implementation, placement)
     for i, got in enumerate(records(batches)):
         rows = [row for row, d in zip(placement.case.rows, placement.destination, strict=True) if d == i]
@@ -299,9 +297,7 @@ def test_each_batch_gets_the_longest_prefix_of_its_rows_that_fits(
             scalar_record(row, placement.record_count[i] + place, wrapped(row.timestamp_ms - base))
             for place, row in enumerate(rows)
         ]
-        fit = next(
-            (n for n in range(len(rows)) if sum(map(len, encoded[: n + 1])) > placement.room[i]), len(rows)
-        )
+        fit = next((n for n in range(len(rows)) if sum(map(len, encoded[: n + 1])) > placement.room[i]), len(rows))
         assert got == b"\xee" * placement.end[i] + b"".join(encoded[:fit])
         assert end_row[i] - next_row[i] == len(rows) - fit
         assert batches.record_count[i] == placement.record_count[i] + fit

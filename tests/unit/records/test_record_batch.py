@@ -107,9 +107,7 @@ def test_crc_covers_attributes_to_the_last_record(write_header: WriteHeader, pos
     seed=st.integers(0, 2**32),
     knows_crc=st.booleans(),
 )
-def test_the_crc_is_right_whatever_the_length(
-    write_header: WriteHeader, size: int, seed: int, knows_crc: bool
-) -> None:
+def test_the_crc_is_right_whatever_the_length(write_header: WriteHeader, size: int, seed: int, knows_crc: bool) -> None:
     buffer = bytearray(HEADER_BYTES) + random.Random(seed).randbytes(size)
     crc = crc32c.crc32c(buffer[HEADER_BYTES:]) if knows_crc else None
     write_header(memoryview(buffer), crc, 0, 1, 2, 3, 4, 5, 6)

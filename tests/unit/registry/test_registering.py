@@ -205,16 +205,18 @@ def test_an_id_that_does_not_fit_is_refused_when_a_schema_is_registered(number: 
 
 def test_an_answer_nested_deeper_than_a_parser_calls_itself_is_refused() -> None:
     answer = RawAnswer(b"[" * 200_000)
-    with registry_stand_in({LATEST: (200, answer)}) as stand_in, pytest.raises(
-        RegistryAnswerUnusable, match="RecursionError"
+    with (
+        registry_stand_in({LATEST: (200, answer)}) as stand_in,
+        pytest.raises(RegistryAnswerUnusable, match="RecursionError"),
     ):
         Registry.of({"url": stand_in.url, **QUICK}).latest("orders-value")
 
 
 def test_a_compressed_answer_is_not_opened() -> None:
     bomb = RawAnswer(gzip.compress(b" " * 20 * 1024 * 1024), {"Content-Encoding": "gzip"})
-    with registry_stand_in({LATEST: (200, bomb)}) as stand_in, pytest.raises(
-        RegistryAnswerUnusable, match="compressed"
+    with (
+        registry_stand_in({LATEST: (200, bomb)}) as stand_in,
+        pytest.raises(RegistryAnswerUnusable, match="compressed"),
     ):
         Registry.of({"url": stand_in.url, **QUICK}).latest("orders-value")
 

@@ -92,9 +92,7 @@ def test_a_format_that_only_register_makes_known_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize("failures", [(NO_MODULE,), (NOT_FOUND, NO_MODULE)])
-def test_workers_without_the_package_are_a_failure(
-    failures: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_without_the_package_are_a_failure(failures: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/python3")
     monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
     report, _ = examined(*failures)

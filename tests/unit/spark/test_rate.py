@@ -31,7 +31,7 @@ def test_without_a_rate_there_is_no_limit() -> None:
 
 @pytest.mark.parametrize("option", ["maxRowsPerSecond", "maxBytesPerSecond"])
 def test_a_rate_needs_to_be_told_by_how_many_tasks_it_is_divided(option: str) -> None:
-    with pytest.raises(InvalidOption, match="rateTasks beside it"):
+    with pytest.raises(InvalidOption, match="rateTasks with it"):
         config(**{option: "10"})
 
 
@@ -47,9 +47,7 @@ def test_a_slow_task_of_a_transaction_knows_its_end() -> None:
 
 
 @pytest.mark.parametrize(("longest_ms", "lines"), [(float("nan"), 0), (0.0, 0), (900.0, 1)])
-def test_a_task_that_brokers_held_back_says_so(
-    longest_ms: float, lines: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_task_that_brokers_held_back_says_so(longest_ms: float, lines: int, caplog: pytest.LogCaptureFixture) -> None:
     figures = {"produce-throttle-time-avg": 450.0, "produce-throttle-time-max": longest_ms}
     write = SimpleNamespace(figures=lambda: SimpleNamespace(producer=figures))
     with caplog.at_level(logging.WARNING):

@@ -123,7 +123,7 @@ def test_a_version_is_for_batch_writes() -> None:
         versioned.streamWriter(schema=VALUE, overwrite=False)
     with pytest.raises(RefusedOption, match="txnAppId"):
         KafkaDataSource(OPTIONS | {"txnappid": "a"}).streamWriter(schema=VALUE, overwrite=False)
-    with pytest.raises(InvalidOption, match="txnVersion beside it"):
+    with pytest.raises(InvalidOption, match="txnVersion with it"):
         KafkaDataSource(OPTIONS | {"txnappid": "a"}).writer(schema=VALUE, overwrite=False)
 
 

@@ -38,4 +38,4 @@ def test_rows_are_rows_whatever_is_in_them() -> None:
     option = replace(OPTIONS[0], doc="a | b * c", redact=True)
     (row,) = options_page.table([option]).splitlines()[2:]  # type: ignore[attr-defined]
     assert row.count(" | ") == 3
-    assert "a \\| b \\* c. No message shows its value" in row
+    assert "a \\| b \\* c. No message shows the value" in row

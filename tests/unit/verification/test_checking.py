@@ -27,9 +27,7 @@ def test_all_and_the_same() -> None:
     assert (found.verdict, found.absent, found.absent_count) == (Verdict.EQUAL, (), 0)
 
 
-@pytest.mark.parametrize(
-    "change", [{"value": b"other"}, {"key": None}, {"headers": ()}, {"timestamp_ms": 5}]
-)
+@pytest.mark.parametrize("change", [{"value": b"other"}, {"key": None}, {"headers": ()}, {"timestamp_ms": 5}])
 def test_one_that_is_another(change: dict[str, object]) -> None:
     records = [*RECORDS[:4], RECORDS[4]._replace(**change), *RECORDS[5:]]  # type: ignore[arg-type]
     found = check(RUN, records, LOG)

@@ -68,9 +68,9 @@ def test_numbers_that_are_missing_are_a_streams_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ({"rows": 6}, "5 records, and of 6 rows"),
-        ({"rows": 4}, "5 records, and of 4 rows"),
-        ({"rows": 6, "dropped": 2}, "5 records and 2 that were left out, and of 6 rows"),
+        ({"rows": 6}, "5 records, but Spark delivered 6 rows"),
+        ({"rows": 4}, "5 records, but Spark delivered 4 rows"),
+        ({"rows": 6, "dropped": 2}, "5 records and 2 that were left out, but Spark delivered 6 rows"),
     ],
 )
 def test_a_file_with_fewer_or_more_records_than_rows_is_no_proof(tmp_path: Path, row: dict[str, Any], why: str) -> None:

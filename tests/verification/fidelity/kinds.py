@@ -1,7 +1,7 @@
 """Real brokers and the model in their place: what is asked of either goes through one TransactionClient.
 
-    Kind ──> real_client: kio's bytes over a socket ──> LocalKafka
-         └─> model_client: the same bytes in virtual time ──> a Cluster of one broker
+Kind ──> real_client: kio's bytes over a socket ──> LocalKafka
+     └─> model_client: the same bytes in virtual time ──> a Cluster of one broker
 """
 
 from __future__ import annotations

@@ -216,9 +216,7 @@ EXCHANGES: tuple[Exchange, ...] = (
     ),
     Exchange(
         AddPartitionsToTxnRequest(**_ID, partitions=PARTITIONS),
-        _by_topic(
-            "results_by_topic_v3_and_below", "results_by_partition", "partition_index", "partition_error_code"
-        ),
+        _by_topic("results_by_topic_v3_and_below", "results_by_partition", "partition_index", "partition_error_code"),
     ),
     Exchange(AddOffsetsToTxnRequest(**_ID, group_id="g"), [{}, {"error_code": 47}]),
     Exchange(EndTxnRequest(**_ID, committed=True, transaction_version=2), [{}, {"error_code": 90}]),

@@ -157,9 +157,7 @@ class Broker:
         throttle_time_ms = self._throttle_times_ms.popleft() if self._throttle_times_ms else 0
         throttle_time_ms = max(throttle_time_ms, self._by_quota_ms(connection, request))
         kio_version = kio_module(request.api_key, request.version, "response")
-        message = build(
-            getattr(kio_version, entity), throttle_time=timedelta(milliseconds=throttle_time_ms), **fields
-        )
+        message = build(getattr(kio_version, entity), throttle_time=timedelta(milliseconds=throttle_time_ms), **fields)
         connection.is_busy = False
         if not connection.is_gone:
             frame = encode_response(request, message)

@@ -60,12 +60,8 @@ class Cluster:
         for node_id in node_ids:
             replicas = ReplicaManager(node_id, settings, self._timeline, self.controller, self._replication)
             self.replicas[node_id] = replicas
-            self.brokers[node_id] = Broker(
-                node_id, settings, self._timeline, self.controller, replicas, self._outgoing
-            )
-        self._inter_broker = InterBroker(
-            self._timeline, rng, settings.transactions.inter_broker_ms, self.replicas
-        )
+            self.brokers[node_id] = Broker(node_id, settings, self._timeline, self.controller, replicas, self._outgoing)
+        self._inter_broker = InterBroker(self._timeline, rng, settings.transactions.inter_broker_ms, self.replicas)
         self.transaction_coordinators = {
             node_id: TransactionCoordinator(
                 self.replicas[node_id], self.replicas, self._inter_broker, settings, self._timeline, rng,
@@ -208,9 +204,7 @@ class Cluster:
         # It serves nobody before it has caught up with the controller.
         replicas.apply(self.controller.image)
 
-    def elect(
-        self, topic: str, partition: int, node_id: int | None = None, *, unclean: bool = False
-    ) -> None:
+    def elect(self, topic: str, partition: int, node_id: int | None = None, *, unclean: bool = False) -> None:
         """Moves the leader to `node_id`, or to the first live replica of the ISR. Unclean: any live replica may be it.
         Raises ValueError if none may."""
         self.controller.elect(topic, partition, node_id, unclean)

@@ -103,9 +103,7 @@ class Controller:
 
         self._change_partition(self.image.topics[topic], partition, change)
 
-    def _elected(
-        self, state: PartitionState, unclean: bool, candidates: Iterable[int] | None = None
-    ) -> PartitionState:
+    def _elected(self, state: PartitionState, unclean: bool, candidates: Iterable[int] | None = None) -> PartitionState:
         """Clean: a live member of the ISR. Unclean: else any live replica, and it alone is the ISR then."""
         live = [node for node in candidates or state.replicas if node in state.replicas and node in self.image.alive]
         clean = [node for node in live if node in state.isr]

@@ -578,7 +578,7 @@ def of_seed(seed: int) -> Schedule:
         still = chance.randint(0, step + 40), _still(chance, schedule)
         schedule = replace(schedule, events=(*schedule.events, still))
     if LoseMarker not in schedule.kinds() and chance.random() < 0.15:
-        # What a leader hides of a decision that is lost, nobody knows of (DESIGN.md).
+        # What a leader hides of a decision that is lost, nobody knows of (docs/design/exactly-once.md).
         groups = chance.choice((*GROUPS, ("sink.decision-1",), ("sink.2",)))
         lost = chance.randint(0, step + 40), LoseGroups(groups, chance.random() < 0.5)
         schedule = replace(schedule, events=(*schedule.events, lost))
@@ -588,7 +588,8 @@ def of_seed(seed: int) -> Schedule:
 def _still(chance: random.Random, schedule: Schedule) -> Event:
     kinds: list[type[StandStill | CoordinatorsStandStill | LeadersStandStill]] = [StandStill, CoordinatorsStandStill]
     if not schedule.kinds() & {LoseMarker, AbortByHand}:
-        # Beside what leaders did not hear of, or heard of from somebody else, nobody promises anything (DESIGN.md).
+        # No promise: a stale leader while another leader missed an end, or an operator aborted on it
+        # (docs/reliability.md, Open).
         kinds.append(LeadersStandStill)
     return chance.choice(kinds)(chance.randint(1, 6), chance.randint(1, 6))
 

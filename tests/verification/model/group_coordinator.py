@@ -148,9 +148,7 @@ class GroupCoordinator:
         else:
             self._transactions.add_or_verify(write, [(CONSUMER_OFFSETS, shard.key.partition)], verified)
 
-    def _begin_verification(
-        self, shard: Shard[CommittedOffsets], write: TransactionalWrite
-    ) -> Verification | None:
+    def _begin_verification(self, shard: Shard[CommittedOffsets], write: TransactionalWrite) -> Verification | None:
         """None if nobody need be asked. Raises Refused."""
         partition = self._replicas.replica(shard.key)
         if not self._verifies:
@@ -171,9 +169,7 @@ class GroupCoordinator:
             raise Refused(ErrorCode.unknown_member_id, f"{group} has no members")
         raise Refused(unknown_group, f"no group {group}")
 
-    def _records(
-        self, group: str, offsets: Mapping[TopicPartition, OffsetToCommit]
-    ) -> tuple[Codes, dict[Key, object]]:
+    def _records(self, group: str, offsets: Mapping[TopicPartition, OffsetToCommit]) -> tuple[Codes, dict[Key, object]]:
         codes: Codes = {}
         records: dict[Key, object] = {}
         for partition, (offset, leader_epoch, metadata) in offsets.items():

@@ -394,8 +394,10 @@ class LogicalKafka:
         groups = []
         for group_id in request.group_ids:
             # What was open then has ended since, or is of a time when nothing was.
-            pending = request.require_stable and not is_stale and any(
-                group_id in each.offsets for each in self._transactions.values() if each.state == ONGOING
+            pending = (
+                request.require_stable
+                and not is_stale
+                and any(group_id in each.offsets for each in self._transactions.values() if each.state == ONGOING)
             )
             code = ErrorCode.UNSTABLE_OFFSET_COMMIT if pending else ErrorCode.NONE
             offset, metadata = NOTHING if pending else offsets.get((group_id, request.partition), NOTHING)

@@ -152,9 +152,7 @@ class OffsetsApi:
 
 
 def _member(message: Any, generation: int) -> Member:
-    return Member(
-        getattr(message, "member_id", ""), generation, getattr(message, "group_instance_id", None)
-    )
+    return Member(getattr(message, "member_id", ""), generation, getattr(message, "group_instance_id", None))
 
 
 def _transactional_write(request: Request) -> TransactionalWrite:
@@ -165,9 +163,7 @@ def _transactional_write(request: Request) -> TransactionalWrite:
     )  # fmt: skip
 
 
-def _fetched_partition(
-    kio_version: Any, partition: int, code: ErrorCode, committed: CommittedOffset | None
-) -> Any:
+def _fetched_partition(kio_version: Any, partition: int, code: ErrorCode, committed: CommittedOffset | None) -> Any:
     return build(
         kio_version.OffsetFetchResponsePartitions,
         partition_index=partition,

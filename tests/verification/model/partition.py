@@ -167,9 +167,7 @@ class Partition:
             self._producers.check(batch, now_ms, self._verifications.of(batch.producer_id))
         return self._place(batch, now_ms)
 
-    def append_as_coordinator(
-        self, records: bytes, now_ms: int, verification: Verification | None = None
-    ) -> Appended:
+    def append_as_coordinator(self, records: bytes, now_ms: int, verification: Verification | None = None) -> Appended:
         """A batch of a coordinator that lives on this broker, with acks=all. Raises Refused."""
         self._check_leads(-1)
         batch = parse_batch(records)

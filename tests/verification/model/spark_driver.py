@@ -180,9 +180,7 @@ class Driver:
         )
         return is_written
 
-    def _count(
-        self, facts: Facts, version: int, run: int, slots: int
-    ) -> Generator[Step, Any, tuple[str, ...] | None]:
+    def _count(self, facts: Facts, version: int, run: int, slots: int) -> Generator[Step, Any, tuple[str, ...] | None]:
         """Tasks whose rows are only read. Those of a version that is visible; None for one that was passed over."""
         rows = []
         for slot in range(slots):

@@ -89,9 +89,7 @@ def test_the_clients_own_bytes_are_understood_and_it_understands_the_answers(
 
     versions = ask(ApiVersionsRequest("kafka-sink", "1.0"), 3)
     assert isinstance(versions, ApiVersionsResponse)
-    produce = ProduceRequest(
-        -1, 1_000, (ProducePartition("t", 0, topic_id, record_batch(b"a", b"b")),)
-    )
+    produce = ProduceRequest(-1, 1_000, (ProducePartition("t", 0, topic_id, record_batch(b"a", b"b")),))
     metadata = MetadataRequest(("t", "absent"), allow_auto_topic_creation=False)
     init = InitProducerIdRequest(60_000)
     selected = {request: select_version(request, versions.ranges) for request in (produce, metadata, init)}

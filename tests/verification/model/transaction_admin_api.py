@@ -66,9 +66,7 @@ class TransactionAdminApi:
                 except Refused as refused:
                     code = refused.code
             states.append(_described(request, transactional_id, code, metadata))
-        self._broker.answer(
-            connection, request, "DescribeTransactionsResponse", transaction_states=tuple(states)
-        )
+        self._broker.answer(connection, request, "DescribeTransactionsResponse", transaction_states=tuple(states))
 
     def _list_transactions(self, connection: Connection, request: Request) -> None:
         message = request.message
@@ -196,9 +194,7 @@ class TransactionAdminApi:
         self._broker.answer(connection, request, "WriteTxnMarkersResponse", markers=tuple(results))
 
 
-def _described(
-    request: Request, transactional_id: str, code: ErrorCode, metadata: TransactionMetadata | None
-) -> Any:
+def _described(request: Request, transactional_id: str, code: ErrorCode, metadata: TransactionMetadata | None) -> Any:
     kio_version = kio_module(DESCRIBE_TRANSACTIONS, request.version, "response")
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(metadata.partitions) if metadata is not None else ():

@@ -105,9 +105,7 @@ class TransactionApi:
             kio_version.AddPartitionsToTxnTopicResult(name=topic, results_by_partition=tuple(partitions))
             for topic, partitions in topics.items()
         )
-        self._broker.answer(
-            connection, request, "AddPartitionsToTxnResponse", results_by_topic_v3_and_below=results
-        )
+        self._broker.answer(connection, request, "AddPartitionsToTxnResponse", results_by_topic_v3_and_below=results)
 
     def _add_offsets(self, connection: Connection, request: Request) -> None:
         def answer(code: ErrorCode) -> None:

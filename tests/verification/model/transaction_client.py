@@ -239,9 +239,7 @@ class TransactionClient:
             int(produced.error_code), int(produced.base_offset), int(getattr(produced, "log_start_offset", -1))
         )
 
-    def write(
-        self, transactional_id: str, producer: Producer, topic: str, partition: int = 0, **fields: Any
-    ) -> int:
+    def write(self, transactional_id: str, producer: Producer, topic: str, partition: int = 0, **fields: Any) -> int:
         """`produce` as a producer of this version does it, and again while the transaction before is completed."""
         while True:
             if self.versions.end_txn < VERSION_2.end_txn:
@@ -252,9 +250,7 @@ class TransactionClient:
                 return code
             self.pause()
 
-    def end(
-        self, transactional_id: str, producer: Producer, is_commit: bool, *, version: int | None = None
-    ) -> Ended:
+    def end(self, transactional_id: str, producer: Producer, is_commit: bool, *, version: int | None = None) -> Ended:
         version = version if version is not None else self.versions.end_txn
         kio_version = kio_module(END_TXN, version, "request")
         message = kio_version.EndTxnRequest(

@@ -146,9 +146,7 @@ class TransactionCoordinator:
             if entry.metadata.state is ONGOING:
                 target = self._fenced(entry)
             else:
-                target = initialised(
-                    entry.metadata, timeout_ms, expected, self._new_producer_id, self._timeline.now_ms
-                )
+                target = initialised(entry.metadata, timeout_ms, expected, self._new_producer_id, self._timeline.now_ms)
         except Refused as refused:
             refuse(refused.code)
             return

@@ -79,6 +79,7 @@ TIMEOUT_MS = 60_000
 MOST_STARTS = 14
 NAMES = Names("sink", "commits")
 
+
 @dataclass(slots=True, eq=False)
 class _Process:
     driver: Driver

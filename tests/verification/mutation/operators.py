@@ -89,9 +89,7 @@ def mutations(path: str, source: str) -> list[Mutation]:
         edits = [*_edits(node, text), *(() if function else _entries(node, text))]
         for operator, start, end, replacement in edits:
             before, after = text.lines(start, end, replacement)
-            mutation = Mutation(
-                path, function, operator, text.line(start), before, after, start, end, replacement
-            )
+            mutation = Mutation(path, function, operator, text.line(start), before, after, start, end, replacement)
             found.setdefault((start, end, replacement), mutation)
     return sorted(found.values(), key=lambda each: (each.start, each.end, each.text))
 

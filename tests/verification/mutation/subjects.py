@@ -35,9 +35,7 @@ _EXPLORATIONS = tuple(
         "test_transactions_may_time_out_at_any_time",
         "test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
         "test_a_version_that_a_leader_hides_is_not_passed_over_as_written",
-        *(
-            f"test_{who}_coordinators_that_stood_still_may_answer_for_a_moment" for who in ("group", "transaction")
-        ),
+        *(f"test_{who}_coordinators_that_stood_still_may_answer_for_a_moment" for who in ("group", "transaction")),
     )
 )
 SUBJECTS: tuple[Subject, ...] = (

@@ -31,9 +31,11 @@ class Fault:
     times: int = 0
 
     def __str__(self) -> str:
-        shown = [f"{name}={value!r}" for name in (
-            "lasts_ms", "node", "writer", "topic", "partition", "number", "times"
-        ) if (value := getattr(self, name))]
+        shown = [
+            f"{name}={value!r}"
+            for name in ("lasts_ms", "node", "writer", "topic", "partition", "number", "times")
+            if (value := getattr(self, name))
+        ]
         return f"{self.at_ms:>6} ms  {self.kind} {' '.join(shown)}".rstrip()
 
 

@@ -283,9 +283,7 @@ class Injector:
         for task in self._tasks:
             if exposes and task.is_writing and task.producer is not None:
                 self.exposed |= _rows_under_way(task.producer)
-        self._network.replaced(
-            cluster, lambda wire: wire.transport.name in writing or self._rng.random() < 0.5
-        )
+        self._network.replaced(cluster, lambda wire: wire.transport.name in writing or self._rng.random() < 0.5)
 
     def _exists(self, topic: str) -> bool:
         return self.cluster.topic_id(topic) is not None

@@ -48,7 +48,7 @@ _STALE_AND_HANGING = (
 
 _LOST_AND_HANGING = (
     "markers are written where a leader did not hear of a commit; what it hides of a decision whose groups are "
-    "deleted, nobody knows of (DESIGN.md)"
+    "deleted, nobody knows of (docs/design/exactly-once.md)"
 )
 
 _ALWAYS_IDENTIFIED = (

@@ -109,9 +109,7 @@ class Simulation:
         except Exception:
             problems.append(f"a defect:\n{traceback.format_exc()}")
         self._count()
-        return Result(
-            self.plan, tuple(problems), self._network.digest, self._scheduler.now_ms, self.counts
-        )
+        return Result(self.plan, tuple(problems), self._network.digest, self._scheduler.now_ms, self.counts)
 
     def _begin(self) -> None:
         self._injector.prepare()
@@ -156,9 +154,7 @@ class Simulation:
         while self._scheduler.now_ms < until_ms:
             yield until_ms
 
-    def _write(
-        self, task: VirtualTask, writer: int, plan: WritePlan
-    ) -> Generator[int | None, None, WriteOutcome]:
+    def _write(self, task: VirtualTask, writer: int, plan: WritePlan) -> Generator[int | None, None, WriteOutcome]:
         """As `spark.writer.write_task` does with `client.lease`."""
         if task.producer is not None and not (yield from self._may_go_on(task.producer)):
             task.producer.close()
@@ -187,9 +183,7 @@ class Simulation:
         try:
             for pause_ms, count in plan.batches:
                 yield from self._sleep(pause_ms)
-                yield from write.append(
-                    make_rows(rng, plan.shape, writer, outcome.write, len(outcome.rows), count)
-                )
+                yield from write.append(make_rows(rng, plan.shape, writer, outcome.write, len(outcome.rows), count))
             outcome.flushed_ms = self._scheduler.now_ms
             outcome.throttled_ms = -producer.network.throttled_ms(self._scheduler.now_ms)
             yield from write.finish()

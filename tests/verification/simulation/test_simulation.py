@@ -166,9 +166,7 @@ def test_a_commit_that_fails_is_a_seed_that_fails(monkeypatch: pytest.MonkeyPatc
     assert problem.startswith("two-phase commit: IndexError")
 
 
-def test_a_second_run_to_other_bytes_fails(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_run_to_other_bytes_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate(monkeypatch, run(3), again="other") == 1
     assert "seed 3 FAILED\n    two runs differ" in capsys.readouterr().out
 

@@ -146,9 +146,7 @@ class VirtualWrite:
         while True:
             seen = producer.changes
             left_before = rows.unplaced_count()
-            placed_all = producer.accumulator.try_append(
-                rows, self._receipts, self._codec, self._scheduler.now_ms
-            )
+            placed_all = producer.accumulator.try_append(rows, self._receipts, self._codec, self._scheduler.now_ms)
             if producer.accumulator.take_wakeup():
                 producer.wakeup()
             if placed_all:

@@ -64,9 +64,7 @@ def _panel(resource: str, samples: Sequence[Sample], faults_at_s: Sequence[float
     ]
     for role, colour in zip(ROLES, COLOURS, strict=True):
         for line in _unbroken([sample for sample in samples if role in sample.held]):
-            points = " ".join(
-                f"{x(sample.at_s):.1f},{y(getattr(sample.held[role], resource)):.1f}" for sample in line
-            )
+            points = " ".join(f"{x(sample.at_s):.1f},{y(getattr(sample.held[role], resource)):.1f}" for sample in line)
             parts.append(f'<polyline points="{points}" style="stroke:{colour}"/>')
     return "\n".join(parts)
 

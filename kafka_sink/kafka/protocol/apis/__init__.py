@@ -1,28 +1,27 @@
-"""One module for each API: its request, its response, and a row that says how both travel.
+"""One module per API: its request, its response, and a row that says how both are written and read.
 
-    Produce, Metadata, ApiVersions, SaslHandshake, SaslAuthenticate ─> rows, who leads, who one is
-    FindCoordinator ─> who serves a transactional id, or a group
+    Produce, Metadata, ApiVersions, SaslHandshake, SaslAuthenticate ─> rows, leaders, identity
+    FindCoordinator ─> the coordinator of a transactional id or a group
     InitProducerId ─> AddPartitionsToTxn ─> Produce ─> AddOffsetsToTxn ─> TxnOffsetCommit ─> EndTxn
-    OffsetFetch, DescribeTransactions, ListTransactions, DescribeProducers ─> what became of a transaction
-    DeleteGroups ─> takes away what nobody needs any more
-    WriteTxnMarkers ─> ends manually what hangs (KIP-664)
+    OffsetFetch, DescribeTransactions, ListTransactions, DescribeProducers ─> the state of a transaction
+    DeleteGroups ─> deletes groups that are not needed any more
+    WriteTxnMarkers ─> ends a hanging transaction (KIP-664)
     CreateTopics, DescribeConfigs, DescribeGroups ─> what a cluster must have and allow
 
-Each module has, in this order: the request, the response, how the one becomes kio's (given kio's module of the
-version), how kio's message becomes the other, what makes an answer one to its request (whatever is left out, answered
-twice or not asked for is a ProtocolError), and the row of `requests.APIS`.
+Each module has, in this order: the request, the response, a function that makes kio's request (given kio's module of
+the version), and a function that reads kio's response. Then follows the check of a response against its request:
+anything that is missing, answered twice or not requested is a ProtocolError. The last is the row of `requests.APIS`.
 
 Non-obvious:
 
-* A request that belongs to a transaction says which version of the protocol (KIP-890) the transaction has, and only
-  message versions of that protocol may carry it. A late EndTxn of version 1 ends the next transaction of its
-  producer (KAFKA-17754), and version 2 of TxnOffsetCommit adds the group to the transaction by itself: mixing the two
-  gives answers that are false.
-* A filter that a broker is too old for is applied here, to its answer.
-* Allowed operations (KIP-430) are bits by AclOperation's codes; without one of them the number is the lowest there is,
-  which stands for "not told", not for "none".
-* DescribeGroups stays at version 5: from 6 on (KIP-1043) a group that does not exist is an error without operations,
-  and before it is a dead group with them.
+* A request in a transaction names the version of the transaction protocol (KIP-890), and only message versions of that
+  protocol may carry it. A late EndTxn of version 1 ends the next transaction of its producer (KAFKA-17754), and
+  version 2 of TxnOffsetCommit adds the group to the transaction itself. Mixing both versions gives false answers.
+* If a broker is too old for a filter, the client filters the response.
+* Allowed operations (KIP-430) are bits by AclOperation's codes. If they were not requested, the number is the lowest
+  int32, which means "not reported", not "none".
+* DescribeGroups is used only up to version 5. From version 6 on (KIP-1043) a group that does not exist is an error
+  without operations; before, it is a dead group with operations.
 
-A consumer's Fetch and ListOffsets would be two modules more.
+A consumer's Fetch and ListOffsets would be two more modules.
 """

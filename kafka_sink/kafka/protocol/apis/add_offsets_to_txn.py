@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn: a group's offsets join a transaction of version 1 (KIP-98)."""
+"""AddOffsetsToTxn: adds a group's offsets to a transaction of version 1 (KIP-98)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafka_sink.kafka.protocol.api import Api
 
 @dataclass(frozen=True, slots=True)
 class AddOffsetsToTxnRequest:
-    """Before the first TxnOffsetCommit of `group_id` in a transaction of version 1."""
+    """Sent before the first TxnOffsetCommit of `group_id` in a transaction of version 1."""
 
     transactional_id: str
     producer_id: int

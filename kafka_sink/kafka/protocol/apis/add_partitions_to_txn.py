@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn: partitions join a transaction of version 1 (KIP-98)."""
+"""AddPartitionsToTxn: adds partitions to a transaction of version 1 (KIP-98)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnRequest:
-    """Before the first Produce to `partitions` in a transaction of version 1."""
+    """Sent before the first Produce to `partitions` in a transaction of version 1."""
 
     transactional_id: str
     producer_id: int
@@ -27,7 +27,7 @@ class AddPartitionsToTxnResponse:
 
 
 def kio_add_partitions_to_txn(kio: Any, version: int, request: AddPartitionsToTxnRequest) -> Any:
-    # From version 4 on the request is one between brokers, with many transactions in it.
+    # From version 4 on only brokers send this request, with many transactions in it.
     return kio.AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=request.transactional_id,
         v3_and_below_producer_id=request.producer_id,
@@ -55,7 +55,7 @@ def add_partitions_to_txn_response(
 def check_add_partitions_to_txn_response(
     request: AddPartitionsToTxnRequest, response: AddPartitionsToTxnResponse
 ) -> None:
-    """Each partition once."""
+    """Raise ProtocolError unless each partition occurs once."""
     answered = ((result.topic, result.partition) for result in response.results)
     check_answered("AddPartitionsToTxn", request.partitions, answered)
 

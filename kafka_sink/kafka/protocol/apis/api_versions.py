@@ -1,4 +1,4 @@
-"""ApiVersions: which versions a broker speaks, and the features of its cluster (KIP-35, KIP-584)."""
+"""ApiVersions: the versions that a broker speaks, and the features of its cluster (KIP-35, KIP-584)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ApiVersionsRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsResponse:
-    """`ranges`: API key -> (lowest, highest) version the broker speaks. `finalized_features`: feature -> level."""
+    """`ranges`: API key -> (lowest, highest) version that the broker speaks. `finalized_features`: feature -> level."""
 
     throttle_time_ms: int
     error_code: int

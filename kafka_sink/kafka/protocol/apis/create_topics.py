@@ -1,4 +1,4 @@
-"""CreateTopics: makes a topic, or says whether it could be made."""
+"""CreateTopics: creates a topic, or checks if it could be created."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kafka_sink.kafka.protocol.api import Api, check_answered
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicsRequest:
-    """One topic. `partition_count`, `replication_factor`: BROKERS_DEFAULT (KIP-464) or 1 and more. `timeout_ms`: how
-    long the broker waits for it. `validate_only`: to hear whether it would be made. `settings`: (name, value) each."""
+    """One topic. `partition_count`, `replication_factor`: at least 1, or BROKERS_DEFAULT (KIP-464). `timeout_ms`: how
+    long the broker waits for the creation. `validate_only`: only check. `settings`: (name, value) pairs."""
 
     topic: str
     partition_count: int
@@ -45,7 +45,7 @@ def kio_create_topics(kio: Any, version: int, request: CreateTopicsRequest) -> A
 
 
 def create_topics_response(request: CreateTopicsRequest, message: Mapping[str, Any]) -> CreateTopicsResponse:
-    """Raises ProtocolError unless the request's topic is answered, once and alone."""
+    """Raise ProtocolError unless only the request's topic is answered, once."""
     check_answered("CreateTopics", [request.topic], [topic["name"] for topic in message["topics"]])
     (created,) = message["topics"]
     return CreateTopicsResponse(

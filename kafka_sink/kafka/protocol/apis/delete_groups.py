@@ -1,4 +1,4 @@
-"""DeleteGroups: takes away groups that nobody needs any more."""
+"""DeleteGroups: deletes groups that are not needed any more."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def delete_groups_response(request: DeleteGroupsRequest, message: Mapping[str, A
 
 
 def check_delete_groups_response(request: DeleteGroupsRequest, response: DeleteGroupsResponse) -> None:
-    """Each group once."""
+    """Raise ProtocolError unless each group occurs once."""
     check_answered("DeleteGroups", request.group_ids, (group.group_id for group in response.groups))
 
 

@@ -12,7 +12,7 @@ from kafka_sink.kafka.protocol.api import Api, check_answered
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsRequest:
-    """One setting of a broker, to that broker: no other knows."""
+    """One setting of a broker. Must be sent to that broker, because no other knows the setting."""
 
     node_id: int
     name: str
@@ -20,7 +20,7 @@ class DescribeConfigsRequest:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResponse:
-    """`value`: as brokers write it; None where they do not tell, or have no such setting."""
+    """`value`: as brokers write it; None if the broker does not show it or has no such setting."""
 
     throttle_time_ms: int
     error_code: int
@@ -39,7 +39,7 @@ def kio_describe_configs(kio: Any, version: int, request: DescribeConfigsRequest
 
 
 def describe_configs_response(request: DescribeConfigsRequest, message: Mapping[str, Any]) -> DescribeConfigsResponse:
-    """Raises ProtocolError unless the request's broker is answered for, once and alone."""
+    """Raise ProtocolError unless only the request's broker is answered, once."""
     results = message["results"]
     check_answered("DescribeConfigs", [str(request.node_id)], [result["resource_name"] for result in results])
     values = {config["name"]: config["value"] for config in results[0]["configs"]}
@@ -56,7 +56,7 @@ TOPIC_RESOURCE = 2
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigsRequest:
-    """To any broker: all know. It takes the ACL TOPIC DESCRIBE_CONFIGS on each topic."""
+    """Sent to any broker, because all know. Requires the ACL TOPIC DESCRIBE_CONFIGS on each topic."""
 
     topics: tuple[str, ...]
     names: tuple[str, ...]
@@ -64,7 +64,7 @@ class TopicConfigsRequest:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigs:
-    """`values`: as brokers write them, without those that a broker's version does not have; none with an error."""
+    """`values`: as brokers write them, without settings that the broker's version lacks; empty after an error."""
 
     topic: str
     error_code: int
@@ -78,7 +78,7 @@ class TopicConfigsResponse:
 
 
 def number_in(value: str | None) -> int | None:
-    """What a setting that is a number says; None where it is none, or not of 64 bits."""
+    """Return the number in a setting, or None if it is no number or exceeds 64 bits."""
     number = int(value) if value is not None and re.fullmatch(r"-?[0-9]{1,19}", value) else None
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
@@ -95,7 +95,7 @@ def kio_topic_configs(kio: Any, version: int, request: TopicConfigsRequest) -> A
 
 
 def topic_configs_response(request: TopicConfigsRequest, message: Mapping[str, Any]) -> TopicConfigsResponse:
-    """Raises ProtocolError unless each of the request's topics is answered for, once, and no other."""
+    """Raise ProtocolError unless each of the request's topics is answered once, and no other topic."""
     results = message["results"]
     check_answered("DescribeConfigs", request.topics, [result["resource_name"] for result in results])
     return TopicConfigsResponse(
@@ -111,7 +111,7 @@ def topic_configs_response(request: TopicConfigsRequest, message: Mapping[str, A
     )
 
 
-API = Api("DescribeConfigs", 32, 4, 4, DescribeConfigsRequest, kio_describe_configs, describe_configs_response )
+API = Api("DescribeConfigs", 32, 4, 4, DescribeConfigsRequest, kio_describe_configs, describe_configs_response)
 
 
 TOPICS_API = Api("DescribeConfigs", 32, 4, 4, TopicConfigsRequest, kio_topic_configs, topic_configs_response)

@@ -1,4 +1,4 @@
-"""DescribeGroups: what is allowed with a group (KIP-430)."""
+"""DescribeGroups: the operations that are allowed on a group (KIP-430)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafka_sink.kafka.protocol.api import Api, Versions
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroupRequest:
-    """To the coordinator of the group, which need not exist. Changes nothing."""
+    """Sent to the coordinator of the group, which need not exist. Changes nothing."""
 
     group_id: str
 
@@ -32,7 +32,7 @@ def kio_describe_group(kio: Any, version: int, request: DescribeGroupRequest) ->
 
 
 def describe_group_response(request: DescribeGroupRequest, message: Mapping[str, Any]) -> DescribeGroupResponse:
-    """Raises ProtocolError unless the request's group is answered for, once and alone."""
+    """Raise ProtocolError unless only the request's group is answered, once."""
     groups = message["groups"]
     if [group["group_id"] for group in groups] != [request.group_id]:
         raise ProtocolError("a DescribeGroups answer for another group than asked")

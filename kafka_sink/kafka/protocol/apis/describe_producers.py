@@ -1,4 +1,4 @@
-"""DescribeProducers: what a partition's leader has open (KIP-664)."""
+"""DescribeProducers: the producers and open transactions that a partition's leader knows (KIP-664)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class DescribeProducersRequest:
-    """To a broker that leads `partitions`: the producers it remembers there."""
+    """Sent to a broker that leads `partitions`. Asks for the producers that it remembers there."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """`current_txn_start_offset`: of the first record of its open transaction, -1 when none is open.
-    `coordinator_epoch`: of its last marker, -1 without one; the leader takes no marker of a lower epoch."""
+    """`current_txn_start_offset`: the first record of the open transaction, -1 without one. `coordinator_epoch`: that
+    of the last marker, -1 without one. The leader refuses a marker with a lower epoch."""
 
     producer_id: int
     producer_epoch: int
@@ -80,7 +80,7 @@ def describe_producers_response(
 
 
 def check_describe_producers_response(request: DescribeProducersRequest, response: DescribeProducersResponse) -> None:
-    """Each partition once."""
+    """Raise ProtocolError unless each partition occurs once."""
     answered = ((found.topic, found.partition) for found in response.partitions)
     check_answered("DescribeProducers", request.partitions, answered)
 

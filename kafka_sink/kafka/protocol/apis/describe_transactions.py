@@ -19,8 +19,8 @@ class DescribeTransactionsRequest:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """`state`: Empty, Ongoing, PrepareCommit, CompleteAbort, ...; `start_time_ms`: since 1970, -1 when none is open.
-    `partitions`: those written to, while Ongoing; those still without a marker, while being completed."""
+    """`state`: Empty, Ongoing, PrepareCommit, CompleteAbort, ... `start_time_ms`: since 1970; -1 without an open
+    transaction. `partitions`: while Ongoing, those written to; while being completed, those without a marker."""
 
     transactional_id: str
     error_code: int
@@ -70,7 +70,7 @@ def describe_transactions_response(
 def check_describe_transactions_response(
     request: DescribeTransactionsRequest, response: DescribeTransactionsResponse
 ) -> None:
-    """Each transactional id once."""
+    """Raise ProtocolError unless each transactional id occurs once."""
     answered = (transaction.transactional_id for transaction in response.transactions)
     check_answered("DescribeTransactions", request.transactional_ids, answered)
 

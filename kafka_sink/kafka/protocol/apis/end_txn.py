@@ -13,7 +13,7 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class EndTxnRequest:
-    """Commits (`committed`) or aborts the transaction. `transaction_version`: 1 or 2, the one it was begun with."""
+    """Commits (`committed`) or aborts the transaction. `transaction_version`: 1 or 2, as when it was begun."""
 
     transactional_id: str
     producer_id: int
@@ -24,7 +24,7 @@ class EndTxnRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndTxnResponse:
-    """`producer_id` and `producer_epoch`: those to go on with after a transaction of version 2; else both -1."""
+    """`producer_id`, `producer_epoch`: the ids to continue with after a transaction of version 2; otherwise -1."""
 
     throttle_time_ms: int
     error_code: int
@@ -33,7 +33,7 @@ class EndTxnResponse:
 
 
 def end_txn_versions(request: EndTxnRequest) -> Versions:
-    """The one version that bumps the epoch, or those that do not."""
+    """Return the one version that bumps the epoch, or the versions that do not."""
     return (5, 5) if request.transaction_version >= 2 else (3, 4)
 
 
@@ -56,7 +56,7 @@ def end_txn_response(request: EndTxnRequest, message: Mapping[str, Any]) -> EndT
 
 
 def check_end_txn_response(request: EndTxnRequest, response: EndTxnResponse) -> None:
-    """A success of version 2 says with which ids to go on."""
+    """Raise ProtocolError if a success of version 2 has no ids to continue with."""
     has_ids = response.producer_id >= 0 and response.producer_epoch >= 0
     if response.error_code == ErrorCode.NONE and request.transaction_version >= 2 and not has_ids:
         raise ProtocolError("an EndTxn answer with neither an error nor the producer's next id and epoch")

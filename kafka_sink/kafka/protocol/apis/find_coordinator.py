@@ -1,4 +1,4 @@
-"""FindCoordinator: who serves transactional ids or groups (KIP-699)."""
+"""FindCoordinator: the coordinators of transactional ids or groups (KIP-699)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
 class CoordinatorKind(enum.IntEnum):
-    """What a key of FindCoordinator is. Kafka's CoordinatorType."""
+    """The kind of a FindCoordinator key: Kafka's CoordinatorType."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -29,7 +29,7 @@ class FindCoordinatorRequest:
 
 @dataclass(frozen=True, slots=True)
 class FoundCoordinator:
-    """The broker that serves `key`, with an address; with an error, node id and port are -1."""
+    """The coordinator of `key`, with its address. After an error, node id and port are -1."""
 
     key: str
     error_code: int
@@ -67,7 +67,7 @@ def find_coordinator_response(request: FindCoordinatorRequest, message: Mapping[
 
 
 def check_find_coordinator_response(request: FindCoordinatorRequest, response: FindCoordinatorResponse) -> None:
-    """Each key once, and a broker for each that has no error."""
+    """Raise ProtocolError unless each key occurs once, with a broker or an error."""
     check_answered("FindCoordinator", request.keys, (found.key for found in response.coordinators))
     for found in response.coordinators:
         possible = found.node_id >= 0 and found.host and 0 < found.port < 65536

@@ -1,4 +1,4 @@
-"""InitProducerId: a producer id and epoch, which fence those before (KIP-98, KIP-360)."""
+"""InitProducerId: returns a producer id and epoch, which fence earlier ones (KIP-98, KIP-360)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class InitProducerIdRequest:
-    """`transaction_timeout_ms` counts only with a transactional id."""
+    """`transaction_timeout_ms` has an effect only with a transactional id."""
 
     transaction_timeout_ms: int
     transactional_id: str | None = None
@@ -45,7 +45,7 @@ def init_producer_id_response(request: InitProducerIdRequest, message: Mapping[s
 
 
 def check_init_producer_id_response(request: InitProducerIdRequest, response: InitProducerIdResponse) -> None:
-    """Raises ProtocolError for a success without an id: batches would go out without idempotence, unnoticed."""
+    """Raise ProtocolError for a success without an id: batches would silently be sent without idempotence."""
     if response.error_code == ErrorCode.NONE and (response.producer_id < 0 or response.producer_epoch < 0):
         raise ProtocolError("an InitProducerId answer with neither an error nor a producer id")
 

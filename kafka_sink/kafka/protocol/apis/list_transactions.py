@@ -1,4 +1,4 @@
-"""ListTransactions: those a broker coordinates (KIP-664; filters: KIP-994, KIP-1152)."""
+"""ListTransactions: the transactions that a broker coordinates (KIP-664; filters: KIP-994, KIP-1152)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kafka_sink.kafka.protocol.api import Api, check_answered
 
 @dataclass(frozen=True, slots=True)
 class ListTransactionsRequest:
-    """What one broker coordinates, open or not: of `producer_ids` (empty: of all), in `states` (empty: in any), whose
-    transactional id begins with `transactional_id_prefix`."""
+    """Lists transactions of one broker, open or not: of `producer_ids` (empty: all), in `states` (empty: any), with a
+    transactional id that begins with `transactional_id_prefix`."""
 
     producer_ids: tuple[int, ...] = ()
     states: tuple[str, ...] = ()
@@ -35,14 +35,14 @@ class ListTransactionsResponse:
     transactions: tuple[ListedTransaction, ...]
 
 
-# From this version on brokers filter transactional ids, by a regular expression of RE2 for the whole id (KIP-1152).
+# From this version on brokers filter by transactional id, with an RE2 expression for the whole id (KIP-1152).
 LIST_BY_PATTERN = 2
 
 
 def kio_list_transactions(kio: Any, version: int, request: ListTransactionsRequest) -> Any:
     prefix = request.transactional_id_prefix
     by_pattern = version >= LIST_BY_PATTERN and prefix
-    # Any character, also a line's end, may follow.
+    # Any character may follow, also a line break.
     pattern = {"transactional_id_pattern": re.escape(prefix) + "(?s:.*)"} if by_pattern else {}
     return kio.ListTransactionsRequest(
         state_filters=request.states, producer_id_filters=request.producer_ids, **pattern
@@ -64,7 +64,7 @@ def list_transactions_response(
 
 
 def check_list_transactions_response(request: ListTransactionsRequest, response: ListTransactionsResponse) -> None:
-    """Each transactional id once at most, and none that the filters exclude."""
+    """Raise ProtocolError if a transactional id occurs twice, or does not pass the filters."""
     listed = [transaction.transactional_id for transaction in response.transactions]
     check_answered("ListTransactions", set(listed), listed)
     for transaction in response.transactions:

@@ -1,4 +1,4 @@
-"""Metadata: brokers, topics, leaders, and what is allowed with a topic."""
+"""Metadata: brokers, topics, leaders, and the operations that are allowed on a topic."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequest:
-    """No topics: the brokers only. None: every topic that the principal may describe. `describe`: with replicas, and
-    with what the principal may do, which writes do not need to know."""
+    """`topics`: empty for the brokers only; None for every topic that the principal may describe. `describe`: also
+    return replicas and the principal's allowed operations, which writes do not need."""
 
     topics: tuple[str, ...] | None
     allow_auto_topic_creation: bool
@@ -33,8 +33,8 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """`leader_id` is -1 without a leader; `leader_epoch` -1 where unknown. Node ids of the replicas, and of those in
-    sync: where the request describes."""
+    """`leader_id` is -1 without a leader. `leader_epoch` is -1 if unknown. The node ids of the replicas, and of the
+    in-sync replicas, are present if the request has `describe`."""
 
     error_code: int
     partition: int
@@ -46,8 +46,8 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """`topic_id` is None for a topic that does not exist. Partitions 0..n-1 are all there, in any order.
-    `authorized_operations`: for `describing.allows`, where the request describes."""
+    """`topic_id` is None for a topic that does not exist. Partitions 0..n-1 are all present, in any order.
+    `authorized_operations`: for `acl_operation.allows`, if the request has `describe`."""
 
     error_code: int
     name: str
@@ -58,7 +58,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponse:
-    """`error_code` exists from version 13 on (KIP-1102: REBOOTSTRAP_REQUIRED); 0 before."""
+    """`error_code` exists from version 13 on (KIP-1102: REBOOTSTRAP_REQUIRED). Before, it is 0."""
 
     throttle_time_ms: int
     cluster_id: str | None
@@ -103,9 +103,7 @@ def metadata_response(request: MetadataRequest, message: Mapping[str, Any]) -> M
                     )
                     for partition in topic["partitions"]
                 ),
-                authorized_operations=(
-                    topic["topic_authorized_operations"] if request.describe else NOT_TOLD
-                ),
+                authorized_operations=(topic["topic_authorized_operations"] if request.describe else NOT_TOLD),
             )
             for topic in message["topics"]
         ),
@@ -118,8 +116,11 @@ def _replicas(request: MetadataRequest, partition: Mapping[str, Any]) -> Mapping
 
 
 def check_metadata_response(request: MetadataRequest, response: MetadataResponse) -> None:
-    """Raises ProtocolError unless each topic asked for is answered once, with partitions 0..n-1, by addresses that
-    can exist: partition counts decide where keys go, so a hole in them must never be taken for a smaller topic."""
+    """Raise ProtocolError unless each requested topic occurs once, with partitions 0..n-1 and valid addresses.
+
+    The partition count decides where keys go. So a response with a missing partition must not be taken for a topic with
+    fewer partitions.
+    """
     answered = sorted(topic.name or "" for topic in response.topics)
     if answered != sorted(set(answered if request.topics is None else request.topics)):
         raise ProtocolError("a Metadata answer for other topics than asked")

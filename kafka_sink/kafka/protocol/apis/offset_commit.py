@@ -1,4 +1,4 @@
-"""OffsetCommit: an offset of a group that nobody joins."""
+"""OffsetCommit: commits an offset of a group without members."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafka_sink.kafka.protocol.api import Api, only_partition
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitRequest:
-    """One offset of a group without members, with a text beside it, outside of any transaction."""
+    """One offset with a metadata text, outside of any transaction. The group has no members."""
 
     group_id: str
     topic: str
@@ -30,7 +30,7 @@ def kio_offset_commit(kio: Any, version: int, request: OffsetCommitRequest) -> A
     partition = kio.OffsetCommitRequestPartition(
         partition_index=request.partition, committed_offset=request.offset, committed_metadata=request.metadata
     )
-    # Nobody's member, of no generation: as of a group whose offsets are committed manually.
+    # No member and no generation, as for a group whose offsets are committed manually.
     return kio.OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=-1,
@@ -40,7 +40,7 @@ def kio_offset_commit(kio: Any, version: int, request: OffsetCommitRequest) -> A
 
 
 def offset_commit_response(request: OffsetCommitRequest, message: Mapping[str, Any]) -> OffsetCommitResponse:
-    """Raises ProtocolError unless the request's partition is answered, once and alone."""
+    """Raise ProtocolError unless only the request's partition is answered, once."""
     partition = only_partition("OffsetCommit", request.topic, request.partition, message["topics"])
     return OffsetCommitResponse(throttle_time_ms=message["throttle_time"], error_code=partition["error_code"])
 

@@ -12,9 +12,11 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequest:
-    """The offsets of one partition in many groups, all of one coordinator. While a transaction on one is open the
-    answer is UNSTABLE_OFFSET_COMMIT (KIP-447), or, unless `require_stable`, what was committed before. `beside`: a
-    partition whose text is told with it, as of the same moment."""
+    """The offsets of one partition in many groups, all of one coordinator.
+
+    While a transaction on an offset is open, the answer is UNSTABLE_OFFSET_COMMIT (KIP-447). Without `require_stable`
+    it is the last committed offset. `beside`: another partition, whose metadata text is returned as of the same moment.
+    """
 
     group_ids: tuple[str, ...]
     topic: str
@@ -25,8 +27,8 @@ class OffsetFetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """`error_code`: of the group, else of its partitions. `offset` is -1 where the group has none. `beside`: the text
-    of the other partition that was asked for."""
+    """`error_code`: of the group, or else of its partitions. `offset` is -1 if the group has none. `beside`: the
+    metadata text of the other requested partition."""
 
     group_id: str
     error_code: int
@@ -50,7 +52,7 @@ def kio_offset_fetch(kio: Any, version: int, request: OffsetFetchRequest) -> Any
 
 
 def offset_fetch_response(request: OffsetFetchRequest, message: Mapping[str, Any]) -> OffsetFetchResponse:
-    """Raises ProtocolError unless a group without an error answers for the request's partitions, each once."""
+    """Raise ProtocolError unless a group without an error has each requested partition once."""
     return OffsetFetchResponse(
         throttle_time_ms=message["throttle_time"],
         groups=tuple(_group_offset(request, group) for group in message["groups"]),
@@ -73,7 +75,7 @@ def _partitions(request: OffsetFetchRequest) -> tuple[int, ...]:
 
 
 def check_offset_fetch_response(request: OffsetFetchRequest, response: OffsetFetchResponse) -> None:
-    """Each group once."""
+    """Raise ProtocolError unless each group occurs once."""
     check_answered("OffsetFetch", request.group_ids, (group.group_id for group in response.groups))
 
 

@@ -1,4 +1,4 @@
-"""Produce: record batches for partitions, and where their leaders wrote them."""
+"""Produce: sends record batches to partitions; leaders return where they wrote them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class ProducePartition:
-    """`records`: one record batch, in the bytes it has on the wire."""
+    """`records`: one record batch, in its bytes on the wire."""
 
     topic: str
     partition: int
@@ -26,8 +26,9 @@ class ProducePartition:
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """`acks`: -1 all in-sync replicas, 1 the leader, 0 no answer at all. `timeout_ms`: how long the leader waits.
-    `transaction_version`: that of the transaction that `transactional_id` is in."""
+    """`acks`: -1 for all in-sync replicas, 1 for the leader, 0 for no response. `timeout_ms`: how long the leader
+    waits.
+    `transaction_version`: the version of the transaction of `transactional_id`."""
 
     acks: int
     timeout_ms: int
@@ -38,7 +39,7 @@ class ProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRecord:
-    """`place`: in its batch, from 0, as the leader says (KIP-467)."""
+    """`place`: index in the batch, from 0, as the leader reports it (KIP-467)."""
 
     place: int
     message: str
@@ -46,9 +47,11 @@ class RefusedRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProduceResult:
-    """The answer for one partition. Versions from 13 on name the topic by its id, those before by its name: the other
-    is None. `log_append_time_ms` is -1 where records keep the producer's time. `refused`: why the batch was, where that
-    is the fault of some of its records."""
+    """The result for one partition. From version 13 on the topic's id is set, before that its name; the other is None.
+
+    `log_append_time_ms` is -1 if records keep the producer's time. `refused`: the records that caused the error, if it
+    was caused by some records of the batch.
+    """
 
     topic: str | None
     topic_id: uuid.UUID | None
@@ -66,17 +69,17 @@ class ProduceResponse:
     partitions: tuple[ProduceResult, ...]
 
 
-# From this version on, topics go by id (KIP-516).
+# From this version on, topics are named by id (KIP-516).
 PRODUCE_BY_TOPIC_ID = 13
 
 
-# From this version on, a request adds its partitions to the transaction. Only transactions of version 2 allow for that
-# (KIP-890); for version 1, AddPartitionsToTxn comes first.
+# From this version on, a request adds its partitions to the transaction. Only transactions of version 2 allow this
+# (KIP-890). In version 1, AddPartitionsToTxn comes first.
 PRODUCE_ADDS_PARTITIONS = 12
 
 
 def produce_versions(request: ProduceRequest) -> Versions:
-    """A topic without an id can only go by its name."""
+    """Return the versions for `request`. A topic without an id can only be named."""
     if request.transactional_id is not None and request.transaction_version < 2:
         return 9, PRODUCE_ADDS_PARTITIONS - 1
     by_id = all(data.topic_id for data in request.partitions)
@@ -87,7 +90,7 @@ def kio_produce(kio: Any, version: int, request: ProduceRequest) -> Any:
     by_id = version >= PRODUCE_BY_TOPIC_ID
     topics: dict[Any, list[Any]] = {}
     for data in request.partitions:
-        # kio takes a buffer's len() for its size in bytes.
+        # kio takes the len() of a buffer for its size in bytes.
         records = memoryview(data.records).cast("B")
         partition = kio.PartitionProduceData(index=data.partition, records=records)
         topics.setdefault(data.topic_id if by_id else data.topic, []).append(partition)
@@ -126,17 +129,16 @@ def produce_response(request: ProduceRequest, message: Mapping[str, Any]) -> Pro
     )
 
 
-# Where the leader does not say it (ProduceResponse.INVALID_OFFSET).
+# The leader does not report the offset (ProduceResponse.INVALID_OFFSET).
 UNKNOWN_OFFSET = -1
 
 
-# The last record of any batch has an offset, too: a batch has fewer than 2^31 records.
+# A batch has fewer than 2^31 records, so its last record has a valid offset, too.
 MAX_BASE_OFFSET = 2**63 - 2**31
 
 
 def check_produce_response(request: ProduceRequest, response: ProduceResponse) -> None:
-    """Raises ProtocolError unless `response` answers for each partition of `request` once, and for nothing else, with
-    offsets that a log can have."""
+    """Raise ProtocolError unless `response` has each partition of `request` once, no other, and valid offsets."""
     for result in response.partitions:
         if result.error_code == ErrorCode.NONE and not UNKNOWN_OFFSET <= result.base_offset <= MAX_BASE_OFFSET:
             raise ProtocolError(f"a Produce answer that has the rows at offset {result.base_offset}")
@@ -153,7 +155,7 @@ def check_produce_response(request: ProduceRequest, response: ProduceResponse) -
 
 
 def _first(partitions: Counter[Any]) -> str:
-    """The first of them, as `topic-partition and 3 more`."""
+    """Return the first partition, as `topic-partition and 3 more`."""
     if not partitions:
         return "none"
     (topic, partition), *more = partitions

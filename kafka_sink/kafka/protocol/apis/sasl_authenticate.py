@@ -1,4 +1,4 @@
-"""SaslAuthenticate: one token of a mechanism's dialogue (KIP-152, KIP-368)."""
+"""SaslAuthenticate: one message of a mechanism's exchange (KIP-152, KIP-368)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SaslAuthenticateRequest:
 
 @dataclass(frozen=True, slots=True)
 class SaslAuthenticateResponse:
-    """`session_lifetime_ms`: until when to authenticate anew (KIP-368); 0: never."""
+    """`session_lifetime_ms`: the time until the client must authenticate again (KIP-368); 0: never."""
 
     error_code: int
     error_message: str | None

@@ -1,4 +1,4 @@
-"""SaslHandshake: which mechanisms a broker offers (KIP-43)."""
+"""SaslHandshake: the mechanisms that a broker offers (KIP-43)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: an offset that becomes visible with its transaction (KIP-447, KIP-890)."""
+"""TxnOffsetCommit: commits an offset as part of a transaction (KIP-447, KIP-890)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafka_sink.kafka.protocol.api import Api, Versions, only_partition
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitRequest:
-    """One offset of a group without members, with a text beside it, to be there once the transaction commits."""
+    """One offset with a metadata text, visible once the transaction commits. The group has no members."""
 
     transactional_id: str
     group_id: str
@@ -31,7 +31,7 @@ class TxnOffsetCommitResponse:
 
 
 def txn_offset_commit_versions(request: TxnOffsetCommitRequest) -> Versions:
-    """The one version that adds the group to the transaction, or those that need AddOffsetsToTxn before."""
+    """Return the one version that adds the group to the transaction, or those that need AddOffsetsToTxn before."""
     return (5, 5) if request.transaction_version >= 2 else (3, 4)
 
 
@@ -49,7 +49,7 @@ def kio_txn_offset_commit(kio: Any, version: int, request: TxnOffsetCommitReques
 
 
 def txn_offset_commit_response(request: TxnOffsetCommitRequest, message: Mapping[str, Any]) -> TxnOffsetCommitResponse:
-    """Raises ProtocolError unless the request's partition is answered, once and alone."""
+    """Raise ProtocolError unless only the request's partition is answered, once."""
     partition = only_partition("TxnOffsetCommit", request.topic, request.partition, message["topics"])
     return TxnOffsetCommitResponse(throttle_time_ms=message["throttle_time"], error_code=partition["error_code"])
 

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: ends what hangs on a leader (KIP-664)."""
+"""WriteTxnMarkers: ends a hanging transaction on a leader (KIP-664)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class WriteTxnMarkersRequest:
-    """Ends the transaction of a producer on `partitions`, which the receiver leads, whatever its coordinator thinks."""
+    """Ends a producer's transaction on `partitions`, which the receiver leads, whatever state its coordinator has."""
 
     producer_id: int
     producer_epoch: int
@@ -23,7 +23,7 @@ class WriteTxnMarkersRequest:
 
 @dataclass(frozen=True, slots=True)
 class WriteTxnMarkersResponse:
-    """`throttle_time_ms` is always 0: the answer has no such field."""
+    """`throttle_time_ms` is always 0, because the response has no such field."""
 
     results: tuple[PartitionResult, ...]
     throttle_time_ms: int = 0
@@ -44,7 +44,7 @@ def kio_write_txn_markers(kio: Any, version: int, request: WriteTxnMarkersReques
 
 
 def write_txn_markers_response(request: WriteTxnMarkersRequest, message: Mapping[str, Any]) -> WriteTxnMarkersResponse:
-    """Raises ProtocolError unless the answer is about the request's producer, once and alone."""
+    """Raise ProtocolError unless only the request's producer is answered, once."""
     markers = message["markers"]
     check_answered("WriteTxnMarkers", [request.producer_id], [marker["producer_id"] for marker in markers])
     return WriteTxnMarkersResponse(
@@ -58,7 +58,7 @@ def write_txn_markers_response(request: WriteTxnMarkersRequest, message: Mapping
 
 
 def check_write_txn_markers_response(request: WriteTxnMarkersRequest, response: WriteTxnMarkersResponse) -> None:
-    """Each partition once."""
+    """Raise ProtocolError unless each partition occurs once."""
     answered = ((result.topic, result.partition) for result in response.results)
     check_answered("WriteTxnMarkers", request.partitions, answered)
 

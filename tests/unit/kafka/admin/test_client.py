@@ -128,9 +128,7 @@ class TestAskAll:
         assert "COORDINATOR_LOAD_IN_PROGRESS" in error.last_error
         assert kafka.now_ms == MAX_BLOCK_MS
 
-    def test_a_refusal_is_told_once_all_others_are_answered(
-        self, kafka: ScriptedKafka, client: AdminClient
-    ) -> None:
+    def test_a_refusal_is_told_once_all_others_are_answered(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         client.ask_all([commit("known")])
         kafka.script(FindCoordinatorRequest, 53)
         kafka.script(EndTxnRequest, LOADING)
@@ -294,9 +292,7 @@ class TestAskBrokers:
         assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3]
         assert len(kafka.asked(ListTransactionsRequest)) == 6
 
-    def test_all_again_when_one_went(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_all_again_when_one_went(self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient) -> None:
         kafka.down = {2}
         kafka.at = [(500, lambda: kafka.brokers.discard(2))]
         assert sorted(client.ask_brokers(self.LIST)) == [1, 3]
@@ -377,9 +373,7 @@ class TestWithin:
 
 
 class TestTopicIds:
-    def test_are_known_from_the_answer_that_told_of_partitions(
-        self, kafka: ScriptedKafka, client: AdminClient
-    ) -> None:
+    def test_are_known_from_the_answer_that_told_of_partitions(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.leaders = {("a", 0): 2, ("b", 0): 1}
         kafka.topic_ids = {"a": uuid.UUID(int=7)}
         client.partitions(("a", "b"))
@@ -528,9 +522,7 @@ class TestUnreachable:
             ensure_commit_topic(client, "t")
         assert len(network.waits) == 1
 
-    def test_by_any_broker_in_time(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_by_any_broker_in_time(self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient) -> None:
         kafka.script(MetadataRequest, *[HANG_UP] * 1_000)
         with pytest.raises(BrokersUnreachable):
             ensure_commit_topic(client, "t")

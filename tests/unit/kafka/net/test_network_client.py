@@ -1380,7 +1380,6 @@ class TestAuthentication:
         assert world.transport.open == set()
         assert world.client.failure is None
 
-
     def test_a_listener_that_hangs_up_on_whom_it_does_not_know(self) -> None:
         """Brokers take ApiVersions of anybody, and hang up upon the next request."""
         world = World()

@@ -100,9 +100,7 @@ class TestConnect:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (50_000, 100_000)
         selector.close_all()
 
-    def test_buffers_are_the_systems_where_nothing_is_said(
-        self, selector: Selector, listener: socket.socket
-    ) -> None:
+    def test_buffers_are_the_systems_where_nothing_is_said(self, selector: Selector, listener: socket.socket) -> None:
         given = connect(selector, address_of(listener)).given
         assert given == {socket.TCP_NODELAY, socket.SO_KEEPALIVE}
         assert not given & {socket.SO_SNDBUF, socket.SO_RCVBUF}
@@ -202,14 +200,10 @@ class TestSend:
             patched.setattr(socket, "socket", refuse)
             selector.connect(7, Address(socket.AF_INET, ("127.0.0.1", 1)))
         started = time.monotonic()
-        assert selector.poll(1000 * DEADLINE_S) == [
-            Disconnected(7, os.strerror(errno.EMFILE), lacks=errno.EMFILE)
-        ]
+        assert selector.poll(1000 * DEADLINE_S) == [Disconnected(7, os.strerror(errno.EMFILE), lacks=errno.EMFILE)]
         assert time.monotonic() - started < DEADLINE_S / 2
 
-    def test_is_told_with_what_happens_next_where_that_does(
-        self, selector: Selector, listener: socket.socket
-    ) -> None:
+    def test_is_told_with_what_happens_next_where_that_does(self, selector: Selector, listener: socket.socket) -> None:
         """An answer follows as a rule, and a poll for each request would take the interpreter from whoever writes."""
         peer = connected(selector, listener)
         selector.send(1, [b"question"], tell_at_once=False)

@@ -193,9 +193,7 @@ def test_a_renewed_certificate_goes_with_the_next_connection(
         assert name in last.data.decode()
 
 
-def test_another_truststore_holds_for_the_next_connection(
-    tmp_path: Path, dialling: Callable[..., list[Event]]
-) -> None:
+def test_another_truststore_holds_for_the_next_connection(tmp_path: Path, dialling: Callable[..., list[Event]]) -> None:
     truststore = tmp_path / "ca.pem"
     settings = TlsSettings(truststore_location=str(truststore))
     for authority, is_trusted in ((CA, True), (OTHER_CA, False), (CA, True)):

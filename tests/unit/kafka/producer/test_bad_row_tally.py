@@ -92,9 +92,7 @@ def test_a_total_is_of_all_tasks_with_the_limits_they_had() -> None:
     other = BadRowCounts({"TopicNull": 1, "HeaderKeyNull": 2}, {}, ((1, 0),), limits)
     nothing = BadRowCounts()
     summed = total([one, nothing, other, nothing])
-    assert summed == BadRowCounts(
-        {"TopicNull": 3, "HeaderKeyNull": 2}, {}, ((0, 1), (0, 5), (1, 0)), limits
-    )
+    assert summed == BadRowCounts({"TopicNull": 3, "HeaderKeyNull": 2}, {}, ((0, 1), (0, 5), (1, 0)), limits)
     with pytest.raises(TooManyBadRows, match="5 of 100 rows"):
         check_limits(summed, 100, rows_are_written=True)
     assert total([]) == nothing

@@ -358,9 +358,7 @@ def test_forgotten_leader_epochs_make_the_next_answer_count_and_older_ones_not()
 
 
 @pytest.mark.parametrize(("old_id", "new_id"), [(1, 2), (None, 1), (1, None)])
-def test_of_another_topic_the_answer_counts_whatever_its_leader_epochs(
-    old_id: int | None, new_id: int | None
-) -> None:
+def test_of_another_topic_the_answer_counts_whatever_its_leader_epochs(old_id: int | None, new_id: int | None) -> None:
     """Also where brokers are being upgraded, and only some of them know topic ids."""
     metadata = fresh()
     metadata.want([TOPIC], 0)

@@ -191,9 +191,7 @@ def managing() -> tuple[TransactionManager, ScriptedKafka, Callable[[int], None]
     """And what has the coordinators asked at a time, and their answers taken."""
     kafka = ScriptedKafka()
     network = ScriptedNetwork(kafka)
-    coordinators = Coordinators(
-        network=network, rng=random.Random(1), retry_backoff_ms=100, retry_backoff_max_ms=1_000
-    )
+    coordinators = Coordinators(network=network, rng=random.Random(1), retry_backoff_ms=100, retry_backoff_max_ms=1_000)
 
     def ask(now_ms: int) -> None:
         # One turn finds the coordinator, the next one asks it.

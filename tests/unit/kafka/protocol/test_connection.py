@@ -35,9 +35,7 @@ def framed(correlation_id: int, rest: bytes) -> bytes:
     return struct.pack(">ii", 4 + len(rest), correlation_id) + rest
 
 
-def versions_answer(
-    correlation_id: int = 0, error_code: int = 0, sasl: bool = False, metadata: bool = False
-) -> bytes:
+def versions_answer(correlation_id: int = 0, error_code: int = 0, sasl: bool = False, metadata: bool = False) -> bytes:
     """Produce 3 to 13, InitProducerId 0 to 5, with `sasl` SaslHandshake 0 to 1 and SaslAuthenticate 0 to 2, with
     `metadata` Metadata 0 to 12, no features. Response header version 0, body version 3."""
     ranges = {0: (3, 13), 22: (0, 5)} | ({17: (0, 1), 36: (0, 2)} if sasl else {}) | ({3: (0, 12)} if metadata else {})

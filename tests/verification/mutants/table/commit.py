@@ -34,7 +34,7 @@ COMMIT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="it is decided to commit transactions that are no longer open",
-        rule="DESIGN.md: nothing is committed that no decision names",
+        rule="docs/design/exactly-once.md: nothing is committed that no decision names",
         pattern="at_once($WRITTEN, $CHECK_OPEN($SINK, $OPEN_SLOTS, $DECISION, $NOW_MS), check_leaders($$$OF_SLOTS))",
         replacement="at_once($WRITTEN, $CHECK_OPEN($SINK, [], $DECISION, $NOW_MS), check_leaders($$$OF_SLOTS))",
         killer="tests/unit/commit/test_two_phase.py::test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun",
@@ -48,7 +48,7 @@ COMMIT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a stale coordinator is believed",
-        rule="DESIGN.md: a stale coordinator is asked again",
+        rule="docs/design/exactly-once.md: a stale coordinator is asked again",
         pattern="if not any(map($IS_FROM_BEFORE, $SLOTS, $FOUND)):\n    break",
         replacement="if True:\n    break",
         killer="tests/unit/commit/test_two_phase.py::"
@@ -56,7 +56,7 @@ COMMIT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="no decision: slots are committed without one",
-        rule="DESIGN.md: nothing is committed that no decision names",
+        rule="docs/design/exactly-once.md: nothing is committed that no decision names",
         pattern="yield from $DECIDE($SINK, $DECISION)",
         replacement="pass",
         within="commit",
@@ -64,7 +64,7 @@ COMMIT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="slots are committed before the decision",
-        rule="DESIGN.md: nothing is committed that no decision names",
+        rule="docs/design/exactly-once.md: nothing is committed that no decision names",
         pattern="yield from $DECIDE($SINK, $DECISION)",
         replacement="yield [end_txn($SINK, $SINK.names.slot(each.slot), each.ids, committed=True) for each in "
         "$OPEN_SLOTS]\n"
@@ -75,7 +75,7 @@ COMMIT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="commit Inits the driver's id: two drivers may both decide",
-        rule="DESIGN.md: a run's generation fences earlier runs",
+        rule="docs/design/exactly-once.md: a run's generation fences earlier runs",
         pattern="$FACTS.generation",
         replacement="(yield from take_over($SINK))",
         within="Decision($$$SAID, transaction_version=$SINK.transaction_version, $$$PINNED)",
@@ -83,7 +83,7 @@ COMMIT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a fence is taken for success: of the decision",
-        rule="DESIGN.md: a fence is neither success nor failure",
+        rule="docs/design/exactly-once.md: a fence is neither success nor failure",
         pattern=(
             "if $ANSWER.error_code == ErrorCode.NONE:\n    return",
             "check_definite($ANSWER.error_code, $SINK.names.driver)",
@@ -96,7 +96,7 @@ COMMIT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="abort after a commit that timed out: a commit whose EndTxn has no certain answer aborts the slot",
-        rule="DESIGN.md: a decision is committed whole, by every plan and commit",
+        rule="docs/design/exactly-once.md: a decision is committed whole, by every plan and commit",
         pattern="raise CommitOutcomeUnknown($$$SAID, missing=list($REFUSED), $$$REST)",
         replacement="yield $ABORTS($SINK, {$SINK.names.slot(each.slot): each.ids for each in $OPEN_SLOTS})\n"
         "raise CommitOutcomeUnknown($$$SAID, missing=list($REFUSED), $$$REST)",
@@ -108,14 +108,14 @@ COMMIT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="an unknown EndTxn outcome is reported as commit: any marker will do",
-        rule="DESIGN.md: the marker decides whether a slot is visible",
+        rule="docs/design/exactly-once.md: the marker decides whether a slot is visible",
         pattern="[$SLOT for $SLOT, $MARKER in $EXPECTED.items() if $MARKERS.get($SLOT) != $MARKER]",
         replacement="[$SLOT for $SLOT, $MARKER in $EXPECTED.items() if $SLOT not in $MARKERS]",
         killer="tests/verification/model/test_exactly_once.py::test_transactions_may_time_out_at_any_time",
     ),
     Mutant(
         name="an abort fences the run that has begun since",
-        rule="DESIGN.md: a run's generation fences earlier runs",
+        rule="docs/design/exactly-once.md: a run's generation fences earlier runs",
         pattern="yield from check_generation($SINK, $GENERATION)",
         replacement="pass",
         within="abort",
@@ -123,14 +123,14 @@ COMMIT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="abort without reading the decision",
-        rule="DESIGN.md: a decision is committed whole, by every plan and commit",
+        rule="docs/design/exactly-once.md: a decision is committed whole, by every plan and commit",
         pattern="$DECISION is not None and $DECISION.generation == $GENERATION",
         replacement="False",
         killer="tests/unit/commit/test_two_phase.py::test_an_abort_commits_what_was_decided",
     ),
     Mutant(
         name="abort lets attempts write that have begun",
-        rule="DESIGN.md: abort fences what has begun",
+        rule="docs/design/exactly-once.md: abort fences what has begun",
         pattern="yield from $FENCE_BEGUN($SINK, $FACTS.generation)",
         replacement="pass",
         within="abort",
@@ -140,14 +140,14 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         name="rows of an aborted attempt are committed with those of the next, where a leader has both "
         "in one transaction",
-        rule="DESIGN.md: a commit asks the leaders where each transaction begins",
+        rule="docs/design/exactly-once.md: a commit asks the leaders where each transaction begins",
         pattern="check_leaders($SINK, $OPEN_SLOTS, $$$OF_RUN)",
         replacement="check_leaders($SINK, [], $$$OF_RUN)",
         killer="tests/verification/model/test_exactly_once.py::test_a_leader_may_not_hear_of_an_abort",
     ),
     Mutant(
         name="rows that their leader has in no transaction any more are taken for committed",
-        rule="DESIGN.md: a commit asks the leaders where each transaction begins",
+        rule="docs/design/exactly-once.md: a commit asks the leaders where each transaction begins",
         pattern="($SINCE := $BEGAN.get($WHERE, NOTHING_OPEN)) != $FIRST",
         replacement="($SINCE := $BEGAN.get($WHERE, NOTHING_OPEN)) not in ($FIRST, NOTHING_OPEN)",
         killer="tests/unit/commit/test_hanging.py::"

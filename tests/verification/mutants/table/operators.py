@@ -7,7 +7,7 @@ from mutants.mutant import Mutant
 OPERATORS: tuple[Mutant, ...] = (
     Mutant(
         name="an operator's abort ends a transaction that the decision names",
-        rule="DESIGN.md: a decision is committed whole, by every plan and commit",
+        rule="docs/design/exactly-once.md: a decision is committed whole, by every plan and commit",
         pattern="$DECISION is not None and $DECIDED",
         replacement="False",
         within="abort_manually",

@@ -7,7 +7,7 @@ from mutants.mutant import Mutant
 PLAN: tuple[Mutant, ...] = (
     Mutant(
         name="the driver reads the decision before it Inits its id, which an older driver can still decide under",
-        rule="DESIGN.md: a run's generation fences earlier runs",
+        rule="docs/design/exactly-once.md: a run's generation fences earlier runs",
         pattern=(
             "$GENERATION = yield from take_over($SINK)",
             "$DECISION, $LISTED = yield from at_once($LAST_DECISION($SINK, $GENERATION), $LIST($SINK))",
@@ -18,7 +18,7 @@ PLAN: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="no recovery: what was decided is not committed by the next plan",
-        rule="DESIGN.md: a decision is committed whole, by every plan and commit",
+        rule="docs/design/exactly-once.md: a decision is committed whole, by every plan and commit",
         pattern="$WAS_COMMITTED = yield from finish($SINK, $DECISION, $VISIBLE)",
         replacement="pass",
         killer="tests/verification/model/test_exactly_once.py::"
@@ -26,7 +26,7 @@ PLAN: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="recovery with unpinned ids: those that the slot has now",
-        rule="DESIGN.md: EndTxn uses the pinned ids",
+        rule="docs/design/exactly-once.md: EndTxn with the pinned ids",
         pattern="$PINNED = [($SINK.names.slot($SLOT), $IDS) for $SLOT in $SLOTS if ($IDS := "
         "$DECISION.pinned[$SLOT]) is not None]",
         replacement="found = yield from described($SINK, [$SINK.names.slot($SLOT) for $SLOT in $SLOTS])\n"
@@ -46,7 +46,7 @@ PLAN: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="an EndTxn that a stale coordinator refuses is over",
-        rule="DESIGN.md: a stale coordinator is asked again",
+        rule="docs/design/exactly-once.md: a stale coordinator is asked again",
         pattern="[$EACH for $EACH in $REFUSED if not $IS_OVER($FOUND[$EACH], $EACH[1])]",
         replacement="[]",
         killer="tests/verification/model/test_exactly_once.py::"
@@ -54,7 +54,7 @@ PLAN: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a plan aborts what the decision names, where that is said to be open",
-        rule="DESIGN.md: a decision is committed whole, by every plan and commit",
+        rule="docs/design/exactly-once.md: a decision is committed whole, by every plan and commit",
         pattern='$OPEN_SINCE($SINK, $DECISION, $IN($LISTED, "Ongoing"))',
         replacement='open_ones($SINK, $IN($LISTED, "Ongoing"))',
         within="plan",
@@ -63,7 +63,7 @@ PLAN: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="slots that no decision names are left open",
-        rule="DESIGN.md: a plan aborts what is open and undecided",
+        rule="docs/design/exactly-once.md: a plan aborts what is open and undecided",
         pattern="yield from abort_open($SINK, $GENERATION, $STILL_OPEN)",
         replacement="pass",
         within="plan",
@@ -72,7 +72,7 @@ PLAN: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a plan that another has overtaken aborts the other's slots",
-        rule="DESIGN.md: a run's generation fences earlier runs",
+        rule="docs/design/exactly-once.md: a run's generation fences earlier runs",
         pattern=(
             "yield from check_generation($SINK, $GENERATION)",
             "$ANSWERS = yield $ABORTS($SINK, $OPEN)",
@@ -89,7 +89,7 @@ PLAN: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a plan takes a marker that it does not find for one that is not there",
-        rule="DESIGN.md: nothing fences an OffsetFetch",
+        rule="docs/design/exactly-once.md: brokers do not fence OffsetFetch",
         pattern='read_markers($SINK, $MISSING, barrier=f"plan {$GENERATION}")',
         replacement="read_markers($SINK, $MISSING)",
         killer="tests/verification/model/test_exactly_once.py::"
@@ -97,7 +97,7 @@ PLAN: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a marker that is gone is taken for rows that are not there",
-        rule="DESIGN.md: a marker that is absent proves nothing",
+        rule="docs/design/exactly-once.md: a marker that is absent proves nothing",
         pattern="$UNPROVED.append($SLOT)",
         replacement="pass",
         within="for $SLOT, $IDS in enumerate($DECISION.pinned):\n    $$$LOOKED_AT",
@@ -105,7 +105,7 @@ PLAN: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="what a coordinator proves is not written down before a task's Init makes it forget",
-        rule="DESIGN.md: a marker that is absent proves nothing",
+        rule="docs/design/exactly-once.md: a marker that is absent proves nothing",
         pattern=(
             "$RESTORED = {$SINK.names.slot($SLOT): $FACTS for $SLOT, $MARKER in $LOST.items()}",
             "return (yield from $PLAN_AFTER($SINK, $GENERATION, $RESTORED))",
@@ -115,7 +115,7 @@ PLAN: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a new slot does not say that nothing was committed: one that times out is taken for lost",
-        rule="DESIGN.md: a marker that is absent proves nothing",
+        rule="docs/design/exactly-once.md: a marker that is absent proves nothing",
         pattern="$MARKER is None and $SINK.comes_again and not $IS_PINNED",
         replacement="False",
         killer="tests/unit/commit/test_lost_groups.py::"
@@ -123,14 +123,14 @@ PLAN: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a first micro-batch whose decision is lost is taken for a new one",
-        rule="DESIGN.md: a decision that is not found was lost",
+        rule="docs/design/exactly-once.md: a decision that is not found was lost",
         pattern="$FACTS.is_forgotten and not $ALLOW_LOST_STATE",
         replacement="False",
         killer="tests/verification/model/test_exactly_once.py::test_groups_may_be_deleted_at_any_time",
     ),
     Mutant(
         name="a decision that has lost a part is taken for somebody else's text",
-        rule="DESIGN.md: where one part of a decision is gone all of it is",
+        rule="docs/design/exactly-once.md: if one part of a decision is gone, all of it is",
         pattern="any($GROUP.offset == NO_OFFSET for $GROUP in $MORE)",
         replacement="False",
         killer="tests/unit/commit/test_lost_groups.py::test_a_part_of_a_decision_that_is_gone_is_the_whole_of_it",

@@ -7,14 +7,14 @@ from mutants.mutant import Mutant
 PRODUCER: tuple[Mutant, ...] = (
     Mutant(
         name="a batch that its writer fills is sent meanwhile",
-        rule="DESIGN.md: a batch that is checked out is not drained",
+        rule="docs/design/rows.md: a batch that is checked out is not drained",
         pattern="$FILLING.checked_out[$PLACES] = True",
         replacement="pass",
         killer="tests/unit/kafka/producer/test_accumulator.py::test_a_batch_being_filled_is_neither_ready_nor_drained",
     ),
     Mutant(
         name="rows of two writes share a batch",
-        rule="DESIGN.md: offsets go into the write's receipts",
+        rule="docs/design/rows.md: the offsets go into the write's `Acknowledgements`",
         pattern="$FILLING.acknowledgements is not $ACKNOWLEDGEMENTS or $FILLING.destinations is not $ROWS.destinations",
         replacement="$FILLING.destinations is not $ROWS.destinations",
         killer="tests/unit/kafka/producer/test_accumulator.py::test_writes_do_not_share_a_batch",
@@ -128,7 +128,7 @@ PRODUCER: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a producer whose write raised is kept for the next one",
-        rule="DESIGN.md: a failure ends the producer",
+        rule="docs/design/decisions.md: a failure ends the producer",
         pattern="$CLIENT.close()",
         replacement="$KEPT.put($CLIENT)",
         within="with exhaustion_named():\n"

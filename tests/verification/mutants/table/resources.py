@@ -15,7 +15,7 @@ RESOURCES: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a forked child writes to the sockets of its parent",
-        rule="DESIGN.md: a forked process must not use its parent's producer",
+        rule="docs/design/decisions.md: a forked process never uses its parent's producer",
         pattern="os.getpid()",
         replacement="0",
         within="put",
@@ -23,7 +23,7 @@ RESOURCES: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="memory of a batch that is out goes back to the system",
-        rule="DESIGN.md: a buffer returns to the pool after the last request that carried it",
+        rule="docs/design/rows.md: a buffer returns to the pool after the last request that carried it",
         pattern="self.$UNCUT and not self.$ALLOCATED_BYTES",
         replacement="self.$UNCUT",
         within="give_back",

@@ -7,7 +7,7 @@ from mutants.mutant import Mutant
 ROWS: tuple[Mutant, ...] = (
     Mutant(
         name="bad rows: a fingerprint is of the rows that are good today",
-        rule="DESIGN.md: a fingerprint is of all rows as delivered",
+        rule="docs/design/rows.md: a fingerprint is of all rows as delivered",
         pattern="self.$FINGERPRINT.update(columns_for_fingerprint($ARROW_BATCH, now_ms=$NOW))",
         replacement="self.$FINGERPRINT.update(columns_for_fingerprint($ARROW_BATCH.take(pa.array($GOOD)), "
         "now_ms=$NOW))",
@@ -61,7 +61,7 @@ ROWS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="left out: a batch that may be written is sent without a row",
-        rule="DESIGN.md: a row is left out only where no leader has the batch",
+        rule="docs/design/decisions.md: a row is left out only where no leader has the batch",
         pattern="not $BATCH.acknowledgements.leaves_out($BATCH.topic_partition.topic) or $BATCH.may_be_written",
         replacement="not $BATCH.acknowledgements.leaves_out($BATCH.topic_partition.topic):\n"
         "    return Action.FAIL\n"
@@ -71,7 +71,7 @@ ROWS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="receipts: a micro-batch is decided without one",
-        rule="DESIGN.md: exactly-once writes the receipt before the decision",
+        rule="docs/design/decisions.md: exactly-once writes the receipt before the decision",
         pattern=(
             "check_replay($PLAN.sink, $$$PREPARED)",
             "write_receipt($MESSAGES)",
@@ -81,7 +81,7 @@ ROWS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="receipts: at-least-once fails for a missing one, and writes its rows again",
-        rule="DESIGN.md: at-least-once never fails for a receipt",
+        rule="docs/design/decisions.md: at-least-once writes the file last, and never fails for a receipt",
         pattern="$PROOF = $PROOF_2($MESSAGES[0])",
         replacement="raise\n$PROOF = $PROOF_2($MESSAGES[0])",
         within="leave_receipt",

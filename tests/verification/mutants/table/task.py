@@ -7,7 +7,7 @@ from mutants.mutant import Mutant
 TASK: tuple[Mutant, ...] = (
     Mutant(
         name="the generation check in the task is left out",
-        rule="DESIGN.md: a run's generation fences earlier runs",
+        rule="docs/design/exactly-once.md: a run's generation fences earlier runs",
         pattern=(
             "$TRANSACTIONAL_ID = $SINK.names.slot($SLOT)",
             "yield from check_generation($SINK, $FACTS.generation)",
@@ -17,7 +17,7 @@ TASK: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="an attempt that others came before is taken for the first since the decision",
-        rule="DESIGN.md: tasks go by what the plan read only as the next epoch",
+        rule="docs/design/exactly-once.md: a task uses the marker that the plan read only if its epoch is the next one",
         pattern="$DECISION is not None and $PINNED is not None and $IDS == $NEXT_AFTER($PINNED, $DECISION)",
         replacement="$DECISION is not None and $PINNED is not None and $IDS.producer_id == $PINNED.producer_id",
         killer="tests/verification/model/test_exactly_once.py::"
@@ -25,14 +25,14 @@ TASK: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="no markers: a task writes rows that are visible already",
-        rule="DESIGN.md: the marker decides whether a slot is visible",
+        rule="docs/design/exactly-once.md: the marker decides whether a slot is visible",
         pattern="if $MARKER.micro_batch_id == $MICRO_BATCH_ID:\n    $VISIBLE = $MARKER",
         replacement="$VISIBLE = None",
         killer="tests/verification/model/test_exactly_once.py::test_a_driver_may_die_before_any_two_effects",
     ),
     Mutant(
         name="the marker of another query stands for this one's",
-        rule="DESIGN.md: the marker decides whether a slot is visible",
+        rule="docs/design/exactly-once.md: the marker decides whether a slot is visible",
         pattern="$MARKER is not None and $MARKER.query_id == $QUERY_ID",
         replacement="$MARKER is not None",
         within="begin",
@@ -40,7 +40,7 @@ TASK: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a group that is deleted after the plan has its slot written again",
-        rule="DESIGN.md: a marker that is absent proves nothing",
+        rule="docs/design/exactly-once.md: a marker that is absent proves nothing",
         pattern="$MARKERS.get($SLOT, $FACTS.markers.get($SLOT))",
         replacement="$MARKERS.get($SLOT)",
         killer="tests/unit/commit/test_lost_groups.py::"

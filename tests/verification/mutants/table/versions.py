@@ -30,21 +30,21 @@ VERSIONS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="a failed batch write gets advice on a query's restart",
-        rule="DESIGN.md: errors know whose write it was",
+        rule="docs/design/decisions.md: errors know whose write it was",
         pattern="WriteKind.STREAM if $BATCH is None else $BATCH.kind",
         replacement="WriteKind.STREAM",
         killer="tests/unit/spark/test_exactly_once.py::test_errors_say_who_runs_the_write_again",
     ),
     Mutant(
         name="a failed batch write is told what becomes of a stream's rows",
-        rule="DESIGN.md: errors know whose write it was",
+        rule="docs/design/decisions.md: errors know whose write it was",
         pattern="_WORDS[$STATE] if $KIND is None else _OF_KIND.get(($STATE, $KIND), _WORDS[$STATE])",
         replacement="_WORDS[$STATE]",
         killer="tests/unit/spark/test_exactly_once.py::test_errors_say_who_runs_the_write_again",
     ),
     Mutant(
         name="an abort takes the run of another query with its prefix for its own, and ends what that has open",
-        rule="DESIGN.md: an abort is of one run of one query",
+        rule="docs/design/decisions.md: an abort is of one run of one query",
         pattern="$NAME = f\"{$PREFIX}\\n{$CHECKPOINT or ''}\"",
         replacement="$NAME = $PREFIX",
         killer="tests/unit/spark/test_exactly_once.py::"
@@ -52,7 +52,7 @@ VERSIONS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="topic ids: a decision forgets them, and a replay passes rows over that went with an old topic",
-        rule="DESIGN.md: a decision lists topic ids",
+        rule="docs/design/decisions.md: a decision lists topic ids",
         pattern="{$TOPIC: $TOPIC_ID for $TOPIC in $TOPICS if ($TOPIC_ID := $TOPIC_IDS.get($TOPIC)) is not None}",
         replacement="{$TOPIC: $TOPIC_ID for $TOPIC, $TOPIC_ID in ()}",
         killer="tests/unit/commit/test_two_phase.py::test_a_decision_says_which_topics_those_were",
