@@ -3,7 +3,7 @@
     with lease_producer(config) as producer:    # a kept one, or a new one
         write = producer.begin(topic="orders")
         for arrow_batch in batches:
-            write.append(arrow_batch)           # routes, encodes, waits for metadata or memory if it must
+            write.append(arrow_batch)           # routes, encodes, waits for metadata or memory if needed
         offsets = write.finish()                # returns when the leaders have acknowledged every row, or raises
 
 Spark runs one worker process per running task and reuses the process for the next task. So this module, which workers

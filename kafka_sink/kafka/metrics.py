@@ -1,6 +1,6 @@
 """A producer's counters, under Kafka's names: totals, and the averages and rates between two snapshots.
 
-    start = metrics.begin_task(now_ms)               # the totals as they are; maxima begin anew
+    start = metrics.begin_task(now_ms)               # the current totals; maxima are reset
     metrics.batch_sent(...), metrics.polled(...)     # each layer adds what it knows: a batch, a request, a poll
     figures = metrics.snapshot(now_ms).since(start)
     figures.producer["batch-size-avg"], figures.topics["orders"]["record-send-rate"], figures.nodes[1]["request-total"]

@@ -2,9 +2,9 @@
 
     with lease_admin_client(config) as client:
         client.ask_all([(kind, key, request), ...])          # to the coordinators of the keys, all at once
-        client.ask_leaders(partitions, request_of)           # to whoever leads each partition
+        client.ask_leaders(partitions, request_of)           # to the leader of each partition
         client.ask_brokers(request)                          # to every broker
-        client.broker_setting(name)                          # of any
+        client.broker_setting(name)                          # of any broker
         client.topic_settings(topics, names)                 # of each topic
 
 Each method returns only definite answers, or raises a ClusterError after `max.block.ms`. An unanswered request is sent

@@ -1,7 +1,7 @@
 """TLS with the standard library: a context from PEM settings, and the meaning of OpenSSL's errors for a Kafka user.
 
     contexts = Contexts(TlsSettings(truststore_location="/etc/pki/ca.pem"))
-    contexts.current()      # again the same one, until a file is another
+    contexts.current()      # the same context until a file is replaced
 
 A failure is reported as the step that failed and what to change; `explain` is a pure function of the exception. Some
 failures are final: every attempt with the same certificates fails. Others are not: the peer may hang up because the

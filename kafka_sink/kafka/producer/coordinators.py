@@ -3,9 +3,9 @@
     ask ─> coordinator known? ── no ──> FindCoordinator, for all keys of a kind that need it
                │ yes  <────────────────────────┘
                └──> sent to it ─> definite answer ─> done
-                       └─ 14, 3, 7, 89: the same again after a backoff ── 51, 88: after 1-2 ms
-                       └─ 15, 16, no answer: coordinator found anew, then the same again
-                       └─ none of it before the deadline: done, with the last reason
+                       └─ 14, 3, 7, 89: retry after a backoff ── 51, 88: after 1-2 ms
+                       └─ 15, 16, no answer: find the coordinator again, then retry
+                       └─ no answer before the deadline: done, with the last reason
 
 A retry sends the same request, byte for byte. The coordinator may have carried out the first attempt. Only an identical
 request has an answer that is true of both attempts.

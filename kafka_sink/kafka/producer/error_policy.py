@@ -66,8 +66,8 @@ NOT_WRITTEN = frozenset({
 })  # fmt: skip
 
 _BAD_ROWS = (
-    "Or set badRows=drop or deadLetter: such rows are then left out, with the ACL TOPIC DESCRIBE_CONFIGS before they "
-    "are sent."
+    "Or set badRows=drop or deadLetter to leave such rows out. With the ACL TOPIC DESCRIBE_CONFIGS they are found "
+    "before they are sent."
 )
 
 ACLS: dict[int, str] = {
@@ -86,7 +86,7 @@ ADVICE: dict[int, str] = {
     _E.OUT_OF_ORDER_SEQUENCE_NUMBER: "The leader lost this producer's last batches: look for an unclean election.",
     _E.UNKNOWN_PRODUCER_ID: "The leader forgot this producer: its log was truncated, or its retention is very short.",
     _E.INVALID_PRODUCER_EPOCH: "Another producer took over this producer id.",
-    _E.POLICY_VIOLATION: "A policy of the cluster refuses the records; ask whoever runs it.",
+    _E.POLICY_VIOLATION: "A policy of the cluster refuses the records; ask the operators of the cluster.",
 }  # fmt: skip
 
 

@@ -289,9 +289,8 @@ class Sender:
         wait_ms = min(coordinators_wait_ms, LONGEST_POLL_MS if ready.next_check_ms is None else ready.next_check_ms)
         for node_id, led in sorted(may_write.items()):
             if self._acks == 0 and self._network.is_down(node_id):
-                # With acks=0 a broker can only close the connection when it refuses a batch
-                # (KafkaApis.handleProduceRequest). It may have lost leadership, so refresh metadata. `ready` would
-                # reconnect and hide this.
+                # acks=0: a broker refuses a batch by closing the connection (KafkaApis.handleProduceRequest). It may
+                # have lost leadership, so refresh metadata before `ready` reconnects.
                 with self._lock:
                     self._metadata.request_update()
             # More than one request may fit: a node takes up to max.in.flight requests before its first response.

@@ -5,9 +5,9 @@ own metadata. Each broker follows the controller's log at its own pace, so for a
 last row, the producer asks every broker that took rows for the id of each topic. Metadata never goes back. So a broker
 that still reports the first id wrote all its rows to the first topic; a broker that reports another id may not have.
 
-If a broker that took rows cannot be reached, any other broker is asked instead. One failure stays undetected: the topic
-is recreated during the write, a broker takes rows for the new topic and is unreachable when the write ends, and the
-other broker does not know the new topic yet.
+If a broker that took rows cannot be reached, any other broker is asked instead. One failure stays undetected. The topic
+is recreated during the write, and a broker takes rows for the new topic. When the write ends, this broker is
+unreachable, and the other broker does not know the new topic yet.
 
 Source: KIP-516; ReplicaManager.appendRecords, which looks the name up; BrokerMetadataPublisher.
 """

@@ -307,7 +307,7 @@ class Connection:
         if not _CORRELATION_ID_BYTES <= size <= limit:
             raise _not_a_size(size, bytes(self._received[:_SIZE_BYTES]))
         if not self._in_flight:
-            raise ProtocolError(f"{size} bytes that nobody asked for")
+            raise ProtocolError(f"{size} bytes that answer no request")
         end = _SIZE_BYTES + size
         if len(self._received) < end:
             return None

@@ -2,7 +2,7 @@
 
     exchange = MECHANISMS["SCRAM-SHA-512"](PasswordLogin("alice", password), nonce)
     first = exchange.respond(None)          # then, for each challenge of the broker,
-    more = exchange.respond(challenge)      # what to answer; None: the broker has proved itself, and all is said
+    more = exchange.respond(challenge)      # the next message; None: complete, and the broker is verified
 
 A mechanism is an entry of the table: its name, and a function that begins one exchange. A broker's message that
 violates the mechanism raises SaslRefused.

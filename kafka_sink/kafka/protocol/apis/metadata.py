@@ -128,7 +128,7 @@ def check_metadata_response(request: MetadataRequest, response: MetadataResponse
         if not topic.partitions and topic.error_code == ErrorCode.NONE:
             raise ProtocolError(f"a Metadata answer without partitions for topic {topic.name!r}")
         if sorted(partition.partition for partition in topic.partitions) != list(range(len(topic.partitions))):
-            raise ProtocolError(f"a Metadata answer whose partitions of topic {topic.name!r} have holes or repeat")
+            raise ProtocolError(f"a Metadata answer with missing or repeated partitions of topic {topic.name!r}")
     for broker in response.brokers:
         if broker.node_id < 0 or not broker.host or not 0 < broker.port < 65536:
             raise ProtocolError(f"a Metadata answer with an impossible broker: {broker}")

@@ -544,7 +544,7 @@ class TestAnswers:
     def test_nobody_asked_for(self, state: Callable[[], Connection]) -> None:
         connection = state()
         connection.receive(init_answer(0, 1))
-        with pytest.raises(ProtocolError, match="nobody asked for"):
+        with pytest.raises(ProtocolError, match="answer no request"):
             connection.next_answer()
 
     def test_before_the_request_is_wholly_sent(self) -> None:

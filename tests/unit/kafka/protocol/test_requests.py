@@ -363,7 +363,7 @@ class TestAnswersToAnotherQuestion:
 
     @pytest.mark.parametrize("partitions", [[1], [0, 2], [0, 0], [-1, 0]])
     def test_a_topic_with_holes(self, partitions: list[int]) -> None:
-        with pytest.raises(ProtocolError, match="holes or repeat"):
+        with pytest.raises(ProtocolError, match="missing or repeated partitions"):
             decode_response(MetadataRequest(("orders",), True), 12, metadata_answer(["orders"], [], partitions))
 
     def test_partitions_in_any_order(self) -> None:
