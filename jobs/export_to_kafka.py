@@ -174,16 +174,16 @@ class Progress:
     tracker: StatusTracker
     group: str
     started: float
-    shown: tuple[int, int] = (0, 0)
+    shown: tuple[int, int, int] = (0, 0, 0)
 
     def line(self, receipts: ReceiptsByPartition, now: float) -> str | None:
         """Return the next line, or None if nothing has changed since the last one."""
-        tasks = self.tasks()
-        if tasks == self.shown:
-            return None
-        self.shown = tasks
-        ended, known = tasks
+        ended, known = self.tasks()
         records = sum(one.record_count for one in receipts.values())
+        # Spark counts a task as ended before it adds the task's receipts.
+        if (ended, known, records) == self.shown:
+            return None
+        self.shown = ended, known, records
         log_bytes = sum(one.batch_bytes for one in receipts.values())
         seconds = now - self.started
         return f"{seconds:7.1f} s  {ended:,} of {known:,} tasks  {records:>12,} records  {size(log_bytes):>9}"

@@ -296,7 +296,7 @@ def test_a_topic_that_is_made(kafka: LocalKafka) -> None:
     name = f"made-{next(topic_numbers)}"
     report = examined(at(kafka.bootstrap_servers, topic=name, createTopics="true"))
     assert report.ok, report
-    assert "made" in verdict_of(report, "topic").finding.found
+    assert "created" in verdict_of(report, "topic").finding.found
     assert name in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=30).topics
     assert "1 partition" in verdict_of(examined(at(kafka.bootstrap_servers, topic=name)), "topic").finding.found
 

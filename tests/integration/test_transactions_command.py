@@ -400,7 +400,7 @@ def test_repair_disturbs_no_query_that_runs(query: Query, command: Command) -> N
     query.commit(*query.prepare())
     facts, done = query.prepare(1)
     assert command("repair") == DONE
-    assert "2 open and not decided" in command.said
+    assert "Open and not decided: 2." in command.said
     query.commit(facts, done, 1)
     assert query.visible() == ["0/0", "0/1", "1/0", "1/1"]
 

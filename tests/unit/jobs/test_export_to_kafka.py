@@ -89,3 +89,11 @@ def test_a_progress_line_is_for_what_has_changed() -> None:
     line = progress.line(RECEIPTS, 103.5)
     assert line is not None
     assert line.split() == ["3.5", "s", "5", "of", "8", "tasks", "12,350", "records", "1.3", "MB"]
+
+
+def test_a_line_follows_when_the_receipts_of_a_task_that_has_ended_come_later() -> None:
+    progress = job.Progress(Tracker(completed=1), "ours", started=100.0)  # type: ignore[arg-type]
+    assert progress.line({}, 101.0) is not None
+    line = progress.line(RECEIPTS, 102.0)
+    assert line is not None
+    assert line.split()[2:] == ["5", "of", "8", "tasks", "12,350", "records", "1.3", "MB"]
