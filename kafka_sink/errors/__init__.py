@@ -91,6 +91,7 @@
     │   ├── TransactionRefused
     │   ├── UnreadableState
     │   └── ReceiptNotWritten
+    ├── FormatNotReplaced            Spark 4.0 keeps the format that it found; nothing was sent
     ├── WorkerExhausted              a worker has no more memory, threads or open files
     ├── CommitRefused                Spark asked to commit a write, and a task's receipt is missing
     ├── WriteModeUnsupported         overwrite, complete
@@ -193,6 +194,7 @@ from kafka_sink.errors.rows import (
 from kafka_sink.errors.spark import (
     CommitRefused,
     ContinuousTriggerUnsupported,
+    FormatNotReplaced,
     InterceptorFailed,
     ReadUnsupported,
     TableUnsupported,
@@ -241,7 +243,8 @@ __all__ = [
     "CommitRefused", "CommitTopicMissing", "CommitTopicTooSmall", "CommittedDataMissing", "ConfigError",
     "ContinuousTriggerUnsupported", "CoordinatorRefused", "CoordinatorUnavailable", "DataState",
     "DeadLetterTopicNamed", "DecisionPending", "DeliveryError", "DeliveryTimeout", "DriverFenced",
-    "DuplicateColumn", "ExactlyOnceError", "Explanation", "FingerprintsLost", "HangingTransaction",
+    "DuplicateColumn", "ExactlyOnceError", "Explanation", "FingerprintsLost", "FormatNotReplaced",
+    "HangingTransaction",
     "HeaderKeyNotUtf8", "HeaderKeyNull", "InterceptorFailed", "InvalidArgument", "InvalidOption", "KafkaSinkError",
     "LeaderDisagrees", "LeaderUnavailable", "MarkersLost", "MissingColumn", "MissingOption", "NameNotAllowed",
     "NonDeterministicReplay", "NotPlanned", "PartitionOutOfRange", "Parts", "PreparedRowsGone", "ProduceRejected",

@@ -26,6 +26,21 @@ class WriteWouldFail(KafkaSinkError):
         )
 
 
+class FormatNotReplaced(KafkaSinkError):
+    """Spark 4.0 found the format by itself and refuses another registration (DataSourceManager.scala)."""
+
+    spark_version: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"Spark {self.spark_version} has found format 'pykafka' by itself and does not replace it, so it would not "
+            "use the interceptors or the token of kafka_sink.register.",
+            DataState.NOTHING_SENT,
+            "Use Spark 4.1 or later. Or deliver the package as a zip by --py-files, which Spark does not find by "
+            "itself.",
+        )
+
+
 class WorkerExhausted(KafkaSinkError):
     """`what`: "memory", "threads" or "open files"."""
 

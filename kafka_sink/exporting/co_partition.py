@@ -87,7 +87,9 @@ def co_partitioned(
     frame: DataFrame, record: dict[str, Column], n: int, order_by: Sequence[ColumnOrName]
 ) -> tuple[DataFrame, dict[str, Column]]:
     """Return `frame` in n Spark partitions, one for each Kafka partition of the same number, and the record's columns.
-    Each partition is sorted by `order_by`."""
+    Each partition is sorted by `order_by`. Raises InvalidArgument on Spark 4.0."""
+    if not hasattr(frame, "repartitionById"):
+        raise InvalidArgument(argument="co_partition", reason="it needs Spark 4.1 or later (repartitionById).")
     places = [record["partition"]] if "partition" in record else []
     if "key" in record:
         places.append(kafka_partition(record["key"], n))

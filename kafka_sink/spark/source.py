@@ -26,11 +26,18 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark import cloudpickle
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
-from kafka_sink.errors import ColumnTypeMismatch, ContinuousTriggerUnsupported, ReadUnsupported, WriteModeUnsupported
+from kafka_sink.errors import (
+    ColumnTypeMismatch,
+    ContinuousTriggerUnsupported,
+    FormatNotReplaced,
+    ReadUnsupported,
+    WriteModeUnsupported,
+)
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.options.cautions import warn_of_given
 from kafka_sink.options.config import GivenOptions, check_given, check_stream, given_options
@@ -131,8 +138,15 @@ REGISTERED: WeakKeyDictionary[SparkSession, type[KafkaDataSource]] = WeakKeyDict
 
 
 def register_source(spark: SparkSession, source: type[KafkaDataSource]) -> None:
-    """Register `source` as `format("pykafka")` of `spark`."""
-    spark.dataSource.register(source)
+    """Register `source` as `format("pykafka")` of `spark`. Raises FormatNotReplaced, only on Spark 4.0."""
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException as error:
+        # Spark 4.0 does not replace a format that it found by itself; later versions do.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+        if source is not KafkaDataSource:
+            raise FormatNotReplaced(spark_version=spark.version) from None
     REGISTERED[spark] = source
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from kafka_sink.errors import BadRow, TableUnsupported
 from kafka_sink.errors.exhaustion import exhaustion_named
@@ -30,6 +30,7 @@ from kafka_sink.spark.guarantee import Guarantee
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.receipt_writer import make_folder
+from kafka_sink.spark.stream_arrow_writer import StreamArrowWriter
 from kafka_sink.spark.task import Task
 
 
@@ -87,7 +88,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         self.guarantee.abort(messages)
 
 
-class KafkaStreamWriter(DataSourceStreamArrowWriter):
+class KafkaStreamWriter(StreamArrowWriter):
     """`df.writeStream.format("pykafka")`. `checkpoint`: the location, None if it is not an option of the write."""
 
     def __init__(

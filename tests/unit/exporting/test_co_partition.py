@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kafka_sink.errors import InvalidArgument
-from kafka_sink.exporting.co_partition import check
+from kafka_sink.exporting.co_partition import check, co_partitioned
 from kafka_sink.options.config import SinkConfig, sink_config
 
 KEYED = {"key": None, "value": None}
@@ -40,3 +42,9 @@ def test_rows_are_not_known_by_an_order_that_a_shuffle_does_not_keep() -> None:
     assert refused.value.argument == "co_partition"
     check(config(rowIdentity="true"), KEYED, ("id",))
     check(config(rowIdentity="true", deliveryGuarantee="exactly-once"), KEYED, ())
+
+
+def test_a_frame_of_spark_4_0_cannot_be_placed() -> None:
+    frame: Any = object()
+    with pytest.raises(InvalidArgument, match=r"needs Spark 4\.1"):
+        co_partitioned(frame, {}, 3, ())

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pyspark import cloudpickle
+from pyspark.errors import AnalysisException
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -27,6 +28,7 @@ import kafka_sink
 from kafka_sink import Interceptor
 from kafka_sink.errors import (
     ColumnTypeMismatch,
+    FormatNotReplaced,
     InvalidOption,
     MissingColumn,
     RefusedOption,
@@ -169,6 +171,49 @@ def test_what_a_sessions_format_means_is_known_or_said_to_be_unknown(monkeypatch
     assert source_of(copied) is None
     kafka_sink.register(copied)
     assert source_of(copied) is KafkaDataSource
+
+
+class Refusal(AnalysisException):
+    """As the JVM's exceptions arrive: they have conditions that Python's own do not have."""
+
+    def __init__(self, condition: str) -> None:
+        super().__init__(message=condition)
+        self.condition = condition
+
+    def getCondition(self) -> str:
+        return self.condition
+
+
+class KeepsItsFormats:
+    """A session of Spark 4.0, which has found the format by itself."""
+
+    version = "4.0.5"
+
+    def __init__(self, condition: str) -> None:
+        self.condition = condition
+
+    @property
+    def dataSource(self) -> KeepsItsFormats:
+        return self
+
+    def register(self, source: type[KafkaDataSource]) -> None:
+        raise Refusal(self.condition)
+
+
+def test_spark_4_0_keeps_the_format_that_it_has_found() -> None:
+    session: Any = KeepsItsFormats("DATA_SOURCE_ALREADY_EXISTS")
+    kafka_sink.register(session)
+    assert source_of(session) is KafkaDataSource
+    with pytest.raises(FormatNotReplaced, match=r"Spark 4\.0\.5"):
+        kafka_sink.register(session, interceptors=[Marked("a")])
+    with pytest.raises(FormatNotReplaced):
+        kafka_sink.register(session, token=lambda: ("token", 60.0))
+
+
+def test_another_failure_of_a_registration_is_raised_as_it_is() -> None:
+    session: Any = KeepsItsFormats("DATA_SOURCE_NOT_FOUND")
+    with pytest.raises(AnalysisException):
+        kafka_sink.register(session)
 
 
 def test_the_module_that_spark_looks_for_has_it() -> None:

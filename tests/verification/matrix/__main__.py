@@ -25,7 +25,7 @@ from matrix.table import Row, table, with_table
 
 CHECK = Path(__file__).with_name("check.py")
 README = Path(__file__).resolve().parents[3] / "README.md"
-PYSPARKS = ("4.1", "4.2", "4.3")
+PYSPARKS = ("4.0", "4.1", "4.2", "4.3")
 PYARROWS = ("18", "newest")
 KAFKAS = ("3.9.2", "4.3.1")
 SESSIONS = ("classic", "connect")
