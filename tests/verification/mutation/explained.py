@@ -59,8 +59,8 @@ EXPLAINED: tuple[Explained, ...] = (
     Explained(
         RECORD_BATCH,
         "write_header",
-        "unknown_crc = 0 # until the rest of the header is there",
-        "unknown_crc = 1 # until the rest of the header is there",
+        "unknown_crc = 0 # until the rest of the header is written",
+        "unknown_crc = 1 # until the rest of the header is written",
         "the CRC overwrites the value, and does not cover itself",
     ),
     Explained(
