@@ -1,7 +1,7 @@
-"""What the chaos tests leave behind: `pytest -m chaos tests/integration --results docs/reliability/chaos.json`.
+"""Write the results of the chaos tests: `pytest -m chaos tests/integration --results docs/reliability/chaos.json`.
 
-A test says what it did by `record_property`: ("fault", what) each time, and numbers by what they count, which add up
-over all tests.
+A test reports with `record_property`: ("fault", kind) for each fault, and numbers by label. The numbers of all tests
+are added up.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from reliability.campaign import Campaign
 
 FAULT = "fault"
 ABOUT = (
-    "Real Spark applications write to real brokers, of Kafka 4.3.1 and 3.9.2, while brokers, drivers and workers are "
-    "killed or stand still, topics change and a proxy harms messages. Two streams, one of each guarantee, go through "
-    "the faults below (three brokers, acks=all, min.insync.replicas=2); after each, librdkafka reads every row."
+    "Real Spark applications write to real brokers of Kafka 4.3.1 and 3.9.2. Meanwhile brokers, drivers and workers "
+    "are killed or paused, topics change, and a proxy damages messages. Two streams, one for each guarantee, go "
+    "through the faults below (three brokers, acks=all, min.insync.replicas=2). After each fault, librdkafka reads "
+    "every row."
 )
 
 
@@ -40,7 +41,7 @@ class Collector:
 
 
 def campaign(reports: Iterable[pytest.TestReport], *, seconds: float) -> Campaign:
-    """Of every phase of every test that was run, in `seconds` from the first to the last."""
+    """Return the results of `reports`: every phase of every test that ran. `seconds`: the duration of all tests."""
     tests: set[str] = set()
     failed: set[str] = set()
     skipped: dict[str, str] = {}

@@ -76,9 +76,9 @@ def campaign(findings: list[Findings], command: str) -> Campaign:
         title="The model against real brokers",
         command=command,
         about=(
-            "Random requests of idempotent and transactional producers, right ones and wrong ones, are asked of the "
-            "model and of a real broker, step by step: error codes, base offsets, log starts, producer ids and epochs, "
-            "committed offsets and what operators are told of transactions must be the same."
+            "The model and a real broker get the same random requests of idempotent and transactional producers, "
+            "valid and invalid, step by step. Both must answer with the same error codes, base offsets, log starts, "
+            "producer ids and epochs, committed offsets, and descriptions of transactions for operators."
         ),
         figures=figures,
         passed=not any(found.differences for found in findings),

@@ -724,9 +724,11 @@ def campaign(families: Sequence[Explored], command: str) -> Campaign:
         title="Exploration of the two-phase commit",
         command=command,
         about=(
-            "The shipped two-phase commit over a model of Kafka's transactions, through all schedules that can be made "
-            "of a few kinds of events over the steps of a quiet run, on both versions of the transaction protocol: "
-            "after each, what Spark logged is visible exactly once and nothing else is."
+            "The shipped two-phase commit runs on a model of Kafka's transactions, with both versions of the "
+            "transaction protocol. A family has all schedules of a few kinds of events over the steps of a quiet run. "
+            "With `--worlds N`, N schedules of each family and version are run, evenly spread. The family "
+            "`everything` is random, by seed. After each schedule, the rows that Spark logged are visible exactly "
+            "once, and no others are."
         ),
         figures={
             "schedules": sum(each.schedules for each in families),

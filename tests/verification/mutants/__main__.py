@@ -62,9 +62,9 @@ def campaign(chosen: Sequence[Mutant], lived: Sequence[Mutant]) -> Campaign:
         name="mutants",
         title="Known mistakes put back",
         command="make mutants",
-        about="Mistakes that a Kafka producer can be made with, some of which lost, doubled or reordered rows in some "
-        "client once. Each breaks a rule that is written down, in the guarantees, the design or a KIP. Each is put "
-        "into a copy of the sources, where the test that is for it must fail.",
+        about="Mistakes that an author of a Kafka producer can make. Some of them once lost, doubled or reordered rows "
+        "in a Kafka client. Each mistake breaks a written rule of the guarantees, the design or a KIP. Each is put "
+        "into a copy of the sources, and the test for it must fail there.",
         figures={
             "mistakes": len(chosen),
             "of these from the history of Kafka clients": sum(mutant in FROM_HISTORY for mutant in chosen),

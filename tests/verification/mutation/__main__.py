@@ -178,8 +178,8 @@ def campaign(tried: Sequence[Tried], *, passed: bool) -> Campaign:
         name="mutation",
         title="Mutation by rule",
         command="make mutation",
-        about="Comparisons, conditions, logic, arithmetic, numbers, results and whole statements are changed one at a "
-        "time, wherever a module has them; the tests of that module must notice.",
+        about="The rules change comparisons, conditions, logic, arithmetic, numbers, results and whole statements of a "
+        "module, one at a time. The tests of that module must fail.",
         figures=figures,
         passed=passed,
         explained=tuple(

@@ -1,7 +1,7 @@
-"""Mutants that no test can tell from the module, or that do no harm, and why.
+"""Mutants that no test can tell from the module, or that do no harm, each with the reason.
 
-One that is not here fails the run when it survives. So does an entry here that is no mutation of its module any more,
-and one that a test does kill: then it is out of date.
+The run fails if a mutant survives and is not here. It also fails if an entry is out of date: its module has no such
+mutation any more, or a test kills the mutant.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mutation.operators import Mutation
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """`before`, `after`: of the Mutation. Where a line of a function is there twice, it is about either."""
+    """`before`, `after`: as in the Mutation. If a function has the line twice, the entry is about both lines."""
 
     path: str
     function: str
@@ -44,7 +44,7 @@ EXPLAINED: tuple[Explained, ...] = (
         "",
         "NEVER = -1",
         "NEVER = -2",
-        "no clock says either, and the name is compared with nothing but itself",
+        "no clock has either value, and the name is compared only with itself",
     ),
     *(
         Explained(
@@ -59,104 +59,104 @@ EXPLAINED: tuple[Explained, ...] = (
     Explained(
         RECORD_BATCH,
         "write_header",
-        "unknown_crc = 0 # until the rest of the header is there",
-        "unknown_crc = 1 # until the rest of the header is there",
-        "the CRC is written over it, and does not cover itself",
+        "unknown_crc = 0 # until the rest of the header is written",
+        "unknown_crc = 1 # until the rest of the header is written",
+        "the CRC overwrites the value, and does not cover itself",
     ),
     Explained(
         ACCUMULATOR,
         "RecordAccumulator._filling_for",
         "sums_records = KERNEL.sums_records and codec.id == NO_COMPRESSION",
         "sums_records = KERNEL.sums_records and codec.id != NO_COMPRESSION",
-        "the header's function reads the records itself where their CRC is not known, and `close` forgets one that is "
-        "no longer theirs: it would only take longer",
+        "the function that writes the header reads the records if their CRC is unknown, and `close` drops a CRC that "
+        "compression made wrong: the mutant only takes longer",
     ),
     Explained(
         ACCUMULATOR,
         "RecordAccumulator._needed_bytes",
         "if rows.largest_bytes <= self.pool.buffer_bytes and not self._limits:",
         "if rows.largest_bytes < self.pool.buffer_bytes and not self._limits:",
-        "the long way finds a size that fits into one buffer, too",
+        "the slower path also finds a size that fits into one buffer",
     ),
     Explained(
         ACCUMULATOR,
         "RecordAccumulator.ready",
         "if self._urgent:",
         "if True:",
-        "every partition is looked at, each time: those that have nothing to send yet are struck off again",
+        "`ready` then looks at every partition each time, and removes those that have nothing to send yet",
     ),
     Explained(
         ACCUMULATOR,
         "RecordAccumulator.ready",
         "self._pressing.update((topic_partition, None) for topic_partition, queue in self._queues.items() if queue)",
         "self._pressing.update((topic_partition, None) for topic_partition, queue in self._queues.items() if True)",
-        "partitions that have nothing are struck off again at once",
+        "`ready` removes partitions that have nothing to send at once",
     ),
     *(
         Explained(PRODUCER_BATCH, "ProducerBatch.__init__", before, after, reason)
         for before, after, reason in (
-            ("self.records_bytes = 0", "pass", "`close` sets it, and it is read of closed batches only"),
-            ("self.last_attempt_ms = 0", "self.last_attempt_ms = 1", "it is read of batches that were sent only"),
-            ("self.retry_at_ms = 0", "self.retry_at_ms = 1", "it is read of batches that wait for a retry only"),
-            ("self.retry_at_ms = 0", "self.retry_at_ms = -1", "it is read of batches that wait for a retry only"),
+            ("self.records_bytes = 0", "pass", "`close` sets it, and only closed batches are asked for it"),
+            ("self.last_attempt_ms = 0", "self.last_attempt_ms = 1", "only batches that were sent are asked for it"),
+            ("self.retry_at_ms = 0", "self.retry_at_ms = 1", "only batches that wait for a retry are asked for it"),
+            ("self.retry_at_ms = 0", "self.retry_at_ms = -1", "only batches that wait for a retry are asked for it"),
         )
     ),
-    Explained(FILLING, "Filling.grow", "if more <= 0:", "if False:", "it grows by nothing"),
+    Explained(FILLING, "Filling.grow", "if more <= 0:", "if False:", "the filling grows by zero places"),
     Explained(
         FILLING,
         "Filling.take_out",
         "self._batches[place] = None",
         "pass",
-        "the batch stays in memory until the place has its next one, and nobody looks for it there",
+        "the batch stays in memory until the place has its next batch, and no code looks for it there",
     ),
     Explained(
         BUFFER_POOL,
         "BufferPool.try_allocate",
         "buffer = self._several(count) if count > 1 else self._one()",
         "buffer = self._several(count) if True else self._one()",
-        "one buffer is found as several neighbours are, only the long way",
+        "the search for several neighbouring buffers also finds one buffer, more slowly",
     ),
     Explained(
         HANGING,
         "_Begun.are_rows_gone",
         "return self.since == NOTHING_OPEN or (self.first is not None and self.since > self.first)",
         "return self.since == NOTHING_OPEN or (self.first is not None and self.since >= self.first)",
-        "where they are equal it is not made",
+        "a `_Begun` is not made if the two offsets are equal",
     ),
     Explained(
         HANGING,
         "_may_be_from_before",
         "return begun.since == NOTHING_OPEN or (begun.first is not None and begun.since < begun.first)",
         "return begun.since == NOTHING_OPEN or (begun.first is not None and begun.since <= begun.first)",
-        "where they are equal it is not asked",
+        "the function is not called if the two offsets are equal",
     ),
     Explained(
         PRODUCER_BATCH,
         "ProducerBatch.__init__",
         "self.last_attempt_ms = 0",
         "self.last_attempt_ms = -1",
-        "it is looked at once the batch was sent, which sets it",
+        "it is read only after the batch was sent, and sending sets it",
     ),
     Explained(
         PRODUCER_BATCH,
         "ProducerBatch.__init__",
         "self.retry_at_ms = 0",
         "pass",
-        "it is looked at once the batch was tried, and that failed, which sets it",
+        "it is read only after an attempt failed, and the failure sets it",
     ),
     Explained(
         PRODUCER_BATCH,
         "ProducerBatch.close",
         "self.checksum = crc32c(records) if self.records_crc is None else self.records_crc",
         "self.checksum = crc32c(records) if True else self.records_crc",
-        "the kernel has summed the same records",
+        "the kernel has computed the CRC of the same records",
     ),
     Explained(
         PRODUCER_BATCH,
         "ProducerBatch.close",
         "if codec.id == NO_COMPRESSION:",
         "if False:",
-        "nothing is made smaller by no compression, and so left as it is",
+        "the codec without compression makes no records smaller, so they stay as they are",
     ),
     Explained(
         "kafka_sink/commit/two_phase.py",
@@ -170,7 +170,7 @@ EXPLAINED: tuple[Explained, ...] = (
         "end_hanging",
         "reason = refused.get((still[0].topic, still[0].partition))",
         "reason = refused.get((still[-1].topic, still[0].partition))",
-        "the reason of another that hangs as well, if of another topic",
+        "the reason can be that of another hanging transaction, if that one is in another topic",
     ),
     Explained(
         HANGING,

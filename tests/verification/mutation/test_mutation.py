@@ -11,9 +11,9 @@ import pytest
 
 from mutants.trial import ROOT
 from mutation import __main__ as command
-from mutation.explained import Explained
+from mutation.explained import EXPLAINED, Explained
 from mutation.operators import Mutation, mutations
-from mutation.subjects import Subject
+from mutation.subjects import SUBJECTS, Subject
 from mutation.trial import Control, ControlFailed, Outcome, Verdict, try_all, try_none
 from reliability.campaign import Campaign
 
@@ -94,11 +94,13 @@ def test_a_mutation_says_where_it_is_and_changes_only_that() -> None:
     assert returned.applied(source) == source.replace("b  +  c", "None")
 
 
-@pytest.mark.parametrize("module", sorted((ROOT / "kafka_sink" / "producer").glob("*.py")), ids=lambda path: path.name)
-def test_mutants_of_any_module_compile(module: Path) -> None:
-    source = module.read_text(encoding="utf-8")
-    for mutation in command.sample(mutations(module.name, source), 10, seed=1):
-        compile(mutation.applied(source), module.name, "exec")
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.module)
+def test_mutants_of_a_module_compile_and_explanations_have_theirs(subject: Subject) -> None:
+    source = (ROOT / subject.path).read_text(encoding="utf-8")
+    possible = mutations(subject.path, source)
+    for mutation in command.sample(possible, 10, seed=1):
+        compile(mutation.applied(source), subject.path, "exec")
+    assert command.stale([each for each in EXPLAINED if each.path == subject.path], possible) == []
 
 
 def test_a_sample_is_the_same_for_the_same_seed() -> None:

@@ -1,8 +1,8 @@
-"""`make reliability`: docs/reliability.md, from what the campaigns left in docs/reliability.
+"""`make reliability`: write docs/reliability.md from the files of docs/reliability.
 
     PYTHONPATH=tests/verification python -m reliability > docs/reliability.md
 
-The opening and the bugs are written by hand, in docs/reliability/opening.md and bugs.md; figures are not.
+The campaigns write the figures, as JSON. Authors write opening.md and bugs.md.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 from reliability.campaign import Campaign, Figure
 
 RESULTS = Path(__file__).resolve().parents[3] / "docs" / "reliability"
-# As they are read: from single functions to an hour of everything.
+# The order of the page: from single functions to an hour of the whole system.
 ORDER = ("cases", "simulation", "explorations", "mutants", "mutation", "fidelity", "fuzz", "chaos", "soak")
 
 
 def page(results: Path) -> str:
-    """Raises ValueError for a result that has no place in the page's order."""
+    """Return the page as Markdown. Raises ValueError if a file of `results` is missing in ORDER."""
     campaigns = {path.stem: Campaign.read(path) for path in results.glob("*.json")}
     if unknown := campaigns.keys() - set(ORDER):
         raise ValueError(f"no place in ORDER for {', '.join(sorted(unknown))}")

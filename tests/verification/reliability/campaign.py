@@ -1,9 +1,9 @@
-"""What a campaign of tests leaves behind: its figures, as a JSON file of docs/reliability.
+"""The results of a test campaign: its figures, in a JSON file of docs/reliability.
 
     make simulate, mutation, fidelity, fuzz, chaos, soak ── --results FILE ──> docs/reliability/<campaign>.json
     docs/reliability/*.json ── make reliability ──> docs/reliability.md
 
-A campaign writes its file whether it passed or not; what failed is a figure as well.
+A campaign always writes its file. The number of failures is one of its figures.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ Figure = str | int | float
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """`name`: of the file and of the section's anchor. `command`: what was run, as a user types it. `about`: what that
-    does, in a sentence or two. `figures`: what it printed, by what each figure is. `explained`: what a reader would
-    ask about the figures, such as each mutant that lives, and why."""
+    """The results of one run.
+
+    `name`: name of the JSON file without its suffix. `command`: the command that was run, as a user types it. `about`:
+    what the command does, in a few sentences. `figures`: the printed figures by their labels. `explained`: answers to
+    questions about the figures, for example why a mutant survives."""
 
     name: str
     title: str

@@ -1,11 +1,11 @@
-"""Which pairs of state and event the seeds reach, of those that there are, and why the others are never reached.
+"""Count which pairs of state and event the seeds reach, and say why the other pairs are never reached.
 
-The shipped state machines are tables: while a seed runs, they are replaced by ones that count. The code under test is
-what ships; only the mapping that it looks its next state up in is another object with the same content. The two-phase
-commit has no table: its steps are generators, and its pairs are of what it is about to do and what happens before that.
+The shipped state machines are tables. While a seed runs, tables with the same content that count replace them; the rest
+of the code under test is as shipped. The two-phase commit has no table, because its steps are generators. Its pairs are
+a step and an event that happens before the step.
 
-Over enough seeds nothing is left to luck: a pair that is missing without a reason fails the run, and so does a pair
-that has a reason and was reached (`wrong`).
+Over enough seeds, a pair that is missing without a reason fails the run. A pair that has a reason and was reached fails
+the run too (`wrong`).
 """
 
 from __future__ import annotations
@@ -25,34 +25,33 @@ from simulation import two_phase
 ENOUGH_SEEDS = 10_000
 
 _CONNECTED_FIRST = (
-    "a transport tells of a connection before its bytes, and the client starts at once; called by hand in "
-    "tests/unit/kafka/protocol/test_connection.py"
+    "a transport reports a connection before its bytes, and the client starts at once; "
+    "tests/unit/kafka/protocol/test_connection.py calls these events directly"
 )
 _NO_SASL = (
-    "the model's brokers ask nobody who they are; authenticated connections are in tests/unit/kafka/protocol and, with "
-    "real brokers, in tests/integration"
+    "the model's brokers do not authenticate clients; tests/unit/kafka/protocol tests authenticated connections, and "
+    "so does tests/integration with real brokers"
 )
 _NO_TRANSACTION = (
-    "simulated writes are at-least-once; the two-phase commit's rows are values, and its producer is in "
-    "tests/unit/kafka/producer/test_transaction_manager.py"
+    "simulated writes are at-least-once, and the simulated two-phase commit has plain values for rows; "
+    "tests/unit/kafka/producer/test_transaction_manager.py tests its producer"
 )
 _IDS_EXPIRE_IDLE = (
-    "transactional ids expire while no driver is there: no seed takes them from one at work, `make explore` does after "
-    "each of its crashes (lost_state)"
+    "transactional ids expire while no driver runs, so no seed expires the ids of a running driver; `make explore` "
+    "expires ids after each of its crashes (lost_state)"
 )
 
 _STALE_AND_HANGING = (
-    "markers are written where a leader did not hear of a commit; one that stands still beside that is not explored "
-    "(what is open, below)"
+    "markers are written where a leader missed a commit; a stale leader at the same time is not explored (Open, below)"
 )
 
 _LOST_AND_HANGING = (
-    "markers are written where a leader did not hear of a commit; what it hides of a decision whose groups are "
-    "deleted, nobody knows of (docs/design/exactly-once.md)"
+    "markers are written where a leader missed a commit; if the groups of the decision are deleted, no ids are left to "
+    "look for the hidden rows (docs/design/exactly-once.md)"
 )
 
 _ALWAYS_IDENTIFIED = (
-    "every connection of a NetworkClient asks for the cluster's id; those of the check do not "
+    "every connection of a NetworkClient asks for the cluster's id; the connections of `pykafka check` do not "
     "(tests/unit/kafka/protocol/test_connection.py)"
 )
 

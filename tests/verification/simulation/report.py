@@ -85,10 +85,10 @@ class Report:
             title="Simulation",
             command=f"make simulate SEEDS={self.seeds}" + (f" ARGS='--first {self.first}'" if self.first else ""),
             about=(
-                "A seed decides a cluster, its network, writers, and everything that goes wrong meanwhile; the shipped "
-                f"producer writes to a model of brokers in virtual time, and {len(ORACLES)} oracles judge what is in "
-                "the logs. The same seed takes the shipped two-phase commit through crashes, zombies, second drivers, "
-                "lost answers and lost state."
+                "A seed decides the cluster, its network, its writers and all faults. The shipped producer writes to a "
+                f"model of brokers in virtual time, and {len(ORACLES)} oracles judge the contents of the logs. The "
+                "same seed takes the shipped two-phase commit through crashes, zombies, second drivers, lost answers "
+                "and lost state."
             ),
             figures={
                 "seeds": self.seeds,

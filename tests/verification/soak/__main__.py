@@ -74,10 +74,11 @@ def _campaign(arguments: argparse.Namespace, told: Mapping[str, Figure], *, pass
         name="soak",
         title="Soak",
         command=f"make soak BATCHES={arguments.batches} SEED={arguments.seed} ARGS='--apart {apart}'",
-        about="A stream into three brokers, exactly once, in which processes are killed (kill -9) about every minute; "
-        "then every row is counted by a client that is not ours. What the processes hold is the chart "
-        f"[{arguments.results.stem}.svg](reliability/{arguments.results.stem}.svg), with the kills as dashes; below, "
-        "medians of the second and of the last quarter of the application's longest life.",
+        about="An exactly-once stream writes to three brokers, and about every minute a process is killed (kill -9). "
+        "Then a client that is not ours counts every row. The chart "
+        f"[{arguments.results.stem}.svg](reliability/{arguments.results.stem}.svg) shows the memory, descriptors and "
+        "threads of the processes, with the kills as dashes. The figures `a -> b` below are medians of the second and "
+        "of the last quarter of the application's longest life.",
         figures=told,
         passed=passed,
     )
