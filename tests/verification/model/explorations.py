@@ -161,7 +161,7 @@ def two_drivers(version: int) -> Iterator[Told]:
 
 
 def two_drivers_three_switches(version: int) -> Iterator[Told]:
-    """And the second once more, while the first stands still."""
+    """As `two_drivers`, and the second driver goes on once more while the first is paused."""
     quiet = Schedule(version=version)
     steps = _steps(quiet)
     for first, second, third in product(steps, range(1, len(steps) + 20), range(1, len(steps))):
@@ -169,7 +169,7 @@ def two_drivers_three_switches(version: int) -> Iterator[Told]:
 
 
 def zombies(version: int) -> Iterator[Told]:
-    """An attempt stands still before any of its effects, another begins, and the old one goes on at any later time."""
+    """An attempt pauses before any of its effects, another begins, and the old one goes on at any later time."""
     for same_rows, cores in ((ALWAYS, 1), (NEVER, 1), (NEVER, 2)):
         quiet = Schedule(version=version, same_rows=same_rows, cores=cores)
         steps = _steps(quiet)
@@ -243,8 +243,8 @@ def lost_markers(version: int) -> Iterator[Told]:
 
 
 def zombies_and_lost_markers(version: int) -> Iterator[Told]:
-    """An attempt stands still before any of its effects, another begins and is committed, which a leader does not hear
-    of, and the old one goes on at any later time, also while that is waited for."""
+    """An attempt pauses before any of its effects. Another begins and is committed, but a leader misses the marker.
+    The old attempt goes on at any later time, also while the driver waits for the marker."""
     quiet = Schedule(version=version)
     steps = _steps(quiet)
     for lost, later, slot, effects in product(steps, range(1, len(steps) + 30), (0, 1), (None, 2)):
@@ -252,9 +252,9 @@ def zombies_and_lost_markers(version: int) -> Iterator[Told]:
 
 
 def lost_aborts(version: int) -> Iterator[Told]:
-    """The abort of a slot does not come to a leader, and the next attempt's rows join what is open there. What aborts:
-    the run after a driver that died before any effect, the next attempt after one that failed, a timeout. Then the
-    driver dies before any effect."""
+    """A leader misses the abort marker of a slot, and the next attempt's rows join the transaction open there. The
+    abort comes from the run after a driver's death, from the next attempt after a failed one, or from a timeout.
+    Then the driver dies before any effect."""
     aborting: tuple[Event, ...] = (Crash(), Fail(True), TimeOut())
     for same_rows, event in product((ALWAYS, NEVER), aborting):
         quiet = Schedule(version=version, same_rows=same_rows)
@@ -265,7 +265,7 @@ def lost_aborts(version: int) -> Iterator[Told]:
 
 
 def lost_aborts_and_commits(version: int) -> Iterator[Told]:
-    """And the driver dies twice, while the next commit of the slot is lost as well."""
+    """As `lost_aborts`, but the driver dies two more times, and the slot's next commit marker is lost too."""
     quiet = Schedule(version=version, shapes=(((1,), (1,)),))
     steps = _steps(quiet)
     for lost, second, third in product(steps, repeat=3):
@@ -275,8 +275,8 @@ def lost_aborts_and_commits(version: int) -> Iterator[Told]:
 
 
 def aborted_and_written_again(version: int) -> Iterator[Told]:
-    """An operator aborts a slot, which a leader does not hear of, while its driver stands still; another driver writes
-    the slot again, under another producer id where ids are spent. Then the first one goes on."""
+    """An operator aborts a slot while its driver is paused, and a leader misses the marker. Another driver writes the
+    slot again, with a new producer id if epochs are used up. Then the first driver goes on."""
     for last_epoch in (0, 1):
         quiet = Schedule(version=version, last_epoch=last_epoch, shapes=(((1, 1),),))
         steps = _steps(quiet)
@@ -287,8 +287,8 @@ def aborted_and_written_again(version: int) -> Iterator[Told]:
 
 
 def stale_reads(version: int) -> Iterator[Told]:
-    """The driver dies before any effect, and at any later time some reads of offsets are answered by coordinators that
-    stood still."""
+    """The driver dies before any effect, and at any later time stale group coordinators answer some reads of
+    offsets."""
     for shape in (TWO_BY_TWO, ((1,), (1,), (1,))):
         quiet = Schedule(version=version, shapes=(shape,))
         steps = _steps(quiet)
@@ -315,7 +315,7 @@ def stale_reads_of_batches(version: int) -> Iterator[Told]:
 
 
 def stale_reads_of_parts(version: int) -> Iterator[Told]:
-    """The same of decisions that are spread over several groups, not all of which are told of one moment."""
+    """As `stale_reads`, for decisions in several groups. Reads of these groups may have different ages."""
     quiet = Schedule(version=version, metadata_max=ONE_PIN, shapes=(((1, 1), (1, 1)),))
     steps = _steps(quiet)
     for crash, later, changes, reads in product(steps, range(len(steps)), (1, 3), (1, 2, 4)):
@@ -323,8 +323,8 @@ def stale_reads_of_parts(version: int) -> Iterator[Told]:
 
 
 def stale_coordinators(version: int) -> Iterator[Told]:
-    """The driver dies before any effect, and at any later time transaction coordinators that stood still describe what
-    was, and refuse an EndTxn by it."""
+    """The driver dies before any effect. At any later time stale transaction coordinators describe old states, and
+    refuse an EndTxn because of them."""
     for same_rows in (ALWAYS, NEVER):
         quiet = Schedule(version=version, same_rows=same_rows)
         steps = _steps(quiet)
@@ -333,8 +333,8 @@ def stale_coordinators(version: int) -> Iterator[Told]:
 
 
 def stale_leaders(version: int) -> Iterator[Told]:
-    """The driver dies before any effect, and at any later time leaders that stood still and were replaced tell what
-    they knew of producers."""
+    """The driver dies before any effect. At any later time stale leaders, which were replaced, report old states of
+    producers."""
     quiet = Schedule(version=version)
     steps = _steps(quiet)
     for crash, later, changes, requests in product(steps, range(len(steps)), (1, 2, 3, 5), (1, 2, 4)):
@@ -388,8 +388,8 @@ def lost_groups_and_timeouts(version: int) -> Iterator[Told]:
 
 
 def lost_groups_and_attempts(version: int) -> Iterator[Told]:
-    """An attempt stands still before any of its effects, groups are deleted, another attempt begins, and the old one
-    goes on at any later time; the driver dies."""
+    """An attempt pauses before any of its effects, groups are deleted, and another attempt begins. The old attempt
+    goes on at any later time, and the driver dies."""
     quiet = Schedule(version=version, cores=2)
     steps = _steps(quiet)
     for lost, later, groups, crash in product(steps, range(1, len(steps), 2), GROUPS, (0, 9)):

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Alive(Protocol):
-    """A ReplicaManager, to whoever asks whether the broker is still the same process."""
+    """A ReplicaManager's view for callers that check if the broker is still the same process."""
 
     @property
     def is_alive(self) -> bool: ...

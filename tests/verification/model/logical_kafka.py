@@ -9,11 +9,11 @@ Leaders know producers, not transactions: rows of a later epoch join what a prod
 all of it. So a leader that a marker never came to (KAFKA-20734), while its coordinator takes the transaction for
 complete, gives rows of an aborted attempt the end of the next one's, or committed rows that of an aborted one.
 
-A group coordinator that stood still while another took its place answers OffsetFetch by what it knew then, until it
-hears of that: nothing fences such reads. So do transaction coordinators, of Describe and of an EndTxn that they refuse.
-What is written comes to the true one.
+Brokers do not fence OffsetFetch: a stale group coordinator, which was replaced while paused, answers it with old data
+until it learns of its replacement. A stale transaction coordinator does the same for DescribeTransactions, and for an
+EndTxn that it refuses. Writes go to the current coordinator.
 
-Left out: that readers see nothing behind an open transaction of another producer's.
+Not modelled: an open transaction of another producer hides later rows from readers.
 
 Effects are those of `kafka_sink.commit.effects`, and `Produce`, which stands for a task's acknowledged rows.
 """
@@ -152,8 +152,8 @@ class _Leader:
 
 
 class LogicalKafka:
-    """`transaction_version`: 1 or 2. `visible`: what a read_committed reader has seen, in order. `last_epoch`: after
-    it a producer id is spent. `remembers`: how transactions were, for coordinators and leaders that stand still."""
+    """`transaction_version`: 1 or 2. `visible`: what a read_committed reader has seen, in order. `last_epoch`: the
+    last epoch of a producer id. `remembers`: True to keep earlier states, for stale coordinators and leaders."""
 
     def __init__(self, transaction_version: int, last_epoch: int = LAST_EPOCH, *, remembers: bool = False) -> None:
         self._version = transaction_version
@@ -203,20 +203,20 @@ class LogicalKafka:
         self._lost_markers.add((partition, committed))
 
     def coordinators_stand_still(self, changes: int, requests: int) -> None:
-        """The next `requests` to transaction coordinators that need nothing written come to some that have stood still
-        since so many changes of transactions ago."""
+        """Send the next `requests` to transaction coordinators that need no write to stale ones. These lack the last
+        `changes` of transactions."""
         earlier = self._earlier_transactions[-changes:]
         self._stale_requests = [earlier[0]] * requests if earlier else []
 
     def leaders_stand_still(self, changes: int, requests: int) -> None:
-        """The next `requests` for producers come to leaders that have stood still since so many changes of these ago,
-        and were replaced."""
+        """Send the next `requests` for producers to stale leaders, which have been replaced. These lack the last
+        `changes` of producers."""
         earlier = self._earlier_producers[-changes:]
         self._stale_producers = [earlier[0]] * requests if earlier else []
 
     def stand_still(self, changes: int, reads: int) -> None:
-        """The next `reads` OffsetFetch requests come to group coordinators that have stood still since so many changes
-        of offsets ago."""
+        """Send the next `reads` OffsetFetch requests to stale group coordinators. These lack the last `changes` of
+        offsets."""
         earlier = self._earlier[-changes:]
         self._stale_reads = [earlier[0]] * reads if earlier else []
 

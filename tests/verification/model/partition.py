@@ -1,8 +1,8 @@
 """One replica of a partition, on one broker: as leader it appends, counts its followers' offsets and moves the high
 watermark; as follower it holds what it fetched.
 
-Scope: state and rules, no time of its own and no messages. Whoever calls tells the controller of a smaller or larger
-ISR (`lagging`, `catches_up`), completes waiting requests and lets followers fetch.
+Scope: state and rules, without a clock and without messages. The caller reports a smaller or larger ISR to the
+controller (`lagging`, `catches_up`), completes waiting requests and lets followers fetch.
 
 Source: Partition, Replica, AbstractFetcherThread.getOffsetTruncationState in Kafka; KIP-101, KIP-279, KIP-966.
 """

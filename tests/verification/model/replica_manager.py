@@ -41,7 +41,7 @@ class ReplicaManager:
         self.is_isolated = False
         self.image = ClusterImage()
         self.purgatory = Purgatory(timeline, self._check_enough_replicas)
-        # Told of every new image, after it is acted on.
+        # Called after every new image, when it has been applied.
         self.listeners: list[Callable[[], None]] = []
         self._settings = settings
         self._timeline = timeline

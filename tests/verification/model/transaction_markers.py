@@ -26,7 +26,7 @@ _FENCED = frozenset({ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coo
 
 @dataclass(slots=True, eq=False)
 class Sending:
-    """`is_wanted`: whether the transaction still waits for these markers. `on_written` is told of each partition."""
+    """`is_wanted`: True while the transaction waits for these markers. `on_written`: called for each partition."""
 
     marker: EndTransactionMarker
     is_wanted: Callable[[], bool]

@@ -49,8 +49,8 @@ COMPLETED = frozenset({COMPLETE_COMMIT, COMPLETE_ABORT})
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """`next_producer_id`: what the producer goes on with when its epoch is spent. `start_ms`: -1 before the first
-    transaction. `transaction_version`: of whoever ended the last transaction."""
+    """`next_producer_id`: the producer's next id, once its epochs are used up. `start_ms`: -1 before the first
+    transaction. `transaction_version`: the version by which the last transaction was ended."""
 
     producer_id: int
     timeout_ms: int

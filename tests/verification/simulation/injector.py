@@ -158,8 +158,8 @@ class Injector:
         return lambda: self.cluster.restart(fault.node)
 
     def stop_leader(self, fault: Fault) -> End:
-        """A leader stops between replication and answer, as soon as it writes something: the next leader has it, and
-        whoever sent it learns nothing."""
+        """Stop a leader between replication and answer, as soon as it writes. The next leader has the batch, but the
+        producer gets no answer."""
         leader = self._leader(fault)
         if leader is None:
             return None
@@ -199,7 +199,7 @@ class Injector:
         return self.cluster.log_end_offset(fault.topic, fault.partition, node_id)
 
     def elect(self, fault: Fault) -> End:
-        # Whoever may not lead now is not elected: then the fault is none.
+        # A replica that may not lead now is not elected: then nothing happens.
         with contextlib.suppress(ValueError, KeyError):
             self.cluster.elect(fault.topic, fault.partition, fault.node)
         return None

@@ -1,9 +1,9 @@
 """A producer in virtual time: everything below is what ships, wired as `kafka_sink.kafka.client.Producer` wires it.
 
-What a thread does there is a process here: `run_once`, `poll`, `handle`, and then a planned event instead of a wait.
-What ships knows nothing of it, but for being watched:
+Each thread of the client is a process here: `run_once`, `poll`, `handle`, and then a planned event instead of a wait.
+The shipped code is unchanged, but watched:
 
-* the pool remembers which buffers are out, and spoils what comes back, so that whoever still reads it reads nonsense;
+* the pool remembers which buffers are out, and overwrites returned buffers: code that still reads one reads nonsense;
 * requests are looked at as they are handed to the NetworkClient: they go to one cluster, a batch that is sent again
   must be the same bytes, after the backoff and not too often, requests keep to `max.request.size` and to throttles, and
   no connection carries more of them than `max.in.flight.requests.per.connection`;
