@@ -1,4 +1,4 @@
-"""What the chaos tests leave behind: `pytest -m chaos tests/integration --results docs/reliability/chaos.json`.
+"""The results of the chaos tests: `pytest -m chaos tests/integration --results docs/reliability/chaos.json`.
 
 A test says what it did by `record_property`: ("fault", what) each time, and numbers by what they count, which add up
 over all tests.

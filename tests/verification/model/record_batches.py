@@ -33,7 +33,7 @@ Records = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None],
 
 
 class Refused(Exception):
-    """A batch that a leader does not append, or a request it cannot serve, by the code it answers with."""
+    """A batch that a leader does not append, or a request that it cannot serve, with the error code."""
 
     def __init__(self, code: ErrorCode, why: str) -> None:
         super().__init__(f"{code.name}: {why}")

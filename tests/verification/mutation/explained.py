@@ -1,4 +1,4 @@
-"""Mutants that no test can tell from the module, or that do no harm, and why.
+"""Mutants that no test can distinguish from the module, or that do no harm, with the reason.
 
 One that is not here fails the run when it survives. So does an entry here that is no mutation of its module any more,
 and one that a test does kill: then it is out of date.

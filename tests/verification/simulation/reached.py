@@ -1,11 +1,10 @@
-"""Which pairs of state and event the seeds reach, of those that there are, and why the others are never reached.
+"""Counts the pairs of state and event that the seeds reach, and has the reasons why other pairs are never reached.
 
-The shipped state machines are tables: while a seed runs, they are replaced by ones that count. The code under test is
-what ships; only the mapping that it looks its next state up in is another object with the same content. The two-phase
-commit has no table: its steps are generators, and its pairs are of what it is about to do and what happens before that.
+The shipped state machines are tables. While a seed runs, tables that count replace them, with the same content; the
+code under test is the shipped code. The two-phase commit has no table: its steps are generators, and a pair consists of
+its next effect and the event before that effect.
 
-Over enough seeds nothing is left to luck: a pair that is missing without a reason fails the run, and so does a pair
-that has a reason and was reached (`wrong`).
+With enough seeds the run fails for a missing pair without a reason, and for a reached pair that has a reason (`wrong`).
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ def all_pairs() -> frozenset[str]:
 
 
 def wrong(counts: Counter[str]) -> list[str]:
-    """What `counts`, of ENOUGH_SEEDS, has against UNREACHED."""
+    """Return the contradictions between `counts`, of ENOUGH_SEEDS, and UNREACHED."""
     missing = all_pairs() - counts.keys()
     return [
         *(f"{pair} was never reached, and nothing says why" for pair in sorted(missing - UNREACHED.keys())),
@@ -130,7 +129,7 @@ def wrong(counts: Counter[str]) -> list[str]:
 
 @contextmanager
 def counting() -> Iterator[Counter[str]]:
-    """Counts the transitions of all producers while it lasts."""
+    """Count the transitions of all producers inside the block."""
     counts: Counter[str] = Counter()
     batches, connections = producer_batch.TRANSITIONS, connection.TRANSITIONS
     transactions = transaction_manager.TRANSITIONS

@@ -1,4 +1,4 @@
-"""The two-phase commit of a seed: everything that can befall its drivers, watched step by step.
+"""The two-phase commit of a seed: all events that can happen to its drivers, watched step by step.
 
     Schedule ─> World ─> two_phase (as it ships) ─> LogicalKafka
                   └─ Watcher: digest, trace, what happened before which effect
