@@ -90,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
             "`make test` tests the installed wheel, PYKAFKA_TEST_SOURCES=1 makes pytest test the sources."
         )
     results = config.getoption("--results")
-    # Of several processes (pytest-xdist) the first, which hears of all tests.
+    # With pytest-xdist only the first process collects: it receives the reports of all tests.
     if results is not None and not hasattr(config, "workerinput"):
         from chaos.results import Collector
 

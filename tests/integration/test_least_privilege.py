@@ -225,7 +225,7 @@ def test_an_acl_that_is_revoked_in_a_transaction(
     if kind == ResourceType.TOPIC:
         assert open_transactions(secure.kafka, topic) == []
     else:
-        # Whoever may not write in a transaction may not end it.
+        # A user without WRITE on the transactional id cannot end its transaction.
         assert open_transactions(secure.kafka, topic) == [slot]
         assert f"Produce for {slot!r} was refused" in message
         assert "pykafka transactions describe" in message

@@ -1,4 +1,4 @@
-"""What watchers are told of real writes, by the examples of docs; confluent-kafka says whether it is true."""
+"""Watchers receive correct figures of real writes, in the examples of docs. confluent-kafka checks the figures."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_sparks_progress_names_the_topic_where_it_is_observed(
 
 
 class Listening:
-    """A listener of a session while the block runs, and what it was told of, after its watchers were."""
+    """Listens to a session while the block runs. `told`: the micro-batches, recorded after the watchers saw them."""
 
     def __init__(self, session: SparkSession, *watchers: Any) -> None:
         self.told: list[MicroBatch] = []

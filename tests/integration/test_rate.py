@@ -37,8 +37,8 @@ def value_bytes(record: Record) -> int:
 
 
 def assert_rate(kafka: LocalKafka, topic: str, tasks: int, asked: float, weight: Callable[[Record], int] = one) -> None:
-    """Looks at each second while all tasks wrote, task n to partition n. The middle one has the rate, as one in which
-    the machine stood still has less; none has more than a burst beyond it."""
+    """Check the rate in each second in which all tasks wrote, task n to partition n. The median second must have the
+    rate: seconds in which the machine paused have less. No second may exceed the rate by more than a burst."""
     by_task: defaultdict[int, set[int]] = defaultdict(set)
     written: list[tuple[int, int]] = []
     for partition, _, record in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S):

@@ -17,7 +17,7 @@ from spark_writes import finish, pykafka
 DEADLINE_S = 60
 ROWS = 2_000
 PARTS = ("topic", "query", "batch", "slot", "row")
-# Of Spark's own source with includeHeaders=true; a topic's name besides.
+# The schema of Spark's own source with includeHeaders=true.
 SOURCE_SCHEMA = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"

@@ -1,8 +1,8 @@
-"""`pykafka transactions` on real brokers: what a real two-phase commit left open, and what became of it as
-librdkafka reads it.
+"""`pykafka transactions` on real brokers: it ends the transactions that a real two-phase commit left open. librdkafka
+reads the result.
 
-A transaction that hangs (KAFKA-20734) is made as clients before KIP-890 did by mistake: rows go to a partition that the
-transaction's coordinator was not told of, which brokers allow with `transaction.partition.verification.enable=false`.
+The tests make a hanging transaction (KAFKA-20734) by an error that clients before KIP-890 had. They write to a
+partition without AddPartitionsToTxn. Brokers allow this with `transaction.partition.verification.enable=false`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from waiting import wait_until
 
 OLD = "3.9.2"
 SLOTS = 2
-# Slot n writes to partition n; what hangs is on the last.
+# Slot n writes to partition n; the hanging transaction is on the last partition.
 PARTITIONS = SLOTS + 1
 DONE, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
 numbers = itertools.count(1)
@@ -285,7 +285,7 @@ def test_a_prefix_that_nobody_used(query: Query, command: Command) -> None:
 
 
 def test_ids_of_others_run_nothing_and_draw_nothing(query: Query, command: Command, tmp_path: Path) -> None:
-    """Whoever may write under some transactional id chooses it, and its sink's name went into a line to paste."""
+    """A user with WRITE access chooses the transactional id. The sink's name in it became part of a shell command."""
     ran = tmp_path / "ran"
     forged = f"{query.name}\nNo transaction is open.\x1b[2J\u202e"
     ids = [f"{query.name}-$(touch {ran}).1", f"{query.name}`touch {ran}`.driver", f"{forged}.1", f"{query.name}.0"]
@@ -417,7 +417,7 @@ def test_repair_tells_of_what_it_cannot_commit_any_more(query: Query, command: C
     assert query.visible() == ["0/0", "0/1"]
 
 
-# --- what hangs -------------------------------------------------------------------------------------------------------
+# --- hanging transactions ---------------------------------------------------------------------------------------------
 
 
 def test_what_hangs_is_told_and_ended_by_repair(query: Query, command: Command) -> None:
@@ -539,7 +539,7 @@ def test_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers() 
         with pytest.raises(InvalidOption, match=r"'900000'; expected at most .*transaction.max.timeout.ms, 300000\."):
             plan_stream(given, None)
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        # Whoever has no other rule than "not this" has none.
+        # The ALLOW rule is needed: a user with only a DENY rule has no rights at all.
         rules = [(AclOperation.ALL, AclPermissionType.ALLOW), (AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY)]
         bindings = [
             AclBinding(ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", *rule)

@@ -1,8 +1,8 @@
-"""A real broker that lets passwords be kept with fewer SCRAM iterations than is safe, and asks clients for as few.
+"""A real broker that accepts SCRAM credentials with an unsafe number of iterations, and sends that number to clients.
 
-Kafka's own refuses twice: the controller to store such a credential (ScramControlManager), the broker to offer one
-that it has (ScramSaslServer). Both ask ScramMechanism for the least; here it says another, by a copy of that class in
-which the one number differs, put before Kafka's jars. All else is the broker as it is.
+An unchanged Kafka refuses twice: the controller does not store such a credential (ScramControlManager), and the broker
+does not offer one (ScramSaslServer). Both read the minimum from ScramMechanism. This module puts a copy of that class
+before Kafka's jars, with a different minimum. The rest of the broker is unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEAST = 4096
 
 
 def careless_java(kafka_version: str, least: int, folder: Path) -> str:
-    """What JAVA_TOOL_OPTIONS has to be for such a broker; `folder` gets the class."""
+    """Write the changed class to `folder` and return the JAVA_TOOL_OPTIONS for such a broker."""
     jars = resolve.resolve_jars(
         kafka_version,
         resolve.default_cache_dir(os.environ),

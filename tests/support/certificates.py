@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, what it signs, and what of it is wrong."""
+"""Certificates for tests: an authority, and the valid and invalid certificates that it signs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Identity:
 
 
 class Authority:
-    """A CA; what is made of it is valid from yesterday until tomorrow."""
+    """A CA. Its certificates are valid from yesterday until tomorrow."""
 
     def __init__(self, name: str = "Test CA") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())

@@ -1,7 +1,8 @@
 """Real-world `client.properties`, as vendors' and Kafka's own documentation print them, with passwords made up.
 
-Each comes with what pasting its lines as `kafka.` options has to end in: None, it works as it is; or, line by line, the
-option that the message must name, whose line is then changed as `instead` says (None: removed) until all works.
+Each file has an expected result when its lines are used as `kafka.` options. None: it works unchanged. Otherwise, line
+by line: the option that the error message must name. The test then changes that line to `instead` (None: removes it)
+and tries again until all lines work.
 """
 
 from __future__ import annotations

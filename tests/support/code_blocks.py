@@ -1,8 +1,8 @@
-"""The code blocks of README and docs: found, and run as their readers would.
+"""Finds the code blocks of README and docs, and runs them as readers would.
 
-`run_python` and `run_bash` take a block out of its page and execute it, in one call: what is taken is run. Their first
-three arguments are literals in the tests, where `tests/unit/test_code_blocks.py` looks for them: it compares them with
-all blocks that there are. Only addresses, folders and names are replaced, and each has to be in the block.
+`run_python` and `run_bash` find a block on its page and execute it, in one call. Tests pass literals as the first three
+arguments: `tests/unit/test_code_blocks.py` reads these literals and compares them with all blocks that exist.
+Only addresses, folders and names are replaced, and each replaced text must be in the block.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def block_of(page: str, section: str, number: int) -> Block:
 def run_python(
     page: str, section: str, number: int, replaced: Mapping[str, str], names: Mapping[str, object]
 ) -> dict[str, Any]:
-    """As a user would who has `names`; returns the variables. Functions travel to Spark's workers by value."""
+    """Run the block with the variables `names` and return all variables. Spark pickles its functions by value."""
     block = block_of(page, section, number)
     assert block.language in ("python", "diff")
     variables: dict[str, Any] = {"__name__": "__main__", **names}
@@ -97,7 +97,7 @@ def run_python(
 def run_bash(
     page: str, section: str, number: int, replaced: Mapping[str, str], folder: Path, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """In `folder`, by the interpreter of the tests, until the first command that fails. Output and errors in one."""
+    """Run the block in `folder` with the tests' Python, until a command fails. stdout also contains stderr."""
     block = block_of(page, section, number)
     assert block.language == "bash"
     # PYTHONSAFEPATH would hide a job's own modules from it; no sources lie in `folder`.
@@ -111,7 +111,7 @@ def run_bash(
 
 
 def words_of(page: str, section: str, number: int, replaced: Mapping[str, str]) -> list[str]:
-    """Of a block that is one command, as the shell takes it apart: for who runs it in a process that is there."""
+    """Split a block of one command into words, as the shell does, for a caller that runs it in its own process."""
     block = block_of(page, section, number)
     assert block.language == "bash"
     command = _as_it_is_here(block, replaced).replace("\\\n", " ").strip()

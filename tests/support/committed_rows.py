@@ -1,4 +1,4 @@
-"""What is in a topic by other clients than ours: which rows readers see, and whose transactions are open."""
+"""Reads topics with other clients than ours: which rows readers see, and which transactions are open."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpo
 
 
 def read(kafka: LocalKafka, topic: str, isolation: str = "read_committed") -> Counter[int]:
-    """How often each row can be read, of those that are numbers."""
+    """Count how often each row can be read. Only rows that are numbers count."""
     return Counter({int(value): times for value, times in read_values(kafka, topic, isolation).items()})
 
 
 def read_values(kafka: LocalKafka, topic: str, isolation: str = "read_committed") -> Counter[bytes]:
-    """How often each value can be read."""
+    """Count how often each value can be read."""
     consumer = Consumer({
         "bootstrap.servers": kafka.bootstrap_servers, "group.id": f"reader-{isolation}", "enable.auto.commit": False,
         "auto.offset.reset": "earliest", "isolation.level": isolation, "enable.partition.eof": True,
@@ -50,7 +50,7 @@ def read_values(kafka: LocalKafka, topic: str, isolation: str = "read_committed"
 
 
 def held_back(kafka: LocalKafka, topic: str) -> int:
-    """How many offsets of the topic read_committed readers do not get to, as a transaction before them is open."""
+    """Count the offsets of the topic that read_committed readers cannot reach because of an open transaction."""
     ends = []
     for isolation in ("read_committed", "read_uncommitted"):
         settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "ends", "isolation.level": isolation}
@@ -76,7 +76,7 @@ class ListedTransaction:
 
 
 def transactions(kafka: LocalKafka, sink: str) -> Mapping[str, ListedTransaction]:
-    """Those of the sink, by transactional id, as Kafka's own tool lists them."""
+    """Return the sink's transactions by transactional id, as Kafka's own tool lists them."""
     listed = kafka.run_tool(
         "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", kafka.bootstrap_servers, "list"
     )
@@ -93,7 +93,7 @@ def open_transactions(kafka: LocalKafka, sink: str) -> list[str]:
 
 
 def groups(kafka: LocalKafka, prefix: str) -> list[str]:
-    """The groups whose names begin so."""
+    """Return the groups whose names begin with the prefix."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     listed = admin.list_consumer_groups().result(DEADLINE_S)
     while listed.errors:  # of librdkafka's connections to the bootstrap servers, which it gives up
@@ -102,7 +102,7 @@ def groups(kafka: LocalKafka, prefix: str) -> list[str]:
 
 
 def leader(kafka: LocalKafka, topic: str, partition: int) -> int:
-    """The node that leads the partition, -1 if none does."""
+    """Return the node id of the partition's leader, -1 if it has no leader."""
     client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     return int(client.list_topics(topic, DEADLINE_S).topics[topic].partitions[partition].leader)
 

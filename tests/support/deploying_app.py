@@ -1,4 +1,4 @@
-"""What a user's application does, with whatever Python, package and cluster it is submitted to.
+"""A user's application, which tests submit with different Pythons, packages and clusters.
 
 python deploying_app.py BOOTSTRAP_SERVERS TOPIC [ZIP] writes the numbers below 1,000 to TOPIC; where Spark finds no
 `format("pykafka")`, after `kafka_sink.register(spark)`. ZIP is sent to a Spark Connect server before. It prints, as

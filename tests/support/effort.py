@@ -1,4 +1,4 @@
-"""How much a test looks at, and at what cost. `make unit` takes a tenth of the examples, as of every property."""
+"""How many examples and cases a test runs. `make unit` runs a tenth of the examples of each property."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 def examples(count: int) -> int:
-    """`count` where a property looks at 100 examples, and in proportion elsewhere."""
+    """Return `count` for runs with 100 examples a property, and in proportion for other runs."""
     return max(1, count * hypothesis.settings().max_examples // 100)
 
 
 def some(cases: Sequence[T], key: str) -> Sequence[T]:
-    """All `cases`; in `make unit` a few of them, others for each `key`."""
+    """Return all `cases`; in `make unit` a few of them, which differ for each `key`."""
     count = examples(len(cases))
     if count >= len(cases):
         return cases

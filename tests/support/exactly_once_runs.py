@@ -34,7 +34,7 @@ KILLED = -9
 
 
 def incoming(folder: Path) -> Path:
-    """FILES files, oldest first."""
+    """Create FILES files, oldest first."""
     folder.mkdir()
     for file in range(FILES):
         add_file(folder, file)
@@ -49,11 +49,11 @@ def add_file(folder: Path, file: int) -> None:
 
 
 class Run:
-    """One run of the application, in a session of its own, of which nothing is left after `with`.
+    """One run of the application, in its own process session. The end of `with` kills all its processes.
 
-    `tmp_path` has the folder `incoming`, and gets the checkpoint and the hook's files, whose names begin with `name`.
-    `kill`: which processes, at `step` (`hooks/sitecustomize.py`). `holds`: steps at which the process that runs one
-    waits for `go_on`. Without `hooked` nothing of all this, and what may go out together does.
+    `tmp_path` contains the folder `incoming`. The run writes the checkpoint and the hook's files there; the names of
+    the hook's files begin with `name`. `kill`: the processes to kill at `step` (`hooks/sitecustomize.py`). `holds`:
+    steps at which the process waits for `go_on`. Without `hooked` there is no hook, and requests may go out together.
     """
 
     def __init__(
@@ -104,13 +104,13 @@ class Run:
         return self._said.read_text(errors="replace")
 
     def end(self) -> tuple[int, str]:
-        """Its status, and all it said."""
+        """Wait for the end; return the exit status and the output."""
         wait_until(lambda: self._process.poll() is not None, DEADLINE_S, "the application ends")
         assert self._process.returncode is not None
         return self._process.returncode, self.said
 
     def send_signal(self, number: int) -> None:
-        """To all of its processes."""
+        """Send the signal to all processes of the run."""
         processes.send_signal(processes.of_session(self._process.pid), number)
 
     def wait_until_held(self, step: str) -> None:
@@ -142,7 +142,7 @@ def run(
     *arguments: str,
     checkpoint: str = "checkpoint",
 ) -> tuple[int, str]:
-    """One run of the application from its start to its end: its status, and all it said. `hook`: step and kill."""
+    """Run the application to its end; return its exit status and its output. `hook`: step and kill."""
     step, kill = (hook["step"], hook["kill"]) if hook else ("", "")
     application = Run(
         kafka, topic, tmp_path, *arguments, step=step, kill=kill, checkpoint=checkpoint, hooked=hook is not None
@@ -154,7 +154,7 @@ def run(
 def finish_run(
     spark: SparkSession, kafka: LocalKafka, topic: str, tmp_path: Path, *arguments: str, checkpoint: str = "checkpoint"
 ) -> tuple[int, str]:
-    """As `run` without a hook, in a Spark that is there: another driver, in a tenth of the time."""
+    """As `run` without a hook, in a running Spark: this is another driver too, and takes a tenth of the time."""
     folders = str(tmp_path / "incoming"), str(tmp_path / checkpoint)
     parsed = exactly_once_app.parse([kafka.bootstrap_servers, topic, *folders, *arguments])
     query = exactly_once_app.start(spark, parsed)

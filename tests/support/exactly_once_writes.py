@@ -1,4 +1,4 @@
-"""Exactly-once writes through the parts that Spark runs, in this process: its planning, its tasks and its commit."""
+"""Exactly-once writes in this process, by the code that Spark runs: planning, tasks and commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUERY_ID = "5a0d0a5e-98a3-4f5c-9d3a-2a5d2fb0a8f1"
 
 @contextmanager
 def in_task(slot: int, micro_batch_id: int) -> Iterator[None]:
-    """`TaskContext.get()` is that of a stream's task."""
+    """Make `TaskContext.get()` return the context of a stream's task."""
     conf = {"sql.streaming.queryId": QUERY_ID, "streaming.sql.batchId": str(micro_batch_id)}
     context = SimpleNamespace(partitionId=lambda: slot, attemptNumber=lambda: 0, _localProperties=conf)
     with patch.object(TaskContext, "get", lambda: context):
@@ -41,7 +41,7 @@ def own_workers() -> Iterator[None]:
 def run_tasks(
     planned: KafkaBatchWriter | KafkaStreamWriter, rows: Sequence[Sequence[str]], micro_batch_id: int = 0
 ) -> list[TaskCommitMessage]:
-    """A task for each of `rows`."""
+    """Run a task for each of `rows`."""
     receipts = []
     for slot, values in enumerate(rows):
         with in_task(slot, micro_batch_id):

@@ -1,4 +1,4 @@
-"""Steps of the two-phase commit against a model of Kafka, one after the other, and what they are given."""
+"""Runs steps of the two-phase commit against a model of Kafka, one after the other, and makes their arguments."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def prepared(*fingerprints: str, query_id: str = "q") -> list[SlotPrepared]:
 
 
 def facts(micro_batch_id: int, visible: Mapping[int, str], *, slots: int = 2, query_id: str = "q") -> Facts:
-    """After a decision about `micro_batch_id`, of which the slots in `visible` have a marker with that fingerprint."""
+    """Return Facts after a decision about `micro_batch_id`. Slots in `visible` have a marker with that fingerprint."""
     decision = Decision(micro_batch_id, query_id, GENERATION, 2, DECIDED_MS, (Ids(1, 1),) * slots)
     markers = {slot: Marker(micro_batch_id, query_id, fingerprint) for slot, fingerprint in visible.items()}
     return Facts(GENERATION, decision, markers)
@@ -68,9 +68,9 @@ WHOLE = {0: "a", 1: "b"}
 
 
 class Exchange:
-    """Runs steps against a Kafka. `answer` may give another answer than Kafka's, which then does not see the request.
-    `asked`: by API. `rounds`: how often something was waited for. `base_offsets`: of each partition's last rows.
-    Unless `is_new` the sink has planned before, and its slots have begun before; nothing was committed."""
+    """Runs steps against a model of Kafka. If `answer` returns an answer, Kafka does not see the request.
+    `asked`: requests by API. `rounds`: how often the steps waited. `base_offsets`: of each partition's last rows.
+    Unless `is_new` the sink has planned before and its slots have begun before, but nothing was committed."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Exchange:
                 self.kafka.execute(ToCoordinator(CoordinatorKind.GROUP, group_id, request))
 
     def run(self, steps: Steps[Result], waits_for: Sequence[Effect] | None = None) -> Result:
-        """To the end; from the effects that it `waits_for`, if it has begun."""
+        """Run `steps` to the end. If they have already begun, `waits_for` has the effects that they wait for."""
         answers = None if waits_for is None else [self.execute(effect) for effect in waits_for]
         while True:
             try:
@@ -109,7 +109,7 @@ class Exchange:
             answers = [self.execute(effect) for effect in effects]
 
     def run_until(self, steps: Steps[Any], is_there: Callable[[Sequence[Effect]], bool]) -> Sequence[Effect]:
-        """The effects that the steps then wait for; none of them has happened."""
+        """Run until `is_there`; return the effects that the steps wait for. None of these effects has happened."""
         effects = next(steps)
         while not is_there(effects):
             effects = steps.send([self.execute(effect) for effect in effects])
@@ -128,7 +128,7 @@ class Exchange:
         return [answers] if isinstance(effect, ToEveryBroker) and not isinstance(answers, list) else answers
 
     def task(self, found: Facts, micro_batch_id: int, slot: int, query_id: str = "q") -> SlotPrepared:
-        """One attempt, with a row and its acknowledgement."""
+        """Run one attempt of a task, with one row and its acknowledgement."""
         begun = self.run(two_phase.begin(self.sink, found, slot=slot, micro_batch_id=micro_batch_id, query_id=query_id))
         row = f"{micro_batch_id}/{slot}"
         if begun.visible is None:

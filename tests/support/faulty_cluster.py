@@ -1,9 +1,9 @@
 """Leaders of the model behind connections that break, to run the Sender against.
 
-A seeded choice at every step: answer, refuse for now, move leaders, and cut a connection with any number of its
-requests executed, and the rest executed later or never. Answers come in request order on a connection. The model
-(`tests/verification/model`) decides which batches a leader takes, and what it answers to one that it has. `refuses`:
-which values leaders refuse by name, also in a batch that they have already (LogValidator).
+A seeded random choice at every step: answer, refuse with a retriable error, move leaders, or cut a connection. When a
+connection is cut, any number of its requests are executed; the rest is executed later or never. Answers come in
+request order on a connection. The model (`tests/verification/model`) decides which batches a leader accepts, and how it
+answers a duplicate. `refuses`: the values that leaders refuse by name, also in a duplicate (LogValidator).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from scripted_kafka import Sent
 
 
 class Leader:
-    """One partition: its log, and what that tells of producers."""
+    """One partition: its log, and the state of producers that follows from the log."""
 
     def __init__(self) -> None:
         self.log = PartitionLog()
@@ -44,7 +44,7 @@ class Leader:
         self._producers = ProducerState(expiration_ms=2**62, check_interval_ms=1)
 
     def append(self, batch: RecordBatch) -> int:
-        """The base offset that it has in the log. Raises Refused."""
+        """Append the batch and return its base offset in the log. Raises Refused."""
         if batch.producer_id >= 0:
             known = self._producers.find_duplicate(batch, NOW_MS)
             if known is not None:
@@ -62,12 +62,12 @@ def values_of(batch: RecordBatch) -> list[bytes | None]:
     return [value for _, value, _, _ in decode_records(batch.data)]
 
 
-# Nothing here expires, and each partition has one log whoever leads it.
+# Nothing here expires, and each partition has one log for all its leaders.
 NOW_MS = LEADER_EPOCH = 0
 
 
 class FaultyCluster:
-    """Answers what `core` sends. `faults` may be switched off, to see that everything then heals."""
+    """Answers the requests of `core`. Tests switch `faults` off to see that the producer then recovers."""
 
     def __init__(self, core: Core, rng: random.Random) -> None:
         self.core = core

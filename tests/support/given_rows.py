@@ -99,7 +99,7 @@ def converted(values: list[Any], arrow_type: pa.DataType, plain_type: pa.DataTyp
 
 
 def batch_of(rows: list[Given], types: Types, columns: set[str]) -> pa.RecordBatch:
-    """With a row cut off at each end, so that no offset is 0."""
+    """Make a slice with one row cut off at each end, so that no offset is 0."""
     cut = Given(b"cut", b"cut", None, -7, ((None, b"cut"),), -7)
     stored = [cut, *rows, cut]
     arrays = {

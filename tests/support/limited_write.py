@@ -1,9 +1,9 @@
-"""A write in a process that has no more files, threads or memory, and what it ended with. Run as a script:
+"""A write in a process that has no files, threads or memory left. Run as a script:
 
     limited_write.py <bootstrap servers> <topic> new|kept files|sockets|threads|memory
 
-`new`: there is no producer yet; `kept`: one has written, and is asked for another partition's leader, or more rows.
-Prints one JSON object: the error's class and text, seconds, and what is left: threads and sockets.
+`new`: there is no producer yet. `kept`: a producer has written, and then needs another partition's leader, or more
+rows. Prints one JSON object: the error's class and text, seconds, and the threads and sockets that are left.
 """
 
 from __future__ import annotations

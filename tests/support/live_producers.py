@@ -1,4 +1,4 @@
-"""Producers with threads, and what they are given."""
+"""Producers with threads, and their arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(count: int) -> pa.RecordBatch:
 
 
 def refresh(network: LiveNetwork) -> None:
-    """Until the last producer has the state that the network has now."""
+    """Wait until the last producer has the current state of the network."""
     metadata = network.core.metadata
     version = metadata.snapshot.version
     with network.lock:
@@ -39,7 +39,7 @@ def refresh(network: LiveNetwork) -> None:
 
 
 def watch_cores(monkeypatch: pytest.MonkeyPatch) -> list[ProducerCore]:
-    """The parts of each Producer that is made from now on."""
+    """Collect the parts of each Producer that is made from now on."""
     cores: list[ProducerCore] = []
 
     def wire_and_tell(*given: Any, **shared: Any) -> ProducerCore:

@@ -1,4 +1,4 @@
-"""The mistakes of a newcomer, each as the program that makes it, and the line of its traceback that is the answer.
+"""The mistakes of a newcomer. Each is a program, and the line of its traceback that explains the mistake.
 
 docs/mistakes.md shows them; `tests/integration/test_mistakes.py` makes them in one session, `.ci/first_hour.py` as a
 new user's programs. The standard library only.
@@ -31,7 +31,7 @@ options = {"kafka.bootstrap.servers": SERVERS, "topic": TOPIC}
 
 
 class Place(Enum):
-    """Where the answer is in what Python prints."""
+    """The place of the answer in the output of Python."""
 
     LAST = "the last line of the traceback"
     SINK = "the first line that begins with kafka_sink.errors."
@@ -176,7 +176,7 @@ _QUERY_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def answer_in(printed: str, place: Place) -> str | None:
-    """The line at `place` of what Python, and around it Spark, printed; None where there is none."""
+    """Return the line at `place` of the output of Python and Spark; None if there is no such line."""
     lines = [line for line in printed.splitlines() if line.strip() and not _SPARKS_LOG.match(line)]
     if place is Place.LAST:
         return lines[-1] if lines else None
@@ -185,7 +185,7 @@ def answer_in(printed: str, place: Place) -> str | None:
 
 
 def normalised(answer: str, bootstrap_servers: str, topic: str) -> str:
-    """With the same addresses, names, ids and times for every run."""
+    """Replace addresses, names, ids and times by values that are the same in every run."""
     text = answer.replace(bootstrap_servers, "localhost:9092").replace(topic, "orders").strip()
     for number, query_id in enumerate(dict.fromkeys(_QUERY_ID.findall(text)), start=1):
         text = text.replace(query_id, f"QUERY-{number}")
@@ -218,7 +218,7 @@ Three of these lines do not say what works:
 
 
 def page(answers: Mapping[str, str]) -> str:
-    """docs/mistakes.md; `answers`: name of the mistake -> its line, normalised."""
+    """Return the text of docs/mistakes.md. `answers`: name of the mistake -> its line, normalised."""
     return PAGE.format(table=table(answers))
 
 

@@ -1,4 +1,4 @@
-"""A question to one broker, over a connection of its own."""
+"""Sends a request to one broker, over its own connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafka_sink.kafka.protocol.requests import (
 
 
 def ask_broker(config: ProducerConfig, request: Request, number: int = 0) -> Response:
-    """The answer of the bootstrap server of this number, counted around."""
+    """Return the answer of the bootstrap server with this number, modulo the number of servers."""
     servers = config.bootstrap_servers
     attempt, dialogue = dial(*servers[number % len(servers)], config)
     assert dialogue is not None, attempt

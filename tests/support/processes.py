@@ -1,4 +1,4 @@
-"""The processes that a test's application consists of: all that `setsid` began, as /proc has them."""
+"""The processes of a test's application: all processes of its session (`setsid`), read from /proc."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Process:
 
 
 def of_session(session_id: int) -> list[Process]:
-    """Those that live, without zombies."""
+    """Return the live processes of the session, without zombies."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -36,13 +36,13 @@ def of_session(session_id: int) -> list[Process]:
 
 
 def workers(processes: Iterable[Process]) -> list[Process]:
-    """Spark's Python workers among them: that run tasks, plan, or commit."""
+    """Return Spark's Python workers among them, which run tasks, plan, or commit."""
     daemons = {each.process_id: each for each in processes if WORKERS_COMMAND in each.command}
     return [each for each in daemons.values() if each.parent_id in daemons]
 
 
 def drivers(processes: Iterable[Process]) -> list[Process]:
-    """The user's process and its JVM: all that is no worker of theirs and no daemon of workers."""
+    """Return the user's process and its JVM: all processes except the workers and their daemon."""
     return [each for each in processes if WORKERS_COMMAND not in each.command]
 
 

@@ -1,5 +1,5 @@
-"""A producer core without threads or sockets: rows from lists, a clock that is a number, and brokers that answer when
-the test does."""
+"""A producer core without threads or sockets: rows from lists, a clock that is a number, and brokers whose answers
+the test gives."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TOPIC_IDS: list[uuid.UUID | None] = []
 
 
 def routed(values: Sequence[bytes], partitions: Sequence[int], timestamps: Sequence[int] | None = None) -> RoutedRows:
-    """Rows with these values, for these partitions of TOPIC."""
+    """Make rows with these values, for these partitions of TOPIC."""
     batch = pa.record_batch({"value": pa.array(values, pa.binary())})
     columns = RecordColumns.from_arrow(batch, now_ms=1_000)
     if timestamps is not None:
@@ -64,7 +64,7 @@ def routed(values: Sequence[bytes], partitions: Sequence[int], timestamps: Seque
 
 
 def routed_to(topic_partition: TopicPartition, topic_id: uuid.UUID, value: bytes) -> RoutedRows:
-    """One row, of whatever topic."""
+    """Make one row for any topic."""
     batch = pa.record_batch({"value": pa.array([value], pa.binary())})
     columns = RecordColumns.from_arrow(batch, now_ms=1_000)
     return RoutedRows(columns, np.zeros(1, np.int64), [topic_partition], [topic_id])
@@ -90,7 +90,7 @@ def metadata_response(
 
 
 class Handover:
-    """A network: `taken_by`, which may be another one from any moment on."""
+    """A network that passes calls to `taken_by`. A test may replace `taken_by` at any moment."""
 
     def __init__(self, first: Network) -> None:
         self.taken_by = first
@@ -100,7 +100,7 @@ class Handover:
 
 
 class Core:
-    """A producer's core as it ships; `now_ms` moves when a test says so."""
+    """A producer's shipped core. Only the test moves `now_ms`."""
 
     def __init__(
         self, config: ProducerConfig, leaders: Sequence[int], lock: contextlib.AbstractContextManager[Any]
@@ -159,6 +159,6 @@ class Core:
 def make_core(
     leaders: Sequence[int] = (0, 0), lock: contextlib.AbstractContextManager[Any] | None = None, **options: Any
 ) -> Core:
-    """A Core that knows TOPIC; `options` are fields of ProducerConfig, e.g. batch_size=2048."""
+    """Make a Core that knows TOPIC; `options` are fields of ProducerConfig, e.g. batch_size=2048."""
     config = sink_config({"kafka.bootstrap.servers": "localhost:9092", "kafka.compression.type": "none"}).producer
     return Core(replace(config, **options), leaders, lock or contextlib.nullcontext())

@@ -100,7 +100,7 @@ def random_rows(min_size: int = 0) -> st.SearchStrategy[Rows]:
 
 
 def arrow_rows(rows: Rows, columns: T.StructType = COLUMNS) -> pa.Array:
-    """As Spark hands them to an Arrow UDF, and a slice of something longer."""
+    """Convert rows as Spark does for an Arrow UDF. The array is a slice of a longer one."""
     with_keys = [None if row is None else _entries(row) for row in rows]
     # Its last row in front as well, so that arrays and maps within do not begin at 0.
     array = pa.array([*with_keys[-1:], *with_keys, None], to_arrow_type(columns, timezone="UTC"))
@@ -118,7 +118,7 @@ def _entries(value: Any) -> Any:
 
 
 def message_class(text: str, name: str | None = None) -> Any:
-    """Of a file in base64 its first message, or the one of this name, as a reader without our code has it."""
+    """Return the first message of a base64 file descriptor, or message `name`, as readers without our code do."""
     import google.type.date_pb2
     import google.type.datetime_pb2  # noqa: F401
 

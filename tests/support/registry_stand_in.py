@@ -24,7 +24,7 @@ POLL_INTERVAL_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
-    """A body as it is, for one that is no JSON."""
+    """A raw body, for answers that are not JSON."""
 
     data: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class RawAnswer:
 
 @dataclass(slots=True)
 class StandIn:
-    """`answers`: status and body by method and path without its query; `asked`: what was, in order, with bodies."""
+    """`answers`: status and body by method and path (without query). `asked`: the requests in order, with bodies."""
 
     url: str
     answers: Mapping[tuple[str, str], tuple[int, Any]]

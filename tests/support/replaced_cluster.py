@@ -12,7 +12,7 @@ NODE = 1
 
 
 def wipe(kafka: LocalKafka) -> None:
-    """The broker's data is gone; an empty cluster with another id starts behind its address."""
+    """Delete the broker's data and start an empty cluster with another id at its address."""
     kafka.kill(NODE)
     shutil.rmtree(_data(kafka))
     cluster_id = str(uuid.uuid4())[:22]
@@ -22,7 +22,7 @@ def wipe(kafka: LocalKafka) -> None:
 
 
 def take_snapshot(kafka: LocalKafka) -> Path:
-    """A copy of the broker's data, which `restore` takes. The broker is killed for it and started again."""
+    """Kill the broker, copy its data for `restore`, and start it again."""
     kafka.kill(NODE)
     snapshot = kafka.dir / "snapshot"
     shutil.copytree(_data(kafka), snapshot)
@@ -31,7 +31,7 @@ def take_snapshot(kafka: LocalKafka) -> Path:
 
 
 def restore(kafka: LocalKafka, snapshot: Path) -> None:
-    """The same cluster id, and everything else as it was when the snapshot was taken."""
+    """Restore the snapshot: the cluster id is the same, all data is as of the snapshot."""
     kafka.kill(NODE)
     shutil.rmtree(_data(kafka))
     shutil.copytree(snapshot, _data(kafka))

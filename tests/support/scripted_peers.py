@@ -1,4 +1,4 @@
-"""Peers behind a listening socket, and what those say that are no brokers; `scripted_kafka.sockets` has brokers."""
+"""Peers behind a listening socket that are not brokers; `scripted_kafka.sockets` has brokers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Behaviour = Callable[[socket.socket], None]
 
 @contextmanager
 def peer(behaviour: Behaviour) -> Iterator[int]:
-    """A port on which each connection is treated so."""
+    """Open a port that handles each connection by `behaviour`."""
     open_sockets: list[socket.socket] = []
 
     def accept() -> None:
@@ -36,7 +36,7 @@ def peer(behaviour: Behaviour) -> Iterator[int]:
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             for sock in open_sockets:
-                # It also ends whoever reads from it.
+                # This also ends a blocked read in another thread.
                 with suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
                 sock.close()
@@ -59,7 +59,7 @@ def hangs_up(sock: socket.socket) -> None:
 
 
 def drips(first: bytes, byte: bytes = b"x", pause_s: float = 0.05) -> Behaviour:
-    """Says this, and then a byte at a time for longer than anybody should wait: each sooner than a `recv` gives up."""
+    """Send `first`, then 300 single bytes, each before a `recv` times out: a client must limit the total time."""
 
     def behave(sock: socket.socket) -> None:
         sock.sendall(first)
@@ -72,7 +72,7 @@ def drips(first: bytes, byte: bytes = b"x", pause_s: float = 0.05) -> Behaviour:
 
 @contextmanager
 def silent_host() -> Iterator[int]:
-    """A port whose queue of connections is full, so that what comes is dropped, as by firewalls."""
+    """Open a port with a full backlog: the kernel drops new connections, as a firewall does."""
     with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)

@@ -1,4 +1,4 @@
-"""A local cluster with a listener for each way to be let in, or not, and certificates and users of its own."""
+"""A local cluster with a listener for each kind of authentication, and with its own certificates and users."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MODULE = "org.apache.kafka.common.security"
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """`operation` on the resource of that name, or with `prefixed` on all whose names begin so."""
+    """`operation` on the resource `name`; with `prefixed`, on all resources whose names begin with `name`."""
 
     kind: ResourceType
     name: str
@@ -95,7 +95,7 @@ class SecureKafka:
         )
 
     def allow(self, *acls: Acl, user: str = "bob") -> None:
-        """Lets `user` do that; in force when this returns."""
+        """Allow `user` these operations. The ACLs are in force when this returns."""
         bindings = [AclBinding(*acl.of(user)) for acl in acls]
         admin = self.admin  # held: without it what it was asked for is broken off
         for future in admin.create_acls(bindings).values():
@@ -110,7 +110,7 @@ class SecureKafka:
         self._wait_until(acls, user, in_force=False)
 
     def _wait_until(self, acls: Sequence[Acl], user: str, *, in_force: bool) -> None:
-        """The controller has answered, and the broker, which is asked here, hears of it a moment later."""
+        """Wait until the broker has applied the ACLs: the controller answers before the broker knows them."""
         admin = self.admin
 
         def is_so(acl: Acl) -> bool:

@@ -58,7 +58,7 @@ def failure_of(frame: Any, options: dict[str, str]) -> str:
 
 
 def failed(write: Any) -> dict[str, Any]:
-    """What the sink's error of `write` says of itself."""
+    """Return the attributes of the sink's error that `write` raises."""
     try:
         write()
     except KafkaSinkError as error:

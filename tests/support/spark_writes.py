@@ -1,4 +1,4 @@
-"""Writes with real Spark that a test can hold in the middle, and what is in the topic then."""
+"""Writes with real Spark that a test can pause in the middle, and reads of the topic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ARROW_BATCH_ROWS = 10_000
 
 
 def pykafka(writer: Any, kafka: LocalKafka | str, topic: str | None, **options: str) -> Any:
-    """A DataFrameWriter or DataStreamWriter with the format and options; `kafka.` stands before each option's name."""
+    """A DataFrameWriter or DataStreamWriter with the format and options. Option names get the prefix `kafka.`."""
     servers = kafka if isinstance(kafka, str) else kafka.bootstrap_servers
     to_topic = {} if topic is None else {"topic": topic}
     prefixed = {f"kafka.{name.replace('_', '.')}": value for name, value in options.items()}
@@ -42,7 +42,7 @@ def save(frame: DataFrame, kafka: LocalKafka | str, topic: str | None, **options
 
 
 def failure_of(frame: DataFrame, kafka: LocalKafka | str, topic: str | None, **options: str) -> str:
-    """What the user reads when the write fails, which it must."""
+    """Return the error text that the user reads. The write must fail."""
     with pytest.raises(PySparkException) as failure:
         save(frame, kafka, topic, **options)
     return str(failure.value)
@@ -57,7 +57,7 @@ def finish(query: StreamingQuery) -> None:
 
 
 def held(frame: DataFrame, gate: Path, after_rows: int) -> DataFrame:
-    """`frame`'s rows; those of a task after its first `after_rows` wait until the file `gate` exists."""
+    """Return the rows of `frame`. Each task pauses after `after_rows` rows until the file `gate` exists."""
     path, deadline_s = str(gate), DEADLINE_S
 
     def hold(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -73,7 +73,7 @@ def held(frame: DataFrame, gate: Path, after_rows: int) -> DataFrame:
 
 
 def end_offset(kafka: LocalKafka, topic: str, partition: int = 0) -> int:
-    """How many rows the partition has had."""
+    """Return the partition's end offset."""
     # Of all rows, those of open transactions too.
     settings = {"group.id": "ends", "isolation.level": "read_uncommitted"}
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, **settings})
@@ -84,7 +84,7 @@ def end_offset(kafka: LocalKafka, topic: str, partition: int = 0) -> int:
 
 
 def wait_for_rows(kafka: LocalKafka, topic: str, *, more_than: int = 0, writing: Future[None] | None = None) -> None:
-    """Until partition 0 has more than `more_than` rows. Raises the error of `writing` when that has ended instead."""
+    """Wait until partition 0 has over `more_than` rows. If `writing` fails before that, raise its error."""
 
     def there() -> bool:
         if writing is not None and writing.done():
@@ -95,7 +95,7 @@ def wait_for_rows(kafka: LocalKafka, topic: str, *, more_than: int = 0, writing:
 
 
 def numbers_in(kafka: LocalKafka, topic: str) -> list[int]:
-    """The values of a topic of one partition, as the numbers that they spell, in their order."""
+    """Return the values of a topic with one partition as integers, in offset order."""
     return [int(record.value or b"") for _, _, record in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S)]
 
 

@@ -1,6 +1,6 @@
-"""Spark's standalone cluster of one master and one worker, from pip's pyspark, as processes of their own.
+"""Spark's standalone cluster of one master and one worker, from pip's pyspark, in separate processes.
 
-They get nothing of the tests' environment that names a Python, as a cluster that somebody else has set up.
+Their environment has no variable that names a Python, as on a cluster that somebody else has set up.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StandaloneSpark:
 
 
 def bare_environment(**more: str) -> dict[str, str]:
-    """The tests' own, without what says where Spark, Python or this package is."""
+    """Return the tests' environment without the variables that locate Spark, Python or this package."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(_CALLERS)}
     return {**own, "SPARK_LOCAL_IP": "127.0.0.1", **more}
 

@@ -1,4 +1,4 @@
-"""A token endpoint that a test is: answers as it is told, keeps what it was told."""
+"""A token endpoint for tests: gives scripted answers and records the requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answer = tuple[int, bytes]
 
 
 def jwt(**claims: object) -> str:
-    """Unsecured (RFC 7519, section 6): brokers in development take it."""
+    """Make an unsecured token (RFC 7519, section 6). Brokers for development accept it."""
 
     def encoded(part: object) -> str:
         return base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
@@ -40,20 +40,20 @@ def body(**message: object) -> bytes:
 
 @dataclass
 class Idp:
-    """Answers each POST with the next of `answers`, or with what that makes; the last for ever."""
+    """Answers each POST with the next of `answers`, or calls it for the answer. The last one repeats."""
 
     answers: list[Answer | Callable[[], Answer]] = field(default_factory=list)
     told: list[tuple[str, dict[str, str], dict[str, list[str]]]] = field(default_factory=list)
     url: str = ""
 
     def gives(self, subject: str, lifetime_s: float) -> None:
-        """A token of this life to everybody who asks."""
+        """Give a token with this lifetime to every client."""
         self.answers = [lambda: (200, body(access_token=token_for(subject, lifetime_s), expires_in=lifetime_s))]
 
 
 @contextmanager
 def token_endpoint(identity: Identity | None = None) -> Iterator[Idp]:
-    """Over https with `identity`, else over http."""
+    """Serve https with `identity`, else http."""
     idp = Idp()
 
     class Handler(http.server.BaseHTTPRequestHandler):

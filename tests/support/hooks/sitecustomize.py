@@ -1,4 +1,4 @@
-"""Ends or holds processes of a Spark application at a named step of the two-phase commit, in whichever runs the step.
+"""Kills or pauses processes of a Spark application at a named step of the two-phase commit.
 
 Python imports this when it starts, where its folder is on PYTHONPATH: in the user's process, in the workers that plan
 and commit, in tasks. PYKAFKA_HOOK says, as JSON, what to do:
@@ -86,7 +86,7 @@ def described(effect: object) -> str:
 
 
 def kill_session() -> None:
-    """kill -9 for all that `setsid` began, this process last."""
+    """Send SIGKILL to all processes of the session, this process last."""
     session = os.getsid(0)
     for process in Path("/proc").glob("[0-9]*"):
         process_id = int(process.name)

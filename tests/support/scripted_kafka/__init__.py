@@ -1,6 +1,6 @@
-"""The one scripted fake of Kafka: brokers that answer by a script, and the seams at which code meets them.
+"""The only scripted fake of Kafka: brokers that answer by a script, and the seams at which code meets them.
 
-    ScriptedKafka    what the cluster is, what it was asked, and what it answers, API by API
+    ScriptedKafka    the cluster's state, the requests it received, and its answers by API
     ScriptedNetwork  the seam of `NetworkClient`, in virtual time: requests and answers are objects
     LiveNetwork      the same for code with threads, in real time
     ByteScript       what a broker answers on one connection, in kio's bytes: behind a `scripted` socket, or behind the

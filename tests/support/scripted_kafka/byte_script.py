@@ -1,4 +1,4 @@
-"""What a broker answers on one connection, as bytes: the fields of an answer are kio's."""
+"""A broker's answers on one connection, as bytes. The fields of an answer have kio's names."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _RANGES = [{"api_key": each.key, "min_version": each.min_version, "max_version":
 
 
 class ByteScript:
-    """Answers to requests of an API in their order, the last one for ever, whatever they ask. A Metadata request
-    without topics gets the next answer as well, or what that says of the brokers where it says more."""
+    """Answers the requests of each API in order, without regard to their content. The last answer repeats.
+    A Metadata request without topics gets the next answer without topics, and does not use it up."""
 
     def __init__(self, answers: Sequence[tuple[Request, Said]]) -> None:
         self._left: defaultdict[int, deque[tuple[Request, Said]]] = defaultdict(deque)
@@ -36,7 +36,7 @@ class ByteScript:
             self._left[api_of(request).key].append((request, said))
 
     def answer(self, frame: bytes) -> bytes | None:
-        """To a request without its size, one without its size; None: the broker hangs up, as it has no answer."""
+        """Return the answer. Neither frame has its size prefix. None: there is no answer, so the broker hangs up."""
         api_key, version, correlation_id, id_length = struct.unpack(">hhih", frame[:10])
         # Where the header has tags.
         body = frame[10 + max(0, id_length) + 1 :]

@@ -110,12 +110,12 @@ _OF_COORDINATORS = (
 
 
 class ScriptedKafka:
-    """Its attributes may be changed at any time.
+    """A scripted cluster. Tests may change its attributes at any time.
 
-    `leaders`: by partition, -1 for none. Topics that it does not have are as `partitions`, `topic_id` and `topic_error`
-    say: led by the first broker, or unknown where there are no `partitions`. `transactions` answers for coordinators
-    and leaders, where it is given: with transactions of version 2. `received`: every request, with the broker's node
-    id. `now_ms`: a time that only polls move, where nothing has threads; `at`: what happens on the way.
+    `leaders`: by partition, -1 for none. Topics that are not in `leaders` are described by `partitions`, `topic_id` and
+    `topic_error`: led by the first broker, or unknown if there are no `partitions`. `transactions`: a model that
+    answers for coordinators and leaders, with transactions of version 2. `received`: every request, with the broker's
+    node id. `now_ms`: virtual time, moved only by polls if there are no threads; `at`: events at given times.
     """
 
     def __init__(self, brokers: Iterable[int] = (1, 2, 3), *, transactions: LogicalKafka | None = None) -> None:
@@ -152,11 +152,11 @@ class ScriptedKafka:
     # --- for the test ------------------------------------------------------------------------------------------------
 
     def script(self, api: type, *answers: Answer) -> None:
-        """The next answers to requests of an API, one each; after them it is answered as before."""
+        """Set the answers to the next requests of an API, one each. Later requests are answered as before."""
         self._script[api] += answers
 
     def always(self, api: type, answer: Answer) -> None:
-        """The answer to every request of an API from now on."""
+        """Set the answer to every request of an API from now on."""
         self._always[api] = answer
 
     def pass_time(self, milliseconds: int) -> None:
@@ -170,7 +170,7 @@ class ScriptedKafka:
 
     @property
     def produced(self) -> list[tuple[uuid.UUID | None, int]]:
-        """Topic id and partition of each batch that has arrived."""
+        """Return topic id and partition of each batch that has arrived."""
         return [(part.topic_id, part.partition) for _, sent in self.asked(ProduceRequest) for part in sent.partitions]
 
     # --- answers ------------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class ScriptedKafka:
         return node_id not in self.silent and type(request) not in self.held
 
     def answer(self, node_id: int, request: Any) -> Any:
-        """The response; None where the broker hangs up."""
+        """Return the response; None if the broker hangs up."""
         if node_id in self.down:
             return None
         script = self._script[type(request)]
@@ -228,7 +228,7 @@ class ScriptedKafka:
         raise AssertionError(f"no answer to {request}")
 
     def _of_transactions(self, node_id: int, request: Any) -> Any:
-        """The model's answer, None where the request is none of its own."""
+        """Return the model's answer, None if the model does not handle the request."""
         assert self.transactions is not None
         match request:
             case InitProducerIdRequest(transactional_id=None):
@@ -272,7 +272,7 @@ class ScriptedKafka:
         ]
 
     def _produced(self, request: ProduceRequest, code: int) -> tuple[ProduceResult, ...]:
-        """In another order than asked, as real brokers do."""
+        """Answer in another order than the request has, as real brokers do."""
         results = []
         for part in reversed(request.partitions):
             answer = code, BASE_OFFSET

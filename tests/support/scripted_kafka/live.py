@@ -15,8 +15,8 @@ from scripted_kafka.network import ScriptedNetwork
 
 
 class LiveNetwork(ScriptedNetwork):
-    """`arrived`: set with every Produce request. Between `hold` and `release` no Produce is answered. `core`: the parts
-    of the Producer that was made last, guarded by `lock`, which it notifies of answers."""
+    """`arrived`: set by every Produce request. Between `hold` and `release` no Produce is answered. `core`: the parts
+    of the newest Producer. `lock` guards them and is notified of answers."""
 
     core: ProducerCore
     lock: threading.Condition

@@ -22,7 +22,7 @@ MOST_POLLS = 2_000
 
 @dataclass(eq=False)
 class Sent:
-    """A request on its way. Also the answer to it, once `response` or `error` is set."""
+    """An in-flight request. It is also the answer, once `response` or `error` is set."""
 
     node_id: int
     request: Any
@@ -33,10 +33,10 @@ class Sent:
 
 
 class ScriptedNetwork:
-    """A poll with nothing to tell moves the time of `kafka` by its whole timeout. A test that does not poll takes
+    """A poll without events moves the time of `kafka` by its whole timeout. A test that does not poll takes
     requests from `sent` and answers them itself.
 
-    `known`: the nodes that it has an address of. `expected_cluster_id`: it fails where the cluster is another.
+    `known`: the nodes with known addresses. `expected_cluster_id`: the network fails if the cluster has another id.
     `connects`, `handshakes`, `interruptions`, `failure`, `last_error`: as `NetworkClient` has them, set by the test.
     """
 
@@ -66,7 +66,7 @@ class ScriptedNetwork:
         self.expect(expected_cluster_id)
 
     def expect(self, cluster_id: str | None) -> None:
-        """Fails where the brokers that it meets are of another cluster; None: of any."""
+        """Make the network fail if a broker is of another cluster. None: every cluster is accepted."""
         found = self.kafka.cluster_id
         if cluster_id not in (None, found):
             self.failure = ClusterChanged(broker="broker 1", expected=str(cluster_id), found=str(found))
@@ -132,7 +132,7 @@ class ScriptedNetwork:
     # --- for the test -------------------------------------------------------------------------------------------------
 
     def take(self, kind: type) -> Sent:
-        """The oldest unanswered request of a kind."""
+        """Return the oldest unanswered request of a kind."""
         found = next(each for each in self.sent if isinstance(each.request, kind))
         self.sent.remove(found)
         return found

@@ -1,4 +1,4 @@
-"""The seam of `kafka_sink.verification.cluster`: what a consumer reads of a ScriptedKafka's topics."""
+"""The seam of `kafka_sink.verification.cluster`: a consumer of a ScriptedKafka's topics."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from scripted_kafka.byte_script import ByteScript
 def scripted(
     answers: Sequence[tuple[Request, Said]], then: Callable[[socket.socket], None] = socket.socket.close
 ) -> Callable[[socket.socket], None]:
-    """A broker that begins its script anew with each connection. `then`: what it does when asked for more."""
+    """A broker that restarts its script for each connection. `then`: called when the script has no answer."""
 
     def behave(sock: socket.socket) -> None:
         script = ByteScript(answers)
@@ -37,6 +37,6 @@ def scripted(
 def advertises(
     host: str, port: int, then: Callable[[socket.socket], None] = socket.socket.close
 ) -> Callable[[socket.socket], None]:
-    """A broker with one broker in its cluster, at an address of its choice; it knows of no topics."""
+    """A broker that answers Metadata with one broker, at the given address, and with no topics."""
     brokers = [{"node_id": 7, "host": host, "port": port}]
     return scripted([(MetadataRequest((), allow_auto_topic_creation=False), {"brokers": brokers, "topics": []})], then)

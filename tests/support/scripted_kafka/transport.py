@@ -10,7 +10,7 @@ from scripted_kafka.byte_script import ByteScript
 
 
 class ScriptedTransport:
-    """A poll with nothing to tell moves `now_ms` by its whole timeout."""
+    """A poll without events moves `now_ms` by its whole timeout."""
 
     def __init__(self) -> None:
         self.now_ms = 0

@@ -33,7 +33,7 @@ while True:
 
 @pytest.fixture
 def begun(java: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What each broker's JVM was told of archives, a line each. Brokers answer as soon as they run."""
+    """Return a file with a line for each broker's JVM: its archive options. Brokers answer as soon as they run."""
     java.will("kafka.Kafka", RECORDS)
 
     def fetch_metadata(*_: object) -> SimpleNamespace:

@@ -272,7 +272,7 @@ def test_a_name_of_any_length_leaves_room_for_the_others(
 def test_a_sink_that_cannot_be_read_does_not_hide_the_others(
     ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever may commit an offset for a group of some name can write into it what nobody reads."""
+    """A user who may commit offsets for a group can write unreadable metadata into it."""
     monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders", "ore"])
     unreadable = UnreadableState(group="orders.decision", found="?")
     ran["describe_sink"] = deque([unreadable, found(opened(0, is_decided=False))])

@@ -178,7 +178,7 @@ def test_a_decision_of_several_groups_is_not_put_together_of_two() -> None:
 @pytest.mark.parametrize("changes", range(3, 22, 3))
 @pytest.mark.parametrize("reads", [3, 9, 15])
 def test_each_read_of_a_decision_is_behind_a_barrier_of_its_own(changes: int, reads: int) -> None:
-    """Whatever a coordinator that stands still has missed of the second micro-batch, and for how long it does."""
+    """A stale coordinator lacks the last `changes` of the second micro-batch, for the next `reads`."""
     exchange = Exchange()
     exchange.sink = replace(exchange.sink, metadata_max_characters=50)
     exchange.micro_batch(5, 0)

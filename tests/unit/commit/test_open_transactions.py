@@ -284,7 +284,7 @@ def test_a_marker_tells_of_what_was_pinned_whatever_the_slot_did_since(
 def finish(operator: Operator) -> tuple[SinkTransactions, list[str]]:
     operator.asked.clear()
     found, refused = operator.run(open_transactions.finish_manually(operator.sink, PARTITIONS))
-    # Whoever Inits an id fences its owner.
+    # InitProducerId would fence the owner of the transactional id.
     assert operator.asked["InitProducerId"] == 0
     return found, list(refused.values())
 

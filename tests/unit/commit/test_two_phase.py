@@ -707,7 +707,7 @@ def test_a_slot_that_a_coordinator_describes_as_it_was_before_is_asked_about_aga
 @BOTH_VERSIONS
 @pytest.mark.parametrize("older", [0, 1])
 def test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say(version: int, older: int) -> None:
-    """One that stood still refuses the EndTxn, and another one, or the same, describes it, or what was before, open."""
+    """A stale coordinator refuses the EndTxn. It or another one describes this or an older transaction as open."""
     exchange = Exchange(version)
     exchange.micro_batch(1)
     exchange.decided(1, 1)

@@ -49,7 +49,7 @@ def steps_of(report: Report, where: str) -> list[str]:
 
 
 def topic_of(examined: SinkConfig) -> Finding:
-    """What is said of the topic; the peer may hang up after that."""
+    """Return the finding about the topic. The peer may hang up after that."""
     (finding,) = (verdict.finding for verdict in examine(examined).verdicts if verdict.step == "topic")
     return finding
 

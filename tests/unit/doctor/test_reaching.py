@@ -123,7 +123,7 @@ def test_a_bootstrap_server_beside_which_another_answers() -> None:
             for each in map(dispensable, host_verdicts(Attempt("h", 1, failure=Failure(step, "f", "m")), "h:1", SCRAM))
             if each.status in (FAILED, WARNING)
         )
-        # What is wrong with certificates or passwords ends a write, whoever else answers.
+        # A wrong certificate or password ends a write, even if other brokers answer.
         assert verdict.status is (FAILED if step in ("tls", "sasl") else WARNING)
 
 

@@ -1,4 +1,4 @@
-"""JAAS texts as they stand in client.properties, and what is said of those that cannot be used."""
+"""JAAS texts as in client.properties, and the errors for texts that cannot be used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a registry over HTTP, and what the user is told of its answers: subject, version, no secret."""
+"""HTTP requests to a schema registry, and its errors as the user sees them: subject and version, but no secret."""
 
 from __future__ import annotations
 

@@ -306,7 +306,7 @@ def test_rows_that_are_visible_are_counted_and_their_topics_told(
     exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], option: str | None, rows: int,
     topics: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """What hangs may be on any partition of them."""
+    """A transaction may hang on any partition of these topics."""
     named = {} if option is None else {"topic": option}
     given = given_options({"kafka.bootstrap.servers": "127.0.0.1:1", "deliveryGuarantee": "exactly-once", **named})
     kafka.leaders |= dict.fromkeys([("a", 0), ("b", 0), ("b", 1)], 1)

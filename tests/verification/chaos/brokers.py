@@ -1,4 +1,4 @@
-"""What befalls brokers, and who is who among them."""
+"""Faults of brokers, and their roles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEADLINE_S = 300
 
 
 def controller(kafka: LocalKafka) -> int:
-    """The node that is it now; what Metadata calls so is any broker (KIP-590)."""
+    """Return the node id of the active controller. The controller in Metadata is any broker (KIP-590)."""
     told = kafka.run_tool(
         "org.apache.kafka.tools.MetadataQuorumCommand",
         *("--bootstrap-server", kafka.bootstrap_servers, "describe", "--status"),
@@ -138,7 +138,7 @@ def small_disk(folder: Path, mebibytes: int) -> Iterator[str | None]:
 
 @contextlib.contextmanager
 def full(folder: Path) -> Iterator[None]:
-    """No byte is free on its file system."""
+    """Fill the broker's file system: no byte is free."""
     ballast = folder / "ballast"
     with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):  # ENOSPC
         while True:

@@ -1,4 +1,4 @@
-"""What is in a topic, by librdkafka, beside what two streams of numbers from 0 have committed."""
+"""Compares a topic, read by librdkafka, with the numbers from 0 that two streams have committed."""
 
 from __future__ import annotations
 

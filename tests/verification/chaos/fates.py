@@ -1,7 +1,7 @@
-"""What a bad network does to each message between a client and a broker, by a seed. Pure.
+"""Chooses by a seed what a bad network does to each message between a client and a broker. Pure.
 
-A message is a request or an answer of Kafka's protocol, with its length in front. What befalls it is drawn for each
-direction of each connection on its own, so that one connection's traffic does not change another's fates.
+A message is a request or an answer of Kafka's protocol, with its length in front. Its fate is drawn separately
+for each direction of each connection, so that one connection's traffic does not change another's fates.
 """
 
 from __future__ import annotations

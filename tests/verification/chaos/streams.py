@@ -1,4 +1,4 @@
-"""Two streams, one of each guarantee, as their owner sees them: what they have committed, and why one ended.
+"""Two streams, one of each guarantee: the rows that they have committed, and the error that ended one.
 
 They are `streams_app.py`, a process of its own with a session of its own, of which nothing is left after `close`.
 """

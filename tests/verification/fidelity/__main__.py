@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests/verification python -m fidelity --traces 500 --kafka-version 4.3.1 3.9.2 --seed 1 --results FILE
 
-Seeds count up from --seed; a seed is a trace, on every machine. Exit status 1 if a broker answers otherwise than the
-model anywhere; for each such trace, the steps up to there, both answers, and the command that runs it again.
+Seeds count up from --seed; a seed is a trace, on every machine. Exit status 1 if a broker and the
+model ever differ. Each difference is printed with the steps before it, both answers, and the command to run it again.
 """
 
 from __future__ import annotations

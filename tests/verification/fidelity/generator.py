@@ -1,4 +1,4 @@
-"""What a trace does next: mostly what a producer would do, often what it should not, as chance has it.
+"""Chooses the next step of a trace at random: mostly valid steps of a producer, often invalid ones.
 
     Notebook: what has been answered so far ──> choose ──> a Step ──> its answer ──> Notebook
 

@@ -1,4 +1,4 @@
-"""Who plays a trace to one broker, or to the model: it knows what the names in steps stand for there.
+"""Plays a trace to one broker, or to the model, and translates the names in steps to ids there.
 
 Steps name what brokers make up by the order in which it was seen. A producer is a `Who`: the place of its producer id
 among those that were handed out, and its epoch. A topic is a slot and, for its id, the how-manieth of that name;

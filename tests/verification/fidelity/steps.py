@@ -1,4 +1,4 @@
-"""The steps of a trace: a request each, as data, and what the answer to it comes to.
+"""The steps of a trace: each is a request as data, and the evaluation of its answer.
 
 What follows an end of a transaction waits until the coordinator has completed it, so that no step meets a race. The
 steps of READING change nothing: what a broker tells a moment later may be compared as well.

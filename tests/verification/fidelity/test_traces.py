@@ -1,4 +1,4 @@
-"""A replay that meets another answer says so: tried on a second model in the broker's place."""
+"""A replay reports a different answer. Here a second model replaces the broker."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A trace: what the model is asked and answers by one seed, and whether a real broker answers the same.
+"""A trace: requests and the model's answers for one seed, and a comparison with a real broker's answers.
 
     seed ──> Generator <──> the model ──> Trace ──> replay ──> a real broker ──> None, or the first Difference
 
-Nothing of a real broker goes into the steps, so a seed is a trace wherever it is replayed. After a difference the two
+The steps do not depend on a real broker, so a seed gives the same trace everywhere. After a difference the two
 are in different states: the trace ends there.
 """
 

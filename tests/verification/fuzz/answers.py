@@ -1,4 +1,4 @@
-"""Valid answers to our requests, every version that we speak, in kio's bytes: what the fuzzer begins with.
+"""Valid answers to our requests in all supported versions, encoded by kio: the fuzzer's first inputs.
 
 A table says of each API which request is asked and what makes an answer one to it; fields that it leaves out are filled
 with something of their type, so that no part of a message is absent from the seeds.

@@ -1,4 +1,4 @@
-"""Answers that are one array of as many elements as fit, each as small as it can be: what takes most memory a byte.
+"""Answers that are one array of as many elements as fit, each as small as it can be: most memory per byte.
 
 A fuzzer seldom makes one element of three bytes into a thousand; a hostile peer does it at once.
 """

@@ -8,8 +8,8 @@ that reached something new, and as `crash-...` the one that is a fault.
 
 libFuzzer ends its process, so that each decoder has one, forked off from one that has imported and instrumented all.
 
-An array that claims 2^31 elements must not be believed: while inputs are decoded, the process may take
-`MORE_ADDRESS_SPACE_BYTES` more than it has, and whoever asks for more gets a MemoryError, a fault as any other.
+A decoder must not allocate for an array that claims 2^31 elements. While inputs are decoded, the process may allocate
+at most `MORE_ADDRESS_SPACE_BYTES` more. A larger allocation raises MemoryError, which counts as a fault.
 """
 
 from __future__ import annotations

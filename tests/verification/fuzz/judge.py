@@ -1,6 +1,6 @@
-"""What a decoder may do with any input: understand it or refuse it, quickly, in little memory, in few and plain words.
+"""A decoder must understand or refuse any input, quickly, with little memory, and with a short, plain error text.
 
-Whatever else it does is a fault: another exception than those of its row comes out as it is, the rest as `Fault`.
+Everything else is a fault. An exception that is not in the decoder's row is raised as it is, other faults as `Fault`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Damage to valid bytes, by chance: what the tests decode where no fuzzer is installed."""
+"""Random damage to valid bytes, which the tests decode where no fuzzer is installed."""
 
 from __future__ import annotations
 

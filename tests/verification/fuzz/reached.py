@@ -1,4 +1,4 @@
-"""Which lines of the decoders a corpus reaches, of those that there are."""
+"""Counts the lines of the decoders that a corpus reaches."""
 
 from __future__ import annotations
 

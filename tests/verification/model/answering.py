@@ -1,4 +1,4 @@
-"""What the APIs of a broker have in common: how a request is answered, and what a test wants refused.
+"""The common part of a broker's APIs: answers to requests, and refusals that a test asks for.
 
 Source: RequestHandlerHelper in Kafka.
 """
@@ -20,10 +20,10 @@ class Answering(Protocol):
     """A Broker, to its APIs."""
 
     def answer(self, connection: Connection, request: Request, entity: str, **fields: Any) -> None:
-        """Now or later. `entity`: kio's name of the answer; `fields`: of its newest version."""
+        """Answer now or later. `entity`: kio's name of the answer. `fields`: the fields of its newest version."""
 
     def leave_unanswered(self, connection: Connection, is_failed: bool) -> None:
-        """The only thing a client can be told then is that its connection ends."""
+        """Send no answer. A client can then learn of a failure only by the end of its connection."""
 
     def next_refusal(self, api_key: int) -> ErrorCode:
-        """NONE, unless a test wants the next request of this API answered with a code and not executed."""
+        """Return the code that a test set for the API's next request, else NONE. With a code the request is not run."""

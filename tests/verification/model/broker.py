@@ -1,10 +1,10 @@
 """One broker to its clients: connections in, answers out.
 
-It acts by the last image of the cluster it has received, right or wrong: that decides whom it answers NOT_LEADER, what
-it tells of topics, and whether it still takes itself for a leader.
+It acts by the last cluster image that it has received, even a stale one. The image decides when it answers NOT_LEADER,
+how it describes topics, and if it still acts as a leader.
 
-What a request does is its API's business (`produce_api`, `transaction_api` and so on, which `cluster` puts together);
-ApiVersions and Metadata are here.
+Each API executes its requests (`produce_api`, `transaction_api` and so on, which `cluster` puts together). ApiVersions
+and Metadata are here.
 
 Source: KafkaApis in Kafka; KIP-219 (throttling), KIP-584 (features).
 """
@@ -77,7 +77,7 @@ class Broker:
         }
 
     def serve(self, handlers: Handlers) -> None:
-        """More APIs."""
+        """Add APIs."""
         self._handlers |= handlers
 
     # --- faults -------------------------------------------------------------------------------------------------------
@@ -91,17 +91,17 @@ class Broker:
         self._throttle_times_ms.extend([throttle_time_ms] * answers)
 
     def limit(self, bytes_per_s: float | None) -> None:
-        """From now on Produce has this quota; None: none."""
+        """Set the quota for Produce; None removes it."""
         self._quota = None if bytes_per_s is None else Quota(bytes_per_s)
 
     def forgive(self) -> None:
-        """Takes back what `refuse` and `throttle` have not used up, and the quota."""
+        """Cancel the remaining effects of `refuse` and `throttle`, and the quota."""
         self._quota = None
         self._refusals.clear()
         self._throttle_times_ms.clear()
 
     def crash(self) -> None:
-        """Everything in memory is gone, and every client notices."""
+        """Lose everything in memory and close all connections."""
         self.replicas.crash()
         for connection in self._connections.values():
             if not connection.is_gone:
@@ -128,7 +128,7 @@ class Broker:
             self._handle_next(connection)
 
     def _handle_next(self, connection: Connection) -> None:
-        """Everything that may be handled now. An answer given at once gets here again, to no effect."""
+        """Handle all requests that may be handled now. An immediate answer calls this again, without effect."""
         if connection.is_being_handled:
             return
         connection.is_being_handled = True
@@ -212,7 +212,7 @@ class Broker:
         )  # fmt: skip
 
     def _finalized_features(self, kio_version: Any) -> tuple[Any, ...]:
-        """A level of 0 is not told: that feature is as good as not there (KIP-584)."""
+        """Leave out features of level 0, which counts as no feature (KIP-584)."""
         level = self._generation.transaction_version
         if not level or not hasattr(kio_version, "FinalizedFeatureKey"):
             return ()
@@ -222,7 +222,7 @@ class Broker:
         return (feature,)
 
     def new_producer_id(self) -> int:
-        """One that nobody has had."""
+        """Return an id that no producer has had."""
         if not self._producer_ids:
             self._producer_ids.extend(self._controller.allocate_producer_ids(PRODUCER_IDS_PER_BLOCK))
         return self._producer_ids.popleft()

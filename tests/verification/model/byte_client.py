@@ -1,6 +1,6 @@
 """A client for the model's tests: requests as bytes by kio, record batches by kafka-python, answers read by kio.
 
-It keeps no state but its connection and correlation ids: a test says what is sent, when, and whether it is sent again.
+Its only state is its connection and correlation ids. The test decides about all requests and retries.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ByteClient:
     _next_connection: int = 0
 
     def send(self, node_id: int, api_key: int, version: int, message: Any) -> int:
-        """Its correlation id: the key of its answer in `answers`, once that is there."""
+        """Send a request; return its correlation id, which is the key of the later answer in `answers`."""
         self._correlation_id += 1
         self._waiting[self._correlation_id] = (api_key, version)
         frame = encode_request(api_key, version, self._correlation_id, message)
@@ -180,7 +180,7 @@ class ByteClient:
         return answer[partition].code if answer is not None else None
 
     def committed(self, topic: str = "t", partition: int = 0) -> list[bytes | None]:
-        """The values that are there to stay, as the cluster holds."""
+        """Return the committed values, by the cluster's own state."""
         return values_of(self.cluster.committed(topic, partition))
 
     def log_of(self, node_id: int, topic: str = "t", partition: int = 0) -> list[bytes | None]:

@@ -1,8 +1,8 @@
 """A cluster of brokers in virtual time, without I/O: Kafka's bytes in, Kafka's bytes out.
 
-The seam for tests and simulations. What comes over a connection goes to `receive`; what brokers send is fetched by
-`take_outgoing`; `advance` does what is due, and `next_event_ms` tells when that is. Time never moves by itself. The
-same seed, settings and calls give the same bytes.
+The seam for tests and simulations. Requests go to `receive`; `take_outgoing` returns what brokers send. `advance` runs
+the events that are due, and `next_event_ms` returns the time of the next one. Time never moves by itself. The same
+seed, settings and calls give the same bytes.
 
 Modelled: replication by fetch rounds, high watermarks, the ISR, elections, truncation, idempotence, the produce
 purgatory, lagging metadata, throttling, a broker's quota of produced bytes, topics that go, come back and grow,
@@ -119,19 +119,19 @@ class Cluster:
         self.brokers[node_id].receive(connection_id, frame)
 
     def disconnected(self, node_id: int, connection_id: int) -> None:
-        """The client is gone. What it sent is executed, what it would be answered is dropped."""
+        """The client is gone. Its requests are executed, the answers are dropped."""
         self.brokers[node_id].disconnected(connection_id)
 
     def next_event_ms(self) -> int | None:
-        """When `advance` has something to do; None if nothing happens by itself any more."""
+        """Return the time of the next event for `advance`; None if no event is planned."""
         return self._timeline.next_ms()
 
     def advance(self, now_ms: int) -> None:
-        """Does everything that is due up to `now_ms`, in order."""
+        """Run all events that are due up to `now_ms`, in order."""
         self._timeline.run_until(now_ms)
 
     def take_outgoing(self) -> list[Outgoing]:
-        """What brokers sent since the last call, in order."""
+        """Return what brokers have sent since the last call, in order."""
         taken = list(self._outgoing)
         self._outgoing.clear()
         return taken
@@ -147,7 +147,7 @@ class Cluster:
         *,
         max_message_bytes: int | None = None,
     ) -> uuid.UUID:
-        """Partition p is led by the p-th broker, in a ring, and replicated to those after it. Brokers hear of it later.
+        """Partition p is led by the p-th broker, in a ring, and replicated to those after it. Brokers learn it later.
         Raises ValueError for a name that exists."""
         settings: TopicSettings = self.settings.topic_defaults
         if min_insync_replicas is not None:
@@ -157,7 +157,7 @@ class Cluster:
         return self.controller.create_topic(name, partitions, replication_factor, settings)
 
     def delete_topic(self, name: str) -> None:
-        """Made again under the same name, it has another id."""
+        """Delete the topic. A new topic of the same name gets another id."""
         self.controller.delete_topic(name)
 
     def add_partitions(self, name: str, total: int) -> None:
@@ -241,7 +241,7 @@ class Cluster:
         self.brokers[node_id].refuse(api_key, ErrorCode(code))
 
     def forgive(self, node_id: int) -> None:
-        """Takes back what `refuse` and `throttle` have not used up."""
+        """Cancel the remaining effects of `refuse` and `throttle`."""
         self.brokers[node_id].forgive()
 
     def _stop_fetching(self, node_id: int) -> None:
@@ -252,7 +252,7 @@ class Cluster:
     # --- the truth, for oracles ---------------------------------------------------------------------------------------
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
-        """Of the topic that has this name now."""
+        """Return the id of the topic that has this name now."""
         image = self.controller.image.topics.get(topic)
         return image.topic_id if image is not None else None
 
@@ -287,12 +287,12 @@ class Cluster:
         return replica.log.read(0, replica.high_watermark) if replica is not None else []
 
     def read_committed(self, topic: str, partition: int) -> list[RecordBatch]:
-        """What a reader with isolation.level=read_committed sees; empty without a leader."""
+        """Return what a read_committed reader sees; empty without a leader."""
         high_watermark = self._high_watermark_of_leader(topic, partition)
         return isolation.read_committed(self.committed(topic, partition), high_watermark)
 
     def read_uncommitted(self, topic: str, partition: int) -> list[RecordBatch]:
-        """What any other reader sees: the rows of open and of aborted transactions, too."""
+        """Return what a read_uncommitted reader sees: it includes rows of open and aborted transactions."""
         return isolation.read_uncommitted(self.committed(topic, partition))
 
     def last_stable_offset(self, topic: str, partition: int) -> int:

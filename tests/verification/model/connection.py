@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """`is_gone`: nobody listens any more. What came before is executed nevertheless."""
+    """`is_gone`: the client has closed it. Earlier requests are still executed."""
 
     connection_id: int
     received: deque[bytes] = field(default_factory=deque)
@@ -26,7 +26,7 @@ class Connection:
     request_bytes: int = 0
 
     def next_frame(self) -> bytes | None:
-        """The next request that may be handled now; from then on the connection is busy."""
+        """Return the next request that may be handled now, and mark the connection as busy."""
         if self.is_busy or self.is_throttled or not self.received:
             return None
         self.is_busy = True

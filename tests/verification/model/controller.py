@@ -1,6 +1,6 @@
 """The controller: topics, leaders and in-sync replicas of the whole cluster, in one place that never fails.
 
-Every decision makes a new image; `publish` takes it to the brokers, who hear of it later. KRaft's quorum is no part
+Every decision makes a new image; `publish` takes it to the brokers, which learn of it later. KRaft's quorum is no part
 of the model: the simulated faults are those of brokers and networks.
 
 Source: ReplicationControlManager, PartitionChangeBuilder, ProducerIdControlManager in Kafka; KIP-497 (AlterPartition).
@@ -64,7 +64,7 @@ class Controller:
     # --- brokers ------------------------------------------------------------------------------------------------------
 
     def broker_lost(self, node_id: int) -> None:
-        """Its partitions get other leaders, and it leaves every ISR of which it is not the last."""
+        """Give its partitions other leaders. The broker leaves each ISR in which it is not the last member."""
         alive = tuple(other for other in self.image.alive if other != node_id)
         self._decide(self._changed(replace(self.image, alive=alive), self._without(node_id)))
 
@@ -79,7 +79,7 @@ class Controller:
         return change
 
     def broker_ready(self, node_id: int) -> None:
-        """It leads what waits for it: it is the last of the ISR, or whoever comes may lead."""
+        """Elect leaders for leaderless partitions: the broker is the last of the ISR, or elections are unclean."""
         self.image = replace(self.image, alive=tuple(sorted({*self.image.alive, node_id})))
 
         def change(state: PartitionState) -> PartitionState:
@@ -122,7 +122,7 @@ class Controller:
     def alter_isr(
         self, key: TopicIdPartition, leader: int, leader_epoch: int, partition_epoch: int, isr: Iterable[int]
     ) -> PartitionState | None:
-        """A leader's wish (AlterPartition): the new state, or None if it speaks of a state that is no more."""
+        """A leader's wish (AlterPartition): the new state, or None if the request is stale."""
         topic = self.image.topic_of(key.topic_id)
         if topic is None:
             return None
@@ -144,7 +144,7 @@ class Controller:
         return self._next_producer_id
 
     def allocate_producer_ids(self, count: int) -> range:
-        """Ids that nobody got before."""
+        """Return new ids, which no producer has had."""
         first = self._next_producer_id
         self._next_producer_id += count
         return range(first, first + count)
@@ -160,7 +160,7 @@ class Controller:
         self._decide(replace(self.image, topics={**self.image.topics, topic.name: topic}))
 
     def _changed(self, image: ClusterImage, change: Change) -> ClusterImage:
-        """`image` with every partition changed. Elections look at `self.image`: it must know who is alive."""
+        """`image` with every partition changed. Elections read live brokers from `self.image`."""
         self.image = image
         topics = {
             name: replace(topic, partitions=tuple(map(change, topic.partitions)))

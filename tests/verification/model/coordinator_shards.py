@@ -1,7 +1,7 @@
-"""Which partitions of an internal topic a broker coordinates, since which leader epoch, and whether it has read them.
+"""The partitions of an internal topic that a broker coordinates, with their leader epochs and loaded states.
 
-A broker that hears that it leads a partition reads it first, from its own log: until then it answers
-COORDINATOR_LOAD_IN_PROGRESS. What it knows ends with its leadership, and with its life.
+A broker that becomes leader of a partition first reads it from its own log. Until then it answers
+COORDINATOR_LOAD_IN_PROGRESS. It forgets the state when it loses the leadership or dies.
 
 Source: TransactionStateManager.loadTransactionsForTxnTopicPartition, CoordinatorRuntime (scheduleLoadOperation) in
 Kafka.
@@ -59,7 +59,7 @@ class Shards(Generic[T]):
         self._shards: dict[TopicIdPartition, Shard[T]] = {}
 
     def follow_image(self) -> None:
-        """What this broker leads may have changed."""
+        """Apply a new image: this broker may lead other partitions now."""
         topic = self._replicas.image.topics.get(self._topic)
         led: dict[TopicIdPartition, int] = {}
         for number in range(len(topic.partitions) if topic is not None else 0):
@@ -89,7 +89,7 @@ class Shards(Generic[T]):
         self._shards.clear()
 
     def is_current(self, shard: Shard[T]) -> bool:
-        """Whether the broker still coordinates it, without a break."""
+        """Return True if the broker has coordinated the shard without interruption."""
         return self._shards.get(shard.key) is shard
 
     def get(self, name: str) -> tuple[Shard[T], T]:
@@ -103,11 +103,11 @@ class Shards(Generic[T]):
         return shard, shard.state
 
     def loaded(self) -> list[tuple[Shard[T], T]]:
-        """Of everything that is coordinated here. Raises Refused while something is being read."""
+        """Return the states of all shards. Raises Refused while one is being read."""
         if any(shard.state is None for shard in self._shards.values()):
             raise Refused(ErrorCode.coordinator_load_in_progress, self._topic)
         return self.known()
 
     def known(self) -> list[tuple[Shard[T], T]]:
-        """Of what has been read."""
+        """Return the states of the shards that have been read."""
         return [(shard, shard.state) for shard in self._shards.values() if shard.state is not None]

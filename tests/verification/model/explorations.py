@@ -1,12 +1,12 @@
-"""`make explore`: the schedules that the two-phase commit is taken through, by family, and how many there are.
+"""`make explore`: runs the two-phase commit through families of schedules, and counts them.
 
     PYTHONPATH=tests/verification python -m model.explorations [--only words] [--worlds 1000] [--seeds 10000]
         [--first 0] [--results FILE]
 
-Each family is a set of schedules, for either version of the transaction protocol: all that can be made of its events
-over the steps of a quiet run. `test_exactly_once.py` takes some of each, evenly spread; this takes all, or `--worlds`
-of each. The last family is endless: of everything together, by seed, as `make simulate` takes it. A schedule that fails
-is printed; it is a Python value that `model.worlds.run` takes. Exit status 1 if any does.
+Each family is a set of schedules, for both versions of the transaction protocol: all placements of its events at the
+steps of a quiet run. `test_exactly_once.py` runs some of each, evenly spread. This program runs all, or `--worlds` of
+each. The last family is endless: it mixes all events by seed, as `make simulate` does. A failing schedule is printed as
+a Python value, which `model.worlds.run` accepts. Exit status 1 if any schedule fails.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _steps(schedule: Schedule) -> range:
 
 
 def _crash_twice(schedule: Schedule) -> Iterator[Told]:
-    """The second time in the run that follows."""
+    """Crash twice: the second time in the run that follows."""
     steps = _steps(schedule)
     for first, later in product(steps, steps):
         yield schedule, ((first, Crash()), (first + 1 + later, Crash()))
@@ -135,7 +135,7 @@ def other_rows(version: int) -> Iterator[Told]:
 
 
 def other_rows_and_timeouts(version: int) -> Iterator[Told]:
-    """As before, and transactions time out."""
+    """As `other_rows`, and transactions time out."""
     for same_rows, shapes in product((FIRST_SLOT, NEVER), (((2, 2), (2, 2)), ((2, 2, 2), (2, 2)))):
         quiet = Schedule(version=version, same_rows=same_rows, shapes=(shapes, ((2, 2), (2, 2))))
         steps = _steps(quiet)
@@ -161,7 +161,7 @@ def two_drivers(version: int) -> Iterator[Told]:
 
 
 def two_drivers_three_switches(version: int) -> Iterator[Told]:
-    """And the second once more, while the first stands still."""
+    """As `two_drivers`, and the second driver goes on once more while the first is paused."""
     quiet = Schedule(version=version)
     steps = _steps(quiet)
     for first, second, third in product(steps, range(1, len(steps) + 20), range(1, len(steps))):
@@ -169,7 +169,7 @@ def two_drivers_three_switches(version: int) -> Iterator[Told]:
 
 
 def zombies(version: int) -> Iterator[Told]:
-    """An attempt stands still before any of its effects, another begins, and the old one goes on at any later time."""
+    """An attempt pauses before any of its effects, another begins, and the old one goes on at any later time."""
     for same_rows, cores in ((ALWAYS, 1), (NEVER, 1), (NEVER, 2)):
         quiet = Schedule(version=version, same_rows=same_rows, cores=cores)
         steps = _steps(quiet)
@@ -178,7 +178,7 @@ def zombies(version: int) -> Iterator[Told]:
 
 
 def zombies_and_crashes(version: int) -> Iterator[Told]:
-    """And the driver dies in between: the old attempt goes on in the next run."""
+    """As `zombies`, and the driver dies in between: the old attempt goes on in the next run."""
     quiet = Schedule(version=version)
     steps = _steps(quiet)
     for lost, crash, later in product(steps, range(1, 30), range(1, len(steps))):
@@ -195,8 +195,8 @@ def attempts_again(version: int) -> Iterator[Told]:
 
 
 def unanswered(version: int) -> Iterator[Told]:
-    """A request gets no answer in time, is carried out or not, or arrives at any later time: after a commit that has
-    decided and does not know it, abort runs."""
+    """A request gets no answer in time. It is carried out, or not, or arrives at any later time. So abort may run
+    after a commit that has decided but does not know this."""
     for same_rows in (ALWAYS, NEVER):
         quiet = Schedule(version=version, same_rows=same_rows)
         steps = _steps(quiet)
@@ -235,7 +235,7 @@ def by_hand(version: int) -> Iterator[Told]:
 
 
 def lost_markers(version: int) -> Iterator[Told]:
-    """The commit of a slot does not come to a leader (KAFKA-20734); the driver dies before any effect."""
+    """A leader misses the commit marker of a slot (KAFKA-20734); the driver dies before any effect."""
     quiet = Schedule(version=version)
     steps = _steps(quiet)
     for lost, crash, slot in product(steps, range(2 * len(steps)), (0, 1)):
@@ -243,8 +243,8 @@ def lost_markers(version: int) -> Iterator[Told]:
 
 
 def zombies_and_lost_markers(version: int) -> Iterator[Told]:
-    """An attempt stands still before any of its effects, another begins and is committed, which a leader does not hear
-    of, and the old one goes on at any later time, also while that is waited for."""
+    """An attempt pauses before any of its effects. Another begins and is committed, but a leader misses the marker.
+    The old attempt goes on at any later time, also while the driver waits for the marker."""
     quiet = Schedule(version=version)
     steps = _steps(quiet)
     for lost, later, slot, effects in product(steps, range(1, len(steps) + 30), (0, 1), (None, 2)):
@@ -252,9 +252,9 @@ def zombies_and_lost_markers(version: int) -> Iterator[Told]:
 
 
 def lost_aborts(version: int) -> Iterator[Told]:
-    """The abort of a slot does not come to a leader, and the next attempt's rows join what is open there. What aborts:
-    the run after a driver that died before any effect, the next attempt after one that failed, a timeout. Then the
-    driver dies before any effect."""
+    """A leader misses the abort marker of a slot, and the next attempt's rows join the transaction open there. The
+    abort comes from the run after a driver's death, from the next attempt after a failed one, or from a timeout.
+    Then the driver dies before any effect."""
     aborting: tuple[Event, ...] = (Crash(), Fail(True), TimeOut())
     for same_rows, event in product((ALWAYS, NEVER), aborting):
         quiet = Schedule(version=version, same_rows=same_rows)
@@ -265,7 +265,7 @@ def lost_aborts(version: int) -> Iterator[Told]:
 
 
 def lost_aborts_and_commits(version: int) -> Iterator[Told]:
-    """And the driver dies twice, while the next commit of the slot is lost as well."""
+    """As `lost_aborts`, but the driver dies two more times, and the slot's next commit marker is lost too."""
     quiet = Schedule(version=version, shapes=(((1,), (1,)),))
     steps = _steps(quiet)
     for lost, second, third in product(steps, repeat=3):
@@ -275,8 +275,8 @@ def lost_aborts_and_commits(version: int) -> Iterator[Told]:
 
 
 def aborted_and_written_again(version: int) -> Iterator[Told]:
-    """An operator aborts a slot, which a leader does not hear of, while its driver stands still; another driver writes
-    the slot again, under another producer id where ids are spent. Then the first one goes on."""
+    """An operator aborts a slot while its driver is paused, and a leader misses the marker. Another driver writes the
+    slot again, with a new producer id if epochs are used up. Then the first driver goes on."""
     for last_epoch in (0, 1):
         quiet = Schedule(version=version, last_epoch=last_epoch, shapes=(((1, 1),),))
         steps = _steps(quiet)
@@ -287,8 +287,8 @@ def aborted_and_written_again(version: int) -> Iterator[Told]:
 
 
 def stale_reads(version: int) -> Iterator[Told]:
-    """The driver dies before any effect, and at any later time some reads of offsets are answered by coordinators that
-    stood still."""
+    """The driver dies before any effect, and at any later time stale group coordinators answer some reads of
+    offsets."""
     for shape in (TWO_BY_TWO, ((1,), (1,), (1,))):
         quiet = Schedule(version=version, shapes=(shape,))
         steps = _steps(quiet)
@@ -306,7 +306,7 @@ def stale_reads_and_attempts(version: int) -> Iterator[Told]:
 
 
 def stale_reads_of_batches(version: int) -> Iterator[Told]:
-    """The same of batch writes with versions, which transactions' timeouts can tear."""
+    """As `stale_reads`, for batch writes with versions: timeouts of transactions can make them partly visible."""
     quiet = Schedule(version=version, shapes=(BATCHES[:3],), versions=(0, 7, 3))
     steps = _steps(quiet)
     for crash, later, changes, reads in product(steps, range(len(steps)), (1, 3), (1, 3)):
@@ -315,7 +315,7 @@ def stale_reads_of_batches(version: int) -> Iterator[Told]:
 
 
 def stale_reads_of_parts(version: int) -> Iterator[Told]:
-    """The same of decisions that are spread over several groups, not all of which are told of one moment."""
+    """As `stale_reads`, for decisions in several groups. Reads of these groups may have different ages."""
     quiet = Schedule(version=version, metadata_max=ONE_PIN, shapes=(((1, 1), (1, 1)),))
     steps = _steps(quiet)
     for crash, later, changes, reads in product(steps, range(len(steps)), (1, 3), (1, 2, 4)):
@@ -323,8 +323,8 @@ def stale_reads_of_parts(version: int) -> Iterator[Told]:
 
 
 def stale_coordinators(version: int) -> Iterator[Told]:
-    """The driver dies before any effect, and at any later time transaction coordinators that stood still describe what
-    was, and refuse an EndTxn by it."""
+    """The driver dies before any effect. At any later time stale transaction coordinators describe old states, and
+    refuse an EndTxn because of them."""
     for same_rows in (ALWAYS, NEVER):
         quiet = Schedule(version=version, same_rows=same_rows)
         steps = _steps(quiet)
@@ -333,8 +333,8 @@ def stale_coordinators(version: int) -> Iterator[Told]:
 
 
 def stale_leaders(version: int) -> Iterator[Told]:
-    """The driver dies before any effect, and at any later time leaders that stood still and were replaced tell what
-    they knew of producers."""
+    """The driver dies before any effect. At any later time stale leaders, which were replaced, report old states of
+    producers."""
     quiet = Schedule(version=version)
     steps = _steps(quiet)
     for crash, later, changes, requests in product(steps, range(len(steps)), (1, 2, 3, 5), (1, 2, 4)):
@@ -388,8 +388,8 @@ def lost_groups_and_timeouts(version: int) -> Iterator[Told]:
 
 
 def lost_groups_and_attempts(version: int) -> Iterator[Told]:
-    """An attempt stands still before any of its effects, groups are deleted, another attempt begins, and the old one
-    goes on at any later time; the driver dies."""
+    """An attempt pauses before any of its effects, groups are deleted, and another attempt begins. The old attempt
+    goes on at any later time, and the driver dies."""
     quiet = Schedule(version=version, cores=2)
     steps = _steps(quiet)
     for lost, later, groups, crash in product(steps, range(1, len(steps), 2), GROUPS, (0, 9)):
@@ -595,24 +595,24 @@ def _still(chance: random.Random, schedule: Schedule) -> Event:
 
 
 def _of_batches(schedule: Schedule, chance: random.Random, step: int) -> Schedule:
-    """The same of batch writes, in an order that their user chose; he may give one up, where it is known what then may
-    be visible of it."""
+    """Make a schedule of batch writes, in an order that their user chooses. The user may give a version up if its
+    visible rows are known."""
     versions = chance.choice(((0, 7, 9), (0, 7, 7, 3), (0, 7, 3, 9, 9)))
     shapes = tuple((*shape, shape[0]) for shape in schedule.shapes)
-    # Who goes back in the middle of a version has given that one up as well.
+    # A user who goes back in the middle of a version has given it up too.
     is_known = _is_known(schedule) and GoBack not in schedule.kinds()
     given_up = ((chance.randint(0, step + 30), GiveUp()),) if is_known and chance.random() < 0.5 else ()
     return replace(schedule, versions=versions, shapes=shapes, events=(*schedule.events, *given_up))
 
 
 def _is_known(schedule: Schedule) -> bool:
-    """What of a version that was given up may be visible."""
+    """Return True if the rows that may be visible of a given-up version are known."""
     return schedule.same_rows == ALWAYS and len(schedule.shapes) == 1
 
 
 def _while_rows_hang(schedule: Schedule, chance: random.Random) -> Schedule:
-    """A leader does not hear of the first commit, and something happens just before the marker that ends it there:
-    what chance alone seldom hits."""
+    """A leader misses the first commit marker, and an event happens just before the marker that ends the transaction
+    there. Random steps seldom hit this moment."""
     slots = [slot for slot, rows in enumerate(schedule.shapes[0][0]) if rows]
     if not slots:
         return schedule
@@ -664,7 +664,7 @@ def _any_event(chance: random.Random, step: int) -> Event:
 
 
 def some(family: Family, version: int, worlds: int) -> Iterator[Schedule]:
-    """So many of the family's schedules, evenly spread; all, if there are no more."""
+    """Return this number of the family's schedules, evenly spread, or all if there are fewer."""
     every = sum(1 for _ in family(version)) / worlds
     taken = 0
     for number, (quiet, events) in enumerate(family(version)):
@@ -772,7 +772,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _command(arguments: argparse.Namespace) -> str:
-    """With what makes it other than all of everything."""
+    """Return the command with the options that differ from a full run."""
     options = [f"--only {arguments.only}"] if arguments.only else []
     options += [f"--worlds {arguments.worlds}"] if arguments.worlds else []
     return f"make explore ARGS='{' '.join(options)}'" if options else "make explore"

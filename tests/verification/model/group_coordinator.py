@@ -1,8 +1,8 @@
 """The group coordinator on one broker, for groups that nobody joins: it keeps their offsets, and does nothing else.
 
-What it knows is what the log says: below the high watermark for most readers; for those that require stable offsets all
-of it, and their answer waits until that much is committed (so it is never older than what was acknowledged, whichever
-broker leads).
+Its state comes from the log. Most readers see the log below the high watermark. Readers that require stable offsets
+see the whole log, and their answer waits until that part is committed. So their answer is never older than an
+acknowledged offset, whichever broker leads.
 
 Not modelled: members, generations, OffsetDelete.
 
@@ -149,7 +149,7 @@ class GroupCoordinator:
             self._transactions.add_or_verify(write, [(CONSUMER_OFFSETS, shard.key.partition)], verified)
 
     def _begin_verification(self, shard: Shard[CommittedOffsets], write: TransactionalWrite) -> Verification | None:
-        """None if nobody need be asked. Raises Refused."""
+        """Return None if no coordinator must be asked. Raises Refused."""
         partition = self._replicas.replica(shard.key)
         if not self._verifies:
             return None
@@ -261,7 +261,7 @@ class GroupCoordinator:
         return fetched
 
     def _all_of(self, shard: Shard[CommittedOffsets]) -> CommittedOffsets:
-        """With what is not committed yet."""
+        """Include offsets that are not committed yet."""
         assert shard.state is not None
         offsets = shard.state.copy()
         offsets.read(self._replicas.partitions[shard.key].log.read(offsets.next_offset))

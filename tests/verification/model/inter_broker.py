@@ -1,7 +1,7 @@
 """Requests of one broker to another: they take time, and a broker that dies answers none.
 
-Scope: what coordinators and leaders tell each other about transactions. Followers' fetches are `replication`'s, the
-controller's decisions `cluster`'s.
+Scope: requests about transactions between coordinators and leaders. `replication` has followers' fetches, `cluster`
+has the controller's decisions.
 
 Source: InterBrokerSendThread in Kafka.
 """
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Alive(Protocol):
-    """A ReplicaManager, to whoever asks whether the broker is still the same process."""
+    """A ReplicaManager's view for callers that check if the broker is still the same process."""
 
     @property
     def is_alive(self) -> bool: ...
@@ -72,7 +72,7 @@ class InterBroker:
         self._later(arrive)
 
     def broker_died(self, node_id: int) -> None:
-        """What it was asked is not answered any more."""
+        """Drop the answers of a dead broker: their receivers get None."""
         for lose in list(self._unanswered.get(node_id, ())):
             lose()
 

@@ -1,6 +1,6 @@
-"""The topics in which coordinators keep what they know: who coordinates what is who leads its partition there.
+"""The topics in which coordinators keep their state: the leader of a key's partition there is its coordinator.
 
-They come to be when somebody first looks for a coordinator, as in Kafka, and are replicated like any topic.
+The first FindCoordinator creates them, as in Kafka. They are replicated like any topic.
 
 Source: Topic, Utils.abs, TransactionStateManager.partitionFor, GroupCoordinator.partitionFor, AutoTopicCreationManager
 in Kafka.
@@ -29,20 +29,20 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(image: ClusterImage, topic: str, name: str) -> TopicIdPartition | None:
-    """Where a transactional id or a group is kept; None before the topic is there."""
+    """Return the partition of a transactional id or a group; None before the topic exists."""
     found = image.topics.get(topic)
     return TopicIdPartition(found.topic_id, java_hash(name) % len(found.partitions)) if found is not None else None
 
 
 def coordinator_of(image: ClusterImage, topic: str, name: str) -> int:
-    """The broker, NO_LEADER if there is none that lives."""
+    """Return the broker's node id, NO_LEADER if no live broker coordinates."""
     key = partition_for(image, topic, name)
     state = image.state_of(key) if key is not None else None
     return state.leader if state is not None and state.leader in image.alive else NO_LEADER
 
 
 def create_internal_topic(controller: Controller, settings: ClusterSettings, topic: str, node_count: int) -> None:
-    """Unless it is there."""
+    """Create the topic unless it exists."""
     if topic in controller.image.topics:
         return
     replication_factor = min(_REPLICATION_FACTOR, node_count)

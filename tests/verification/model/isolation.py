@@ -1,6 +1,6 @@
 """What readers of a log see, by their isolation level: for oracles, straight from the leader's batches.
 
-Nothing here asks the brokers' own idea of open transactions: it reads batches and markers from the beginning.
+The code here does not use the brokers' state of open transactions. It reads batches and markers from the beginning.
 
 Source: UnifiedLog.fetchLastStableOffsetMetadata, ProducerStateManager.firstUnstableOffset, the consumer's
 CompletedFetch (which skips aborted batches and control batches) in Kafka; KIP-98.

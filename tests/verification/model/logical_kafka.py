@@ -1,19 +1,19 @@
-"""Kafka's transactions as a value that can be asked: no bytes, no network, no replication, no time of its own.
+"""Kafka's transactions as a value that answers requests: no bytes, no network, no replication, no clock.
 
-What an enumeration of crashes needs is many worlds, quickly; the model of brokers (`broker.py`, the coordinators) has
-everything else. Each rule here is a line of a table that was measured on real brokers (EndTxn repeated with the same
-ids, by version) or of Kafka's TransactionCoordinator. A transaction's markers are written in the same moment as its end
-is decided: what brokers do in between is answered with errors that are not definite, and clients ask again.
+Enumerating crashes needs many worlds, quickly. The model of brokers (`broker.py`, the coordinators) has everything
+else. Each rule here was measured on real brokers (repeated EndTxn with the same ids, by version) or comes from Kafka's
+TransactionCoordinator. A transaction's markers are written at the moment of its decision. Between the two, real brokers
+answer with retriable errors, and clients ask again.
 
-Leaders know producers, not transactions: rows of a later epoch join what a producer id has open, and one marker ends
-all of it. So a leader that a marker never came to (KAFKA-20734), while its coordinator takes the transaction for
-complete, gives rows of an aborted attempt the end of the next one's, or committed rows that of an aborted one.
+Leaders know producers, not transactions: rows of a later epoch join the open transaction of a producer id, and one
+marker ends it all. A leader may miss a marker while its coordinator considers the transaction complete (KAFKA-20734).
+Then rows of an aborted attempt end as the next attempt does, or committed rows end as an aborted attempt does.
 
-A group coordinator that stood still while another took its place answers OffsetFetch by what it knew then, until it
-hears of that: nothing fences such reads. So do transaction coordinators, of Describe and of an EndTxn that they refuse.
-What is written comes to the true one.
+Brokers do not fence OffsetFetch: a stale group coordinator, which was replaced while paused, answers it with old data
+until it learns of its replacement. A stale transaction coordinator does the same for DescribeTransactions, and for an
+EndTxn that it refuses. Writes go to the current coordinator.
 
-Left out: that readers see nothing behind an open transaction of another producer's.
+Not modelled: an open transaction of another producer hides later rows from readers.
 
 Effects are those of `kafka_sink.commit.effects`, and `Produce`, which stands for a task's acknowledged rows.
 """
@@ -96,7 +96,7 @@ Offsets = dict[tuple[str, int], tuple[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """Rows that a task had acknowledged in its transaction."""
+    """A task's rows, which the leader acknowledged in the task's transaction."""
 
     transactional_id: str
     producer_id: int
@@ -152,8 +152,8 @@ class _Leader:
 
 
 class LogicalKafka:
-    """`transaction_version`: 1 or 2. `visible`: what a read_committed reader has seen, in order. `last_epoch`: after
-    it a producer id is spent. `remembers`: how transactions were, for coordinators and leaders that stand still."""
+    """`transaction_version`: 1 or 2. `visible`: what a read_committed reader has seen, in order. `last_epoch`: the
+    last epoch of a producer id. `remembers`: True to keep earlier states, for stale coordinators and leaders."""
 
     def __init__(self, transaction_version: int, last_epoch: int = LAST_EPOCH, *, remembers: bool = False) -> None:
         self._version = transaction_version
@@ -193,7 +193,7 @@ class LogicalKafka:
         return bool(open_ones)
 
     def abort_manually(self, transactional_id: str) -> None:
-        """What an operator does who takes a transaction for a forgotten one (`kafka-transactions.sh`)."""
+        """Abort a transaction as an operator does with `kafka-transactions.sh`."""
         if transactional_id in self._transactions:
             self._InitProducerIdRequest(InitProducerIdRequest(60_000, transactional_id))
 
@@ -203,25 +203,25 @@ class LogicalKafka:
         self._lost_markers.add((partition, committed))
 
     def coordinators_stand_still(self, changes: int, requests: int) -> None:
-        """The next `requests` to transaction coordinators that need nothing written come to some that have stood still
-        since so many changes of transactions ago."""
+        """Send the next `requests` to transaction coordinators that need no write to stale ones. These lack the last
+        `changes` of transactions."""
         earlier = self._earlier_transactions[-changes:]
         self._stale_requests = [earlier[0]] * requests if earlier else []
 
     def leaders_stand_still(self, changes: int, requests: int) -> None:
-        """The next `requests` for producers come to leaders that have stood still since so many changes of these ago,
-        and were replaced."""
+        """Send the next `requests` for producers to stale leaders, which have been replaced. These lack the last
+        `changes` of producers."""
         earlier = self._earlier_producers[-changes:]
         self._stale_producers = [earlier[0]] * requests if earlier else []
 
     def stand_still(self, changes: int, reads: int) -> None:
-        """The next `reads` OffsetFetch requests come to group coordinators that have stood still since so many changes
-        of offsets ago."""
+        """Send the next `reads` OffsetFetch requests to stale group coordinators. These lack the last `changes` of
+        offsets."""
         earlier = self._earlier[-changes:]
         self._stale_reads = [earlier[0]] * reads if earlier else []
 
     def hidden(self) -> list[str]:
-        """Rows that are committed, and that no reader sees."""
+        """Return the committed rows that no reader sees."""
         return [
             row
             for leader in self._leaders.values()
@@ -282,7 +282,7 @@ class LogicalKafka:
         return self._execute(effect)
 
     def _by_one_that_stood_still(self, effect: ToCoordinator) -> Any:
-        """None where it would have to write, which it cannot."""
+        """Answer as a stale coordinator; None if the request needs a write, which a stale coordinator cannot do."""
         now, self._transactions = self._transactions, self._stale_requests.pop()
         before = {name: replace(each) for name, each in self._transactions.items()}
         try:
@@ -457,7 +457,7 @@ class LogicalKafka:
         return ErrorCode.NONE
 
     def _end_on(self, partition: int, producer_id: int, *, committed: bool) -> None:
-        """One marker ends all that the producer has open there."""
+        """End everything that the producer has open there, as one marker does."""
         leader = self._leaders[partition]
         producer = leader.producers[producer_id]
         (self.visible if committed else self.aborted).extend(producer.rows)

@@ -1,8 +1,8 @@
 """One replica of a partition, on one broker: as leader it appends, counts its followers' offsets and moves the high
 watermark; as follower it holds what it fetched.
 
-Scope: state and rules, no time of its own and no messages. Whoever calls tells the controller of a smaller or larger
-ISR (`lagging`, `catches_up`), completes waiting requests and lets followers fetch.
+Scope: state and rules, without a clock and without messages. The caller reports a smaller or larger ISR to the
+controller (`lagging`, `catches_up`), completes waiting requests and lets followers fetch.
 
 Source: Partition, Replica, AbstractFetcherThread.getOffsetTruncationState in Kafka; KIP-101, KIP-279, KIP-966.
 """
@@ -133,7 +133,7 @@ class Partition:
             self._truncate(self._high_watermark, now_ms)
 
     def restart(self, now_ms: int) -> None:
-        """What a crash leaves: the log, and the high watermark as it was last written to disk."""
+        """Restart after a crash: the log is left, and the high watermark as last written to disk."""
         interval_ms = self._settings.high_watermark_checkpoint_interval_ms
         if now_ms // interval_ms > self._high_watermark_moved_ms // interval_ms:
             self._high_watermark_checkpoint = self._high_watermark
@@ -212,9 +212,9 @@ class Partition:
     def verify(
         self, producer_id: int, producer_epoch: int, base_sequence: int, starts_at_0: bool, now_ms: int
     ) -> Verification | None:
-        """What the coordinator's word is to be kept with, until the batch comes to be appended. None: the transaction
-        is known to be open here, nobody need be asked. Raises Refused for an epoch that is known to be over: since
-        Kafka 4.0 no coordinator is asked about that."""
+        """Begin a verification, which keeps the coordinator's answer until the batch is appended. None: the transaction
+        is known to be open here, so no coordinator is asked. Raises Refused for an epoch that is known to be over:
+        since Kafka 4.0 the leader does not ask the coordinator in this case."""
         if self._knows_epochs:
             self._producers.check_epoch(producer_id, producer_epoch, now_ms)
         if self._has_open_transaction(producer_id, producer_epoch, now_ms):
@@ -280,14 +280,14 @@ class Partition:
         return shared
 
     def follower_stops(self, node_id: int, now_ms: int) -> None:
-        """Its fetch, if it waits here, waits no longer: from now on the follower may fall behind."""
+        """End a waiting fetch of the follower. From now on the follower may fall behind."""
         follower = self.followers.get(node_id)
         if follower is not None and follower.long_polling:
             follower.caught_up_ms = follower.last_fetch_ms = now_ms
             follower.long_polling = False
 
     def catches_up(self, node_id: int) -> bool:
-        """Whether the follower may join the ISR."""
+        """Return True if the follower may join the ISR."""
         end_offset = self.followers[node_id].end_offset
         return (
             node_id not in self.isr
@@ -296,7 +296,7 @@ class Partition:
         )
 
     def lagging(self, now_ms: int) -> list[int]:
-        """The followers that are to leave the ISR."""
+        """Return the followers that must leave the ISR."""
         lag_max_ms = self._settings.replica_lag_time_max_ms
         return [
             node_id

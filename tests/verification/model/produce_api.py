@@ -1,4 +1,4 @@
-"""Produce: batches to the leaders' logs, transactional ones after a word with the transaction's coordinator.
+"""Produce: batches to the leaders' logs. Transactional batches are first verified by the coordinator.
 
 Non-obvious: a producer of version 2 begins its next transaction while the one before is still being completed. The
 leader asks again for a while, with a verification of its own each time: the marker that it waits for ends the last one.

@@ -1,4 +1,4 @@
-"""Produce requests of every kind that a leader judges, one after the other: for the model and for real brokers alike.
+"""Produce requests of every kind that a leader checks, one after the other, for the model and for real brokers.
 
 Each step is (name, records, how it is sent); the trace is run on an empty topic with max.message.bytes=1000.
 """

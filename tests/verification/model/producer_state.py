@@ -1,11 +1,11 @@
-"""What one replica remembers of producers: five batches of each, and the transaction that it has open here (KIP-98).
+"""One replica's state of producers: the last five batches of each, and its open transaction (KIP-98).
 
-Leader and followers keep it alike, from the batches in their logs; after a truncation it is made again from what is
-left. So a new leader knows exactly the batches it has.
+Leader and followers build the state from the batches in their logs; after a truncation they rebuild it from the rest.
+So a new leader knows exactly the batches that it has.
 
-Non-obvious: the state expires by the timestamps of the records, not by the time they came, and is looked through at
-intervals only. Here that is computed when the producer comes back, which nobody can tell from doing it in time. A
-marker leaves the producer without batches when it raises the epoch, and with them when it does not.
+Non-obvious: the state expires by the timestamps of the records, not by their arrival, and Kafka checks at intervals
+only. The model computes this when the producer comes back, with the same visible result. A marker that raises the epoch
+removes the producer's batches; a marker with the same epoch keeps them.
 
 Source: ProducerStateManager, ProducerStateEntry, ProducerAppendInfo in Kafka; KIP-890 (markers of transaction version 2
 and what a producer without state may begin with), KAFKA-19999 (such a marker sent again).
@@ -137,7 +137,7 @@ class ProducerState:
         entry.appended_ms = now_ms
 
     def rebuild(self, batches: Iterable[RecordBatch], now_ms: int) -> None:
-        """Forgets everything but what `batches`, a log, tell."""
+        """Replace the state by the state that follows from `batches`, a log."""
         self._entries.clear()
         for batch in batches:
             if batch.producer_id >= 0:

@@ -1,7 +1,7 @@
-"""Where Produce requests with acks=all wait for the followers.
+"""Produce requests with acks=all that wait for the followers.
 
 A request waits for all its partitions. Each is settled once: by the high watermark, or by an error; what is not
-settled in time gets REQUEST_TIMED_OUT. Then the request is answered, and nothing of it stays behind.
+settled in time gets REQUEST_TIMED_OUT. Then the request is answered, and all its entries are removed.
 
 Source: DelayedProduce, DelayedOperationPurgatory in Kafka.
 """

@@ -33,7 +33,7 @@ Records = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None],
 
 
 class Refused(Exception):
-    """A batch that a leader does not append, or a request it cannot serve, by the code it answers with."""
+    """A batch that a leader does not append, or a request that it cannot serve, with the error code."""
 
     def __init__(self, code: ErrorCode, why: str) -> None:
         super().__init__(f"{code.name}: {why}")
@@ -120,7 +120,7 @@ def _batch_size(data: bytes, at: int) -> int | None:
 
 
 def check_batch(batch: RecordBatch, max_message_bytes: int) -> None:
-    """Raises Refused for what a leader refuses whoever the producer is, in Kafka's order."""
+    """Run the checks that do not depend on the producer's state, in Kafka's order. Raises Refused."""
     if batch.base_offset != 0:
         raise Refused(ErrorCode.invalid_record, f"base offset {batch.base_offset}")
     if len(batch.data) > max_message_bytes:

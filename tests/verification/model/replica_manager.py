@@ -1,5 +1,5 @@
-"""The replicas on one broker's disk: what the controller wants of them, what clients append, what followers fetched,
-and the requests that wait for them.
+"""The replicas on one broker's disk: the controller's decisions, clients' appends, followers' fetches, and waiting
+requests.
 
 Source: ReplicaManager in Kafka.
 """
@@ -41,7 +41,7 @@ class ReplicaManager:
         self.is_isolated = False
         self.image = ClusterImage()
         self.purgatory = Purgatory(timeline, self._check_enough_replicas)
-        # Told of every new image, after it is acted on.
+        # Called after every new image, when it has been applied.
         self.listeners: list[Callable[[], None]] = []
         self._settings = settings
         self._timeline = timeline
@@ -50,7 +50,7 @@ class ReplicaManager:
         self._lag_checks: dict[TopicIdPartition, Planned] = {}
 
     def crash(self) -> None:
-        """What was in memory is gone."""
+        """Lose everything in memory."""
         self.is_alive = False
         self.purgatory.clear()
         for planned in self._lag_checks.values():
@@ -58,7 +58,7 @@ class ReplicaManager:
         self._lag_checks.clear()
 
     def start(self) -> None:
-        """From disk, without a part in anything until an image tells."""
+        """Start from disk, without a role in any partition until an image arrives."""
         self.is_alive = True
         self.lives += 1
         self.image = ClusterImage()
@@ -66,7 +66,7 @@ class ReplicaManager:
             partition.restart(self._timeline.now_ms)
 
     def apply(self, image: ClusterImage) -> None:
-        """What the controller decided arrives here."""
+        """Apply an image: the controller's decisions."""
         self.image = image
         hosted: set[TopicIdPartition] = set()
         for topic in image.topics.values():

@@ -5,7 +5,7 @@ follower gets batches and the high watermark as it was before. So a batch takes 
 the leader's high watermark, a third to the follower's: between any two of them a broker may die.
 
 Non-obvious: a follower that has nothing left to fetch plans no more rounds, as its fetch would wait at the leader
-(long polling). Whoever changes something for it calls `wake`.
+(long polling). Code that changes something for the follower calls `wake`.
 
 Source: AbstractFetcherThread, ReplicaFetcherThread, DelayedFetch in Kafka.
 """

@@ -1,4 +1,4 @@
-"""What happens to the drivers of a world before which of their steps, and which errors they may end with for it.
+"""Events that happen to the drivers of a world before given steps, and the errors that drivers may then end with.
 
 A step is an effect that some driver is about to have; the steps of all drivers are counted as one sequence.
 """
@@ -63,7 +63,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class TimeOut:
-    """A transaction, or every one, has been open for too long."""
+    """One transaction, or every open one, times out."""
 
     transactional_id: str | None = None
 
@@ -85,8 +85,8 @@ class LoseMarker:
 
 @dataclass(frozen=True, slots=True)
 class StandStill:
-    """The next so many reads of offsets are answered by group coordinators that stood still: by what they were so many
-    changes ago."""
+    """The next `reads` of offsets are answered by stale group coordinators: they lack the last `changes` of the
+    offsets."""
 
     changes: int
     reads: int
@@ -94,7 +94,7 @@ class StandStill:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorsStandStill:
-    """The same of requests to transaction coordinators, for what these know of transactions."""
+    """The next `requests` go to stale transaction coordinators: they lack the last `changes` of transactions."""
 
     changes: int
     requests: int
@@ -102,7 +102,7 @@ class CoordinatorsStandStill:
 
 @dataclass(frozen=True, slots=True)
 class LeadersStandStill:
-    """The same of requests to leaders, for what these know of producers."""
+    """The next `requests` go to stale leaders: they lack the last `changes` of producers."""
 
     changes: int
     requests: int
@@ -110,19 +110,19 @@ class LeadersStandStill:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """Spark gives the task's attempt up and begins another; the old one stands still."""
+    """Spark gives the task's attempt up and begins another; the old attempt is paused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The attempts that stand still have their next effects: so many, or all."""
+    """Paused attempts go on: `effects` is the number of their next effects, None for all."""
 
     effects: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """This driver stands still, another on the same checkpoint goes on or begins."""
+    """This driver pauses. Another driver on the same checkpoint begins or goes on."""
 
 
 @dataclass(frozen=True, slots=True)

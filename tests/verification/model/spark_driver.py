@@ -2,11 +2,11 @@
 
     offset log ─> plan ─> tasks, each with attempts ─> commit ─> commit log        and again, for the next micro-batch
 
-Batch writes with a version are micro-batches too: of a user who has ids of his own, and writes one again, or goes on
-with the next, as he likes.
+Batch writes with a version are micro-batches too. The user chooses their ids, and writes one again or goes on with the
+next.
 
-A process that dies is a generator that is closed; what it did stays. An attempt of a task that Spark takes for lost may
-live on: it is put aside with the effect that it is at, and whoever runs the driver may go on with it at any later time.
+A dead process is a closed generator; its effects stay. An attempt of a task that Spark considers lost may live on. The
+driver keeps it with its next effect, and its caller may resume the attempt at any later time.
 
 Source: MicroBatchExecution (the order of the logs, the micro-batch's id in memory), PythonStreamingWrite and
 WriteToDataSourceV2Exec (failed tasks, and a failed commit, are followed by abort, in another process), TaskSetManager

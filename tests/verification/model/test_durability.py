@@ -1,4 +1,4 @@
-"""What survives when brokers die: what each setting of acks, replication and election promises, and what not."""
+"""Which rows survive when brokers die, for each setting of acks, replication and election."""
 
 from __future__ import annotations
 

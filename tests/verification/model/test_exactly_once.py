@@ -124,13 +124,13 @@ def test_an_attempt_may_go_on_behind_a_commit_that_a_leader_did_not_hear_of(vers
 
 
 def test_an_attempt_of_a_run_before_stands_still_before_its_init_until_rows_hang() -> None:
-    """It had seen that nothing was visible; its rows joined those that the leader hid, and its abort took both away."""
+    """The attempt saw that nothing was visible. Its rows joined the leader's hidden rows; its abort removed both."""
     events = ((1, LoseMarker(0)), (13, Lose()), (14, Switch()), (64, Resume()))
     run(Schedule(version=2, events=events, shapes=(((1, 1, 0, 0), (2,), (0,), (1, 1, 0, 0)),), versions=(0, 7, 7, 3)))
 
 
 def test_a_driver_overtaken_while_it_waited_for_what_hangs_raises_nothing() -> None:
-    """The other one ended it, and wrote on: the leader takes no marker of the first one's any more."""
+    """The other driver ended the transaction and went on writing. The leader then refuses the first one's markers."""
     events = ((2, LoseMarker(2)), (4, Twice()), (59, Crash()), (93, Twice()), (96, Switch()), (130, TimeOut("sink.0")))
     run(Schedule(version=1, events=events, shapes=(((1, 1, 1, 0), (2, 0, 2, 2), (0, 2)),)))
 

@@ -1,4 +1,4 @@
-"""acks=all: what a request waits for, what it is answered with, and that nothing of it stays."""
+"""acks=all: what a request waits for, how it is answered, and that its entries are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Kafka promises, over random faults: what was committed stays, and every replica tells the same story.
+"""What Kafka promises, over random faults: committed rows stay, and all replicas agree.
 
 With leader epochs and clean elections only. The same run with truncation to the high watermark breaks the promise,
 which shows that the faults are hard enough.

@@ -188,7 +188,7 @@ def test_one_request_can_be_refused() -> None:
 
 
 def test_brokers_before_3_6_believe_every_producer() -> None:
-    """A batch that was late opens a transaction that nobody ends."""
+    """A late batch opens a transaction that no marker ends."""
     client = client_of_topic(1, 1, nodes=1, generation=KAFKA_3_3)
     transactions = transaction_client(client, Versions(produce=9, end_txn=3, txn_offset_commit=3))
     producer = transactions.init("x")

@@ -282,7 +282,7 @@ def test_unknown_partitions_are_not_added_and_nor_is_the_rest() -> None:
 
 @both_versions
 def test_a_marker_ends_what_a_coordinator_is_being_asked(versions: Versions) -> None:
-    """Its yes comes too late: the batch would open a transaction that nobody ends."""
+    """The coordinator's approval comes too late: the batch would open a transaction without an end."""
     client, transactions = transactional(versions, transactions=TransactionSettings(inter_broker_ms=(50, 50)))
     producer = transactions.init("x")
     if versions == VERSION_1:

@@ -1,7 +1,7 @@
-"""What an operator asks of transactions: DescribeTransactions, ListTransactions, DescribeProducers, WriteTxnMarkers.
+"""Operators' requests on transactions: DescribeTransactions, ListTransactions, DescribeProducers, WriteTxnMarkers.
 
-Only WriteTxnMarkers changes anything: it ends a transaction on a partition behind its coordinator's back, which is how
-one that hangs is ended.
+Only WriteTxnMarkers changes anything: it ends a transaction on a partition without its coordinator. Operators end
+hanging transactions in this way.
 
 Source: KafkaApis (handleDescribeTransactionsRequest, handleListTransactionsRequest, handleDescribeProducersRequest,
 handleWriteTxnMarkersRequest) in Kafka; KIP-664, KIP-994 and KIP-1152 (ListTransactions' filters).

@@ -1,4 +1,4 @@
-"""What a transactional producer asks of its coordinator: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn.
+"""A transactional producer's requests to its coordinator: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn.
 
 Source: KafkaApis (handleInitProducerIdRequest, handleAddPartitionsToTxnRequest, handleAddOffsetsToTxnRequest,
 handleEndTxnRequest) in Kafka; KIP-588 (PRODUCER_FENCED), KIP-890 (EndTxn 5 ends transactions of version 2).

@@ -1,7 +1,7 @@
-"""A transactional producer for tests, of the model and of real brokers alike: one request a call, kio's bytes, codes.
+"""A transactional producer for tests of the model and of real brokers: each call is a request and returns codes.
 
-It keeps no state but where coordinators are: a test says which ids go into each request, so it plays the zombie as well
-as the producer.
+Its only state is the addresses of coordinators. The test passes the ids of each request, so the client can also act as
+a zombie.
 
 `call` sends one message to a broker and waits for the answer.
 """
@@ -263,7 +263,7 @@ class TransactionClient:
         return Ended(code, Producer(int(answer.producer_id), int(answer.producer_epoch)))
 
     def end_surely(self, transactional_id: str, producer: Producer, is_commit: bool, **fields: Any) -> Ended:
-        """Until the coordinator is there, and the markers of an earlier end are written."""
+        """Repeat EndTxn until the coordinator is available and the markers of an earlier end are written."""
         while (ended := self.end(transactional_id, producer, is_commit, **fields)).code in COMES_TO_PASS:
             if ended.code == 16:
                 self.forget_coordinators()

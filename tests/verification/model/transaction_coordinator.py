@@ -1,8 +1,8 @@
 """The transaction coordinator on one broker: transactional ids, their producers, and the end of their transactions.
 
-Every change is written to `__transaction_state` with acks=all before anybody hears of it; while that lasts, the id is
-busy and others are told CONCURRENT_TRANSACTIONS. Who leads the id's partition next reads it there, and goes on with
-what was decided but not completed.
+Every change is written to `__transaction_state` with acks=all before it becomes visible. During this write the id is
+busy, and other requests get CONCURRENT_TRANSACTIONS. The next leader of the id's partition reads the changes there,
+and completes the transactions that were decided but not completed.
 
 Not modelled: that a failed attempt to fence a producer is remembered (it is tried again, from the same epoch);
 KIP-939's prepared transactions.

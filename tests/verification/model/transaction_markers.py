@@ -1,6 +1,6 @@
-"""A coordinator sends the markers of an ended transaction to the leaders of its partitions, until each has its own.
+"""A coordinator sends the markers of an ended transaction to its partitions' leaders, until each leader has one.
 
-A partition without a leader waits, and with it the transaction; one that was deleted is passed over.
+The transaction waits for a partition without a leader. Deleted partitions are skipped.
 
 Source: TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler in Kafka; KAFKA-20734.
 """
@@ -20,13 +20,13 @@ from model.settings import TransactionSettings
 from model.timeline import Timeline
 from model.transaction_metadata import TopicPartition
 
-# What a leader answers for good: this coordinator, or this transaction, is a thing of the past.
+# Final answers of a leader: this coordinator, or this transaction, is outdated.
 _FENCED = frozenset({ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced})
 
 
 @dataclass(slots=True, eq=False)
 class Sending:
-    """`is_wanted`: whether the transaction still waits for these markers. `on_written` is told of each partition."""
+    """`is_wanted`: True while the transaction waits for these markers. `on_written`: called for each partition."""
 
     marker: EndTransactionMarker
     is_wanted: Callable[[], bool]

@@ -1,9 +1,9 @@
-"""What a coordinator knows of one transactional id, and what each request makes of that: pure, states as tables.
+"""A coordinator's state of one transactional id, and how each request changes it: pure, states as tables.
 
     EMPTY ──> ONGOING ──> PREPARE_COMMIT ──> COMPLETE_COMMIT ──> ONGOING ...
                  └──────> PREPARE_ABORT  ──> COMPLETE_ABORT  ──> ONGOING ...
 
-A request gets the metadata that it would have written down, or Refused with the code it is answered with. Init goes
+Each request returns the metadata to write, or raises Refused with the error code of the answer. InitProducerId goes
 from any state without an open transaction back to EMPTY.
 
 Two protocols in one table each: version 1 (EndTxn up to 4) keeps the epoch, so only the state tells a repeated EndTxn
@@ -49,8 +49,8 @@ COMPLETED = frozenset({COMPLETE_COMMIT, COMPLETE_ABORT})
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """`next_producer_id`: what the producer goes on with when its epoch is spent. `start_ms`: -1 before the first
-    transaction. `transaction_version`: of whoever ended the last transaction."""
+    """`next_producer_id`: the producer's next id, once its epochs are used up. `start_ms`: -1 before the first
+    transaction. `transaction_version`: the version by which the last transaction was ended."""
 
     producer_id: int
     timeout_ms: int
@@ -71,7 +71,7 @@ class TransactionMetadata:
 
 
 class End(Enum):
-    """What an EndTxn does."""
+    """The result of an EndTxn."""
 
     PREPARE = "writes down the decision"
     NOTHING = "is done already: NONE"

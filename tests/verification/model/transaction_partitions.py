@@ -1,6 +1,6 @@
 """A leader asks a transaction's coordinator about partitions before it appends the first batch (KIP-890).
 
-Version 1: whether they are in the transaction. Version 2: to add them, so that no client need do it.
+Version 1: the leader checks that they are in the transaction. Version 2: it adds them, so clients need not.
 
 Source: AddPartitionsToTxnManager in Kafka.
 """

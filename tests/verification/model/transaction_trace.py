@@ -1,4 +1,4 @@
-"""Transactions of every kind that brokers judge, scenario by scenario: for the model and for real brokers alike.
+"""Scenarios with transactions of every kind, for the model and for real brokers.
 
 What brokers make up (producer ids) is told by the order in which it was seen: 0 is the first, 1 the next.
 """
@@ -323,7 +323,7 @@ def offset_of_an_abort(trace: Trace) -> None:
 
 
 def offsets_of_two_transactions(trace: Trace) -> None:
-    """The one that was written last wins, in whichever order they are committed."""
+    """The offset written last wins, in whichever order the transactions are committed."""
     for number, is_reversed in enumerate((False, True)):
         group = f"{trace.x}-{number}"
         ids = [f"{trace.x}-{number}-{place}" for place in range(2)]

@@ -1,6 +1,6 @@
 """Kafka's bytes in and out, by kio: the requests a broker reads and the answers it writes.
 
-Nothing of the client under test is used here: what it writes is read, and what it reads is written, by another hand.
+This module uses no code of the client under test: kio reads its requests and writes its answers.
 
 Source: https://kafka.apache.org/protocol; ApiVersionsRequest in Kafka and KIP-511 for the answer to a version that is
 too new.
@@ -30,7 +30,7 @@ _HEADER_START = struct.Struct(">hhi")
 
 
 class NotARequest(Exception):
-    """Bytes that a broker closes the connection for."""
+    """Bytes for which a broker closes the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ def kio_module(api_key: int, version: int, direction: str) -> Any:
 
 @functools.cache
 def response_type(api_key: int, version: int) -> Any:
-    """What a client reads an answer with: kio's class, but for DescribeTransactions, whose start time is a number of ms
-    then. kio reads no time before 1970, and a transaction that never began tells -1."""
+    """Return the class that decodes an answer: kio's, but DescribeTransactions has its start time as an int in ms.
+    kio decodes no time before 1970, and the start time is -1 for a transaction that never began."""
     kio_version = kio_module(api_key, version, "response")
     kio_type = getattr(kio_version, f"{API_NAMES[api_key]}Response")
     if api_key != DESCRIBE_TRANSACTIONS:

@@ -1,4 +1,4 @@
-"""One Kafka, one checkpoint, and whatever befalls the drivers between the two.
+"""One Kafka, one checkpoint, and the events that happen to the drivers between the two.
 
 A `World` runs a `Schedule` to its end: a driver that died or stopped is started again, as a user would, until all
 micro-batches are logged or two starts in a row stop with a final error.
@@ -6,8 +6,8 @@ micro-batches are logged or two starts in a row stop with a final error.
 What is checked, of every world:
 
 * in Spark's commit log  =>  each row of that run is visible exactly once, at that moment and at the end
-* not in the log  =>  of its slots each is visible whole or not at all, and the query has stopped with an error that
-  says so: nothing else is visible, so no row of an attempt that was given up
+* not in the log  =>  each of its slots is visible whole or not at all, and the query has stopped with an error that
+  says so. Nothing else is visible, so no row of an abandoned attempt is visible
 * a version that its user gave up => it is visible whole, once, or not at all
 * errors are of the kinds that the events of the schedule allow (`may_fail`, `may_stop`)
 * after the next `plan` no open transaction holds readers back, and nothing else has become visible
@@ -89,8 +89,8 @@ class _Process:
 
 
 class Watcher(Protocol):
-    """Sees what befalls a world: each event, with the effect that it came before, and each effect that Kafka or a log
-    carried out, with what came of it. `step`: how many were begun by then."""
+    """Receives each event of a world with the effect that follows it, and each effect that Kafka or a log carried out,
+    with its answer. `step`: the number of effects begun so far."""
 
     def happens(self, step: int, event: Event, effect: Step) -> None: ...
     def carried_out(self, step: int, effect: Step, answer: object) -> None: ...
@@ -166,7 +166,7 @@ class World:
         return tuple(f"{task.micro_batch_id}/{task.slot}/{which}/{row}/{rows}" for row in range(rows))
 
     def _have_next(self) -> None:
-        """The first of the live drivers has its next effect, unless something comes in between."""
+        """Run the next effect of the first live driver, unless an event comes before it."""
         process = self._live[0]
         effect = process.effect
         self._sent.append(effect)
@@ -415,7 +415,7 @@ def _is_unstable(answer: Any) -> bool:
 
 
 def run(schedule: Schedule, watcher: Watcher | None = None) -> World:
-    """A world that passed; what is wrong with one is told with its schedule."""
+    """Run a world and return it. A failure has the schedule in its error."""
     world = World(schedule, watcher)
     try:
         world.run()

@@ -1,4 +1,4 @@
-"""`make mutants`: each mutant in a copy of the tree, and who kills it.
+"""`make mutants`: tries each mutant in a copy of the tree, and prints the test that kills it.
 
     PYTHONPATH=tests/verification python -m mutants [--only words] [--places] [--simulate 1000] [--results FILE]
 

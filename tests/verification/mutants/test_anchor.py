@@ -1,4 +1,4 @@
-"""That a mutant finds its place after a refactoring, and that no place or two are an error."""
+"""A mutant finds its place after a refactoring; no place and two places are errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""That the runner can tell a kill from everything else."""
+"""The runner distinguishes a kill from all other results."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def package() -> tuple[Module, ...]:
 
 
 def try_mutant(mutant: Mutant, killer: str | int) -> Verdict:
-    """Whether `killer`, as in the table, kills the mutant."""
+    """Return the verdict: does `killer`, as in the table, kill the mutant?"""
     started_s = time.monotonic()
     try:
         with copy_of_tree() as tree:

@@ -1,4 +1,4 @@
-"""What is mutated: the modules on which it hangs that no row is lost, doubled or torn, and the tests that are for them.
+"""The mutated modules, which protect rows from loss, duplicates and partial writes, and their tests.
 
 A mutant is tried with these tests only, in this order, until the first one fails: a module's own first, then those that
 run it with its neighbours, then the model.

@@ -1,4 +1,4 @@
-"""That the rules make the mistakes they say, and that a trial can tell what became of one."""
+"""The rules make the mistakes that they describe, and a trial returns the right verdict."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""From one seed: the cluster, the writers, what they write, and everything that goes wrong meanwhile.
+"""Makes a plan from one seed: the cluster, the writers, their rows, and all faults.
 
-A plan is data, made before the run and printed when it fails. Faults have a time, a kind and numbers; `simulation.py`
-knows how each is done. They stop at `faults_end_ms`: brokers are back, the network is well, and then everything that
-was begun must end.
+A plan is data, made before the run and printed when it fails. Faults have a time, a kind and numbers; `injector.py`
+executes them. They stop at `faults_end_ms`: then brokers are back, the network works, and every write that was begun
+must end.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ def _given_time(writer: WriterPlan, plan: Plan) -> WriterPlan:
 
 
 def _of_stopping_leaders(plan: Plan, rng: random.Random) -> Plan:
-    """Chance seldom brings together what makes an answer that a former leader owes matter: a writer that goes on
-    writing a little at a time, learns soon who leads now, waits long for the answer, and meets nothing else."""
+    """Make a plan in which a late answer of a former leader matters, which random plans seldom do. The writer writes
+    little at a time, learns the new leader soon, waits long for the answer, and meets no other fault."""
     max_in_flight, request_timeout_ms = rng.choice((2, 5)), rng.choice((2_000, 10_000))
 
     def patient(config: ProducerConfig) -> ProducerConfig:
@@ -203,7 +203,7 @@ def _of_stopping_leaders(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _with_quotas(plan: Plan, rng: random.Random) -> Plan:
-    """By dice of its own: the other seeds stay what they are."""
+    """Use a separate random generator, so that other seeds keep their plans."""
     chance = rng.random()
     if chance < 0.05:
         return _of_quotas(plan, rng)

@@ -1,6 +1,6 @@
-"""How each kind of fault is done to the network, the cluster and the writers, and how it ends.
+"""Executes and ends each kind of fault in the network, the cluster and the writers.
 
-A fault that lasts returns what ends it. Those that overlap with another of their kind end with the first end.
+A fault with a duration returns the function that ends it. Overlapping faults of one kind end at the first end.
 """
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ class Injector:
         return lambda: self.cluster.restart(fault.node)
 
     def stop_leader(self, fault: Fault) -> End:
-        """A leader stops between replication and answer, as soon as it writes something: the next leader has it, and
-        whoever sent it learns nothing."""
+        """Stop a leader between replication and answer, as soon as it writes. The next leader has the batch, but the
+        producer gets no answer."""
         leader = self._leader(fault)
         if leader is None:
             return None
@@ -199,7 +199,7 @@ class Injector:
         return self.cluster.log_end_offset(fault.topic, fault.partition, node_id)
 
     def elect(self, fault: Fault) -> End:
-        # Whoever may not lead now is not elected: then the fault is none.
+        # A replica that may not lead now is not elected: then nothing happens.
         with contextlib.suppress(ValueError, KeyError):
             self.cluster.elect(fault.topic, fault.partition, fault.node)
         return None
@@ -236,7 +236,7 @@ class Injector:
         return None
 
     def recreate(self, fault: Fault) -> End:
-        """Deleted now, made again when the fault ends: its rows are gone with it."""
+        """Delete the topic with its rows now, and make it again when the fault ends."""
         if not self._exists(fault.topic):
             return None
         self.recreated[fault.topic].append(self._scheduler.now_ms)
@@ -247,8 +247,8 @@ class Injector:
     # --- another cluster ----------------------------------------------------------------------------------------------
 
     def wipe(self, fault: Fault) -> End:
-        """All brokers go, and an empty cluster takes their place. Others write to it first: they get the ids of
-        producers that the old one gave out."""
+        """Replace all brokers by an empty cluster. Other writers use it first and get producer ids of the old
+        cluster."""
         return self._replace(f"wipe {fault.at_ms}", f"model {fault.at_ms}", exposes=False)
 
     def restore(self, fault: Fault) -> End:
@@ -278,7 +278,7 @@ class Injector:
         return begin
 
     def _end_of_all_connections(self, cluster: Cluster, exposes: bool) -> None:
-        """Who writes is told at once; who rests may be told nothing."""
+        """End all connections. Active writers learn it at once; idle ones may learn nothing."""
         writing = {task.producer.name for task in self._tasks if task.is_writing and task.producer is not None}
         for task in self._tasks:
             if exposes and task.is_writing and task.producer is not None:

@@ -1,4 +1,4 @@
-"""A network in virtual time: what NetworkClient sees of sockets, and what may happen between it and the brokers.
+"""A network in virtual time: the sockets that NetworkClient sees, and the faults between it and the brokers.
 
     NetworkClient ── SimulatedTransport ── Wire ── Pipe ──> Cluster.receive
                                               └─── Pipe <── Cluster.take_outgoing
@@ -6,8 +6,8 @@
 A wire is one TCP connection: two pipes, each of which keeps the order of its bytes, cuts them anywhere and takes its
 time. Between wires nothing keeps an order. Everything is a choice of the seed:
 
-* A write takes some of the bytes that wait, as a socket does, and reads them when it takes them: so it is seen here if
-  a buffer changes between `send` and `Sent`.
+* A write takes some of the waiting bytes, as a socket does, and reads them at that moment. So this module detects a
+  buffer that changes between `send` and `Sent`.
 * A connection that the client closes may still deliver what was written, at once or much later: the broker executes
   requests whose client gave up.
 * A cut delivers any part of the bytes that are under way, in each direction on its own, and ends both.
@@ -64,7 +64,7 @@ class Brokers(Protocol):
 
 
 class BufferChanged(AssertionError):
-    """A buffer that had been handed to the transport did not keep its bytes until they were written."""
+    """A buffer changed after `send` and before its bytes were written."""
 
 
 @dataclass(slots=True)
@@ -247,19 +247,19 @@ class Network:
             pipe.cut(self._rng.randint(0, pipe.under_way_bytes))
 
     def mute(self, wire: Wire) -> None:
-        """No answer arrives any more."""
+        """Lose all later answers on the wire."""
         self._say("mute", wire)
         self._impaired.append(wire)
         wire.to_client.lose()
 
     def deafen(self, wire: Wire) -> None:
-        """No request arrives any more."""
+        """Lose all later requests on the wire."""
         self._say("deafen", wire)
         self._impaired.append(wire)
         wire.to_broker.lose()
 
     def garble(self, wire: Wire) -> None:
-        """The client receives what no broker says, as soon as it is connected."""
+        """Make the client receive bytes that no broker sends, as soon as it is connected."""
         self._say("garbled", wire)
         if wire.connected:
             wire.to_client.push(self._rng.choice((*GARBAGE, wire.last_answer, wire.last_answer)))
@@ -278,7 +278,7 @@ class Network:
         self._impaired.clear()
 
     def partition(self, node_id: int) -> None:
-        """Nobody reaches the broker and it reaches nobody, without a word, until `heal`."""
+        """Hold all bytes to and from the broker, without an error, until `heal`."""
         self._unreachable.add(node_id)
         for wire in self._wires.values():
             if wire.node_id == node_id:

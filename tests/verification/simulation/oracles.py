@@ -1,8 +1,7 @@
-"""What must hold after any run: each oracle takes an Outcome of a simulation and names what is wrong.
+"""Rules that must hold after any run: each oracle takes an Outcome of a simulation and lists the violations.
 
-The log is what the brokers have committed. Only what cannot
-be seen afterwards (a buffer that changed on the wire, one that came back twice, other bytes under a number that was
-sent before) is watched for during the run, in `producer.py` and `network.py`.
+The log is what the brokers have committed. `producer.py` and `network.py` check during the run what an Outcome cannot
+show: a buffer that changed on the wire, a buffer returned twice, or other bytes under a sequence number already sent.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ PROGRESS_MS = 60_000
 
 
 def nothing_silent(outcome: Outcome) -> Iterable[str]:
-    """Every write ended, with acknowledgements or with an error and never with both; and in time."""
+    """Every write ended in time, either with acknowledgements or with an error."""
     for write in outcome.writes:
         if write.ended_ms is None:
             yield f"{write} has not ended {PROGRESS_MS} ms after the last fault"
@@ -128,7 +127,7 @@ def one_topic_a_write(outcome: Outcome) -> Iterable[str]:
 
 
 def nothing_twice(outcome: Outcome) -> Iterable[str]:
-    """No row of an idempotent producer is in the log twice, whatever became of its write."""
+    """No row of an idempotent producer is in the log twice, even if its write failed."""
     idempotent = {(write.writer, write.write) for write in outcome.writes if write.idempotent}
     for row_id, places in _found(outcome).items():
         if len(places) > 1 and row_id[:2] in idempotent and not _may_be_in_both(outcome, places):
@@ -292,7 +291,7 @@ ORACLES: tuple[Callable[[Outcome], Iterable[str]], ...] = (
 
 
 def judge(outcome: Outcome) -> list[str]:
-    """Everything that is wrong, each with the name of the oracle that says so."""
+    """Return all violations, each with the name of its oracle."""
     return [f"{oracle.__name__}: {problem}" for oracle in ORACLES for problem in oracle(outcome)]
 
 

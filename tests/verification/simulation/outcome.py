@@ -1,4 +1,4 @@
-"""What a run came to, as plain values: the writes and how each ended, the committed logs, the producers' memory.
+"""The result of a run, as plain values: the writes and how each ended, the committed logs, the producers' memory.
 
 Records are read by kafka-python: no code of this project decodes what the oracles look at.
 """
@@ -19,7 +19,7 @@ from simulation.rows import Row, RowId, row_id_of
 
 @dataclass(slots=True, eq=False)
 class WriteOutcome:
-    """What became of one write, and of which rows.
+    """The result of one write, and its rows.
 
     `routed`: where each row that was routed goes; `now_ms`: the time that stands for a missing timestamp. `topic_ids`,
     `key_partitions`: the id and the number of partitions with which the write saw each topic first. `acknowledgements`

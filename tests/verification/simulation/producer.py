@@ -1,13 +1,13 @@
-"""A producer in virtual time: everything below is what ships, wired as `kafka_sink.kafka.client.Producer` wires it.
+"""A producer in virtual time: the shipped code, wired as `kafka_sink.kafka.client.Producer` wires it.
 
-What a thread does there is a process here: `run_once`, `poll`, `handle`, and then a planned event instead of a wait.
-What ships knows nothing of it, but for being watched:
+Each thread of the client is a process here: `run_once`, `poll`, `handle`, and then a planned event instead of a wait.
+The shipped code is unchanged, but watched:
 
-* the pool remembers which buffers are out, and spoils what comes back, so that whoever still reads it reads nonsense;
-* requests are looked at as they are handed to the NetworkClient: they go to one cluster, a batch that is sent again
-  must be the same bytes, after the backoff and not too often, requests keep to `max.request.size` and to throttles, and
-  no connection carries more of them than `max.in.flight.requests.per.connection`;
-* the lock is held by nobody else, ever, but its release is where threads take turns: sometimes the other one goes on.
+* the pool remembers which buffers are out, and overwrites returned buffers: code that still reads one reads nonsense;
+* each request to the NetworkClient is checked: all go to one cluster, a retried batch has the same bytes and comes
+  after the backoff and not too often, requests keep to `max.request.size` and to throttles, and no connection has more
+  of them in flight than `max.in.flight.requests.per.connection`;
+* the lock is never contended, but threads take turns when it is released: sometimes the other one goes on.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _IDENTITY_OFFSET = 43
 
 
 class Violation(AssertionError):
-    """Something that must never happen did, at a moment when it can be seen."""
+    """A violation of a rule that can be seen only during the run."""
 
 
 class WatchedPool(BufferPool):

@@ -1,4 +1,4 @@
-"""The rows that are written, as Arrow batches for the writer and as what must be read back.
+"""The rows of a write, as Arrow batches for the writer and as the records that must be read back.
 
 A value, or where that is null the key, starts with who wrote it: writer, write, and a number that counts through the
 write. So every record of a log names its row, and the rows of a write that share a partition must have ascending

@@ -1,7 +1,7 @@
-"""What a seed is: one simulation of producers and one two-phase commit; many seeds, and some of them once more.
+"""A seed is one simulation of producers and one two-phase commit. This module runs many seeds, and some of them twice.
 
-A seed and a commit are a run, to the byte. So some seeds are run again, in processes that were started for it: there
-sets and dicts of texts have another order.
+A seed and a commit of the project determine a run to the byte. To prove this, some seeds run again in new processes,
+where sets of texts have another order.
 """
 
 from __future__ import annotations

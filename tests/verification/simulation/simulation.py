@@ -1,4 +1,4 @@
-"""One run: a plan, the model cluster, a network, writers, until everything that was begun has ended.
+"""One run of a plan: the model cluster, a network and writers, until every write has ended.
 
     plan ─> Cluster (model) <─ Network ─> SimulatedProducer <─ VirtualTask
               │                                                    │

@@ -66,7 +66,7 @@ def test_a_seed(seed: int) -> None:
 
 
 def test_the_faults_are_real() -> None:
-    """Else every seed would pass for nothing."""
+    """Without real faults a passing seed would prove nothing."""
     counts: Counter[str] = Counter()
     for seed in range(12):
         counts.update(run(seed).counts)

@@ -1,4 +1,4 @@
-"""The two-phase commit of a seed: everything that can befall its drivers, watched step by step.
+"""The two-phase commit of a seed: all events that can happen to its drivers, watched step by step.
 
     Schedule ─> World ─> two_phase (as it ships) ─> LogicalKafka
                   └─ Watcher: digest, trace, what happened before which effect
@@ -21,7 +21,7 @@ from model.schedules import Event, Schedule
 from model.spark_driver import Step
 from model.worlds import run
 
-# What a driver or a task is about to do: its requests, and what it does besides.
+# Names of the next effect of a driver or a task: its requests and its other effects.
 STEPS = (
     "InitProducerId", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "OffsetFetch", "DescribeTransactions",
     "ListTransactions", "DescribeProducers", "WriteTxnMarkers", "Produce", "Message", "Log", "Pause",

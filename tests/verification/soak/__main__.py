@@ -1,5 +1,5 @@
-"""`make soak`: a stream into three brokers, exactly once, for many micro-batches, of which about every fifth has
-something killed in it; then everything is counted.
+"""`make soak`: an exactly-once stream into three brokers, with many micro-batches. In about every fifth a process is
+killed; at the end every row is counted.
 
     PYTHONPATH=tests/verification:tests/support python -m soak --batches 200 --seed 1
     PYTHONPATH=tests/verification:tests/support python -m soak --batches 900 --apart 10 20 --results FILE

@@ -1,4 +1,4 @@
-"""What the application's processes hold: memory, descriptors and threads, sampled while it runs, and whether they grow.
+"""Samples memory, descriptors and threads of the running application's processes, and checks if they grow.
 
 Each life of the application is judged by itself, as a new one begins anew. The first quarter of the longest warms up;
 after it the last quarter is compared with the second. The largest worker stands for all of them: Spark starts and ends

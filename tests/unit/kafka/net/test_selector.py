@@ -204,7 +204,7 @@ class TestSend:
         assert time.monotonic() - started < DEADLINE_S / 2
 
     def test_is_told_with_what_happens_next_where_that_does(self, selector: Selector, listener: socket.socket) -> None:
-        """An answer follows as a rule, and a poll for each request would take the interpreter from whoever writes."""
+        """An answer usually follows. A poll for each request would take the GIL from the threads that write."""
         peer = connected(selector, listener)
         selector.send(1, [b"question"], tell_at_once=False)
         answering = threading.Thread(target=lambda: peer.sendall(peer.recv(8)[::-1]))

@@ -1457,7 +1457,7 @@ def test_what_is_sent_again_split_and_failed_is_counted() -> None:
 
 
 def test_a_topic_that_was_forgotten_before_its_first_batch_is_asked_for_again() -> None:
-    """A writer wants a topic, and stands still for longer than topics are kept before it opens its batch."""
+    """A writer requests a topic, then pauses until the topic has expired, then opens its batch."""
     c = warm(make_core(leaders=[0]))
     c.run(advance_ms=600_000)
     c.answer(c.network.take(MetadataRequest), replace(metadata_response([0]), topics=()))

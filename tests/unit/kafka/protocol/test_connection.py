@@ -427,7 +427,7 @@ class TestAuthentication:
                     connection.next_answer()
 
     def test_anew_while_requests_are_under_way(self) -> None:
-        """KIP-368. They are answered before, nothing else goes out, and nobody hears of it."""
+        """KIP-368. In-flight requests are answered first, no new request is sent, and callers see no event."""
         connection = authenticated()
         send(connection, "early")
         assert connection.reauthenticate(authentication(), "own")
