@@ -50,7 +50,7 @@ DEADLINE_S = 300
 PARTITIONS = 6
 LISTENER = "PROXIED"
 DISK_MIB = 256
-# As brokers have it by default: a node that stands still for 5 s is waited for, after 45 s others lead.
+# Kafka's defaults. During a pause of 45 s other brokers become leaders.
 SESSIONS = {"broker.session.timeout.ms": 9_000, "broker.heartbeat.interval.ms": 2_000}
 REPLICATED = {"default.replication.factor": 3, "min.insync.replicas": 2}
 # Batches of 16 KiB: a micro-batch has several on their way to each partition.

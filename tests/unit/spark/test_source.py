@@ -174,7 +174,7 @@ def test_what_a_sessions_format_means_is_known_or_said_to_be_unknown(monkeypatch
 
 
 class Refusal(AnalysisException):
-    """As the JVM's exceptions arrive: they have conditions that Python's own do not have."""
+    """An exception of the JVM: Python's own exceptions do not have its condition."""
 
     def __init__(self, condition: str) -> None:
         super().__init__(message=condition)
