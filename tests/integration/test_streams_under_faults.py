@@ -50,7 +50,7 @@ DEADLINE_S = 300
 PARTITIONS = 6
 LISTENER = "PROXIED"
 DISK_MIB = 256
-# Kafka's defaults. During a pause of 45 s other brokers become leaders.
+# Kafka's defaults. A pause of 5 s is shorter than the session; during a pause of 45 s other brokers become leaders.
 SESSIONS = {"broker.session.timeout.ms": 9_000, "broker.heartbeat.interval.ms": 2_000}
 REPLICATED = {"default.replication.factor": 3, "min.insync.replicas": 2}
 # Batches of 16 KiB: a micro-batch has several on their way to each partition.
