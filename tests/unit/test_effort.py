@@ -1,0 +1,41 @@
+"""A test of many cases runs all of them, and fails if one of them does."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from effort import each, some
+
+
+def test_every_case_runs_and_the_failing_ones_are_named() -> None:
+    seen = []
+
+    @each("number", range(5))
+    def check(number: int, limit: int) -> None:
+        seen.append(number)
+        assert number < limit
+
+    check(limit=5)
+    with pytest.raises(AssertionError) as failed:
+        check(limit=3)
+    assert seen == [*range(5)] * 2
+    assert failed.value.__notes__ == ["fails for 2 of 5 numbers: 3, 4"]
+
+
+def test_pytest_sees_the_fixtures_that_are_left() -> None:
+    @each("number", [1])
+    def check(number: int, tmp_path: str) -> None: ...
+
+    assert list(inspect.signature(check).parameters) == ["tmp_path"]
+
+
+def test_a_few_of_the_cases_are_cases_and_differ_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = range(100)
+    monkeypatch.setattr("effort.examples", lambda count: count // 10)
+    chosen = {key: tuple(some(cases, key)) for key in ("a", "b")}
+    assert all(len(set(few)) == 10 and set(few) <= set(cases) for few in chosen.values())
+    assert chosen["a"] != chosen["b"]
+    monkeypatch.setattr("effort.examples", lambda count: count)
+    assert some(cases, "a") is cases
