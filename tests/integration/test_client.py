@@ -94,18 +94,24 @@ def test_receipts_are_the_offsets_in_the_log(kafka: LocalKafka, topic: Callable[
 def test_every_acks_delivers_every_row_to_a_healthy_broker(
     kafka: LocalKafka, topic: Callable[..., str], acks: str
 ) -> None:
-    name, count = topic(3), 20_000
+    name, count, first = topic(3), 20_000, 300
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "kafka.acks": acks, "kafka.batch.size": "16384"}
     settings = sink_config(options).producer
     assert settings.enable_idempotence == (acks == "all")
+    # For a moment the leaders of a new topic may refuse batches (error 6). A retry may reorder rows without sequence
+    # numbers, so the leaders of all partitions take rows with them first.
+    with lease_producer(config(kafka)) as producer:
+        write = producer.begin(topic=name)
+        write.append(numbered(0, first, size=100))
+        assert len(write.finish()) == 3
     with lease_producer(settings) as producer:
         write = producer.begin(topic=name)
-        write.append(numbered(0, count, size=100))
+        write.append(numbered(first, count - first, size=100))
         receipts = write.finish()
         if acks == "0":
             # Nothing else says when the broker has written what it found in its socket.
             await_count(kafka, name, count)
-    assert sum(receipt.record_count for receipt in receipts) == count
+    assert sum(receipt.record_count for receipt in receipts) == count - first
     assert all((receipt.last_offset is None) == (acks == "0") for receipt in receipts)
     assert_each_number_once_in_order(read(kafka, name), count)
 
