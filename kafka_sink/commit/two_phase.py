@@ -764,7 +764,7 @@ def abort(sink: Sink, generation: Ids) -> Steps[None]:
         yield from check_generation(sink, generation)
         # No task follows, so the plan need not write down that nothing was decided.
         facts = yield from plan(replace(sink, comes_again=False))
-        yield from _fence_begun(sink, facts.generation)
+        yield from _end_begun(sink, facts)
     except DriverFenced:
         # On version 2 the EndTxn of this run's own decision raises the driver's epoch as well.
         decision = yield from read_decision(sink, barrier=f"abort {generation}")
@@ -772,16 +772,19 @@ def abort(sink: Sink, generation: Ids) -> Steps[None]:
             yield from finish(sink, decision)
 
 
-def _fence_begun(sink: Sink, generation: Ids) -> Steps[None]:
-    """Fence attempts that have begun and have written nothing yet.
+def _end_begun(sink: Sink, facts: Facts) -> Steps[None]:
+    """Fence attempts that began before this plan. Abort their rows if they wrote the first ones since the plan's list.
 
     Spark stops a task a moment after its job has failed. Rows that the task writes in this moment would stay open. An
     attempt that begins later finds another generation, and stops.
     """
-    begun = _in((yield from _listed(sink)), "Empty")
+    listed = yield from _listed(sink)
+    still_open = yield from _open_since(sink, facts.decision, _in(listed, "Ongoing"))
+    yield from abort_open(sink, facts.generation, still_open)
+    begun = _in(listed, "Empty")
     if not begun:
         return
-    yield from check_generation(sink, generation)
+    yield from check_generation(sink, facts.generation)
     answers = yield [init_producer_id(sink, transactional_id) for transactional_id in begun]
     for transactional_id, answer in zip(begun, answers, strict=True):
         check_answer(answer.error_code, "InitProducerId", transactional_id)

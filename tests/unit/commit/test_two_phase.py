@@ -838,6 +838,26 @@ def test_an_attempt_that_had_begun_when_its_run_was_aborted_opens_nothing_any_mo
 
 
 @BOTH_VERSIONS
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_an_attempt_that_writes_its_first_rows_during_the_abort_leaves_nothing_open(version: int, earlier: int) -> None:
+    """The abort lists transactions twice. The first list shows the attempt as Empty, the second as Ongoing."""
+    exchange = Exchange(version)
+    for micro_batch_id in range(earlier):
+        exchange.micro_batch(1, micro_batch_id)
+    found = exchange.run(two_phase.plan(exchange.sink))
+    ids = exchange.run(two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=earlier, query_id="q")).ids
+    abort = two_phase.abort(exchange.sink, found.generation)
+    is_second = iter([False, True])
+    listing = exchange.run_until(abort, lambda effects: isinstance(effects[-1], ToEveryBroker) and next(is_second))
+    rows = Produce("orders.0", ids.producer_id, ids.producer_epoch, 0, ("late",))
+    assert exchange.kafka.execute(rows).error_code == ErrorCode.NONE
+    exchange.run(abort, listing)
+    assert exchange.kafka.holding_back() == []
+    assert exchange.kafka.aborted == ["late"]
+    assert exchange.kafka.execute(rows).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+@BOTH_VERSIONS
 def test_an_abort_that_is_overtaken_fences_no_attempt_of_the_other_run(version: int) -> None:
     exchange = Exchange(version)
 

@@ -131,11 +131,21 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         name="abort lets attempts write that have begun",
         rule="docs/design/exactly-once.md: abort fences what has begun",
-        pattern="yield from $FENCE_BEGUN($SINK, $FACTS.generation)",
-        replacement="pass",
-        within="abort",
+        pattern=(
+            "$FACTS = yield from plan(replace($SINK, comes_again=False))",
+            "yield from $END_BEGUN($SINK, $FACTS)",
+        ),
+        replacement="$FACTS = yield from plan(replace($SINK, comes_again=False))",
         killer="tests/unit/commit/test_two_phase.py::"
         "test_an_attempt_that_had_begun_when_its_run_was_aborted_opens_nothing_any_more",
+    ),
+    Mutant(
+        name="abort leaves open what an attempt writes first during it",
+        rule="docs/design/exactly-once.md: abort fences what has begun",
+        pattern="yield from abort_open($SINK, $FACTS.generation, $STILL_OPEN)",
+        replacement="pass",
+        killer="tests/unit/commit/test_two_phase.py::"
+        "test_an_attempt_that_writes_its_first_rows_during_the_abort_leaves_nothing_open",
     ),
     Mutant(
         name="rows of an aborted attempt are committed with those of the next, where a leader has both "
