@@ -185,7 +185,7 @@ def not_kafka(error: ProtocolError) -> Failure:
                 "api versions",
                 f"the peer does not speak this client's Kafka protocol: {error.detail}",
                 "use the port of a Kafka listener (often 9092 to 9094), not that of a REST proxy, schema registry, "
-                "console or exporter; brokers must be Kafka 3.3 or newer",
+                "console or exporter; brokers must be Kafka 2.1 or newer",
             )
 
 

@@ -40,6 +40,7 @@
     │   └── SchemaUnreadable
     ├── ClusterError                 the cluster did not answer or refused, before rows were sent
     │   ├── BrokersUnreachable
+    │   ├── BrokerUnsupported
     │   ├── ClusterChanged
     │   ├── TlsFailed
     │   ├── AuthenticationFailed
@@ -64,6 +65,7 @@
     │   └── ProducerClosed
     ├── ProtocolError                a peer sent bytes that are not the Kafka protocol (handled inside:
     │   │                            the connection is closed, its requests are retried)
+    │   ├── ApisMissing              ... or only a part of it: becomes BrokerUnsupported
     │   ├── TlsExpected              ... but TLS: becomes TlsFailed
     │   └── SaslRefused              ... or broke off the authentication: becomes AuthenticationFailed
     ├── ExactlyOnceError             the two-phase commit stopped; a partly visible batch is named
@@ -120,6 +122,7 @@ from kafka_sink.errors.cluster import (
     AuthenticationFailed,
     BrokersUnreachable,
     BrokerUnavailable,
+    BrokerUnsupported,
     ClusterChanged,
     ClusterError,
     CommitTopicMissing,
@@ -146,6 +149,7 @@ from kafka_sink.errors.columns import (
     UnexpectedColumn,
 )
 from kafka_sink.errors.delivery import (
+    ApisMissing,
     BufferExhausted,
     DeliveryError,
     DeliveryTimeout,
@@ -237,8 +241,9 @@ from kafka_sink.errors.wording import (
 )
 
 __all__ = [
-    "REFUSALS", "AbortedRowsOpen", "AnotherCheckpoint", "AttemptFenced", "AuthenticationFailed", "BadRow",
-    "BrokerUnavailable", "BrokersUnreachable", "BufferExhausted", "CheckpointBehind", "CheckpointUnusable",
+    "REFUSALS", "AbortedRowsOpen", "AnotherCheckpoint", "ApisMissing", "AttemptFenced", "AuthenticationFailed",
+    "BadRow", "BrokerUnavailable", "BrokerUnsupported", "BrokersUnreachable", "BufferExhausted", "CheckpointBehind",
+    "CheckpointUnusable",
     "ClusterChanged", "ClusterError", "ColumnNotInSchema", "ColumnTypeMismatch", "CommitOutcomeUnknown",
     "CommitRefused", "CommitTopicMissing", "CommitTopicTooSmall", "CommittedDataMissing", "ConfigError",
     "ContinuousTriggerUnsupported", "CoordinatorRefused", "CoordinatorUnavailable", "DataState",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 
 from kafka_sink.errors.base import Explanation, KafkaSinkError
@@ -45,6 +46,29 @@ class BrokersUnreachable(ClusterError):
             happened += f" Looked at from this host, step {self.step!r} of {self.where} fails: {self.found}."
             advice = f"To fix it: {self.remedy}. {self.command}"
         return Explanation(happened, DataState.SENT_AGAIN, advice, known="Rows waiting for an answer were not sent.")
+
+
+# By what a broker lacks something for: see `kafka.protocol.needs`.
+_OTHER_BROKERS = {
+    "at-least-once": "Write to brokers of Kafka 2.1 or later.",
+    "idempotence": "Set kafka.enable.idempotence=false; a retry may then double rows. Or write to other brokers.",
+    "exactly-once": "Write to brokers of Kafka 3.0 or later, or with deliveryGuarantee=at-least-once.",
+}
+
+
+class BrokerUnsupported(ClusterError):
+    """`guarantee`: at-least-once, idempotence or exactly-once. `missing`: what `broker` lacks for it, in words."""
+
+    broker: str
+    guarantee: str
+    missing: Sequence[str]
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"{self.broker} lacks what {self.guarantee} needs: {'; '.join(self.missing)}.",
+            DataState.SENT_AGAIN,
+            f"{_OTHER_BROKERS.get(self.guarantee, '')} 'pykafka check' shows what the brokers offer.",
+        )
 
 
 class ClusterChanged(ClusterError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 
 from kafka_sink.errors.base import Explanation, KafkaSinkError
@@ -154,6 +155,19 @@ class ProtocolError(KafkaSinkError):
 
     def explanation(self) -> Explanation:
         return Explanation(f"not a Kafka response: {self.detail}", DataState.NO_DATA)
+
+
+class ApisMissing(ProtocolError):
+    """The broker lacks requests that `guarantee` needs. `missing`: each in words."""
+
+    detail: str = field(init=False, default="")
+    guarantee: str
+    missing: Sequence[str]
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the broker lacks what {self.guarantee} needs: {'; '.join(self.missing)}", DataState.NO_DATA
+        )
 
 
 class TlsExpected(ProtocolError):

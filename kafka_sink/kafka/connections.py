@@ -10,6 +10,7 @@ from kafka_sink.kafka.config import VERSION, ProducerConfig
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.selector import Selector
+from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE
 from kafka_sink.kafka.security import authenticator, tls_contexts
 
 
@@ -58,4 +59,5 @@ def network_settings(config: ProducerConfig) -> NetworkSettings:
         socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
         socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
         max_in_flight=config.max_in_flight_requests_per_connection,
+        guarantees=(AT_LEAST_ONCE, IDEMPOTENCE) if config.enable_idempotence else (AT_LEAST_ONCE,),
     )

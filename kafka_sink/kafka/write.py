@@ -40,6 +40,7 @@ from kafka_sink.kafka.producer.router import Router, RowTopics
 from kafka_sink.kafka.producer.row_limits import TopicLimits, TopicRules
 from kafka_sink.kafka.producer.runs import PackedRuns, Runs
 from kafka_sink.kafka.producer.statistics import WriteStatistics
+from kafka_sink.kafka.protocol.topic_id import ids_differ
 from kafka_sink.records.bad_rows import (
     GOOD,
     Reason,
@@ -212,8 +213,9 @@ class Write:
         if policy is not None and (unknown := self._limits.unknown(names)):
             self._limits.learn(policy.rules(unknown))
         for name, state in states.items():
-            first_id = self._topic_ids.setdefault(name, state.topic_id)
-            if first_id != state.topic_id:
+            first_id = self._topic_ids.get(name) or state.topic_id
+            self._topic_ids[name] = first_id
+            if ids_differ(first_id, state.topic_id):
                 raise TopicRecreated(topic=name, old_topic_id=str(first_id), new_topic_id=str(state.topic_id))
         return states
 

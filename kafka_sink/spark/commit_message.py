@@ -77,9 +77,8 @@ def _check_topics(receipts: Sequence[TaskCommitMessage]) -> None:
 
     A task that notices the new id fails, but its next attempt sees only the new topic. So the commit compares all ids.
     """
-    seen: dict[str, str | None] = {}
+    seen: dict[str, str] = {}
     for receipt in receipts:
         for topic, topic_id in receipt.topic_ids.items():
-            first_id = seen.setdefault(topic, topic_id)
-            if first_id != topic_id:
+            if topic_id is not None and (first_id := seen.setdefault(topic, topic_id)) != topic_id:
                 raise TopicRecreated(topic=topic, old_topic_id=str(first_id), new_topic_id=str(topic_id))

@@ -273,9 +273,9 @@ def test_a_reason_that_quotes_a_part_of_the_value_is_not_shown() -> None:
 def test_hiding_takes_time_in_proportion_to_the_text(piece: str) -> None:
     def seconds(count: int) -> float:
         text = piece * count
-        started = time.perf_counter()
+        started = time.thread_time()
         redacted(text)
-        return time.perf_counter() - started
+        return time.thread_time() - started
 
     # Ten times as much; a quadratic one takes a hundred times as long.
     assert min(seconds(20_000) for _ in range(3)) < 40 * min(seconds(2_000) for _ in range(3)) + 0.01

@@ -33,6 +33,7 @@ from typing import Any, overload
 
 from kafka_sink.errors import (
     BrokerUnavailable,
+    BrokerUnsupported,
     CoordinatorRefused,
     CoordinatorUnavailable,
     LeaderUnavailable,
@@ -78,6 +79,7 @@ from kafka_sink.kafka.protocol.apis.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.needs import Guarantee
 from kafka_sink.kafka.protocol.requests import (
     Request,
     Response,
@@ -328,6 +330,12 @@ class AdminClient:
     def finalized_features(self) -> Mapping[str, int]:
         """Return feature -> level, which is the same on every broker of a cluster. Raises BrokersUnreachable."""
         return self.caller.network.finalized_features(self.caller.any_node(self.caller.deadline_ms())) or {}
+
+    def require(self, guarantee: Guarantee) -> None:
+        """Ask any broker what it can. Raises BrokerUnsupported, BrokersUnreachable."""
+        network, node_id = self.caller.network, self.caller.any_node(self.caller.deadline_ms())
+        if missing := network.lacks(node_id, guarantee):
+            raise BrokerUnsupported(broker=network.name(node_id), guarantee=guarantee.name, missing=missing)
 
     def transaction_version(self) -> int:
         """Return 2 if the cluster has the transactions of KIP-890, or else 1. Raises BrokersUnreachable."""

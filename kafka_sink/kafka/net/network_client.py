@@ -36,7 +36,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_sink.errors import (
+    ApisMissing,
     AuthenticationFailed,
+    BrokerUnsupported,
     ClusterChanged,
     ClusterError,
     ProtocolError,
@@ -73,6 +75,7 @@ from kafka_sink.kafka.protocol.apis.produce import (
 )
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.connection import MAX_FRAME_BYTES, Answer, Connection, State
+from kafka_sink.kafka.protocol.needs import Guarantee, lacking
 from kafka_sink.kafka.protocol.requests import (
     Request,
     api_of,
@@ -105,6 +108,8 @@ class NetworkSettings:
     socket_connection_setup_timeout_max_ms: int = 30_000
     max_in_flight: int = 5
     max_response_bytes: int = MAX_FRAME_BYTES
+    # What every broker must be able to keep.
+    guarantees: tuple[Guarantee, ...] = ()
     # For the brokers' metrics (KIP-511): letters, digits, '.' and '-'.
     client_software_name: str = "pyspark-pykafka"
     client_software_version: str = "unknown"
@@ -265,6 +270,15 @@ class NetworkClient:
         node = self._nodes.get(node_id)
         return None if node is None or node.connection is None else node.connection.version_for(request)
 
+    def name(self, node_id: int) -> str:
+        """Return the node as messages name it."""
+        return str(self._nodes[node_id])
+
+    def lacks(self, node_id: int, guarantee: Guarantee) -> tuple[str, ...]:
+        """Return what the node lacks for `guarantee`, in words. Empty if it lacks nothing, or is not connected."""
+        node = self._nodes.get(node_id)
+        return () if node is None or node.connection is None else lacking(node.connection.ranges, guarantee)
+
     def finalized_features(self, node_id: int) -> Mapping[str, int] | None:
         """Return feature -> level (KIP-584), as of when the connection to the node began, or None if not connected."""
         node = self._nodes.get(node_id)
@@ -353,6 +367,7 @@ class NetworkClient:
             max_frame_bytes=self._settings.max_response_bytes,
             authentication=authentication,
             identify=True,
+            guarantees=self._settings.guarantees,
         )
         address = node.connecting(key, connection, now_ms, self._setup_timeout_ms(node))
         node.answered_since = self._failures
@@ -489,6 +504,9 @@ class NetworkClient:
                 failure: ClusterError = AuthenticationFailed(
                     broker=str(node), mechanism=error.mechanism, user=error.user, reason=error.reason
                 )
+                self._give_up(node, failure, now_ms)
+            case ApisMissing():
+                failure = BrokerUnsupported(broker=str(node), guarantee=error.guarantee, missing=error.missing)
                 self._give_up(node, failure, now_ms)
             case TlsExpected():
                 advice = "set kafka.security.protocol to SSL or SASL_SSL, or use the port of a plaintext listener"

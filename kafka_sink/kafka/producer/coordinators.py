@@ -16,7 +16,8 @@ Non-obvious:
   before another, the caller waits for it.
 * Requests that only read, or that delete groups, are combined into one request. A broker answers the requests of a
   connection one after the other, and each takes 0.5 ms or more. Each ask gets its own part of the response and is
-  retried separately.
+  retried separately. A broker that takes one key a request (FindCoordinator before version 4, OffsetFetch before 8)
+  gets one request for each.
 * After a deadline passes, the caller does not know if the request was carried out. Time in which a broker throttles
   does not count towards the deadline: the broker has answered, and nothing is sent meanwhile (KIP-219).
 * CONCURRENT_TRANSACTIONS and UNSTABLE_OFFSET_COMMIT mean that the markers of the last transaction are being written.
@@ -278,13 +279,18 @@ class Coordinators:
         return min(waits)
 
     def _send_reads(self, node_id: int, asks: Sequence[Ask], now_ms: int) -> None:
-        for start in range(0, len(asks), READS_TOGETHER):
+        together = _together([ask.request for ask in asks[:READS_TOGETHER]])
+        count = READS_TOGETHER if self._takes(node_id, together) else 1
+        for start in range(0, len(asks), count):
             if not self._network.ready(node_id, now_ms):
                 return
-            some = _Reads(tuple(asks[start : start + READS_TOGETHER]))
+            some = _Reads(tuple(asks[start : start + count]))
             for ask in some.asks:
                 ask.in_flight = True
             self._network.send(node_id, _together([ask.request for ask in some.asks]), now_ms, some)
+
+    def _takes(self, node_id: int, request: Request) -> bool:
+        return self._network.api_version(node_id, request) is not None
 
     def _send(self, ask: Ask, reads: dict[tuple[int, CoordinatorKind, Hashable], list[Ask]], now_ms: int) -> int:
         """Send `ask`, or add it to `reads`, which are combined per coordinator. Return the longest poll (ms)."""
@@ -319,9 +325,14 @@ class Coordinators:
         node_id = self._network.least_loaded_node(now_ms)
         if node_id is None:
             return LONGEST_POLL_MS
-        for coordinator in due.values():
-            coordinator.being_found = True
-        self._network.send(node_id, FindCoordinatorRequest(kind, tuple(due)), now_ms, _FINDING)
+        everything = FindCoordinatorRequest(kind, tuple(due))
+        one_each = [FindCoordinatorRequest(kind, (key,)) for key in due]
+        for request in [everything] if self._takes(node_id, everything) else one_each:
+            if not self._network.ready(node_id, now_ms):
+                break
+            for key in request.keys:
+                due[key].being_found = True
+            self._network.send(node_id, request, now_ms, _FINDING)
         return LONGEST_POLL_MS
 
     # --- what comes back ----------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataResponse,
     TopicMetadata,
 )
+from kafka_sink.kafka.protocol.topic_id import ids_differ
 
 NO_LEADER = -1
 NO_EPOCH = -1
@@ -264,8 +265,11 @@ def _merge(old: TopicSnapshot | None, answer: TopicMetadata) -> TopicSnapshot:
         leaders=tuple(partition.leader_id for partition in partitions),
         leader_epochs=tuple(partition.leader_epoch for partition in partitions),
     )
-    if old is None or old.topic_id != new.topic_id:
+    if old is None or ids_differ(old.topic_id, new.topic_id):
         return new
+    if old.topic_id != new.topic_id:
+        # Brokers are being upgraded. It may be another topic, so its leaders count. It keeps its id (`topic_id.py`).
+        return replace(new, topic_id=old.topic_id)
     known = list(zip(old.leaders, old.leader_epochs, strict=True))
     told = list(zip(new.leaders, new.leader_epochs, strict=True))
     newest = [

@@ -79,6 +79,7 @@ from kafka_sink.kafka.protocol.apis.produce import (
 )
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.topic_id import ids_differ
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.record_batch import HEADER_BYTES
@@ -694,7 +695,7 @@ class Sender:
 
 def _was_recreated(batch: ProducerBatch, snapshot: MetadataSnapshot) -> bool:
     found = snapshot.topics.get(batch.topic_partition.topic)
-    return found is not None and found.topic_id != batch.topic_id
+    return found is not None and ids_differ(batch.topic_id, found.topic_id)
 
 
 def _topic_recreated(batch: ProducerBatch, snapshot: MetadataSnapshot) -> TopicRecreated:

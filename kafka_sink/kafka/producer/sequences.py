@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
 from kafka_sink.kafka.producer.producer_id import NO_SEQUENCE
+from kafka_sink.kafka.protocol.topic_id import ids_differ
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 NEVER = -1
@@ -56,7 +57,7 @@ class Sequences:
 
     def __init__(self, *, idempotent: bool = True, first_sequence: int = 0) -> None:
         self._idempotent = idempotent
-        # The topic id is in the key because a recreated topic starts at 0.
+        # The topic id is in the key because a recreated topic starts at 0. An unknown id stands for the first one.
         self._partitions: defaultdict[tuple[TopicPartition, uuid.UUID | None], _PartitionState]
         self._partitions = defaultdict(lambda: _PartitionState(first_sequence))
         self._first_topic_ids: dict[TopicPartition, uuid.UUID | None] = {}
@@ -67,7 +68,9 @@ class Sequences:
         self.used_up = False
 
     def _state(self, batch: ProducerBatch) -> _PartitionState:
-        return self._partitions[batch.topic_partition, batch.topic_id]
+        first = self._first_topic_ids.get(batch.topic_partition, batch.topic_id)
+        topic_id = batch.topic_id if ids_differ(first, batch.topic_id) else first
+        return self._partitions[batch.topic_partition, topic_id]
 
     def number(self, batch: ProducerBatch) -> int:
         """Assign the base sequence of a batch that is about to be sent for the first time, and return it."""
@@ -128,7 +131,7 @@ class Sequences:
         A broker without topic ids (Produce < 13) wrote such batches into the new topic, under the old numbers.
         """
         first = self._first_topic_ids.get(batch.topic_partition)
-        return None if first == batch.topic_id else first
+        return first if ids_differ(first, batch.topic_id) else None
 
     def split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """Replace `batch` with `parts`, which share its sequences."""

@@ -22,6 +22,7 @@ from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataRequest,
     MetadataResponse,
 )
+from kafka_sink.kafka.protocol.topic_id import ids_differ
 
 
 class TopicCheck:
@@ -67,7 +68,7 @@ class TopicCheck:
         for topic in response.topics:
             first_id = self._topic_ids[topic.name]
             # A broker where the topic is deleted, and not recreated, has written rows only to the first topic.
-            if topic.topic_id is not None and topic.topic_id != first_id:
+            if ids_differ(first_id, topic.topic_id):
                 self.recreated = TopicRecreated(
                     topic=topic.name, old_topic_id=str(first_id), new_topic_id=str(topic.topic_id)
                 )

@@ -23,6 +23,8 @@ class Api:
     `from_message`: converts kio's message to the response to a request.
     `check`: raises ProtocolError if a response does not answer its request.
     `versions_of`: the lowest and highest version for a request, if that depends on the request.
+    `client_throttles_from`: the first version in which the client waits for the throttle time of a response. In earlier
+    ones the broker has waited before it answered (KIP-219).
     """
 
     name: str
@@ -34,6 +36,7 @@ class Api:
     from_message: Callable[[Any, Mapping[str, Any]], Any]
     check: Callable[[Any, Any], None] = _any_answer
     versions_of: Callable[[Any], Versions] | None = None
+    client_throttles_from: int = 0
 
     def versions(self, request: Any) -> Versions:
         """Return the lowest and the highest version in which the client can send `request`."""

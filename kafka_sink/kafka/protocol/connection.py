@@ -4,9 +4,11 @@
     OPEN ── reauthenticate ──> AUTHENTICATING ── reauthenticated ──> OPEN        send, receive
     any ── error, close ──> CLOSED
 
-A connection begins with ApiVersions (KIP-35, KIP-511). If authentication is configured, SaslHandshake and
-SaslAuthenticate follow (KIP-43, KIP-152). If `identify` is set, a Metadata request without topics follows, because its
-response has the cluster id. States that are not needed are skipped. After that the connection carries requests.
+A connection begins with ApiVersions (KIP-35). A broker that does not know the version answers with the versions that it
+knows, or with none, and is asked again in one of those, or in version 0 (KIP-511). If authentication is configured,
+SaslHandshake and SaslAuthenticate follow (KIP-43, KIP-152). If `identify` is set, a Metadata request without topics
+follows, because its response has the cluster id. States that are not needed are skipped. After that the connection
+carries requests.
 
 A broker answers the requests of a connection in order. So a response belongs to the oldest request that waits for one,
 and must have its correlation id.
@@ -29,12 +31,13 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from kafka_sink.errors import ProtocolError, TlsExpected
+from kafka_sink.errors import ApisMissing, ProtocolError, TlsExpected
+from kafka_sink.kafka.protocol.apis import produce
 from kafka_sink.kafka.protocol.apis.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -52,6 +55,7 @@ from kafka_sink.kafka.protocol.apis.sasl_handshake import (
     SaslHandshakeResponse,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.needs import Guarantee, lacking
 from kafka_sink.kafka.protocol.requests import (
     Buffer,
     Request,
@@ -71,7 +75,7 @@ _SIZE_BYTES = 4
 # Every response header begins with the correlation id, in every version.
 _CORRELATION_ID_BYTES = 4
 CORRELATION_IDS = 2**31
-_API_VERSIONS_VERSION = 3
+_PRODUCE_KEY = produce.API.key
 _BROKERS = MetadataRequest((), allow_auto_topic_creation=False)
 
 
@@ -172,7 +176,7 @@ class _InFlight:
 class Connection:
     """`client_id` is sent with every request. `max_frame_bytes`: a larger response is a protocol error.
     `authentication`: performed before the connection is open. `identify`: ask the broker for its cluster id before
-    that.
+    that. `guarantees`: a broker that lacks what one of them needs is refused.
     """
 
     def __init__(
@@ -183,6 +187,7 @@ class Connection:
         max_frame_bytes: int = MAX_FRAME_BYTES,
         authentication: Authentication | None = None,
         identify: bool = False,
+        guarantees: Sequence[Guarantee] = (),
     ) -> None:
         self.state = State.IDLE
         # None: not requested, or unknown to the broker.
@@ -202,8 +207,11 @@ class Connection:
         self.finalized_features: Mapping[str, int] = MappingProxyType({})
         self._client_id = client_id
         self._software = software
+        self._guarantees = guarantees
         self._max_frame_bytes = max_frame_bytes
         self._next_correlation_id = 0
+        # The version of ApiVersions, which no answer of the broker could choose.
+        self._negotiate_in = api_of(software).max_version
         self._in_flight: deque[_InFlight] = deque()
         self._unsent: deque[_InFlight] = deque()
         self._received = bytearray()
@@ -213,7 +221,8 @@ class Connection:
     def start(self, token: object = None) -> list[Buffer]:
         """Return the bytes of the first request, ApiVersions. The connection consumes its response itself."""
         self._step(Input.START)
-        return self._enqueue(self._software, _API_VERSIONS_VERSION, token, expect_response=True, own=True)
+        self._own_request = self._software
+        return self.own_request(token)
 
     def own_request(self, token: object = None) -> list[Buffer]:
         """Return the bytes that the connection has to send for itself, or an empty list. Handle them as those of
@@ -221,7 +230,7 @@ class Connection:
         request, self._own_request = self._own_request, None
         if request is None:
             return []
-        version = self.version_for(request)
+        version = self._negotiate_in if request is self._software else self.version_for(request)
         assert version is not None, "looked at before it was made"
         return self._enqueue(request, version, token, expect_response=True, own=True)
 
@@ -345,14 +354,17 @@ class Connection:
 
     def _negotiated(self, response: Response) -> None:
         assert isinstance(response, ApiVersionsResponse)
-        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            raise ProtocolError(
-                f"the broker does not speak ApiVersions {_API_VERSIONS_VERSION}; Kafka 3.3 or later is needed"
-            )
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION and self._negotiate_in > 0:
+            # Brokers before Kafka 2.4 name no version (ApiVersionsResponse.defaultApiVersionsResponse).
+            _, highest = response.ranges.get(api_of(self._software).key, (0, 0))
+            self._negotiate_in = max(0, min(highest, self._negotiate_in - 1))
+            self._own_request = self._software
+            return
         if response.error_code != ErrorCode.NONE:
             raise ProtocolError(f"the broker refused ApiVersions: {error_name(response.error_code)}")
         self.ranges = MappingProxyType(dict(response.ranges))
         self.finalized_features = MappingProxyType(dict(response.finalized_features))
+        self._check_guarantees()
         if self._authentication is None:
             self._trusted(Input.VERSIONS)
             return
@@ -361,6 +373,13 @@ class Connection:
         if self.version_for(handshake) is None or self.version_for(SaslAuthenticateRequest(b"")) is None:
             raise self._authentication.refused("the broker has no SASL that can be spoken with it")
         self._own_request = handshake
+
+    def _check_guarantees(self) -> None:
+        if self._guarantees and _PRODUCE_KEY not in self.ranges:
+            raise ProtocolError("the peer takes no Produce requests, like a controller's listener")
+        for guarantee in self._guarantees:
+            if missing := lacking(self.ranges, guarantee):
+                raise ApisMissing(guarantee=guarantee.name, missing=missing)
 
     def _trusted(self, happened: Input) -> None:
         """Open the connection, or ask for the cluster id first, if configured and not done before."""

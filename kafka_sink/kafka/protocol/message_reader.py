@@ -9,8 +9,7 @@ kio's classes define the fields of each message version. kio's own reader trusts
 
 Here a message becomes a plain dict of field name -> value. Error codes and times are the integers on the wire, nested
 messages are dicts, and arrays are tuples. Malformed input raises ProtocolError. A length that exceeds the remaining
-bytes is malformed. Strings and arrays are compact ("flexible", KIP-482) except in SaslHandshake, which has no flexible
-version, because it comes before the client knows anything about the broker.
+bytes is malformed. Lengths of strings and arrays are varints in "flexible" versions (KIP-482), and fixed before.
 
 Source: https://kafka.apache.org/protocol (primitive types); org.apache.kafka.common.utils.ByteUtils (varints).
 """

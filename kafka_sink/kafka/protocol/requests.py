@@ -128,7 +128,7 @@ Response = (
     | DescribeGroupResponse
 )
 
-# Brokers from Kafka 3.3 to 4.3. Every release so far refuses InitProducerId 6 (KIP-939, prepared transactions).
+# What each guarantee needs of these: `needs.py`.
 APIS: tuple[Api, ...] = (
     produce.API,
     metadata.API,
@@ -226,9 +226,12 @@ def _decoded(api: Api, request: Request, version: int, frame: bytes) -> Response
     message_type = getattr(_kio_module(api, version, "response"), f"{api.name}Response")
     _, position = read_message(message_type.__header_schema__, frame)
     if isinstance(request, ApiVersionsRequest) and frame[position : position + 2] == _UNSUPPORTED_VERSION:
-        # Such a response has version 0, whatever was requested (KIP-511). Only its error code can be trusted.
-        return ApiVersionsResponse(0, ErrorCode.UNSUPPORTED_VERSION, {}, {})
+        # Such a response has version 0, whatever was requested (KIP-511).
+        version = 0
+        message_type = getattr(_kio_module(api, version, "response"), f"{api.name}Response")
     message, position = read_message(message_type, frame, position)
+    if version < api.client_throttles_from:
+        message["throttle_time"] = 0
     if position != len(frame):
         raise ProtocolError(f"{len(frame) - position} bytes follow a {api.name} answer")
     response: Response = api.from_message(request, message)

@@ -14,6 +14,7 @@ from kafka_sink.commit.runner import run
 from kafka_sink.commit.stream_name import StreamName
 from kafka_sink.errors import InvalidOption, MissingOption, TopicAuthorizationFailed, TopicNotFound
 from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.protocol.needs import EXACTLY_ONCE
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import GivenOptions, SinkConfig, complete
@@ -120,6 +121,8 @@ def sink_of(
 
 
 def _ensure_topics(client: AdminClient, config: SinkConfig) -> None:
+    """Raises BrokerUnsupported before anything is created."""
+    client.require(EXACTLY_ONCE)
     if config.create_topics:
         from kafka_sink.spark.created_topic import ensure_topic_by
 

@@ -83,6 +83,7 @@ from kafka_sink.kafka.protocol.apis.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import api_of
 from model.logical_kafka import LogicalKafka, Produce
 
 
@@ -141,7 +142,9 @@ class ScriptedKafka:
         self.coordinator = min(self.brokers)
         self.features: Mapping[str, int] = {}
         self.settings: Mapping[tuple[int, str], str] = {}
-        self.spoken: Callable[[Any], int | None] = lambda request: None
+        self.spoken: Callable[[Any], int | None] = lambda request: api_of(request).versions(request)[1]
+        # What its brokers lack for each guarantee.
+        self.lacking: tuple[str, ...] = ()
         self.transactions = transactions
         if transactions is not None:
             self.features, self.spoken = {"transaction.version": 2}, lambda request: 12

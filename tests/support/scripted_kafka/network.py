@@ -14,6 +14,7 @@ from kafka_sink.kafka.protocol.apis.produce import (
     ProduceRequest,
 )
 from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.needs import Guarantee
 from scripted_kafka.kafka import ScriptedKafka
 
 # More polls than any test needs.
@@ -108,6 +109,12 @@ class ScriptedNetwork:
 
     def api_version(self, node_id: int, request: Any) -> int | None:
         return self.kafka.spoken(request)
+
+    def lacks(self, node_id: int, guarantee: Guarantee) -> tuple[str, ...]:
+        return self.kafka.lacking
+
+    def name(self, node_id: int) -> str:
+        return f"broker {node_id}"
 
     def send(self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True) -> None:
         self.kafka.received.append((node_id, request))

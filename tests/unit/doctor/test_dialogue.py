@@ -69,7 +69,7 @@ def test_a_broker_that_answers() -> None:
         assert isinstance(opened.ask(MetadataRequest((), False)), MetadataResponse)
         opened.close()
     assert attempt.addresses == ("127.0.0.1",)
-    assert "Produce 13 of 9 to 13" in attempt.versions
+    assert "Produce 13 of 7 to 13" in attempt.versions
 
 
 def test_the_time_to_encode_a_request_is_not_the_brokers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,4 +38,13 @@ def add_offsets_to_txn_response(request: AddOffsetsToTxnRequest, message: Mappin
     return AddOffsetsToTxnResponse(throttle_time_ms=message["throttle_time"], error_code=message["error_code"])
 
 
-API = Api("AddOffsetsToTxn", 25, 3, 4, AddOffsetsToTxnRequest, kio_add_offsets_to_txn, add_offsets_to_txn_response)
+API = Api(
+    "AddOffsetsToTxn",
+    25,
+    0,
+    4,
+    AddOffsetsToTxnRequest,
+    kio_add_offsets_to_txn,
+    add_offsets_to_txn_response,
+    client_throttles_from=1,
+)

@@ -63,10 +63,11 @@ def check_add_partitions_to_txn_response(
 API = Api(
     "AddPartitionsToTxn",
     24,
-    3,
+    0,
     3,
     AddPartitionsToTxnRequest,
     kio_add_partitions_to_txn,
     add_partitions_to_txn_response,
     check_add_partitions_to_txn_response,
+    client_throttles_from=1,
 )

@@ -1,4 +1,4 @@
-"""ApiVersions: the versions that a broker speaks, and the features of its cluster (KIP-35, KIP-584)."""
+"""ApiVersions: the versions that a broker speaks, and the features of its cluster (KIP-35, KIP-511, KIP-584)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafka_sink.kafka.protocol.api import Api
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsRequest:
-    """Name and version of the client, for the brokers' metrics (KIP-511): letters, digits, '.' and '-'."""
+    """Name and version of the client, for the brokers' metrics: letters, digits, '.' and '-'. From version 3 on."""
 
     client_software_name: str
     client_software_version: str
@@ -27,7 +27,13 @@ class ApiVersionsResponse:
     finalized_features: Mapping[str, int]
 
 
+# The first version that names the client (KIP-511).
+NAMES_THE_CLIENT = 3
+
+
 def kio_api_versions(kio: Any, version: int, request: ApiVersionsRequest) -> Any:
+    if version < NAMES_THE_CLIENT:
+        return kio.ApiVersionsRequest()
     return kio.ApiVersionsRequest(
         client_software_name=request.client_software_name,
         client_software_version=request.client_software_version,
@@ -45,4 +51,4 @@ def api_versions_response(request: ApiVersionsRequest, message: Mapping[str, Any
     )
 
 
-API = Api("ApiVersions", 18, 3, 3, ApiVersionsRequest, kio_api_versions, api_versions_response)
+API = Api("ApiVersions", 18, 0, 3, ApiVersionsRequest, kio_api_versions, api_versions_response, client_throttles_from=2)

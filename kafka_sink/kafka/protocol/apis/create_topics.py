@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import Any
 
 from kafka_sink.kafka.new_topic import BROKERS_DEFAULT
-from kafka_sink.kafka.protocol.api import Api, check_answered
+from kafka_sink.kafka.protocol.api import Api, Versions, check_answered
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicsRequest:
-    """One topic. `partition_count`, `replication_factor`: at least 1, or BROKERS_DEFAULT (KIP-464). `timeout_ms`: how
+    """One topic. `partition_count`, `replication_factor`: at least 1, or BROKERS_DEFAULT. `timeout_ms`: how
     long the broker waits for the creation. `validate_only`: only check. `settings`: (name, value) pairs."""
 
     topic: str
@@ -29,6 +29,16 @@ class CreateTopicsResponse:
     throttle_time_ms: int
     error_code: int
     error_message: str | None
+
+
+_LOWEST, _HIGHEST = 2, 7
+# The first version in which brokers take their own defaults for the two counts (KIP-464, Kafka 2.4).
+HAS_DEFAULTS = 4
+
+
+def create_topics_versions(request: CreateTopicsRequest) -> Versions:
+    by_default = BROKERS_DEFAULT in (request.partition_count, request.replication_factor)
+    return HAS_DEFAULTS if by_default else _LOWEST, _HIGHEST
 
 
 def kio_create_topics(kio: Any, version: int, request: CreateTopicsRequest) -> Any:
@@ -55,4 +65,14 @@ def create_topics_response(request: CreateTopicsRequest, message: Mapping[str, A
     )
 
 
-API = Api("CreateTopics", 19, 7, 7, CreateTopicsRequest, kio_create_topics, create_topics_response)
+API = Api(
+    "CreateTopics",
+    19,
+    _LOWEST,
+    _HIGHEST,
+    CreateTopicsRequest,
+    kio_create_topics,
+    create_topics_response,
+    versions_of=create_topics_versions,
+    client_throttles_from=3,
+)

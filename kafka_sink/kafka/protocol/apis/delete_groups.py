@@ -47,10 +47,11 @@ def check_delete_groups_response(request: DeleteGroupsRequest, response: DeleteG
 API = Api(
     "DeleteGroups",
     42,
-    2,
+    0,
     2,
     DeleteGroupsRequest,
     kio_delete_groups,
     delete_groups_response,
     check_delete_groups_response,
+    client_throttles_from=1,
 )

@@ -111,7 +111,25 @@ def topic_configs_response(request: TopicConfigsRequest, message: Mapping[str, A
     )
 
 
-API = Api("DescribeConfigs", 32, 4, 4, DescribeConfigsRequest, kio_describe_configs, describe_configs_response)
+API = Api(
+    "DescribeConfigs",
+    32,
+    1,
+    4,
+    DescribeConfigsRequest,
+    kio_describe_configs,
+    describe_configs_response,
+    client_throttles_from=2,
+)
 
 
-TOPICS_API = Api("DescribeConfigs", 32, 4, 4, TopicConfigsRequest, kio_topic_configs, topic_configs_response)
+TOPICS_API = Api(
+    "DescribeConfigs",
+    32,
+    1,
+    4,
+    TopicConfigsRequest,
+    kio_topic_configs,
+    topic_configs_response,
+    client_throttles_from=2,
+)

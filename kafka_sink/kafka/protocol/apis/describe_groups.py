@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.api import Api, Versions
+from kafka_sink.kafka.protocol.api import Api
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,6 @@ class DescribeGroupResponse:
     throttle_time_ms: int
     error_code: int
     authorized_operations: int
-
-
-DESCRIBE_GROUPS_VERSIONS: Versions = (5, 5)
 
 
 def kio_describe_group(kio: Any, version: int, request: DescribeGroupRequest) -> Any:
@@ -43,6 +40,5 @@ def describe_group_response(request: DescribeGroupRequest, message: Mapping[str,
     )
 
 
-API = Api(
-    "DescribeGroups", 15, *DESCRIBE_GROUPS_VERSIONS, DescribeGroupRequest, kio_describe_group, describe_group_response
-)
+# Version 3 is the first that tells the operations.
+API = Api("DescribeGroups", 15, 3, 5, DescribeGroupRequest, kio_describe_group, describe_group_response)

@@ -34,7 +34,7 @@ class EndTxnResponse:
 
 def end_txn_versions(request: EndTxnRequest) -> Versions:
     """Return the one version that bumps the epoch, or the versions that do not."""
-    return (5, 5) if request.transaction_version >= 2 else (3, 4)
+    return (5, 5) if request.transaction_version >= 2 else (0, 4)
 
 
 def kio_end_txn(kio: Any, version: int, request: EndTxnRequest) -> Any:
@@ -62,4 +62,15 @@ def check_end_txn_response(request: EndTxnRequest, response: EndTxnResponse) -> 
         raise ProtocolError("an EndTxn answer with neither an error nor the producer's next id and epoch")
 
 
-API = Api("EndTxn", 26, 3, 5, EndTxnRequest, kio_end_txn, end_txn_response, check_end_txn_response, end_txn_versions)
+API = Api(
+    "EndTxn",
+    26,
+    0,
+    5,
+    EndTxnRequest,
+    kio_end_txn,
+    end_txn_response,
+    check_end_txn_response,
+    end_txn_versions,
+    client_throttles_from=1,
+)

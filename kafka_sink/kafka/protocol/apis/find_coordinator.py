@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.api import Api, check_answered
+from kafka_sink.kafka.protocol.api import Api, Versions, check_answered
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
@@ -45,11 +45,25 @@ class FindCoordinatorResponse:
     coordinators: tuple[FoundCoordinator, ...]
 
 
+# From this version on, a request may have several keys (KIP-699).
+MANY_KEYS = 4
+_LOWEST, _HIGHEST = 1, 6
+
+
+def find_coordinator_versions(request: FindCoordinatorRequest) -> Versions:
+    return MANY_KEYS if len(request.keys) > 1 else _LOWEST, _HIGHEST
+
+
 def kio_find_coordinator(kio: Any, version: int, request: FindCoordinatorRequest) -> Any:
+    if version < MANY_KEYS:
+        (key,) = request.keys
+        return kio.FindCoordinatorRequest(key_type=request.kind.value, key=key)
     return kio.FindCoordinatorRequest(key_type=request.kind.value, coordinator_keys=request.keys)
 
 
 def find_coordinator_response(request: FindCoordinatorRequest, message: Mapping[str, Any]) -> FindCoordinatorResponse:
+    # A response with one coordinator does not name the key.
+    one = {"key": request.keys[0], **message}
     return FindCoordinatorResponse(
         throttle_time_ms=message["throttle_time"],
         coordinators=tuple(
@@ -61,7 +75,7 @@ def find_coordinator_response(request: FindCoordinatorRequest, message: Mapping[
                 host=found["host"],
                 port=found["port"],
             )
-            for found in message["coordinators"]
+            for found in message.get("coordinators", (one,))
         ),
     )
 
@@ -78,10 +92,12 @@ def check_find_coordinator_response(request: FindCoordinatorRequest, response: F
 API = Api(
     "FindCoordinator",
     10,
-    4,
-    6,
+    _LOWEST,
+    _HIGHEST,
     FindCoordinatorRequest,
     kio_find_coordinator,
     find_coordinator_response,
     check_find_coordinator_response,
+    find_coordinator_versions,
+    client_throttles_from=2,
 )

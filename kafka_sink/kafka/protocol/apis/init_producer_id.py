@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.api import Api
+from kafka_sink.kafka.protocol.api import Api, Versions
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
@@ -26,6 +26,17 @@ class InitProducerIdResponse:
     error_code: int
     producer_id: int
     producer_epoch: int
+
+
+# The first version whose broker keeps a transactional id's last epoch, by which a fence can be told from a lost
+# request (KIP-360).
+LOWEST_TRANSACTIONAL = 3
+# Every release so far refuses version 6 (KIP-939, prepared transactions).
+_HIGHEST = 5
+
+
+def init_producer_id_versions(request: InitProducerIdRequest) -> Versions:
+    return 0 if request.transactional_id is None else LOWEST_TRANSACTIONAL, _HIGHEST
 
 
 def kio_init_producer_id(kio: Any, version: int, request: InitProducerIdRequest) -> Any:
@@ -53,10 +64,12 @@ def check_init_producer_id_response(request: InitProducerIdRequest, response: In
 API = Api(
     "InitProducerId",
     22,
-    4,
-    5,
+    0,
+    _HIGHEST,
     InitProducerIdRequest,
     kio_init_producer_id,
     init_producer_id_response,
     check_init_producer_id_response,
+    init_producer_id_versions,
+    client_throttles_from=1,
 )

@@ -34,7 +34,7 @@ class Broker:
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
     """`leader_id` is -1 without a leader. `leader_epoch` is -1 if unknown. The node ids of the replicas, and of the
-    in-sync replicas, are present if the request has `describe`."""
+    in-sync replicas, are present if the request has `describe`. Before version 7 brokers give no leader epoch."""
 
     error_code: int
     partition: int
@@ -46,8 +46,9 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """`topic_id` is None for a topic that does not exist. Partitions 0..n-1 are all present, in any order.
-    `authorized_operations`: for `acl_operation.allows`, if the request has `describe`."""
+    """`topic_id` is None for a topic that does not exist, and if the brokers have no topic ids (before Kafka 2.8, or
+    version 10). Partitions 0..n-1 are all present, in any order.
+    `authorized_operations`: for `acl_operation.allows`, if the request has `describe`, from version 8 on."""
 
     error_code: int
     name: str
@@ -68,14 +69,25 @@ class MetadataResponse:
     error_code: int = 0
 
 
+# The first version in which the client decides whether a missing topic is created (KAFKA-5291).
+LOWEST_METADATA = 4
+HAS_AUTHORIZED_OPERATIONS, HAS_TOPIC_IDS = 8, 10
+_LAST_WITH_CLUSTER_OPERATIONS = 10  # KIP-700
+NO_LEADER_EPOCH = -1
+
+
 def kio_metadata(kio: Any, version: int, request: MetadataRequest) -> Any:
-    only_in_10 = {"include_cluster_authorized_operations": False} if version == 10 else {}
+    of_topic = {"topic_id": None} if version >= HAS_TOPIC_IDS else {}
+    fields: dict[str, bool] = {}
+    if version >= HAS_AUTHORIZED_OPERATIONS:
+        fields["include_topic_authorized_operations"] = request.describe
+        if version <= _LAST_WITH_CLUSTER_OPERATIONS:
+            fields["include_cluster_authorized_operations"] = False
     topics = request.topics
     return kio.MetadataRequest(
-        topics=topics and tuple(kio.MetadataRequestTopic(topic_id=None, name=name) for name in topics),
+        topics=topics and tuple(kio.MetadataRequestTopic(name=name, **of_topic) for name in topics),
         allow_auto_topic_creation=request.allow_auto_topic_creation,
-        include_topic_authorized_operations=request.describe,
-        **only_in_10,
+        **fields,
     )
 
 
@@ -92,18 +104,20 @@ def metadata_response(request: MetadataRequest, message: Mapping[str, Any]) -> M
             TopicMetadata(
                 error_code=topic["error_code"],
                 name=topic["name"],
-                topic_id=topic["topic_id"],
+                topic_id=topic.get("topic_id"),
                 partitions=tuple(
                     PartitionMetadata(
                         error_code=partition["error_code"],
                         partition=partition["partition_index"],
                         leader_id=partition["leader_id"],
-                        leader_epoch=partition["leader_epoch"],
+                        leader_epoch=partition.get("leader_epoch", NO_LEADER_EPOCH),
                         **_replicas(request, partition),
                     )
                     for partition in topic["partitions"]
                 ),
-                authorized_operations=(topic["topic_authorized_operations"] if request.describe else NOT_TOLD),
+                authorized_operations=(
+                    topic.get("topic_authorized_operations", NOT_TOLD) if request.describe else NOT_TOLD
+                ),
             )
             for topic in message["topics"]
         ),
@@ -134,4 +148,14 @@ def check_metadata_response(request: MetadataRequest, response: MetadataResponse
             raise ProtocolError(f"a Metadata answer with an impossible broker: {broker}")
 
 
-API = Api("Metadata", 3, 10, 13, MetadataRequest, kio_metadata, metadata_response, check_metadata_response)
+API = Api(
+    "Metadata",
+    3,
+    LOWEST_METADATA,
+    13,
+    MetadataRequest,
+    kio_metadata,
+    metadata_response,
+    check_metadata_response,
+    client_throttles_from=6,
+)

@@ -45,4 +45,5 @@ def offset_commit_response(request: OffsetCommitRequest, message: Mapping[str, A
     return OffsetCommitResponse(throttle_time_ms=message["throttle_time"], error_code=partition["error_code"])
 
 
-API = Api("OffsetCommit", 8, 9, 9, OffsetCommitRequest, kio_offset_commit, offset_commit_response)
+# Before version 5 the request says for how long the offset is kept.
+API = Api("OffsetCommit", 8, 5, 9, OffsetCommitRequest, kio_offset_commit, offset_commit_response)

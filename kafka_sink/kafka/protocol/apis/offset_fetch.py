@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, by_partition, check_answered
+from kafka_sink.kafka.protocol.api import Api, Versions, by_partition, check_answered
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
@@ -43,7 +43,20 @@ class OffsetFetchResponse:
     groups: tuple[GroupOffset, ...]
 
 
+# The first version with `require_stable` (KIP-447), and the first that may ask for several groups (KIP-709).
+REQUIRES_STABLE, MANY_GROUPS = 7, 8
+_HIGHEST = 9
+
+
+def offset_fetch_versions(request: OffsetFetchRequest) -> Versions:
+    return MANY_GROUPS if len(request.group_ids) > 1 else REQUIRES_STABLE, _HIGHEST
+
+
 def kio_offset_fetch(kio: Any, version: int, request: OffsetFetchRequest) -> Any:
+    if version < MANY_GROUPS:
+        (group_id,) = request.group_ids
+        topic = kio.OffsetFetchRequestTopic(name=request.topic, partition_indexes=_partitions(request))
+        return kio.OffsetFetchRequest(group_id=group_id, topics=(topic,), require_stable=request.require_stable)
     topics = (kio.OffsetFetchRequestTopics(name=request.topic, partition_indexes=_partitions(request)),)
     return kio.OffsetFetchRequest(
         groups=tuple(kio.OffsetFetchRequestGroup(group_id=group_id, topics=topics) for group_id in request.group_ids),
@@ -53,9 +66,11 @@ def kio_offset_fetch(kio: Any, version: int, request: OffsetFetchRequest) -> Any
 
 def offset_fetch_response(request: OffsetFetchRequest, message: Mapping[str, Any]) -> OffsetFetchResponse:
     """Raise ProtocolError unless a group without an error has each requested partition once."""
+    # A response of one group does not name it.
+    one = {"group_id": request.group_ids[0], **message}
     return OffsetFetchResponse(
         throttle_time_ms=message["throttle_time"],
-        groups=tuple(_group_offset(request, group) for group in message["groups"]),
+        groups=tuple(_group_offset(request, group) for group in message.get("groups", (one,))),
     )
 
 
@@ -80,5 +95,13 @@ def check_offset_fetch_response(request: OffsetFetchRequest, response: OffsetFet
 
 
 API = Api(
-    "OffsetFetch", 9, 8, 9, OffsetFetchRequest, kio_offset_fetch, offset_fetch_response, check_offset_fetch_response
+    "OffsetFetch",
+    9,
+    REQUIRES_STABLE,
+    _HIGHEST,
+    OffsetFetchRequest,
+    kio_offset_fetch,
+    offset_fetch_response,
+    check_offset_fetch_response,
+    offset_fetch_versions,
 )

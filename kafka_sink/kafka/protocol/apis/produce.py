@@ -50,7 +50,7 @@ class ProduceResult:
     """The result for one partition. From version 13 on the topic's id is set, before that its name; the other is None.
 
     `log_append_time_ms` is -1 if records keep the producer's time. `refused`: the records that caused the error, if it
-    was caused by some records of the batch.
+    was caused by some records of the batch. Before version 8 leaders name neither these nor an error message.
     """
 
     topic: str | None
@@ -73,6 +73,10 @@ class ProduceResponse:
 PRODUCE_BY_TOPIC_ID = 13
 
 
+# The first version that may carry zstd (KIP-110). Kafka 2.1 has it. Earlier ones differ in nothing else that is used.
+LOWEST_PRODUCE = 7
+
+
 # From this version on, a request adds its partitions to the transaction. Only transactions of version 2 allow this
 # (KIP-890). In version 1, AddPartitionsToTxn comes first.
 PRODUCE_ADDS_PARTITIONS = 12
@@ -81,9 +85,9 @@ PRODUCE_ADDS_PARTITIONS = 12
 def produce_versions(request: ProduceRequest) -> Versions:
     """Return the versions for `request`. A topic without an id can only be named."""
     if request.transactional_id is not None and request.transaction_version < 2:
-        return 9, PRODUCE_ADDS_PARTITIONS - 1
+        return LOWEST_PRODUCE, PRODUCE_ADDS_PARTITIONS - 1
     by_id = all(data.topic_id for data in request.partitions)
-    return 9, PRODUCE_BY_TOPIC_ID if by_id else PRODUCE_BY_TOPIC_ID - 1
+    return LOWEST_PRODUCE, PRODUCE_BY_TOPIC_ID if by_id else PRODUCE_BY_TOPIC_ID - 1
 
 
 def kio_produce(kio: Any, version: int, request: ProduceRequest) -> Any:
@@ -115,12 +119,12 @@ def produce_response(request: ProduceRequest, message: Mapping[str, Any]) -> Pro
                 topic_id=topic.get("topic_id"),
                 partition=partition["index"],
                 error_code=partition["error_code"],
-                error_message=partition["error_message"],
+                error_message=partition.get("error_message"),
                 base_offset=partition["base_offset"],
                 log_append_time_ms=partition["log_append_time"],
                 refused=tuple(
                     RefusedRecord(error["batch_index"], error["batch_index_error_message"] or "")
-                    for error in partition["record_errors"]
+                    for error in partition.get("record_errors", ())
                 ),
             )
             for topic in message["responses"]
@@ -162,4 +166,14 @@ def _first(partitions: Counter[Any]) -> str:
     return f"{topic}-{partition}" + (f" and {len(more)} more" if more else "")
 
 
-API = Api("Produce", 0, 9, 13, ProduceRequest, kio_produce, produce_response, check_produce_response, produce_versions)
+API = Api(
+    "Produce",
+    0,
+    LOWEST_PRODUCE,
+    PRODUCE_BY_TOPIC_ID,
+    ProduceRequest,
+    kio_produce,
+    produce_response,
+    check_produce_response,
+    produce_versions,
+)

@@ -16,7 +16,8 @@ class SaslAuthenticateRequest:
 
 @dataclass(frozen=True, slots=True)
 class SaslAuthenticateResponse:
-    """`session_lifetime_ms`: the time until the client must authenticate again (KIP-368); 0: never."""
+    """`session_lifetime_ms`: the time until the client must authenticate again (KIP-368); 0: never, and before version
+    1."""
 
     error_code: int
     error_message: str | None
@@ -36,8 +37,8 @@ def sasl_authenticate_response(
         error_code=message["error_code"],
         error_message=message["error_message"],
         auth_bytes=bytes(message["auth_bytes"]),
-        session_lifetime_ms=message["session_lifetime"],
+        session_lifetime_ms=message.get("session_lifetime", 0),
     )
 
 
-API = Api("SaslAuthenticate", 36, 2, 2, SaslAuthenticateRequest, kio_sasl_authenticate, sasl_authenticate_response)
+API = Api("SaslAuthenticate", 36, 0, 2, SaslAuthenticateRequest, kio_sasl_authenticate, sasl_authenticate_response)

@@ -19,7 +19,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from effort import examples
-from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, ClusterChanged, TlsFailed, WorkerExhausted
+from kafka_sink.errors import (
+    AuthenticationFailed,
+    BrokersUnreachable,
+    BrokerUnsupported,
+    ClusterChanged,
+    TlsFailed,
+    WorkerExhausted,
+)
 from kafka_sink.errors.exhaustion import PATIENCE_MS
 from kafka_sink.kafka.metrics import Figures, Metrics
 from kafka_sink.kafka.net.network_client import HANG_UPS, MIN_SESSION_MS, NetworkClient, NetworkSettings
@@ -40,6 +47,7 @@ from kafka_sink.kafka.protocol.apis.produce import (
     ProduceRequest,
 )
 from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENCE
 from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin, authentication
 from scripted_kafka import ScriptedTransport
 from waiting import wait_until
@@ -388,7 +396,6 @@ class TestConnectFails:
             (b"HTTP/1.1 400 Bad Request\r\n", "HTTP; check the port"),
             (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
             (b"\xff\xff\xff\xff", "a frame of -1 bytes"),
-            (framed(0, struct.pack(">hi", 35, 0)), "Kafka 3.3 or later"),
             (framed(5, b""), "correlation id 5"),
             (framed(0, b"\0"), "cut off"),
         ],
@@ -452,12 +459,12 @@ class TestSend:
 
     def test_a_version_that_is_not_shared(self) -> None:
         world = World()
-        key = world.open(ranges={PRODUCE: (0, 8), METADATA: (0, 13), END_TXN: (0, 4)})
+        key = world.open(ranges={PRODUCE: (0, 6), METADATA: (0, 13), END_TXN: (0, 4)})
         of_version_2 = EndTxnRequest("s.0", 7, 0, committed=True, transaction_version=2)
         for request, words in (
             (of_version_2, "EndTxn needs versions 5 to 5, which the broker lacks: it speaks versions 0 to 4"),
-            (NO_ACKS, "Produce needs versions 9 to 13, which the broker lacks: it speaks versions 0 to 8"),
-            (INIT, "InitProducerId needs versions 4 to 5, which the broker lacks: it does not offer it"),
+            (NO_ACKS, "Produce needs versions 7 to 13, which the broker lacks: it speaks versions 0 to 6"),
+            (INIT, "InitProducerId needs versions 0 to 5, which the broker lacks: it does not offer it"),
         ):
             sent_before = len(world.transport.outbox[key])
             world.client.send(-1, request, world.now_ms, "token")
@@ -470,18 +477,43 @@ class TestSend:
         assert world.client.ready(-1, world.now_ms)
 
     def test_the_versions_of_the_oldest_broker(self) -> None:
-        """Kafka 3.3's, of clients/src/main/resources/common/message. Metadata 12 is 13 without an error code."""
-        world = World()
+        """Kafka 2.1's, as a broker of 2.1.1 told them. It refuses ApiVersions 3 without a word on what it takes."""
+        world = World(guarantees=(AT_LEAST_ONCE, IDEMPOTENCE))
         key = world.connect()
-        ranges = {PRODUCE: (0, 9), METADATA: (0, 12), INIT_PRODUCER_ID: (0, 4), 18: (0, 3)}
-        world.poll(Sent(key), Received(key, versions_answer(0, ranges)))
-        identified = metadata_answer(1)[4:-3] + b"\0"
-        world.poll(Sent(key), Received(key, struct.pack(">i", len(identified)) + identified))
-        sent = [(NO_ACKS, PRODUCE, 9), (MetadataRequest(("t",), True), METADATA, 12), (INIT, INIT_PRODUCER_ID, 4)]
+        world.poll(Sent(key), Received(key, framed(0, struct.pack(">hi", 35, 0))))
+        assert struct.unpack_from(">hh", world.transport.outbox[key][-1], 4) == (18, 0)
+        ranges = {PRODUCE: (0, 7), METADATA: (0, 7), INIT_PRODUCER_ID: (0, 1), 18: (0, 2)}
+        told = b"".join(struct.pack(">hhh", api, *of) for api, of in ranges.items())
+        world.poll(Sent(key), Received(key, framed(1, struct.pack(">hi", 0, len(ranges)) + told)))
+        identified = struct.pack(">iih", 0, 0, 9) + b"cluster-1" + struct.pack(">ii", 1, 0)
+        world.poll(Sent(key), Received(key, framed(2, identified)))
+        assert world.client.cluster_id == "cluster-1"
+        sent = [(NO_ACKS, PRODUCE, 7), (MetadataRequest(("t",), True), METADATA, 7), (INIT, INIT_PRODUCER_ID, 1)]
         for request, api_key, version in sent:
             assert world.client.api_version(-1, request) == version
             world.client.send(-1, request, world.now_ms)
             assert struct.unpack_from(">hh", world.transport.outbox[key][-1], 4) == (api_key, version)
+
+    def test_a_broker_that_lacks_what_every_write_needs_ends_the_client(self) -> None:
+        world = World(guarantees=(AT_LEAST_ONCE, IDEMPOTENCE))
+        key = world.connect()
+        world.poll(Sent(key), Received(key, versions_answer(0, {PRODUCE: (0, 7), METADATA: (0, 7)})))
+        assert isinstance(world.client.failure, BrokerUnsupported)
+        assert world.client.failure.guarantee == "idempotence"
+        assert "InitProducerId" in world.client.failure.missing[0]
+        assert "kafka.enable.idempotence=false" in str(world.client.failure)
+        assert world.transport.open == set()
+
+    def test_what_a_node_lacks(self) -> None:
+        world = World()
+        assert world.client.lacks(-1, EXACTLY_ONCE) == ()
+        world.open()
+        missing = world.client.lacks(-1, EXACTLY_ONCE)
+        assert [each.partition(" ")[0] for each in missing] == [
+            "FindCoordinator", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "OffsetCommit",
+            "OffsetFetch", "ListTransactions", "DescribeTransactions", "DescribeProducers",
+        ]  # fmt: skip
+        assert world.client.lacks(-1, IDEMPOTENCE) == ()
 
     def test_an_answer_over_the_limit_is_not_waited_for(self) -> None:
         world = World(max_response_bytes=100)

@@ -78,6 +78,7 @@ from kafka_sink.kafka.protocol.apis.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import select_version
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent
 
 GROUP, TXN = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
@@ -93,6 +94,11 @@ def commit(key: str) -> EndTxnRequest:
 
 def ended(code: int = 0) -> EndTxnResponse:
     return EndTxnResponse(0, code, 7, 1) if code == 0 else EndTxnResponse(0, code, -1, -1)
+
+
+def of_one_key(request: Any) -> int | None:
+    """As a broker of Kafka 2.8 or Redpanda: FindCoordinator 3, OffsetFetch 7."""
+    return select_version(request, {10: (0, 3), 9: (0, 7)})
 
 
 class World:
@@ -184,6 +190,16 @@ class TestFind:
         assert world.asked == []
         world.run(10)
         assert world.finding == both
+
+    def test_a_broker_that_takes_one_key_a_request_gets_one_request_for_each(self) -> None:
+        world = World(spoken=of_one_key, max_in_flight=3)
+        for key in ("s.0", "s.1", "s.2", "s.3"):
+            world.ask(key)
+        world.run()
+        assert world.finding == [FindCoordinatorRequest(TXN, (f"s.{number}",)) for number in range(3)]
+        for _ in range(4):
+            world.find()
+        assert [sent.request.transactional_id for sent in world.asked] == ["s.0", "s.1", "s.2"]
 
     def test_each_goes_to_its_own(self) -> None:
         world = World()
@@ -449,6 +465,18 @@ class TestAnswer:
 
 
 class TestPipelining:
+    def test_reads_go_apart_to_a_broker_that_takes_one_group_a_request(self) -> None:
+        world = World(spoken=of_one_key)
+        asks = [world.ask(key, GROUP, OffsetFetchRequest((key,), "t", 0)) for key in ("g.0", "g.1")]
+        world.run()
+        world.find()
+        world.find()
+        world.run()
+        assert [sent.request.group_ids for sent in world.asked] == [("g.0",), ("g.1",)]
+        for sent, offset in zip(list(world.asked), (4, 5), strict=True):
+            world.answer(sent, OffsetFetchResponse(0, (GroupOffset(sent.request.group_ids[0], 0, offset, ""),)))
+        assert [ask.response.groups[0].offset for ask in asks if ask.response] == [4, 5]
+
     def test_a_hundred_over_one_coordinator(self) -> None:
         world = World(max_in_flight=5)
         asks = [world.ask(f"s.{i}") for i in range(100)]

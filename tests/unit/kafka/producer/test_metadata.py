@@ -368,7 +368,8 @@ def test_of_another_topic_the_answer_counts_whatever_its_leader_epochs(old_id: i
         metadata.update(replace(answer, topics=(found,)), 0)
     snapshot = metadata.snapshot.topics[TOPIC]
     assert (snapshot.leaders, snapshot.leader_epochs) == ((0, 1), (5, 5))
-    assert (snapshot.topic_id is None) == (new_id is None)
+    kept = new_id if None not in (old_id, new_id) else old_id
+    assert snapshot.topic_id == (None if kept is None else uuid.UUID(int=kept))
 
 
 def test_without_leader_epochs_the_last_answer_counts() -> None:

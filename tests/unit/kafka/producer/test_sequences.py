@@ -86,10 +86,25 @@ def test_the_first_batch_of_a_partition_goes_alone_until_its_leader_remembers_it
 
 
 def test_a_topic_made_again_starts_at_0() -> None:
-    sequences = warm()
+    sequences = Sequences()
+    sequences.number(batch(3, topic_id=uuid.UUID(int=1)))
     again = batch(1, topic_id=uuid.UUID(int=2))
     assert sequences.number(again) == 0
     assert not sequences.may_send(batch(1, topic_id=uuid.UUID(int=2)), 5)
+
+
+@pytest.mark.parametrize(("first", "second"), [(None, 1), (1, None)])
+def test_a_topic_whose_id_becomes_known_or_is_not_told_goes_on(first: int | None, second: int | None) -> None:
+    """From 0 again, a leader would take new rows for the first ones, and drop them."""
+    sequences = Sequences()
+    before, after = (None if each is None else uuid.UUID(int=each) for each in (first, second))
+    numbered = batch(3, topic_id=before)
+    sequences.number(numbered)
+    sequences.acknowledged(numbered, 0)
+    sequences.by_name = True
+    assert sequences.may_send(batch(1, topic_id=after), 5)
+    assert sequences.number(batch(1, topic_id=after)) == 3
+    assert sequences.former_topic_id(batch(1, topic_id=after)) is None
 
 
 def test_a_former_topic_is_one_that_had_the_partition() -> None:
@@ -106,7 +121,7 @@ def test_sequences_that_a_topic_made_again_may_have_by_name_are_used_up() -> Non
     sequences.by_name = True
     former, new = uuid.UUID(int=1), uuid.UUID(int=2)
     sequences.number(batch(1, topic_id=former))
-    unanswered = numbered(sequences, 1)
+    unanswered = numbered(sequences, 1, partition=2)
     assert not sequences.may_send(batch(1, topic_id=new), 5)
     assert sequences.used_up
     assert not sequences.may_send(batch(1), 5)

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import examples
-from kafka_sink.errors import ProtocolError, SaslRefused
+from kafka_sink.errors import ApisMissing, ProtocolError, SaslRefused
 from kafka_sink.kafka.protocol import connection as connection_module
 from kafka_sink.kafka.protocol.apis.api_versions import (
     ApiVersionsRequest,
@@ -24,6 +25,7 @@ from kafka_sink.kafka.protocol.apis.produce import (
     ProduceRequest,
 )
 from kafka_sink.kafka.protocol.connection import MAX_HANDSHAKE_FRAME_BYTES, Answer, Connection, Input, State
+from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, Guarantee
 from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin
 from kafka_sink.kafka.protocol.sasl import authentication as begin
 
@@ -35,10 +37,16 @@ def framed(correlation_id: int, rest: bytes) -> bytes:
     return struct.pack(">ii", 4 + len(rest), correlation_id) + rest
 
 
-def versions_answer(correlation_id: int = 0, error_code: int = 0, sasl: bool = False, metadata: bool = False) -> bytes:
-    """Produce 3 to 13, InitProducerId 0 to 5, with `sasl` SaslHandshake 0 to 1 and SaslAuthenticate 0 to 2, with
-    `metadata` Metadata 0 to 12, no features. Response header version 0, body version 3."""
-    ranges = {0: (3, 13), 22: (0, 5)} | ({17: (0, 1), 36: (0, 2)} if sasl else {}) | ({3: (0, 12)} if metadata else {})
+def versions_answer(
+    correlation_id: int = 0,
+    error_code: int = 0,
+    sasl: bool = False,
+    metadata: bool = False,
+    ranges: Mapping[int, tuple[int, int]] = MappingProxyType({0: (3, 13), 22: (0, 5)}),
+) -> bytes:
+    """`ranges`, with `sasl` SaslHandshake 0 to 1 and SaslAuthenticate 0 to 2, with `metadata` Metadata 0 to 12, no
+    features. Response header version 0, body version 3."""
+    ranges = {**ranges} | ({17: (0, 1), 36: (0, 2)} if sasl else {}) | ({3: (0, 12)} if metadata else {})
     apis = bytes([len(ranges) + 1]) + b"".join(struct.pack(">hhhb", key, *of, 0) for key, of in ranges.items())
     return framed(correlation_id, struct.pack(">h", error_code) + apis + struct.pack(">ib", 0, 0))
 
@@ -48,8 +56,9 @@ def init_answer(correlation_id: int, producer_id: int) -> bytes:
     return framed(correlation_id, b"\0" + struct.pack(">ihqhb", 0, 0, producer_id, 0, 0))
 
 
-def idle() -> Connection:
-    return Connection(client_id="me", software=ApiVersionsRequest("test", "1"), max_frame_bytes=1000)
+def idle(guarantees: tuple[Guarantee, ...] = ()) -> Connection:
+    software = ApiVersionsRequest("test", "1")
+    return Connection(client_id="me", software=software, max_frame_bytes=1000, guarantees=guarantees)
 
 
 def started() -> Connection:
@@ -588,11 +597,64 @@ class TestNegotiation:
         with pytest.raises(ValueError, match="Metadata"):
             connection.send(MetadataRequest((), False))
 
-    def test_a_broker_that_is_too_old(self) -> None:
+    @pytest.mark.parametrize(
+        ("told", "version"),
+        [
+            ((), 0),  # before Kafka 2.4
+            (((18, 0, 2),), 2),
+            (((18, 0, 9),), 2),  # it refused 3, so 3 is not asked for again
+            (((0, 0, 7),), 0),
+        ],
+    )
+    def test_an_older_broker_is_asked_in_a_version_that_it_takes(
+        self, told: tuple[tuple[int, int, int], ...], version: int
+    ) -> None:
         connection = negotiating()
-        connection.receive(framed(0, struct.pack(">hi", 35, 0)))
-        with pytest.raises(ProtocolError, match=r"Kafka 3\.3 or later"):
+        connection.receive(
+            framed(0, struct.pack(">hi", 35, len(told)) + b"".join(struct.pack(">hhh", *api) for api in told))
+        )
+        assert connection.next_answer() is None
+        asked = b"".join(connection.own_request())
+        assert struct.unpack_from(">hhi", asked, 4) == (18, version, 1)
+        connection.sent()
+        throttle = b"\0" * 4 if version else b""
+        connection.receive(framed(1, struct.pack(">hihhh", 0, 1, 0, 0, 7) + throttle))
+        assert connection.next_answer() is None
+        assert connection.state is State.OPEN
+        assert connection.ranges == {0: (0, 7)}
+
+    def test_a_peer_that_refuses_every_version(self) -> None:
+        connection = negotiating()
+        for correlation_id in range(2):
+            connection.receive(framed(correlation_id, struct.pack(">hi", 35, 0)))
+            if correlation_id:
+                break
+            assert connection.next_answer() is None
+            connection.own_request()
+            connection.sent()
+        with pytest.raises(ProtocolError, match="refused ApiVersions: UNSUPPORTED_VERSION"):
             connection.next_answer()
+
+    def test_a_broker_that_lacks_what_a_guarantee_needs(self) -> None:
+        connection = idle(guarantees=(AT_LEAST_ONCE, IDEMPOTENCE))
+        connection.start()
+        connection.sent()
+        connection.receive(versions_answer(ranges={0: (0, 5), 3: (0, 8), 22: (0, 0)}))
+        with pytest.raises(ApisMissing) as caught:
+            connection.next_answer()
+        assert caught.value.guarantee == "at-least-once"
+        assert caught.value.missing == ("Produce 7 to 12 (Kafka 2.1; writes rows): it takes versions 0 to 5",)
+        assert connection.state is State.CLOSED
+
+    def test_a_controllers_listener_is_no_broker_that_lacks_something(self) -> None:
+        """Another bootstrap server may be a broker."""
+        connection = idle(guarantees=(AT_LEAST_ONCE,))
+        connection.start()
+        connection.sent()
+        connection.receive(versions_answer(ranges={3: (0, 8)}))
+        with pytest.raises(ProtocolError, match="controller") as caught:
+            connection.next_answer()
+        assert not isinstance(caught.value, ApisMissing)
 
     def test_a_broker_that_refuses(self) -> None:
         connection = negotiating()

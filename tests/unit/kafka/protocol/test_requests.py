@@ -19,6 +19,7 @@ from kafka.protocol.producer import ProduceRequest as TheirProduceRequest
 
 from effort import examples
 from kafka_sink.errors import ProtocolError
+from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD
 from kafka_sink.kafka.protocol.apis.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -42,9 +43,11 @@ from kafka_sink.kafka.protocol.apis.produce import (
     RefusedRecord,
     check_produce_response,
 )
+from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kafka_sink.kafka.protocol.requests import (
     APIS,
     Request,
+    api_of,
     decode_response,
     encode_request,
     select_version,
@@ -141,13 +144,20 @@ class TestEncode:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
+MODULES = {"Produce": "producer", "InitProducerId": "producer", "SaslAuthenticate": "sasl"}
+# The first version whose header has tagged fields. A response to ApiVersions never has them.
+FLEXIBLE_FROM = {"Produce": 9, "Metadata": 9, "InitProducerId": 2, "SaslAuthenticate": 2, "ApiVersions": 99}
+
+
+def theirs(name: str, direction: str) -> Any:
+    module = importlib.import_module(f"kafka.protocol.{MODULES.get(name, 'metadata')}")
+    return getattr(module, f"{name}{direction}")
+
+
 def written(name: str, version: int, fields: dict[str, Any], correlation_id: int = 77) -> bytes:
-    """kafka-python's bytes of an answer after a header of version 1 (0 for ApiVersions), without the size."""
-    package = importlib.import_module(
-        "kafka.protocol.producer" if name in ("Produce", "InitProducerId") else "kafka.protocol.metadata"
-    )
-    message = filled(getattr(package, f"{name}Response"), version, fields)
-    header = correlation_id.to_bytes(4, "big") + (b"" if name == "ApiVersions" else b"\0")
+    """kafka-python's bytes of an answer after its header, without the size."""
+    message = filled(theirs(name, "Response"), version, fields)
+    header = correlation_id.to_bytes(4, "big") + (b"\0" if version >= FLEXIBLE_FROM[name] else b"")
     return header + bytes(message.encode(version=version))
 
 
@@ -280,7 +290,7 @@ class TestDecode:
     def test_an_old_broker_answers_api_versions_in_version_0(self) -> None:
         fields = {"error_code": 35, "api_keys": [{"api_key": 18, "min_version": 0, "max_version": 2}]}
         response = decode_response(ApiVersionsRequest("a", "1"), 3, written("ApiVersions", 0, fields))
-        assert response == ApiVersionsResponse(0, 35, {}, {})
+        assert response == ApiVersionsResponse(0, 35, {18: (0, 2)}, {})
 
     @pytest.mark.parametrize("version", [9, 13])
     @pytest.mark.parametrize(
@@ -395,21 +405,99 @@ def metadata_answer(topics: list[Any], brokers: list[tuple[int, str, int]], part
     return written("Metadata", 12, fields)
 
 
+# The lowest version of each request that writes send, as Kafka 2.1 or Event Hubs take it.
+OLDEST = [
+    (PRODUCE, 7),
+    (PRODUCE, 8),
+    (MetadataRequest(("orders",), True), 4),
+    (MetadataRequest((), False), 5),
+    (MetadataRequest(("orders",), False, describe=True), 7),
+    (MetadataRequest(("orders",), False, describe=True), 8),
+    (MetadataRequest(None, False, describe=True), 9),
+    (InitProducerIdRequest(1), 0),
+    (InitProducerIdRequest(1), 1),
+    (InitProducerIdRequest(1, "s.0"), 3),
+    (SaslAuthenticateRequest(b"secret"), 0),
+    (SaslAuthenticateRequest(b"secret"), 1),
+    (ApiVersionsRequest("a", "1"), 0),
+    (ApiVersionsRequest("a", "1"), 2),
+]
+
+
+class TestOldVersions:
+    @pytest.mark.parametrize(("request_", "version"), OLDEST)
+    def test_kafka_python_reads_what_is_sent(self, request_: Request, version: int) -> None:
+        name = api_of(request_).name
+        frame = b"".join(encode_request(request_, version=version, correlation_id=7, client_id="me"))
+        message = theirs(name, "Request").decode(frame, version=version, header=True, framed=True)
+        assert (message.header.request_api_version, message.header.client_id) == (version, "me")
+        match request_:
+            case MetadataRequest():
+                named = None if message.topics is None else tuple(topic.name for topic in message.topics)
+                assert named == request_.topics
+                assert message.allow_auto_topic_creation is request_.allow_auto_topic_creation
+                assert version < 8 or message.include_topic_authorized_operations is request_.describe
+            case InitProducerIdRequest():
+                assert message.transactional_id == request_.transactional_id
+            case SaslAuthenticateRequest():
+                assert bytes(message.auth_bytes) == b"secret"
+            case ProduceRequest():
+                sent = [(topic.name, each.index) for topic in message.topic_data for each in topic.partition_data]
+                assert sorted(sent) == sorted((topic, partition) for topic, partition, _ in ALL_ASKED)
+
+    @pytest.mark.parametrize("version", [4, 5, 7])
+    def test_a_broker_without_topic_ids(self, version: int) -> None:
+        partition = {"error_code": 0, "partition_index": 0, "leader_id": 1, "replica_nodes": [1], "isr_nodes": [1]}
+        partition |= ({"leader_epoch": 5} if version >= 7 else {}) | ({"offline_replicas": []} if version >= 5 else {})
+        topic = {"error_code": 0, "name": "orders", "is_internal": False, "partitions": [partition]}
+        broker = {"node_id": 1, "host": "h", "port": 9092, "rack": None}
+        fields = {"throttle_time_ms": 70, "brokers": [broker], "cluster_id": "c", "controller_id": 1, "topics": [topic]}
+        request = MetadataRequest(("orders",), False, describe=True)
+        response = decode_response(request, version, written("Metadata", version, fields))
+        assert isinstance(response, MetadataResponse)
+        (found,) = response.topics
+        assert found.topic_id is None
+        assert found.partitions[0].leader_epoch == (5 if version >= 7 else -1)
+        assert found.authorized_operations == NOT_TOLD
+        # Before version 6 the broker has waited itself (KIP-219).
+        assert response.throttle_time_ms == (70 if version >= 6 else 0)
+
+    @pytest.mark.parametrize("version", [0, 1])
+    def test_a_session_without_a_lifetime(self, version: int) -> None:
+        fields = {"error_code": 0, "error_message": None, "auth_bytes": b"ok", "session_lifetime_ms": 90}
+        response = decode_response(SaslAuthenticateRequest(b""), version, written("SaslAuthenticate", version, fields))
+        assert response == SaslAuthenticateResponse(0, None, b"ok", 90 if version else 0)
+
+    @pytest.mark.parametrize("version", [7, 8])
+    def test_produce_results_without_refused_records(self, version: int) -> None:
+        succeeded = [(topic, partition, 0) for topic, partition, _ in ALL_ASKED]
+        response = decode_response(PRODUCE, version, produce_answer(version, succeeded, base_offset=9))
+        assert isinstance(response, ProduceResponse)
+        assert {result.base_offset for result in response.partitions} == {9}
+        assert {(result.error_message, result.refused) for result in response.partitions} == {(None, ())}
+
+
 class TestVersions:
     @pytest.mark.parametrize(
         ("request_", "theirs", "version"),
         [
+            (PRODUCE, (0, 7), 7),  # Kafka 2.1
             (PRODUCE, (0, 9), 9),  # Kafka 3.3
             (PRODUCE, (0, 11), 11),  # Kafka 3.9
             (PRODUCE, (0, 13), 13),  # Kafka 4.3
             (PRODUCE, (0, 99), 13),
             (PRODUCE, (13, 14), 13),
-            (PRODUCE, (0, 8), None),
+            (PRODUCE, (0, 6), None),  # without zstd
             (PRODUCE, (14, 15), None),
             (replace(PRODUCE, partitions=(replace(PRODUCE.partitions[0], topic_id=None),)), (0, 13), 12),
             (replace(PRODUCE, partitions=(replace(PRODUCE.partitions[0], topic_id=None),)), (13, 13), None),
             (MetadataRequest((), True), (0, 12), 12),
+            (MetadataRequest((), True), (0, 5), 5),  # Event Hubs
+            (MetadataRequest((), True), (0, 3), None),  # a question would create the topic
             (InitProducerIdRequest(1), (0, 6), 5),
+            (InitProducerIdRequest(1), (0, 0), 0),
+            (InitProducerIdRequest(1, "s.0"), (0, 3), 3),
+            (InitProducerIdRequest(1, "s.0"), (0, 2), None),  # before KIP-360
         ],
     )
     def test_the_highest_in_common(self, request_: Request, theirs: tuple[int, int], version: int | None) -> None:

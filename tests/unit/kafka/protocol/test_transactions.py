@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -131,10 +131,19 @@ def as_they_read(request: Request, version: int) -> Any:
     return message
 
 
+# The first version whose header has tagged fields, where it is not the lowest one.
+FLEXIBLE_FROM = {
+    "FindCoordinator": 3, "AddPartitionsToTxn": 3, "AddOffsetsToTxn": 3, "EndTxn": 3, "OffsetCommit": 8,
+    "DeleteGroups": 2, "CreateTopics": 5, "DescribeConfigs": 4,
+}  # fmt: skip
+
+
 def written(request: Request, version: int, fields: Mapping[str, Any]) -> bytes:
-    """kafka-python's bytes of an answer after a header of version 1, without the size."""
-    message = theirs(api_of(request).name, "Response")(version=version, **{k: nested(v) for k, v in fields.items()})
-    return (77).to_bytes(4, "big") + b"\0" + bytes(message.encode(version=version))
+    """kafka-python's bytes of an answer after its header, without the size."""
+    name = api_of(request).name
+    message = theirs(name, "Response")(version=version, **{k: nested(v) for k, v in fields.items()})
+    tags = b"\0" if version >= FLEXIBLE_FROM.get(name, 0) else b""
+    return (77).to_bytes(4, "big") + tags + bytes(message.encode(version=version))
 
 
 def nested(value: Any) -> Any:
@@ -274,8 +283,17 @@ class TestVersions:
             (OFFSET, (0, 4), None),
             (replace(OFFSET, transaction_version=1), (0, 5), 4),
             (replace(OFFSET, transaction_version=1), (0, 3), 3),
+            (replace(COMMIT, transaction_version=1), (0, 1), 1),  # Redpanda
             (ADD_PARTITIONS, (0, 5), 3),
+            (ADD_PARTITIONS, (0, 0), 0),
             (FETCH, (1, 10), 9),
+            (FETCH, (1, 7), None),
+            (replace(FETCH, group_ids=("s.0",)), (1, 7), 7),
+            (replace(FETCH, group_ids=("s.0",)), (1, 6), None),  # before KIP-447
+            (FIND, (0, 3), None),
+            (replace(FIND, keys=("s.0",)), (0, 3), 3),
+            (CREATE, (0, 3), None),  # before KIP-464
+            (replace(CREATE, replication_factor=3), (0, 3), 3),
             (MARKERS, (1, 2), 1),
         ],
     )
@@ -290,20 +308,20 @@ class TestVersions:
         elsewhere |= {"DescribeGroups"}
         ours = {api.name: (api.min_version, api.max_version) for api in APIS if api.name not in elsewhere}
         assert ours == {
-            "FindCoordinator": (4, 6),
-            "AddPartitionsToTxn": (3, 3),
-            "AddOffsetsToTxn": (3, 4),
-            "EndTxn": (3, 5),
+            "FindCoordinator": (1, 6),
+            "AddPartitionsToTxn": (0, 3),
+            "AddOffsetsToTxn": (0, 4),
+            "EndTxn": (0, 5),
             "TxnOffsetCommit": (3, 5),
-            "OffsetCommit": (9, 9),
-            "OffsetFetch": (8, 9),
-            "DeleteGroups": (2, 2),
+            "OffsetCommit": (5, 9),
+            "OffsetFetch": (7, 9),
+            "DeleteGroups": (0, 2),
             "DescribeTransactions": (0, 0),
             "ListTransactions": (0, 2),
             "DescribeProducers": (0, 0),
             "WriteTxnMarkers": (1, 1),
-            "CreateTopics": (7, 7),
-            "DescribeConfigs": (4, 4),
+            "CreateTopics": (2, 7),
+            "DescribeConfigs": (1, 4),
         }
 
 
@@ -662,6 +680,58 @@ class TestAnswersToAnotherQuestion:
     def test_describe_configs(self, nodes: list[str]) -> None:
         with pytest.raises(ProtocolError, match="DescribeConfigs"):
             answered(CONFIGS, 4, results=[described(node, {}) for node in nodes])
+
+
+FIND_ONE, FETCH_ONE = replace(FIND, keys=("s.0",)), replace(FETCH, group_ids=("s.0",))
+CREATE_ONE = replace(CREATE, replication_factor=1)
+COMMIT_1 = replace(COMMIT, transaction_version=1)
+
+
+def of_one(name: str, part: Mapping[str, Any], key: str, since: int) -> Callable[[int], Mapping[str, Any]]:
+    """The fields by version: a list of one part, or before `since` that part without its key."""
+    alone = {field: value for field, value in part.items() if field != key}
+    return lambda version: {name: [part]} if version >= since else alone
+
+
+# A request with all that its oldest versions can carry, and what answers it, by version if that differs.
+OF_EVERY_VERSION = [
+    (FIND_ONE, of_one("coordinators", found("s.0"), "key", since=4)),
+    (ADD_PARTITIONS, {"results_by_topic_v3_and_below": added(ALL_ADDED)}),
+    (ADD_OFFSETS, {"error_code": 5}),
+    (COMMIT_1, {"error_code": 5}),
+    (PLAIN, {"topics": committed([("state", 1, 5)])}),
+    (FETCH_ONE, of_one("groups", group("s.0"), "group_id", since=8)),
+    (DELETE, {"results": [{"group_id": key, "error_code": 5} for key in DELETE.group_ids]}),
+    (CREATE_ONE, {"topics": [created("state")]}),
+    (CONFIGS, {"results": [described("3", {CEILING: "60000"})]}),
+]
+
+
+@pytest.mark.parametrize(("request_", "fields"), OF_EVERY_VERSION, ids=lambda value: type(value).__name__)
+def test_every_version_says_the_same(request_: Request, fields: Any) -> None:
+    by_version = fields if callable(fields) else lambda version: fields
+    lowest, highest = api_of(request_).versions(request_)
+    newest = answered(request_, highest, **by_version(highest), throttle_time_ms=9)
+    assert newest.throttle_time_ms == 9
+    for version in range(lowest, highest + 1):
+        message = as_they_read(request_, version)
+        assert {"s.0", "s.1", "state", "orders", "3"} & set(texts_of(message)), version
+        # Up to these versions the broker waits before it answers (KIP-219).
+        waits = version >= api_of(request_).client_throttles_from
+        answer = answered(request_, version, **by_version(version), throttle_time_ms=9)
+        assert answer == replace(newest, throttle_time_ms=9 if waits else 0)
+
+
+def texts_of(message: Any) -> Iterator[str]:
+    """All texts in a message of kafka-python."""
+    if isinstance(message, str):
+        yield message
+    elif isinstance(message, list | tuple):
+        for element in message:
+            yield from texts_of(element)
+    elif hasattr(message, "fields"):
+        for name in message.fields:
+            yield from texts_of(getattr(message, name))
 
 
 EVERY_ANSWER = [
