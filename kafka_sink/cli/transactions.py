@@ -87,6 +87,7 @@ from kafka_sink.kafka.protocol.apis.describe_transactions import (
     TransactionDescription,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.needs import EXACTLY_ONCE
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.cautions import warn_once
 from kafka_sink.options.config import SinkConfig, sink_config
@@ -107,6 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = configuration(args)
         warn_once(config.producer.security)
         with closing(AdminClient(config.producer)) as client:
+            client.require(EXACTLY_ONCE)
             subcommand: Callable[[Session], int] = args.subcommand
             return subcommand(Session(client, config, args))
     except ConfigError as error:

@@ -12,7 +12,7 @@ import socket
 import ssl
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_sink.doctor import reaching
@@ -113,6 +113,11 @@ class Dialogue:
     def at(self) -> str:
         """The current step, with the names of `reaching.hung_up`."""
         return {State.NEGOTIATING: "api versions", State.AUTHENTICATING: "sasl"}.get(self._connection.state, "request")
+
+    @property
+    def ranges(self) -> Mapping[int, tuple[int, int]]:
+        """The versions that the host takes: API key -> (lowest, highest)."""
+        return self._connection.ranges
 
     def check_versions(self) -> str:
         """Return the agreed versions in words. Raises ProtocolError if there are none."""

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from kafka_sink.doctor import judging
+from kafka_sink.doctor import judging, service
 from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
 from kafka_sink.doctor.reaching import Attempt, address_text, advertised, dispensable, host_verdicts
 from kafka_sink.doctor.report import DRIVER, Finding, Report, Status, Verdict, failed, skipped
@@ -221,6 +221,9 @@ class _Examination:
         """Take the steps of the cluster and the topic. Return the topic's verdict."""
         name = self._config.topic
         self._take("cluster", "cluster", self._cluster)
+        self._take("service", "cluster", self._service)
+        self._take("at-least-once", "cluster", self._at_least_once)
+        self._take("exactly-once", "cluster", self._exactly_once)
         self._take("topic", "topic" if name is None else f"topic {name}", self._look_at_topic)
         return self.verdicts[-1]
 
@@ -251,6 +254,25 @@ class _Examination:
             return skipped("because no bootstrap server was reached")
         assert self._hosts.bootstrap.cluster is not None
         return judging.cluster(self._hosts.bootstrap.cluster)
+
+    def _service(self) -> Finding:
+        bootstrap = self._hosts.bootstrap
+        assert bootstrap is not None and bootstrap.cluster is not None, "the step of the cluster needs it"
+        hosts = {host for host, _ in self._config.producer.bootstrap_servers}
+        hosts |= {broker.host for broker in bootstrap.cluster.brokers}
+        return service.service(hosts, bootstrap.cluster.cluster_id, bootstrap.ranges)
+
+    def _at_least_once(self) -> Finding:
+        return service.at_least_once(self._ranges(), is_idempotent=self._config.producer.enable_idempotence)
+
+    def _exactly_once(self) -> Finding:
+        return service.exactly_once(self._ranges(), is_wanted=self._config.delivery_guarantee == EXACTLY_ONCE)
+
+    def _ranges(self) -> Mapping[str, service.Ranges]:
+        """What each broker that was reached takes, or a bootstrap server where none was."""
+        reached = {f"broker {node_id}": dialogue.ranges for node_id, dialogue in self._hosts.brokers.items()}
+        assert self._hosts.bootstrap is not None, "the step of the cluster needs it"
+        return reached or {"the bootstrap server": self._hosts.bootstrap.ranges}
 
     def _ask(self, request: Request) -> object:
         """Ask any broker. Raises NoAnswer."""

@@ -31,6 +31,9 @@ _TABLE: tuple[Step, ...] = (
     Step("columns"),
     *(Step(name, HOST_STEPS[max(0, place - 1) : place]) for place, name in enumerate(HOST_STEPS)),
     Step("cluster"),
+    Step("service", ("cluster",)),
+    Step("at-least-once", ("cluster",)),
+    Step("exactly-once", ("cluster",)),
     Step("topic", ("cluster",)),
     Step("write acl", ("topic",)),
     Step("leaders", ("topic",)),
@@ -43,14 +46,14 @@ _TABLE: tuple[Step, ...] = (
     Step("acks"),
     # Only with badRows=deadLetter.
     Step("dead letter topic", ("cluster",)),
-    Step("producer id", ("write acl",)),
+    Step("producer id", ("write acl", "at-least-once")),
     # Exactly-once only.
     Step("read acl", ("topic",)),
-    Step("commit topic", ("cluster",)),
-    Step("transactional id acl", ("cluster",)),
-    Step("group acl", ("cluster",)),
-    Step("transaction timeout", ("cluster",)),
-    Step("retention of state", ("cluster",)),
+    Step("commit topic", ("exactly-once",)),
+    Step("transactional id acl", ("exactly-once",)),
+    Step("group acl", ("exactly-once",)),
+    Step("transaction timeout", ("exactly-once",)),
+    Step("retention of state", ("exactly-once",)),
 )
 STEPS: Mapping[str, Step] = {step.name: step for step in _TABLE}
 
