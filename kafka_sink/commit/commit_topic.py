@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka_sink.errors import CommitTopicMissing, CommitTopicTooSmall, TopicAuthorizationFailed, TopicNameInvalid
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.admin.topics import create_request, reason_of, will_be_there
+from kafka_sink.kafka.admin.topics import create_request, not_taken, reason_of, will_be_there
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsResponse
@@ -57,8 +57,11 @@ def _is_led(topic: TopicMetadata, config: ProducerConfig) -> bool:
 def _create(client: AdminClient, name: str, deadline_ms: int) -> str:
     """Create topic `name`. Return the reason why it may not exist yet. Raises CommitTopicMissing if it never will."""
     request = create_request(client.config, name, NewTopic(COMMIT_TOPIC_PARTITIONS))
-    response = client.caller.ask_any(request, deadline_ms)
-    assert isinstance(response, CreateTopicsResponse)
+    if client.caller.takes(request, deadline_ms):
+        response = client.caller.ask_any(request, deadline_ms)
+        assert isinstance(response, CreateTopicsResponse)
+    else:
+        response = not_taken(request)
     if not will_be_there(response.error_code):
         raise _missing(name, reason_of(response), client.config)
     return reason_of(response)

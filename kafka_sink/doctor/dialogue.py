@@ -58,6 +58,10 @@ class NoAnswer(Exception):
     """A host that answered before does not answer this request."""
 
 
+class NotTaken(NoAnswer):
+    """The host does not take this request in a version that this client speaks."""
+
+
 @dataclass(slots=True, eq=False)
 class Dialogue:
     """An open connection. `cluster` is its host's first answer, `_until_s` the deadline of the current step."""
@@ -82,7 +86,7 @@ class Dialogue:
             self._send(self._connection.own_request())
 
     def ask(self, request: Request) -> Response:
-        """Return the answer to `request`, which is sent once. Raises NoAnswer.
+        """Return the answer to `request`, which is sent once. Raises NoAnswer, NotTaken.
 
         Without an answer the connection is closed: a late answer would be read as the answer to the next request.
         """
@@ -90,7 +94,7 @@ class Dialogue:
         if self._connection.state is not State.OPEN:
             raise NoAnswer(f"no answer to {name}: an earlier request had none, and the connection was closed")
         if self._connection.version_for(request) is None:
-            raise NoAnswer(f"the broker supports no version of {name} that this client supports")
+            raise NotTaken(f"the broker does not take {name} in a version that this client speaks")
         try:
             return self.asked(request)
         except (OSError, ProtocolError) as error:

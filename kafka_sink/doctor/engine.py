@@ -22,11 +22,11 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from kafka_sink.doctor import judging, service
-from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
+from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, NotTaken, dial
 from kafka_sink.doctor.reaching import Attempt, address_text, advertised, dispensable, host_verdicts
 from kafka_sink.doctor.report import DRIVER, Finding, Report, Status, Verdict, failed, skipped
 from kafka_sink.doctor.steps import HOST_STEPS, STEPS, because_of
-from kafka_sink.kafka.admin.topics import create_request, is_busy
+from kafka_sink.kafka.admin.topics import create_request, is_busy, not_taken
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.acl_operation import (
@@ -238,6 +238,8 @@ class _Examination:
                 finding = skipped(f"because of {error}, which was not reached")
             except _NotMade:
                 finding = skipped("because of topic, which does not exist yet")
+            except NotTaken as error:
+                finding = skipped(f"because {error}")
             except NoAnswer as error:
                 finding = failed(str(error), "check that the brokers run and are not overloaded, then check again")
         self.verdicts.append(Verdict(step, where, finding))
@@ -324,7 +326,10 @@ class _Examination:
         """Create the topic. Ask a busy controller again for `PATIENCE_S`, as a write does. Raises NoAnswer."""
         request = create_request(self._config.producer, name, wanted, validate_only=validate_only)
         for _ in _tries():
-            response = cast(CreateTopicsResponse, self._ask(request))
+            try:
+                response = cast(CreateTopicsResponse, self._ask(request))
+            except NotTaken:
+                return not_taken(request)
             if not is_busy(response.error_code):
                 break
         return response
@@ -415,7 +420,10 @@ class _Examination:
     def _told(self, setting: str) -> str | None:
         """Return a broker's value of `setting`, or None if it is unknown or no broker is reached. Raises NoAnswer."""
         for node_id, dialogue in self._hosts.brokers.items():
-            response = dialogue.ask(DescribeConfigsRequest(node_id, setting))
+            try:
+                response = dialogue.ask(DescribeConfigsRequest(node_id, setting))
+            except NotTaken:
+                return None
             assert isinstance(response, DescribeConfigsResponse)
             return response.value
         return None

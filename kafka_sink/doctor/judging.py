@@ -147,6 +147,10 @@ def created(said: CreateTopicsResponse, name: str, wanted: NewTopic, config: Sin
     match said.error_code:
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED | ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             remedy = f"{create}, or {acl_remedy(f'TOPIC {name} CREATE', config.producer)}"
+        case ErrorCode.UNSUPPORTED_VERSION:
+            remedy = (
+                f"{create}, or name both counts, which Kafka before 2.4 needs: createTopics=partitions=12,replicas=3"
+            )
         case ErrorCode.INVALID_REPLICATION_FACTOR:
             remedy = "ask for as many replicas as there are brokers, or fewer: createTopics=replicas=1 for one broker"
         case ErrorCode.INVALID_CONFIG:

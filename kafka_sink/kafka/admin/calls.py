@@ -134,6 +134,10 @@ class Caller:
             self.turn((), deadline_ms)
         return node_id
 
+    def takes(self, request: Request, deadline_ms: int) -> bool:
+        """Return True if any broker takes `request` in a version that the client speaks. Raises BrokersUnreachable."""
+        return self.network.api_version(self.any_node(deadline_ms), request) is not None
+
     def unreachable(self) -> KafkaSinkError:
         return BrokersUnreachable(
             bootstrap_servers=self._config.bootstrap_servers_text,

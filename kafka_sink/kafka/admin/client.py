@@ -291,9 +291,11 @@ class AdminClient:
 
     def broker_setting(self, name: str) -> str | None:
         """Return the setting `name` of any broker, or None if the brokers do not show it, which requires the ACL
-        CLUSTER DESCRIBE_CONFIGS. Raises BrokersUnreachable."""
+        CLUSTER DESCRIBE_CONFIGS, or do not take the request. Raises BrokersUnreachable."""
         deadline_ms = self.caller.deadline_ms()
         tries = 0
+        if not self.caller.takes(DescribeConfigsRequest(0, name), deadline_ms):
+            return None
         while True:
             for broker in self.caller.metadata((), deadline_ms).brokers:
                 call = Call(broker.node_id, DescribeConfigsRequest(broker.node_id, name))
@@ -307,12 +309,14 @@ class AdminClient:
     def topic_settings(self, topics: Iterable[str], names: tuple[str, ...]) -> dict[str, Mapping[str, str]]:
         """Return each topic's settings `names`, as far as its brokers have them.
 
-        A topic has no settings here without the ACL TOPIC DESCRIBE_CONFIGS, or if it does not exist within
-        `max.block.ms`. Raises BrokersUnreachable.
+        A topic has no settings here without the ACL TOPIC DESCRIBE_CONFIGS, if it does not exist within
+        `max.block.ms`, or if the brokers do not take the request. Raises BrokersUnreachable.
         """
         deadline_ms = self.caller.deadline_ms()
         found: dict[str, Mapping[str, str]] = {}
         missing = tuple(sorted(topics))
+        if missing and not self.caller.takes(TopicConfigsRequest(missing, names), deadline_ms):
+            return {topic: {} for topic in missing}
         tries = 0
         while missing:
             answer = self.caller.ask_any(TopicConfigsRequest(missing, names), deadline_ms)

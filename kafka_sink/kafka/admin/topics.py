@@ -16,6 +16,7 @@ from kafka_sink.kafka.protocol.apis.metadata import (
     TopicMetadata,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
+from kafka_sink.kafka.protocol.requests import api_of
 
 
 def partition_count(client: AdminClient, topic: str) -> int:
@@ -67,16 +68,28 @@ def create_request(
 
 
 def create_topic(client: AdminClient, name: str, wanted: NewTopic) -> CreateTopicsResponse:
-    """Create a topic. Retry until `max.block.ms` while the controller is busy. Raises BrokersUnreachable."""
+    """Create a topic. Retry until `max.block.ms` while the controller is busy. Raises BrokersUnreachable.
+
+    A broker that does not take the request counts as one that answers UNSUPPORTED_VERSION.
+    """
     request = create_request(client.config, name, wanted)
     caller = client.caller
     deadline_ms, tries = caller.deadline_ms(), 0
+    if not caller.takes(request, deadline_ms):
+        return not_taken(request)
     while True:
         response = caller.ask_any(request, deadline_ms)
         assert isinstance(response, CreateTopicsResponse)
         tries += 1
         if not is_busy(response.error_code) or not caller.pause(tries, deadline_ms):
             return response
+
+
+def not_taken(request: CreateTopicsRequest) -> CreateTopicsResponse:
+    lowest, highest = api_of(request).versions(request)
+    return CreateTopicsResponse(
+        0, ErrorCode.UNSUPPORTED_VERSION, f"brokers do not take CreateTopics {lowest} to {highest}"
+    )
 
 
 def is_busy(code: int) -> bool:

@@ -605,3 +605,11 @@ def test_when(time_ms: int, words: str) -> None:
 def test_the_first_of_many_are_shown() -> None:
     assert transactions.shown(map(str, range(8))) == "0, 1, 2, 3, 4, 5, 6, 7"
     assert transactions.shown(map(str, range(10))) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
+
+
+def test_brokers_that_have_no_such_transactions_are_named_at_once(
+    kafka: ScriptedKafka, ran: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafka.lacking = ("ListTransactions 0 to 2 (Kafka 3.0): it has none",)
+    assert main(["list", "--bootstrap-servers", "b:1"]) == 1
+    assert "lacks what exactly-once needs: ListTransactions" in capsys.readouterr().err

@@ -26,6 +26,7 @@ from kafka_sink.errors import (
     AnotherCheckpoint,
     AttemptFenced,
     BrokersUnreachable,
+    BrokerUnsupported,
     CheckpointBehind,
     ClusterChanged,
     CommitRefused,
@@ -252,6 +253,18 @@ def test_at_least_once_plans_nothing(plans: list[Any], kind: type) -> None:
 def test_planning_needs_to_know_the_brokers() -> None:
     with pytest.raises(MissingOption, match="as an option of the write"):
         plan_stream(given_options({"deliveryGuarantee": "exactly-once"}), None)
+
+
+def test_a_plan_ends_where_brokers_lack_a_request_before_it_makes_anything(
+    exchange: Exchange, kafka: ScriptedKafka
+) -> None:
+    kafka.leaders, kafka.lacking = {}, ("DescribeTransactions 0 to 0 (Kafka 3.0): it has none",)
+    with pytest.raises(BrokerUnsupported, match="DescribeTransactions") as failure:
+        pickle.dumps(
+            KafkaStreamWriter(given_options({**OPTIONS, "transactionalIdPrefix": "orders", "createTopics": "true"}))
+        )
+    assert "deliveryGuarantee=at-least-once" in str(failure.value)
+    assert kafka.received == []
 
 
 def test_a_plan_makes_the_commit_topic_where_it_is_missing(exchange: Exchange, kafka: ScriptedKafka) -> None:

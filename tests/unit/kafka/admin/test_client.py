@@ -15,6 +15,7 @@ from kafka_sink.errors import (
     AuthenticationFailed,
     BrokersUnreachable,
     BrokerUnavailable,
+    BrokerUnsupported,
     ClusterChanged,
     CommitTopicMissing,
     CommitTopicTooSmall,
@@ -27,7 +28,9 @@ from kafka_sink.errors import (
 )
 from kafka_sink.kafka.admin.calls import TOPICS_FRESH_MS
 from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.admin.topics import create_topic
 from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.api import (
     PartitionResult,
 )
@@ -65,6 +68,8 @@ from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
 from kafka_sink.kafka.protocol.apis.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.needs import EXACTLY_ONCE
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import sink_config
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork, connect_clients
@@ -410,6 +415,40 @@ class TestBrokerSetting:
         kafka.script(DescribeConfigsRequest, 31)
         assert client.broker_setting("transaction.max.timeout.ms") is None
         assert len(kafka.asked(DescribeConfigsRequest)) == 1
+
+
+def without(*kinds: type) -> Callable[[Any], int | None]:
+    """As brokers that do not take requests of these kinds."""
+    return lambda request: None if isinstance(request, kinds) else 0
+
+
+class TestRequestsThatBrokersDoNotTake:
+    def test_settings_are_not_told(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        kafka.spoken = without(DescribeConfigsRequest, TopicConfigsRequest)
+        assert client.broker_setting("transaction.max.timeout.ms") is None
+        assert client.topic_settings(["a", "b"], NAMES) == {"a": {}, "b": {}}
+        assert kafka.now_ms < 1_000
+
+    def test_a_topic_is_not_made_and_the_reason_is_told_at_once(
+        self, kafka: ScriptedKafka, client: AdminClient
+    ) -> None:
+        kafka.spoken = without(CreateTopicsRequest)
+        response = create_topic(client, "t", NewTopic())
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert response.error_message == "brokers do not take CreateTopics 4 to 7"
+        with pytest.raises(CommitTopicMissing) as failure:
+            ensure_commit_topic(client, "t")
+        assert "CreateTopics 4 to 7" in failure.value.reason
+        assert failure.value.command
+        assert (kafka.asked(CreateTopicsRequest), kafka.now_ms < 1_000) == ([], True)
+
+    def test_a_guarantee_is_refused_by_what_it_lacks(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        client.require(EXACTLY_ONCE)
+        kafka.lacking = ("ListTransactions 0 to 2 (Kafka 3.0): it has none",)
+        with pytest.raises(BrokerUnsupported) as failure:
+            client.require(EXACTLY_ONCE)
+        assert failure.value.guarantee == "exactly-once"
+        assert "ListTransactions" in str(failure.value) and "Kafka 3.0 or later" in str(failure.value)
 
 
 NAMES = ("max.message.bytes", "cleanup.policy")
