@@ -232,7 +232,7 @@ def write(path: Path, source: str) -> None:
 # What a worker has no use for until something is wrong, and would wait for before its first row.
 NOT_FOR_EVERY_WORKER = (
     "pandas", "html", "pyarrow.fs", "pyarrow.parquet", "kafka_sink.doctor.engine", "kafka_sink.registry", "fastavro",
-    "google.protobuf", "confluent_kafka",
+    "google.protobuf", "confluent_kafka", "cryptography",
 )  # fmt: skip
 
 

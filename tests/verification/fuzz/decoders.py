@@ -6,6 +6,7 @@
     challenges, ...    lines, each what a broker says at one step of SASL
     decision, marker   texts that a broker has kept for us
     token endpoint     what is answered to an HTTP request
+    JKS, PKCS12 cost   files that a user may have from anybody
 
 What a decoder may raise is in its row: the project's own errors, or nothing at all where trouble has to be an event.
 
@@ -29,12 +30,14 @@ from typing import Any
 from unittest import mock
 
 from fuzz.answers import EXCHANGES, ORDERS, Exchange, answer
+from fuzz.java_stores import ber, der, derivation, integer, jks_file, pkcs12_file, protected_key
 from kafka_sink.cli import transactions
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.open_transactions import Seen
 from kafka_sink.errors import KafkaSinkError, ProtocolError, TokenUnavailable, UnreadableState
 from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.net import jks, pkcs12_cost
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 from kafka_sink.kafka.oauth import TokenEndpoint, Tokens, subject_of
@@ -89,7 +92,7 @@ class Decoder:
 
     name: str
     decode: Callable[[bytes], object]
-    errors: tuple[type[KafkaSinkError], ...]
+    errors: tuple[type[KafkaSinkError | ValueError], ...]
     seeds: Sequence[bytes] = field(repr=False)
     share: int = 12
 
@@ -439,6 +442,27 @@ def _marker() -> Decoder:
     return Decoder("marker", decode, (UnreadableState,), [Marker(7, "q", "f" * 32).text.encode()])
 
 
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _jks() -> Decoder:
+    def decode(data: bytes) -> None:
+        store = jks.read_jks(data, None)
+        for key in store.keys:
+            key.unlocked("changeit")
+
+    plain = b"a private key in DER"
+    seeds = [jks_file([b"ca"], [(protected_key(plain), [b"leaf", b"root"])], version=version) for version in (1, 2)]
+    return Decoder("JKS", decode, (jks.DamagedStore, jks.WrongPassword), seeds)
+
+
+def _pkcs12_cost() -> Decoder:
+    whole = pkcs12_file(derivation(10), derivation(200), mac=3000)
+    seeds = [whole, ber(0x30, integer(3), ber(0xA0, ber(0x24, der(0x04, whole[:50]), der(0x04, whole[50:]))))]
+    errors = (pkcs12_cost.NotPkcs12, pkcs12_cost.TooCostly)
+    return Decoder("PKCS12 cost", lambda data: pkcs12_cost.iterations(data), errors, seeds)
+
+
 DECODERS: tuple[Decoder, ...] = (
     *(_api(name) for name in dict.fromkeys(api.name for api in APIS)),
     *(_connection(mechanism) for mechanism in (None, *MECHANISMS)),
@@ -447,5 +471,7 @@ DECODERS: tuple[Decoder, ...] = (
     _token_endpoint(),
     _decision(),
     _marker(),
+    _jks(),
+    _pkcs12_cost(),
 )
 BY_NAME = {decoder.name: decoder for decoder in DECODERS}
