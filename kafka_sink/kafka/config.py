@@ -40,8 +40,10 @@ class SecurityConfig(Discreet):
 
     security_protocol: str = "PLAINTEXT"
     ssl_truststore_location: str | None = None
+    ssl_truststore_password: Secret | None = None
     ssl_truststore_certificates: str | None = None
     ssl_keystore_location: str | None = None
+    ssl_keystore_password: Secret | None = None
     ssl_keystore_certificate_chain: str | None = None
     ssl_keystore_key: Secret | None = None
     ssl_key_password: Secret | None = None

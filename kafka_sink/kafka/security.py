@@ -30,8 +30,10 @@ def tls_contexts(security: SecurityConfig) -> Contexts | None:
     return Contexts(
         TlsSettings(
             truststore_location=security.ssl_truststore_location,
+            truststore_password=_revealed(security.ssl_truststore_password) or None,
             truststore_certificates=security.ssl_truststore_certificates,
             keystore_location=security.ssl_keystore_location,
+            keystore_password=_revealed(security.ssl_keystore_password) or None,
             keystore_certificate_chain=security.ssl_keystore_certificate_chain,
             keystore_key=_revealed(security.ssl_keystore_key),
             key_password=_revealed(security.ssl_key_password),
@@ -113,6 +115,7 @@ def _endpoint_contexts(security: SecurityConfig) -> Contexts | None:
     return Contexts(
         TlsSettings(
             truststore_location=security.ssl_truststore_location,
+            truststore_password=_revealed(security.ssl_truststore_password) or None,
             truststore_certificates=security.ssl_truststore_certificates,
         ),
         and_system=True,

@@ -297,8 +297,10 @@ def _is_authenticated(values: Mapping[str, Any]) -> bool:
 # A user who sets one of these wants encryption. The other options of TLS only adjust it.
 CERTIFICATES = (
     "ssl_truststore_location",
+    "ssl_truststore_password",
     "ssl_truststore_certificates",
     "ssl_keystore_location",
+    "ssl_keystore_password",
     "ssl_keystore_certificate_chain",
     "ssl_keystore_key",
     "ssl_key_password",
@@ -444,6 +446,17 @@ SECURITY_RULES = (
         ("ssl_keystore_key", "ssl_keystore_certificate_chain"),
         lambda values: (values["ssl_keystore_key"] is None) == (values["ssl_keystore_certificate_chain"] is None),
         lambda values: "both kafka.ssl.keystore.key and kafka.ssl.keystore.certificate.chain, or neither",
+    ),
+    # As DefaultSslEngineFactory: the passwords are for files.
+    *(
+        Rule(
+            (f"ssl_{store}_password", f"ssl_{store}_location"),
+            lambda values, store=store: (  # type: ignore[misc]
+                not is_set(values, f"ssl_{store}_password") or values[f"ssl_{store}_location"] is not None
+            ),
+            lambda values, store=store: f"kafka.ssl.{store}.location with it, a JKS or PKCS12 store",  # type: ignore[misc]
+        )
+        for store in ("truststore", "keystore")
     ),
 )
 

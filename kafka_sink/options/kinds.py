@@ -10,7 +10,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from kafka_sink.errors import RefusedOption
-from kafka_sink.kafka.net.java_store import java_store
+from kafka_sink.kafka.net.java_store import as_pkcs12
 from kafka_sink.kafka.new_topic import NewTopic, NewTopicProblem, parse_new_topic
 from kafka_sink.text.redaction import redacted
 from kafka_sink.text.topic_name import is_topic_name
@@ -153,33 +153,29 @@ MILLISECONDS_OR_NONE = integer(0)
 SOCKET_BUFFER = integer(-1)
 
 
-_JAVA_STORES = {".jks": "JKS", ".p12": "PKCS12", ".pfx": "PKCS12"}
+_STORE_TYPES = ("PEM", "JKS", "PKCS12")
+_FOREIGN_STORE_TYPES = ("JCEKS", "BCFKS", "BKS", "UBER")
 
 
-def pem_store(option: str) -> Kind:
-    """Return the kind of an option that names a PEM file. Only executors can read the file, so its name is checked."""
-
-    def read(text: str) -> str:
-        if not text:
-            raise ValueError
-        for suffix, store_type in _JAVA_STORES.items():
-            if text.lower().endswith(suffix):
-                raise Problem(java_store(option, text, store_type))
-        return text
-
-    return Kind("a PEM file", read)
+def store_location(text: str) -> str:
+    """Return the location. Only executors can read the file, and recognise its format."""
+    if not text:
+        raise ValueError
+    return text
 
 
 def store_type(option: str) -> Kind:
+    """Return the kind of the type of the store that `option` names."""
+
     def read(text: str) -> str:
         folded = text.upper()
-        if folded in ("JKS", "PKCS12"):
-            raise Problem(java_store(option, f"store.{folded.lower()}", folded))
-        if folded != "PEM":
+        if folded in _FOREIGN_STORE_TYPES:
+            raise Problem(f"convert it: {as_pkcs12(option, f'store.{folded.lower()}', folded)}")
+        if folded not in _STORE_TYPES:
             raise ValueError
         return folded
 
-    return Kind("PEM", read)
+    return Kind(", ".join(_STORE_TYPES), read)
 
 
 def endpoint_identification(text: str) -> str:

@@ -27,7 +27,6 @@ from typing import Any
 
 from kafka_sink.errors import InvalidOption, RefusedOption, UnknownOption
 from kafka_sink.kafka.jaas import JaasProblem, parse_jaas
-from kafka_sink.kafka.net.java_store import conversion
 from kafka_sink.kafka.new_topic import EXAMPLE
 from kafka_sink.options import kinds
 from kafka_sink.options.kinds import INT32_MAX, INT64_MAX, KIB, MIB, Kind, Problem
@@ -163,7 +162,7 @@ RateOutlastsTransaction. So limit its size too, for example with `maxOffsetsPerT
 
 
 _SECURITY = """\
-The options of a JVM client's `client.properties`, with the prefix `kafka.`, and with PEM files instead of Java stores.
+The options of a JVM client's `client.properties`, with the prefix `kafka.`. Stores are PEM, PKCS12 or JKS.
 The sink reads the files where it connects: on executors, and with exactly-once also where the write is planned. Errors
 in a file are found there.
 
@@ -293,26 +292,33 @@ SECTIONS: tuple[Section, ...] = (
                "SSL: connections are encrypted, and the client verifies the brokers; SASL_SSL: the client also "
                "authenticates with kafka.sasl.mechanism; SASL_PLAINTEXT: the client authenticates over connections "
                "that anybody can read. Required with any kafka.ssl or kafka.sasl option that differs from its default"),
-        Option("kafka.ssl.truststore.type", None, kinds.store_type("kafka.ssl.truststore.location"), "PEM",
-               "the sink refuses JKS and PKCS12 stores; the error names the command that converts them"),
+        Option("kafka.ssl.truststore.type", None, kinds.store_type("kafka.ssl.truststore.location"), None,
+               "accepted without effect: the sink recognises the format by the file's content. PKCS12 needs the extra "
+               "keystores"),
         Option("kafka.ssl.truststore.location", "ssl_truststore_location",
-               kinds.pem_store("kafka.ssl.truststore.location"), None,
+               Kind("a PEM, JKS or PKCS12 file", kinds.store_location), None,
                "file with the certificates of the CAs to trust, on every executor, and with exactly-once on the driver "
                "too. If neither this nor kafka.ssl.truststore.certificates is set, the client trusts the system's CAs"),
+        Option("kafka.ssl.truststore.password", "ssl_truststore_password", kinds.TEXT, None,
+               "password of a JKS or PKCS12 truststore. A JKS store is read without it too, and then not verified",
+               redact=True),
         Option("kafka.ssl.truststore.certificates", "ssl_truststore_certificates", kinds.TEXT, None,
                "the same certificates as PEM text, instead of a file"),
-        Option("kafka.ssl.keystore.type", None, kinds.store_type("kafka.ssl.keystore.location"), "PEM",
+        Option("kafka.ssl.keystore.type", None, kinds.store_type("kafka.ssl.keystore.location"), None,
                "as kafka.ssl.truststore.type"),
         Option("kafka.ssl.keystore.location", "ssl_keystore_location",
-               kinds.pem_store("kafka.ssl.keystore.location"), None,
+               Kind("a PEM, JKS or PKCS12 file", kinds.store_location), None,
                "file with the client's private key and its certificate chain, for brokers that require a client "
-               "certificate"),
+               "certificate. Of several private keys the sink uses the first in the file"),
+        Option("kafka.ssl.keystore.password", "ssl_keystore_password", kinds.TEXT, None,
+               "password of a JKS or PKCS12 keystore", redact=True),
         Option("kafka.ssl.keystore.certificate.chain", "ssl_keystore_certificate_chain", kinds.TEXT, None,
                "the client's certificate chain as PEM text; needs kafka.ssl.keystore.key"),
         Option("kafka.ssl.keystore.key", "ssl_keystore_key", kinds.TEXT, None,
                "the client's private key as PEM text; needs kafka.ssl.keystore.certificate.chain", redact=True),
         Option("kafka.ssl.key.password", "ssl_key_password", kinds.TEXT, None,
-               "password of an encrypted private key", redact=True),
+               "password of an encrypted private key in PEM. In JKS: password of the private key if it differs from "
+               "kafka.ssl.keystore.password", redact=True),
         Option("kafka.ssl.endpoint.identification.algorithm", "ssl_endpoint_identification_algorithm",
                Kind("'https', or nothing", kinds.endpoint_identification), "https",
                "https: a broker's certificate must name the host that the client connected to; nothing: any host with "
@@ -447,11 +453,6 @@ REFUSED: Mapping[str, str] = {
     "kafka_sink.register(spark, interceptors=[...]), or transform the DataFrame.",
     "kafka.partitioner.class": "use the 'partitioner' option, or a 'partition' column.",
     "kafka.transactional.id": "the sink names its transactions itself.",
-    "kafka.ssl.truststore.password": "PEM certificates have no password: remove it. If the truststore is a Java store: "
-    + conversion("kafka.ssl.truststore.location", "truststore.jks", "JKS"),
-    "kafka.ssl.keystore.password": "a PEM file has no password: remove it. For the password of the private key in the "
-    "file use kafka.ssl.key.password. If the keystore is a Java store: "
-    + conversion("kafka.ssl.keystore.location", "keystore.jks", "JKS"),
     "kafka.ssl.cipher.suites": "remove it: the sink uses the ciphers of the Python on the executors.",
     "kafka.ssl.provider": "remove it: the sink has no Java security provider.",
     "kafka.ssl.keymanager.algorithm": "remove it: it is for Java clients only.",

@@ -29,6 +29,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from kafka_sink.errors import BrokersUnreachable, RecordsUnreadable
 from kafka_sink.kafka.config import ProducerConfig, SecurityConfig
+from kafka_sink.kafka.net.stores import is_java_store, keystore_pem, truststore_pem
+from kafka_sink.text.redaction import Secret
 from kafka_sink.verification.checking import Log, Record
 
 POLL_S = 0.5
@@ -229,8 +231,9 @@ def _security_settings(security: SecurityConfig) -> dict[str, Any]:
             "ssl.certificate.location": security.ssl_keystore_location,
             "ssl.key.location": security.ssl_keystore_location,
             "ssl.certificate.pem": security.ssl_keystore_certificate_chain,
-            "ssl.key.pem": security.ssl_keystore_key and security.ssl_keystore_key.value,
-            "ssl.key.password": security.ssl_key_password and security.ssl_key_password.value,
+            "ssl.key.pem": _revealed(security.ssl_keystore_key),
+            "ssl.key.password": _revealed(security.ssl_key_password),
+            **_of_java_stores(security),
             "ssl.endpoint.identification.algorithm": security.ssl_endpoint_identification_algorithm or "none",
         }
     if security.is_authenticated:
@@ -249,3 +252,22 @@ def _security_settings(security: SecurityConfig) -> dict[str, Any]:
                 "sasl.password": security.credential("password"),
             }
     return {name: value for name, value in settings.items() if value is not None}
+
+
+def _of_java_stores(security: SecurityConfig) -> dict[str, str | None]:
+    """Return the settings for stores that librdkafka does not read, as PEM."""
+    settings: dict[str, str | None] = {}
+    truststore, keystore = security.ssl_truststore_location, security.ssl_keystore_location
+    if truststore is not None and is_java_store(truststore):
+        pem = truststore_pem(truststore, _revealed(security.ssl_truststore_password) or None)
+        settings |= {"ssl.ca.location": None, "ssl.ca.pem": pem}
+    if keystore is not None and is_java_store(keystore):
+        password, key_password = security.ssl_keystore_password, security.ssl_key_password
+        found = keystore_pem(keystore, _revealed(password) or None, _revealed(key_password))
+        settings |= {"ssl.certificate.location": None, "ssl.key.location": None, "ssl.key.password": found.password}
+        settings |= {"ssl.certificate.pem": found.chain, "ssl.key.pem": found.key}
+    return settings
+
+
+def _revealed(secret: Secret | None) -> str | None:
+    return None if secret is None else str(secret.value)

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 import kafka_sink
 from certificates import Authority
+from java_stores import FORMS, truststore
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import check
 from kafka_sink.doctor.engine import examine
@@ -27,7 +28,7 @@ from kafka_sink.errors import BrokersUnreachable, InvalidOption, MissingColumn, 
 from kafka_sink.options.config import sink_config
 from scripted_kafka import advertises
 from scripted_peers import hangs_up, peer, says_nothing, silent_host, speaks_http
-from secure_kafka import OTHER_CA, PASSWORDS, Acl, SecureKafka
+from secure_kafka import CA, OTHER_CA, PASSWORDS, Acl, SecureKafka
 from waiting import wait_until
 
 ANSWER_S = 10
@@ -248,6 +249,28 @@ def test_a_truststore_that_is_not_there(secure: SecureKafka, tmp_path: Path) -> 
     del options["kafka.ssl.truststore.certificates"]
     failure = secured(secure, options)
     assert (failure.step, "none.pem" in failure.finding.found) == ("tls", True)
+
+
+@pytest.mark.parametrize(
+    ("form", "password", "said"),
+    [
+        ("JKS", "wrong-canary", "kafka.ssl.truststore.password"),
+        ("PKCS12", "wrong-canary", "the password of the PKCS12 store"),
+        ("PKCS12", None, "'kafka.ssl.truststore.password' is required"),
+    ],
+)
+def test_a_java_store_that_cannot_be_opened(
+    secure: SecureKafka, tmp_path: Path, form: str, password: str | None, said: str
+) -> None:
+    store = truststore(tmp_path / "trust", [CA.certificate], *FORMS[form])
+    options = secure.tls(ssl_truststore_location=str(store))
+    del options["kafka.ssl.truststore.certificates"]
+    if password is not None:
+        options["kafka.ssl.truststore.password"] = password
+    failure = secured(secure, options)
+    assert failure.step == "tls"
+    assert said in failure.finding.found
+    assert "wrong-canary" not in str(failure)
 
 
 # --- SASL -------------------------------------------------------------------------------------------------------------

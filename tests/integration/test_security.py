@@ -19,6 +19,7 @@ import kafka_sink
 from careless_broker import careless_java
 from certificates import Authority, Identity
 from code_blocks import run_python
+from java_stores import FORMS, PASSWORD, keystore, truststore
 from kafka_sink.errors import (
     AuthenticationFailed,
     BrokersUnreachable,
@@ -186,6 +187,51 @@ def test_a_client_certificate(secure: SecureKafka, topic: str, password: str | N
         options["kafka.ssl.key.password"] = password
     (receipt,) = write(options, topic)
     assert receipt.record_count == 100
+
+
+def java_stores(secure: SecureKafka, form: str, folder: Path) -> dict[str, str]:
+    """The lines of a JVM client, with stores that keytool made."""
+    return {
+        "kafka.bootstrap.servers": secure.kafka.addresses_of("MTLS"),
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.location": str(truststore(folder / "trust", [CA.certificate], *FORMS[form])),
+        "kafka.ssl.truststore.password": PASSWORD,
+        "kafka.ssl.truststore.type": form.partition(" ")[0],
+        "kafka.ssl.keystore.location": str(keystore(folder / "own", CA.issue("alice"), *FORMS[form])),
+        "kafka.ssl.keystore.password": PASSWORD,
+        "kafka.ssl.keystore.type": form.partition(" ")[0],
+        "kafka.ssl.key.password": PASSWORD,
+    }
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_java_stores_as_jvm_clients_have_them(
+    spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path, form: str
+) -> None:
+    options = java_stores(secure, form, tmp_path)
+    (receipt,) = write(options, topic)
+    assert receipt.record_count == 100
+    df = spark.range(50).selectExpr("CAST(id AS STRING) AS value")
+    df.write.format("pykafka").mode("append").options(**options).option("topic", topic).save()
+    once = {"deliveryGuarantee": "exactly-once", "txnAppId": topic, "txnVersion": "0"}
+    df.write.format("pykafka").mode("append").options(**options, **once).option("topic", topic).save()
+    with closing(Cluster(sink_config(options).producer)) as cluster:
+        assert cluster.topics([topic])[topic].partition_count == 1
+    assert count_in(secure, topic) == 200
+
+
+def test_the_documented_way_in_with_java_stores(
+    spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path
+) -> None:
+    found = java_stores(secure, "JKS", tmp_path)
+    replaced = {
+        "broker.example:9093": found["kafka.bootstrap.servers"],
+        "/etc/kafka/truststore.jks": found["kafka.ssl.truststore.location"],
+        "/etc/kafka/keystore.jks": found["kafka.ssl.keystore.location"],
+        '"orders"': f'"{topic}"', '"changeit"': f'"{PASSWORD}"',
+    }  # fmt: skip
+    run_python("docs/security.md", "Java keystores", 0, replaced, {"df": spark.sql("SELECT 'let in' AS value")})
+    assert count_in(secure, topic) == 1
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -395,6 +441,18 @@ def test_a_token_of_a_callable(secure: SecureKafka, topic: str) -> None:
     assert kafka_sink.partition_count({**options, "topic": topic}, token=lambda: (token, 60.0)) == 1
     with pytest.raises(InvalidOption, match="sasl"):
         kafka_sink.partition_count({**options, "topic": topic})
+
+
+def test_a_token_of_an_endpoint_that_a_java_truststore_trusts(
+    secure: SecureKafka, topic: str, endpoint: Idp, tmp_path: Path
+) -> None:
+    endpoint.gives("alice", 60)
+    options = secure.tokens(endpoint.url, sasl_oauthbearer_scope="java", ssl_truststore_password=PASSWORD)
+    del options["kafka.ssl.truststore.certificates"], options["kafka.ssl.truststore.type"]
+    for form in FORMS:
+        store = truststore(tmp_path / form.replace(" ", "-"), [CA.certificate], *FORMS[form])
+        (receipt,) = write(options | {"kafka.ssl.truststore.location": str(store)}, topic)
+        assert receipt.record_count == 100
 
 
 def test_tokens_that_expire_in_mid_write_lose_nothing(secure: SecureKafka, topic: str, endpoint: Idp) -> None:

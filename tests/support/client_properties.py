@@ -53,7 +53,6 @@ sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule require
 ssl.truststore.location=/var/private/ssl/kafka.client.truststore.jks
 ssl.truststore.password={SECRET}
 """,
-    {"kafka.ssl.truststore.location": "/var/private/ssl/ca.pem", "kafka.ssl.truststore.password": None},
 )
 MUTUAL_TLS_WITH_JKS = ClientProperties(
     "mutual TLS as in Kafka's documentation",
@@ -70,11 +69,6 @@ ssl.enabled.protocols=TLSv1.2,TLSv1.1,TLSv1
 ssl.cipher.suites=TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384
 """,
     {
-        "kafka.ssl.truststore.location": "ca.pem",
-        "kafka.ssl.truststore.password": None,
-        "kafka.ssl.keystore.location": "client.pem",
-        "kafka.ssl.keystore.type": "PEM",
-        "kafka.ssl.keystore.password": None,
         "kafka.ssl.enabled.protocols": "TLSv1.2",
         "kafka.ssl.cipher.suites": None,
     },

@@ -62,6 +62,8 @@ USER = {"kafka.sasl.username": "alice", "kafka.sasl.password": CANARY}
 SASL = {**USER, "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "SCRAM-SHA-256"}
 # A value that is valid, with the canary in it, for every secret option.
 SECRETS = {
+    "kafka.ssl.truststore.password": CANARY,
+    "kafka.ssl.keystore.password": CANARY,
     "kafka.ssl.keystore.key": f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----",
     "kafka.ssl.key.password": CANARY,
     "kafka.sasl.jaas.config": f'{PLAIN} required username="alice" password="{CANARY}";',

@@ -1,29 +1,31 @@
-"""How to convert a Java keystore or truststore to PEM, which this sink reads."""
+"""How to convert a keystore or truststore that this sink does not read into one that it reads."""
 
 from __future__ import annotations
 
 from kafka_sink.text.quoting import shell_command
 from kafka_sink.text.redaction import redacted
 
-
-def java_store(option: str, location: str, store_type: str) -> str:
-    """Return what to do with the Java keystore or truststore that `option` names."""
-    return f"it is a {store_type} store, and this sink reads PEM. {conversion(option, location, store_type)}"
+EXTRA = "pip install 'pyspark-pykafka[keystores]'"
 
 
-def conversion(option: str, location: str, store_type: str) -> str:
-    """Return the commands that convert it to PEM, and the options to set then."""
+def as_pem(option: str, location: str) -> str:
+    """Return the command that converts a PKCS12 store to PEM, and the options to set then."""
     location = redacted(location)
     pem = f"{location.rsplit('.', 1)[0]}.pem"
-    pkcs12, steps = location, ""
-    if store_type == "JKS":
-        pkcs12 = f"{location}.p12"
-        stores = {"-srckeystore": location, "-destkeystore": pkcs12, "-deststoretype": "PKCS12"}
-        steps = f"{shell_command('keytool -importkeystore', stores)} && "
-    files: dict[str, str | None] = {"-in": pkcs12, "-out": pem}
+    files: dict[str, str | None] = {"-in": location, "-out": pem}
     no_keys: dict[str, str | None] = {"-nokeys": None} if "truststore" in option else {}
     store = option.rpartition(".")[0]
     return (
-        f"Convert it: {steps}{shell_command('openssl pkcs12', files | no_keys)}, then set {option}={pem} and "
-        f"{store}.type=PEM, and remove {store}.password."
+        f"{shell_command('openssl pkcs12', files | no_keys)}, then set {option}={pem} and remove {store}.type and "
+        f"{store}.password"
     )
+
+
+def as_pkcs12(option: str, location: str, store_type: str) -> str:
+    """Return the command that converts any Java store to PKCS12, and the options to set then."""
+    location = redacted(location)
+    pkcs12 = f"{location}.p12"
+    stores = {"-srckeystore": location, "-srcstoretype": store_type, "-destkeystore": pkcs12}
+    command = shell_command("keytool -importkeystore", {**stores, "-deststoretype": "PKCS12"})
+    provider = "" if store_type == "JCEKS" else ", with -providerpath and -providerclass of BouncyCastle"
+    return f"{command}{provider}, then set {option}={pkcs12} and {option.rpartition('.')[0]}.type=PKCS12"

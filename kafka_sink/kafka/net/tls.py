@@ -1,4 +1,4 @@
-"""TLS with the standard library: a context from PEM settings, and the meaning of OpenSSL's errors for a Kafka user.
+"""TLS with the standard library: a context from the settings, and the meaning of OpenSSL's errors for a Kafka user.
 
     contexts = Contexts(TlsSettings(truststore_location="/etc/pki/ca.pem"))
     contexts.current()      # the same context until a file is replaced
@@ -33,29 +33,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kafka_sink.errors import InvalidOption, RefusedOption
-from kafka_sink.errors.exhaustion import is_exhaustion
-from kafka_sink.kafka.net.java_store import java_store
+from kafka_sink.errors import InvalidOption
 from kafka_sink.kafka.net.resolver import is_address
+from kafka_sink.kafka.net.stores import keystore_pem, truststore_pem
 from kafka_sink.kafka.net.transport import TlsFailure
 from kafka_sink.text.redaction import Discreet
 
-# Java's own stores begin with 0xFEEDFEED (JKS) or 0xCECECECE (JCEKS). PKCS#12 stores begin with a DER sequence that has
-# a two-byte length.
-_STORES: Mapping[bytes, str] = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JKS", b"\x30\x82": "PKCS12"}
-# A bundle of every public CA takes 230 KB.
-MAX_PEM_BYTES = 16 * 1024 * 1024
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TlsSettings(Discreet):
-    """Kafka's `ssl.*` options. `*_location` are files, the others are PEM texts; None: not set. Without a truststore,
-    the system's CAs are trusted. `protocols`: the allowed versions, TLSv1.2 or TLSv1.3 or both."""
+    """Kafka's `ssl.*` options. `*_location` are files, `*_certificates`, `*_chain` and `keystore_key` PEM texts; None:
+    not set. Without a truststore, the system's CAs are trusted. `protocols`: the allowed versions, TLSv1.2 or TLSv1.3
+    or both."""
 
     truststore_location: str | None = None
+    truststore_password: str | None = field(default=None, repr=False)
     truststore_certificates: str | None = None
     keystore_location: str | None = None
+    keystore_password: str | None = field(default=None, repr=False)
     keystore_certificate_chain: str | None = None
     keystore_key: str | None = field(default=None, repr=False)
     key_password: str | None = field(default=None, repr=False)
@@ -66,8 +63,9 @@ class TlsSettings(Discreet):
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
     """Return the context of all connections with `settings`.
 
-    Raises RefusedOption for a JKS or PKCS#12 store, with the command that converts it. Raises InvalidOption for a file
-    or text that cannot be read or used. The message contains nothing from the file.
+    Raises RefusedOption for a store of a format that is not read, with the command that converts it. Raises
+    MissingOption for a password that is needed, and InvalidOption for a file, text or password that cannot be used. The
+    message contains nothing from the file.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     versions = [_VERSIONS[name] for name in settings.protocols]
@@ -140,7 +138,7 @@ class _NamedPeer(ssl.SSLSocket):
 def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
     if settings.truststore_location is not None:
         option = "kafka.ssl.truststore.location"
-        pem = _read_pem(option, settings.truststore_location)
+        pem = truststore_pem(settings.truststore_location, settings.truststore_password)
     elif settings.truststore_certificates is not None:
         option, pem = "kafka.ssl.truststore.certificates", _in_lines(settings.truststore_certificates)
     else:
@@ -154,22 +152,26 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
         pass
     if not loaded:
         raise InvalidOption(
-            option=option, value=None, expected="CA certificates as PEM ('-----BEGIN CERTIFICATE-----')"
+            option=option,
+            value=None,
+            expected="CA certificates as PEM ('-----BEGIN CERTIFICATE-----'), or a JKS or PKCS12 store of them",
         )
 
 
 def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:
     """Load the client's own certificate, if there is one."""
+    password = settings.key_password
     if settings.keystore_location is not None:
         option = "kafka.ssl.keystore.location"
-        pem = _read_pem(option, settings.keystore_location)
+        store = keystore_pem(settings.keystore_location, settings.keystore_password, settings.key_password)
+        pem, password = store.pem, store.password
     elif settings.keystore_certificate_chain is not None:
         option = "kafka.ssl.keystore.key"
         pem = _in_lines(f"{settings.keystore_certificate_chain}\n{settings.keystore_key or ''}")
     else:
         return
     encrypted = "ENCRYPTED" in pem
-    if encrypted and settings.key_password is None:
+    if encrypted and password is None:
         raise InvalidOption(
             option=option, value=None, expected="a private key without a password, or kafka.ssl.key.password"
         )
@@ -177,7 +179,7 @@ def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:
     with _private_file(pem) as path:
         try:
             # Pass a password always: without one, OpenSSL would ask for it at the terminal.
-            context.load_cert_chain(path, password=settings.key_password or "")
+            context.load_cert_chain(path, password=password or "")
         except (ssl.SSLError, ValueError):
             failed = True
     # Raised outside of the handler, so that no OpenSSL exception is chained.
@@ -189,7 +191,7 @@ def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:
             option=option,
             value=None,
             expected="PEM: the private key ('-----BEGIN PRIVATE KEY-----'), and the certificate that belongs to it, "
-            "followed by those that lead to its CA",
+            "followed by those that lead to its CA; or a JKS or PKCS12 store with both",
         )
 
 
@@ -220,30 +222,10 @@ def _rewrapped(block: re.Match[str]) -> str:
     return "\n".join((f"\n-----BEGIN {block[1]}-----", *lines, f"-----END {block[1]}-----\n"))
 
 
-def _read_pem(option: str, location: str) -> str:
-    try:
-        with Path(location).open("rb") as file:
-            content = file.read(MAX_PEM_BYTES + 1)
-    except OSError as error:
-        if is_exhaustion(error.errno):
-            raise
-        raise InvalidOption(
-            option=option,
-            value=location,
-            expected=f"a file that every executor can read ({error.strerror or type(error).__name__})",
-        ) from None
-    for magic, store_type in _STORES.items():
-        if content.startswith(magic):
-            raise RefusedOption(option=option, instead=java_store(option, location, store_type))
-    if len(content) > MAX_PEM_BYTES:
-        raise InvalidOption(option=option, value=location, expected=f"a file of at most {MAX_PEM_BYTES} bytes")
-    return content.decode("ascii", "replace")
-
-
 # --- what went wrong --------------------------------------------------------------------------------------------------
 
 _CA_ADVICE = (
-    "put the CA that signed the broker's certificate, as PEM, into kafka.ssl.truststore.location or "
+    "put the CA that signed the broker's certificate into kafka.ssl.truststore.location or "
     "kafka.ssl.truststore.certificates (without either the system's CAs are trusted)"
 )
 _UNKNOWN_CA = "the broker's certificate is signed by a CA that is not trusted here"

@@ -305,6 +305,8 @@ TOKEN = {
             {**TLS, "kafka.ssl.truststore.location": "t.pem", "kafka.ssl.truststore.certificates": "c"},
             "kafka.ssl.truststore.location",
         ),
+        ({**TLS, "kafka.ssl.truststore.password": "hunter2"}, "kafka.ssl.truststore.password"),
+        ({**TLS, "kafka.ssl.keystore.password": "hunter2"}, "kafka.ssl.keystore.password"),
     ],
 )
 def test_security_options_that_contradict_each_other(options: dict[str, str], named: str) -> None:
@@ -317,8 +319,10 @@ def test_security_options_that_contradict_each_other(options: dict[str, str], na
 # A value other than the default's, of every option of TLS and SASL.
 MEANT = {
     "kafka.ssl.truststore.location": ("/ca.pem", "SSL"),
+    "kafka.ssl.truststore.password": ("hunter2", "SSL"),
     "kafka.ssl.truststore.certificates": ("pem", "SSL"),
     "kafka.ssl.keystore.location": ("/me.pem", "SSL"),
+    "kafka.ssl.keystore.password": ("hunter2", "SSL"),
     "kafka.ssl.keystore.certificate.chain": ("pem", "SSL"),
     "kafka.ssl.keystore.key": ("hunter2", "SSL"),
     "kafka.ssl.key.password": ("hunter2", "SSL"),
@@ -381,6 +385,7 @@ def test_settings_that_ask_for_nothing_need_no_protocol(algorithm: str) -> None:
         "kafka.ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
         "kafka.sasl.oauthbearer.header.urlencode": "false",
         "kafka.sasl.password": "",
+        "kafka.ssl.truststore.password": "",
     }
     assert sink_config(SERVERS | settings).producer.security.security_protocol == "PLAINTEXT"
 

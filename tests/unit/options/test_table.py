@@ -210,22 +210,18 @@ def test_a_value_that_cannot_be_used_is_named_with_what_was_expected(name: str, 
     assert "No row of this write was sent" in str(failure.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("kafka.ssl.truststore.location", "/var/private/ssl/kafka.client.truststore.jks"),
-        ("kafka.ssl.keystore.location", "/var/private/ssl/client.keystore.P12"),
-        ("kafka.ssl.truststore.type", "JKS"),
-        ("kafka.ssl.keystore.type", "pkcs12"),
-    ],
-)
-def test_a_java_store_comes_with_the_commands_that_convert_it(name: str, text: str) -> None:
+@pytest.mark.parametrize(("text", "value"), [("JKS", "JKS"), ("pkcs12", "PKCS12"), ("PEM", "PEM")])
+def test_the_types_of_stores(text: str, value: str) -> None:
+    for store in ("truststore", "keystore"):
+        assert read(f"kafka.ssl.{store}.type", text) == value
+
+
+@pytest.mark.parametrize("text", ["BCFKS", "jceks", "BKS"])
+def test_another_type_of_a_store_comes_with_the_command_that_converts_it(text: str) -> None:
     with pytest.raises(InvalidOption) as failure:
-        read(name, text)
-    message = str(failure.value)
-    assert f"openssl pkcs12 -in {text if '/' in text and 'P12' in text else ''}" in message
-    assert ("keytool -importkeystore" in message) == ("jks" in text.lower())
-    assert ("-nokeys" in message) == ("truststore" in name)
+        read("kafka.ssl.truststore.type", text)
+    assert f"-srcstoretype {text.upper()}" in str(failure.value)
+    assert "-deststoretype PKCS12" in str(failure.value)
 
 
 def test_a_jaas_text_says_what_is_wrong_with_it_and_not_what_it_is() -> None:

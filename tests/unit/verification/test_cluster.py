@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import ssl
+from pathlib import Path
+
 import pytest
 from confluent_kafka import Consumer
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
+from certificates import Authority
+from fuzz.java_stores import jks_file, protected_key
 from kafka_sink.options.config import sink_config
 from kafka_sink.verification.cluster import client_settings
 
@@ -58,6 +64,25 @@ def test_the_sinks_options_in_librdkafkas_words(options: dict[str, str], expecte
     found = settings(**options)
     assert expected.items() <= found.items()
     assert None not in found.values()
+
+
+def test_a_java_store_is_handed_on_as_pem(tmp_path: Path) -> None:
+    ca, alice = Authority(), Authority().issue("alice")
+    plain = load_pem_private_key(alice.key.encode(), None).private_bytes(
+        Encoding.DER, PrivateFormat.PKCS8, NoEncryption()
+    )
+    trust, own = tmp_path / "trust.jks", tmp_path / "own.jks"
+    trust.write_bytes(jks_file([ssl.PEM_cert_to_DER_cert(ca.certificate)]))
+    own.write_bytes(jks_file([], [(protected_key(plain), [ssl.PEM_cert_to_DER_cert(alice.chain)])]))
+    found = settings(
+        security_protocol="SSL", ssl_truststore_location=str(trust), ssl_truststore_password="changeit",
+        ssl_keystore_location=str(own), ssl_keystore_password="changeit", ssl_key_password="changeit",
+    )  # fmt: skip
+    assert found["ssl.ca.pem"] == ca.certificate
+    assert found["ssl.certificate.pem"] == alice.chain
+    assert "PRIVATE KEY" in str(found["ssl.key.pem"])
+    assert not found.keys() & {"ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"}
+    Consumer({"group.id": "g", **found}).close()
 
 
 def test_librdkafka_knows_all_of_them() -> None:

@@ -18,9 +18,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from certificates import Authority, Identity
-from kafka_sink.errors import InvalidOption, RefusedOption
+from fuzz.java_stores import jks_file, protected_key
+from kafka_sink.errors import InvalidOption
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.selector import Selector
 from kafka_sink.kafka.net.tls import Contexts, TlsSettings, client_context
@@ -188,6 +190,24 @@ def test_a_renewed_certificate_goes_with_the_next_connection(
     settings = replace(TRUSTING, keystore_location=str(keystore))
     for name in ("first", "first", "second"):
         replace_file(keystore, CA.issue(name).pem, linked=linked)
+        last = dialling(Server(BROKER, common_name, client_ca=CA), settings)[-1]
+        assert isinstance(last, Received)
+        assert name in last.data.decode()
+
+
+def test_a_renewed_java_store_goes_with_the_next_connection(
+    tmp_path: Path, dialling: Callable[..., list[Event]]
+) -> None:
+    keystore = tmp_path / "client.jks"
+    settings = replace(TRUSTING, keystore_location=str(keystore), keystore_password="changeit")
+    for name in ("first", "second"):
+        identity = CA.issue(name)
+        key = load_pem_private_key(identity.key.encode(), None)
+        plain = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+        chain = [ssl.PEM_cert_to_DER_cert(identity.chain)]
+        new = keystore.with_name(f"{name}.jks")
+        new.write_bytes(jks_file([], [(protected_key(plain), chain)]))
+        new.rename(keystore)
         last = dialling(Server(BROKER, common_name, client_ca=CA), settings)[-1]
         assert isinstance(last, Received)
         assert name in last.data.decode()
@@ -395,30 +415,6 @@ def test_the_end_of_a_connection_that_stood_is_no_matter_of_tls() -> None:
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("magic", "store_type", "command"),
-    [
-        (b"\xfe\xed\xfe\xed\0\0\0\2", "JKS", "keytool -importkeystore"),
-        (b"\x30\x82\x0a\x0b", "PKCS12", "openssl pkcs12 -in"),
-    ],
-)
-def test_a_java_store_is_refused_with_what_converts_it(
-    tmp_path: Path, magic: bytes, store_type: str, command: str
-) -> None:
-    store = tmp_path / "kafka.truststore.jks"
-    store.write_bytes(magic)
-    for settings, option in (
-        (TlsSettings(truststore_location=str(store)), "kafka.ssl.truststore.location"),
-        (replace(TRUSTING, keystore_location=str(store)), "kafka.ssl.keystore.location"),
-    ):
-        with pytest.raises(RefusedOption) as failure:
-            client_context(settings)
-        assert failure.value.option == option
-        assert store_type in str(failure.value)
-        assert command in str(failure.value)
-        assert str(store) in str(failure.value)
-
-
 CANARY = "canary-9f1c"
 
 
@@ -461,7 +457,9 @@ def test_what_cannot_be_used_is_named_and_not_shown(settings: TlsSettings, optio
 
 
 def test_settings_show_no_secrets() -> None:
-    settings = replace(TRUSTING, keystore_key=CANARY, key_password=CANARY)
+    settings = replace(
+        TRUSTING, keystore_key=CANARY, key_password=CANARY, truststore_password=CANARY, keystore_password=CANARY
+    )
     assert CANARY not in repr(settings)
 
 

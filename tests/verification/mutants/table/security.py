@@ -35,6 +35,28 @@ SECURITY: tuple[Mutant, ...] = (
         killer="tests/unit/kafka/net/test_tls.py::test_a_renewed_certificate_goes_with_the_next_connection",
     ),
     Mutant(
+        name="a JKS store may have been changed",
+        rule="docs/security.md: with a password the digest of a JKS store is verified",
+        pattern="not hmac.compare_digest($EXPECTED, $DIGEST)",
+        replacement="False",
+        within="read_jks",
+        killer="tests/unit/kafka/net/test_jks.py::test_a_store_that_was_changed_is_noticed",
+    ),
+    Mutant(
+        name="a PKCS12 store may ask for any number of iterations",
+        rule="docs/security.md: at most 5,000,000 iterations",
+        pattern="$ASKED > MAX_ITERATIONS",
+        replacement="False",
+        killer="tests/unit/kafka/net/test_stores.py::test_a_hostile_number_of_iterations_is_refused_before_they_are_computed",
+    ),
+    Mutant(
+        name="a password with a zero is printed by a panic",
+        rule="no secret is shown",
+        pattern='$PASSWORD is not None and "\\0" in $PASSWORD',
+        replacement="False",
+        killer="tests/unit/kafka/net/test_pkcs12.py::test_any_text_as_a_password",
+    ),
+    Mutant(
         name="requests go out before the connection is authenticated",
         rule="SaslClientAuthenticator",
         pattern="self.$AUTHENTICATION is None",

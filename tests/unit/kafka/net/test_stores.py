@@ -1,0 +1,347 @@
+"""Truststores and keystores of keytool and openssl, read as PEM."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import ssl
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from certificates import Authority
+from fuzz.java_stores import derivation, jks_file, pkcs12_file
+from java_stores import FORMS, PASSWORD, WITHOUT_PASSWORD, keystore, keytool, openssl, pkcs12, truststore
+from kafka_sink.errors import ConfigError, InvalidOption, MissingOption, RefusedOption
+from kafka_sink.kafka.net.stores import keystore_pem, truststore_pem
+from kafka_sink.kafka.net.tls import TlsSettings, client_context
+
+pytestmark = pytest.mark.programs
+
+CA, OTHER_CA = Authority(), Authority("Other CA")
+ALICE = CA.issue("alice")
+PKCS12 = FORMS["PKCS12"]
+KEY_PASSWORD = "key-canary-52"
+
+
+def certificates(pem: str) -> list[x509.Certificate]:
+    return x509.load_pem_x509_certificates(pem.encode())
+
+
+def pem_of(*texts: str) -> list[x509.Certificate]:
+    return certificates("".join(texts))
+
+
+def trusted(store: Path, password: str | None = PASSWORD) -> list[x509.Certificate]:
+    return sorted(certificates(truststore_pem(str(store), password)), key=lambda each: each.serial_number)
+
+
+def loads(store: Path, password: str | None = PASSWORD, key_password: str | None = None) -> ssl.SSLContext:
+    """What OpenSSL made of it: it refuses a key that does not belong to the certificate."""
+    return client_context(
+        TlsSettings(keystore_location=str(store), keystore_password=password, key_password=key_password)
+    )
+
+
+def failure_of(read: Callable[[], object]) -> ConfigError:
+    with pytest.raises(ConfigError) as failure:
+        read()
+    error = failure.value
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    for secret in (PASSWORD, KEY_PASSWORD, "wrong-canary"):
+        assert secret not in f"{error} {error!r} {pickle.dumps(error)!r}"
+    return error
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """A truststore with CA, or a keystore of ALICE, of a form, made once."""
+    folder = tmp_path_factory.mktemp("stores")
+
+    def store(kind: str, form: str) -> Path:
+        path = folder / f"{kind}-{form.replace(' ', '-')}"
+        if not path.exists() and kind == "truststore":
+            truststore(path, [CA.certificate], *FORMS[form])
+        elif not path.exists():
+            keystore(path, ALICE, *FORMS[form])
+        return path
+
+    return store
+
+
+# --- truststores ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_ca_of_a_truststore(tmp_path: Path, form: str) -> None:
+    store = truststore(tmp_path / "trust", [CA.certificate, OTHER_CA.certificate], *FORMS[form])
+    assert trusted(store) == sorted(pem_of(CA.certificate, OTHER_CA.certificate), key=lambda each: each.serial_number)
+    context = client_context(TlsSettings(truststore_location=str(store), truststore_password=PASSWORD))
+    assert context.cert_store_stats()["x509_ca"] == 2
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_wrong_or_missing_password_of_a_truststore(made: Callable[[str, str], Path], form: str) -> None:
+    store = made("truststore", form)
+    wrong = failure_of(lambda: truststore_pem(str(store), "wrong-canary"))
+    assert isinstance(wrong, InvalidOption)
+    assert (wrong.option, wrong.value) == ("kafka.ssl.truststore.password", None)
+    assert str(store) in str(wrong)
+    if form == "JKS":
+        # As Java: then the digest of the store is not verified.
+        assert trusted(store, None) == pem_of(CA.certificate)
+    else:
+        missing = failure_of(lambda: truststore_pem(str(store), None))
+        assert isinstance(missing, MissingOption)
+        assert missing.option == "kafka.ssl.truststore.password"
+
+
+@pytest.mark.parametrize("password", [None, PASSWORD, "any other"])
+def test_a_truststore_without_password_and_mac(tmp_path: Path, password: str | None) -> None:
+    store = truststore(tmp_path / "trust.p12", [CA.certificate], *WITHOUT_PASSWORD)
+    assert trusted(store, password) == pem_of(CA.certificate)
+
+
+@pytest.mark.parametrize("arguments", [(), ("-legacy",), ("-nomac",), ("-certpbe", "NONE"), ("-macalg", "sha512")])
+def test_a_truststore_of_openssl(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    (tmp_path / "cas.pem").write_text(CA.certificate + OTHER_CA.certificate)
+    store = tmp_path / "trust.p12"
+    files = ("-nokeys", "-in", tmp_path / "cas.pem", "-out", store, "-passout", f"pass:{PASSWORD}")
+    openssl("pkcs12", "-export", *files, *arguments)
+    assert len(trusted(store)) == 2
+
+
+def test_a_password_that_is_not_ascii(tmp_path: Path) -> None:
+    # keytool takes no such password for PKCS12.
+    store = truststore(tmp_path / "trust.jks", [CA.certificate], *FORMS["JKS"], password="pässwörd")
+    assert trusted(store, "pässwörd") == pem_of(CA.certificate)
+    for arguments in ((), ("-legacy",)):
+        assert loads(pkcs12(tmp_path / "mine.p12", ALICE, *arguments, password="pässwörd"), "pässwörd")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_empty_store(tmp_path: Path, form: str) -> None:
+    store = truststore(tmp_path / "trust", [CA.certificate], *FORMS[form])
+    keytool("delete", store, "-alias", "ca-0", *FORMS[form])
+    for read, option in (
+        (lambda: truststore_pem(str(store), PASSWORD), "kafka.ssl.truststore.location"),
+        (lambda: keystore_pem(str(store), PASSWORD, None), "kafka.ssl.keystore.location"),
+    ):
+        failure = failure_of(read)
+        assert isinstance(failure, InvalidOption)
+        assert failure.option == option
+        assert "this one has none" in str(failure)
+
+
+# --- keystores --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("algorithm", "kind"),
+    [("RSA", rsa.RSAPrivateKey), ("EC", ec.EllipticCurvePrivateKey), ("Ed25519", ed25519.Ed25519PrivateKey)],
+)
+def test_every_kind_of_key(tmp_path: Path, form: str, algorithm: str, kind: type) -> None:
+    store = tmp_path / "mine"
+    keytool("genkeypair", store, "-alias", "me", "-keyalg", algorithm, "-dname", "CN=me", *FORMS[form])
+    found = keystore_pem(str(store), PASSWORD, None)
+    assert isinstance(load_pem_private_key(found.key.encode(), None), kind)
+    assert found.password is None
+    assert loads(store)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_chain_begins_with_the_certificate_of_the_key(tmp_path: Path, form: str) -> None:
+    identity = replace(ALICE, chain=ALICE.chain + CA.certificate)
+    store = keystore(tmp_path / "mine", identity, *FORMS[form])
+    assert certificates(keystore_pem(str(store), PASSWORD, None).chain) == pem_of(ALICE.chain, CA.certificate)
+    # A CA that was imported as well, as Kafka's documentation does it, is not sent to brokers.
+    truststore(store, [OTHER_CA.certificate], *FORMS[form])
+    assert certificates(keystore_pem(str(store), PASSWORD, None).chain) == pem_of(ALICE.chain, CA.certificate)
+    assert len(trusted(store)) == 3
+    assert loads(store)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_of_several_keys_the_first_in_the_file(tmp_path: Path, form: str) -> None:
+    store = tmp_path / "mine"
+    for name in ("first", "second"):
+        keytool("genkeypair", store, "-alias", name, "-keyalg", "EC", "-dname", f"CN={name}", *FORMS[form])
+    (chosen,) = certificates(keystore_pem(str(store), PASSWORD, None).chain)
+    # A JKS file has the order of a hash table.
+    assert form == "JKS" or chosen.subject.rfc4514_string() == "CN=first"
+    assert loads(store)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_wrong_or_missing_password_of_a_keystore(made: Callable[[str, str], Path], form: str) -> None:
+    store = made("keystore", form)
+    wrong = failure_of(lambda: keystore_pem(str(store), "wrong-canary", None))
+    missing = failure_of(lambda: keystore_pem(str(store), None, None))
+    assert isinstance(wrong, InvalidOption)
+    assert isinstance(missing, MissingOption)
+    assert wrong.option == missing.option == "kafka.ssl.keystore.password"
+
+
+def test_a_key_of_jks_with_a_password_of_its_own(tmp_path: Path) -> None:
+    store = keystore(tmp_path / "mine.jks", ALICE, *FORMS["JKS"], key_password=KEY_PASSWORD)
+    assert loads(store, PASSWORD, KEY_PASSWORD)
+    assert loads(store, None, KEY_PASSWORD)
+    for key_password in (None, "wrong-canary"):
+        failure = failure_of(lambda: keystore_pem(str(store), PASSWORD, key_password))  # noqa: B023
+        assert isinstance(failure, InvalidOption)
+        assert failure.option == "kafka.ssl.key.password"
+
+
+def test_a_key_of_pkcs12_has_the_password_of_the_store(made: Callable[[str, str], Path]) -> None:
+    store = made("keystore", "PKCS12")
+    assert loads(store, PASSWORD, PASSWORD)
+    failure = failure_of(lambda: keystore_pem(str(store), PASSWORD, KEY_PASSWORD))
+    assert isinstance(failure, InvalidOption)
+    assert failure.option == "kafka.ssl.key.password"
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("-legacy",), ("-nomac",), ("-keypbe", "NONE", "-certpbe", "NONE"), ("-iter", "1")]
+)
+def test_a_keystore_of_openssl(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    assert loads(pkcs12(tmp_path / "mine.p12", ALICE, *arguments))
+
+
+def test_a_keystore_of_openssl_without_a_password(tmp_path: Path) -> None:
+    store = pkcs12(tmp_path / "mine.p12", ALICE, password="")
+    for password in (None, ""):
+        assert loads(store, password)
+
+
+def test_no_key_is_left_in_a_file(
+    made: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = [made("keystore", form) for form in FORMS]
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    for store in stores:
+        loads(store)
+    assert list(scratch.iterdir()) == []
+
+
+# --- refused ----------------------------------------------------------------------------------------------------------
+
+
+def test_other_stores_are_refused_with_what_converts_them(tmp_path: Path) -> None:
+    store = truststore(tmp_path / "trust.jceks", [CA.certificate], "-storetype", "JCEKS")
+    for name, read in (
+        ("truststore", lambda: truststore_pem(str(store), PASSWORD)),
+        ("keystore", lambda: keystore_pem(str(store), PASSWORD, None)),
+    ):
+        failure = failure_of(read)
+        assert isinstance(failure, RefusedOption)
+        assert failure.option == f"kafka.ssl.{name}.location"
+        assert "JCEKS" in str(failure)
+    # What the message says works.
+    target = tmp_path / "trust.jceks.p12"
+    assert f"-srckeystore {store} -srcstoretype JCEKS -destkeystore {target} -deststoretype PKCS12" in str(failure)
+    keytool(
+        "importkeystore", target, "-srckeystore", str(store), "-srcstoretype", "JCEKS", "-deststoretype", "PKCS12",
+        "-srcstorepass", PASSWORD, "-deststorepass", PASSWORD,
+    )  # fmt: skip
+    assert trusted(target) == pem_of(CA.certificate)
+
+
+def test_a_certificate_in_der_is_told_how_it_becomes_pem(tmp_path: Path) -> None:
+    store = tmp_path / "ca.cer"
+    store.write_bytes(ssl.PEM_cert_to_DER_cert(CA.certificate))
+    assert "openssl x509 -inform DER" in str(failure_of(lambda: truststore_pem(str(store), None)))
+
+
+@pytest.mark.parametrize("kind", ["truststore", "keystore"])
+def test_pem_has_no_password_of_a_store(tmp_path: Path, kind: str) -> None:
+    store = tmp_path / "both.pem"
+    store.write_text(ALICE.pem)
+    failure = failure_of(
+        lambda: truststore_pem(str(store), PASSWORD) if kind == "truststore" else keystore_pem(str(store), PASSWORD, "")
+    )
+    assert isinstance(failure, RefusedOption)
+    assert failure.option == f"kafka.ssl.{kind}.password"
+    assert ("kafka.ssl.key.password" in str(failure)) == (kind == "keystore")
+
+
+def test_without_cryptography_a_pkcs12_store_says_what_to_install_or_to_convert(
+    made: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, jks = tmp_path / "trust.p12", made("truststore", "JKS")
+    shutil.copy(made("truststore", "PKCS12"), store)
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
+    failure = failure_of(lambda: truststore_pem(str(store), PASSWORD))
+    assert isinstance(failure, RefusedOption)
+    assert "pip install 'pyspark-pykafka[keystores]'" in str(failure)
+    pem = tmp_path / "trust.pem"
+    assert f"openssl pkcs12 -in {store} -out {pem} -nokeys, then set kafka.ssl.truststore.location={pem}" in str(
+        failure
+    )
+    openssl("pkcs12", "-in", store, "-out", pem, "-nokeys", "-passin", f"pass:{PASSWORD}")
+    assert trusted(pem, None) == trusted(jks) == pem_of(CA.certificate)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_damaged_store(made: Callable[[str, str], Path], tmp_path: Path, form: str) -> None:
+    store, whole = tmp_path / "trust", made("truststore", form).read_bytes()
+    for damaged in (whole[:-30], whole[:40], whole[:8], whole[:-200] + bytes(200)):
+        store.write_bytes(damaged)
+        failure = failure_of(lambda: truststore_pem(str(store), PASSWORD))
+        assert isinstance(failure, InvalidOption)
+        assert failure.option in ("kafka.ssl.truststore.location", "kafka.ssl.truststore.password")
+
+
+def test_a_store_of_jks_with_something_else_than_certificates(tmp_path: Path) -> None:
+    store = tmp_path / "trust.jks"
+    store.write_bytes(jks_file([b"nonsense"]))
+    settings = TlsSettings(truststore_location=str(store), truststore_password="changeit")
+    assert "CA certificates" in str(failure_of(lambda: client_context(settings)))
+
+
+def test_a_hostile_number_of_iterations_is_refused_before_they_are_computed(tmp_path: Path) -> None:
+    store = tmp_path / "hostile.p12"
+    for content in (
+        pkcs12_file(derivation(5_000_001)),
+        pkcs12_file(mac=2**31 - 1),
+        pkcs12_file(*[derivation(10_000)] * 501),
+    ):
+        store.write_bytes(content)
+        begun_s = time.process_time()
+        failure = failure_of(lambda: truststore_pem(str(store), PASSWORD))
+        assert time.process_time() - begun_s < 1
+        assert "asks for more than 5,000,000 iterations" in str(failure)
+
+
+def test_the_iterations_of_a_real_store_are_found(tmp_path: Path) -> None:
+    """So that what is refused above is what OpenSSL would compute."""
+    store = keystore(tmp_path / "mine.p12", ALICE, *PKCS12, "-J-Dkeystore.pkcs12.keyPbeIterationCount=70000")
+    content = store.read_bytes()
+    count = (70000).to_bytes(3, "big")
+    assert content.count(b"\x02\x03" + count) == 1
+    store.write_bytes(content.replace(b"\x02\x03" + count, b"\x02\x03\x7f\xff\xff"))
+    assert "iterations" in str(failure_of(lambda: keystore_pem(str(store), PASSWORD, None)))
+
+
+def test_a_store_that_is_too_large(tmp_path: Path) -> None:
+    store = tmp_path / "large"
+    for head in (b"\xfe\xed\xfe\xed", b"0\x82\x01\x01\x02\x01\x03"):
+        with store.open("wb") as file:
+            file.write(head)
+            file.truncate(16 * 1024 * 1024 + 1)
+        assert "at most 16777216 bytes" in str(failure_of(lambda: truststore_pem(str(store), PASSWORD)))
+
+
+def test_the_form_of_a_store_is_read_from_its_content(made: Callable[[str, str], Path], tmp_path: Path) -> None:
+    shutil.copy(made("truststore", "PKCS12"), tmp_path / "trust.pem")
+    assert trusted(tmp_path / "trust.pem") == pem_of(CA.certificate)
