@@ -225,7 +225,8 @@ def decode_response(request: Request, version: int, frame: bytes) -> Response:
 def _decoded(api: Api, request: Request, version: int, frame: bytes) -> Response:
     message_type = getattr(_kio_module(api, version, "response"), f"{api.name}Response")
     _, position = read_message(message_type.__header_schema__, frame)
-    if isinstance(request, ApiVersionsRequest) and frame[position : position + 2] == _UNSUPPORTED_VERSION:
+    is_too_new = version == api.max_version and frame[position : position + 2] == _UNSUPPORTED_VERSION
+    if isinstance(request, ApiVersionsRequest) and is_too_new:
         # Such a response has version 0, whatever was requested (KIP-511).
         version = 0
         message_type = getattr(_kio_module(api, version, "response"), f"{api.name}Response")
