@@ -31,12 +31,14 @@ from model.timeline import Timeline
 from model.wire import NotARequest, Request, build, decode_request, encode_response, kio_module
 
 PORT = 9092
+# The code with which a request is refused; NONE: it is executed.
+Rule = Callable[[Request], ErrorCode]
 PRODUCER_IDS_PER_BLOCK = 1_000
 
 
-def host_of(node_id: int) -> str:
-    """The host that Metadata answers name; every broker listens on PORT."""
-    return f"broker-{node_id}"
+def address_of(node_id: int, settings: ClusterSettings) -> tuple[str, int]:
+    """The host and the port that answers name."""
+    return settings.addresses.get(node_id, (f"broker-{node_id}", PORT))
 
 
 class Outgoing(NamedTuple):
@@ -61,6 +63,7 @@ class Broker:
     ) -> None:
         self.node_id = node_id
         self.replicas = replicas
+        self._settings = settings
         self._generation = settings.generation
         self._cluster_id = settings.cluster_id
         self._timeline = timeline
@@ -69,6 +72,7 @@ class Broker:
         self._connections: dict[int, Connection] = {}
         self._producer_ids: deque[int] = deque()
         self._refusals: dict[int, deque[ErrorCode]] = {}
+        self._rules: dict[int, Rule] = {}
         self._throttle_times_ms: deque[int] = deque()
         self._quota: Quota | None = None
         self._handlers: dict[int, Callable[[Connection, Request], None]] = {
@@ -79,6 +83,10 @@ class Broker:
     def serve(self, handlers: Handlers) -> None:
         """Add APIs."""
         self._handlers |= handlers
+
+    def add_rule(self, api_key: int, rule: Rule) -> None:
+        """Answer each request of this API that the rule refuses with the rule's code, and do nothing else."""
+        self._rules[api_key] = rule
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
@@ -141,10 +149,17 @@ class Broker:
             except NotARequest:
                 self._close(connection)
             else:
-                self._handlers[request.api_key](connection, request)
+                self._execute(connection, request)
         connection.is_being_handled = False
         if connection.is_gone and not connection.is_busy and not connection.received:
             self._connections.pop(connection.connection_id, None)
+
+    def _execute(self, connection: Connection, request: Request) -> None:
+        rule = self._rules.get(request.api_key)
+        code = ErrorCode.none if rule is None else rule(request)
+        if code is not ErrorCode.none:
+            self._refusals.setdefault(request.api_key, deque()).appendleft(code)
+        self._handlers[request.api_key](connection, request)
 
     def _close(self, connection: Connection) -> None:
         del self._connections[connection.connection_id]
@@ -242,15 +257,16 @@ class Broker:
             connection,
             request,
             "MetadataResponse",
-            brokers=tuple(
-                build(kio_version.MetadataResponseBroker, node_id=node_id, host=host_of(node_id), port=PORT)
-                for node_id in self.replicas.image.alive
-            ),
+            brokers=tuple(self._broker_metadata(kio_version, node_id) for node_id in self.replicas.image.alive),
             cluster_id=self._cluster_id,
             controller_id=self.replicas.image.alive[0] if self.replicas.image.alive else NO_LEADER,
             topics=tuple(topics),
             error_code=ErrorCode.none,
         )
+
+    def _broker_metadata(self, kio_version: Any, node_id: int) -> Any:
+        host, port = address_of(node_id, self._settings)
+        return build(kio_version.MetadataResponseBroker, node_id=node_id, host=host, port=port)
 
     def _topic_asked_for(self, kio_version: Any, asked: Any, code: ErrorCode) -> Any:
         """By name, or since version 12 by id: an id wins, and one that is unknown has no name."""

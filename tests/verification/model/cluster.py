@@ -22,7 +22,7 @@ from dataclasses import replace
 from kio.schema.errors import ErrorCode
 
 from model import isolation
-from model.broker import PORT, Broker, Outgoing, host_of
+from model.broker import Broker, Outgoing, address_of
 from model.controller import Controller
 from model.find_coordinator_api import FindCoordinatorApi
 from model.group_coordinator import GroupCoordinator
@@ -50,7 +50,7 @@ class Cluster:
         self.settings = settings
         self.node_ids = tuple(node_ids)
         self._rng = rng
-        self._timeline = Timeline()
+        self._timeline = Timeline(settings.started_ms)
         self._outgoing: list[Outgoing] = []
         self.controller = Controller(node_ids, rng, settings.unclean_leader_election, self._publish)
         self.controller.allocate_producer_ids(settings.taken_producer_ids)
@@ -96,7 +96,7 @@ class Cluster:
         produce = ProduceApi(broker, replicas, partitions, self.settings, self._timeline)
         broker.serve({PRODUCE: produce.produce})
         find_coordinator = FindCoordinatorApi(
-            broker, replicas, lambda other: (host_of(other), PORT), self._create_internal_topic
+            broker, replicas, lambda other: address_of(other, self.settings), self._create_internal_topic
         )
         broker.serve({FIND_COORDINATOR: find_coordinator.find_coordinator})
         broker.serve(TransactionApi(broker, replicas, coordinator, broker.new_producer_id).handlers)

@@ -6,6 +6,7 @@ handleDeleteGroupsRequest) in Kafka; KIP-229, KIP-709 (several groups in one Off
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -23,8 +24,13 @@ from model.wire import Request, build, kio_module
 
 # The first versions of TxnOffsetCommit that know TRANSACTION_ABORTABLE, and that expect brokers to add the group.
 _KNOWS_ABORTABLE, _ADDS_PARTITIONS = 4, 5
+# The first of OffsetFetch (KIP-709).
+_SEVERAL_GROUPS = 8
 # The first of OffsetCommit (KIP-848).
 _KNOWS_GROUP_ID_NOT_FOUND = 9
+
+
+Answered = tuple[ErrorCode, Fetched]
 
 
 class OffsetsApi:
@@ -92,25 +98,14 @@ class OffsetsApi:
 
     def _fetch(self, connection: Connection, request: Request) -> None:
         kio_version = kio_module(OFFSET_FETCH, request.version, "response")
-        asked = request.message.groups
-        answered: dict[int, Any] = {}
+        asked = request.message.groups if request.version >= _SEVERAL_GROUPS else (request.message,)
+        answered: dict[int, Answered] = {}
 
         def fetched(number: int, code: ErrorCode, offsets: Fetched) -> None:
-            topics: dict[str, list[Any]] = {}
-            for (topic, partition), (partition_code, committed) in offsets.items():
-                result = _fetched_partition(kio_version, partition, partition_code, committed)
-                topics.setdefault(topic, []).append(result)
-            answered[number] = kio_version.OffsetFetchResponseGroup(
-                group_id=asked[number].group_id,
-                topics=tuple(
-                    kio_version.OffsetFetchResponseTopics(name=topic, partitions=tuple(partitions))
-                    for topic, partitions in topics.items()
-                ),
-                error_code=code,
-            )
+            answered[number] = code, offsets
             if len(answered) == len(asked):
-                groups = tuple(answered[place] for place in range(len(asked)))
-                self._broker.answer(connection, request, "OffsetFetchResponse", groups=groups)
+                groups = [(asked[place].group_id, *answered[place]) for place in range(len(asked))]
+                self._answer_fetch(connection, request, kio_version, groups)
 
         refusal = self._broker.next_refusal(OFFSET_FETCH)
         if not asked:
@@ -122,9 +117,27 @@ class OffsetsApi:
             partitions = None
             if group.topics is not None:
                 partitions = [(topic.name, index) for topic in group.topics for index in topic.partition_indexes]
-            self._coordinator.fetch(
-                group.group_id, partitions, request.message.require_stable, partial(fetched, number)
+            is_stable = getattr(request.message, "require_stable", False)
+            self._coordinator.fetch(group.group_id, partitions, is_stable, partial(fetched, number))
+
+    def _answer_fetch(
+        self, connection: Connection, request: Request, kio_version: Any,
+        groups: Sequence[tuple[str, ErrorCode, Fetched]],
+    ) -> None:  # fmt: skip
+        if request.version < _SEVERAL_GROUPS:
+            ((_, code, offsets),) = groups
+            topics = _fetched_topics(kio_version, "OffsetFetchResponseTopic", offsets)
+            self._broker.answer(connection, request, "OffsetFetchResponse", topics=topics, error_code=code)
+            return
+        answered = tuple(
+            kio_version.OffsetFetchResponseGroup(
+                group_id=group_id,
+                topics=_fetched_topics(kio_version, "OffsetFetchResponseTopics", offsets),
+                error_code=code,
             )
+            for group_id, code, offsets in groups
+        )
+        self._broker.answer(connection, request, "OffsetFetchResponse", groups=answered)
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
@@ -163,9 +176,19 @@ def _transactional_write(request: Request) -> TransactionalWrite:
     )  # fmt: skip
 
 
-def _fetched_partition(kio_version: Any, partition: int, code: ErrorCode, committed: CommittedOffset | None) -> Any:
+def _fetched_topics(kio_version: Any, entity: str, offsets: Fetched) -> tuple[Any, ...]:
+    """`entity`: kio's name of a topic, whose partitions have its name but for the last letters."""
+    partition_type = getattr(kio_version, entity.replace("Topic", "Partition"))
+    topics: dict[str, list[Any]] = {}
+    for (topic, partition), (code, committed) in offsets.items():
+        topics.setdefault(topic, []).append(_fetched_partition(partition_type, partition, code, committed))
+    topic_type = getattr(kio_version, entity)
+    return tuple(topic_type(name=topic, partitions=tuple(partitions)) for topic, partitions in topics.items())
+
+
+def _fetched_partition(partition_type: Any, partition: int, code: ErrorCode, committed: CommittedOffset | None) -> Any:
     return build(
-        kio_version.OffsetFetchResponsePartitions,
+        partition_type,
         partition_index=partition,
         committed_offset=committed.offset if committed is not None else -1,
         committed_leader_epoch=committed.leader_epoch if committed is not None else -1,

@@ -16,6 +16,8 @@ PRODUCE, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 3, 8, 9, 1
 API_VERSIONS, INIT_PRODUCER_ID = 18, 22
 ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, WRITE_TXN_MARKERS, TXN_OFFSET_COMMIT = 24, 25, 26, 27, 28
 DELETE_GROUPS = 42
+# Of services that put something before or beside the model: `Broker.serve` adds what executes them.
+DESCRIBE_GROUPS, SASL_HANDSHAKE, CREATE_TOPICS, DESCRIBE_CONFIGS, SASL_AUTHENTICATE = 15, 17, 19, 32, 36
 DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
 
 API_NAMES = {
@@ -24,14 +26,16 @@ API_NAMES = {
     ADD_PARTITIONS_TO_TXN: "AddPartitionsToTxn", ADD_OFFSETS_TO_TXN: "AddOffsetsToTxn", END_TXN: "EndTxn",
     WRITE_TXN_MARKERS: "WriteTxnMarkers", TXN_OFFSET_COMMIT: "TxnOffsetCommit",
     DESCRIBE_PRODUCERS: "DescribeProducers", DESCRIBE_TRANSACTIONS: "DescribeTransactions",
-    LIST_TRANSACTIONS: "ListTransactions", DELETE_GROUPS: "DeleteGroups",
+    LIST_TRANSACTIONS: "ListTransactions", DELETE_GROUPS: "DeleteGroups", SASL_HANDSHAKE: "SaslHandshake",
+    SASL_AUTHENTICATE: "SaslAuthenticate", CREATE_TOPICS: "CreateTopics", DESCRIBE_GROUPS: "DescribeGroups",
+     DESCRIBE_CONFIGS: "DescribeConfigs",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
     """`api_versions`: API key -> (lowest, highest), as far as the model speaks them: AddPartitionsToTxn only in its
-    clients' form (up to 3), OffsetFetch only for several groups (from 8), both offset APIs only with names (up to 9).
+    clients' form (up to 3), both offset APIs only with names (up to 9).
 
     `strict_min_isr`: the high watermark waits while the ISR is below min.insync.replicas, and that is never more than
     there are replicas (KIP-966); before, it moved, and the waiting request was answered with
@@ -50,13 +54,13 @@ class Generation:
 
 
 _KAFKA_3_3_APIS = {
-    PRODUCE: (0, 9), METADATA: (0, 12), OFFSET_COMMIT: (2, 8), OFFSET_FETCH: (8, 8), FIND_COORDINATOR: (0, 4),
+    PRODUCE: (0, 9), METADATA: (0, 12), OFFSET_COMMIT: (2, 8), OFFSET_FETCH: (1, 8), FIND_COORDINATOR: (0, 4),
     API_VERSIONS: (0, 3), INIT_PRODUCER_ID: (0, 4), ADD_PARTITIONS_TO_TXN: (0, 3), ADD_OFFSETS_TO_TXN: (0, 3),
     END_TXN: (0, 3), WRITE_TXN_MARKERS: (1, 1), TXN_OFFSET_COMMIT: (0, 3), DESCRIBE_PRODUCERS: (0, 0),
     DESCRIBE_TRANSACTIONS: (0, 0), LIST_TRANSACTIONS: (0, 0), DELETE_GROUPS: (0, 2),
 }  # fmt: skip
 _KAFKA_3_9_APIS = _KAFKA_3_3_APIS | {
-    PRODUCE: (0, 11), OFFSET_COMMIT: (2, 9), OFFSET_FETCH: (8, 9), FIND_COORDINATOR: (0, 6), API_VERSIONS: (0, 4),
+    PRODUCE: (0, 11), OFFSET_COMMIT: (2, 9), OFFSET_FETCH: (1, 9), FIND_COORDINATOR: (0, 6), API_VERSIONS: (0, 4),
     INIT_PRODUCER_ID: (0, 5), ADD_OFFSETS_TO_TXN: (0, 4), END_TXN: (0, 4), TXN_OFFSET_COMMIT: (0, 4),
     LIST_TRANSACTIONS: (0, 1),
 }  # fmt: skip
@@ -129,11 +133,16 @@ class ClusterSettings:
     `replica_fetch_ms`: from one fetch of a follower to its next. `metadata_lag_ms`: from a decision of the controller
     to a broker that acts by it. `failure_detection_ms`: from a crash to the controller that acts on it.
 
+    `addresses`: host and port of a broker in answers, for one that clients reach by a socket.
+    `started_ms`: the time at the start, for clients that compare it with theirs.
+
     `taken_producer_ids`: so many ids were given to other writers before. The others have written whatever a batch under
     one of these ids begins, so every such batch is a duplicate to its leader.
     """
 
     cluster_id: str = "model"
+    addresses: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    started_ms: int = 0
     taken_producer_ids: int = 0
 
     generation: Generation = KAFKA_4

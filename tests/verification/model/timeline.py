@@ -17,8 +17,8 @@ class Planned(NamedTuple):
 
 
 class Timeline:
-    def __init__(self) -> None:
-        self.now_ms = 0
+    def __init__(self, now_ms: int = 0) -> None:
+        self.now_ms = now_ms
         self._planned: list[Planned] = []
         self._cancelled: set[int] = set()
         self._number = 0
