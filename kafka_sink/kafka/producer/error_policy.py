@@ -83,6 +83,8 @@ ADVICE: dict[int, str] = {
     _E.INVALID_RECORD: "Change the rows, or the topic's settings; a topic whose cleanup.policy has compact, for one, "
     f"needs a key in every row. {_BAD_ROWS}",
     _E.UNSUPPORTED_COMPRESSION_TYPE: "Set kafka.compression.type to a codec that these brokers know.",
+    _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: "Set kafka.compression.type=none: Azure Event Hubs answers so for codecs that "
+    "its tier does not take.",
     _E.OUT_OF_ORDER_SEQUENCE_NUMBER: "The leader lost this producer's last batches: look for an unclean election.",
     _E.UNKNOWN_PRODUCER_ID: "The leader forgot this producer: its log was truncated, or its retention is very short.",
     _E.INVALID_PRODUCER_EPOCH: "Another producer took over this producer id.",

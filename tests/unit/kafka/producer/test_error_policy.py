@@ -18,6 +18,7 @@ ADVISED = {
     29: "DESCRIBE",
     31: "before 2.8",
     32: "message.timestamp",
+    43: "compression.type=none",
     44: "policy",
     45: "unclean election",
     47: "Another producer",
