@@ -29,6 +29,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 # Stands for the start offset of a producer that has no open transaction.
 NOTHING_OPEN = -1
+NO_MARKERS = "the brokers have no WriteTxnMarkers"
 
 
 def check_leaders(sink: Sink, slots: Sequence[SlotPrepared], *, generation: Ids, micro_batch_id: int) -> Steps[int]:
@@ -195,7 +196,13 @@ def write_commit_markers(hanging: Sequence[Hanging]) -> Steps[list[str]]:
         for each in hanging
     ]
     codes = [answer.results[0].error_code for answer in answers]
-    return ["" if code == ErrorCode.NONE else f"WriteTxnMarkers was refused: {error_name(code)}" for code in codes]
+    return [_refusal(code) for code in codes]
+
+
+def _refusal(code: int) -> str:
+    if code == ErrorCode.UNSUPPORTED_VERSION:
+        return NO_MARKERS
+    return "" if code == ErrorCode.NONE else f"WriteTxnMarkers was refused: {error_name(code)}"
 
 
 def _hanging(sink: Sink, hanging: Hanging, reason: str) -> HangingTransaction:
@@ -206,7 +213,7 @@ def _hanging(sink: Sink, hanging: Hanging, reason: str) -> HangingTransaction:
         producer_id=hanging.ids.producer_id,
         start_offset=hanging.start_offset,
         reason=reason,
-        command=command(sink, "repair", topic=hanging.topic),
+        command="" if reason == NO_MARKERS else command(sink, "repair", topic=hanging.topic),
     )
 
 

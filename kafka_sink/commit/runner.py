@@ -18,6 +18,7 @@ from kafka_sink.commit.effects import (
     ToLeaders,
 )
 from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.protocol.api import PartitionResult
 from kafka_sink.kafka.protocol.apis.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -26,6 +27,7 @@ from kafka_sink.kafka.protocol.apis.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
 def run(client: AdminClient, steps: Steps[Result]) -> Result:
@@ -63,6 +65,9 @@ def _answer(client: AdminClient, effect: BrokerSetting | Pause | ToEveryBroker |
         case ToLeaders(request=DescribeProducersRequest(partitions=partitions)):
             found = client.ask_leaders(partitions, DescribeProducersRequest)
             return DescribeProducersResponse(0, tuple(found.values()))
+        case ToLeaders(request=WriteTxnMarkersRequest() as marker) if not client.can_repair():
+            refused = (PartitionResult(*partition, ErrorCode.UNSUPPORTED_VERSION) for partition in marker.partitions)
+            return WriteTxnMarkersResponse(tuple(refused))
         case ToLeaders(request=WriteTxnMarkersRequest() as marker):
             written = client.ask_leaders(marker.partitions, lambda led: replace(marker, partitions=led))
             return WriteTxnMarkersResponse(tuple(written.values()))

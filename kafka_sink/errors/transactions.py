@@ -475,7 +475,8 @@ class PreparedRowsGone(LeaderDisagrees):
 
 
 class HangingTransaction(ExactlyOnceError):
-    """`reason`: why the sink could not end it. `command`: the command that ends it."""
+    """`reason`: why the sink could not end it. `command`: the command that ends it; empty if the brokers have no
+    request for that."""
 
     topic: str
     partition: int
@@ -486,13 +487,16 @@ class HangingTransaction(ExactlyOnceError):
     command: str
 
     def explanation(self) -> Explanation:
+        ends = f"Add the ACL CLUSTER ALTER for {self._whom}, or run as a principal that has it: `{self.command}`."
+        if not self.command:
+            ends = "Ask the operators of these brokers to commit it, and run the write again then."
         return Explanation(
             f"transaction {self.transactional_id!r} is committed, and the leader of {self.topic}-{self.partition} "
             f"still has it open (KAFKA-20734; producer id {self.producer_id}): read_committed readers see nothing from "
             f"offset {self.start_offset} on. The sink could not end it there: {self.reason}.",
             DataState.NOT_RECORDED,
             "Never abort it: its rows are committed, and kafka-transactions.sh abort would remove them permanently. "
-            f"Add the ACL CLUSTER ALTER for {self._whom}, or run as a principal that has it: `{self.command}`.",
+            f"{ends}",
         )
 
 

@@ -79,7 +79,7 @@ from kafka_sink.kafka.protocol.apis.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
-from kafka_sink.kafka.protocol.needs import Guarantee
+from kafka_sink.kafka.protocol.needs import REPAIR, Guarantee
 from kafka_sink.kafka.protocol.requests import (
     Request,
     Response,
@@ -340,6 +340,10 @@ class AdminClient:
         network, node_id = self.caller.network, self.caller.any_node(self.caller.deadline_ms())
         if missing := network.lacks(node_id, guarantee):
             raise BrokerUnsupported(broker=network.name(node_id), guarantee=guarantee.name, missing=missing)
+
+    def can_repair(self) -> bool:
+        """Return False if a broker has no WriteTxnMarkers. Raises BrokersUnreachable."""
+        return not self.caller.network.lacks(self.caller.any_node(self.caller.deadline_ms()), REPAIR)
 
     def transaction_version(self) -> int:
         """Return 2 if the cluster has the transactions of KIP-890, or else 1. Raises BrokersUnreachable."""

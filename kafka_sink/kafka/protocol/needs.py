@@ -30,6 +30,7 @@ from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
 from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from kafka_sink.kafka.protocol.requests import Request, api_of, select_version
 
 
@@ -82,6 +83,11 @@ EXACTLY_ONCE = Guarantee(
         Need(DescribeTransactionsRequest(("",)), "3.0", "tells which slots are prepared (KIP-664)"),
         Need(DescribeProducersRequest(()), "2.8", "finds rows that a leader hides from readers (KIP-664)"),
     ),
+)
+# No guarantee needs it: a write can only end hanging transactions with it.
+REPAIR = Guarantee(
+    "repair",
+    (Need(WriteTxnMarkersRequest(0, 0, False, 0, ()), "1.1", "ends transactions that hang (KIP-664)"),),
 )
 
 

@@ -146,6 +146,24 @@ def test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it(
     )
 
 
+def test_without_write_txn_markers_the_operators_of_the_brokers_must_end_it() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    lacking = WriteTxnMarkersResponse((PartitionResult("t", 1, ErrorCode.UNSUPPORTED_VERSION),))
+
+    def answer(request: Any) -> Any:
+        if isinstance(request, WriteTxnMarkersRequest):
+            return lacking
+        return open_on(1, done[1].ids) if isinstance(request, DescribeProducersRequest) else None
+
+    exchange.answer = answer
+    with pytest.raises(HangingTransaction, match="Never abort") as raised:
+        exchange.commit(found, done)
+    assert raised.value.command == ""
+    assert "the brokers have no WriteTxnMarkers" in str(raised.value)
+    assert "Ask the operators of these brokers to commit it" in str(raised.value)
+
+
 def test_of_several_that_hang_one_is_told_with_its_own_reason() -> None:
     exchange = Exchange()
     found, done = exchange.tasks(2)

@@ -35,6 +35,7 @@ from kafka_sink.kafka.protocol.apis.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.config import sink_config
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 
@@ -97,6 +98,19 @@ def test_answers_are_in_the_order_of_effects_and_coordinators_are_asked_together
     # The coordinators are at work while the brokers are asked.
     apis = [type(request) for _, request in kafka.received]
     assert apis.index(DescribeTransactionsRequest) <= apis.index(ListTransactionsRequest)
+
+
+def test_brokers_without_write_txn_markers_are_not_asked_to_write_one(
+    kafka: ScriptedKafka, client: AdminClient
+) -> None:
+    kafka.lacking = ("WriteTxnMarkers",)
+
+    def steps() -> Steps[Any]:
+        return (yield [ToLeaders(WriteTxnMarkersRequest(7, 2, True, 5, (TopicPartition("t", 0),)))])
+
+    lacking = PartitionResult("t", 0, ErrorCode.UNSUPPORTED_VERSION)
+    assert runner.run(client, steps()) == [WriteTxnMarkersResponse((lacking,))]
+    assert kafka.asked(WriteTxnMarkersRequest) == []
 
 
 def test_what_steps_raise_and_what_clients_raise_comes_out_and_ends_the_steps(

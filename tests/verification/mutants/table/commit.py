@@ -191,4 +191,12 @@ COMMIT: tuple[Mutant, ...] = (
         within="WriteTxnMarkersRequest($$$FIELDS)",
         killer="tests/unit/commit/test_hanging.py::test_what_hangs_is_committed_on_the_leader_with_its_own_ids",
     ),
+    Mutant(
+        name="brokers without WriteTxnMarkers are asked for it until a timeout",
+        rule="docs/compatibility.md: without WriteTxnMarkers the query stops with HangingTransaction",
+        pattern="not client.can_repair()",
+        replacement="False",
+        within="_answer",
+        killer="tests/unit/commit/test_runner.py::test_brokers_without_write_txn_markers_are_not_asked_to_write_one",
+    ),
 )
