@@ -202,7 +202,7 @@ EXCHANGES: tuple[Exchange, ...] = (
                 ],
                 "finalized_features": [{"name": "transaction.version", "max_version_level": 2}],
             },
-            {"error_code": 35, "api_keys": [{}]},
+            {"error_code": 42, "api_keys": [{}]},
         ],
     ),
     Exchange(SaslHandshakeRequest("PLAIN"), [{"mechanisms": ["PLAIN", "GSSAPI"]}, {"error_code": 33}]),

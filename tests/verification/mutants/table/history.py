@@ -16,7 +16,7 @@ FROM_HISTORY: tuple[Mutant, ...] = (
         within="Sender",
         given=(
             "$NUMBERED.number(self.$PRODUCER, self.$SEQUENCES.number($NUMBERED))",
-            "return self.$PARTITIONS[$B.topic_partition, $B.topic_id]",
+            "return self.$PARTITIONS[$B.topic_partition, $ID]",
         ),
         killer="tests/unit/kafka/producer/test_sender.py::"
         "test_a_topic_that_metadata_forgets_for_a_moment_keeps_its_batches_and_sequences",
@@ -32,7 +32,7 @@ FROM_HISTORY: tuple[Mutant, ...] = (
         within="Sender",
         given=(
             "$NUMBERED.number(self.$PRODUCER, self.$SEQUENCES.number($NUMBERED))",
-            "return self.$PARTITIONS[$B.topic_partition, $B.topic_id]",
+            "return self.$PARTITIONS[$B.topic_partition, $ID]",
         ),
         killer="tests/unit/kafka/producer/test_sender.py::test_a_topic_that_was_idle_and_is_forgotten_keeps_its_sequences",
     ),

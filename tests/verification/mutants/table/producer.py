@@ -68,14 +68,14 @@ PRODUCER: tuple[Mutant, ...] = (
     Mutant(
         name="a topic made again goes on with the sequences of the old one",
         rule="KIP-516: topic ids",
-        pattern="self.$PARTITIONS[$BATCH.topic_partition, $BATCH.topic_id]",
+        pattern="self.$PARTITIONS[$BATCH.topic_partition, $ID]",
         replacement="self.$PARTITIONS[$BATCH.topic_partition, None]",
         killer="tests/unit/kafka/producer/test_sequences.py::test_a_topic_made_again_starts_at_0",
     ),
     Mutant(
         name="rows routed to a topic go to another one that has its name now",
         rule="KIP-516: topic ids",
-        pattern="$FOUND is not None and $FOUND.topic_id != $BATCH.topic_id",
+        pattern="$FOUND is not None and ids_differ($BATCH.topic_id, $FOUND.topic_id)",
         replacement="False",
         killer="tests/unit/kafka/producer/test_sender.py::"
         "test_rows_routed_before_a_topic_was_made_again_are_not_sent_to_the_new_one",
