@@ -51,7 +51,7 @@ _BROKERS = MetadataRequest((), allow_auto_topic_creation=False)
 
 
 class _TooSlow(Exception):
-    """The SCRAM computation that the broker requires takes longer than the step may."""
+    """The computation that the authentication needs takes longer than the step may. Its text: what happened."""
 
 
 class NoAnswer(Exception):
@@ -140,13 +140,13 @@ class Dialogue:
         self._sock.close()
 
     def _compute(self) -> None:
-        """Run the long computation of SCRAM. Raises _TooSlow if it takes longer than the step may."""
+        """Run the long computation of SCRAM, or ask a KDC. Raises _TooSlow if it takes longer than the step may."""
         if (computation := self._connection.computation) is None:
             return
         try:
             self._connection.computed(within(self._until_s - time.monotonic(), computation))
         except TimeoutError:
-            raise _TooSlow from None
+            raise _TooSlow(self._connection.too_slow) from None
 
     def _begin_step(self) -> None:
         self._until_s = time.monotonic() + STEP_TIMEOUT_S
@@ -194,7 +194,7 @@ def dial(host: str, port: int, config: ProducerConfig) -> tuple[Attempt, Dialogu
     try:
         secured, agreed = _secured(sock, host, config)
         attempt = replace(attempt, tls=agreed)
-        dialogue = Dialogue(secured, _connection(config))
+        dialogue = Dialogue(secured, _connection(host, config))
         sock = secured
         attempt, failure = _introduced(attempt, dialogue, config)
     except _Stopped as stopped:
@@ -260,10 +260,10 @@ def _of_tls(error: OSError | ValueError) -> Failure:
     return Failure("tls", f"TLS failed: {error}", "the broker's log may say more")
 
 
-def _connection(config: ProducerConfig) -> Connection:
+def _connection(host: str, config: ProducerConfig) -> Connection:
     begin = authenticator(config.security)
     try:
-        authentication = None if begin is None else begin()
+        authentication = None if begin is None else begin(host)
     except TokenUnavailable as error:
         raise _Stopped(reaching.no_token(f"no token from {error.source}: {error.reason}")) from None
     return Connection(
@@ -283,8 +283,8 @@ def _introduced(attempt: Attempt, dialogue: Dialogue, config: ProducerConfig) ->
         dialogue.cluster = response
     except ProtocolError as error:
         return attempt, reaching.not_kafka(error)
-    except _TooSlow:
-        return attempt, reaching.too_slow(_waited())
+    except _TooSlow as slow:
+        return attempt, reaching.too_slow(str(slow), _waited())
     except TimeoutError:
         return attempt, reaching.said_nothing(dialogue.at, _waited())
     except OSError as error:

@@ -21,8 +21,9 @@ from kafka_sink.doctor.report import Finding, Status, Verdict, failed, ok, skipp
 from kafka_sink.doctor.steps import HOST_STEPS
 from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected
 from kafka_sink.kafka.config import SecurityConfig
+from kafka_sink.kafka.jaas_kerberos import PRINCIPAL
 from kafka_sink.kafka.net.transport import TlsFailure
-from kafka_sink.kafka.protocol.sasl import TOO_SLOW
+from kafka_sink.kafka.protocol.gssapi import NO_ANSWER_OF_KDC
 from kafka_sink.options.cautions import Caution, sasl_caution, tls_caution
 from kafka_sink.text.quoting import MAX_HOST_CHARACTERS, quoted
 
@@ -160,10 +161,13 @@ def said_nothing(at: str, error: TimeoutError) -> Failure:
     return Failure("sasl", f"no answer to {at} ({error})", "look into the broker's log")
 
 
-def too_slow(error: TimeoutError) -> Failure:
+def too_slow(what: str, error: TimeoutError) -> Failure:
+    if what == NO_ANSWER_OF_KDC:
+        remedy = "check that krb5.conf of this host names the KDCs, and that this host can reach their ports"
+        return Failure("sasl", f"{what} ({error})", remedy)
     return Failure(
         "sasl",
-        f"{TOO_SLOW} ({error})",
+        f"{what} ({error})",
         "create the user's SCRAM credentials again with 4096 to 16384 iterations (kafka-configs.sh), or check on a "
         "host with less load",
     )
@@ -179,7 +183,11 @@ def not_kafka(error: ProtocolError) -> Failure:
                 "set kafka.security.protocol to SSL, or SASL_SSL, or use the port of a plaintext listener",
             )
         case SaslRefused():
-            return Failure("sasl", f"{error.mechanism} as {error.user!r}: {error.reason}", _sasl_remedy(error.reason))
+            return Failure(
+                "sasl",
+                f"{error.mechanism} as {error.user!r}: {error.reason}",
+                error.remedy or _sasl_remedy(error.reason),
+            )
         case _:
             return Failure(
                 "api versions",
@@ -247,9 +255,16 @@ def _went_well(step: str, attempt: Attempt, security: SecurityConfig) -> Finding
         case "api versions":
             return ok(attempt.versions)
         case _:
-            who = f"{security.sasl_mechanism}, {security.principal or 'by a token'}"
+            who = f"{security.sasl_mechanism}, {security.principal or _identified_by(security)}"
             found = who if security.is_authenticated else f"none ({protocol})"
             return _cautious(found, sasl_caution(security))
+
+
+def _identified_by(security: SecurityConfig) -> str:
+    if security.sasl_mechanism != "GSSAPI":
+        return "by a token"
+    principal = None if security.jaas is None else security.jaas.get(PRINCIPAL)
+    return principal or "by the ticket cache"
 
 
 def _cautious(found: str, caution: Caution | None) -> Finding:

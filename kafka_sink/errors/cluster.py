@@ -8,7 +8,7 @@ from dataclasses import field
 from kafka_sink.errors.base import Explanation, KafkaSinkError
 from kafka_sink.errors.wording import DataState
 from kafka_sink.text.quoting import quoted
-from kafka_sink.text.redaction import redacted
+from kafka_sink.text.redaction import redacted, shown_user
 
 
 class ClusterError(KafkaSinkError):
@@ -110,22 +110,26 @@ class TlsFailed(ClusterError):
 
 
 class AuthenticationFailed(ClusterError):
-    """`user`: the user name or client id. `reason`: the broker's reason, or the problem with the broker's answer."""
+    """`user`: the user name, client id or principal. `reason`: the broker's reason, the problem with the broker's
+    answer, or Kerberos' reason. `remedy`: what to do; empty: check the credentials."""
 
     broker: str
     mechanism: str
     user: str
     reason: str
+    remedy: str = ""
 
     def __post_init__(self) -> None:
-        self.user = redacted(self.user)
+        self.user = shown_user(self.mechanism, self.user)
 
     def explanation(self) -> Explanation:
         return Explanation(
             f"{self.broker} and user {self.user!r} were not authenticated to each other by {self.mechanism}: "
             f"{self.reason}.",
             DataState.SENT_AGAIN,
-            "Check kafka.sasl.mechanism and the credentials (kafka.sasl.jaas.config, or kafka.sasl.username and "
+            f"To fix it: {self.remedy}."
+            if self.remedy
+            else "Check kafka.sasl.mechanism and the credentials (kafka.sasl.jaas.config, or kafka.sasl.username and "
             "kafka.sasl.password), and that the cluster has this user.",
         )
 

@@ -8,7 +8,7 @@ from dataclasses import field
 from kafka_sink.errors.base import Explanation, KafkaSinkError
 from kafka_sink.errors.wording import DataState
 from kafka_sink.text.quoting import quoted
-from kafka_sink.text.redaction import redacted
+from kafka_sink.text.redaction import shown_user
 
 
 class DeliveryError(KafkaSinkError):
@@ -175,15 +175,20 @@ class TlsExpected(ProtocolError):
 
 
 class SaslRefused(ProtocolError):
-    """The broker refused to authenticate `user`, or did not authenticate itself. `reason` shows no secret."""
+    """The broker refused to authenticate `user`, or did not authenticate itself. `reason` shows no secret.
+
+    `remedy`: what to do; empty: check the credentials. `is_final`: no retry helps.
+    """
 
     detail: str = field(init=False, default="")
     mechanism: str
     user: str
     reason: str
+    remedy: str = ""
+    is_final: bool = True
 
     def __post_init__(self) -> None:
-        self.user = redacted(self.user)
+        self.user = shown_user(self.mechanism, self.user)
 
     def explanation(self) -> Explanation:
         return Explanation(f"{self.mechanism}, user {self.user!r}: {self.reason}", DataState.NO_DATA)

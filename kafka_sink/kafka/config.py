@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from kafka_sink.kafka.jaas import JaasLogin
+from kafka_sink.kafka.jaas_kerberos import SERVICE_NAME
 from kafka_sink.text.redaction import Discreet, Secret, redacted
 
 try:
@@ -55,6 +56,7 @@ class SecurityConfig(Discreet):
     sasl_jaas_config: Secret | None = None
     sasl_username: str | None = None
     sasl_password: Secret | None = None
+    sasl_kerberos_service_name: str | None = None
     sasl_oauthbearer_token_endpoint_url: str | None = None
     sasl_oauthbearer_client_id: str | None = None
     sasl_oauthbearer_client_secret: Secret | None = None
@@ -88,13 +90,19 @@ class SecurityConfig(Discreet):
         return revealed
 
     @property
+    def kerberos_service_name(self) -> str | None:
+        """The first part of the brokers' Kerberos principals."""
+        of_jaas = None if self.jaas is None else self.jaas.get(SERVICE_NAME)
+        return of_jaas or self.sasl_kerberos_service_name
+
+    @property
     def principal(self) -> str | None:
         """The name by which brokers know the client, or None if the options do not show it. With a client certificate,
         the brokers derive it from the certificate's subject."""
         if not self.is_authenticated:
             return None if self.is_encrypted else "User:ANONYMOUS"
-        # The brokers decide which claim of a token is the name.
-        username = None if self.sasl_mechanism == "OAUTHBEARER" else self.credential("username")
+        # The brokers decide which claim of a token is the name, and make a name of a Kerberos principal by their rules.
+        username = None if self.sasl_mechanism in ("OAUTHBEARER", "GSSAPI") else self.credential("username")
         return None if username is None else f"User:{redacted(username)}"
 
 

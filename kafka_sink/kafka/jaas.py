@@ -2,8 +2,9 @@
 
     org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="...";
 
-The class name is looked up in a table and never run: three of Kafka's modules stand for their mechanisms. Vendors ship
-these modules with a prefix (`kafkashaded.org.apache...`), which is ignored.
+The class name is looked up in a table and never run: three of Kafka's modules stand for their mechanisms, and Java's
+Krb5LoginModule for GSSAPI (`jaas_kerberos`). Vendors ship these modules with a prefix (`kafkashaded.org.apache...`),
+which is ignored.
 
 Errors show nothing of the text, because it has a password in it.
 
@@ -18,12 +19,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kafka_sink.kafka.jaas_kerberos import IBM, ORACLE, KerberosProblem, kerberos_options
+
 _PACKAGE = "org.apache.kafka.common.security."
 # Module, without a vendor's prefix -> its mechanisms.
 MODULES: Mapping[str, tuple[str, ...]] = {
     f"{_PACKAGE}plain.PlainLoginModule": ("PLAIN",),
     f"{_PACKAGE}scram.ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     f"{_PACKAGE}oauthbearer.OAuthBearerLoginModule": ("OAUTHBEARER",),
+    ORACLE: ("GSSAPI",),
+    IBM: ("GSSAPI",),
 }
 # The options of each module that the sink supports. OAUTHBEARER also has extension_<name> (KIP-342).
 _OPTIONS: Mapping[str, frozenset[str]] = {
@@ -32,7 +37,6 @@ _OPTIONS: Mapping[str, frozenset[str]] = {
     "OAUTHBEARER": frozenset({"clientId", "clientSecret", "scope"}),
 }
 _OTHERS: Mapping[str, str] = {
-    "Krb5LoginModule": "Kerberos (GSSAPI) is not in this version; use SCRAM, OAUTHBEARER or a client certificate",
     "IAMLoginModule": "AWS MSK IAM is not in this version; use SCRAM or a client certificate",
 }
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
@@ -73,7 +77,7 @@ def parse_jaas(text: str) -> JaasLogin:
         raise JaasProblem(f"it has {len(text)} characters")
     tokens = _tokens(text)
     (_, module), (_, flag) = next(tokens, _END), next(tokens, _END)
-    mechanisms = _mechanisms_of(module)
+    module, mechanisms = _known(module)
     if flag.lower() not in _FLAGS:
         raise JaasProblem("after the module comes a flag: required, requisite, sufficient or optional")
     options: dict[str, str] = {}
@@ -86,18 +90,32 @@ def parse_jaas(text: str) -> JaasLogin:
         options[name.text] = value.text
     if next(tokens, _END) != _END:
         raise JaasProblem("it has more than one login module")
-    _check_options(mechanisms[0], options)
+    if mechanisms == ("GSSAPI",):
+        options = _of_kerberos(module, options)
+    else:
+        _check_options(mechanisms[0], options)
     return JaasLogin(mechanisms, tuple(sorted(options.items())))
 
 
-def _mechanisms_of(module: str) -> tuple[str, ...]:
+def _known(module: str) -> tuple[str, tuple[str, ...]]:
+    """Return the module without a vendor's prefix, and its mechanisms."""
     for name, mechanisms in MODULES.items():
         if module == name or module.endswith(f".{name}"):
-            return mechanisms
+            return name, mechanisms
     reason = _OTHERS.get(module.rpartition(".")[2])
     if reason:
         raise JaasProblem(reason)
-    raise JaasProblem("its login module is none of Kafka's PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule")
+    raise JaasProblem(
+        "its login module is none of Kafka's PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule, and not "
+        "Java's Krb5LoginModule"
+    )
+
+
+def _of_kerberos(module: str, options: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return kerberos_options(module, options)
+    except KerberosProblem as problem:
+        raise JaasProblem(str(problem)) from None
 
 
 def _check_options(mechanism: str, options: Mapping[str, str]) -> None:

@@ -10,14 +10,16 @@ import pickle
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kafka_sink.kafka.config import SecurityConfig
 from kafka_sink.kafka.jaas import EXTENSION
+from kafka_sink.kafka.jaas_kerberos import KEYTAB, PRINCIPAL, TICKET_CACHE
+from kafka_sink.kafka.kerberos import Kerberos, KerberosIdentity
 from kafka_sink.kafka.net.network_client import Authenticate
 from kafka_sink.kafka.net.tls import Contexts, TlsSettings
 from kafka_sink.kafka.oauth import Fetch, TokenEndpoint, Tokens, fetched_by, subject_of
-from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin, TokenLogin, authentication
+from kafka_sink.kafka.protocol.sasl import Authentication, Login, PasswordLogin, TokenLogin, authentication
 from kafka_sink.text.redaction import Secret
 
 NONCE_BYTES = 24
@@ -49,36 +51,47 @@ def authenticator(security: SecurityConfig) -> Authenticate | None:
         return None
     mechanism = security.sasl_mechanism
     assert mechanism is not None, "a rule of config says so"
-    login = _token_login(security) if mechanism == "OAUTHBEARER" else _password_login(security)
+    login = _LOGINS.get(mechanism, _password_login)(security)
 
-    def begin() -> Authentication:
-        return authentication(mechanism, login(), _nonce)
+    def begin(host: str) -> Authentication:
+        return authentication(mechanism, login(host), _nonce)
 
     return begin
 
 
-def _password_login(security: SecurityConfig) -> Callable[[], PasswordLogin]:
+def _password_login(security: SecurityConfig) -> Callable[[str], Login]:
     username, password = security.credential("username"), security.credential("password")
     assert username is not None and password is not None, "a rule of config says so"
     login = PasswordLogin(username, password)
-    return lambda: login
+    return lambda host: login
 
 
-def _token_login(security: SecurityConfig) -> Callable[[], TokenLogin]:
+def _token_login(security: SecurityConfig) -> Callable[[str], Login]:
     tokens = _tokens_of(security)
     options = () if security.jaas is None else security.jaas.options
     extensions = tuple((name.removeprefix(EXTENSION), value) for name, value in options if name.startswith(EXTENSION))
 
-    def login() -> TokenLogin:
+    def login(host: str) -> TokenLogin:
         token = tokens.current()
         return TokenLogin(security.credential("clientId") or subject_of(token) or "of the token", token, extensions)
 
     return login
 
 
-# --- the tokens this process keeps ------------------------------------------------------------------------------------
+def _kerberos_login(security: SecurityConfig) -> Callable[[str], Login]:
+    return _kerberos_of(security).login
+
+
+_LOGINS: Mapping[str, Callable[[SecurityConfig], Callable[[str], Login]]] = {
+    "OAUTHBEARER": _token_login,
+    "GSSAPI": _kerberos_login,
+}
+
+
+# --- the tokens and tickets this process keeps ------------------------------------------------------------------------
 
 _kept: dict[SecurityConfig, Tokens] = {}
+_kept_kerberos: dict[KerberosIdentity, Kerberos] = {}
 _kept_lock = threading.Lock()
 
 
@@ -88,6 +101,18 @@ def _tokens_of(security: SecurityConfig) -> Tokens:
         if security not in _kept:
             _kept[security] = Tokens(_fetch(security), clock_s=time.monotonic)
         return _kept[security]
+
+
+def _kerberos_of(security: SecurityConfig) -> Kerberos:
+    """Return the tickets that all connections of this identity share."""
+    service_name, jaas = security.kerberos_service_name, security.jaas
+    assert service_name is not None, "a rule of config says so"
+    files = {} if jaas is None else dict(jaas.options)
+    identity = KerberosIdentity(
+        service_name, files.get(KEYTAB), principal=files.get(PRINCIPAL), ticket_cache=files.get(TICKET_CACHE)
+    )
+    with _kept_lock:
+        return _kept_kerberos.setdefault(identity, Kerberos(identity))
 
 
 def _fetch(security: SecurityConfig) -> Fetch:

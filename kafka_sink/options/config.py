@@ -24,6 +24,7 @@ from kafka_sink.kafka.config import (
     SecurityConfig,
     even_batch_size,
 )
+from kafka_sink.kafka.jaas_kerberos import SERVICE_NAME
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.options.table import OPTIONS, REQUIRED, option_named
 from kafka_sink.text.quoting import shell_command
@@ -391,12 +392,21 @@ SECURITY_RULES = (
         ("sasl_mechanism", "security_protocol", "token_callable", "sasl_jaas_config", *CREDENTIALS.values()),
         lambda values: (
             not _is_authenticated(values)
-            or values["sasl_mechanism"] == "OAUTHBEARER"
+            or values["sasl_mechanism"] in ("OAUTHBEARER", "GSSAPI")
             or _has(values, "username", "password")
         ),
         lambda values: (
             "a mechanism whose credentials are given: a user name and a password in kafka.sasl.jaas.config, "
             "or kafka.sasl.username and kafka.sasl.password"
+        ),
+    ),
+    Rule(
+        ("sasl_kerberos_service_name", "sasl_mechanism", "sasl_jaas_config"),
+        lambda values: values["sasl_mechanism"] != "GSSAPI" or len(_service_names(values)) == 1,
+        lambda values: (
+            "the same as serviceName in kafka.sasl.jaas.config, or only one of both"
+            if _service_names(values)
+            else "the first part of the brokers' principals, mostly kafka, with kafka.sasl.mechanism = GSSAPI"
         ),
     ),
     Rule(
@@ -468,6 +478,11 @@ def _has(values: Mapping[str, Any], *credentials: str) -> bool:
         values[CREDENTIALS[name]] is not None or (jaas is not None and jaas.value.get(name) is not None)
         for name in credentials
     )
+
+
+def _service_names(values: Mapping[str, Any]) -> set[str]:
+    jaas = values["sasl_jaas_config"]
+    return {name for name in (values["sasl_kerberos_service_name"], jaas and jaas.value.get(SERVICE_NAME)) if name}
 
 
 RULES = (

@@ -204,8 +204,8 @@ def tls_versions(text: str) -> str:
 
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-_LATER_MECHANISMS = ("GSSAPI", "AWS_MSK_IAM")
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+_LATER_MECHANISMS = ("AWS_MSK_IAM",)
 
 
 def mechanism(text: str) -> str:
@@ -215,6 +215,15 @@ def mechanism(text: str) -> str:
     if folded not in SASL_MECHANISMS:
         raise ValueError
     return folded
+
+
+def service_name(text: str) -> str:
+    """Return the first part of the brokers' Kerberos principals."""
+    if "/" in text or "@" in text:
+        raise Problem("only the part before the '/', without host and realm")
+    if not re.fullmatch(r"[\w.-]{1,100}", text):
+        raise ValueError
+    return text
 
 
 _MAX_URL_CHARACTERS = 2048

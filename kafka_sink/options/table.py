@@ -335,13 +335,19 @@ SECTIONS: tuple[Section, ...] = (
                Kind('org.apache.kafka.common.security.<...>LoginModule required username="..." password="...";',
                     parse_jaas),
                None,
-               "credentials in the form of JVM clients: PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule; "
-               "the sink does not run the class",
+               "credentials in the form of JVM clients: PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule, or "
+               "Java's Krb5LoginModule, whose keyTab or ticketCache is read on driver and executors; the sink does not "
+               "run the class",
                redact=True),
         Option("kafka.sasl.username", "sasl_username", kinds.TEXT, None,
                "user name, instead of kafka.sasl.jaas.config"),
         Option("kafka.sasl.password", "sasl_password", kinds.TEXT, None,
                "password, instead of kafka.sasl.jaas.config", redact=True),
+        Option("kafka.sasl.kerberos.service.name", "sasl_kerberos_service_name",
+               Kind("the first part of the brokers' principals, such as kafka", kinds.service_name), None,
+               "Kerberos (GSSAPI): the first part of the brokers' principals, <name>/<advertised host>@REALM; "
+               "instead of serviceName in kafka.sasl.jaas.config. Without kafka.sasl.jaas.config the client uses the "
+               "ticket of kinit"),
         Option("kafka.sasl.oauthbearer.token.endpoint.url", "sasl_oauthbearer_token_endpoint_url",
                Kind("an https URL", kinds.url), None,
                "OAUTHBEARER: the endpoint that issues tokens by the client-credentials grant. To supply tokens "
@@ -443,6 +449,14 @@ _NO_CLASSES = (
     "kafka.sasl.oauthbearer.token.endpoint.url, or calls the callable of kafka_sink.register(spark, token=...)."
 )
 
+_NO_KINIT = (
+    "remove it: the sink runs no kinit. With a keytab it gets a new ticket in the second half of a ticket's life; a "
+    "ticket cache is read for each connection."
+)
+_OF_LIBRDKAFKA = (
+    "it is an option of librdkafka. Use kafka.sasl.jaas.config = com.sun.security.auth.module.Krb5LoginModule required "
+    'useKeyTab=true keyTab="..." principal="...";'
+)
 _BROKERS_VERIFY = "remove it: brokers verify tokens, and the sink does not."
 _NO_REPORTERS = "remove it: the sink does not run classes that options name, and has no Java reporters."
 
@@ -463,6 +477,12 @@ REFUSED: Mapping[str, str] = {
     "kafka.sasl.client.callback.handler.class": _NO_CLASSES,
     "kafka.sasl.login.callback.handler.class": _NO_CLASSES,
     "kafka.sasl.login.class": _NO_CLASSES,
+    "kafka.sasl.kerberos.kinit.cmd": _NO_KINIT,
+    "kafka.sasl.kerberos.min.time.before.relogin": _NO_KINIT,
+    "kafka.sasl.kerberos.ticket.renew.jitter": _NO_KINIT,
+    "kafka.sasl.kerberos.ticket.renew.window.factor": _NO_KINIT,
+    "kafka.sasl.kerberos.keytab": _OF_LIBRDKAFKA,
+    "kafka.sasl.kerberos.principal": _OF_LIBRDKAFKA,
     "kafka.sasl.oauthbearer.jwt.retriever.class": _NO_CLASSES,
     "kafka.sasl.oauthbearer.jwt.validator.class": _NO_CLASSES,
     "kafka.sasl.oauthbearer.clock.skew.seconds": _BROKERS_VERIFY,
@@ -479,7 +499,7 @@ REFUSED: Mapping[str, str] = {
     "kafka.transaction.two.phase.commit.enable": "remove it: deliveryGuarantee=exactly-once commits in two phases.",
 }
 
-NOT_YET_PREFIXES = ("kafka.sasl.kerberos.", "kafka.sasl.oauthbearer.assertion.")
+NOT_YET_PREFIXES = ("kafka.sasl.oauthbearer.assertion.",)
 REFUSED_PREFIXES: Mapping[str, str] = {
     "kafka.sasl.login.": "remove it: the sink fetches a new token at 80 % of the token's lifetime, and tries each "
     "fetch twice.",

@@ -89,3 +89,8 @@ def _shown(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))})"
     return repr(redacted(value)) if isinstance(value, str) else repr(value)
+
+
+def shown_user(mechanism: str, user: str) -> str:
+    """Return a user's name as messages show it. A Kerberos principal (`app/host@REALM`) would look like a password."""
+    return user if mechanism == "GSSAPI" else redacted(user)

@@ -29,6 +29,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from kafka_sink.errors import BrokersUnreachable, RecordsUnreadable
 from kafka_sink.kafka.config import ProducerConfig, SecurityConfig
+from kafka_sink.kafka.jaas_kerberos import KEYTAB, PRINCIPAL
 from kafka_sink.kafka.net.stores import is_java_store, keystore_pem, truststore_pem
 from kafka_sink.text.redaction import Secret
 from kafka_sink.verification.checking import Log, Record
@@ -43,6 +44,11 @@ HOPELESS = frozenset({
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION,
     KafkaError._SSL,
 })  # fmt: skip
+
+NO_KERBEROS = (
+    "confluent-kafka's wheels have no Kerberos; install librdkafka-dev and libsasl2-modules-gssapi-mit, then pip "
+    "install --no-binary confluent-kafka confluent-kafka; or read through a listener with another mechanism"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +67,16 @@ class Cluster:
     """
 
     def __init__(self, config: ProducerConfig) -> None:
+        """Raises RecordsUnreadable if the client has no Kerberos and needs it."""
         self._settings = client_settings(config)
         self._servers = config.bootstrap_servers_text
         self.timeout_s = config.max_block_ms / 1000
-        self._admin = AdminClient(self._settings)
+        try:
+            self._admin = AdminClient(self._settings)
+        except KafkaException as error:
+            if config.security.sasl_mechanism != "GSSAPI":
+                raise
+            raise RecordsUnreadable(what=f"cluster {self._servers}", reason=f"{NO_KERBEROS}: {_text(error)}") from None
         self._consumers: dict[bool, Consumer] = {}
 
     def close(self) -> None:
@@ -238,7 +250,13 @@ def _security_settings(security: SecurityConfig) -> dict[str, Any]:
         }
     if security.is_authenticated:
         settings["sasl.mechanisms"] = security.sasl_mechanism
-        if security.sasl_mechanism == "OAUTHBEARER":
+        if security.sasl_mechanism == "GSSAPI":
+            settings |= {
+                "sasl.kerberos.service.name": security.kerberos_service_name,
+                "sasl.kerberos.principal": security.jaas and security.jaas.get(PRINCIPAL),
+                "sasl.kerberos.keytab": security.jaas and security.jaas.get(KEYTAB),
+            }
+        elif security.sasl_mechanism == "OAUTHBEARER":
             settings |= {
                 "sasl.oauthbearer.method": "oidc",
                 "sasl.oauthbearer.client.id": security.credential("clientId"),

@@ -182,12 +182,6 @@ sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required \\
     keyTab="/etc/security/keytabs/kafka_client.keytab" \\
     principal="kafka-client-1@EXAMPLE.COM";
 """,
-    {
-        "kafka.sasl.mechanism": "SCRAM-SHA-512",
-        "kafka.sasl.kerberos.service.name": None,
-        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
-        f'username="a" password="{SECRET}";',
-    },
 )
 
 FILES = (

@@ -41,11 +41,13 @@ CLIENT_LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"write"}),
     frozenset({"connections"}),
     frozenset({"security"}),
-    frozenset({"oauth"}),
+    frozenset({"kerberos", "oauth"}),
+    frozenset({"gss_library", "kerberos_failures"}),
     frozenset({"net", "producer"}),
     frozenset({"protocol"}),
     frozenset({"config"}),
-    frozenset({"backoff", "clock", "deadline", "jaas", "metrics", "new_topic"}),
+    frozenset({"jaas"}),
+    frozenset({"backoff", "clock", "deadline", "jaas_kerberos", "metrics", "new_topic"}),
 )
 
 # The broker for development and tests stands beside the house: none of the rows' path may need it.
@@ -53,7 +55,8 @@ BROKER_MAY_IMPORT = frozenset({"broker", "command_line", "errors", "kafka.protoc
 
 # Components, or modules of one, that get time, sockets and threads handed in.
 PURE = frozenset({
-    "kafka.producer", "kafka.protocol", "kafka.metrics", "kafka.new_topic", "kafka.jaas", "kafka.config",
+    "kafka.producer", "kafka.protocol", "kafka.metrics", "kafka.new_topic", "kafka.jaas", "kafka.jaas_kerberos",
+    "kafka.kerberos_failures", "kafka.config",
     "records", "text", "errors.exhaustion",
     "commit.earlier_name", "commit.effects", "commit.exchanges", "commit.hanging", "commit.lineage", "commit.markers",
     "commit.handover", "commit.open_transactions", "commit.open_transactions_json", "commit.two_phase",

@@ -337,7 +337,7 @@ def token_failures(security: SecurityConfig) -> Iterator[BaseException | str]:
     begin = authenticator(security)
     assert begin is not None
     try:
-        begin()
+        begin("host")
     except KafkaSinkError as error:
         yield error
 

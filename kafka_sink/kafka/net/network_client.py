@@ -80,11 +80,11 @@ from kafka_sink.kafka.protocol.requests import (
     Request,
     api_of,
 )
-from kafka_sink.kafka.protocol.sasl import TOO_SLOW, Authentication
+from kafka_sink.kafka.protocol.sasl import Authentication
 
 Resolve = Callable[[str, int], Sequence[Address]]
-# Begins an exchange with the current credentials. May block to fetch a token. Raises ClusterError.
-Authenticate = Callable[[], Authentication]
+# Begins an exchange with a host, with the current credentials. May block to fetch a token. Raises ClusterError.
+Authenticate = Callable[[str], Authentication]
 
 # A peer that hangs up this often in a row during the handshake is not just restarting: 4 s with the default backoffs.
 HANG_UPS = 8
@@ -355,7 +355,7 @@ class NetworkClient:
                 self._back_off(node, now_ms)
                 return
         try:
-            authentication = None if self._authenticate is None else self._authenticate()
+            authentication = None if self._authenticate is None else self._authenticate(node.host)
         except ClusterError as failure:
             node.attempted_ms = now_ms
             self._give_up(node, failure, now_ms)
@@ -480,8 +480,8 @@ class NetworkClient:
         return any(each.answered_since >= node.answered_since for each in others)
 
     def _compute(self, node: Node, now_ms: int) -> None:
-        """Compute SCRAM's slow part in a thread, so that other connections go on. Each node has at most one
-        computation, so a broker that hangs up and asks again cannot cause many at once."""
+        """Compute SCRAM's slow part, or ask a KDC, in a thread, so that other connections go on. Each node has at most
+        one computation, so a broker that hangs up and asks again cannot cause many at once."""
         connection = node.connection
         if connection is None or connection.computation is None:
             return
@@ -494,15 +494,25 @@ class NetworkClient:
             if node.computation is not connection.computation:
                 self._compute(node, now_ms)
                 return
-            connection.computed(future.result())
             node.computing_since_ms = None
+            try:
+                connection.computed(future.result())
+            except SaslRefused as error:
+                self._on_protocol_error(node, error, now_ms)
+                return
             self._transmit(node, connection.own_request(_Pending(None, now_ms)))
 
     def _on_protocol_error(self, node: Node, error: ProtocolError, now_ms: int) -> None:
         match error:
+            case SaslRefused(is_final=False):
+                self._disconnect(node, f"{error.mechanism} as {error.user!r}: {error.reason}", now_ms)
             case SaslRefused():
                 failure: ClusterError = AuthenticationFailed(
-                    broker=str(node), mechanism=error.mechanism, user=error.user, reason=error.reason
+                    broker=str(node),
+                    mechanism=error.mechanism,
+                    user=error.user,
+                    reason=error.reason,
+                    remedy=error.remedy,
                 )
                 self._give_up(node, failure, now_ms)
             case ApisMissing():
@@ -544,7 +554,7 @@ class NetworkClient:
         assert self._authenticate is not None
         node.session_until_ms = None
         try:
-            authentication = self._authenticate()
+            authentication = self._authenticate(node.host)
         except ClusterError as failure:
             self._give_up(node, failure, now_ms)
             return
@@ -590,7 +600,7 @@ class NetworkClient:
         if node.state is NodeState.CONNECTING:
             return node.attempted_ms + node.setup_timeout_ms, f"no connection within {node.setup_timeout_ms} ms"
         if node.computing_since_ms is not None:
-            return node.computing_since_ms + settings.request_timeout_ms, TOO_SLOW
+            return node.computing_since_ms + settings.request_timeout_ms, _connection(node).too_slow
         oldest: _Pending | None = _connection(node).oldest_token
         if oldest is not None:
             limit_ms = settings.request_timeout_ms

@@ -413,7 +413,9 @@ class Connection:
         assert self._authentication is not None
         if response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
             said = self._authentication.shown(response.error_message)
-            raise self._authentication.refused(f"the broker refused ({said or error_name(response.error_code)})")
+            raise self._authentication.refused(
+                f"the broker refused ({said or error_name(response.error_code)})", self._authentication.if_refused
+            )
         if response.error_code != ErrorCode.NONE:
             raise ProtocolError(f"the broker refused SaslAuthenticate: {error_name(response.error_code)}")
         self.session_lifetime_ms = response.session_lifetime_ms
@@ -431,6 +433,12 @@ class Connection:
         # The credentials are not needed any more.
         self._authentication = None
         self._trusted(Input.AUTHENTICATED)
+
+    @property
+    def too_slow(self) -> str:
+        """What happened if `computation` takes too long."""
+        assert self._authentication is not None, "only an authentication computes"
+        return self._authentication.too_slow
 
     def computed(self, response: bytes) -> None:
         """Take the result of `computation`; `own_request` then returns the bytes to send."""

@@ -15,6 +15,8 @@ Non-obvious:
   before anything is computed. If a broker asks for more iterations than Kafka's own default limit, the caller gets a
   `Computation`. It runs this in parallel to its other connections, until its timeout.
 
+GSSAPI is in `gssapi`.
+
 Source: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER); KIP-84, KIP-255, KIP-342;
 org.apache.kafka.common.security.scram.internals.ScramSaslClient.
 """
@@ -31,6 +33,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kafka_sink.errors import SaslRefused
+from kafka_sink.kafka.protocol.gssapi import NO_ANSWER_OF_KDC, Gssapi, KerberosLogin
 from kafka_sink.text.quoting import quoted
 
 # RFC 7677, section 4; Kafka's ScramMechanism has the same value.
@@ -48,7 +51,7 @@ MAX_CHALLENGE_BYTES = 8 * 1024
 _MAX_REASON_CHARACTERS = 300
 
 Nonce = Callable[[], str]
-# Computes the response.
+# Computes the response. May block, and raises SaslRefused.
 Computation = Callable[[], bytes]
 
 
@@ -81,7 +84,7 @@ class TokenLogin:
         return (self.token,)
 
 
-Login = PasswordLogin | TokenLogin
+Login = PasswordLogin | TokenLogin | KerberosLogin
 
 
 class Exchange(Protocol):
@@ -229,12 +232,18 @@ def _oauthbearer(login: Login, nonce: Nonce) -> Exchange:
     return _OAuthBearer(login)
 
 
+def _gssapi(login: Login, nonce: Nonce) -> Exchange:
+    assert isinstance(login, KerberosLogin)
+    return Gssapi(login)
+
+
 # `nonce` returns printable ASCII without commas, unpredictable and different each time.
 MECHANISMS: Mapping[str, Callable[[Login, Nonce], Exchange]] = {
     "PLAIN": _plain,
     "SCRAM-SHA-256": _scram("SCRAM-SHA-256", "sha256"),
     "SCRAM-SHA-512": _scram("SCRAM-SHA-512", "sha512"),
     "OAUTHBEARER": _oauthbearer,
+    "GSSAPI": _gssapi,
 }
 
 
@@ -246,8 +255,18 @@ class Authentication:
     login: Login
     exchange: Exchange
 
-    def refused(self, reason: str) -> SaslRefused:
-        return SaslRefused(mechanism=self.mechanism, user=self.login.name, reason=reason)
+    def refused(self, reason: str, remedy: str = "") -> SaslRefused:
+        return SaslRefused(mechanism=self.mechanism, user=self.login.name, reason=reason, remedy=remedy)
+
+    @property
+    def if_refused(self) -> str:
+        """What to do if the broker refuses the credentials, or an empty text for the advice about passwords."""
+        return self.login.if_refused if isinstance(self.login, KerberosLogin) else ""
+
+    @property
+    def too_slow(self) -> str:
+        """What happened if a computation takes too long."""
+        return NO_ANSWER_OF_KDC if isinstance(self.login, KerberosLogin) else TOO_SLOW
 
     def shown(self, text: str | None) -> str:
         """Return a broker's text as a message may show it: printable, short, and without the login's secrets."""

@@ -11,7 +11,9 @@ from kafka_sink.doctor.report import Status
 from kafka_sink.doctor.steps import HOST_STEPS
 from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected
 from kafka_sink.kafka.config import SecurityConfig
+from kafka_sink.kafka.jaas import parse_jaas
 from kafka_sink.kafka.net.transport import TlsFailure
+from kafka_sink.kafka.protocol.gssapi import NO_ANSWER_OF_KDC
 from kafka_sink.text.redaction import Secret
 
 OK, WARNING, FAILED, SKIPPED = Status
@@ -41,6 +43,26 @@ def test_what_was_agreed_on_is_said() -> None:
     bare = Attempt("kafka-1", 9092, ("10.0.0.1",), "10.0.0.1:9092", versions="Produce 12")
     found = [verdict.finding.found for verdict in host_verdicts(bare, "here", PLAINTEXT)]
     assert found[2] == found[4] == "none (kafka.security.protocol=PLAINTEXT)"
+
+
+def test_who_kerberos_knows_is_said() -> None:
+    module = "com.sun.security.auth.module.Krb5LoginModule required"
+    for jaas, who in (
+        (None, "by the ticket cache"),
+        (f"{module} useTicketCache=true;", "by the ticket cache"),
+        (f'{module} useKeyTab=true keyTab="k" principal="app/host@R";', "app/host@R"),
+    ):
+        login = None if jaas is None else Secret(parse_jaas(jaas))
+        security = SecurityConfig(security_protocol="SASL_SSL", sasl_mechanism="GSSAPI", sasl_jaas_config=login)
+        assert host_verdicts(WHOLE, "here", security)[-1].finding.found == f"GSSAPI, {who}"
+
+
+def test_what_kerberos_says_comes_with_its_own_remedy() -> None:
+    refused = SaslRefused(mechanism="GSSAPI", user="app/host@R", reason="the ticket has expired", remedy="run kinit")
+    assert reaching.not_kafka(refused) == Failure("sasl", "GSSAPI as 'app/host@R': the ticket has expired", "run kinit")
+    silent = reaching.too_slow(NO_ANSWER_OF_KDC, TimeoutError("within 4 s"))
+    assert "SCRAM" not in silent.found + silent.remedy
+    assert "krb5.conf" in silent.remedy
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.kafka.jaas import EXTENSION, MODULES, JaasProblem, parse_jaas
+from kafka_sink.kafka.jaas_kerberos import IBM, ORACLE
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -34,7 +35,8 @@ def test_one_login_in_many_writings(text: str) -> None:
 
 @pytest.mark.parametrize(("module", "mechanisms"), list(MODULES.items()))
 def test_every_module_stands_for_its_mechanisms(module: str, mechanisms: tuple[str, ...]) -> None:
-    assert parse_jaas(f"{module} required;").mechanisms == mechanisms
+    options = {ORACLE: "useTicketCache=true", IBM: "useDefaultCcache=true"}.get(module, "")
+    assert parse_jaas(f"{module} required {options};").mechanisms == mechanisms
 
 
 @given(st.text())
@@ -61,7 +63,7 @@ CANARY = "canary-4d2a"
         (CANARY, "login module is none"),
         (f'com.example.{CANARY} required password="{CANARY}";', "login module is none"),
         (f'not{PLAIN} required password="{CANARY}";', "login module is none"),
-        ("com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true;", "Kerberos"),
+        ("com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true;", "keyTab is missing"),
         ("software.amazon.msk.auth.iam.IAMLoginModule required;", "MSK IAM"),
         (f'{PLAIN} username="{CANARY}" password="x";', "a flag"),
         (f'{PLAIN} required username="{CANARY}"', "semicolon"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
 
 from certificates import Authority
-from kafka_sink.errors import InvalidOption
+from kafka_sink.errors import InvalidOption, SaslRefused
 from kafka_sink.kafka.config import SecurityConfig
 from kafka_sink.kafka.protocol.sasl import MECHANISMS
 from kafka_sink.kafka.security import authenticator, tls_contexts
@@ -74,16 +75,16 @@ def test_every_mechanism_of_the_option_is_there() -> None:
     assert set(SASL_MECHANISMS) == MECHANISMS.keys()
 
 
-@pytest.mark.parametrize("mechanism", [name for name in SASL_MECHANISMS if name != "OAUTHBEARER"])
+@pytest.mark.parametrize("mechanism", [name for name in SASL_MECHANISMS if name not in ("OAUTHBEARER", "GSSAPI")])
 def test_a_password_is_for_every_mechanism_of_passwords(mechanism: str) -> None:
     begin = authenticator(security(security_protocol="SASL_SSL", sasl_mechanism=mechanism))
     assert begin is not None
-    assert begin().mechanism == mechanism
-    first = begin().exchange.respond(None)
+    assert begin("host").mechanism == mechanism
+    first = begin("host").exchange.respond(None)
     assert first is not None
     assert b"alice" in first
     if mechanism != "PLAIN":
-        assert first != begin().exchange.respond(None)
+        assert first != begin("host").exchange.respond(None)
 
 
 def test_a_token_is_shared_by_connections_and_goes_with_its_extensions() -> None:
@@ -100,9 +101,9 @@ def test_a_token_is_shared_by_connections_and_goes_with_its_extensions() -> None
         first, second = (authenticator(sink_config({**SERVERS, **options}).producer.security) for _ in range(2))
         assert first is not None
         assert second is not None
-        begun = first()
+        begun = first("host")
         said = begun.exchange.respond(None)
-        assert said == second().exchange.respond(None)
+        assert said == second("host").exchange.respond(None)
         assert said is not None
         assert said.endswith(b"\x01a=b\x01\x01")
         assert begun.login.name == "app"
@@ -119,4 +120,25 @@ def test_a_callable_is_called_where_connections_are_made() -> None:
     assert configs[0] == configs[1], "or every task would have a producer of its own"
     begin = authenticator(configs[0].security)
     assert begin is not None
-    assert begin().login.name == "bob"
+    assert begin("host").login.name == "bob"
+
+
+def test_kerberos_reads_its_files_where_connections_are_made(tmp_path: Path) -> None:
+    module = "com.sun.security.auth.module.Krb5LoginModule"
+    keytab = tmp_path / "app.keytab"
+    options = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "GSSAPI",
+        "kafka.sasl.jaas.config": f'{module} required useKeyTab=true keyTab="{keytab}" principal="app@R" '
+        "serviceName=kafka;",
+    }
+    begin = authenticator(sink_config({**SERVERS, **options}).producer.security)
+    assert begin is not None
+    begun = begin("broker-1.example")
+    assert (begun.mechanism, begun.login.name) == ("GSSAPI", "app@R")
+    first = begun.exchange.respond(None)
+    assert callable(first)
+    with pytest.raises(SaslRefused) as refused:
+        first()
+    assert "app.keytab" in refused.value.reason or "libgssapi_krb5" in refused.value.reason
+    assert "kafka/broker-1.example" in begun.if_refused

@@ -267,6 +267,8 @@ JAAS = f'{PLAIN_MODULE} required username="alice" password="hunter2";'
 SECURE = {**SERVERS, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
 USER = {"kafka.sasl.username": "alice", "kafka.sasl.password": "hunter2"}
 TLS = {**SERVERS, "kafka.security.protocol": "SSL"}
+GSSAPI = {**SERVERS, "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "GSSAPI"}
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true serviceName=kfk;"
 TOKEN_URL = "kafka.sasl.oauthbearer.token.endpoint.url"
 CLIENT = "kafka.sasl.oauthbearer.client.credentials.client"
 HTTP = "http://idp/other,http://idp:80/"
@@ -307,6 +309,15 @@ TOKEN = {
         ),
         ({**TLS, "kafka.ssl.truststore.password": "hunter2"}, "kafka.ssl.truststore.password"),
         ({**TLS, "kafka.ssl.keystore.password": "hunter2"}, "kafka.ssl.keystore.password"),
+        (GSSAPI, "kafka.sasl.kerberos.service.name"),
+        (
+            {**GSSAPI, "kafka.sasl.kerberos.service.name": "kafka", "kafka.sasl.jaas.config": KRB5},
+            "kafka.sasl.kerberos.service.name",
+        ),
+        (
+            {**GSSAPI, "kafka.sasl.jaas.config": JAAS, "kafka.sasl.kerberos.service.name": "kafka"},
+            "kafka.sasl.jaas.config",
+        ),
     ],
 )
 def test_security_options_that_contradict_each_other(options: dict[str, str], named: str) -> None:
@@ -314,6 +325,20 @@ def test_security_options_that_contradict_each_other(options: dict[str, str], na
         sink_config(options)
     assert failure.value.option == named
     assert "hunter2" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kafka.sasl.kerberos.service.name": "kafka"},
+        {"kafka.sasl.jaas.config": KRB5},
+        {"kafka.sasl.jaas.config": KRB5, "kafka.sasl.kerberos.service.name": "kfk"},
+    ],
+)
+def test_kerberos_needs_the_name_of_the_service_once_and_no_password(options: dict[str, str]) -> None:
+    security = sink_config({**GSSAPI, **options}).producer.security
+    assert security.kerberos_service_name == ("kfk" if "kafka.sasl.jaas.config" in options else "kafka")
+    assert security.principal is None, "the brokers make a name of it by their rules"
 
 
 # A value other than the default's, of every option of TLS and SASL.
@@ -332,6 +357,7 @@ MEANT = {
     "kafka.sasl.jaas.config": (JAAS, "SASL_SSL"),
     "kafka.sasl.username": ("alice", "SASL_SSL"),
     "kafka.sasl.password": ("hunter2", "SASL_SSL"),
+    "kafka.sasl.kerberos.service.name": ("kafka", "SASL_SSL"),
     TOKEN_URL: ("https://idp.example/token", "SASL_SSL"),
     f"{CLIENT}.id": ("app", "SASL_SSL"),
     f"{CLIENT}.secret": ("hunter2", "SASL_SSL"),

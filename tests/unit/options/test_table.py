@@ -92,7 +92,7 @@ def test_an_unknown_option_that_resembles_nothing_has_no_suggestion() -> None:
     assert failure.value.nearest == ()
 
 
-@pytest.mark.parametrize("name", [*REFUSED, "kafka.sasl.kerberos.service.name"])
+@pytest.mark.parametrize("name", [*REFUSED, "kafka.sasl.oauthbearer.assertion.file"])
 def test_refused_options_say_what_to_do_and_not_their_value(name: str) -> None:
     with pytest.raises(RefusedOption) as failure:
         sink_config({**SERVERS, name.lower(): "hunter2"})
@@ -191,7 +191,10 @@ def test_bootstrap_servers_are_read_as_kafka_reads_them(text: str, servers: tupl
         ("kafka.ssl.enabled.protocols", ","),
         ("kafka.ssl.protocol", "SSLv3"),
         ("kafka.ssl.endpoint.identification.algorithm", "ldaps"),
-        ("kafka.sasl.mechanism", "GSSAPI"),
+        ("kafka.sasl.mechanism", "AWS_MSK_IAM"),
+        ("kafka.sasl.kerberos.service.name", "kafka/broker"),
+        ("kafka.sasl.kerberos.service.name", "kafka@REALM"),
+        ("kafka.sasl.kerberos.service.name", ""),
         ("kafka.sasl.mechanism", "DIGEST-MD5"),
         ("kafka.sasl.oauthbearer.token.endpoint.url", "idp.example/token"),
         ("kafka.sasl.oauthbearer.token.endpoint.url", "file:///etc/passwd"),

@@ -11,10 +11,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from certificates import Authority
 from fuzz.java_stores import jks_file, protected_key
+from kafka_sink.errors import RecordsUnreadable
 from kafka_sink.options.config import sink_config
-from kafka_sink.verification.cluster import client_settings
+from kafka_sink.verification.cluster import Cluster, client_settings
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";'
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule"
 
 
 def settings(**options: str) -> dict[str, object]:
@@ -58,6 +60,12 @@ def test_nothing_is_said_of_security_where_there_is_none() -> None:
             {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.client.id": "c",
              "sasl.oauthbearer.client.secret": "s", "sasl.oauthbearer.token.endpoint.url": "https://i/t"},
         ),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI", "sasl_kerberos_service_name": "kafka",
+             "sasl_jaas_config": f'{KRB5} required useKeyTab=true keyTab="/k" principal="app@R";'},
+            {"sasl.mechanisms": "GSSAPI", "sasl.kerberos.service.name": "kafka", "sasl.kerberos.keytab": "/k",
+             "sasl.kerberos.principal": "app@R"},
+        ),
     ],
 )  # fmt: skip
 def test_the_sinks_options_in_librdkafkas_words(options: dict[str, str], expected: dict[str, str]) -> None:
@@ -88,3 +96,14 @@ def test_a_java_store_is_handed_on_as_pem(tmp_path: Path) -> None:
 def test_librdkafka_knows_all_of_them() -> None:
     found = settings(security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_jaas_config=PLAIN)
     Consumer({"group.id": "g", **found}).close()
+
+
+def test_a_client_without_kerberos_is_told_with_what_to_do() -> None:
+    options = {
+        "kafka.bootstrap.servers": "h:1",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "GSSAPI",
+        "kafka.sasl.kerberos.service.name": "kafka",
+    }
+    with pytest.raises(RecordsUnreadable, match=r"--no-binary confluent-kafka.*another mechanism"):
+        Cluster(sink_config(options).producer)

@@ -24,6 +24,7 @@ from kafka_sink.errors import (
     BrokersUnreachable,
     BrokerUnsupported,
     ClusterChanged,
+    SaslRefused,
     TlsFailed,
     WorkerExhausted,
 )
@@ -47,6 +48,7 @@ from kafka_sink.kafka.protocol.apis.produce import (
     ProduceRequest,
 )
 from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.gssapi import KerberosLogin
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENCE
 from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin, authentication
 from scripted_kafka import ScriptedTransport
@@ -1338,7 +1340,7 @@ class TestTlsFailures:
         assert "kafka.security.protocol" in str(world.client.failure)
 
 
-def alice() -> Authentication:
+def alice(host: str) -> Authentication:
     return authentication("PLAIN", PasswordLogin("alice", "hunter2"), lambda: "nonce")
 
 
@@ -1393,7 +1395,7 @@ class TestAuthentication:
         assert world.transport.open == set()
 
     def test_credentials_that_cannot_be_had(self) -> None:
-        def refuse() -> Authentication:
+        def refuse(host: str) -> Authentication:
             raise BrokersUnreachable(bootstrap_servers="", waited_ms=0, last_error="no token")
 
         world = World(authenticate=refuse)
@@ -1463,7 +1465,9 @@ class TestManyIterations:
     def world(self) -> SecureWorld:
         return SecureWorld(
             request_timeout_ms=5_000,
-            authenticate=lambda: authentication("SCRAM-SHA-256", PasswordLogin("alice", "hunter2"), lambda: "nonce"),
+            authenticate=lambda host: authentication(
+                "SCRAM-SHA-256", PasswordLogin("alice", "hunter2"), lambda: "nonce"
+            ),
         )
 
     def test_hold_no_other_connection(self, hashing: Hashing) -> None:
@@ -1509,6 +1513,90 @@ class TestManyIterations:
         world = self.world()
         self.asked(world, iterations)
         assert b"c=biws,r=noncemore,p=" in world.said()
+
+
+class Kdc:
+    """A security context that waits until it is told, and then fails or has a token."""
+
+    def __init__(self) -> None:
+        self.hosts: list[str] = []
+        self.goes_on = threading.Event()
+        self.failure: SaslRefused | None = None
+
+    def begin(self, host: str) -> Authentication:
+        self.hosts.append(host)
+        return authentication("GSSAPI", KerberosLogin("alice@REALM", self, "look at the broker"), lambda: "nonce")
+
+    def step(self, token: bytes) -> tuple[bytes, bool]:
+        assert self.goes_on.wait(30)
+        if self.failure is not None:
+            raise self.failure
+        return b"ap-req", True
+
+    def wrap(self, message: bytes) -> bytes:
+        return message
+
+    unwrap = wrap
+
+
+class TestKerberos:
+    """A KDC is asked beside other connections."""
+
+    @pytest.fixture
+    def kdc(self) -> Iterator[Kdc]:
+        kdc = Kdc()
+        yield kdc
+        kdc.goes_on.set()
+
+    def asked(self, kdc: Kdc) -> SecureWorld:
+        """As far as the first token."""
+        world = SecureWorld(request_timeout_ms=5_000, authenticate=kdc.begin)
+        world.connect()
+        world.answer(versions_answer, world.RANGES)
+        world.answer(handshake_answer)
+        return world
+
+    def test_holds_no_other_connection(self, kdc: Kdc) -> None:
+        world = self.asked(kdc)
+        sent = len(world.transport.outbox[world.key])
+        assert world.poll() == []
+        assert len(world.transport.outbox[world.key]) == sent
+        kdc.goes_on.set()
+        wait_until(lambda: world.poll() or len(world.transport.outbox[world.key]) > sent, 10, "the first token")
+        assert world.said().endswith(b"ap-req\0")
+        assert kdc.hosts == ["boot"]
+
+    def test_that_does_not_answer_is_told(self, kdc: Kdc) -> None:
+        world = self.asked(kdc)
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 5_000
+        assert world.transport.open == set()
+        assert "the KDC did not answer in time" in world.client.last_error
+        assert world.client.failure is None
+
+    @pytest.mark.parametrize("is_final", [True, False])
+    def test_that_fails_ends_the_client_only_if_no_retry_helps(self, kdc: Kdc, is_final: bool) -> None:
+        kdc.failure = SaslRefused(
+            mechanism="GSSAPI", user="alice/host@REALM", reason="why", remedy="what to do", is_final=is_final
+        )
+        kdc.goes_on.set()
+        world = self.asked(kdc)
+        wait_until(lambda: world.poll() or not world.transport.open, 10, "the end of the connection")
+        assert "alice/host@REALM" in world.client.last_error
+        assert "why" in world.client.last_error
+        failure = world.client.failure
+        assert (failure is not None) == is_final
+        if isinstance(failure, AuthenticationFailed):
+            assert "To fix it: what to do." in str(failure)
+        else:
+            assert world.client.delay_ms(-1, world.now_ms)
+
+    def test_a_broker_that_refuses_the_ticket_comes_with_advice_for_kerberos(self, kdc: Kdc) -> None:
+        kdc.goes_on.set()
+        world = self.asked(kdc)
+        wait_until(lambda: world.poll() or world.said().endswith(b"ap-req\0"), 10, "the first token")
+        world.answer(authenticate_answer, 58)
+        assert "To fix it: look at the broker." in str(world.client.failure)
 
 
 def challenge_answer(correlation_id: int, iterations: int) -> bytes:

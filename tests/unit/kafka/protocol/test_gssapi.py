@@ -1,0 +1,117 @@
+"""GSSAPI as RFC 4752 has it, with a scripted context in the place of Kerberos."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from kafka_sink.errors import SaslRefused
+from kafka_sink.kafka.protocol.gssapi import MAX_STEPS, MAX_TOKEN_BYTES, Gssapi, KerberosLogin
+
+OFFER = b"\x01\x00\x00\x00"
+
+
+@dataclass
+class Scripted:
+    """A context that is established after `tokens`. Wrapped: "<...>"."""
+
+    tokens: list[bytes]
+    taken: list[bytes] = field(default_factory=list)
+    never: bool = False
+
+    def step(self, token: bytes) -> tuple[bytes, bool]:
+        self.taken.append(token)
+        return self.tokens.pop(0), not self.tokens and not self.never
+
+    def wrap(self, message: bytes) -> bytes:
+        return b"<" + message + b">"
+
+    def unwrap(self, message: bytes) -> bytes:
+        if message[:1] + message[-1:] != b"<>":
+            raise SaslRefused(mechanism="GSSAPI", user="alice", reason="not its integrity")
+        return message[1:-1]
+
+
+def exchange(context: Scripted) -> Callable[[bytes | None], bytes | None]:
+    begun = Gssapi(KerberosLogin("alice@REALM", context))
+
+    def answer(challenge: bytes | None) -> bytes | None:
+        response = begun.respond(challenge)
+        return None if response is None else response()
+
+    return answer
+
+
+def test_both_sides_are_established_and_no_layer_is_chosen() -> None:
+    context = Scripted([b"ap-req", b""])
+    answer = exchange(context)
+    assert answer(None) == b"ap-req"
+    # Established with nothing left to send: an empty response asks for the offer.
+    assert answer(b"ap-rep") == b""
+    assert answer(b"<\x07\x00\xff\xff>") == b"<\x01\x00\x00\x00>"
+    assert answer(b"") is None
+    assert context.taken == [b"", b"ap-rep"]
+
+
+def test_a_context_may_need_another_round_or_none() -> None:
+    for tokens in ([b"one"], [b"one", b"two", b"three"]):
+        answer = exchange(Scripted(list(tokens)))
+        challenges = [None, *(b"more" for _ in tokens[1:])]
+        assert [answer(each) for each in challenges] == tokens
+        assert answer(b"<" + OFFER + b">") == b"<" + OFFER + b">"
+        assert answer(b"") is None
+
+
+def test_no_step_is_taken_before_the_computation_runs() -> None:
+    context = Scripted([b"ap-req"])
+    response = Gssapi(KerberosLogin("alice", context)).respond(None)
+    assert context.taken == []
+    assert response is not None
+    assert response() == b"ap-req"
+
+
+@pytest.mark.parametrize(
+    ("offer", "words"),
+    [
+        (b"<\x06\x00\xff\xff>", "requires integrity or confidentiality"),
+        (b"<\x00\x00\x00\x00>", "requires integrity or confidentiality"),
+        (b"<>", "has 0 bytes"),
+        (b"<\x01\x00\x00\x00more>", "has 8 bytes"),
+        (b"", "not its integrity"),
+        (OFFER, "not its integrity"),
+    ],
+)
+def test_an_offer_that_cannot_be_taken_ends_the_exchange(offer: bytes, words: str) -> None:
+    answer = exchange(Scripted([b"ap-req"]))
+    answer(None)
+    with pytest.raises(SaslRefused, match=words) as refused:
+        answer(offer)
+    assert refused.value.is_final
+
+
+def test_a_broker_that_goes_on_without_end_or_sense_is_refused() -> None:
+    done = exchange(Scripted([b"ap-req"]))
+    for challenge in (None, b"<" + OFFER + b">"):
+        done(challenge)
+    with pytest.raises(SaslRefused, match="goes on after its last message"):
+        done(b"more")
+
+    endless = exchange(Scripted([b"token"] * 100))
+    with pytest.raises(SaslRefused, match=f"not complete after {MAX_STEPS} tokens"):
+        for number in range(100):
+            endless(None if number == 0 else b"token")
+
+    with pytest.raises(SaslRefused, match="no token before"):
+        early = exchange(Scripted([b"ap-req", b""]))
+        early(None)
+        early(b"")
+
+    with pytest.raises(SaslRefused, match="no token is left"):
+        exchange(Scripted([b""], never=True))(None)
+
+    with pytest.raises(SaslRefused, match="a token of 65537 bytes"):
+        large = exchange(Scripted([b"ap-req", b""]))
+        large(None)
+        large(bytes(MAX_TOKEN_BYTES + 1))
