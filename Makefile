@@ -65,12 +65,16 @@ unit: $(DEPS) $(KERNEL)  ## run the unit tests against the sources, in less than
 		$(if $(filter tests/%,$(ARGS)),,tests/unit -m "not programs") $(ARGS)
 
 .PHONY: test-all
-test-all: java $(WHEEL) $(CLASSES) first-hour  ## run a new user's first hour and all tests, the long ones too
+test-all: java kerberos $(WHEEL) $(CLASSES) first-hour  ## run a new user's first hour and all tests, the long ones too
 	$(BIN)/pytest -m "not chaos" $(PARALLEL) --durations 10 $(ARGS)
 
 .PHONY: test-long
 test-long: java $(WHEEL) $(CLASSES)  ## run whole applications in each way of shipping them, notebooks, and the same over an older broker
 	$(BIN)/pytest -m "long and not chaos" $(PARALLEL) --durations 10 tests/integration $(ARGS)
+
+.PHONY: test-kerberos
+test-kerberos: java kerberos $(WHEEL) $(CLASSES)  ## run the tests of Kerberos with a KDC of their own, 3 minutes; needs krb5-kdc
+	$(BIN)/pytest -m kerberos --durations 10 tests/integration $(ARGS)
 
 .PHONY: test-fallback
 test-fallback: $(WHEEL)  ## run the tests of the rows' path without the compiled kernel
@@ -197,12 +201,14 @@ bench-memory: java $(WHEEL)  ## check the bounds of a worker's memory and of its
 clean:  ## remove the environment and everything that was built
 	rm -rf $(VENV) build *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: python java
+.PHONY: python java kerberos
 python:
 	@.ci/prerequisites folder
 	@.ci/prerequisites python "$(PYTHON)"
 java:
 	@.ci/prerequisites java
+kerberos:
+	@.ci/prerequisites kerberos
 
 $(DEPS): setup.cfg pyproject.toml | python
 	"$(PYTHON)" -m venv $(VENV)

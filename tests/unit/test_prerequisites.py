@@ -38,6 +38,15 @@ def program(path: Path, script: str) -> Path:
     return path
 
 
+KDC = ("krb5kdc", "kadmin.local", "kdb5_util", "kinit", "faketime")
+
+
+def test_what_tests_of_kerberos_need_is_named_with_its_packages(tmp_path: Path) -> None:
+    for name in KDC:
+        program(tmp_path / name, "")
+    assert check("kerberos", path=str(tmp_path)) == (0, "")
+
+
 @pytest.mark.parametrize("version", ["17.0.15", "17", "21.0.2", "25-ea"])
 def test_java_is_new_enough(tmp_path: Path, version: str) -> None:
     assert check("java", JAVA_HOME=str(java_home(tmp_path, version))) == (0, "")

@@ -176,4 +176,42 @@ SECURITY: tuple[Mutant, ...] = (
         replacement="$PID > 1 and is_running($RUNNING.owner)",
         killer="tests/unit/broker/test_state.py::test_a_forged_file_makes_nobody_stop_a_process_that_holds_no_lock",
     ),
+    Mutant(
+        name="security: a broker may ask for a layer that Kafka does not have",
+        rule="RFC 4752: the client chooses from the layers of the offer",
+        pattern="not $OFFER[0] & _NO_LAYER",
+        replacement="False",
+        killer="tests/unit/kafka/protocol/test_gssapi.py::test_an_offer_that_cannot_be_taken_ends_the_exchange",
+    ),
+    Mutant(
+        name="security: a broker keeps a Kerberos exchange going for ever",
+        rule="docs/security.md: each step has one deadline",
+        pattern="self.$STEPS == MAX_STEPS",
+        replacement="False",
+        killer="tests/unit/kafka/protocol/test_gssapi.py::test_a_broker_that_goes_on_without_end_or_sense_is_refused",
+    ),
+    Mutant(
+        name="security: a KDC that is away ends the producer",
+        rule="docs/security.md: a write tries again",
+        pattern='SaslRefused(mechanism="GSSAPI", user=self.$USER, reason=$F.reason, remedy=$F.remedy, '
+        "is_final=$F.is_final)",
+        replacement='SaslRefused(mechanism="GSSAPI", user=self.$USER, reason=$F.reason, remedy=$F.remedy)',
+        killer="tests/unit/kafka/test_kerberos.py::"
+        "test_why_an_expired_ticket_of_a_keytab_is_not_replaced_is_found_in_an_empty_cache",
+    ),
+    Mutant(
+        name="security: a keytab's ticket goes into the user's own cache",
+        rule="docs/security.md: no ticket cache of yours is written",
+        pattern='{"client_keytab": $KEYTAB, "ccache": self.$MEMORY}',
+        replacement='{"client_keytab": $KEYTAB}',
+        killer="tests/unit/kafka/test_kerberos.py::test_connections_share_the_tickets_of_a_keytab_in_memory",
+    ),
+    Mutant(
+        name="security: why an expired ticket was not replaced is not asked for",
+        rule="docs/errors.md: an error names the step",
+        pattern="$ERROR.major != CREDENTIALS_EXPIRED",
+        replacement="True",
+        killer="tests/unit/kafka/test_kerberos.py::"
+        "test_why_an_expired_ticket_of_a_keytab_is_not_replaced_is_found_in_an_empty_cache",
+    ),
 )

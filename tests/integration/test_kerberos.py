@@ -1,0 +1,391 @@
+"""Kerberos with MIT's KDC, real brokers and real Spark: each way in, each way to be turned away, and long queries."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+
+from code_blocks import run_python
+from kafka_sink.doctor.engine import examine_hosts, first_failure
+from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, KafkaSinkError
+from kafka_sink.kafka.client import Producer
+from kafka_sink.kept import lease_producer
+from kafka_sink.options.config import sink_config
+from kerberized_kafka import SESSION_MS, KerberizedKafka, kerberized_kafka, of_cache, of_keytab
+from kerberos_realm import NAME, program
+from read_back import read_topic
+from secure_kafka import CA
+from standalone_spark import SPARK_HOME, bare_environment, standalone_spark
+from waiting import wait_until
+
+pytestmark = pytest.mark.kerberos
+
+ERROR_S = 20
+DEADLINE_S = 60
+SPARK_S = 240
+numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def kerberized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KerberizedKafka]:
+    with kerberized_kafka(tmp_path_factory.mktemp("realm")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(kerberized: KerberizedKafka) -> str:
+    name = f"rows-{next(numbers)}"
+    kerberized.kafka.create_topic(name, 1)
+    return name
+
+
+@pytest.fixture
+def cache(kerberized: KerberizedKafka, tmp_path: Path) -> Path:
+    return kerberized.realm.kinit(kerberized.keytab, "alice", tmp_path / "tickets")
+
+
+def write(options: dict[str, str], topic: str, **more: str) -> None:
+    # Not a kept producer: its connections would be those of another test.
+    config = sink_config({**options, "kafka.client.id": f"client-{next(numbers)}", **more}).producer
+    with lease_producer(config) as producer:
+        append(producer, topic)
+    producer.close()
+
+
+def append(producer: Producer, topic: str) -> None:
+    write = producer.begin(topic=topic)
+    write.append(pa.record_batch({"value": pa.array([b"%08d" % n for n in range(100)])}))
+    write.finish()
+
+
+def count_in(kerberized: KerberizedKafka, topic: str) -> int:
+    return sum(1 for _ in read_topic(kerberized.kafka.bootstrap_servers, topic, DEADLINE_S))
+
+
+# --- let in -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("listener", ["KRB", "KRBTLS"])
+def test_a_keytab_and_a_ticket_cache_let_in(
+    kerberized: KerberizedKafka, topic: str, cache: Path, listener: str
+) -> None:
+    write(kerberized.by_keytab(listener), topic)
+    write(kerberized.by_cache(cache, listener), topic)
+    assert count_in(kerberized, topic) == 200
+
+
+def test_the_ticket_of_kinit_needs_no_jaas_text(
+    kerberized: KerberizedKafka, topic: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{cache}")
+    write(kerberized.options(None), topic)
+    assert count_in(kerberized, topic) == 100
+
+
+def test_a_keytab_leaves_the_default_cache_alone(
+    kerberized: KerberizedKafka, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'default'}")
+    write(kerberized.by_keytab(), topic)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_connections_of_a_process_share_a_ticket(kerberized: KerberizedKafka, topic: str) -> None:
+    keytab = kerberized.realm.keytab("shared")
+    for _ in range(3):
+        write(kerberized.options(of_keytab(keytab, "shared")), topic)
+    assert kerberized.realm.tickets_issued("shared") == 1
+
+
+# Spark has a process of its own: its workers get the environment that its JVM began with.
+APP = """
+import sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+rows = spark.range(1_000).selectExpr("CAST(id AS STRING) AS value")
+for number, (topic, options) in enumerate(eval(sys.argv[1])):
+    rows.write.format("pykafka").mode("append").options(**options, topic=topic).save()
+    if sys.argv[2:]:
+        folder = f"{sys.argv[2]}/{number}"
+        rows.write.parquet(f"{folder}/rows")
+        query = (
+            spark.readStream.schema(rows.schema).parquet(f"{folder}/rows").writeStream.format("pykafka")
+            .options(**options, topic=topic, checkpointLocation=f"{folder}/checkpoint")
+            .trigger(availableNow=True).start()
+        )
+        query.awaitTermination()
+"""
+
+
+def run_spark(folder: Path, environ: dict[str, str], *arguments: str) -> None:
+    (folder / "app.py").write_text(APP)
+    options, app_arguments = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
+    done = subprocess.run(
+        [str(SPARK_HOME / "bin" / "spark-submit"), *options, str(folder / "app.py"), *app_arguments],
+        env=environ, cwd=folder, capture_output=True, text=True, timeout=SPARK_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_spark_writes_batches_and_streams(kerberized: KerberizedKafka, cache: Path, tmp_path: Path) -> None:
+    writes = []
+    for way in (kerberized.by_keytab(), kerberized.by_cache(cache)):
+        for guarantee in ("at-least-once", "exactly-once"):
+            kerberized.kafka.create_topic(name := f"rows-{next(numbers)}", 1)
+            writes.append((name, {**way, "deliveryGuarantee": guarantee}))
+    run_spark(tmp_path, dict(os.environ), "--master", "local[2]", "--", repr(writes), str(tmp_path))
+    for name, _ in writes:
+        found = read_topic(kerberized.kafka.bootstrap_servers, name, DEADLINE_S)
+        assert sorted(int(record.value or b"") for _, _, record in found) == sorted([*range(1_000)] * 2)
+
+
+def test_a_keytab_goes_to_executors_with_files(kerberized: KerberizedKafka, topic: str, tmp_path: Path) -> None:
+    keytab, driver = tmp_path / "app.keytab", tmp_path / "driver"
+    keytab.write_bytes(kerberized.keytab.read_bytes())
+    options = kerberized.options(of_keytab(keytab.name, "alice"))
+    (tmp_path / "cluster").mkdir()
+    driver.mkdir()
+    environ = bare_environment(PYSPARK_PYTHON=sys.executable, PYTHONPATH=os.environ.get("PYTHONPATH", ""))
+    # Given to executors by the option that the documentation names, and to nobody else.
+    for name in ("KRB5_CONFIG", "KRB5CCNAME"):
+        environ.pop(name, None)
+    conf = f"spark.executorEnv.KRB5_CONFIG={kerberized.realm.krb5_conf}"
+    with patch.dict(os.environ):
+        del os.environ["KRB5_CONFIG"]
+        with standalone_spark(tmp_path / "cluster") as cluster:
+            shipped = ("--master", cluster.master, "--files", str(keytab), "--conf", conf)
+            run_spark(driver, environ, *shipped, "--", repr([(topic, options)]))
+    assert count_in(kerberized, topic) == 1_000
+
+
+class Recorded:
+    """Stands for a DataFrame, and knows the options of its last write."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, str] = {}
+
+    @property
+    def write(self) -> Recorded:
+        self.told = {}
+        return self
+
+    def format(self, name: str) -> Recorded:
+        assert name == "pykafka"
+        return self
+
+    def mode(self, name: str) -> Recorded:
+        return self
+
+    def options(self, **options: str) -> Recorded:
+        self.told |= options
+        return self
+
+    def option(self, name: str, value: str) -> Recorded:
+        return self.options(**{name: value})
+
+    def save(self) -> None:
+        pass
+
+
+def test_the_documented_lines(
+    kerberized: KerberizedKafka, topic: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{cache}")
+    (tmp_path / "ca.pem").write_text(CA.certificate)
+    frame = Recorded()
+    replaced = {
+        "broker.example:9093": kerberized.kafka.addresses_of("KRBTLS"), "/etc/pki/ca.pem": str(tmp_path / "ca.pem"),
+        "app.keytab": str(kerberized.keytab), "app@EXAMPLE.COM": f"alice@{NAME}", '"orders"': f'"{topic}"',
+    }  # fmt: skip
+    found = run_python("docs/security.md", "Kerberos", 0, replaced, {"df": frame})
+    write(frame.told, topic)
+    assert frame.told["topic"] == topic
+    run_python("docs/security.md", "Kerberos", 1, {'"orders"': f'"{topic}"'}, {"df": frame, **found})
+    write(frame.told, topic)
+    assert "useTicketCache" in frame.told["kafka.sasl.jaas.config"]
+    assert count_in(kerberized, topic) == 200
+
+
+# --- long queries -----------------------------------------------------------------------------------------------------
+
+
+def test_sessions_and_tickets_are_renewed_while_a_producer_lives(kerberized: KerberizedKafka, topic: str) -> None:
+    """Sessions end after 2 s (KIP-368), tickets after 12 s."""
+    realm = kerberized.realm
+    keytab = realm.keytab("brief", None, "-maxlife", "12 seconds")
+    options = kerberized.options(of_keytab(keytab, "brief"), "KRBSHORT")
+    written = 0
+    with lease_producer(sink_config(options).producer) as producer:
+        append(producer, topic)
+        first, began_s = realm.tickets_issued("brief"), time.monotonic()
+        # Longer than a ticket lives.
+        while time.monotonic() < began_s + 15:
+            append(producer, topic)
+            written += 100
+        assert realm.tickets_issued("brief") > first
+    producer.close()
+    assert count_in(kerberized, topic) == 100 + written
+
+
+def test_a_ticket_cache_is_read_again_when_it_changes(kerberized: KerberizedKafka, topic: str, tmp_path: Path) -> None:
+    realm, cache = kerberized.realm, tmp_path / "tickets"
+    options = kerberized.by_cache(realm.kinit(kerberized.keytab, "alice", cache, "-l", "5s"), "KRBSHORT")
+    with lease_producer(sink_config(options).producer) as producer:
+        append(producer, topic)
+        until_s = time.monotonic() + 5 + SESSION_MS / 1_000
+        realm.kinit(kerberized.keytab, "alice", cache)
+        # The first ticket has expired, and sessions that began with it have ended.
+        while time.monotonic() < until_s + 1:
+            append(producer, topic)
+    producer.close()
+
+
+def test_a_producer_outlives_a_kdc_that_is_away(kerberized: KerberizedKafka, topic: str) -> None:
+    """Tickets for the broker are kept, so new sessions do not need the KDC."""
+    with lease_producer(sink_config(kerberized.by_keytab("KRBSHORT")).producer) as producer:
+        append(producer, topic)
+        kerberized.realm.stop()
+        try:
+            began_s = time.monotonic()
+            while time.monotonic() < began_s + 2 * SESSION_MS / 1_000:
+                append(producer, topic)
+        finally:
+            kerberized.realm.start()
+    producer.close()
+
+
+# --- turned away ------------------------------------------------------------------------------------------------------
+
+
+def failure_of(options: dict[str, str], **more: str) -> KafkaSinkError:
+    started = time.monotonic()
+    with pytest.raises(KafkaSinkError) as failure:
+        write(options, "any", **more)
+    assert time.monotonic() - started < ERROR_S
+    return failure.value
+
+
+def finding_of(options: dict[str, str]) -> str:
+    """Return what `pykafka check` says about the first step that fails: its name, cause and remedy; "" if none does."""
+    verdict = first_failure(examine_hosts(sink_config(options).producer))
+    return "" if verdict is None else f"{verdict.step}: {verdict.finding.found}. {verdict.finding.remedy}"
+
+
+def assert_told(options: dict[str, str], *words: str) -> None:
+    """The write ends at once, and the write and the check both say `words`."""
+    failure = failure_of(options)
+    assert isinstance(failure, AuthenticationFailed), failure
+    found = finding_of(options)
+    assert found.startswith("sasl: ")
+    for word in words:
+        assert word in str(failure)
+        assert word in found
+
+
+def test_a_keytab_that_is_missing_or_unusable(kerberized: KerberizedKafka, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("not a keytab")
+    for path, words in (
+        (tmp_path / "nowhere", "there is no keytab"),
+        (tmp_path, "Is a directory"),
+        (tmp_path / "text", "is no keytab"),
+    ):
+        assert_told(kerberized.options(of_keytab(path, "alice")), words, str(path))
+
+
+def test_a_principal_that_is_not_in_the_keytab(kerberized: KerberizedKafka) -> None:
+    options = kerberized.options(of_keytab(kerberized.keytab, "bob"))
+    assert_told(options, "has no key of this principal", f"bob@{NAME}", "klist -k")
+
+
+def test_a_principal_that_the_realm_does_not_know(kerberized: KerberizedKafka) -> None:
+    keytab = kerberized.realm.keytab("gone")
+    kerberized.realm.admin("delprinc", "-force", "gone")
+    options = kerberized.options(of_keytab(keytab, "gone"))
+    assert_told(options, "the realm does not know this principal", f"Client 'gone@{NAME}' not found")
+
+
+def test_a_keytab_that_is_out_of_date(kerberized: KerberizedKafka) -> None:
+    old = kerberized.realm.keytab("changed", "changed-old")
+    kerberized.realm.keytab("changed", "changed-new")
+    assert_told(
+        kerberized.options(of_keytab(old, "changed")), "does not accept the key in the keytab", "export the keytab"
+    )
+
+
+def test_a_principal_that_is_locked(kerberized: KerberizedKafka) -> None:
+    keytab = kerberized.realm.keytab("locked")
+    kerberized.realm.admin("modprinc", "-allow_tix", "locked")
+    assert_told(kerberized.options(of_keytab(keytab, "locked")), "does not let this principal log in")
+
+
+def test_a_ticket_cache_that_is_missing_or_of_another(kerberized: KerberizedKafka, cache: Path, tmp_path: Path) -> None:
+    assert_told(kerberized.by_cache(tmp_path / "nowhere"), "there is no ticket", str(tmp_path / "nowhere"), "run kinit")
+    assert_told(kerberized.options(None), "there is no ticket in the default ticket cache", "no-tickets")
+    of_bob = kerberized.options(f'{of_cache(cache)} principal="bob@{NAME}"')
+    assert_told(of_bob, "belongs to another principal")
+    (tmp_path / "text").write_text("not a ticket cache")
+    assert_told(kerberized.by_cache(tmp_path / "text"), "is no ticket cache")
+
+
+def test_a_ticket_that_has_expired(kerberized: KerberizedKafka, tmp_path: Path) -> None:
+    cache = kerberized.realm.kinit(kerberized.keytab, "alice", tmp_path / "tickets", "-l", "1s")
+    options = kerberized.by_cache(cache)
+    wait_until(lambda: "has expired" in finding_of(options), DEADLINE_S, "the end of a ticket of one second")
+    assert_told(options, "has expired", "run kinit")
+
+
+def test_a_service_that_the_realm_does_not_know(kerberized: KerberizedKafka) -> None:
+    assert_told(kerberized.by_keytab(service="kaffa"), "kaffa/127.0.0.1", "kafka.sasl.kerberos.service.name")
+    elsewhere = kerberized.by_keytab()
+    elsewhere["kafka.bootstrap.servers"] = elsewhere["kafka.bootstrap.servers"].replace("127.0.0.1", "localhost")
+    assert_told(elsewhere, f"kafka/localhost@{NAME}", "advertise the host name")
+
+
+def test_a_broker_whose_key_is_out_of_date(kerberized: KerberizedKafka) -> None:
+    assert_told(kerberized.by_keytab("KRBSTALE", "stale"), "the broker refused", "current key of stale/127.0.0.1")
+
+
+def test_a_clock_that_is_ten_minutes_off(kerberized: KerberizedKafka, cache: Path) -> None:
+    code = "import sys; from test_kerberos import finding_of; print(finding_of(eval(sys.argv[1])))"
+    paths = [path for path in sys.path if path]
+    done = subprocess.run(
+        [program("faketime"), "+10 minutes", sys.executable, "-c", code, repr(kerberized.by_cache(cache))],
+        env={**kerberized.realm.environ, "PYTHONPATH": ":".join([str(Path(__file__).parent), *paths])},
+        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+    assert done.stdout.startswith("sasl: "), done.stderr
+    assert "the clocks differ too much" in done.stdout
+
+
+def test_a_kdc_that_is_away_ends_a_write_only_after_its_time(kerberized: KerberizedKafka, topic: str) -> None:
+    keytab = kerberized.realm.keytab("early")
+    options = kerberized.options(of_keytab(keytab, "early"))
+    kerberized.realm.stop()
+    try:
+        failure = failure_of(options, **{"kafka.max.block.ms": "2000"})
+    finally:
+        kerberized.realm.start()
+    assert isinstance(failure, BrokersUnreachable)
+    assert failure.step == "sasl"
+    for words in (f"Cannot contact any KDC for realm '{NAME}'", "the KDC cannot be reached", "krb5.conf"):
+        assert words in str(failure)
+    write(options, topic)
+
+
+def test_a_krb5_conf_without_the_realm(
+    kerberized: KerberizedKafka, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "krb5.conf").write_text(f"[libdefaults]\ndefault_realm = {NAME}\ndns_lookup_kdc = false\n")
+    monkeypatch.setenv("KRB5_CONFIG", str(tmp_path / "krb5.conf"))
+    keytab = kerberized.realm.keytab("nowhere")
+    assert_told(kerberized.options(of_keytab(keytab, "nowhere")), "does not say which realm or KDC", "KRB5_CONFIG")
