@@ -261,11 +261,11 @@ def _of_tls(error: OSError | ValueError) -> Failure:
 
 
 def _connection(host: str, config: ProducerConfig) -> Connection:
-    begin = authenticator(config.security)
+    begin = authenticator(config.security, config.bootstrap_hosts)
     try:
         authentication = None if begin is None else begin(host)
     except TokenUnavailable as error:
-        raise _Stopped(reaching.no_token(f"no token from {error.source}: {error.reason}")) from None
+        raise _Stopped(reaching.no_token(error)) from None
     return Connection(
         client_id=config.client_id,
         software=ApiVersionsRequest("pyspark-pykafka", VERSION),

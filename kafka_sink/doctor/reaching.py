@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from kafka_sink.doctor.report import Finding, Status, Verdict, failed, ok, skipped, warning
 from kafka_sink.doctor.steps import HOST_STEPS
-from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected
+from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected, TokenUnavailable
 from kafka_sink.kafka.config import SecurityConfig
 from kafka_sink.kafka.jaas_kerberos import PRINCIPAL
 from kafka_sink.kafka.net.transport import TlsFailure
@@ -186,7 +186,7 @@ def not_kafka(error: ProtocolError) -> Failure:
             return Failure(
                 "sasl",
                 f"{error.mechanism} as {error.user!r}: {error.reason}",
-                error.remedy or _sasl_remedy(error.reason),
+                error.remedy or _sasl_remedy(error),
             )
         case _:
             return Failure(
@@ -197,7 +197,10 @@ def not_kafka(error: ProtocolError) -> Failure:
             )
 
 
-def _sasl_remedy(reason: str) -> str:
+def _sasl_remedy(error: SaslRefused) -> str:
+    reason = error.reason
+    if "does not offer it" in reason and error.mechanism == "AWS_MSK_IAM":
+        return "use the port of MSK's IAM listener (9098, from outside the VPC 9198), and turn IAM on for the cluster"
     if "does not offer it" in reason:
         return "set kafka.sasl.mechanism to one that it offers, or add this one to the broker's sasl.enabled.mechanisms"
     if "expects no authentication" in reason:
@@ -208,8 +211,9 @@ def _sasl_remedy(reason: str) -> str:
     )
 
 
-def no_token(reason: str) -> Failure:
-    return Failure("sasl", reason, "check the token endpoint's URL, the client id, secret and scope, from this host")
+def no_token(error: TokenUnavailable) -> Failure:
+    found = f"no token from {error.source}: {error.reason}"
+    return Failure("sasl", found, f"from this host, {error.advice}")
 
 
 # --- the verdicts -----------------------------------------------------------------------------------------------------

@@ -135,19 +135,21 @@ class AuthenticationFailed(ClusterError):
 
 
 class TokenUnavailable(ClusterError):
-    """`source`: the token endpoint's URL, or the user's callable."""
+    """`source`: the token endpoint's URL, the user's callable, or the credentials that would sign the token."""
 
     source: str
     reason: str
+    mechanism: str = "OAUTHBEARER"
+    advice: str = "check the client id, the client secret and the scope, and that the executors can reach it"
 
     def __post_init__(self) -> None:
         self.source = redacted(self.source)
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"no token for OAUTHBEARER from {self.source}: {self.reason}.",
+            f"no token for {self.mechanism} from {self.source}: {self.reason}.",
             DataState.SENT_AGAIN,
-            "Check the client id, the client secret and the scope, and that the executors can reach it.",
+            f"To fix it: {self.advice}.",
         )
 
 

@@ -29,7 +29,9 @@ CREDENTIALS: Mapping[str, str] = {
     "scope": "sasl_oauthbearer_scope",
 }
 # Mechanisms that send the secret itself, readable for anyone who can read the connection.
-BARE_MECHANISMS = ("PLAIN", "OAUTHBEARER")
+BARE_MECHANISMS = ("PLAIN", "OAUTHBEARER", "AWS_MSK_IAM")
+# Mechanisms without a user name and a password.
+PASSWORDLESS_MECHANISMS = ("OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI")
 # A smaller batch has too few rows for its header of 61 bytes and its share of a request.
 LEAST_BUFFER_BYTES = 16 * 1024
 
@@ -102,7 +104,7 @@ class SecurityConfig(Discreet):
         if not self.is_authenticated:
             return None if self.is_encrypted else "User:ANONYMOUS"
         # The brokers decide which claim of a token is the name, and make a name of a Kerberos principal by their rules.
-        username = None if self.sasl_mechanism in ("OAUTHBEARER", "GSSAPI") else self.credential("username")
+        username = None if self.sasl_mechanism in PASSWORDLESS_MECHANISMS else self.credential("username")
         return None if username is None else f"User:{redacted(username)}"
 
 
@@ -141,6 +143,10 @@ class ProducerConfig(Discreet):
     compression_lz4_level: int
     compression_zstd_level: int | None
     security: SecurityConfig = SecurityConfig()
+
+    @property
+    def bootstrap_hosts(self) -> tuple[str, ...]:
+        return tuple(host for host, _ in self.bootstrap_servers)
 
     @property
     def bootstrap_servers_text(self) -> str:

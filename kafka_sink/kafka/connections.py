@@ -41,7 +41,7 @@ def connect(
         rng=rng,
         settings=settings,
         metrics=metrics,
-        authenticate=authenticator(config.security),
+        authenticate=authenticator(config.security, config.bootstrap_hosts),
         cluster_id=cluster_id,
     )
 

@@ -2,14 +2,14 @@
 
     org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="...";
 
-The class name is looked up in a table and never run: three of Kafka's modules stand for their mechanisms, and Java's
-Krb5LoginModule for GSSAPI (`jaas_kerberos`). Vendors ship these modules with a prefix (`kafkashaded.org.apache...`),
-which is ignored.
+The class name is looked up in a table and never run: three of Kafka's modules stand for their mechanisms, Java's
+Krb5LoginModule for GSSAPI (`jaas_kerberos`), and Amazon MSK's for AWS_MSK_IAM. Vendors ship these modules with a prefix
+(`kafkashaded.org.apache...`), which is ignored.
 
 Errors show nothing of the text, because it has a password in it.
 
 Source: org.apache.kafka.common.security.JaasConfig, java.io.StreamTokenizer (quotes, escapes and comments);
-OAuthBearerClientInitialResponse.validateExtensions.
+OAuthBearerClientInitialResponse.validateExtensions; software.amazon.msk.auth.iam.internals.MSKCredentialProvider.
 """
 
 from __future__ import annotations
@@ -29,16 +29,29 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     f"{_PACKAGE}oauthbearer.OAuthBearerLoginModule": ("OAUTHBEARER",),
     ORACLE: ("GSSAPI",),
     IBM: ("GSSAPI",),
+    "software.amazon.msk.auth.iam.IAMLoginModule": ("AWS_MSK_IAM",),
 }
 # The options of each module that the sink supports. OAUTHBEARER also has extension_<name> (KIP-342).
 _OPTIONS: Mapping[str, frozenset[str]] = {
     "PLAIN": frozenset({"username", "password"}),
     "SCRAM-SHA-256": frozenset({"username", "password"}),
     "OAUTHBEARER": frozenset({"clientId", "clientSecret", "scope"}),
+    "AWS_MSK_IAM": frozenset({
+        "awsProfileName", "awsRoleArn", "awsRoleExternalId", "awsRoleSessionName", "awsStsRegion",
+        # Accepted without effect: they change what Java's library logs, and how often it tries.
+        "awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs",
+    }),
+}  # fmt: skip
+# What else Java's MSKCredentialProvider takes -> what to do instead.
+_NO_KEYS = "the options hold no AWS keys; set them in the environment or in a profile where the connection is made"
+_MSK_IAM_INSTEAD: Mapping[str, str] = {
+    "awsRoleAccessKeyId": _NO_KEYS,
+    "awsRoleSecretAccessKey": _NO_KEYS,
+    "awsRoleSessionToken": _NO_KEYS,
+    "awsShouldUseFips": "remove it, and set AWS_USE_FIPS_ENDPOINT=true where the connection is made",
+    "awsMskRegionProvider": "remove it, and set AWS_REGION where the connection is made",
 }
-_OTHERS: Mapping[str, str] = {
-    "IAMLoginModule": "AWS MSK IAM is not in this version; use SCRAM or a client certificate",
-}
+_OTHERS: Mapping[str, str] = {}
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 EXTENSION = "extension_"
 MAX_CHARACTERS = 64 * 1024
@@ -94,6 +107,8 @@ def parse_jaas(text: str) -> JaasLogin:
         options = _of_kerberos(module, options)
     else:
         _check_options(mechanisms[0], options)
+    if "awsProfileName" in options and "awsRoleArn" in options:
+        raise JaasProblem("it has awsProfileName and awsRoleArn; use one of them, a profile may have a role_arn")
     return JaasLogin(mechanisms, tuple(sorted(options.items())))
 
 
@@ -107,7 +122,7 @@ def _known(module: str) -> tuple[str, tuple[str, ...]]:
         raise JaasProblem(reason)
     raise JaasProblem(
         "its login module is none of Kafka's PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule, and not "
-        "Java's Krb5LoginModule"
+        "Java's Krb5LoginModule, and not MSK's IAMLoginModule"
     )
 
 
@@ -126,8 +141,21 @@ def _check_options(mechanism: str, options: Mapping[str, str]) -> None:
         if mechanism == "OAUTHBEARER" and name.startswith(EXTENSION):
             _check_extension(name, value)
             continue
+        if mechanism == "AWS_MSK_IAM" and _is_known_of_msk_iam(name, value):
+            continue
         # The name is not shown: after a forgotten quote it may be part of a password.
         raise JaasProblem(f"option number {number} is none of {', '.join(sorted(known))}; remove it")
+
+
+def _is_known_of_msk_iam(name: str, value: str) -> bool:
+    """Return True for an option that asks for what the sink does. Raises JaasProblem for one that cannot work."""
+    if name == "awsAddDefaultProviders":
+        if value != "false":
+            raise JaasProblem(f"{name} is not false; the sink writes with the profile or role that is named, or fails")
+        return True
+    if name in _MSK_IAM_INSTEAD:
+        raise JaasProblem(f"{name}: {_MSK_IAM_INSTEAD[name]}")
+    return False
 
 
 def _check_extension(name: str, value: str) -> None:

@@ -6,13 +6,16 @@ org.apache.kafka.common.network.ChannelBuilders.
 
 from __future__ import annotations
 
+import os
 import pickle
 import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
 
-from kafka_sink.kafka.config import SecurityConfig
+from kafka_sink.kafka.aws.credentials import IamLogin
+from kafka_sink.kafka.aws.msk_iam import IF_REFUSED, MskIamSigner
+from kafka_sink.kafka.config import VERSION, SecurityConfig
 from kafka_sink.kafka.jaas import EXTENSION
 from kafka_sink.kafka.jaas_kerberos import KEYTAB, PRINCIPAL, TICKET_CACHE
 from kafka_sink.kafka.kerberos import Kerberos, KerberosIdentity
@@ -45,13 +48,17 @@ def tls_contexts(security: SecurityConfig) -> Contexts | None:
     )
 
 
-def authenticator(security: SecurityConfig) -> Authenticate | None:
-    """Return a function that begins an authentication, or None without SASL."""
+def authenticator(security: SecurityConfig, hosts: tuple[str, ...] = ()) -> Authenticate | None:
+    """Return a function that begins an authentication, or None without SASL. `hosts`: those of the bootstrap servers,
+    which show the region of an MSK cluster."""
     if not security.is_authenticated:
         return None
     mechanism = security.sasl_mechanism
     assert mechanism is not None, "a rule of config says so"
-    login = _LOGINS.get(mechanism, _password_login)(security)
+    if mechanism == "AWS_MSK_IAM":
+        login = _msk_iam_login(security, hosts)
+    else:
+        login = _LOGINS.get(mechanism, _password_login)(security)
 
     def begin(host: str) -> Authentication:
         return authentication(mechanism, login(host), _nonce)
@@ -82,6 +89,16 @@ def _kerberos_login(security: SecurityConfig) -> Callable[[str], Login]:
     return _kerberos_of(security).login
 
 
+def _msk_iam_login(security: SecurityConfig, hosts: tuple[str, ...]) -> Callable[[str], Login]:
+    signer, tokens = _signer_of(security, hosts)
+
+    def login(host: str) -> TokenLogin:
+        token = tokens.current()
+        return TokenLogin(signer.described, token, if_refused=IF_REFUSED)
+
+    return login
+
+
 _LOGINS: Mapping[str, Callable[[SecurityConfig], Callable[[str], Login]]] = {
     "OAUTHBEARER": _token_login,
     "GSSAPI": _kerberos_login,
@@ -92,6 +109,7 @@ _LOGINS: Mapping[str, Callable[[SecurityConfig], Callable[[str], Login]]] = {
 
 _kept: dict[SecurityConfig, Tokens] = {}
 _kept_kerberos: dict[KerberosIdentity, Kerberos] = {}
+_kept_signers: dict[tuple[SecurityConfig, tuple[str, ...]], tuple[MskIamSigner, Tokens]] = {}
 _kept_lock = threading.Lock()
 
 
@@ -113,6 +131,28 @@ def _kerberos_of(security: SecurityConfig) -> Kerberos:
     )
     with _kept_lock:
         return _kept_kerberos.setdefault(identity, Kerberos(identity))
+
+
+def _signer_of(security: SecurityConfig, hosts: tuple[str, ...]) -> tuple[MskIamSigner, Tokens]:
+    """Return the signer for a cluster, and the tokens that all connections to it share."""
+    with _kept_lock:
+        if (security, hosts) not in _kept_signers:
+            signer = msk_iam_signer(security, hosts)
+            _kept_signers[security, hosts] = signer, Tokens(signer.fetch, clock_s=time.monotonic)
+        return _kept_signers[security, hosts]
+
+
+def msk_iam_signer(security: SecurityConfig, hosts: tuple[str, ...]) -> MskIamSigner:
+    """Return a new signer with the credentials of this process. `hosts`: those of the bootstrap servers."""
+    options = {} if security.jaas is None else dict(security.jaas.options)
+    login = IamLogin(
+        profile=options.get("awsProfileName"),
+        role_arn=options.get("awsRoleArn"),
+        role_session_name=options.get("awsRoleSessionName"),
+        role_external_id=options.get("awsRoleExternalId"),
+        sts_region=options.get("awsStsRegion"),
+    )
+    return MskIamSigner(login, hosts, os.environ, wall_clock_s=time.time, user_agent=f"pyspark-pykafka/{VERSION}")
 
 
 def _fetch(security: SecurityConfig) -> Fetch:

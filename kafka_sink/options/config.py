@@ -20,6 +20,7 @@ from kafka_sink.kafka.config import (
     CREDENTIALS,
     ENCRYPTED,
     IDEMPOTENT_IN_FLIGHT,
+    PASSWORDLESS_MECHANISMS,
     ProducerConfig,
     SecurityConfig,
     even_batch_size,
@@ -392,7 +393,7 @@ SECURITY_RULES = (
         ("sasl_mechanism", "security_protocol", "token_callable", "sasl_jaas_config", *CREDENTIALS.values()),
         lambda values: (
             not _is_authenticated(values)
-            or values["sasl_mechanism"] in ("OAUTHBEARER", "GSSAPI")
+            or values["sasl_mechanism"] in PASSWORDLESS_MECHANISMS
             or _has(values, "username", "password")
         ),
         lambda values: (

@@ -204,14 +204,11 @@ def tls_versions(text: str) -> str:
 
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
-_LATER_MECHANISMS = ("AWS_MSK_IAM",)
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 
 
 def mechanism(text: str) -> str:
     folded = text.upper()
-    if folded in _LATER_MECHANISMS:
-        raise Problem(f"this version does not support {folded}")
     if folded not in SASL_MECHANISMS:
         raise ValueError
     return folded
@@ -223,6 +220,20 @@ def service_name(text: str) -> str:
         raise Problem("only the part before the '/', without host and realm")
     if not re.fullmatch(r"[\w.-]{1,100}", text):
         raise ValueError
+    return text
+
+
+# Vendors ship the class with a prefix (`shadedmskiam.software...`).
+_MSK_IAM_CLASS = re.compile(r"(?:[\w$]+\.)*software\.amazon\.msk\.auth\.iam\.(\w+)")
+
+
+def callback_handler(text: str) -> str:
+    """Return `text` if it is the class that belongs to AWS_MSK_IAM. It is not run."""
+    match = _MSK_IAM_CLASS.fullmatch(text)
+    if match is not None and match[1] == "IAMOAuthBearerLoginCallbackHandler":
+        raise Problem("remove it, and kafka.sasl.jaas.config, and set kafka.sasl.mechanism=AWS_MSK_IAM")
+    if match is None or match[1] != "IAMClientCallbackHandler":
+        raise Problem("remove it: the sink does not run classes that options name")
     return text
 
 

@@ -330,15 +330,20 @@ SECTIONS: tuple[Section, ...] = (
                "accepted without effect: kafka.ssl.enabled.protocols decides"),
         Option("kafka.sasl.mechanism", "sasl_mechanism",
                Kind(f"one of: {', '.join(kinds.SASL_MECHANISMS)}", kinds.mechanism), None,
-               "how the client authenticates; required with SASL_SSL and SASL_PLAINTEXT"),
+               "how the client authenticates; required with SASL_SSL and SASL_PLAINTEXT. AWS_MSK_IAM signs tokens "
+               "with the AWS credentials of the host that connects"),
         Option("kafka.sasl.jaas.config", "sasl_jaas_config",
                Kind('org.apache.kafka.common.security.<...>LoginModule required username="..." password="...";',
                     parse_jaas),
                None,
-               "credentials in the form of JVM clients: PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule, or "
-               "Java's Krb5LoginModule, whose keyTab or ticketCache is read on driver and executors; the sink does not "
-               "run the class",
+               "credentials in the form of JVM clients: PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule, "
+               "MSK's IAMLoginModule, or Java's Krb5LoginModule, whose keyTab or ticketCache is read on driver and "
+               "executors; the sink does not run the class",
                redact=True),
+        Option("kafka.sasl.client.callback.handler.class", None,
+               Kind("software.amazon.msk.auth.iam.IAMClientCallbackHandler", kinds.callback_handler), None,
+               "accepted without effect: a line that AWS's documentation has for AWS_MSK_IAM; the sink does not run "
+               "the class"),
         Option("kafka.sasl.username", "sasl_username", kinds.TEXT, None,
                "user name, instead of kafka.sasl.jaas.config"),
         Option("kafka.sasl.password", "sasl_password", kinds.TEXT, None,
@@ -474,8 +479,8 @@ REFUSED: Mapping[str, str] = {
     "kafka.ssl.secure.random.implementation": "remove it: it is for Java clients only.",
     "kafka.ssl.engine.factory.class": _NO_CLASSES,
     "kafka.security.providers": _NO_CLASSES,
-    "kafka.sasl.client.callback.handler.class": _NO_CLASSES,
-    "kafka.sasl.login.callback.handler.class": _NO_CLASSES,
+    "kafka.sasl.login.callback.handler.class": _NO_CLASSES
+    + " For IAM of Amazon MSK set kafka.sasl.mechanism=AWS_MSK_IAM.",
     "kafka.sasl.login.class": _NO_CLASSES,
     "kafka.sasl.kerberos.kinit.cmd": _NO_KINIT,
     "kafka.sasl.kerberos.min.time.before.relogin": _NO_KINIT,

@@ -31,6 +31,7 @@ from kafka_sink.errors import BrokersUnreachable, RecordsUnreadable
 from kafka_sink.kafka.config import ProducerConfig, SecurityConfig
 from kafka_sink.kafka.jaas_kerberos import KEYTAB, PRINCIPAL
 from kafka_sink.kafka.net.stores import is_java_store, keystore_pem, truststore_pem
+from kafka_sink.kafka.security import msk_iam_signer
 from kafka_sink.text.redaction import Secret
 from kafka_sink.verification.checking import Log, Record
 
@@ -230,6 +231,7 @@ def client_settings(config: ProducerConfig) -> dict[str, Any]:
         # No log, because it would mix with the lines of a report. Problems arrive as errors.
         "log_level": 0,
         **_security_settings(config.security),
+        **_msk_iam_settings(config),
     }
 
 
@@ -256,6 +258,8 @@ def _security_settings(security: SecurityConfig) -> dict[str, Any]:
                 "sasl.kerberos.principal": security.jaas and security.jaas.get(PRINCIPAL),
                 "sasl.kerberos.keytab": security.jaas and security.jaas.get(KEYTAB),
             }
+        elif security.sasl_mechanism == "AWS_MSK_IAM":
+            settings["sasl.mechanisms"] = "OAUTHBEARER"
         elif security.sasl_mechanism == "OAUTHBEARER":
             settings |= {
                 "sasl.oauthbearer.method": "oidc",
@@ -289,3 +293,16 @@ def _of_java_stores(security: SecurityConfig) -> dict[str, str | None]:
 
 def _revealed(secret: Secret | None) -> str | None:
     return None if secret is None else str(secret.value)
+
+
+def _msk_iam_settings(config: ProducerConfig) -> dict[str, Any]:
+    """Return the callback by which librdkafka fetches a token and the time of its expiry, in seconds since 1970."""
+    if not config.security.is_authenticated or config.security.sasl_mechanism != "AWS_MSK_IAM":
+        return {}
+    fetch = msk_iam_signer(config.security, config.bootstrap_hosts).fetch
+
+    def token(_: str) -> tuple[str, float]:
+        value, lifetime_s = fetch()
+        return value, time.time() + lifetime_s
+
+    return {"oauth_cb": token}

@@ -162,12 +162,18 @@ sasl.mechanism=AWS_MSK_IAM
 sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required;
 sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler
 """,
-    {
-        "kafka.sasl.mechanism": "SCRAM-SHA-512",
-        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
-        f'username="a" password="{SECRET}";',
-        "kafka.sasl.client.callback.handler.class": None,
-    },
+)
+MSK_IAM_BY_ROLE = ClientProperties(
+    "AWS MSK with IAM, a role, and the classes of Databricks",
+    f"""\
+bootstrap.servers=boot-abcde.c1.kafka-serverless.us-east-1.amazonaws.com:9098
+security.protocol=SASL_SSL
+sasl.mechanism=AWS_MSK_IAM
+sasl.jaas.config=shadedmskiam.software.amazon.msk.auth.iam.IAMLoginModule required \\
+  awsRoleArn="arn:aws:iam::123456789012:role/msk" awsRoleSessionName="producer" awsStsRegion="us-east-1" \\
+  awsRoleExternalId="{SECRET}" awsAddDefaultProviders="false" awsDebugCreds=true awsMaxRetries="7";
+sasl.client.callback.handler.class=shadedmskiam.software.amazon.msk.auth.iam.IAMClientCallbackHandler
+""",
 )
 KERBEROS = ClientProperties(
     "Kerberos as in Kafka's documentation",
@@ -195,5 +201,6 @@ FILES = (
     OAUTH,
     OAUTH_OF_4_1,
     MSK_IAM,
+    MSK_IAM_BY_ROLE,
     KERBEROS,
 )

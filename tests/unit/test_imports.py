@@ -41,7 +41,7 @@ CLIENT_LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"write"}),
     frozenset({"connections"}),
     frozenset({"security"}),
-    frozenset({"kerberos", "oauth"}),
+    frozenset({"aws", "kerberos", "oauth"}),
     frozenset({"gss_library", "kerberos_failures"}),
     frozenset({"net", "producer"}),
     frozenset({"protocol"}),
@@ -57,6 +57,7 @@ BROKER_MAY_IMPORT = frozenset({"broker", "command_line", "errors", "kafka.protoc
 PURE = frozenset({
     "kafka.producer", "kafka.protocol", "kafka.metrics", "kafka.new_topic", "kafka.jaas", "kafka.jaas_kerberos",
     "kafka.kerberos_failures", "kafka.config",
+    "kafka.aws.credentials", "kafka.aws.files", "kafka.aws.missing", "kafka.aws.msk_iam", "kafka.aws.region",
     "records", "text", "errors.exhaustion",
     "commit.earlier_name", "commit.effects", "commit.exchanges", "commit.hanging", "commit.lineage", "commit.markers",
     "commit.handover", "commit.open_transactions", "commit.open_transactions_json", "commit.two_phase",

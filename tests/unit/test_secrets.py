@@ -435,5 +435,6 @@ def test_a_line_of_the_command_that_is_no_option_is_not_shown() -> None:
 
 
 def test_no_option_names_what_would_be_run() -> None:
-    names: list[Any] = [option.name for option in OPTIONS]
+    # One without a field has no effect: the handler that AWS's documentation has for MSK.
+    names: list[Any] = [option.name for option in OPTIONS if option.field is not None]
     assert not [name for name in names if name.endswith((".class", ".classes", ".module", ".provider", ".providers"))]

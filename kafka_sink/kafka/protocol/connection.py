@@ -238,7 +238,7 @@ class Connection:
         """Begin a new session. Return the bytes to send, as `send` does. No other request until the state is `OPEN`."""
         self._step(Input.REAUTHENTICATE)
         self._authentication = authentication
-        self._own_request = SaslHandshakeRequest(authentication.mechanism)
+        self._own_request = SaslHandshakeRequest(authentication.name_for_brokers)
         return self.own_request(token)
 
     def version_for(self, request: Request) -> int | None:
@@ -369,7 +369,7 @@ class Connection:
             self._trusted(Input.VERSIONS)
             return
         self._step(Input.SECURED)
-        handshake = SaslHandshakeRequest(self._authentication.mechanism)
+        handshake = SaslHandshakeRequest(self._authentication.name_for_brokers)
         if self.version_for(handshake) is None or self.version_for(SaslAuthenticateRequest(b"")) is None:
             raise self._authentication.refused("the broker has no SASL that can be spoken with it")
         self._own_request = handshake

@@ -73,11 +73,13 @@ class PasswordLogin:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogin:
-    """`extensions` are sent with the token (KIP-342). `name`: the client id, or the token's subject."""
+    """`extensions` are sent with the token (KIP-342). `name`: the client id, or the token's subject.
+    `if_refused`: what to do if the broker refuses the token; empty: check the credentials."""
 
     name: str
     token: str = field(repr=False)
     extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    if_refused: str = ""
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -244,7 +246,10 @@ MECHANISMS: Mapping[str, Callable[[Login, Nonce], Exchange]] = {
     "SCRAM-SHA-512": _scram("SCRAM-SHA-512", "sha512"),
     "OAUTHBEARER": _oauthbearer,
     "GSSAPI": _gssapi,
+    "AWS_MSK_IAM": _oauthbearer,
 }
+# A mechanism of the options -> its name for brokers, where both differ.
+_NAME_FOR_BROKERS = {"AWS_MSK_IAM": "OAUTHBEARER"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,13 +260,17 @@ class Authentication:
     login: Login
     exchange: Exchange
 
+    @property
+    def name_for_brokers(self) -> str:
+        return _NAME_FOR_BROKERS.get(self.mechanism, self.mechanism)
+
     def refused(self, reason: str, remedy: str = "") -> SaslRefused:
         return SaslRefused(mechanism=self.mechanism, user=self.login.name, reason=reason, remedy=remedy)
 
     @property
     def if_refused(self) -> str:
         """What to do if the broker refuses the credentials, or an empty text for the advice about passwords."""
-        return self.login.if_refused if isinstance(self.login, KerberosLogin) else ""
+        return "" if isinstance(self.login, PasswordLogin) else self.login.if_refused
 
     @property
     def too_slow(self) -> str:

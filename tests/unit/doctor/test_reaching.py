@@ -9,7 +9,7 @@ from kafka_sink.doctor import reaching
 from kafka_sink.doctor.reaching import Attempt, Failure, address_text, advertised, dispensable, host_verdicts
 from kafka_sink.doctor.report import Status
 from kafka_sink.doctor.steps import HOST_STEPS
-from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected
+from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected, TokenUnavailable
 from kafka_sink.kafka.config import SecurityConfig
 from kafka_sink.kafka.jaas import parse_jaas
 from kafka_sink.kafka.net.transport import TlsFailure
@@ -107,7 +107,20 @@ def test_what_works_and_protects_less_than_it_could_is_a_warning(
         (reaching.said_nothing("sasl", TimeoutError("4 s")), "sasl", "4 s", "log"),
         (reaching.not_kafka(TlsExpected("speaks TLS")), "tls", "speaks TLS", "kafka.security.protocol to SSL"),
         (reaching.not_kafka(ProtocolError("speaks HTTP")), "api versions", "speaks HTTP", "REST proxy"),
-        (reaching.no_token("401"), "sasl", "401", "token endpoint"),
+        (
+            reaching.no_token(TokenUnavailable(source="s", reason="401")),
+            "sasl",
+            "no token from s: 401",
+            "client secret",
+        ),
+        (
+            reaching.no_token(
+                TokenUnavailable(source="s", reason="r", mechanism="AWS_MSK_IAM", advice="set AWS_REGION")
+            ),
+            "sasl",
+            "no token from s: r",
+            "from this host, set AWS_REGION",
+        ),
     ],
 )
 def test_a_failure_names_the_step_whose_setting_is_wrong(failure: Failure, step: str, found: str, remedy: str) -> None:
@@ -128,6 +141,20 @@ def test_a_refused_authentication(reason: str, remedy: str) -> None:
     failure = reaching.not_kafka(SaslRefused(mechanism="PLAIN", user="alice", reason=reason))
     assert failure.step == "sasl"
     assert failure.found.startswith("PLAIN as 'alice': ")
+    assert remedy in failure.remedy
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("the broker does not offer it here; it offers: SCRAM-SHA-512", "9098"),
+        ("the broker expects no authentication here", "SSL or PLAINTEXT"),
+    ],
+)
+def test_a_refused_token_of_msk_iam(reason: str, remedy: str) -> None:
+    refused = SaslRefused(mechanism="AWS_MSK_IAM", user="the environment, signed for eu-west-1", reason=reason)
+    failure = reaching.not_kafka(refused)
+    assert "signed for eu-west-1" in failure.found
     assert remedy in failure.remedy
 
 

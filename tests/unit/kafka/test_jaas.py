@@ -14,6 +14,7 @@ from kafka_sink.kafka.jaas_kerberos import IBM, ORACLE
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+IAM = "software.amazon.msk.auth.iam.IAMLoginModule"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,13 @@ CANARY = "canary-4d2a"
         (f'com.example.{CANARY} required password="{CANARY}";', "login module is none"),
         (f'not{PLAIN} required password="{CANARY}";', "login module is none"),
         ("com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true;", "keyTab is missing"),
-        ("software.amazon.msk.auth.iam.IAMLoginModule required;", "MSK IAM"),
+        (f'{IAM} required awsRoleSecretAccessKey="{CANARY}";', "awsRoleSecretAccessKey: the options hold no AWS keys"),
+        (f'{IAM} required awsRoleArn="a" awsRoleAccessKeyId="{CANARY}";', "no AWS keys"),
+        (f"{IAM} required awsMskRegionProvider={CANARY};", "AWS_REGION"),
+        (f"{IAM} required awsShouldUseFips=true;", "AWS_USE_FIPS_ENDPOINT"),
+        (f'{IAM} required awsRoleArn="a" awsAddDefaultProviders="true";', "awsAddDefaultProviders is not false"),
+        (f'{IAM} required awsRoleArn="a" awsProfileName="{CANARY}";', "use one of them"),
+        (f'{IAM} required aws{CANARY}="x";', "option number 1 is none of awsDebugCreds"),
         (f'{PLAIN} username="{CANARY}" password="x";', "a flag"),
         (f'{PLAIN} required username="{CANARY}"', "semicolon"),
         (f'{PLAIN} required username="{CANARY};', "quote"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import pickle
 import ssl
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from pyspark import cloudpickle
 
 from certificates import Authority
 from kafka_sink.errors import InvalidOption, SaslRefused
-from kafka_sink.kafka.config import SecurityConfig
+from kafka_sink.kafka.config import PASSWORDLESS_MECHANISMS, SecurityConfig
 from kafka_sink.kafka.protocol.sasl import MECHANISMS
 from kafka_sink.kafka.security import authenticator, tls_contexts
 from kafka_sink.options.config import complete, given_options, sink_config
@@ -75,7 +77,7 @@ def test_every_mechanism_of_the_option_is_there() -> None:
     assert set(SASL_MECHANISMS) == MECHANISMS.keys()
 
 
-@pytest.mark.parametrize("mechanism", [name for name in SASL_MECHANISMS if name not in ("OAUTHBEARER", "GSSAPI")])
+@pytest.mark.parametrize("mechanism", [name for name in SASL_MECHANISMS if name not in PASSWORDLESS_MECHANISMS])
 def test_a_password_is_for_every_mechanism_of_passwords(mechanism: str) -> None:
     begin = authenticator(security(security_protocol="SASL_SSL", sasl_mechanism=mechanism))
     assert begin is not None
@@ -109,6 +111,70 @@ def test_a_token_is_shared_by_connections_and_goes_with_its_extensions() -> None
         assert begun.login.name == "app"
         ((_, _, form),) = idp.told
         assert form["scope"] == ["x"]
+
+
+MSK_IAM = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "AWS_MSK_IAM",
+    "kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+    "kafka.sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+}
+HOSTS = ("b-1.demo.xxxxxx.c2.kafka.eu-west-1.amazonaws.com",)
+
+
+def test_msk_iam_signs_where_connections_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The options are read before there are credentials, as Spark's driver reads them for its executors."""
+    config = sink_config({**SERVERS, **MSK_IAM}).producer.security
+    carried = pickle.dumps(config)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-secret")
+    first, second = (authenticator(pickle.loads(carried), HOSTS) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    begun = first("b")
+    assert begun.exchange.respond(None) == second("b").exchange.respond(None), "one token for all connections"
+    said = begun.exchange.respond(None)
+    assert isinstance(said, bytes)
+    token = said.removeprefix(b"n,,\x01auth=Bearer ").removesuffix(b"\x01\x01")
+    url = base64.urlsafe_b64decode(token + b"=" * (-len(token) % 4)).decode()
+    assert url.startswith("https://kafka.eu-west-1.amazonaws.com/?Action=kafka-cluster%3AConnect&")
+    assert url.partition("&User-Agent=")[2].startswith("pyspark-pykafka%2F")
+    assert (begun.mechanism, begun.name_for_brokers) == ("AWS_MSK_IAM", "OAUTHBEARER")
+    assert "AKID" not in repr(begun)
+    assert "canary" not in repr(begun) + repr(config)
+    assert token.decode() not in repr(begun) + begun.login.name
+
+
+def test_msk_iam_keeps_the_clusters_of_two_regions_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    config = sink_config({**SERVERS, **MSK_IAM}).producer.security
+    for region in ("eu-west-1", "us-east-1"):
+        begin = authenticator(config, (f"boot-1.c1.kafka-serverless.{region}.amazonaws.com",))
+        assert begin is not None
+        assert f"signed for {region} at" in begin("b").login.name
+
+
+def test_a_token_of_msk_iam_goes_over_tls_only() -> None:
+    with pytest.raises(InvalidOption, match="AWS_MSK_IAM over SASL_PLAINTEXT"):
+        sink_config({**SERVERS, **MSK_IAM, "kafka.security.protocol": "SASL_PLAINTEXT"})
+
+
+@pytest.mark.parametrize(
+    ("handler", "words"),
+    [
+        ("com.example.IAMClientCallbackHandler", "does not run classes"),
+        ("software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler", r"kafka\.sasl\.mechanism=AWS_MSK_IAM"),
+    ],
+)
+def test_a_handler_of_another_mechanism(handler: str, words: str) -> None:
+    with pytest.raises(InvalidOption, match=words):
+        sink_config({**SERVERS, **MSK_IAM, "kafka.sasl.client.callback.handler.class": handler})
+
+
+def test_a_login_module_of_another_mechanism() -> None:
+    with pytest.raises(InvalidOption, match="a login module of"):
+        sink_config({**SERVERS, **MSK_IAM, "kafka.sasl.mechanism": "OAUTHBEARER"})
 
 
 def test_a_callable_is_called_where_connections_are_made() -> None:

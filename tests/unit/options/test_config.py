@@ -369,6 +369,7 @@ SAYS_NOTHING = {
     "kafka.ssl.truststore.type": "PEM",
     "kafka.ssl.keystore.type": "PEM",
     "kafka.ssl.endpoint.identification.algorithm": "",
+    "kafka.sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
 }
 CERTIFICATES = [name for name in MEANT if re.search("store|password", name) and ".ssl." in name]
 

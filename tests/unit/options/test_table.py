@@ -191,7 +191,7 @@ def test_bootstrap_servers_are_read_as_kafka_reads_them(text: str, servers: tupl
         ("kafka.ssl.enabled.protocols", ","),
         ("kafka.ssl.protocol", "SSLv3"),
         ("kafka.ssl.endpoint.identification.algorithm", "ldaps"),
-        ("kafka.sasl.mechanism", "AWS_MSK_IAM"),
+        ("kafka.sasl.mechanism", "DIGEST-MD5"),
         ("kafka.sasl.kerberos.service.name", "kafka/broker"),
         ("kafka.sasl.kerberos.service.name", "kafka@REALM"),
         ("kafka.sasl.kerberos.service.name", ""),

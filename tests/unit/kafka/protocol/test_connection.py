@@ -26,7 +26,7 @@ from kafka_sink.kafka.protocol.apis.produce import (
 )
 from kafka_sink.kafka.protocol.connection import MAX_HANDSHAKE_FRAME_BYTES, Answer, Connection, Input, State
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, Guarantee
-from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin
+from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin, TokenLogin
 from kafka_sink.kafka.protocol.sasl import authentication as begin
 
 INIT = InitProducerIdRequest(1)
@@ -370,6 +370,23 @@ class TestAuthentication:
         assert connection.state is State.OPEN
         assert connection.session_lifetime_ms == 60_000
         assert connection.in_flight_count == 0
+
+    def test_msk_iam_has_another_name_for_brokers(self) -> None:
+        of_msk = begin("AWS_MSK_IAM", TokenLogin("me", "token"), lambda: "nonce")
+        connection = Connection(client_id="me", software=ApiVersionsRequest("test", "1"), authentication=of_msk)
+        connection.start()
+        connection.sent()
+        connection.receive(versions_answer(sasl=True))
+        connection.next_answer()
+        assert b"".join(connection.own_request()).endswith(b"\0\x0bOAUTHBEARER")
+        connection.sent()
+        connection.receive(handshake_answer(1))
+        connection.next_answer()
+        assert b"auth=Bearer token" in b"".join(connection.own_request())
+        connection.sent()
+        connection.receive(authenticate_answer(2, lifetime_ms=60_000))
+        connection.next_answer()
+        assert b"".join(connection.reauthenticate(of_msk)).endswith(b"\0\x0bOAUTHBEARER")
 
     def test_nothing_else_goes_out_before(self) -> None:
         with pytest.raises(RuntimeError, match="AUTHENTICATING"):

@@ -1,0 +1,271 @@
+"""Credentials by botocore itself, of endpoints that the test is: a container's, an instance's, and STS."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import logging
+import os
+import pickle
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+
+from kafka_sink.errors import TokenUnavailable
+from kafka_sink.kafka.aws import chain
+from kafka_sink.kafka.aws.chain import BotocoreChain, installed
+from kafka_sink.kafka.aws.credentials import IamLogin
+from kafka_sink.kafka.aws.missing import Missing
+from kafka_sink.kafka.aws.msk_iam import MskIamSigner
+from kafka_sink.kafka.aws.sigv4 import Keys
+
+CANARY = "canary-d00f"
+DEFAULT = IamLogin()
+ROLE = IamLogin(role_arn="arn:aws:iam::123456789012:role/msk", role_external_id=f"{CANARY}-external")
+
+
+def expiration(in_s: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=in_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass
+class Aws:
+    """Answers every request by `answer`, and records paths and forms."""
+
+    url: str = ""
+    answer: Callable[[str], tuple[int, str]] = lambda path: (404, "")
+    asked: list[tuple[str, dict[str, list[str]]]] = field(default_factory=list)
+
+    def container_gives(self, lifetime_s: float) -> None:
+        keys = {"AccessKeyId": "AKROLE", "SecretAccessKey": CANARY, "Token": f"{CANARY}-t"}
+        self.answer = lambda path: (200, json.dumps({**keys, "Expiration": expiration(lifetime_s)}))
+
+    def sts_gives(self, lifetime_s: float) -> None:
+        self.answer = lambda path: (200, _ASSUMED % (CANARY, expiration(lifetime_s), CANARY))
+
+    def instance_gives(self, lifetime_s: float) -> None:
+        keys = {"Code": "Success", "AccessKeyId": "AKINST", "SecretAccessKey": CANARY, "Token": "t", "LastUpdated": ""}
+        answers = {
+            "/latest/api/token": "imds-token",
+            "/latest/meta-data/iam/security-credentials/": "role",
+            "/latest/meta-data/iam/security-credentials/role": json.dumps(
+                {**keys, "Expiration": expiration(lifetime_s)}
+            ),
+        }
+        self.answer = lambda path: (200, answers[path])
+
+
+_ASSUMED = """\
+<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>
+<AccessKeyId>AKASSUMED</AccessKeyId><SecretAccessKey>%s</SecretAccessKey><Expiration>%s</Expiration>
+<SessionToken>%s-t</SessionToken></Credentials></AssumeRoleResult></AssumeRoleResponse>"""
+_DENIED = f"""\
+<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>{CANARY} may not</Message></Error>
+</ErrorResponse>"""
+
+
+@contextmanager
+def served(aws: Aws) -> Iterator[Aws]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            form = parse_qs(self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode())
+            aws.asked.append((self.path, form))
+            status, said = aws.answer(self.path)
+            self.send_response(status)
+            self.send_header("x-aws-ec2-metadata-token-ttl-seconds", "60")
+            self.send_header("Content-Length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said.encode())
+
+        do_POST = do_PUT = do_GET
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    aws.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield aws
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Aws]:
+    """An environment of nothing but the endpoint, which botocore asks for an instance's role and for STS."""
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with served(Aws()) as made:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{made.url}/")
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", made.url)
+        yield made
+
+
+@pytest.fixture
+def container(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Aws:
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{aws.url}/role")
+    return aws
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_logs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """At DEBUG too, where botocore logs each answer of STS."""
+    caplog.set_level(logging.DEBUG)
+    yield
+    # Not caplog.text, which is empty again once the test has ended.
+    assert not [record for record in caplog.get_records("call") if CANARY in record.getMessage()]
+
+
+def keys_of(made: BotocoreChain, login: IamLogin = DEFAULT) -> Keys:
+    return made.credentials(login, "eu-west-1").keys
+
+
+def test_botocore_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert installed() is not None
+    monkeypatch.setitem(__import__("sys").modules, "botocore.session", None)
+    assert installed() is None
+
+
+def test_a_containers_role(container: Aws) -> None:
+    container.container_gives(3600)
+    found = BotocoreChain().credentials(IamLogin(), "eu-west-1")
+    assert found.keys == Keys("AKROLE", CANARY, f"{CANARY}-t")
+    assert found.source == "the default credentials (container-role)"
+    assert found.remaining_s == 900, "more is of no interest"
+
+
+def test_an_instances_role(aws: Aws) -> None:
+    aws.instance_gives(3600)
+    assert keys_of(BotocoreChain()).access_key == "AKINST"
+
+
+def test_a_profile(aws: Aws, tmp_path: Path) -> None:
+    (tmp_path / ".aws").mkdir()
+    file = tmp_path / ".aws" / "credentials"
+    file.write_text(f"[team]\naws_access_key_id=AK1\naws_secret_access_key={CANARY}\n")
+    made = BotocoreChain()
+    found = made.credentials(IamLogin(profile="team"), "eu-west-1")
+    assert (found.keys.access_key, found.remaining_s) == ("AK1", None)
+    assert found.source == "profile 'team' (shared-credentials-file)"
+    # Keys that nobody renews are read again, for a user may have replaced them.
+    file.write_text(f"[team]\naws_access_key_id=AK2\naws_secret_access_key={CANARY}\n")
+    assert keys_of(made, IamLogin(profile="team")).access_key == "AK2"
+
+
+def test_a_role_that_is_assumed(container: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_CONTAINER_CREDENTIALS_FULL_URI")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKENV")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
+    container.sts_gives(3600)
+    found = BotocoreChain().credentials(ROLE, "eu-west-1")
+    assert found.keys == Keys("AKASSUMED", CANARY, f"{CANARY}-t")
+    assert found.source == "the role awsRoleArn (assume-role)"
+    ((_, form),) = container.asked
+    assert form["RoleArn"] == [ROLE.role_arn]
+    assert form["ExternalId"] == [ROLE.role_external_id]
+    assert form["RoleSessionName"] == ["aws-msk-iam-auth"]
+
+
+def test_what_sts_answers_is_in_no_log(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKENV")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
+    aws.sts_gives(3600)
+    keys_of(BotocoreChain(), ROLE)
+    assert len(aws.asked) == 1
+    assert CANARY not in caplog.text
+
+
+def test_a_principal_stays_the_same_for_the_life_of_a_process(aws: Aws, tmp_path: Path) -> None:
+    """botocore names a session at random, and brokers refuse another principal on the same connection."""
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "config").write_text(
+        "[profile role]\nrole_arn=arn:aws:iam::123456789012:role/msk\nsource_profile=user\nregion=eu-west-1\n"
+        f"[profile user]\naws_access_key_id=AK\naws_secret_access_key={CANARY}\n"
+    )
+    aws.sts_gives(120)  # botocore renews so young a session at each use
+    made = BotocoreChain()
+    for _ in range(3):
+        keys_of(made, IamLogin(profile="role"))
+    assert len(aws.asked) >= 3
+    assert len({form["RoleSessionName"][0] for _, form in aws.asked}) == 1
+
+
+def test_a_token_lives_no_longer_than_its_credentials(container: Aws) -> None:
+    container.container_gives(700)
+    hosts = ("b-1.demo.x.c2.kafka.eu-west-1.amazonaws.com",)
+    signer = MskIamSigner(IamLogin(), hosts, os.environ, wall_clock_s=time.time, user_agent="test")
+    _, lifetime_s = signer.fetch()
+    assert 600 < lifetime_s <= 700
+
+
+def refused(login: IamLogin = DEFAULT) -> Missing:
+    with pytest.raises(Missing) as failure:
+        BotocoreChain().credentials(login, "eu-west-1")
+    error = failure.value
+    assert CANARY not in "".join(traceback.format_exception(error)) + repr(error) + error.advice
+    return error
+
+
+def test_no_credentials(aws: Aws) -> None:
+    error = refused()
+    assert "found no credentials on this host" in error.reason
+    assert "AWS_ACCESS_KEY_ID" in error.advice
+
+
+def test_a_profile_that_is_not_there(aws: Aws) -> None:
+    assert refused(IamLogin(profile="none")).reason == "profile 'none': botocore raised ProfileNotFound"
+
+
+def test_sts_refuses(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKENV")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
+    aws.answer = lambda path: (403, _DENIED)
+    error = refused(ROLE)
+    assert error.reason == "the role awsRoleArn: botocore raised ClientError (AccessDenied)"
+
+
+def test_a_process_that_fails_and_says_its_secret(aws: Aws, tmp_path: Path) -> None:
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "config").write_text(f"[profile p]\ncredential_process = sh -c 'echo {CANARY} >&2; exit 1'\n")
+    assert "CredentialRetrievalError" in refused(IamLogin(profile="p")).reason
+
+
+def test_an_endpoint_that_does_not_answer_is_not_waited_for(container: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "TIMEOUT_S", 0.2)
+    over = threading.Event()
+
+    def answer(path: str) -> tuple[int, str]:
+        over.wait(60)
+        return 500, ""
+
+    container.answer = answer
+    try:
+        assert refused().reason == "the default credentials: botocore found none within 0.2 s"
+    finally:
+        over.set()
+
+
+def test_the_error_of_a_write_pickles_without_a_secret(aws: Aws) -> None:
+    signer = MskIamSigner(
+        IamLogin(profile="none"), ("b-1.x.kafka.eu-west-1.amazonaws.com",), os.environ,
+        wall_clock_s=time.time, user_agent="test",
+    )  # fmt: skip
+    with pytest.raises(TokenUnavailable, match="AWS_MSK_IAM") as failure:
+        signer.fetch()
+    again = pickle.loads(pickle.dumps(failure.value))
+    assert "ProfileNotFound" in str(again)
+    assert failure.value.__context__ is None

@@ -1,0 +1,106 @@
+"""Signed URLs, byte for byte as botocore signs them."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+import botocore.auth
+import pytest
+from botocore.auth import SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aws_verifier import Refused, Verifier
+from kafka_sink.kafka.aws.sigv4 import Keys, token
+
+NOW_S = 1_769_903_999  # 2026-01-31T23:59:59Z
+USER_AGENT = "pyspark-pykafka/0.1.0+local build"
+REGIONS = ("eu-west-1", "us-east-1", "ap-southeast-2", "us-gov-west-1", "cn-north-1", "us-iso-east-1", "mx-central-1")
+
+
+def by_botocore(keys: Keys, region: str, expires_s: int, now_s: int, user_agent: str) -> str:
+    """The token as AWS's own signer for Python makes it, line by line."""
+    credentials = Credentials(keys.access_key, keys.secret_key, keys.session_token)
+    signer = SigV4QueryAuth(credentials, "kafka-cluster", region, expires=expires_s)
+    request = AWSRequest(
+        method="GET", url=f"https://kafka.{region}.amazonaws.com/", params={"Action": "kafka-cluster:Connect"}
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.auth, "get_current_datetime", lambda: datetime.fromtimestamp(now_s, UTC))
+        signer.add_auth(request)
+    request.params = {"User-Agent": user_agent}
+    return base64.urlsafe_b64encode(request.prepare().url.encode()).decode().rstrip("=")
+
+
+def ours(keys: Keys, region: str, expires_s: int = 900, now_s: int = NOW_S, user_agent: str = USER_AGENT) -> str:
+    return token(keys, region, signed_at_s=now_s, expires_s=expires_s, user_agent=user_agent)
+
+
+@pytest.mark.parametrize("region", REGIONS)
+@pytest.mark.parametrize("session_token", [None, "IQoJb3JpZ2luX2Vj//+8=" * 60])
+def test_as_botocore_in_every_region(region: str, session_token: str | None) -> None:
+    keys = Keys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", session_token)
+    assert ours(keys, region) == by_botocore(keys, region, 900, NOW_S, USER_AGENT)
+
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=40)
+
+
+@given(TEXT, TEXT, st.none() | TEXT, st.integers(1, 900), st.integers(0, 4_102_444_800), TEXT)
+def test_as_botocore_whatever_is_in_the_keys(
+    access_key: str, secret_key: str, session_token: str | None, expires_s: int, now_s: int, user_agent: str
+) -> None:
+    keys = Keys(access_key, secret_key, session_token)
+    assert ours(keys, "eu-west-1", expires_s, now_s, user_agent) == by_botocore(
+        keys, "eu-west-1", expires_s, now_s, user_agent
+    )
+
+
+def test_a_token_is_one_of_sasl() -> None:
+    """RFC 6750: no padding, and none of the characters that end a pair of OAUTHBEARER."""
+    for length in range(1, 9):
+        assert ours(Keys("A" * length, "s"), "eu-west-1").replace("-", "a").replace("_", "a").isalnum()
+
+
+def test_keys_are_not_shown() -> None:
+    assert "canary" not in repr(Keys("canary-a", "canary-s", "canary-t"))
+
+
+class TestVerifier:
+    """That the stand-in of a broker refuses what a broker refuses. Otherwise what it accepts proves nothing."""
+
+    KEYS = Keys("AKID", "secret", "session")
+
+    def verifier(self, now_s: float = NOW_S) -> Verifier:
+        return Verifier("eu-west-1", {"AKID": ("secret", "session", "alice")}, lambda: now_s)
+
+    def test_lets_the_right_token_in(self) -> None:
+        assert self.verifier().verify(ours(self.KEYS, "eu-west-1")) == ("alice", NOW_S + 900)
+
+    @pytest.mark.parametrize(
+        ("keys", "region", "expires_s", "now_s", "words"),
+        [
+            (Keys("AKID", "other", "session"), "eu-west-1", 900, NOW_S, "signature"),
+            (Keys("AKIX", "secret", "session"), "eu-west-1", 900, NOW_S, "nobody"),
+            (Keys("AKID", "secret"), "eu-west-1", 900, NOW_S, "session token"),
+            (KEYS, "us-east-1", 900, NOW_S, "the URL is for"),
+            (KEYS, "eu-west-1", 901, NOW_S, "lives for 901"),
+            (KEYS, "eu-west-1", 900, NOW_S + 900, "expired"),
+            (KEYS, "eu-west-1", 900, NOW_S - 301, "future"),
+        ],
+    )
+    def test_refuses(self, keys: Keys, region: str, expires_s: int, now_s: float, words: str) -> None:
+        with pytest.raises(Refused, match=words):
+            self.verifier(now_s).verify(ours(keys, region, expires_s))
+
+    def test_refuses_a_changed_url(self) -> None:
+        signed = ours(self.KEYS, "eu-west-1")
+        url = base64.urlsafe_b64decode(signed + "=" * (-len(signed) % 4)).decode()
+        assert urlsplit(url).netloc == "kafka.eu-west-1.amazonaws.com"
+        changed = url.replace("X-Amz-Expires=900", "X-Amz-Expires=899")
+        with pytest.raises(Refused, match="signature"):
+            self.verifier().verify(base64.urlsafe_b64encode(changed.encode()).decode().rstrip("="))
