@@ -214,4 +214,26 @@ SECURITY: tuple[Mutant, ...] = (
         killer="tests/unit/kafka/test_kerberos.py::"
         "test_why_an_expired_ticket_of_a_keytab_is_not_replaced_is_found_in_an_empty_cache",
     ),
+    Mutant(
+        name="msk iam: a token outlives its credentials",
+        rule="docs/platforms.md: tokens are valid for 900 s, or less if the credentials expire earlier",
+        pattern="MAX_LIFETIME_S if $FOUND.remaining_s is None else $FOUND.remaining_s",
+        replacement="MAX_LIFETIME_S",
+        killer="tests/unit/kafka/aws/test_chain.py::test_a_token_lives_no_longer_than_its_credentials",
+    ),
+    Mutant(
+        name="msk iam: a log shows what STS answers",
+        rule="no secret is shown",
+        pattern="return $RECORD.levelno > logging.DEBUG or not _is_ours.get()",
+        replacement="return True",
+        killer="tests/unit/kafka/aws/test_chain.py::test_what_sts_answers_is_in_no_log",
+    ),
+    Mutant(
+        name="msk iam: each token is of another session of the role",
+        rule="docs/platforms.md: the principal must stay",
+        pattern="self.$KEPT[$LOGIN, $REGION] = $FOUND",
+        replacement="pass",
+        within="BotocoreChain",
+        killer="tests/unit/kafka/aws/test_chain.py::test_a_principal_stays_the_same_for_the_life_of_a_process",
+    ),
 )
