@@ -604,6 +604,23 @@ def test_a_continuous_trigger_without_a_checkpoint_option_ends_by_sparks_limit(
     assert end_offset(kafka, name) == 0
 
 
+def test_real_time_mode_is_refused_by_spark(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, check = topic(1), "spark.sql.streaming.realTimeMode.allowlistCheck"
+    writer = pykafka(rate(spark).writeStream.outputMode("update"), kafka, name)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(realTime="5 minutes")
+    with pytest.raises(PySparkException, match=r"PythonTable is not in the sink allowlist for Real-Time Mode"):
+        writer.start()
+    spark.conf.set(check, "false")
+    try:
+        with pytest.raises(PySparkException, match="Sink pykafka does not support async progress tracking"):
+            writer.start()
+    finally:
+        spark.conf.unset(check)
+    assert end_offset(kafka, name) == 0
+
+
 def rate(spark: SparkSession) -> DataFrame:
     source = spark.readStream.format("rate").option("rowsPerSecond", 100).option("numPartitions", 1).load()
     return source.selectExpr("cast(value AS STRING) AS value")
