@@ -150,8 +150,8 @@ site: $(DEPS)  ## build the documentation in build/site, strictly
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .PHONY: matrix
-matrix: java $(WHEEL)  ## try the wheel with each pyspark, pyarrow and Kafka, 20 minutes; writes the README's table
-	PYTHONPATH=tests/verification $(BIN)/python -m matrix --wheel build/wheel/*.whl --workspace build/matrix
+matrix: java $(WHEEL)  ## try the wheel with each pyspark, pyarrow and Kafka, 25 minutes; writes the README's table; ARGS="--only 4.3" prints rows
+	PYTHONPATH=tests/verification:tests/support $(BIN)/python -m matrix --wheel build/wheel/*.whl --workspace build/matrix $(ARGS)
 
 .PHONY: reliability
 reliability: $(DEPS)  ## write docs/reliability.md from the results of campaigns in docs/reliability

@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from kafka_sink.broker import process, requests, resolve
 from kafka_sink.broker.class_archive import ClassArchive
@@ -41,7 +41,7 @@ from kafka_sink.broker.errors import (
 from kafka_sink.broker.java import find_java
 from kafka_sink.broker.ports import free_ports
 from kafka_sink.broker.process import LeashedProcess
-from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
+from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, Release
 from kafka_sink.broker.settings import Node, render_properties, server_settings
 from kafka_sink.broker.state import CLUSTER_FILE, LOCK_FILE, ClusterIdentity, open_private, write_atomically
 from kafka_sink.broker.storage import tells_of_full_disk, writing_to
@@ -86,6 +86,8 @@ class LocalKafka:
     DownloadFailed, DiskFull, DirectoryUnusable, BrokerStartFailed. The brokers do not create topics automatically.
     """
 
+    releases: ClassVar[Mapping[str, Release]] = KAFKA_VERSIONS
+
     def __init__(
         self,
         nodes: int = 1,
@@ -97,11 +99,11 @@ class LocalKafka:
     ) -> None:
         if nodes not in NODE_COUNTS:
             raise ValueError(f"nodes is {nodes}; a local cluster has 1 or 3")
-        if kafka_version not in KAFKA_VERSIONS:
-            raise ValueError(f"Kafka {kafka_version!r} is not supported here; use one of {', '.join(KAFKA_VERSIONS)}")
+        if kafka_version not in self.releases:
+            raise ValueError(f"Kafka {kafka_version!r} is not supported here; use one of {', '.join(self.releases)}")
         self.kafka_version = kafka_version
         self.node_ids = range(1, nodes + 1)
-        self._logging = KAFKA_VERSIONS[kafka_version]
+        self._release = self.releases[kafka_version]
         self._config = {name: _setting(value) for name, value in (config or {}).items()}
         self._protocols = dict(listeners or {})
         self._advertised = dict(advertised or {})
@@ -253,7 +255,7 @@ class LocalKafka:
     def _open(self) -> None:
         self._java = find_java(os.environ)
         self._jars = resolve.resolve_jars(
-            self.kafka_version,
+            self._release,
             resolve.default_cache_dir(os.environ),
             lambda: [self._java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())],
         )
@@ -267,11 +269,11 @@ class LocalKafka:
                 self._dir = self._wanted_dir
             self._lock_fd = _lock(self._dir)
             identity = self._claim()
-            write_atomically(self._log4j, self._logging.configuration)
+            write_atomically(self._log4j, self._release.logging.configuration)
         for attempt in range(1, PORT_ATTEMPTS + 1):
             try:
                 self._choose_ports()
-                self._format_storage(identity)
+                self._prepare(identity)
                 self._start_brokers(self.node_ids)
                 return
             except BrokerStartFailed as error:
@@ -309,17 +311,19 @@ class LocalKafka:
             )
             for node in self.node_ids
         }
-        cluster = list(self._nodes.values())
-        for node in cluster:
+        for node in self._nodes.values():
             home = self._home(node.node_id)
             with writing_to(home):
                 home.mkdir(mode=0o700, exist_ok=True)
                 # An earlier version may have created the folder with the umask's permissions.
                 home.chmod(0o700)
-                settings = server_settings(node, cluster, home / "data", self._config, self._protocols)
-                (home / "server.properties").write_text(render_properties(settings), encoding="ascii")
+                (home / "server.properties").write_text(render_properties(self._settings(node)), encoding="ascii")
 
-    def _format_storage(self, identity: ClusterIdentity) -> None:
+    def _settings(self, node: Node) -> dict[str, str]:
+        cluster = list(self._nodes.values())
+        return server_settings(node, cluster, self._home(node.node_id) / "data", self._config, self._protocols)
+
+    def _prepare(self, identity: ClusterIdentity) -> None:
         """Do the work of `kafka-storage.sh format` for all nodes in parallel."""
         # With `=`, because an id may begin with a dash. --ignore-formatted completes partly formatted folders.
         arguments = ["format", f"--cluster-id={identity.cluster_id}", "--ignore-formatted", "--config"]
@@ -410,7 +414,7 @@ class LocalKafka:
         return self._brokers[node]
 
     def _java_command(self, flags: Sequence[str]) -> list[str | Path]:
-        logging = f"-D{self._logging.system_property}={self._log4j.as_uri()}"
+        logging = f"-D{self._release.logging.system_property}={self._log4j.as_uri()}"
         return [self._java, *flags, *self._classes.flags(), logging, "-cp", f"{self._jars}/*"]
 
     def _recording_flags(self, node: int) -> tuple[str, ...]:

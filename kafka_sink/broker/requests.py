@@ -1,8 +1,8 @@
 """The two requests to a local cluster, over a plain blocking socket: Metadata and CreateTopics.
 
 They are encoded with `struct`, from Kafka's message definitions (MetadataRequest.json, CreateTopicsRequest.json): the
-brokers of tests must not depend on the codec under test. The versions are the last ones before flexible encoding
-(KIP-482). Kafka 3.9 and 4.x support both (KIP-896 removed older versions).
+brokers of tests must not depend on the codec under test. The versions are spoken by brokers from 1.1 to 4.x: KIP-896
+removed older versions of CreateTopics.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from kafka_sink.broker.errors import LocalClusterUnusable
 
 Address = tuple[str, int]
 
-METADATA, METADATA_VERSION = 3, 8
-CREATE_TOPICS, CREATE_TOPICS_VERSION = 19, 4
+METADATA, METADATA_VERSION = 3, 4
+CREATE_TOPICS, CREATE_TOPICS_VERSION = 19, 3
 CORRELATION_ID = 1  # one request on each connection
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 
@@ -34,8 +34,8 @@ class Metadata:
 def fetch_metadata(address: Address, topic: str | None, timeout_seconds: float) -> Metadata:
     """Ask one broker for metadata. Raises OSError (ConnectionError, TimeoutError) if it does not answer."""
     topics = struct.pack(">i", 0) if topic is None else struct.pack(">i", 1) + _string(topic)
-    flags = struct.pack(">???", False, False, False)  # no auto-creation, no authorized operations
-    return _parse_metadata(_ask(address, METADATA, METADATA_VERSION, topics + flags, timeout_seconds))
+    no_creation = struct.pack(">?", False)
+    return _parse_metadata(_ask(address, METADATA, METADATA_VERSION, topics + no_creation, timeout_seconds))
 
 
 def create_topic(
@@ -84,10 +84,8 @@ def _parse_metadata(answer: _Reader) -> Metadata:
             answer.int16()  # error code
             partition = answer.int32()
             leaders[partition] = answer.int32()
-            answer.int32()  # leader epoch
-            for _ in ("replicas", "in-sync replicas", "offline replicas"):
+            for _ in ("replicas", "in-sync replicas"):
                 answer.skip(4 * answer.int32())
-        answer.int32()  # authorized operations
     return Metadata(frozenset(brokers), leaders)
 
 

@@ -22,6 +22,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
@@ -31,9 +32,6 @@ from kafka_sink.broker.settings import LOG4J2, RELOAD4J, Logging
 from kafka_sink.broker.storage import tells_of_full_disk, writing_to
 
 log = logging.getLogger(__name__)
-
-DEFAULT_KAFKA_VERSION = "4.3.1"
-KAFKA_VERSIONS: Mapping[str, Logging] = {"3.9.2": RELOAD4J, "4.3.1": LOG4J2}
 
 # 50 jars, 46 MB: one minute on a good connection. Ivy itself has no timeout for a connection without traffic.
 IVY_TIMEOUT_SECONDS = 900.0
@@ -63,41 +61,70 @@ REQUIRED_JARS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The jars of a broker.
+
+    `modules` are those that Ivy fetches, with their dependencies: organisation, module, revision. `required` are the
+    jars that must be among the fetched ones, as `organisation_module`.
+    """
+
+    version: str
+    modules: Sequence[tuple[str, str, str]]
+    required: Sequence[str]
+    logging: Logging
+
+
+def kraft_release(version: str, logging_of_version: Logging) -> Release:
+    """Return the jars of a broker with KRaft and of Kafka's tools."""
+    modules = [("org.apache.kafka", module, version) for module in ("kafka_2.13", "kafka-tools")]
+    return Release(version, modules, REQUIRED_JARS, logging_of_version)
+
+
+DEFAULT_KAFKA_VERSION = "4.3.1"
+KAFKA_VERSIONS: Mapping[str, Release] = {
+    release.version: release
+    for release in (
+        kraft_release("3.9.2", RELOAD4J),
+        kraft_release("4.3.1", LOG4J2),
+        kraft_release("4.4.0", LOG4J2),
+    )
+}
+
 Command = Sequence[str | Path]
 
 
-def resolve_jars(version: str, cache_dir: Path, ivy_command: Callable[[], Command]) -> Path:
+def resolve_jars(release: Release, cache_dir: Path, ivy_command: Callable[[], Command]) -> Path:
     """Return the folder with the jars of a Kafka version. Fetch them if they are missing.
 
     `ivy_command` returns the command that runs Ivy, e.g. `[java, "-jar", ivy_jar]`. It is called only if jars are
     missing. Raises DownloadFailed, DiskFull, DirectoryUnusable.
     """
-    logging_of_version = KAFKA_VERSIONS[version]
-    jars = cache_dir / f"kafka-{version}"
-    if not missing_jars(jars, logging_of_version):
+    jars = cache_dir / f"kafka-{release.version}"
+    if not missing_jars(jars, release):
         return jars
     with writing_to(cache_dir):
         cache_dir.mkdir(parents=True, exist_ok=True)
-        with exclusive(cache_dir / f"kafka-{version}.lock"):
+        with exclusive(cache_dir / f"kafka-{release.version}.lock"):
             # Another process may have fetched them while this one waited for the lock.
-            if missing_jars(jars, logging_of_version):
-                fetch(version, logging_of_version, jars, ivy_command())
+            if missing_jars(jars, release):
+                fetch(release, jars, ivy_command())
     return jars
 
 
-def fetch(version: str, logging_of_version: Logging, jars: Path, ivy_command: Command) -> None:
+def fetch(release: Release, jars: Path, ivy_command: Command) -> None:
     """Fetch into a neighbouring folder, then rename it to `jars`. After a failure the next run reuses Ivy's cache."""
-    work = jars.with_name(f"kafka-{version}.part")
+    work = jars.with_name(f"kafka-{release.version}.part")
     fetched = work / "jars"
     shutil.rmtree(fetched, ignore_errors=True)
     fetched.mkdir(parents=True)
-    (work / "ivy.xml").write_text(ivy_module(version, logging_of_version), encoding="utf-8")
+    (work / "ivy.xml").write_text(ivy_module(release), encoding="utf-8")
     # A warning, because it shows without configured logging too. The download takes about a minute.
-    log.warning("fetching Kafka %s, about 50 MB, once, into %s", version, jars)
-    run_ivy(version, ivy_command, work, fetched)
-    missing = missing_jars(fetched, logging_of_version)
+    log.warning("fetching Kafka %s, about 50 MB, once, into %s", release.version, jars)
+    run_ivy(release.version, ivy_command, work, fetched)
+    missing = missing_jars(fetched, release)
     if missing:
-        raise DownloadFailed(kafka_version=version, reason=f"these jars are missing: {', '.join(missing)}")
+        raise DownloadFailed(kafka_version=release.version, reason=f"these jars are missing: {', '.join(missing)}")
     shutil.rmtree(jars, ignore_errors=True)
     fetched.rename(jars)
     shutil.rmtree(work, ignore_errors=True)
@@ -130,22 +157,22 @@ def reason_in(output: str) -> str:
     return "; ".join(told[:3]) or "Ivy gave no reason"
 
 
-def missing_jars(directory: Path, logging_of_version: Logging) -> list[str]:
+def missing_jars(directory: Path, release: Release) -> list[str]:
     """Return the required jars that are not in `directory` (all of them if it does not exist)."""
     names = [path.name for path in directory.glob("*.jar")]
-    binding = f"{logging_of_version.binding_organisation}_{logging_of_version.binding_module}"
-    return [required for required in (*REQUIRED_JARS, binding) if not _has(names, required)]
+    binding = f"{release.logging.binding_organisation}_{release.logging.binding_module}"
+    return [required for required in (*release.required, binding) if not _has(names, required)]
 
 
 def _has(names: Iterable[str], required: str) -> bool:
     return any(name.startswith(required + "-") and name[len(required) + 1].isdigit() for name in names)
 
 
-def ivy_module(version: str, logging_of_version: Logging) -> str:
+def ivy_module(release: Release) -> str:
     """Return an ivy.xml with the dependencies of a broker of this version."""
+    logging_of_version = release.logging
     wanted = [
-        ("org.apache.kafka", "kafka_2.13", version),
-        ("org.apache.kafka", "kafka-tools", version),
+        *release.modules,
         (
             logging_of_version.binding_organisation,
             logging_of_version.binding_module,

@@ -23,7 +23,7 @@ LEAST = 4096
 def careless_java(kafka_version: str, least: int, folder: Path) -> str:
     """Write the changed class to `folder` and return the JAVA_TOOL_OPTIONS for such a broker."""
     jars = resolve.resolve_jars(
-        kafka_version,
+        resolve.KAFKA_VERSIONS[kafka_version],
         resolve.default_cache_dir(os.environ),
         lambda: [find_java(os.environ), "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())],
     )

@@ -86,7 +86,9 @@ ADVICE: dict[int, str] = {
     _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: "Set kafka.compression.type=none: Azure Event Hubs answers so for codecs that "
     "its tier does not take.",
     _E.OUT_OF_ORDER_SEQUENCE_NUMBER: "The leader lost this producer's last batches: look for an unclean election.",
-    _E.UNKNOWN_PRODUCER_ID: "The leader forgot this producer: its log was truncated, or its retention is very short.",
+    _E.UNKNOWN_PRODUCER_ID: "The leader does not know this producer: the topic was deleted and created again, or its "
+    "log was truncated. Before Kafka 2.4 a leader also forgets a producer when retention removes its last records; "
+    "then nothing else has to be done.",
     _E.INVALID_PRODUCER_EPOCH: "Another producer took over this producer id.",
     _E.POLICY_VIOLATION: "A policy of the cluster refuses the records; ask the operators of the cluster.",
 }  # fmt: skip

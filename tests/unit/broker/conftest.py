@@ -52,10 +52,11 @@ class FakeJava:
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeJava:
     """JAVA_HOME has a stand-in, the cache empty jars, and temporary folders are below tmp_path / "temporary"."""
-    for version, logging in resolve.KAFKA_VERSIONS.items():
+    for version, release in resolve.KAFKA_VERSIONS.items():
+        binding = f"{release.logging.binding_organisation}_{release.logging.binding_module}"
         jars = tmp_path / "cache" / "pykafka" / f"kafka-{version}"
         jars.mkdir(parents=True)
-        for name in (*resolve.REQUIRED_JARS, f"{logging.binding_organisation}_{logging.binding_module}"):
+        for name in (*release.required, binding):
             (jars / f"{name}-1.0.jar").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))

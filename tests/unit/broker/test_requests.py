@@ -53,7 +53,7 @@ def test_a_peer_that_is_silent() -> None:
 
 
 def test_a_refusal_carries_the_brokers_words() -> None:
-    # CreateTopics v4: correlation id, throttle time, one topic: name, error 36 TOPIC_ALREADY_EXISTS, message
+    # CreateTopics v3: correlation id, throttle time, one topic: name, error 36 TOPIC_ALREADY_EXISTS, message
     body = b"\0\0\0\x01" + b"\0\0\0\0" + b"\0\0\0\x01" + b"\0\x01t" + b"\0\x24" + b"\0\x06exists"
     refused = pytest.raises(LocalKafkaError, match="'t' was not created: error 36, exists")
     with peer_that_answers(len(body).to_bytes(4, "big") + body) as address, refused:

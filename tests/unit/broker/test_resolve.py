@@ -14,11 +14,11 @@ import pytest
 from kafka_sink.broker import resolve
 from kafka_sink.broker.errors import DirectoryUnusable, DiskFull, DownloadFailed, IvyNotFound
 from kafka_sink.broker.java import find_java
-from kafka_sink.broker.settings import LOG4J2
 
 pytestmark = pytest.mark.programs
 
 VERSION = "4.3.1"
+RELEASE = resolve.KAFKA_VERSIONS[VERSION]
 NAMES = [f"{name}-1.0.jar" for name in (*resolve.REQUIRED_JARS, "org.apache.logging.log4j_log4j-slf4j-impl")]
 
 # Takes Ivy's arguments, writes what it was called with into a file, and `names` where Ivy would put the jars.
@@ -69,36 +69,36 @@ def cache(tmp_path: Path) -> Path:
 
 
 def test_fetched_once(ivy: FakeIvy, cache: Path) -> None:
-    jars = resolve.resolve_jars(VERSION, cache, ivy)
+    jars = resolve.resolve_jars(RELEASE, cache, ivy)
     assert jars == cache / "kafka-4.3.1"
     assert sorted(file.name for file in jars.iterdir()) == sorted(NAMES)
-    assert resolve.resolve_jars(VERSION, cache, ivy) == jars
+    assert resolve.resolve_jars(RELEASE, cache, ivy) == jars
     (call,) = ivy.calls
     assert "-types jar bundle" in call
     assert not (cache / "kafka-4.3.1.part").exists()
 
 
 def test_nobody_asks_for_ivy_when_the_jars_are_there(ivy: FakeIvy, cache: Path) -> None:
-    resolve.resolve_jars(VERSION, cache, ivy)
+    resolve.resolve_jars(RELEASE, cache, ivy)
 
     def no_ivy() -> list[str | Path]:
         raise AssertionError("asked for Ivy")
 
-    resolve.resolve_jars(VERSION, cache, no_ivy)
+    resolve.resolve_jars(RELEASE, cache, no_ivy)
 
 
 @pytest.mark.parametrize("left_out", ["scala-logging", "snappy", "zstd", "log4j-slf4j-impl", "kafka_2.13"])
 def test_a_jar_that_was_dropped_silently_is_found_out(ivy: FakeIvy, cache: Path, left_out: str) -> None:
     ivy.will(names=[name for name in NAMES if left_out not in name])
     with pytest.raises(DownloadFailed, match=f"these jars are missing: .*{left_out}"):
-        resolve.resolve_jars(VERSION, cache, ivy)
+        resolve.resolve_jars(RELEASE, cache, ivy)
     assert not (cache / "kafka-4.3.1").exists()
 
 
 def test_a_damaged_cache_is_fetched_again(ivy: FakeIvy, cache: Path) -> None:
-    jars = resolve.resolve_jars(VERSION, cache, ivy)
+    jars = resolve.resolve_jars(RELEASE, cache, ivy)
     (jars / NAMES[0]).unlink()
-    resolve.resolve_jars(VERSION, cache, ivy)
+    resolve.resolve_jars(RELEASE, cache, ivy)
     assert (jars / NAMES[0]).exists()
     assert len(ivy.calls) == 2
 
@@ -107,37 +107,38 @@ def test_a_failure_is_told_and_leaves_nothing_that_looks_complete(ivy: FakeIvy, 
     said = ":: problems summary ::\n:::: ERRORS\n\tServer access error (Connection refused)\n"
     ivy.will(names=NAMES[:3], says=said, status=1)
     with pytest.raises(DownloadFailed, match=r"Kafka 4\.3\.1 could not be fetched: Server access error") as raised:
-        resolve.resolve_jars(VERSION, cache, ivy)
+        resolve.resolve_jars(RELEASE, cache, ivy)
     assert raised.value.kafka_version == VERSION
     assert not (cache / "kafka-4.3.1").exists()
     ivy.will()
-    resolve.resolve_jars(VERSION, cache, ivy)
+    resolve.resolve_jars(RELEASE, cache, ivy)
 
 
 def test_ivy_without_disk(ivy: FakeIvy, cache: Path) -> None:
     ivy.will(names=[], says="java.io.IOException: No space left on device", status=1)
     with pytest.raises(DiskFull, match="XDG_CACHE_HOME"):
-        resolve.resolve_jars(VERSION, cache, ivy)
+        resolve.resolve_jars(RELEASE, cache, ivy)
 
 
 def test_a_cache_that_is_a_file(ivy: FakeIvy, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DirectoryUnusable):
-        resolve.resolve_jars(VERSION, tmp_path / "file" / "cache", ivy)
+        resolve.resolve_jars(RELEASE, tmp_path / "file" / "cache", ivy)
 
 
 def test_ivy_that_never_ends(ivy: FakeIvy, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolve, "IVY_TIMEOUT_SECONDS", 0.2)
     ivy.will(takes_seconds=60)
     with pytest.raises(DownloadFailed, match="no end after"):
-        resolve.resolve_jars(VERSION, cache, ivy)
+        resolve.resolve_jars(RELEASE, cache, ivy)
 
 
 def test_two_processes_at_once_fetch_once(ivy: FakeIvy, cache: Path) -> None:
     ivy.will(takes_seconds=1)
     program = (
         "import sys; from pathlib import Path; from kafka_sink.broker import resolve;"
-        f"print(resolve.resolve_jars({VERSION!r}, Path(sys.argv[1]), lambda: [sys.executable, sys.argv[2]]))"
+        f"release = resolve.KAFKA_VERSIONS[{VERSION!r}];"
+        "print(resolve.resolve_jars(release, Path(sys.argv[1]), lambda: [sys.executable, sys.argv[2]]))"
     )
     command = [sys.executable, "-c", program, cache, ivy.script]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -152,11 +153,11 @@ def test_no_network(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"{proxy} -Duser.home={cache}")
     java = find_java(os.environ)
     with pytest.raises(DownloadFailed, match=r"Connection refused.*check the network"):
-        resolve.resolve_jars(VERSION, cache, lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())])
+        resolve.resolve_jars(RELEASE, cache, lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())])
 
 
 def test_what_is_asked_for() -> None:
-    module = ElementTree.fromstring(resolve.ivy_module("4.3.1", LOG4J2))
+    module = ElementTree.fromstring(resolve.ivy_module(RELEASE))
     wanted = [(each.get("org"), each.get("name"), each.get("rev")) for each in module.iter("dependency")]
     assert wanted == [
         ("org.apache.kafka", "kafka_2.13", "4.3.1"),
@@ -168,7 +169,7 @@ def test_what_is_asked_for() -> None:
 def test_a_required_name_is_not_met_by_a_longer_one(tmp_path: Path) -> None:
     for name in NAMES:
         (tmp_path / name.replace("kafka-server-1.0", "kafka-server-common-1.0")).touch()
-    assert resolve.missing_jars(tmp_path, LOG4J2) == ["org.apache.kafka_kafka-server"]
+    assert resolve.missing_jars(tmp_path, RELEASE) == ["org.apache.kafka_kafka-server"]
 
 
 def test_ivy_jar_by_glob(tmp_path: Path) -> None:

@@ -6,19 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from matrix.__main__ import KAFKAS, PYARROWS, PYSPARKS, columns
+from matrix.__main__ import PYARROWS, PYSPARKS, columns, expected
 from matrix.table import BEGIN, END, Row, table, with_table
 
 README = Path(__file__).resolve().parents[3] / "README.md"
 
 
 def test_a_table_has_a_column_for_each_kafka_and_session() -> None:
-    outcomes = dict.fromkeys(columns(), "yes") | {("connect", KAFKAS[0]): "batch: a | b"}
+    outcomes = {column: expected(column[1]) for column in columns()} | {("connect", "4.3.1"): "batch: a | b"}
     head, _, row = table([Row("4.1.4", "18.1.0", outcomes)]).splitlines()
-    first, second = KAFKAS
-    kafkas = f"Kafka {first} | Kafka {second} | Kafka {first}, Spark Connect | Kafka {second}, Spark Connect"
-    assert head == f"| pyspark | pyarrow | {kafkas} |"
-    assert row == "| 4.1.4 | 18.1.0 | yes | yes | batch: a   b | yes |"
+    kafkas = " | ".join(f"Kafka {version}" for version in ("2.1.1", "3.0.2", "3.9.2", "4.3.1", "4.4.0"))
+    assert head == f"| pyspark | pyarrow | {kafkas} | Kafka 4.3.1, Spark Connect |"
+    assert row == "| 4.1.4 | 18.1.0 | at-least-once | yes | yes | yes | yes | batch: a   b |"
 
 
 def test_it_is_written_between_the_marks_and_nothing_else_is() -> None:
