@@ -71,8 +71,8 @@ def at_least_once(brokers: Mapping[str, Ranges], *, is_idempotent: bool) -> Find
 def exactly_once(brokers: Mapping[str, Ranges], *, is_wanted: bool) -> Finding:
     """Judge each broker, by its name. `is_wanted`: the write is exactly-once."""
     missing = _missing(brokers, (EXACTLY_ONCE,))
-    if not is_wanted:
-        return skipped(f"not asked for; {missing or 'every broker takes all that it needs'}")
+    if missing and not is_wanted:
+        return skipped(f"not asked for; {missing}")
     if missing:
         return failed(missing, "write with deliveryGuarantee=at-least-once, or to brokers of Kafka 3.0 or later")
     return ok("every broker takes all that it needs")

@@ -88,6 +88,4 @@ def test_a_write_that_is_at_least_once_is_told_what_exactly_once_would_need() ->
     found = service.exactly_once({"broker 1": KAFKA_2_8}, is_wanted=False)
     assert found.status is Status.SKIPPED
     assert "not asked for; broker 1 lacks" in found.found and "DescribeTransactions" in found.found
-    assert service.exactly_once({"broker 1": EVERYTHING}, is_wanted=False).found == (
-        "not asked for; every broker takes all that it needs"
-    )
+    assert service.exactly_once({"broker 1": EVERYTHING}, is_wanted=False).status is Status.OK

@@ -61,7 +61,7 @@ _LAST_EPOCH = 2**15 - 1
 _VERSION_2 = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 _FIRST_BY_ID = {PRODUCE: 13, METADATA: 12}
 # Older ones know no record batches of version 2, or none of what the steps have.
-_LOWEST = {PRODUCE: 3, METADATA: 1, OFFSET_COMMIT: 5, FIND_COORDINATOR: 1}
+_LOWEST = {PRODUCE: 3, METADATA: 1, OFFSET_COMMIT: 5, FIND_COORDINATOR: 1, OFFSET_FETCH: 8}
 
 Place = tuple[int, int, int]
 """Of a partition: slot and generation of its topic, and number."""

@@ -180,7 +180,11 @@ class Endless(Exception):
 
 
 def _begun(mechanism: str) -> Authentication:
-    logins: dict[str, Login] = {"OAUTHBEARER": TOKEN, "GSSAPI": KerberosLogin("app@REALM", ScriptedKerberos())}
+    logins: dict[str, Login] = {
+        "OAUTHBEARER": TOKEN,
+        "AWS_MSK_IAM": TOKEN,
+        "GSSAPI": KerberosLogin("app@REALM", ScriptedKerberos()),
+    }
     return authentication(mechanism, logins.get(mechanism, PASSWORD), lambda: NONCE)
 
 
