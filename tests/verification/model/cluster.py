@@ -6,8 +6,9 @@ seed, settings and calls give the same bytes.
 
 Modelled: replication by fetch rounds, high watermarks, the ISR, elections, truncation, idempotence, the produce
 purgatory, lagging metadata, throttling, a broker's quota of produced bytes, topics that go, come back and grow,
-transactions, the offsets of groups that nobody joins, brokers of several releases and their upgrade. Not modelled: members of groups, Fetch, retention, other quotas,
-a controller that fails, SASL and TLS.
+transactions, the offsets of groups that nobody joins, brokers of several releases and their upgrade. Not modelled:
+members of groups, Fetch, retention, other quotas, a controller that fails, SASL and TLS, and brokers before KIP-219,
+which are older than Kafka 2.1: there a broker waits instead of its client.
 
 Source: the Kafka classes named in each module.
 """

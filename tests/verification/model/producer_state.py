@@ -7,8 +7,9 @@ Non-obvious: the state expires by the timestamps of the records, not by their ar
 only. The model computes this when the producer comes back, with the same visible result. A marker that raises the epoch
 removes the producer's batches; a marker with the same epoch keeps them.
 
-Source: ProducerStateManager, ProducerStateEntry, ProducerAppendInfo in Kafka; KIP-890 (markers of transaction version 2
-and what a producer without state may begin with), KIP-360 (the same, before Kafka 2.5), KAFKA-19999 (such a marker sent again).
+Source: ProducerStateManager, ProducerStateEntry, ProducerAppendInfo in Kafka (of 2.1.1 and 2.8.2, too); KIP-360 and
+KIP-890 (what a producer without state may begin with, and markers of transaction version 2), KAFKA-19999 (such a marker
+sent again).
 """
 
 from __future__ import annotations

@@ -108,10 +108,15 @@ class ReplicaManager:
         self, key: TopicIdPartition, records: bytes, acks: int, verification: Verification | None = None
     ) -> Appended:
         """As leader. `appended` is to follow when the whole request is appended. Raises Refused."""
-        batch = parse_batch(records)
-        if acks not in (-1, 0, 1):
-            raise Refused(ErrorCode.invalid_required_acks, f"acks={acks}")
-        return self.replica(key).append_as_leader(batch, acks, self._timeline.now_ms, verification)
+        try:
+            batch = parse_batch(records)
+            if acks not in (-1, 0, 1):
+                raise Refused(ErrorCode.invalid_required_acks, f"acks={acks}")
+            return self.replica(key).append_as_leader(batch, acks, self._timeline.now_ms, verification)
+        except Refused as refused:
+            if refused.code is ErrorCode.invalid_record and not self.generation.has_invalid_record:
+                raise Refused(ErrorCode.corrupt_message, str(refused)) from refused
+            raise
 
     def append_as_coordinator(
         self,

@@ -4,8 +4,8 @@ Times of the model are ranges in virtual ms, both ends included, drawn from the 
 
 Source: server.properties' defaults; KIP-966 (what min.insync.replicas means since Kafka 3.7), KIP-101 (truncation),
 KIP-890 (transaction.version, and that leaders verify transactions since Kafka 3.6), KIP-360 (what a leader that does
-not know a producer takes since Kafka 2.5), KIP-511 (since 2.4), KIP-516 (topic ids since 2.8). The ranges are what real
-brokers of 2.1.1, 2.8.2, 3.0.2, 3.9.2 and 4.3.1 answer to ApiVersions 0.
+not know a producer takes since Kafka 2.5), KIP-467 and KIP-511 (since 2.4), KIP-516 (topic ids since 2.8). The ranges
+are what real brokers of 2.1.1, 2.8.2, 3.0.2, 3.9.2 and 4.3.1 answer to ApiVersions 0.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Generation:
     tells a group that it does not know from one without that member. `has_topic_ids`: Metadata names topics' ids.
     `takes_unknown_producers`: a leader without state of a producer takes any first sequence (KIP-360); before, only 0.
     `names_its_versions`: the answer to a version of ApiVersions that is too new has the range to choose from.
+    `has_invalid_record`: leaders refuse records with INVALID_RECORD (KIP-467); before, with CORRUPT_MESSAGE.
     """
 
     api_versions: Mapping[int, tuple[int, int]]
@@ -58,6 +59,12 @@ class Generation:
     has_topic_ids: bool = True
     takes_unknown_producers: bool = True
     names_its_versions: bool = True
+    has_invalid_record: bool = True
+
+    @property
+    def describes_transactions(self) -> bool:
+        """KIP-664. Exactly-once needs it."""
+        return DESCRIBE_TRANSACTIONS in self.api_versions
 
 
 _KAFKA_2_1_APIS = {
@@ -94,7 +101,7 @@ KAFKA_2_8 = Generation(
 )  # fmt: skip
 KAFKA_2_1 = replace(
     KAFKA_2_8, api_versions=_KAFKA_2_1_APIS, has_topic_ids=False, takes_unknown_producers=False,
-    names_its_versions=False,
+    names_its_versions=False, has_invalid_record=False,
 )  # fmt: skip
 KAFKA_3_0 = replace(KAFKA_2_8, api_versions=_KAFKA_3_0_APIS)
 KAFKA_3_3 = replace(KAFKA_2_8, api_versions=_KAFKA_3_3_APIS)
