@@ -14,11 +14,11 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
-from zookeeper_kafka import kafka_of
 
 from fidelity.kinds import BROKER_CONFIG
 from fidelity.report import Findings, campaign
 from fidelity.traces import PROTOCOLS, make_trace, replay
+from zookeeper_kafka import kafka_of
 
 TRACES_A_LINE = 25
 

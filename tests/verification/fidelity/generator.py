@@ -60,6 +60,7 @@ _SEQUENCES = 2**31
 _LAST_EPOCH = 2**15 - 1
 # From these on, requests are those of transaction version 2.
 _VERSION_2 = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
+_REQUIRES_STABLE = 7
 _FIRST_BY_ID = {PRODUCE: 13, METADATA: 12}
 # Older ones know no record batches of version 2, or none of what the steps have.
 _LOWEST = {PRODUCE: 3, METADATA: 1, OFFSET_COMMIT: 5, OFFSET_FETCH: 2, FIND_COORDINATOR: 1}
@@ -169,17 +170,16 @@ class Generator:
         forced = self._due()
         if forced is not None:
             return forced
+        # 0 or 1, as a factor of weights.
+        in_txn, of_producers = self._has_transactions, DESCRIBE_PRODUCERS in self.broker.api_versions
         choices: list[tuple[Callable[[], Step], float]] = [
-            (self._produce, 20), (self._init_anybody, 2), (self._commit_offset, 3), (self._fetch_offsets, 7),
-            (self._find_coordinator, 2), (self._metadata, 3), (self._change_topic, 1.5),
+            (self._produce_in_transaction, 34 * in_txn), (self._produce, 20), (self._init, 6 * in_txn),
+            (self._init_anybody, 2), (self._add_partitions, 6 * in_txn),
+            (self._add_offsets, 4 * in_txn), (self._commit_in_transaction, 11 * in_txn),
+            (self._end, 14 * in_txn), (self._commit_offset, 3), (self._fetch_offsets, 7),
+            (self._find_coordinator, 2), (self._metadata, 3), (self._describe, 3 * in_txn),
+            (self._describe_producers, 4 * of_producers), (self._change_topic, 1.5),
         ]  # fmt: skip
-        if DESCRIBE_PRODUCERS in self.broker.api_versions:
-            choices += [(self._describe_producers, 4)]
-        if self._has_transactions:
-            choices += [
-                (self._produce_in_transaction, 34), (self._init, 6), (self._add_partitions, 6), (self._add_offsets, 4),
-                (self._commit_in_transaction, 11), (self._end, 14), (self._describe, 3),
-            ]  # fmt: skip
         methods, weights = zip(*choices, strict=True)
         chosen: Callable[[], Step] = self.rng.choices(methods, weights)[0]
         return chosen()
@@ -410,7 +410,10 @@ class Generator:
             marked = self.notebook.marked[-1]
             group, topic, partition = marked.group, marked.topic, marked.partition
         asked = None if self._chance(0.2) else topic
-        return OffsetFetch(group, asked, partition, self._chance(0.7), self._version(OFFSET_FETCH))
+        require_stable, version = self._chance(0.7), self._version(OFFSET_FETCH)
+        if require_stable and self.broker.api_versions[OFFSET_FETCH][1] >= _REQUIRES_STABLE:
+            version = max(version, _REQUIRES_STABLE)
+        return OffsetFetch(group, asked, partition, require_stable, version)
 
     def _find_coordinator(self) -> Step:
         # Kafka 2.1 closes the connection of a client that asks for another kind. No write does.

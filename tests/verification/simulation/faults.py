@@ -164,7 +164,9 @@ def _of_releases(plan: Plan, rng: random.Random) -> Plan:
         return replace(plan, release=BY_ID)
     release = rng.choices(*zip(*RELEASE_WEIGHTS.items(), strict=True))[0]
     plan = replace(plan, release=release)
-    if release in UPGRADES and rng.random() < UPGRADED_RATE:
+    # Plans of one kind meet no other.
+    is_of_one_kind = {fault.kind for fault in plan.faults} in ({"quota"}, {"stop_leader"})
+    if release in UPGRADES and rng.random() < UPGRADED_RATE and not is_of_one_kind:
         plan = _upgraded(plan, rng.choice(UPGRADES[release]), rng)
     if RELEASES[release].takes_unknown_producers:
         return plan
