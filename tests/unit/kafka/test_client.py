@@ -412,6 +412,25 @@ def test_a_topic_that_was_idle_for_long_in_mid_write_is_asked_for_again(
     assert sum(receipt.record_count for receipt in write.finish()) == 2
 
 
+@pytest.mark.parametrize(("first", "second"), [(None, uuid.UUID(int=1)), (uuid.UUID(int=1), None)])
+def test_a_topic_whose_id_becomes_known_in_mid_write_or_is_not_told_is_no_other_topic(
+    producing: Make, network: LiveNetwork, pass_time: Callable[[int], None],
+    first: uuid.UUID | None, second: uuid.UUID | None,
+) -> None:  # fmt: skip
+    """Brokers are being upgraded from Kafka 2.7 or older."""
+    network.kafka.by_name, network.kafka.topic_id = True, first
+    producer = producing(metadata_max_age_ms=10 * MAX_IDLE_MS)
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    producer.flush(write.acknowledgements)
+    pass_time(MAX_IDLE_MS)
+    refresh(network)
+    network.kafka.topic_id = second
+    write.append(rows(1))
+    assert sum(receipt.record_count for receipt in write.finish()) == 2
+    assert write.topic_ids == {"t": str(uuid.UUID(int=1))}
+
+
 def test_a_topic_is_in_use_while_rows_for_it_come(
     producing: Make, network: LiveNetwork, pass_time: Callable[[int], None]
 ) -> None:

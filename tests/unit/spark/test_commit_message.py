@@ -34,6 +34,12 @@ def test_a_topic_made_again_between_two_tasks_takes_the_rows_of_the_first_with_i
     assert (failure.value.topic, failure.value.old_topic_id, failure.value.new_topic_id) == ("t", "old", "new")
 
 
+def test_tasks_that_saw_a_topic_without_its_id_wrote_to_the_same_topic() -> None:
+    """Before and while brokers are upgraded to a release that has topic ids."""
+    receipts = tuple(replace(RECEIPT, topic_ids={"t": topic_id}) for topic_id in (None, "its id", None))
+    assert check_all_present(receipts, micro_batch_id=4) == receipts
+
+
 def test_a_cluster_replaced_between_two_tasks_takes_the_rows_of_the_first_with_it() -> None:
     first, second = replace(RECEIPT, cluster_id="one"), replace(RECEIPT, spark_partition_id=7, cluster_id="two")
     assert check_all_present([RECEIPT, first, RECEIPT, first], micro_batch_id=4) == (RECEIPT, first, RECEIPT, first)

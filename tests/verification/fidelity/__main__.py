@@ -1,6 +1,6 @@
 """`make fidelity`: traces of the model, replayed on real brokers.
 
-    PYTHONPATH=tests/verification python -m fidelity --traces 500 --kafka-version 4.3.1 3.9.2 --seed 1 --results FILE
+    PYTHONPATH=tests/verification python -m fidelity --traces 500 --kafka-version 4.3.1 2.1.1 --seed 1 --results FILE
 
 Seeds count up from --seed; a seed is a trace, on every machine. Exit status 1 if a broker and the
 model ever differ. Each difference is printed with the steps before it, both answers, and the command to run it again.
@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from fidelity.kinds import BROKER_CONFIG
 from fidelity.report import Findings, campaign
 from fidelity.traces import PROTOCOLS, make_trace, replay
-from kafka_sink.broker import LocalKafka
+from zookeeper_kafka import kafka_of
 
 TRACES_A_LINE = 25
 
@@ -54,7 +54,7 @@ def replay_share(kafka_version: str, seeds: range) -> Findings:
     """One trace at a time: a broker that asks coordinators about several producers at once lets the first one decide
     by which codes all are answered (AddPartitionsToTxnManager), so that traces would meddle with each other."""
     findings = Findings(kafka_version)
-    with LocalKafka(kafka_version=kafka_version, config=BROKER_CONFIG) as kafka:
+    with kafka_of(kafka_version, config=BROKER_CONFIG) as kafka:
         # It outlives the broker for a moment, and would say so on stderr.
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
         for seed in seeds:

@@ -40,6 +40,7 @@ from fidelity.steps import (
 from model.settings import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
+    DESCRIBE_PRODUCERS,
     END_TXN,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
@@ -59,9 +60,10 @@ _SEQUENCES = 2**31
 _LAST_EPOCH = 2**15 - 1
 # From these on, requests are those of transaction version 2.
 _VERSION_2 = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
+_REQUIRES_STABLE = 7
 _FIRST_BY_ID = {PRODUCE: 13, METADATA: 12}
 # Older ones know no record batches of version 2, or none of what the steps have.
-_LOWEST = {PRODUCE: 3, METADATA: 1, OFFSET_COMMIT: 5, FIND_COORDINATOR: 1, OFFSET_FETCH: 8}
+_LOWEST = {PRODUCE: 3, METADATA: 1, OFFSET_COMMIT: 5, OFFSET_FETCH: 2, FIND_COORDINATOR: 1}
 
 Place = tuple[int, int, int]
 """Of a partition: slot and generation of its topic, and number."""
@@ -168,15 +170,24 @@ class Generator:
         forced = self._due()
         if forced is not None:
             return forced
+        # 0 or 1, as a factor of weights.
+        in_txn, of_producers = self._has_transactions, DESCRIBE_PRODUCERS in self.broker.api_versions
         choices: list[tuple[Callable[[], Step], float]] = [
-            (self._produce_in_transaction, 34), (self._produce, 20), (self._init, 6), (self._init_anybody, 2),
-            (self._add_partitions, 6), (self._add_offsets, 4), (self._commit_in_transaction, 11), (self._end, 14),
-            (self._commit_offset, 3), (self._fetch_offsets, 7), (self._find_coordinator, 2), (self._metadata, 3),
-            (self._describe, 3), (self._describe_producers, 4), (self._change_topic, 1.5),
+            (self._produce_in_transaction, 34 * in_txn), (self._produce, 20), (self._init, 6 * in_txn),
+            (self._init_anybody, 2), (self._add_partitions, 6 * in_txn),
+            (self._add_offsets, 4 * in_txn), (self._commit_in_transaction, 11 * in_txn),
+            (self._end, 14 * in_txn), (self._commit_offset, 3), (self._fetch_offsets, 7),
+            (self._find_coordinator, 2), (self._metadata, 3), (self._describe, 3 * in_txn),
+            (self._describe_producers, 4 * of_producers), (self._change_topic, 1.5),
         ]  # fmt: skip
         methods, weights = zip(*choices, strict=True)
         chosen: Callable[[], Step] = self.rng.choices(methods, weights)[0]
         return chosen()
+
+    @property
+    def _has_transactions(self) -> bool:
+        """Only where a trace can wait for the end of one. Writes need the same for exactly-once."""
+        return self.broker.describes_transactions
 
     def _due(self) -> Step | None:
         """What comes before anything else: the end of what is about to run out of time, topics that were deleted, and
@@ -188,7 +199,7 @@ class Generator:
             if not partitions and self._chance(0.2):
                 return TopicMade(topic, TOPICS[topic], self.notebook.generations[topic] + 1)
         for slot, producers in self.notebook.producers.items():
-            if not producers:
+            if not producers and self._has_transactions:
                 return InitProducerId(slot, self._version(INIT_PRODUCER_ID))
         return None
 
@@ -299,7 +310,7 @@ class Generator:
         if self._chance(0.08):
             who = who._replace(producer_epoch=who.producer_epoch + 1)
         elif self._chance(0.08):
-            who = self.rng.choice([NOBODY, Who(NOBODY_ELSE, 0), self.notebook.producers[0][-1]])
+            who = self.rng.choice([NOBODY, Who(NOBODY_ELSE, 0), *self.notebook.producers[0][-1:]])
         else:
             # The epoch that the partition has seen last is the one that goes on.
             seen = [batches for (place, _), batches in self.notebook.written.items() if place == who.place and batches]
@@ -307,7 +318,8 @@ class Generator:
                 who = who._replace(producer_epoch=max(batches[-1].producer_epoch for batches in seen))
         topic, partition = self._partition()
         slot = self._slot() if self._chance(0.04) else None
-        return self._batch(slot, who, topic, partition, self._version(PRODUCE), self._chance(0.03))
+        is_transactional = self._has_transactions and self._chance(0.03)
+        return self._batch(slot, who, topic, partition, self._version(PRODUCE), is_transactional)
 
     def _batch(
         self, slot: int | None, who: Who, topic: int, partition: int, version: int, is_transactional: bool
@@ -333,8 +345,9 @@ class Generator:
         return InitProducerId(slot, version, timeout_ms, expected)
 
     def _init_anybody(self) -> Step:
-        expected = self._who(0) if self._chance(0.2) else NOBODY
-        return InitProducerId(None, max(3, self._version(INIT_PRODUCER_ID)), expected=expected)
+        version = self._version(INIT_PRODUCER_ID)
+        expected = self._who(0) if version >= 3 and self._chance(0.2) else NOBODY
+        return InitProducerId(None, version, expected=expected)
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
@@ -363,7 +376,8 @@ class Generator:
         )  # fmt: skip
 
     def _member(self, is_told: bool) -> tuple[int, str]:
-        if not is_told or self._chance(0.88):
+        # The model has the rules for members as of Kafka 3.9. No write names a member.
+        if not is_told or not self.broker.verifies_transactions or self._chance(0.88):
             return -1, ""
         return self.rng.choice([(3, "m"), (-1, "m"), (0, ""), (3, "")])
 
@@ -396,10 +410,15 @@ class Generator:
             marked = self.notebook.marked[-1]
             group, topic, partition = marked.group, marked.topic, marked.partition
         asked = None if self._chance(0.2) else topic
-        return OffsetFetch(group, asked, partition, self._chance(0.7), self._version(OFFSET_FETCH))
+        require_stable, version = self._chance(0.7), self._version(OFFSET_FETCH)
+        if require_stable and self.broker.api_versions[OFFSET_FETCH][1] >= _REQUIRES_STABLE:
+            version = max(version, _REQUIRES_STABLE)
+        return OffsetFetch(group, asked, partition, require_stable, version)
 
     def _find_coordinator(self) -> Step:
-        key_type = self.rng.choices([0, 1, 7], [45, 45, 10])[0]
+        # Kafka 2.1 closes the connection of a client that asks for another kind. No write does.
+        unknown = 10 if self.broker.names_its_versions else 0
+        key_type = self.rng.choices([0, 1, 7], [45, 45, unknown])[0]
         return FindCoordinator(key_type, self._slot(), self._version(FIND_COORDINATOR))
 
     def _metadata(self) -> Step:

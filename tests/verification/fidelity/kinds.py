@@ -15,8 +15,25 @@ from typing import Any, NamedTuple
 from kafka_sink.broker import LocalKafka
 from model.byte_client import ByteClient, decode_response, encode_request
 from model.cluster import Cluster
-from model.settings import KAFKA_3_9, KAFKA_4, ClusterSettings, Generation, TransactionSettings
-from model.transaction_client import NOBODY, VERSION_1, VERSION_2, TransactionClient, Versions, transaction_client
+from model.settings import (
+    KAFKA_2_1,
+    KAFKA_2_8,
+    KAFKA_3_0,
+    KAFKA_3_9,
+    KAFKA_4,
+    ClusterSettings,
+    Generation,
+    TransactionSettings,
+)
+from model.transaction_client import (
+    KAFKA_3_0_VERSIONS,
+    NOBODY,
+    VERSION_1,
+    VERSION_2,
+    TransactionClient,
+    Versions,
+    transaction_client,
+)
 
 DEADLINE_S = 20
 POLL_S = 0.005
@@ -40,6 +57,9 @@ KINDS = {
     "4.3.1, version 2": Kind("4.3.1", KAFKA_4, VERSION_2),
     "4.3.1, version 1": Kind("4.3.1", KAFKA_4, VERSION_1),
     "3.9.2, version 1": Kind("3.9.2", KAFKA_3_9, VERSION_1),
+    "3.0.2, version 1": Kind("3.0.2", KAFKA_3_0, KAFKA_3_0_VERSIONS),
+    "2.8.2": Kind("2.8.2", KAFKA_2_8, KAFKA_3_0_VERSIONS),
+    "2.1.1": Kind("2.1.1", KAFKA_2_1, KAFKA_3_0_VERSIONS._replace(produce=7)),
 }
 
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from fidelity.kinds import wait_until_led
-from model.settings import METADATA
-from model.transaction_client import GROUP, TRANSACTION, Producer, TransactionClient
+from model.settings import FIND_COORDINATOR, METADATA, OFFSET_FETCH, Generation
+from model.transaction_client import COMES_TO_PASS, GROUP, TRANSACTION, Producer, TransactionClient
 from model.wire import build, kio_module
 
 MAX_MESSAGE_BYTES = 1_000
@@ -54,8 +54,10 @@ class OneBroker(TransactionClient):
 
 @dataclass
 class Player:
-    """One trace on one broker. `name` begins every name of the trace. `now_ms`: by the broker's clock."""
+    """One trace on one broker. `generation`: what the model has for it. `name` begins every name of the trace.
+    `now_ms`: by the broker's clock."""
 
+    generation: Generation
     client: OneBroker
     topics: Topics
     name: str
@@ -121,23 +123,32 @@ class Player:
         for key_type, key in ((TRANSACTION, self.transactional_id(0)), (GROUP, self.group(0))):
             self.wait_until(partial(self._is_coordinated, key, key_type), f"a coordinator of {key}")
         for slot in (0, 1, UNKNOWN):
-            self.client.describe(self.transactional_id(slot))
-            self.client.fetch_offsets([self.group(slot)], None)
+            if self.generation.describes_transactions:
+                self.client.describe(self.transactional_id(slot))
+            self.wait_until(partial(self._is_loaded, self.group(slot)), "offsets that are loaded")
 
     def _is_coordinated(self, key: str, key_type: int) -> bool:
-        code, _ = self.client.find_coordinator(key, key_type)
+        code, _ = self.client.find_coordinator(key, key_type, self._newest(FIND_COORDINATOR))
         return code == 0
+
+    def _is_loaded(self, group: str) -> bool:
+        code, _ = self.client.fetch_group(group, None, version=self._newest(OFFSET_FETCH))
+        return code not in COMES_TO_PASS
+
+    def _newest(self, api_key: int) -> int:
+        return self.generation.api_versions[api_key][1]
 
     def create(self, slot: int, partitions: int, generation: int) -> None:
         name = self.topic(slot)
         self.topics.create(name, partitions)
         wait_until_led(self.client, name, partitions)
-        self._topic_ids[slot, generation] = self.metadata(12, name).topic_id
+        if self.generation.has_topic_ids:
+            self._topic_ids[slot, generation] = self.metadata(self._newest(METADATA), name).topic_id
 
     def delete(self, slot: int) -> None:
         name = self.topic(slot)
         self.topics.delete(name)
-        self.wait_until(lambda: bool(self.metadata(12, name).error_code == 3), f"{name} is gone")
+        self.wait_until(lambda: bool(self.metadata(self._newest(METADATA), name).error_code == 3), f"{name} is gone")
 
     def metadata(self, version: int, name: str | None, topic_id: UUID | None = None) -> Any:
         """What kio reads of one topic, by its name or, from version 12 on, by its id."""

@@ -15,9 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from fidelity.player import MAX_MESSAGE_BYTES, NOBODY, Player, Who
 from model.byte_client import record_batch
 from model.produce_trace import ATTRIBUTES, CRC, changed
-from model.settings import OFFSET_FETCH
 from model.transaction_client import GROUP, Producer
-from model.wire import build, kio_module
 
 CONCURRENT_TRANSACTIONS = 51
 _FIRST_PRODUCE_BY_ID = 13
@@ -217,24 +215,12 @@ class OffsetFetch:
     version: int
 
     def play(self, player: Player) -> Answer:
-        kio_version = kio_module(OFFSET_FETCH, self.version, "request")
-        topics = None
-        if self.topic is not None:
-            name = player.topic(self.topic)
-            topics = (kio_version.OffsetFetchRequestTopics(name=name, partition_indexes=(self.partition,)),)
-        name = player.group(self.group)
-        group = build(kio_version.OffsetFetchRequestGroup, group_id=name, topics=topics, member_id=None)
-        message = kio_version.OffsetFetchRequest(groups=(group,), require_stable=self.require_stable)
-        node_id = player.client.coordinator(name, GROUP)
-        (fetched,) = player.client.call(node_id, OFFSET_FETCH, self.version, message).groups
-        offsets = sorted(
-            (topic.name, partition.partition_index, int(partition.error_code), partition.committed_offset,
-             partition.metadata)
-            for topic in fetched.topics
-            for partition in topic.partitions
+        topic = player.topic(self.topic) if self.topic is not None else None
+        code, offsets = player.client.fetch_group(
+            player.group(self.group), topic, partition=self.partition, require_stable=self.require_stable,
+            version=self.version,
         )  # fmt: skip
-        codes = (int(fetched.error_code), *{code for _, _, code, _, _ in offsets})
-        return Answer(tuple(sorted(set(codes))), tuple(offsets))
+        return Answer(tuple(sorted({code, *(each[2] for each in offsets)})), tuple(sorted(offsets)))
 
 
 # --- what is where ----------------------------------------------------------------------------------------------------

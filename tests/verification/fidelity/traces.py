@@ -11,15 +11,17 @@ from __future__ import annotations
 import contextlib
 import random
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from fidelity.generator import TOPICS, Generator
-from fidelity.kinds import DEADLINE_S, KINDS, BrokerConnection, Kind, address_of, model_client, real_client
+from fidelity.kinds import DEADLINE_S, KINDS, POLL_S, BrokerConnection, Kind, address_of, model_client, real_client
 from fidelity.player import MAX_MESSAGE_BYTES, OneBroker, Player
 from fidelity.steps import READING, Answer, Step
 from kafka_sink.broker import LocalKafka
+from kafka_sink.broker.errors import LocalClusterUnusable
 from model.cluster import Cluster
 from model.transaction_client import COMES_TO_PASS
 
@@ -28,6 +30,9 @@ STEPS = 60
 PROTOCOLS = {
     "4.3.1": (("4.3.1, version 2", 2), ("4.3.1, version 2", 2), ("4.3.1, version 1", 1), ("4.3.1, version 2", None)),
     "3.9.2": (("3.9.2, version 1", 1),),
+    "3.0.2": (("3.0.2, version 1", 1),),
+    "2.8.2": (("2.8.2", 1),),
+    "2.1.1": (("2.1.1", 1),),
 }
 # Of the model: a look at a busy coordinator costs as much as a request.
 _PAUSE_MS = 20
@@ -84,7 +89,7 @@ def model_player(kind: Kind, name: str) -> Player:
     """On a model of its own."""
     client, cluster = model_client(kind)
     one_broker = OneBroker(client.call, client.leader_of, lambda: cluster.run(_PAUSE_MS), client.versions)
-    return Player(one_broker, ModelTopics(cluster.cluster), name, lambda: cluster.cluster.now_ms)
+    return Player(kind.generation, one_broker, ModelTopics(cluster.cluster), name, lambda: cluster.cluster.now_ms)
 
 
 def make_trace(seed: int, kafka_version: str, steps: int = STEPS) -> Trace:
@@ -115,7 +120,25 @@ class BrokerTopics:
     def create(self, name: str, partitions: int) -> None:
         # Records of 1970, with which leaders are tried, are kept: nothing is ever deleted in the model.
         config = {"max.message.bytes": MAX_MESSAGE_BYTES, "retention.ms": -1}
-        self.kafka.create_topic(name, partitions, config=config)
+        deadline = time.monotonic() + DEADLINE_S
+        while not self._is_created(name, partitions, config):
+            assert time.monotonic() < deadline, f"{name} cannot be created"
+            time.sleep(POLL_S)
+
+    def _is_created(self, name: str, partitions: int, config: Mapping[str, object]) -> bool:
+        """With ZooKeeper a topic is deleted in steps, which nobody can see: the name is taken for a while, and then the
+        settings of a new topic may be deleted with those of the old one."""
+        try:
+            self.kafka.create_topic(name, partitions, config=config)
+        except LocalClusterUnusable as error:
+            if "already exists" not in error.problem:
+                raise
+            return False
+        (described,) = self.admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name)]).values()
+        if described.result()["max.message.bytes"].value == str(MAX_MESSAGE_BYTES):
+            return True
+        self.delete(name)
+        return False
 
     def delete(self, name: str) -> None:
         self.admin.delete_topics([name], operation_timeout=DEADLINE_S)[name].result()
@@ -125,7 +148,8 @@ def replay(trace: Trace, kafka: LocalKafka, admin: AdminClient) -> Difference | 
     with contextlib.closing(BrokerConnection(address_of(kafka))) as connection:
         client = real_client(connection, trace.kind.versions)
         one_broker = OneBroker(client.call, client.leader_of, client.pause, client.versions)
-        player = Player(one_broker, BrokerTopics(kafka, admin), trace.name, lambda: round(time.time() * 1_000))
+        topics = BrokerTopics(kafka, admin)
+        player = Player(trace.kind.generation, one_broker, topics, trace.name, lambda: round(time.time() * 1_000))
         return compare(trace, player)
 
 

@@ -6,7 +6,7 @@ how it describes topics, and if it still acts as a leader.
 Each API executes its requests (`produce_api`, `transaction_api` and so on, which `cluster` puts together). ApiVersions
 and Metadata are here.
 
-Source: KafkaApis in Kafka; KIP-219 (throttling), KIP-584 (features).
+Source: KafkaApis in Kafka; KIP-219 (throttling), KIP-511, KIP-516 (topic ids), KIP-584 (features).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from model.image import NO_LEADER, PartitionState, TopicImage
 from model.internal_topics import INTERNAL_TOPICS
 from model.quota import Quota
 from model.replica_manager import ReplicaManager
-from model.settings import API_VERSIONS, METADATA, PRODUCE, ClusterSettings
+from model.settings import API_VERSIONS, METADATA, PRODUCE, ClusterSettings, Generation
 from model.timeline import Timeline
 from model.wire import NotARequest, Request, build, decode_request, encode_response, kio_module
 
@@ -64,7 +64,6 @@ class Broker:
         self.node_id = node_id
         self.replicas = replicas
         self._settings = settings
-        self._generation = settings.generation
         self._cluster_id = settings.cluster_id
         self._timeline = timeline
         self._controller = controller
@@ -79,6 +78,10 @@ class Broker:
             METADATA: self._metadata,
             API_VERSIONS: self._tell_api_versions,
         }
+
+    @property
+    def _generation(self) -> Generation:
+        return self.replicas.generation
 
     def serve(self, handlers: Handlers) -> None:
         """Add APIs."""
@@ -214,7 +217,8 @@ class Broker:
         if request.message is None:
             # KIP-511: in version 0, which anybody can read, with the range to choose from.
             request = Request(API_VERSIONS, 0, request.correlation_id, None)
-            code, api_versions = ErrorCode.unsupported_version, {API_VERSIONS: api_versions[API_VERSIONS]}
+            told = (API_VERSIONS,) if self._generation.names_its_versions else ()
+            code, api_versions = ErrorCode.unsupported_version, {api_key: api_versions[api_key] for api_key in told}
         kio_version = kio_module(API_VERSIONS, request.version, "response")
         api_keys = tuple(
             kio_version.ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
@@ -286,13 +290,14 @@ class Broker:
         if topic is None and code is ErrorCode.none:
             code = ErrorCode.unknown_topic_or_partition
         partitions: Iterable[tuple[int, PartitionState]] = ()
+        has_ids = self._generation.has_topic_ids and self.replicas.image.has_topic_ids
         if topic is not None and code is ErrorCode.none:
             partitions = enumerate(topic.partitions)
         return build(
             kio_version.MetadataResponseTopic,
             error_code=code,
             name=name,
-            topic_id=topic.topic_id if topic is not None else unknown_topic_id,
+            topic_id=unknown_topic_id if topic is None else topic.topic_id if has_ids else None,
             is_internal=name in INTERNAL_TOPICS,
             partitions=tuple(self._partition_metadata(kio_version, *numbered) for numbered in partitions),
         )

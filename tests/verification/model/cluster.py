@@ -6,8 +6,9 @@ seed, settings and calls give the same bytes.
 
 Modelled: replication by fetch rounds, high watermarks, the ISR, elections, truncation, idempotence, the produce
 purgatory, lagging metadata, throttling, a broker's quota of produced bytes, topics that go, come back and grow,
-transactions, the offsets of groups that nobody joins. Not modelled: members of groups, Fetch, retention, other quotas,
-a controller that fails, SASL and TLS.
+transactions, the offsets of groups that nobody joins, brokers of several releases and their upgrade. Not modelled:
+members of groups, Fetch, retention, other quotas, a controller that fails, SASL and TLS, and brokers before KIP-219,
+which are older than Kafka 2.1: there a broker waits instead of its client.
 
 Source: the Kafka classes named in each module.
 """
@@ -35,7 +36,7 @@ from model.produce_api import ProduceApi
 from model.record_batches import RecordBatch, Refused
 from model.replica_manager import ReplicaManager
 from model.replication import Replication
-from model.settings import FIND_COORDINATOR, PRODUCE, ClusterSettings, TopicSettings
+from model.settings import FIND_COORDINATOR, PRODUCE, ClusterSettings, Generation, TopicSettings
 from model.timeline import Timeline
 from model.transaction_admin_api import TransactionAdminApi
 from model.transaction_api import TransactionApi
@@ -52,7 +53,7 @@ class Cluster:
         self._rng = rng
         self._timeline = Timeline(settings.started_ms)
         self._outgoing: list[Outgoing] = []
-        self.controller = Controller(node_ids, rng, settings.unclean_leader_election, self._publish)
+        self.controller = Controller(node_ids, rng, settings, self._publish)
         self.controller.allocate_producer_ids(settings.taken_producer_ids)
         self.brokers: dict[int, Broker] = {}
         self.replicas: dict[int, ReplicaManager] = {}
@@ -203,6 +204,15 @@ class Cluster:
         self.controller.broker_ready(node_id)
         # It serves nobody before it has caught up with the controller.
         replicas.apply(self.controller.image)
+
+    def install(self, node_id: int, generation: Generation) -> None:
+        """Another release of Kafka, which the broker is when it is started next. It must be down."""
+        assert not self.is_alive(node_id), f"broker {node_id} runs"
+        self.replicas[node_id].install(generation)
+
+    def assign_topic_ids(self) -> None:
+        """The last step of an upgrade from a release without topic ids. Brokers that have them learn it later."""
+        self.controller.assign_topic_ids()
 
     def elect(self, topic: str, partition: int, node_id: int | None = None, *, unclean: bool = False) -> None:
         """Moves the leader to `node_id`, or to the first live replica of the ISR. Unclean: any live replica may be it.

@@ -14,21 +14,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from model.image import NO_LEADER, ClusterImage, PartitionState, TopicIdPartition, TopicImage
-from model.settings import TopicSettings
+from model.settings import ClusterSettings, TopicSettings
 
 Change = Callable[[PartitionState], PartitionState]
 
 
 class Controller:
     def __init__(
-        self, node_ids: Sequence[int], rng: random.Random, unclean_leader_election: bool, publish: Callable[[], None]
+        self, node_ids: Sequence[int], rng: random.Random, settings: ClusterSettings, publish: Callable[[], None]
     ) -> None:
         self._node_ids = tuple(node_ids)
         self._rng = rng
-        self.unclean_leader_election = unclean_leader_election
+        self.unclean_leader_election = settings.unclean_leader_election
         self._publish = publish
         self._next_producer_id = 0
-        self.image = ClusterImage(alive=tuple(sorted(node_ids)))
+        self.image = ClusterImage(alive=tuple(sorted(node_ids)), has_topic_ids=settings.generation.has_topic_ids)
 
     # --- topics -------------------------------------------------------------------------------------------------------
 
@@ -51,6 +51,10 @@ class Controller:
         factor = len(topic.partitions[0].replicas)
         added = (self._new_partition(number, factor) for number in range(len(topic.partitions), total))
         self._put(replace(topic, partitions=(*topic.partitions, *added)))
+
+    def assign_topic_ids(self) -> None:
+        """Give every topic an id, as a controller does that is told to speak as Kafka 2.8 (KIP-516)."""
+        self._decide(replace(self.image, has_topic_ids=True))
 
     def _new_partition(self, number: int, replication_factor: int) -> PartitionState:
         count = len(self._node_ids)

@@ -65,8 +65,6 @@ class GroupCoordinator:
     ) -> None:
         self._replicas = replicas
         self._transactions = transactions
-        self._verifies = settings.generation.verifies_transactions
-        self._is_new = settings.generation.new_group_coordinator
         self._settings = settings.transactions
         self._timeline = timeline
         self._shards = Shards(
@@ -92,7 +90,7 @@ class GroupCoordinator:
         on_done: OnCodes,
     ) -> None:
         unknown_group = ErrorCode.illegal_generation
-        if self._is_new and knows_group_id_not_found:
+        if self._replicas.generation.new_group_coordinator and knows_group_id_not_found:
             unknown_group = ErrorCode.group_id_not_found
         try:
             shard, _ = self._shards.get(group)
@@ -117,7 +115,7 @@ class GroupCoordinator:
             if not group:
                 raise Refused(ErrorCode.invalid_group_id, "an empty group")
             shard, known = self._shards.get(group)
-            if not self._is_new:
+            if not self._replicas.generation.new_group_coordinator:
                 known.hear_of(group, self._timeline.now_ms)
             verification = self._begin_verification(shard, write)
         except Refused as refused:
@@ -151,7 +149,7 @@ class GroupCoordinator:
     def _begin_verification(self, shard: Shard[CommittedOffsets], write: TransactionalWrite) -> Verification | None:
         """Return None if no coordinator must be asked. Raises Refused."""
         partition = self._replicas.replica(shard.key)
-        if not self._verifies:
+        if not self._replicas.generation.verifies_transactions:
             return None
         return partition.verify(write.producer_id, write.producer_epoch, -1, False, self._timeline.now_ms)
 
@@ -303,7 +301,7 @@ class GroupCoordinator:
         self._topic_names = names
         if not deleted:
             return
-        if not self._is_new:
+        if not self._replicas.generation.new_group_coordinator:
             self._looked_through_ms = self._timeline.now_ms
         for shard, _ in self._shards.known():
             tombstones: dict[Key, object] = {tuple(key): None for key in self._all_of(shard).of_topics(deleted)}

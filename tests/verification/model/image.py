@@ -41,11 +41,13 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """`alive`: the brokers that the controller holds for alive, ascending. `topics` by name, in order of creation."""
+    """`alive`: the brokers that the controller holds for alive, ascending. `topics` by name, in order of creation.
+    `has_topic_ids`: brokers may tell topics' ids. Before that, an id only tells the model a topic from its namesake."""
 
     version: int = 0
     alive: tuple[int, ...] = ()
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    has_topic_ids: bool = True
 
     def topic_of(self, topic_id: uuid.UUID) -> TopicImage | None:
         return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)

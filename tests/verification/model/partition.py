@@ -67,7 +67,7 @@ class Partition:
         self.name = name
         self.key = key
         self._topic = topic
-        self._settings = settings
+        self.settings = settings
         self.log = PartitionLog()
         self._producers = ProducerState(
             settings.producer_id_expiration_ms, settings.producer_id_expiration_check_interval_ms
@@ -129,12 +129,12 @@ class Partition:
         }
 
     def _follow(self, now_ms: int) -> None:
-        if self._settings.truncation is Truncation.HIGH_WATERMARK:
+        if self.settings.truncation is Truncation.HIGH_WATERMARK:
             self._truncate(self._high_watermark, now_ms)
 
     def restart(self, now_ms: int) -> None:
         """Restart after a crash: the log is left, and the high watermark as last written to disk."""
-        interval_ms = self._settings.high_watermark_checkpoint_interval_ms
+        interval_ms = self.settings.high_watermark_checkpoint_interval_ms
         if now_ms // interval_ms > self._high_watermark_moved_ms // interval_ms:
             self._high_watermark_checkpoint = self._high_watermark
         self._high_watermark = min(self._high_watermark_checkpoint, self.log.end_offset)
@@ -148,7 +148,7 @@ class Partition:
     @property
     def _min_insync_replicas(self) -> int:
         wanted = self._topic.min_insync_replicas
-        return min(wanted, len(self._state.replicas)) if self._settings.generation.strict_min_isr else wanted
+        return min(wanted, len(self._state.replicas)) if self.settings.generation.strict_min_isr else wanted
 
     def append_as_leader(
         self, batch: RecordBatch, acks: int, now_ms: int, verification: Verification | None = None
@@ -157,14 +157,17 @@ class Partition:
         nothing."""
         self._check_leads(acks)
         check_batch(batch, self._topic.max_message_bytes)
-        if 0 <= batch.producer_id < self._settings.taken_producer_ids:
+        if 0 <= batch.producer_id < self.settings.taken_producer_ids:
             return Appended(0, 0)
         if batch.producer_id >= 0:
             duplicate = self._producers.find_duplicate(batch, now_ms)
             if duplicate is not None:
                 return Appended(duplicate.base_offset, duplicate.next_offset)
             self._check_verified(batch, verification, now_ms)
-            self._producers.check(batch, now_ms, self._verifications.of(batch.producer_id))
+            self._producers.check(
+                batch, now_ms, self._verifications.of(batch.producer_id),
+                takes_unknown=self.settings.generation.takes_unknown_producers,
+            )  # fmt: skip
         return self._place(batch, now_ms)
 
     def append_as_coordinator(self, records: bytes, now_ms: int, verification: Verification | None = None) -> Appended:
@@ -222,7 +225,7 @@ class Partition:
         return self._verifications.begin(producer_id, producer_epoch, base_sequence, starts_at_0)
 
     def _check_verified(self, batch: RecordBatch, verification: Verification | None, now_ms: int) -> None:
-        if not batch.is_transactional or not self._settings.generation.verifies_transactions:
+        if not batch.is_transactional or not self.settings.generation.verifies_transactions:
             return
         if self._has_open_transaction(batch.producer_id, batch.producer_epoch, now_ms):
             return
@@ -232,7 +235,7 @@ class Partition:
     @property
     def _knows_epochs(self) -> bool:
         """Before Kafka 4.0 a transaction of any epoch of the producer counted as open."""
-        return self._settings.generation.transaction_version is not None
+        return self.settings.generation.transaction_version is not None
 
     def _has_open_transaction(self, producer_id: int, producer_epoch: int, now_ms: int) -> bool:
         epoch = producer_epoch if self._knows_epochs else None
@@ -272,7 +275,7 @@ class Partition:
         return answer
 
     def _end_offset_shared_with(self, last_epoch: int) -> EpochAndOffset:
-        if self._settings.truncation is Truncation.HIGH_WATERMARK:
+        if self.settings.truncation is Truncation.HIGH_WATERMARK:
             return EpochAndOffset(last_epoch, self.log.end_offset)
         shared = self.log.end_offset_of(last_epoch)
         # A leader has an entry for its own epoch, and nobody follows it from a later one.
@@ -297,7 +300,7 @@ class Partition:
 
     def lagging(self, now_ms: int) -> list[int]:
         """Return the followers that must leave the ISR."""
-        lag_max_ms = self._settings.replica_lag_time_max_ms
+        lag_max_ms = self.settings.replica_lag_time_max_ms
         return [
             node_id
             for node_id, follower in self.followers.items()
@@ -312,11 +315,11 @@ class Partition:
             for node_id, follower in self.followers.items()
             if follower.end_offset != end_offset and node_id in isr
         ]
-        return min(behind) + self._settings.replica_lag_time_max_ms + 1 if behind else None
+        return min(behind) + self.settings.replica_lag_time_max_ms + 1 if behind else None
 
     def maybe_increment_high_watermark(self, now_ms: int) -> bool:
         """To the smallest end offset of the ISR and of those about to join it."""
-        if self._settings.generation.strict_min_isr and len(self.isr) < self._min_insync_replicas:
+        if self.settings.generation.strict_min_isr and len(self.isr) < self._min_insync_replicas:
             return False
         isr, end_offset = self._state.isr, self.log.end_offset
         committed = end_offset
@@ -326,7 +329,7 @@ class Partition:
         return self._move_high_watermark(committed, now_ms)
 
     def _is_about_to_join(self, node_id: int, now_ms: int) -> bool:
-        lag_max_ms = self._settings.replica_lag_time_max_ms
+        lag_max_ms = self.settings.replica_lag_time_max_ms
         follower = self.followers[node_id]
         return node_id in self._alive and follower.is_caught_up(self.log.end_offset, now_ms, lag_max_ms)
 
@@ -362,7 +365,7 @@ class Partition:
     def _move_high_watermark(self, offset: int, now_ms: int) -> bool:
         if offset <= self._high_watermark:
             return False
-        interval_ms = self._settings.high_watermark_checkpoint_interval_ms
+        interval_ms = self.settings.high_watermark_checkpoint_interval_ms
         if now_ms // interval_ms > self._high_watermark_moved_ms // interval_ms:
             self._high_watermark_checkpoint = self._high_watermark
         self._high_watermark = offset

@@ -75,7 +75,6 @@ class ProduceApi:
         self._broker = broker
         self._replicas = replicas
         self._transactions = transactions
-        self._verifies = settings.generation.verifies_transactions
         self._retry_ms = settings.transactions.add_partitions_retry_ms
         self._retry_max_ms = settings.transactions.add_partitions_retry_max_ms
         self._timeline = timeline
@@ -152,7 +151,7 @@ class ProduceApi:
         transactional = [(result, batch) for result, batch in transactional if result.code is ErrorCode.none]
         if len({(batch.producer_id, batch.producer_epoch) for _, batch in transactional}) > 1:
             raise Refused(ErrorCode.invalid_producer_id_mapping, "batches of several producers")
-        if not self._verifies:
+        if not self._replicas.generation.verifies_transactions:
             return {}
         unverified = {}
         for result, batch in transactional:

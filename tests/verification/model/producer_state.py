@@ -7,8 +7,9 @@ Non-obvious: the state expires by the timestamps of the records, not by their ar
 only. The model computes this when the producer comes back, with the same visible result. A marker that raises the epoch
 removes the producer's batches; a marker with the same epoch keeps them.
 
-Source: ProducerStateManager, ProducerStateEntry, ProducerAppendInfo in Kafka; KIP-890 (markers of transaction version 2
-and what a producer without state may begin with), KAFKA-19999 (such a marker sent again).
+Source: ProducerStateManager, ProducerStateEntry, ProducerAppendInfo in Kafka (of 2.1.1 and 2.8.2, too); KIP-360 and
+KIP-890 (what a producer without state may begin with, and markers of transaction version 2), KAFKA-19999 (such a marker
+sent again).
 """
 
 from __future__ import annotations
@@ -70,11 +71,17 @@ class ProducerState:
         wanted = (batch.base_sequence, batch.last_sequence)
         return next((known for known in entry.batches if known[:2] == wanted), None)
 
-    def check(self, batch: RecordBatch, now_ms: int, verification: Verification | None = None) -> None:
+    def check(
+        self, batch: RecordBatch, now_ms: int, verification: Verification | None = None, *, takes_unknown: bool = True
+    ) -> None:
         """Raises Refused unless `batch`, which is no duplicate, follows on what its producer wrote last. Of a producer
-        without state anything is taken. `verification`: of this producer, whether or not `batch` came under it."""
+        without state anything is taken, unless not `takes_unknown`: then a producer begins at 0.
+        `verification`: of this producer, whether or not `batch` came under it."""
         entry = self._entry(batch.producer_id, now_ms)
         self._check_epoch(entry, batch.producer_epoch)
+        is_unknown = entry is None or (not entry.batches and entry.producer_epoch == batch.producer_epoch)
+        if is_unknown and batch.base_sequence != 0 and not takes_unknown:
+            raise Refused(ErrorCode.unknown_producer_id, f"{batch.base_sequence} without a state")
         if verification is not None:
             is_new = entry is None or not entry.batches
             if verification.starts_at_0 and batch.base_sequence != 0 and is_new:

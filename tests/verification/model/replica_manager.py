@@ -7,6 +7,7 @@ Source: ReplicaManager in Kafka.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
 
@@ -17,7 +18,7 @@ from model.partition import Appended, Partition
 from model.purgatory import Purgatory
 from model.record_batches import Refused, parse_batch
 from model.replication import Replication
-from model.settings import ClusterSettings
+from model.settings import ClusterSettings, Generation
 from model.timeline import Planned, Timeline
 from model.verification import Verification
 
@@ -48,6 +49,16 @@ class ReplicaManager:
         self._controller = controller
         self._replication = replication
         self._lag_checks: dict[TopicIdPartition, Planned] = {}
+
+    @property
+    def generation(self) -> Generation:
+        return self._settings.generation
+
+    def install(self, generation: Generation) -> None:
+        """Replace the broker's software. The disk stays."""
+        self._settings = replace(self._settings, generation=generation)
+        for partition in self.partitions.values():
+            partition.settings = self._settings
 
     def crash(self) -> None:
         """Lose everything in memory."""
@@ -97,10 +108,15 @@ class ReplicaManager:
         self, key: TopicIdPartition, records: bytes, acks: int, verification: Verification | None = None
     ) -> Appended:
         """As leader. `appended` is to follow when the whole request is appended. Raises Refused."""
-        batch = parse_batch(records)
-        if acks not in (-1, 0, 1):
-            raise Refused(ErrorCode.invalid_required_acks, f"acks={acks}")
-        return self.replica(key).append_as_leader(batch, acks, self._timeline.now_ms, verification)
+        try:
+            batch = parse_batch(records)
+            if acks not in (-1, 0, 1):
+                raise Refused(ErrorCode.invalid_required_acks, f"acks={acks}")
+            return self.replica(key).append_as_leader(batch, acks, self._timeline.now_ms, verification)
+        except Refused as refused:
+            if refused.code is ErrorCode.invalid_record and not self.generation.has_invalid_record:
+                raise Refused(ErrorCode.corrupt_message, str(refused)) from refused
+            raise
 
     def append_as_coordinator(
         self,

@@ -3,7 +3,9 @@
 Times of the model are ranges in virtual ms, both ends included, drawn from the cluster's rng each time.
 
 Source: server.properties' defaults; KIP-966 (what min.insync.replicas means since Kafka 3.7), KIP-101 (truncation),
-KIP-890 (transaction.version, and that leaders verify transactions since Kafka 3.6).
+KIP-890 (transaction.version, and that leaders verify transactions since Kafka 3.6), KIP-360 (what a leader that does
+not know a producer takes since Kafka 2.5), KIP-467 and KIP-511 (since 2.4), KIP-516 (topic ids since 2.8). The ranges
+are what real brokers of 2.1.1, 2.8.2, 3.0.2, 3.9.2 and 4.3.1 answer to ApiVersions 0.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ API_NAMES = {
 @dataclass(frozen=True, slots=True)
 class Generation:
     """`api_versions`: API key -> (lowest, highest), as far as the model speaks them: AddPartitionsToTxn only in its
-    clients' form (up to 3), both offset APIs only with names (up to 9).
+    clients' form (up to 3), both offset APIs only with names (up to 9), and what kio has no classes for is left out.
 
     `strict_min_isr`: the high watermark waits while the ISR is below min.insync.replicas, and that is never more than
     there are replicas (KIP-966); before, it moved, and the waiting request was answered with
@@ -43,7 +45,10 @@ class Generation:
     its producer's transaction before the first batch (KIP-890); before, it believed every producer.
     `transaction_version`: the level of the finalized feature, None where brokers know no such feature. 2 makes
     coordinators bump the epoch of a transaction that they end by themselves. `new_group_coordinator`: KIP-848's, which
-    tells a group that it does not know from one without that member.
+    tells a group that it does not know from one without that member. `has_topic_ids`: Metadata names topics' ids.
+    `takes_unknown_producers`: a leader without state of a producer takes any first sequence (KIP-360); before, only 0.
+    `names_its_versions`: the answer to a version of ApiVersions that is too new has the range to choose from.
+    `has_invalid_record`: leaders refuse records with INVALID_RECORD (KIP-467); before, with CORRUPT_MESSAGE.
     """
 
     api_versions: Mapping[int, tuple[int, int]]
@@ -51,14 +56,35 @@ class Generation:
     verifies_transactions: bool
     transaction_version: int | None
     new_group_coordinator: bool
+    has_topic_ids: bool = True
+    takes_unknown_producers: bool = True
+    names_its_versions: bool = True
+    has_invalid_record: bool = True
+
+    @property
+    def describes_transactions(self) -> bool:
+        """KIP-664. Exactly-once needs it."""
+        return DESCRIBE_TRANSACTIONS in self.api_versions
 
 
-_KAFKA_3_3_APIS = {
-    PRODUCE: (0, 9), METADATA: (0, 12), OFFSET_COMMIT: (2, 8), OFFSET_FETCH: (1, 8), FIND_COORDINATOR: (0, 4),
+_KAFKA_2_1_APIS = {
+    PRODUCE: (0, 7), METADATA: (0, 7), OFFSET_COMMIT: (2, 6), OFFSET_FETCH: (1, 5), FIND_COORDINATOR: (0, 2),
+    API_VERSIONS: (0, 2), INIT_PRODUCER_ID: (0, 1), ADD_PARTITIONS_TO_TXN: (0, 1), ADD_OFFSETS_TO_TXN: (0, 1),
+    END_TXN: (0, 1), TXN_OFFSET_COMMIT: (0, 2), DELETE_GROUPS: (0, 1),
+}  # fmt: skip
+_KAFKA_2_8_APIS = _KAFKA_2_1_APIS | {
+    PRODUCE: (0, 9), METADATA: (0, 11), OFFSET_COMMIT: (2, 8), OFFSET_FETCH: (1, 7), FIND_COORDINATOR: (0, 3),
     API_VERSIONS: (0, 3), INIT_PRODUCER_ID: (0, 4), ADD_PARTITIONS_TO_TXN: (0, 3), ADD_OFFSETS_TO_TXN: (0, 3),
     END_TXN: (0, 3), WRITE_TXN_MARKERS: (1, 1), TXN_OFFSET_COMMIT: (0, 3), DESCRIBE_PRODUCERS: (0, 0),
-    DESCRIBE_TRANSACTIONS: (0, 0), LIST_TRANSACTIONS: (0, 0), DELETE_GROUPS: (0, 2),
+    DELETE_GROUPS: (0, 2),
 }  # fmt: skip
+_KAFKA_3_0_APIS = _KAFKA_2_8_APIS | {
+    OFFSET_FETCH: (1, 8),
+    FIND_COORDINATOR: (0, 4),
+    DESCRIBE_TRANSACTIONS: (0, 0),
+    LIST_TRANSACTIONS: (0, 0),
+}
+_KAFKA_3_3_APIS = _KAFKA_3_0_APIS | {METADATA: (0, 12)}
 _KAFKA_3_9_APIS = _KAFKA_3_3_APIS | {
     PRODUCE: (0, 11), OFFSET_COMMIT: (2, 9), OFFSET_FETCH: (1, 9), FIND_COORDINATOR: (0, 6), API_VERSIONS: (0, 4),
     INIT_PRODUCER_ID: (0, 5), ADD_OFFSETS_TO_TXN: (0, 4), END_TXN: (0, 4), TXN_OFFSET_COMMIT: (0, 4),
@@ -69,10 +95,16 @@ _KAFKA_4_APIS = _KAFKA_3_9_APIS | {
     LIST_TRANSACTIONS: (0, 2),
 }  # fmt: skip
 
-KAFKA_3_3 = Generation(
-    _KAFKA_3_3_APIS, strict_min_isr=False, verifies_transactions=False, transaction_version=None,
+KAFKA_2_8 = Generation(
+    _KAFKA_2_8_APIS, strict_min_isr=False, verifies_transactions=False, transaction_version=None,
     new_group_coordinator=False,
 )  # fmt: skip
+KAFKA_2_1 = replace(
+    KAFKA_2_8, api_versions=_KAFKA_2_1_APIS, has_topic_ids=False, takes_unknown_producers=False,
+    names_its_versions=False, has_invalid_record=False,
+)  # fmt: skip
+KAFKA_3_0 = replace(KAFKA_2_8, api_versions=_KAFKA_3_0_APIS)
+KAFKA_3_3 = replace(KAFKA_2_8, api_versions=_KAFKA_3_3_APIS)
 KAFKA_3_9 = Generation(
     _KAFKA_3_9_APIS, strict_min_isr=True, verifies_transactions=True, transaction_version=None,
     new_group_coordinator=False,
@@ -82,6 +114,11 @@ KAFKA_4 = Generation(
 )
 # Upgraded, with the feature left as it was: the APIs say one thing and the feature another, and the feature counts.
 KAFKA_4_TRANSACTION_VERSION_1 = replace(KAFKA_4, transaction_version=1)
+
+RELEASES: Mapping[str, Generation] = {
+    "2.1.1": KAFKA_2_1, "2.8.2": KAFKA_2_8, "3.0.2": KAFKA_3_0, "3.3": KAFKA_3_3, "3.9.2": KAFKA_3_9,
+    "4.3.1": KAFKA_4,
+}  # fmt: skip
 
 
 class Truncation(Enum):

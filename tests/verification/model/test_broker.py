@@ -8,9 +8,10 @@ import uuid
 
 import pytest
 
+from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENCE, lacking
 from model.byte_client import Answer, client_of, client_of_topic, decode_response, encode_request, record_batch
 from model.produce_trace import ATTRIBUTES, BASE_OFFSET, COUNT, CRC, LAST_DELTA, LENGTH, MAGIC, changed
-from model.settings import API_VERSIONS, INIT_PRODUCER_ID, KAFKA_3_3, METADATA, PRODUCE
+from model.settings import API_VERSIONS, INIT_PRODUCER_ID, KAFKA_2_1, KAFKA_3_3, METADATA, PRODUCE, RELEASES
 from model.wire import kio_module
 
 NONE, CORRUPT, UNKNOWN_TOPIC, NO_LEADER, NOT_LEADER, TOO_LARGE = 0, 2, 3, 5, 6, 10
@@ -45,6 +46,30 @@ def test_api_versions_that_is_too_new_is_answered_in_version_0() -> None:
     correlation_id, message = decode_response(API_VERSIONS, 0, frame)
     assert (correlation_id, message.error_code) == (9, UNSUPPORTED_VERSION)
     assert [(api.api_key, api.min_version, api.max_version) for api in message.api_keys] == [(API_VERSIONS, 0, 4)]
+
+
+def test_kafka_2_1_names_no_version_of_api_versions() -> None:
+    client = client_of(1, generation=KAFKA_2_1)
+    client.cluster.receive(0, 1, api_versions_frame(3), 0)
+    ((_, _, frame),) = client.cluster.take_outgoing()
+    assert frame is not None
+    _, message = decode_response(API_VERSIONS, 0, frame)
+    assert (message.error_code, message.api_keys) == (UNSUPPORTED_VERSION, ())
+
+
+@pytest.mark.parametrize(
+    ("release", "kept"),
+    [
+        ("2.1.1", {"at-least-once", "idempotence"}),
+        ("2.8.2", {"at-least-once", "idempotence"}),
+        ("3.0.2", {"at-least-once", "idempotence", "exactly-once"}),
+        ("4.3.1", {"at-least-once", "idempotence", "exactly-once"}),
+    ],
+)
+def test_what_a_release_offers_is_enough_for_these_guarantees(release: str, kept: set[str]) -> None:
+    ranges = RELEASES[release].api_versions
+    guarantees = (AT_LEAST_ONCE, IDEMPOTENCE, EXACTLY_ONCE)
+    assert {guarantee.name for guarantee in guarantees if not lacking(ranges, guarantee)} == kept
 
 
 @pytest.mark.parametrize(

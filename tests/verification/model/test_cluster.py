@@ -13,9 +13,19 @@ from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataRes
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest, ProduceResponse
 from kafka_sink.kafka.protocol.requests import Request, Response, decode_response, encode_request, select_version
 from model.broker import Outgoing
-from model.byte_client import Answer, client_of, client_of_topic, record_batch
+from model.byte_client import Answer, ByteClient, client_of, client_of_topic, record_batch
 from model.cluster import Cluster
-from model.settings import KAFKA_3_3, KAFKA_4, ClusterSettings, Generation
+from model.settings import (
+    API_VERSIONS,
+    KAFKA_2_1,
+    KAFKA_2_8,
+    KAFKA_3_3,
+    KAFKA_4,
+    METADATA,
+    PRODUCE,
+    ClusterSettings,
+    Generation,
+)
 
 
 def test_what_is_produced_is_committed_and_acknowledged_with_its_offset() -> None:
@@ -70,7 +80,7 @@ def test_a_seed_decides_every_byte() -> None:
     assert history(7) != history(8)
 
 
-@pytest.mark.parametrize(("generation", "highest"), [(KAFKA_3_3, 9), (KAFKA_4, 13)])
+@pytest.mark.parametrize(("generation", "highest"), [(KAFKA_2_1, 7), (KAFKA_2_8, 9), (KAFKA_3_3, 9), (KAFKA_4, 13)])
 def test_the_clients_own_bytes_are_understood_and_it_understands_the_answers(
     generation: Generation, highest: int
 ) -> None:
@@ -87,7 +97,7 @@ def test_the_clients_own_bytes_are_understood_and_it_understands_the_answers(
         assert outgoing.frame[:4] == (5).to_bytes(4, "big")
         return decode_response(request, version, outgoing.frame)
 
-    versions = ask(ApiVersionsRequest("kafka-sink", "1.0"), 3)
+    versions = ask(ApiVersionsRequest("kafka-sink", "1.0"), min(3, generation.api_versions[API_VERSIONS][1]))
     assert isinstance(versions, ApiVersionsResponse)
     produce = ProduceRequest(-1, 1_000, (ProducePartition("t", 0, topic_id, record_batch(b"a", b"b")),))
     metadata = MetadataRequest(("t", "absent"), allow_auto_topic_creation=False)
@@ -103,7 +113,7 @@ def test_the_clients_own_bytes_are_understood_and_it_understands_the_answers(
     assert [(result.error_code, result.base_offset) for result in produced.partitions] == [(0, 0)]
     assert isinstance(told, MetadataResponse)
     assert [(topic.name, topic.error_code, topic.topic_id) for topic in told.topics] == [
-        ("t", 0, topic_id), ("absent", 3, None)
+        ("t", 0, topic_id if generation.has_topic_ids else None), ("absent", 3, None)
     ]  # fmt: skip
     assert [broker.node_id for broker in told.brokers] == [0]
     assert isinstance(got, InitProducerIdResponse)
@@ -154,3 +164,44 @@ def test_a_topic_has_an_id_of_its_own_each_time() -> None:
     second = client.cluster.create_topic("t", 1, 1)
     assert isinstance(first, uuid.UUID)
     assert first != second == client.cluster.topic_id("t")
+
+
+def test_a_topic_gets_its_id_when_brokers_are_upgraded() -> None:
+    client = client_of_topic(2, 1, nodes=2, generation=KAFKA_2_1, metadata_lag_ms=(50, 50))
+    assert append_to(client, KAFKA_2_1) == 0
+
+    def told(node_id: int) -> uuid.UUID | None:
+        version = client.cluster.replicas[node_id].generation.api_versions[METADATA][1]
+        return getattr(client.metadata(node_id, ["t"], version=version).topics[0], "topic_id", None)
+
+    client.cluster.crash(0)
+    client.cluster.install(0, KAFKA_2_8)
+    client.run(2_000)
+    client.cluster.restart(0)
+    assert told(0) is None
+    client.cluster.assign_topic_ids()
+    assert told(0) is None  # it has not heard of it yet
+    client.run(50)
+    assert told(0) == client.cluster.topic_id("t")
+    assert told(1) is None
+    client.run(2_000)
+    client.cluster.elect("t", 0, 0)
+    client.run(1_000)
+    # What the older leader wrote is there, and what it knew of its producer.
+    assert append_to(client, KAFKA_2_8) == 1
+
+
+def append_to(client: ByteClient, generation: Generation) -> int:
+    """The offset of the producer's next batch, at the leader."""
+    leader = client.cluster.leader("t", 0)
+    assert leader is not None
+    sequence = client.cluster.log_end_offset("t", 0, leader)
+    client.produce_version = generation.api_versions[PRODUCE][1]
+    sent = client.produce(
+        leader, {("t", 0): record_batch(b"v", producer_id=7, producer_epoch=0, base_sequence=sequence)}
+    )
+    client.run(100)
+    answer = client.produced(sent)
+    assert answer is not None
+    assert answer[0].code == 0
+    return answer[0].base_offset

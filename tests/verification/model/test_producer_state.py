@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from model.byte_client import Answer, ByteClient, client_of_topic, record_batch
+from model.settings import KAFKA_2_1, KAFKA_2_8, Generation
 
-OUT_OF_ORDER, INVALID_EPOCH, INVALID_RECORD = 45, 47, 87
+OUT_OF_ORDER, INVALID_EPOCH, UNKNOWN_PRODUCER, INVALID_RECORD = 45, 47, 59, 87
+CORRUPT_MESSAGE = 2
 PRODUCER = 7
 LAST_SEQUENCE = 2**31 - 1
 
@@ -147,3 +149,21 @@ def test_what_is_truncated_is_forgotten() -> None:
     assert client.log_of(0) == [b"v"]
     assert append(client, batch(1)) == Answer(0, 1)
     assert client.log_of(0) == [b"v", b"v"]
+
+
+@pytest.mark.parametrize(
+    ("generation", "answer"), [(KAFKA_2_1, Answer(UNKNOWN_PRODUCER, -1)), (KAFKA_2_8, Answer(0, 0))]
+)
+def test_what_a_producer_without_a_state_may_begin_with(generation: Generation, answer: Answer) -> None:
+    """KIP-360."""
+    client = leader(generation=generation)
+    client.produce_version = 7
+    assert append(client, batch(5)) == answer
+    other = record_batch(b"v", producer_id=PRODUCER + 1, producer_epoch=0, base_sequence=0)
+    assert append(client, other).code == 0
+
+
+def test_before_invalid_record_a_batch_that_breaks_rules_is_corrupt() -> None:
+    client = leader(generation=KAFKA_2_1)
+    client.produce_version = 7
+    assert append(client, batch(-1)) == Answer(CORRUPT_MESSAGE, -1)

@@ -36,6 +36,8 @@ from model.wire import build, kio_module
 GROUP, TRANSACTION = 0, 1
 # Of a coordinator that is not there yet, or of an id that is busy.
 COMES_TO_PASS = frozenset({14, 15, 16, 51})
+# The first version of OffsetFetch that asks for several groups (KIP-709).
+SEVERAL_GROUPS = 8
 
 
 class Versions(NamedTuple):
@@ -47,6 +49,8 @@ class Versions(NamedTuple):
 
 
 VERSION_1 = Versions(produce=11, end_txn=4, txn_offset_commit=4)
+# Of the first release with all that exactly-once needs.
+KAFKA_3_0_VERSIONS = Versions(produce=9, end_txn=3, txn_offset_commit=3)
 VERSION_2 = Versions(produce=12, end_txn=5, txn_offset_commit=5)
 
 
@@ -362,6 +366,29 @@ class TransactionClient:
             if all(int(group.error_code) not in COMES_TO_PASS for group in answer.groups):
                 return {str(group.group_id): _offsets(group) for group in answer.groups}
             self.pause()
+
+    def fetch_group(
+        self, group: str, topic: str | None, *, partition: int = 0, require_stable: bool = True, version: int
+    ) -> tuple[int, tuple[tuple[Any, ...], ...]]:
+        """OffsetFetch of one group, in any version from 2 on, once: its code, and of each partition topic, number,
+        code, offset and metadata. `topic`: None for all that the group has."""
+        several = version >= SEVERAL_GROUPS
+        kio_version = kio_module(OFFSET_FETCH, version, "request")
+        topics = None
+        if topic is not None:
+            asked = getattr(kio_version, "OffsetFetchRequestTopics" if several else "OffsetFetchRequestTopic")
+            topics = (asked(name=topic, partition_indexes=(partition,)),)
+        fields: dict[str, Any] = {"group_id": group, "topics": topics}
+        if several:
+            fields = {"groups": (build(kio_version.OffsetFetchRequestGroup, **fields, member_id=None),)}
+        message = build(kio_version.OffsetFetchRequest, **fields, require_stable=require_stable)
+        answer = self.call(self.coordinator(group, GROUP), OFFSET_FETCH, version, message)
+        fetched = answer.groups[0] if several else answer
+        return int(fetched.error_code), tuple(
+            (found.name, each.partition_index, int(each.error_code), each.committed_offset, each.metadata)
+            for found in fetched.topics
+            for each in found.partitions
+        )
 
     def delete_groups(self, groups: Sequence[str], *, version: int = 2) -> tuple[tuple[str, int], ...]:
         """The code of each. The groups must have one coordinator."""

@@ -104,7 +104,6 @@ class TransactionCoordinator:
     ) -> None:
         self._replicas = replicas
         self._settings = settings.transactions
-        self._server_version = settings.generation.transaction_version or 0
         self._timeline = timeline
         self._new_producer_id = new_producer_id
         self._markers = TransactionMarkers(replicas, brokers, inter_broker, settings.transactions, timeline)
@@ -338,7 +337,8 @@ class TransactionCoordinator:
         self._write(shard, entry, target, decided)
 
     def _fenced(self, entry: TransactionEntry) -> TransactionMetadata:
-        return fenced(entry.metadata, self._server_version, self._new_producer_id, self._timeline.now_ms)
+        server_version = self._replicas.generation.transaction_version or 0
+        return fenced(entry.metadata, server_version, self._new_producer_id, self._timeline.now_ms)
 
     def _continue_with(self, shard: Shard[TransactionShard]) -> None:
         """Of a partition just read."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import sink_config
+from model.settings import RELEASES
 from simulation.rows import RowShape
 
 
@@ -29,11 +30,12 @@ class Fault:
     partition: int = 0
     number: float = 0
     times: int = 0
+    release: str = ""
 
     def __str__(self) -> str:
         shown = [
             f"{name}={value!r}"
-            for name in ("lasts_ms", "node", "writer", "topic", "partition", "number", "times")
+            for name in ("lasts_ms", "node", "writer", "topic", "partition", "number", "times", "release")
             if (value := getattr(self, name))
         ]
         return f"{self.at_ms:>6} ms  {self.kind} {' '.join(shown)}".rstrip()
@@ -68,11 +70,12 @@ class WriterPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`topic_ids`: the brokers know Produce 13, which names topics by id."""
+    """`topic_ids`: the brokers know Produce 13, which names topics by id. `release`: the Kafka that they begin as."""
 
     seed: int
     nodes: tuple[int, ...]
     topic_ids: bool
+    release: str
     topics: tuple[TopicPlan, ...]
     writers: tuple[WriterPlan, ...]
     replica_lag_time_max_ms: int
@@ -87,8 +90,9 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [
-            f"seed {self.seed}: {len(self.nodes)} brokers, {'topic ids' if self.topic_ids else 'topic names'}, "
-            f"latency {self.latency_ms} ms, faults until {self.faults_end_ms} ms",
+            f"seed {self.seed}: {len(self.nodes)} brokers of {self.release}, "
+            f"{'topic ids' if self.topic_ids else 'topic names'}, latency {self.latency_ms} ms, "
+            f"faults until {self.faults_end_ms} ms",
             f"replicas fetch every {self.replica_fetch_ms} ms and lag after {self.replica_lag_time_max_ms} ms, images "
             f"take {self.metadata_lag_ms} ms, a crash is noticed in {self.failure_detection_ms} ms",
         ]
@@ -105,6 +109,12 @@ class Plan:
 # From the end of the old cluster to the new one. No real one is as fast.
 REPLACEMENT_MS = 1_500
 REPLACED_RATE = 0.15
+
+# The release whose brokers take Produce 13, and how often others are chosen.
+BY_ID = "4.3.1"
+RELEASE_WEIGHTS = {"3.3": 30, "2.1.1": 30, "2.8.2": 15, "3.0.2": 10, "3.9.2": 15}
+UPGRADES = {"2.1.1": ("2.8.2", "3.0.2"), "2.8.2": ("3.0.2", "3.9.2"), "3.9.2": (BY_ID,)}
+UPGRADED_RATE = 0.5
 
 # The least `max.block.ms` of a writer.
 SHORTEST_BLOCK_MS = 3_000
@@ -127,6 +137,7 @@ def make_plan(seed: int) -> Plan:
         seed=seed,
         nodes=nodes,
         topic_ids=rng.random() < 0.6,
+        release="",
         topics=topics,
         writers=writers,
         replica_lag_time_max_ms=rng.choice((1_000, 5_000, 30_000)),
@@ -143,7 +154,40 @@ def make_plan(seed: int) -> Plan:
         plan = _of_stopping_leaders(plan, rng)
     plan = _with_quotas(plan, random.Random(f"{seed}/of-quotas"))
     plan = replace(plan, writers=tuple(_given_time(writer, plan) for writer in plan.writers))
-    return _replaced(plan, random.Random(f"{seed}/replaced"))
+    plan = _replaced(plan, random.Random(f"{seed}/replaced"))
+    return _of_releases(plan, random.Random(f"{seed}/versions"))
+
+
+def _of_releases(plan: Plan, rng: random.Random) -> Plan:
+    """Use a separate random generator, so that other seeds keep their plans."""
+    if plan.topic_ids:
+        return replace(plan, release=BY_ID)
+    release = rng.choices(*zip(*RELEASE_WEIGHTS.items(), strict=True))[0]
+    plan = replace(plan, release=release)
+    # Plans of one kind meet no other.
+    is_of_one_kind = {fault.kind for fault in plan.faults} in ({"quota"}, {"stop_leader"})
+    if release in UPGRADES and rng.random() < UPGRADED_RATE and not is_of_one_kind:
+        plan = _upgraded(plan, rng.choice(UPGRADES[release]), rng)
+    if RELEASES[release].takes_unknown_producers:
+        return plan
+    # Its leaders take no first sequence but 0.
+    return replace(plan, writers=tuple(replace(writer, first_sequence=0) for writer in plan.writers))
+
+
+def _upgraded(plan: Plan, release: str, rng: random.Random) -> Plan:
+    """One broker after the other is another release when it is back. If the run is too short for some, they stay as
+    they are. Topics get their ids at any time, which brokers of an old release never name."""
+    upgrades: list[Fault] = []
+    at_ms = int(rng.random() * plan.faults_end_ms / 2)
+    for node in rng.sample(plan.nodes, len(plan.nodes)):
+        lasts_ms = min(rng.choice((100, 1_000, 4_000)), plan.faults_end_ms - at_ms)
+        if lasts_ms <= 0:
+            break
+        upgrades.append(Fault(at_ms, "upgrade", lasts_ms, node=node, release=release))
+        at_ms += lasts_ms + rng.choice((10, 500, 3_000))
+    if not RELEASES[plan.release].has_topic_ids:
+        upgrades.append(Fault(rng.randrange(plan.faults_end_ms), "assign_topic_ids"))
+    return replace(plan, faults=tuple(sorted([*plan.faults, *upgrades], key=_time)))
 
 
 def _replaced(plan: Plan, rng: random.Random) -> Plan:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from model.cluster import Cluster
 from model.record_batches import RecordBatch, decode_records
-from model.settings import INIT_PRODUCER_ID, METADATA, PRODUCE, ClusterSettings
+from model.settings import INIT_PRODUCER_ID, METADATA, PRODUCE, RELEASES, ClusterSettings
 from simulation.faults import SHORTEST_BLOCK_MS, Fault, Plan, TopicPlan
 from simulation.network import Network, Weather, Wire
 from simulation.outcome import LogKey, Record, read_log
@@ -156,6 +156,16 @@ class Injector:
         self.cluster.crash(fault.node)
         self._network.crashed(fault.node)
         return lambda: self.cluster.restart(fault.node)
+
+    def upgrade(self, fault: Fault) -> End:
+        """Stop a broker, and start it as another release. One that is down already is that when it is back."""
+        end = self.crash(fault)
+        self.cluster.install(fault.node, RELEASES[fault.release])
+        return end
+
+    def assign_topic_ids(self, fault: Fault) -> End:
+        self.cluster.assign_topic_ids()
+        return None
 
     def stop_leader(self, fault: Fault) -> End:
         """Stop a leader between replication and answer, as soon as it writes. The next leader has the batch, but the

@@ -22,6 +22,7 @@ from simulation.rows import Row, RowId
 
 # Within this, everything that was begun must have ended after the last fault.
 PROGRESS_MS = 60_000
+_SEQUENCES_OF_ANOTHER_TOPIC = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
 # --- the oracles ------------------------------------------------------------------------------------------------------
@@ -52,11 +53,11 @@ def progress(outcome: Outcome) -> Iterable[str]:
 
 def _tells_of_a_topic_made_again(outcome: Outcome, write: WriteOutcome) -> bool:
     """A producer that was kept from before says so, once. Where topics go by name it may have written to the new one
-    under the old one's sequences: then its leader sees a gap."""
+    under the old one's sequences: then its leader sees a gap, or before Kafka 2.5 a producer that it does not know."""
     if not outcome.recreated.keys() & write.topics:
         return False
     if isinstance(write.error, ProduceRejected):
-        return not outcome.topic_ids and write.error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return not outcome.topic_ids and write.error.code in _SEQUENCES_OF_ANOTHER_TOPIC
     return isinstance(write.error, TopicRecreated)
 
 
@@ -67,6 +68,13 @@ def refusals_are_the_brokers_doing(outcome: Outcome) -> Iterable[str]:
         if not isinstance(write.error, ProduceRejected | ProducerIdRefused) or write.error.code in outcome.refusals:
             continue
         if not _tells_of_a_topic_made_again(outcome, write):
+            yield f"{write}: {write.error}"
+
+
+def another_topic_is_one(outcome: Outcome) -> Iterable[str]:
+    """A write ends with TopicRecreated only if that was done: a topic may get its id, or not be told it, meanwhile."""
+    for write in outcome.writes:
+        if isinstance(write.error, TopicRecreated) and write.error.topic not in outcome.recreated:
             yield f"{write}: {write.error}"
 
 
@@ -116,7 +124,10 @@ def acknowledged_is_there(outcome: Outcome) -> Iterable[str]:
 
 def one_topic_a_write(outcome: Outcome) -> Iterable[str]:
     """No row of a write with acks=all that ended well is only in another topic of the name than the one that the write
-    began with: the others would be gone with that. (A copy that the network held back may be in both.)"""
+    began with: the others would be gone with that. (A copy that the network held back may be in both.) Nobody can tell
+    without topic ids."""
+    if outcome.names_topics_only:
+        return
     found = _found(outcome)
     for write in _acknowledged(outcome):
         for row_id, row in write.rows.items():
@@ -275,6 +286,7 @@ ORACLES: tuple[Callable[[Outcome], Iterable[str]], ...] = (
     nothing_silent,
     progress,
     refusals_are_the_brokers_doing,
+    another_topic_is_one,
     quotas_end_nothing,
     flush_is_bounded,
     receipts_are_complete,

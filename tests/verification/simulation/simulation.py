@@ -21,7 +21,7 @@ from kafka_sink.kafka.client import RESTED_MS
 from kafka_sink.kafka.producer.probe import Probe
 from kafka_sink.options.kinds import INT32_MAX
 from model.cluster import Cluster
-from model.settings import KAFKA_3_3, KAFKA_4, ClusterSettings
+from model.settings import RELEASES, ClusterSettings
 from simulation.faults import CODES, Fault, Plan, WritePlan, address_of
 from simulation.injector import Injector
 from simulation.network import BufferChanged, Network
@@ -55,7 +55,7 @@ class Simulation:
         cluster = self._new_cluster(
             "cluster",
             ClusterSettings(
-                generation=KAFKA_4 if plan.topic_ids else KAFKA_3_3,
+                generation=RELEASES[plan.release],
                 replica_lag_time_max_ms=plan.replica_lag_time_max_ms,
                 replica_fetch_ms=plan.replica_fetch_ms,
                 metadata_lag_ms=plan.metadata_lag_ms,
@@ -257,6 +257,7 @@ class Simulation:
             pauses_ms=sum(fault.lasts_ms for fault in self.plan.faults if fault.kind == "pause"),
             faults_end_ms=self.plan.faults_end_ms,
             topic_ids=self.plan.topic_ids,
+            names_topics_only=not RELEASES[self.plan.release].has_topic_ids,
             recreated=self._injector.recreated,
             only_quotas=self._only_quotas(),
             replaced=self._injector.replaced,

@@ -16,12 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.errors import ProducerClosed, ProduceRejected
+from kafka_sink.errors import ProducerClosed, ProduceRejected, TopicRecreated
 from kafka_sink.kafka import connections
 from kafka_sink.kafka.net.transport import Address, Connected, Received, Sent
-from kafka_sink.kafka.producer import sequences
+from kafka_sink.kafka.producer import metadata, sequences
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.buffer_pool import BufferPool
+from kafka_sink.kafka.producer.metadata import TopicSnapshot
+from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
 from kafka_sink.kafka.protocol.apis.produce import (
     ProducePartition,
     ProduceRequest,
@@ -31,7 +33,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from model.cluster import Cluster
 from model.explorations import of_seed
 from model.schedules import Crash, Late, Schedule
-from model.settings import ClusterSettings
+from model.settings import RELEASES, ClusterSettings
 from reliability.campaign import Campaign
 from simulation import __main__ as command
 from simulation import reached, seeds
@@ -77,6 +79,33 @@ def test_the_faults_are_real() -> None:
     assert counts["batch IN_FLIGHT x retry"] > 10
     assert counts["fault crash"] > 3
     assert counts["write ok"] > 20
+
+
+def test_brokers_are_of_every_release_and_are_upgraded() -> None:
+    plans = [make_plan(seed) for seed in range(300)]
+    assert {plan.release for plan in plans} == RELEASES.keys()
+    kinds = Counter(fault.kind for plan in plans for fault in plan.faults)
+    assert kinds["upgrade"] > 50
+    assert kinds["assign_topic_ids"] > 10
+
+
+def test_a_topic_gets_its_id_in_mid_write_and_some_brokers_do_not_tell_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[object, object]] = []
+    shipped = metadata._merge
+
+    def merge(old: TopicSnapshot | None, answer: TopicMetadata) -> TopicSnapshot:
+        if old is not None:
+            told.append((old.topic_id, answer.topic_id))
+        return shipped(old, answer)
+
+    monkeypatch.setattr(metadata, "_merge", merge)
+    upgraded = (seed for seed in itertools.count() if any(f.kind == "assign_topic_ids" for f in make_plan(seed).faults))
+    for seed in itertools.islice(upgraded, 40):
+        run_seed(seed)
+        gets_it = any(old is None and new is not None for old, new in told)
+        if gets_it and any(old is not None and new is None for old, new in told):
+            return
+    raise AssertionError(f"of {len(told)} answers none tells of a topic that gets its id, or none no more")
 
 
 def test_a_batch_left_behind_further_than_its_leader_remembers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,6 +379,11 @@ def a_sequence_that_no_leader_expects(outcome: Outcome) -> None:
     )  # fmt: skip
 
 
+def a_topic_that_was_not_made_again(outcome: Outcome) -> None:
+    write = outcome.writes[0]
+    write.acknowledgements, write.error = None, TopicRecreated(topic="t", old_topic_id="None", new_topic_id="1")
+
+
 def a_write_that_a_quota_ends(outcome: Outcome) -> None:
     fail(outcome.writes[0])
     outcome.only_quotas = True
@@ -392,6 +426,7 @@ DOCTORED: dict[Callable[[Outcome], None], str] = {
     a_write_that_ends_late: "progress",
     a_write_that_fails_when_all_is_well: "progress",
     a_sequence_that_no_leader_expects: "refusals_are_the_brokers_doing",
+    a_topic_that_was_not_made_again: "another_topic_is_one",
     a_write_that_a_quota_ends: "quotas_end_nothing",
     a_flush_over_its_deadline: "flush_is_bounded",
     a_leaked_buffer: "memory_is_bounded_and_returned",

@@ -29,6 +29,7 @@ from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.router import Router
 from kafka_sink.kafka.producer.topic_check import TopicCheck
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.topic_id import ids_differ
 from kafka_sink.records.columns import RecordColumns
 from simulation.outcome import WriteOutcome
 from simulation.producer import SimulatedProducer
@@ -85,8 +86,9 @@ class VirtualWrite:
     def _resolve(self, names: frozenset[str], started_ms: int, *, ask_again: bool = False) -> Waits:
         yield from self._await_topics(names, started_ms, ask_again=ask_again)
         for name, state in self._states.items():
-            first_id = self._outcome.topic_ids.setdefault(name, state.topic_id)
-            if first_id != state.topic_id:
+            first_id = self._outcome.topic_ids.get(name) or state.topic_id
+            self._outcome.topic_ids[name] = first_id
+            if ids_differ(first_id, state.topic_id):
                 raise TopicRecreated(topic=name, old_topic_id=str(first_id), new_topic_id=str(state.topic_id))
 
     def _await_topics(self, names: frozenset[str], started_ms: int, *, ask_again: bool) -> Waits:

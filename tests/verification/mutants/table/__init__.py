@@ -15,6 +15,7 @@ from mutants.table.peers import PEERS
 from mutants.table.plan import PLAN
 from mutants.table.producer import PRODUCER
 from mutants.table.records import RECORDS
+from mutants.table.releases import RELEASES
 from mutants.table.resources import RESOURCES
 from mutants.table.rows import ROWS
 from mutants.table.security import SECURITY
@@ -35,6 +36,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *PLAN,
     *TASK,
     *COMMIT,
+    *RELEASES,
     *VERSIONS,
     *OPERATORS,
     *ROWS,
