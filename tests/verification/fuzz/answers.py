@@ -19,6 +19,7 @@ from typing import Any
 import kio.serial
 from kio.schema.errors import ErrorCode
 
+from kafka_sink.kafka.new_topic import BROKERS_DEFAULT
 from kafka_sink.kafka.protocol.api import (
     Api,
 )
@@ -165,6 +166,12 @@ def _groups(metadata: str | None, code: int, group_code: int) -> Said:
     return {"groups": [{"group_id": name, "topics": topics, "error_code": group_code} for name in ("s.0", "s.1")]}
 
 
+def _group(metadata: str | None, code: int, group_code: int) -> Said:
+    """By itself before version 8, and as the only one of a list from then on."""
+    (group, _) = _groups(metadata, code, group_code)["groups"]
+    return {**group, "groups": [group]}
+
+
 def _transactions(**said: Any) -> Said:
     topics = [{"topic": "orders", "partitions": [0, 2]}]
     return {"transaction_states": [said | {"transactional_id": name, "topics": topics} for name in ("s.0", "s.driver")]}
@@ -193,6 +200,7 @@ EXCHANGES: tuple[Exchange, ...] = (
     ),
     Exchange(MetadataRequest(None, False), [{"topics": [_TOPIC | {"partitions": [{"partition_index": 0}]}]}]),
     Exchange(InitProducerIdRequest(1, "s.0"), [{}, {"error_code": 51, "producer_id": -1, "producer_epoch": -1}]),
+    Exchange(InitProducerIdRequest(1), [{}]),
     Exchange(
         ApiVersionsRequest("test", "1"),
         [
@@ -212,6 +220,13 @@ EXCHANGES: tuple[Exchange, ...] = (
         [
             {"coordinators": [{"key": "s.0"}, {"key": "s.1"}]},
             {"coordinators": [{"key": name, "error_code": 15, "node_id": -1, "port": -1} for name in ("s.0", "s.1")]},
+        ],
+    ),
+    Exchange(
+        FindCoordinatorRequest(CoordinatorKind.GROUP, ("s.0",)),
+        [
+            {"coordinators": [{"key": "s.0"}]},
+            {"coordinators": [{"key": "s.0", "error_code": 15}], "error_code": 15, "node_id": -1, "port": -1},
         ],
     ),
     Exchange(
@@ -246,6 +261,10 @@ EXCHANGES: tuple[Exchange, ...] = (
         [_groups("1|q|f", 0, 0), _groups("1|q|", 88, 0), _groups(None, 0, 16)],
     ),
     Exchange(
+        OffsetFetchRequest(("s.0",), "state", 0),
+        [_group("1|q|f", 0, 0), _group("1|q|", 88, 0), _group(None, 0, 16)],
+    ),
+    Exchange(
         DeleteGroupsRequest(("s.0", "s.1")),
         [{"results": [{"group_id": "s.0", "error_code": 0}, {"group_id": "s.1", "error_code": 69}]}],
     ),
@@ -268,7 +287,10 @@ EXCHANGES: tuple[Exchange, ...] = (
         DescribeProducersRequest(PARTITIONS),
         _by_topic("topics", "partitions", "partition_index", "error_code"),
     ),
-    Exchange(CreateTopicsRequest("state", 1, 1_000), [{"topics": [{"name": "state"}]}]),
+    *(
+        Exchange(CreateTopicsRequest("state", 1, 1_000, replication_factor=count), [{"topics": [{"name": "state"}]}])
+        for count in (BROKERS_DEFAULT, 3)
+    ),
     Exchange(
         DescribeConfigsRequest(3, SETTING),
         [{"results": [{"resource_name": "3", "configs": [{"name": SETTING, "value": "900000"}]}]}],

@@ -69,6 +69,7 @@ from kafka_sink.kafka.protocol.gssapi import MAX_STEPS, KerberosLogin
 from kafka_sink.kafka.protocol.requests import (
     APIS,
     Response,
+    api_of,
     decode_response,
     encode_request,
     select_version,
@@ -170,9 +171,10 @@ class ScriptedKerberos:
 
 
 def _most_own_requests(mechanism: str | None) -> int:
-    """ApiVersions, SaslHandshake, two SaslAuthenticates and Metadata: only GSSAPI has more to say, whatever a broker
-    says."""
-    return 4 + MAX_STEPS if mechanism == "GSSAPI" else 5
+    """ApiVersions in each of its versions, SaslHandshake, two SaslAuthenticates and Metadata: only GSSAPI has more to
+    say, whatever a broker says."""
+    versions = api_of(SOFTWARE).max_version + 1
+    return versions + (3 + MAX_STEPS if mechanism == "GSSAPI" else 4)
 
 
 class Endless(Exception):
@@ -234,6 +236,8 @@ def _connection(mechanism: str | None) -> Decoder:
 
     with _one_iteration():
         seeds = [bytes([size]) + b"".join(_stream(mechanism)) for size in (0, 1)]
+    if mechanism is None:
+        seeds += [bytes(1) + b"".join(_stream_of_an_older_broker())]
     # Some twenty times as slow as an answer.
     return Decoder(f"connection {mechanism or 'in plaintext'}", _cheaply(decode), (ProtocolError,), seeds, share=1)
 
@@ -258,13 +262,23 @@ def _stream(mechanism: str | None) -> Iterator[bytes]:
         yield from _answers(correlation_id + 1)
 
 
-def _answers(correlation_id: int) -> Iterator[bytes]:
+def _stream_of_an_older_broker() -> Iterator[bytes]:
+    """The same: it does not know the version of the first request, and takes only the oldest ones (Kafka 2.1)."""
+    ranges = [{"api_key": api.key, "min_version": 0, "max_version": api.min_version} for api in APIS]
+    yield _framed(answer(SOFTWARE, 0, {"error_code": 35, "api_keys": []}))
+    yield _framed(answer(SOFTWARE, 0, {"api_keys": ranges}, 1))
+    producer_id, metadata = (api_of(request).versions(request)[0] for request in ASKED)
+    yield from _answers(2, producer_id, metadata)
+
+
+def _answers(correlation_id: int, producer_id_version: int = 5, metadata_version: int = 13) -> Iterator[bytes]:
     """To the connection's own question which cluster it is, and to what is asked over it."""
-    yield _framed(answer(MetadataRequest((), allow_auto_topic_creation=False), 13, {"topics": []}, correlation_id))
+    which = MetadataRequest((), allow_auto_topic_creation=False)
+    yield _framed(answer(which, metadata_version, {"topics": []}, correlation_id))
     correlation_id += 1
     topic = {"name": "orders", "topic_id": ORDERS, "partitions": [{"partition_index": 0}]}
-    yield _framed(answer(ASKED[0], 5, {}, correlation_id))
-    yield _framed(answer(ASKED[1], 13, {"topics": [topic]}, correlation_id + 1))
+    yield _framed(answer(ASKED[0], producer_id_version, {}, correlation_id))
+    yield _framed(answer(ASKED[1], metadata_version, {"topics": [topic]}, correlation_id + 1))
 
 
 def _framed(frame: bytes) -> bytes:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from fuzz.__main__ import Fuzzed, campaign
+from fuzz.answers import EXCHANGES
 from fuzz.arrays import largest_arrays, response_type
 from fuzz.decoders import BY_NAME, DECODERS, Decoder
 from fuzz.judge import MOST_SECONDS, Fault, judge, peak_bytes
@@ -64,7 +65,10 @@ def test_arrays_of_the_smallest_elements(api: Api) -> None:
         assert peak_bytes(BY_NAME[api.name], b"\0" + frame) < 70 * len(frame), path
 
 
-def test_every_api_is_there() -> None:
+def test_every_version_of_every_api_is_there() -> None:
+    """The oldest ones, too, whose fields have other lengths (KIP-482), and which some requests are too new for."""
+    asked = {(exchange.api.key, version) for exchange in EXCHANGES for version in exchange.versions()}
+    assert asked == {(api.key, version) for api in APIS for version in range(api.min_version, api.max_version + 1)}
     assert {api.name for api in APIS} <= set(BY_NAME)
 
 
