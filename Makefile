@@ -115,8 +115,8 @@ explore: $(WHEEL)  ## take the two-phase commit through all schedules that its t
 	PYTHONPATH=tests/verification $(BIN)/python -m model.explorations $(ARGS)
 
 .PHONY: fidelity
-fidelity: java $(WHEEL)  ## replay TRACES=500 random traces of the model on each of two real brokers; ARGS="--seed 17" goes to it
-	PYTHONPATH=tests/verification $(BIN)/python -m fidelity --traces $(TRACES) $(ARGS)
+fidelity: java $(WHEEL)  ## replay TRACES=500 random traces of the model on a real broker of each of five releases; ARGS="--seed 17" goes to it
+	PYTHONPATH=tests/verification:tests/support $(BIN)/python -m fidelity --traces $(TRACES) $(ARGS)
 
 # Mutates copies of the sources, with the installed kernel, and removes them at the end.
 .PHONY: mutants

@@ -1,6 +1,6 @@
 """`make fidelity`: traces of the model, replayed on real brokers.
 
-    PYTHONPATH=tests/verification python -m fidelity --traces 500 --kafka-version 4.3.1 2.1.1 --seed 1 --results FILE
+    PYTHONPATH=tests/verification:tests/support python -m fidelity --traces 500 --kafka-version 4.3.1 2.1.1 --seed 1
 
 Seeds count up from --seed; a seed is a trace, on every machine. Exit status 1 if a broker and the
 model ever differ. Each difference is printed with the steps before it, both answers, and the command to run it again.
