@@ -110,6 +110,10 @@ class CommittedOffsets:
             for key in self._keys()
         )
 
+    def groups_of_transactions(self) -> set[str]:
+        """Those with pending offsets."""
+        return {key.group for offsets in self._pending.values() for key in offsets}
+
     def of_topics(self, topics: Iterable[str]) -> list[OffsetKey]:
         """Stable and pending."""
         wanted = set(topics)

@@ -301,10 +301,15 @@ class GroupCoordinator:
         self._topic_names = names
         if not deleted:
             return
-        if not self._replicas.generation.new_group_coordinator:
+        looks_through = not self._replicas.generation.new_group_coordinator
+        if looks_through:
             self._looked_through_ms = self._timeline.now_ms
-        for shard, _ in self._shards.known():
-            tombstones: dict[Key, object] = {tuple(key): None for key in self._all_of(shard).of_topics(deleted)}
+        for shard, known in self._shards.known():
+            offsets = self._all_of(shard)
+            # An open transaction keeps its groups, even without what it commits (GroupMetadata.hasOffsets).
+            for group in offsets.groups_of_transactions() if looks_through else ():
+                known.hear_of(group, self._timeline.now_ms)
+            tombstones: dict[Key, object] = {tuple(key): None for key in offsets.of_topics(deleted)}
             if tombstones:
                 data = encode_state(tombstones, self._timeline.now_ms)
                 self._append(shard, data, lambda _: None)

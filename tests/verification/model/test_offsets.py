@@ -165,6 +165,18 @@ def test_the_old_coordinator_forgets_groups_without_offsets_with_any_topic(versi
     assert transactions.commit_offset_outside("g", "t", 6, generation=3, member_id="m") == code
 
 
+def test_the_old_coordinator_keeps_a_group_of_a_transaction_whose_topic_is_deleted() -> None:
+    client, transactions = offsets(VERSION_1)
+    marked(transactions, 5)
+    client.cluster.delete_topic("t")
+    client.cluster.create_topic("t", 1, 1)
+    client.run(100)
+    transactions.init("x")
+    client.run(100)
+    assert fetch(transactions) == NOTHING
+    assert transactions.commit_offset_outside("g", "t", 6, generation=3, member_id="m") == UNKNOWN_MEMBER
+
+
 @both_versions
 def test_only_the_old_coordinator_makes_a_group_for_what_its_transaction_refuses(versions: Versions) -> None:
     _, transactions = offsets(versions)
