@@ -89,17 +89,18 @@ def compare(kafka: LocalKafka, kind: Kind, name: str, scenario: Callable[[Trace]
     assert modelled.steps == real.steps
 
 
-NEWEST, OLDER, OLDEST = KINDS
-OLD_BROKERS = pytest.param(OLDEST, marks=pytest.mark.long)
+NEWEST, OLDER = "4.3.1, version 2", "4.3.1, version 1"
+# 2.8.2 and 2.1.1 hold no transactions of ours: the random traces compare them.
+OLD_BROKERS = [pytest.param(kind, marks=pytest.mark.long) for kind in ("3.9.2, version 1", "3.0.2, version 1")]
 
 
-@pytest.mark.parametrize("kind", [NEWEST, OLDER, OLD_BROKERS])
+@pytest.mark.parametrize("kind", [NEWEST, OLDER, *OLD_BROKERS])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_scenario_is_answered_alike(brokers: Callable[[str], LocalKafka], scenario: str, kind: str) -> None:
     compare(brokers(KINDS[kind].kafka_version), KINDS[kind], scenario, SCENARIOS[scenario])
 
 
-@pytest.mark.parametrize("kind", [NEWEST, OLD_BROKERS])
+@pytest.mark.parametrize("kind", [NEWEST, *OLD_BROKERS])
 @pytest.mark.parametrize("scenario", LONG_SCENARIOS)
 def test_a_spent_epoch_is_followed_alike(brokers: Callable[[str], LocalKafka], scenario: str, kind: str) -> None:
     compare(brokers(KINDS[kind].kafka_version), KINDS[kind], scenario, LONG_SCENARIOS[scenario])
