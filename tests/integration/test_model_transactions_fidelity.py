@@ -90,17 +90,17 @@ def compare(kafka: LocalKafka, kind: Kind, name: str, scenario: Callable[[Trace]
 
 
 NEWEST, OLDER = "4.3.1, version 2", "4.3.1, version 1"
-# 2.8.2 and 2.1.1 hold no transactions of ours: the random traces compare them.
-OLD_BROKERS = [pytest.param(kind, marks=pytest.mark.long) for kind in ("3.9.2, version 1", "3.0.2, version 1")]
+# Earlier releases lack versions of requests that the scenarios use: the random traces of `make fidelity` compare those.
+OLD_BROKERS = pytest.param("3.9.2, version 1", marks=pytest.mark.long)
 
 
-@pytest.mark.parametrize("kind", [NEWEST, OLDER, *OLD_BROKERS])
+@pytest.mark.parametrize("kind", [NEWEST, OLDER, OLD_BROKERS])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_scenario_is_answered_alike(brokers: Callable[[str], LocalKafka], scenario: str, kind: str) -> None:
     compare(brokers(KINDS[kind].kafka_version), KINDS[kind], scenario, SCENARIOS[scenario])
 
 
-@pytest.mark.parametrize("kind", [NEWEST, *OLD_BROKERS])
+@pytest.mark.parametrize("kind", [NEWEST, OLD_BROKERS])
 @pytest.mark.parametrize("scenario", LONG_SCENARIOS)
 def test_a_spent_epoch_is_followed_alike(brokers: Callable[[str], LocalKafka], scenario: str, kind: str) -> None:
     compare(brokers(KINDS[kind].kafka_version), KINDS[kind], scenario, LONG_SCENARIOS[scenario])
