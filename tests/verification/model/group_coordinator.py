@@ -4,7 +4,8 @@ Its state comes from the log. Most readers see the log below the high watermark.
 see the whole log, and their answer waits until that part is committed. So their answer is never older than an
 acknowledged offset, whichever broker leads.
 
-Not modelled: members, generations, OffsetDelete.
+Not modelled: members, generations, OffsetDelete. Kafka 3.0 refuses a TxnOffsetCommit that names a member and no
+generation (UNKNOWN_MEMBER_ID). Kafka 3.9 and the model take it.
 
 Source: GroupCoordinatorService, OffsetMetadataManager, ClassicGroup.validateOffsetCommit in Kafka; KIP-447.
 """
