@@ -73,9 +73,10 @@ def check_answered(api: str, asked: Iterable[Any], answered: Iterable[Any]) -> N
     if wanted == got:
         return
     missing, surplus = wanted - got, got - wanted
+    article = "an" if api[0] in "AEIO" else "a"
     raise ProtocolError(
-        f"a {api} answer for something else than asked (missing: {_first(missing)}; not asked for or answered twice: "
-        f"{_first(surplus)})"
+        f"{article} {api} answer for something else than asked (missing: {_first(missing)}; not asked for or answered "
+        f"twice: {_first(surplus)})"
     )
 
 

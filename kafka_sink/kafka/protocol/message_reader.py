@@ -108,6 +108,16 @@ def _bytes_of(read_length: Read) -> Read:
     return read
 
 
+def _view_of(read_length: Read) -> Read:
+    """Return a reader of bytes that are not copied. They keep the whole message in memory."""
+
+    def read(data: bytes, position: int) -> tuple[memoryview | None, int]:
+        length, position = read_length(data, position)
+        return (None, position) if length < 0 else (memoryview(data)[position : position + length], position + length)
+
+    return read
+
+
 def _string_of(read_length: Read) -> Read:
     read_bytes = _bytes_of(read_length)
 
@@ -135,9 +145,13 @@ _PRIMITIVES: dict[str, Read] = {
     "uuid": _uuid,
     "string": _string_of(_length),
     "bytes": _bytes_of(_length),
-    "records": _bytes_of(_length),
+    "records": _view_of(_length),
 }
-_NOT_FLEXIBLE = _PRIMITIVES | {"string": _string_of(_fixed_length(">h")), "bytes": _bytes_of(_fixed_length(">i"))}
+_NOT_FLEXIBLE = _PRIMITIVES | {
+    "string": _string_of(_fixed_length(">h")),
+    "bytes": _bytes_of(_fixed_length(">i")),
+    "records": _view_of(_fixed_length(">i")),
+}
 # For these types the wire can carry null, which only a nullable field may have.
 _NULL_ON_THE_WIRE = frozenset({"string", "bytes", "records"})
 

@@ -35,12 +35,15 @@ from kafka_sink.kafka.protocol.apis import (
     describe_producers,
     describe_transactions,
     end_txn,
+    fetch,
     find_coordinator,
     init_producer_id,
+    list_offsets,
     list_transactions,
     metadata,
     offset_commit,
     offset_fetch,
+    offset_for_leader_epoch,
     produce,
     sasl_authenticate,
     sasl_handshake,
@@ -65,12 +68,18 @@ from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsResponse,
 )
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.kafka.protocol.apis.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest, ProduceResponse
 from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -102,6 +111,9 @@ Request = (
     | DescribeConfigsRequest
     | TopicConfigsRequest
     | DescribeGroupRequest
+    | FetchRequest
+    | ListOffsetsRequest
+    | OffsetForLeaderEpochRequest
 )
 Response = (
     ProduceResponse
@@ -126,6 +138,9 @@ Response = (
     | DescribeConfigsResponse
     | TopicConfigsResponse
     | DescribeGroupResponse
+    | FetchResponse
+    | ListOffsetsResponse
+    | OffsetForLeaderEpochResponse
 )
 
 # What each guarantee needs of these: `needs.py`.
@@ -152,6 +167,9 @@ APIS: tuple[Api, ...] = (
     describe_configs.API,
     describe_configs.TOPICS_API,
     describe_groups.API,
+    fetch.API,
+    list_offsets.API,
+    offset_for_leader_epoch.API,
 )
 
 Buffer = bytes | memoryview

@@ -35,16 +35,19 @@ from kafka_sink.kafka.protocol.apis.describe_groups import DescribeGroupRequest
 from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
 from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest
 from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
 from kafka_sink.kafka.protocol.apis.init_producer_id import (
     InitProducerIdRequest,
 )
+from kafka_sink.kafka.protocol.apis.list_offsets import LATEST, AskedOffset, ListOffsetsRequest
 from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
 from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataRequest,
 )
 from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
 from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
+from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kafka_sink.kafka.protocol.apis.produce import (
     ProducePartition,
     ProduceRequest,
@@ -57,6 +60,7 @@ from kafka_sink.kafka.protocol.apis.sasl_handshake import (
 )
 from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
 from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
+from kafka_sink.kafka.protocol.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.requests import (
     APIS,
     Request,
@@ -115,6 +119,7 @@ _SOMETHING: Mapping[str, Any] = {
     "uuid": ORDERS,
     "string": "why",
     "bytes": b"bytes",
+    "records": b"records",
 }
 
 
@@ -125,6 +130,8 @@ def _filled(entity_type: Any, said: Said) -> Any:
 def _value(field: Field[Any], said: Said) -> Any:
     of_type = _inner(field.type)
     value = said.get(field.name)
+    if value is None and field.name in said:
+        return None
     if typing.get_origin(of_type) is tuple:
         element_type = _inner(typing.get_args(of_type)[0])
         if is_dataclass(element_type):
@@ -133,7 +140,7 @@ def _value(field: Field[Any], said: Said) -> Any:
     if is_dataclass(of_type):
         return _filled(of_type, value or {})
     if value is None:
-        return None if field.name in said else _something(field)
+        return _something(field)
     return ErrorCode(value) if field.metadata["kafka_type"] == "error_code" else value
 
 
@@ -181,6 +188,7 @@ _PRODUCED = [{"index": number} for _, number in PARTITIONS]
 _TOPIC = {"name": "orders", "topic_id": ORDERS}
 _LEADERLESS = {"error_code": 5, "partition_index": 1, "leader_id": -1}
 _ID: Mapping[str, Any] = {"transactional_id": "s.0", "producer_id": PRODUCER_ID, "producer_epoch": 3}
+_FETCHED = {"topic": "orders", "topic_id": ORDERS}
 _UNKNOWN = {"error_code": 3, "name": "nope", "topic_id": None, "partitions": []}
 
 EXCHANGES: tuple[Exchange, ...] = (
@@ -300,4 +308,23 @@ EXCHANGES: tuple[Exchange, ...] = (
         [{"results": [{"resource_name": "orders", "configs": [{"name": SETTING, "value": "1"}]}]}],
     ),
     Exchange(DescribeGroupRequest("s.0"), [{"groups": [{"group_id": "s.0"}]}]),
+    *(
+        Exchange(
+            FetchRequest("orders", topic_id, 2, 5, 7, IsolationLevel.READ_COMMITTED, 1_000, 1, 500, "a"),
+            [
+                {"responses": [_FETCHED | {"partitions": [{"partition_index": 2}]}]},
+                {"responses": [_FETCHED | {"partitions": [{"partition_index": 2, "error_code": 6, "records": None}]}]},
+                {"responses": []},
+            ],
+        )
+        for topic_id in (None, ORDERS)
+    ),
+    Exchange(
+        ListOffsetsRequest(tuple(AskedOffset(*each, LATEST) for each in PARTITIONS), IsolationLevel.READ_COMMITTED, 1),
+        _by_topic("topics", "partitions", "partition_index", "error_code"),
+    ),
+    Exchange(
+        OffsetForLeaderEpochRequest("orders", 0, 7, 5),
+        [{"topics": [{"topic": "orders", "partitions": [{"partition": 0, "error_code": code}]}]} for code in (0, 74)],
+    ),
 )

@@ -1,0 +1,147 @@
+"""Fetch: the records of one partition from an offset on.
+
+A request asks for one partition, because a reader has one range of one partition. It has no fetch session (KIP-227):
+sessions save bytes in requests for many partitions.
+
+Version 11 is the first that names a rack (KIP-392); Kafka 2.3 has it. From 13 on, topics are named by id (KIP-516).
+
+Source: FetchRequest.json, FetchResponse.json; org.apache.kafka.common.requests.FetchRequest, FetchMetadata.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from kafka_sink.errors import ProtocolError
+from kafka_sink.kafka.protocol.api import Api, Versions, check_answered
+from kafka_sink.kafka.protocol.isolation import IsolationLevel
+
+LOWEST_FETCH = 11
+# From this version on, topics are named by id (KIP-516).
+FETCH_BY_TOPIC_ID = 13
+HIGHEST_FETCH = 18
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """Asks for the batches of `partition` from the one with `offset` on.
+
+    `leader_epoch`: the newest epoch that the client knows, -1 for none. A broker with another one refuses (KIP-320).
+    `max_bytes`: of record batches. The first batch comes whole even if it is larger (KIP-74).
+    `min_bytes`, `max_wait_ms`: the broker waits up to `max_wait_ms` for `min_bytes`.
+    `rack_id`: the client's rack, empty for none. With it the leader may name a nearer replica.
+    """
+
+    topic: str
+    topic_id: uuid.UUID | None
+    partition: int
+    offset: int
+    leader_epoch: int
+    isolation_level: IsolationLevel
+    max_bytes: int
+    min_bytes: int
+    max_wait_ms: int
+    rack_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """`first_offset`: of the transaction's first record in the partition."""
+
+    producer_id: int
+    first_offset: int
+
+
+_NOTHING = memoryview(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse:
+    """`high_watermark`, `last_stable_offset`, `log_start_offset`: -1 if the broker does not tell.
+
+    `aborted_transactions`: those with records in `records`; always empty for READ_UNCOMMITTED.
+    `preferred_read_replica`: the node to fetch from, -1 for the node that was asked.
+    `records`: the batches as the broker has them, a view of the response. The last batch may be cut off.
+    """
+
+    throttle_time_ms: int
+    error_code: int
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    aborted_transactions: tuple[AbortedTransaction, ...] = ()
+    preferred_read_replica: int = -1
+    records: memoryview = _NOTHING
+
+
+def fetch_versions(request: FetchRequest) -> Versions:
+    """Return the versions for `request`. A topic without an id can only be named."""
+    return LOWEST_FETCH, HIGHEST_FETCH if request.topic_id else FETCH_BY_TOPIC_ID - 1
+
+
+def kio_fetch(kio: Any, version: int, request: FetchRequest) -> Any:
+    named = {"topic_id": request.topic_id} if version >= FETCH_BY_TOPIC_ID else {"topic": request.topic}
+    partition = kio.FetchPartition(
+        partition=request.partition,
+        current_leader_epoch=request.leader_epoch,
+        fetch_offset=request.offset,
+        partition_max_bytes=request.max_bytes,
+    )
+    return kio.FetchRequest(
+        max_wait=timedelta(milliseconds=request.max_wait_ms),
+        min_bytes=request.min_bytes,
+        max_bytes=request.max_bytes,
+        isolation_level=request.isolation_level.value,
+        topics=(kio.FetchTopic(**named, partitions=(partition,)),),
+        forgotten_topics_data=(),
+        rack_id=request.rack_id,
+    )
+
+
+def fetch_response(request: FetchRequest, message: Mapping[str, Any]) -> FetchResponse:
+    throttle_time_ms, error_code = message["throttle_time"], message["error_code"]
+    found = [(topic, partition) for topic in message["responses"] for partition in topic["partitions"]]
+    if not found and (error_code or throttle_time_ms):
+        # The whole request is refused. Or a quota is exceeded: then a broker answers without partitions.
+        return FetchResponse(throttle_time_ms, error_code)
+    by_id = any("topic_id" in topic for topic, _ in found)
+    named = request.topic_id if by_id else request.topic
+    answered = [(topic["topic_id" if by_id else "topic"], each["partition_index"]) for topic, each in found]
+    check_answered("Fetch", [(named, request.partition)], answered)
+    _, partition = found[0]
+    return FetchResponse(
+        throttle_time_ms=throttle_time_ms,
+        error_code=error_code or partition["error_code"],
+        high_watermark=partition["high_watermark"],
+        last_stable_offset=partition["last_stable_offset"],
+        log_start_offset=partition["log_start_offset"],
+        aborted_transactions=tuple(
+            AbortedTransaction(each["producer_id"], each["first_offset"])
+            for each in partition["aborted_transactions"] or ()
+        ),
+        preferred_read_replica=partition["preferred_read_replica"],
+        records=_NOTHING if partition["records"] is None else partition["records"],
+    )
+
+
+def check_fetch_response(request: FetchRequest, response: FetchResponse) -> None:
+    """Raise ProtocolError for records that nobody asked for: beside an error."""
+    if response.error_code and response.records:
+        raise ProtocolError(f"a Fetch answer with error {response.error_code} and {len(response.records)} bytes")
+
+
+API = Api(
+    "Fetch",
+    1,
+    LOWEST_FETCH,
+    HIGHEST_FETCH,
+    FetchRequest,
+    kio_fetch,
+    fetch_response,
+    check_fetch_response,
+    fetch_versions,
+)

@@ -1,0 +1,124 @@
+"""ListOffsets: the first and the end offset of partitions, and the first offset from a time on (KIP-79).
+
+Version 4 is the first that names the client's leader epoch (KIP-320); Kafka 2.1 has it.
+
+Source: ListOffsetsRequest.json, ListOffsetsResponse.json; org.apache.kafka.common.requests.ListOffsetsRequest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from kafka_sink.kafka.protocol.api import Api, check_answered
+from kafka_sink.kafka.protocol.isolation import IsolationLevel
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+
+# Instead of a time: the end of the log, as far as the isolation level goes, and its start.
+LATEST = -1
+EARLIEST = -2
+# Instead of an offset: no record is as new as the time.
+NO_OFFSET = -1
+# A consumer, not a replica.
+_REPLICA_ID = -1
+# From this version on, a request says how long the broker may wait for its remote storage (KIP-1075).
+_WITH_TIMEOUT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class AskedOffset:
+    """`timestamp_ms`: since the epoch, or LATEST or EARLIEST. `leader_epoch`: the newest that the client knows, -1 for
+    none."""
+
+    topic: str
+    partition: int
+    timestamp_ms: int
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsRequest:
+    """Sent to the leader of `asked`. `timeout_ms`: for remote storage."""
+
+    asked: tuple[AskedOffset, ...]
+    isolation_level: IsolationLevel
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOffset:
+    """`offset`: of the first record that is not older than the asked time; NO_OFFSET if there is none. `timestamp_ms`:
+    that of the record, -1 for LATEST and EARLIEST."""
+
+    topic: str
+    partition: int
+    error_code: int
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsResponse:
+    throttle_time_ms: int
+    partitions: tuple[ListedOffset, ...]
+
+
+def kio_list_offsets(kio: Any, version: int, request: ListOffsetsRequest) -> Any:
+    topics: dict[str, list[Any]] = {}
+    for each in request.asked:
+        topics.setdefault(each.topic, []).append(
+            kio.ListOffsetsPartition(
+                partition_index=each.partition,
+                current_leader_epoch=each.leader_epoch,
+                timestamp=each.timestamp_ms,
+            )
+        )
+    timeout = {"timeout": timedelta(milliseconds=request.timeout_ms)} if version >= _WITH_TIMEOUT else {}
+    return kio.ListOffsetsRequest(
+        replica_id=_REPLICA_ID,
+        isolation_level=request.isolation_level.value,
+        topics=tuple(
+            kio.ListOffsetsTopic(name=topic, partitions=tuple(partitions)) for topic, partitions in topics.items()
+        ),
+        **timeout,
+    )
+
+
+def list_offsets_response(request: ListOffsetsRequest, message: Mapping[str, Any]) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        throttle_time_ms=message["throttle_time"],
+        partitions=tuple(
+            ListedOffset(
+                topic=topic["name"],
+                partition=partition["partition_index"],
+                error_code=partition["error_code"],
+                timestamp_ms=partition["timestamp"],
+                offset=partition["offset"],
+                leader_epoch=partition["leader_epoch"],
+            )
+            for topic in message["topics"]
+            for partition in topic["partitions"]
+        ),
+    )
+
+
+def check_list_offsets_response(request: ListOffsetsRequest, response: ListOffsetsResponse) -> None:
+    """Raise ProtocolError unless each partition of the request is answered once."""
+    asked = (TopicPartition(each.topic, each.partition) for each in request.asked)
+    answered = (TopicPartition(each.topic, each.partition) for each in response.partitions)
+    check_answered("ListOffsets", asked, answered)
+
+
+API = Api(
+    "ListOffsets",
+    2,
+    4,
+    11,
+    ListOffsetsRequest,
+    kio_list_offsets,
+    list_offsets_response,
+    check_list_offsets_response,
+)
