@@ -35,11 +35,11 @@ from kafka_sink.errors.exhaustion import exhausted
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.connections import connect
+from kafka_sink.kafka.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.bad_row_tally import BadRowPolicy
 from kafka_sink.kafka.producer.core import wire
-from kafka_sink.kafka.producer.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.kafka.producer.probe import Probe
 from kafka_sink.kafka.producer.rate_limit import RateLimit
 from kafka_sink.kafka.producer.routed_rows import RoutedRows

@@ -29,11 +29,11 @@ from kafka_sink.errors import (
 )
 from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.metadata import TopicSnapshot
 from kafka_sink.kafka.metrics import Figures, Metrics
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PartitionOffsets
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowPolicy, BadRowTally
 from kafka_sink.kafka.producer.core import codec_of
-from kafka_sink.kafka.producer.metadata import TopicSnapshot
 from kafka_sink.kafka.producer.rate_limit import RateLimit
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.router import Router, RowTopics

@@ -33,9 +33,9 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.kafka.producer.accumulator import RecordAccumulator
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
-from kafka_sink.kafka.producer.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.kafka.producer.producer_batch import BatchState, ProducerBatch
 from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
 from kafka_sink.kafka.producer.router import Router

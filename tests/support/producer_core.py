@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.network import Network
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.core import codec_of, wire
-from kafka_sink.kafka.producer.network import Network
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.protocol.apis.init_producer_id import (
     InitProducerIdRequest,

@@ -6,8 +6,8 @@ from kafka_sink.errors import TopicAuthorizationFailed, TopicNameInvalid, TopicN
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.leaders import named
 from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.producer.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.protocol.apis.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,

@@ -38,7 +38,7 @@ from enum import IntEnum, auto
 from typing import Any
 
 from kafka_sink.kafka.backoff import backoff_ms
-from kafka_sink.kafka.producer.network import LONGEST_POLL_MS, Network
+from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
 from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
 )

@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.metadata import MAX_IDLE_MS, Metadata
 from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.network import Network
 from kafka_sink.kafka.producer.accumulator import RecordAccumulator
-from kafka_sink.kafka.producer.metadata import MAX_IDLE_MS, Metadata
-from kafka_sink.kafka.producer.network import Network
 from kafka_sink.kafka.producer.sender import Sender
 from kafka_sink.records.compression import Codec, codec_for
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_sink.errors import TopicNameInvalid, TopicNull
-from kafka_sink.kafka.producer.metadata import TopicSnapshot
+from kafka_sink.kafka.metadata import TopicSnapshot
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.columns import RecordColumns

@@ -41,14 +41,14 @@ from kafka_sink.errors import (
 )
 from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.metadata import Metadata, MetadataSnapshot
 from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
 from kafka_sink.kafka.producer import error_policy
 from kafka_sink.kafka.producer.accumulator import RecordAccumulator
 from kafka_sink.kafka.producer.batch_split import half_bytes, rest, split
 from kafka_sink.kafka.producer.coordinators import Coordinators
 from kafka_sink.kafka.producer.error_policy import Action
-from kafka_sink.kafka.producer.metadata import Metadata, MetadataSnapshot
-from kafka_sink.kafka.producer.network import LONGEST_POLL_MS, Network
 from kafka_sink.kafka.producer.probe import Probe
 from kafka_sink.kafka.producer.producer_batch import BatchState, ProducerBatch
 from kafka_sink.kafka.producer.producer_id import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch

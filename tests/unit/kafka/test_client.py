@@ -30,13 +30,13 @@ from kafka_sink.errors import (
     TopicNotFound,
     WorkerExhausted,
 )
-from kafka_sink.kafka import client
+from kafka_sink.kafka import client, metadata
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import RESTED_MS, Producer
+from kafka_sink.kafka.metadata import MAX_IDLE_MS
 from kafka_sink.kafka.net.network_client import NetworkClient
-from kafka_sink.kafka.producer import metadata, sender, throttling
+from kafka_sink.kafka.producer import sender, throttling
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
-from kafka_sink.kafka.producer.metadata import MAX_IDLE_MS
 from kafka_sink.kafka.protocol.apis.init_producer_id import (
     InitProducerIdRequest,
 )

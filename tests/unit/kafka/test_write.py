@@ -23,10 +23,10 @@ from kafka_sink.errors import (
     TopicRecreated,
 )
 from kafka_sink.kafka import write as write_module
+from kafka_sink.kafka.metadata import TopicSnapshot
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, RefusedRow
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowLimits, BadRowPolicy
-from kafka_sink.kafka.producer.metadata import TopicSnapshot
 from kafka_sink.kafka.producer.rate_limit import Rate, RateLimit
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.router import Router

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from kafka.partitioner.default import murmur2
 
 from kafka_sink.errors import ClusterError, DeliveryError, ProduceRejected, ProducerIdRefused, TopicRecreated
+from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
-from kafka_sink.kafka.producer.network import LONGEST_POLL_MS
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition

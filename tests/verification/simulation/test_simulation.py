@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from kafka_sink.errors import ProducerClosed, ProduceRejected, TopicRecreated
-from kafka_sink.kafka import connections
+from kafka_sink.kafka import connections, metadata
+from kafka_sink.kafka.metadata import TopicSnapshot
 from kafka_sink.kafka.net.transport import Address, Connected, Received, Sent
-from kafka_sink.kafka.producer import metadata, sequences
+from kafka_sink.kafka.producer import sequences
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.buffer_pool import BufferPool
-from kafka_sink.kafka.producer.metadata import TopicSnapshot
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
 from kafka_sink.kafka.protocol.apis.produce import (
     ProducePartition,

@@ -22,9 +22,9 @@ from kafka_sink.errors import (
     TopicRecreated,
 )
 from kafka_sink.kafka.client import GATHER_MS, LOOK_AGAIN_S
+from kafka_sink.kafka.metadata import TopicSnapshot
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.core import codec_of
-from kafka_sink.kafka.producer.metadata import TopicSnapshot
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.router import Router
 from kafka_sink.kafka.producer.topic_check import TopicCheck

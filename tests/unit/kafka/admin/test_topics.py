@@ -11,7 +11,7 @@ from kafka_sink.errors import MissingOption, TopicAuthorizationFailed, TopicName
 from kafka_sink.kafka.admin import topics
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.config import ProducerConfig
-from kafka_sink.kafka.producer.metadata import ABSENT_PATIENCE_MS
+from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataRequest,
 )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from effort import each
+from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.producer.coordinators import (
     QUICK_TRIES,
     READS_TOGETHER,
@@ -18,7 +19,6 @@ from kafka_sink.kafka.producer.coordinators import (
     error_code_of,
     next_after,
 )
-from kafka_sink.kafka.producer.network import LONGEST_POLL_MS
 from kafka_sink.kafka.protocol.api import (
     PartitionResult,
 )

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_sink.kafka.metadata import MAX_IDLE_MS
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.producer.core import ProducerCore, codec_of, wire
-from kafka_sink.kafka.producer.metadata import MAX_IDLE_MS
 from kafka_sink.kafka.protocol.apis.init_producer_id import (
     InitProducerIdRequest,
 )

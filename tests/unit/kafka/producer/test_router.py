@@ -12,8 +12,8 @@ from kafka.partitioner.default import murmur2
 
 from given_rows import converted
 from kafka_sink.errors import PartitionOutOfRange, TopicNameInvalid, TopicNull
+from kafka_sink.kafka.metadata import TopicSnapshot
 from kafka_sink.kafka.producer import router as router_module
-from kafka_sink.kafka.producer.metadata import TopicSnapshot
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.router import Router, RowTopics
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition

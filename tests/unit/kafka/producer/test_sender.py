@@ -21,11 +21,11 @@ from kafka_sink.errors import (
     TopicAuthorizationFailed,
     TopicRecreated,
 )
+from kafka_sink.kafka.metadata import MetadataSnapshot
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address
+from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PartitionOffsets
-from kafka_sink.kafka.producer.metadata import MetadataSnapshot
-from kafka_sink.kafka.producer.network import LONGEST_POLL_MS
 from kafka_sink.kafka.producer.probe import Probe
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS

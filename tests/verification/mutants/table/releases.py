@@ -41,8 +41,7 @@ RELEASES: tuple[Mutant, ...] = (
         rule="KIP-516: a broker that is not upgraded yet names no topic id",
         pattern="replace($NEW, topic_id=$OLD.topic_id)",
         replacement="$NEW",
-        killer="tests/unit/kafka/producer/test_metadata.py::"
-        "test_of_another_topic_the_answer_counts_whatever_its_leader_epochs",
+        killer="tests/unit/kafka/test_metadata.py::test_of_another_topic_the_answer_counts_whatever_its_leader_epochs",
     ),
     Mutant(
         name="a broker that takes one key a request is asked for all coordinators at once",

@@ -1,4 +1,4 @@
-"""What the producer needs from a network, and what a network returns. `net/` and a simulation implement it."""
+"""What producer and consumer need from a network, and what a network returns. `net/` and a simulation implement it."""
 
 from __future__ import annotations
 
