@@ -93,6 +93,12 @@
     │   ├── TransactionRefused
     │   ├── UnreadableState
     │   └── ReceiptNotWritten
+    ├── ReadError                    the records that a read asks for
+    │   ├── OffsetsLost
+    │   ├── ReadStalled
+    │   ├── FetchRefused
+    │   ├── RecordsCorrupt
+    │   └── MessageFormatTooOld
     ├── FormatNotReplaced            Spark 4.0 keeps the format that it found; nothing was sent
     ├── WorkerExhausted              a worker has no more memory, threads or open files
     ├── CommitRefused                Spark asked to commit a write, and a task's receipt is missing
@@ -172,6 +178,15 @@ from kafka_sink.errors.options import (
     RefusedOption,
     UnknownOption,
 )
+from kafka_sink.errors.reading import (
+    FetchRefused,
+    LossCause,
+    MessageFormatTooOld,
+    OffsetsLost,
+    ReadError,
+    ReadStalled,
+    RecordsCorrupt,
+)
 from kafka_sink.errors.registry import (
     RegistryAnswerUnusable,
     RegistryError,
@@ -242,19 +257,19 @@ from kafka_sink.errors.wording import (
 
 __all__ = [
     "REFUSALS", "AbortedRowsOpen", "AnotherCheckpoint", "ApisMissing", "AttemptFenced", "AuthenticationFailed",
-    "BadRow", "BrokerUnavailable", "BrokerUnsupported", "BrokersUnreachable", "BufferExhausted", "CheckpointBehind",
-    "CheckpointUnusable",
-    "ClusterChanged", "ClusterError", "ColumnNotInSchema", "ColumnTypeMismatch", "CommitOutcomeUnknown",
-    "CommitRefused", "CommitTopicMissing", "CommitTopicTooSmall", "CommittedDataMissing", "ConfigError",
-    "ContinuousTriggerUnsupported", "CoordinatorRefused", "CoordinatorUnavailable", "DataState",
-    "DeadLetterTopicNamed", "DecisionPending", "DeliveryError", "DeliveryTimeout", "DriverFenced",
-    "DuplicateColumn", "ExactlyOnceError", "Explanation", "FingerprintsLost", "FormatNotReplaced",
-    "HangingTransaction",
-    "HeaderKeyNotUtf8", "HeaderKeyNull", "InterceptorFailed", "InvalidArgument", "InvalidOption", "KafkaSinkError",
-    "LeaderDisagrees", "LeaderUnavailable", "MarkersLost", "MissingColumn", "MissingOption", "NameNotAllowed",
-    "NonDeterministicReplay", "NotPlanned", "PartitionOutOfRange", "Parts", "PreparedRowsGone", "ProduceRejected",
-    "ProducerClosed", "ProducerIdRefused", "ProtocolError", "QuotaOutlastsTransaction", "RateOutlastsTransaction",
-    "ReadUnsupported", "ReceiptMismatch", "ReceiptNotWritten", "ReceiptsPathUnusable", "RecordTooLarge",
+    "BadRow", "BrokerUnavailable", "BrokerUnsupported", "BrokersUnreachable", "BufferExhausted",
+    "CheckpointBehind", "CheckpointUnusable", "ClusterChanged", "ClusterError", "ColumnNotInSchema",
+    "ColumnTypeMismatch", "CommitOutcomeUnknown", "CommitRefused", "CommitTopicMissing", "CommitTopicTooSmall",
+    "CommittedDataMissing", "ConfigError", "ContinuousTriggerUnsupported", "CoordinatorRefused",
+    "CoordinatorUnavailable", "DataState", "DeadLetterTopicNamed", "DecisionPending", "DeliveryError",
+    "DeliveryTimeout", "DriverFenced", "DuplicateColumn", "ExactlyOnceError", "Explanation", "FetchRefused",
+    "FingerprintsLost", "FormatNotReplaced", "HangingTransaction", "HeaderKeyNotUtf8", "HeaderKeyNull",
+    "InterceptorFailed", "InvalidArgument", "InvalidOption", "KafkaSinkError", "LeaderDisagrees",
+    "LeaderUnavailable", "LossCause", "MarkersLost", "MessageFormatTooOld", "MissingColumn", "MissingOption",
+    "NameNotAllowed", "NonDeterministicReplay", "NotPlanned", "OffsetsLost", "PartitionOutOfRange", "Parts",
+    "PreparedRowsGone", "ProduceRejected", "ProducerClosed", "ProducerIdRefused", "ProtocolError",
+    "QuotaOutlastsTransaction", "RateOutlastsTransaction", "ReadError", "ReadStalled", "ReadUnsupported",
+    "ReceiptMismatch", "ReceiptNotWritten", "ReceiptsPathUnusable", "RecordTooLarge", "RecordsCorrupt",
     "RecordsUnreadable", "RefusedOption", "RegistryAnswerUnusable", "RegistryError", "RegistryExtraMissing",
     "RegistryRefused", "RegistryUnreachable", "SaslRefused", "SchemaError", "SchemaIncompatible",
     "SchemaNotRegistered", "SchemaUnreadable", "StateExpired", "TableUnsupported", "TimestampOutOfRange",

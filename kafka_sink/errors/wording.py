@@ -7,12 +7,13 @@ from enum import Enum
 
 
 class WriteKind(Enum):
-    """The way in which a failed write runs again. Exactly-once recognizes a write only if it runs under the same
-    name."""
+    """The way in which a failed write, or a read, runs again. Exactly-once recognizes a write only if it runs under the
+    same name."""
 
     STREAM = "the same micro-batch, when the query restarts"
     VERSION = "the same txnAppId and txnVersion, when its user runs the batch write again"
     BATCH = "another write, with another name"
+    READ = "the same range of offsets, when Spark runs the task again"
 
 
 class DataState(Enum):
@@ -31,6 +32,8 @@ class DataState(Enum):
     NOT_RECORDED = "Not recorded"
     NOT_BEGUN = "Not begun"
     NOT_PROVEN = "Not proven"
+    NOT_READ = "Not read"
+    GONE = "Gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,8 @@ def state_of(state: DataState, kind: WriteKind | None, *, is_committing: bool) -
 
     `kind`: None outside a transaction. `is_committing`: some of the rows may be visible.
     """
+    if kind is WriteKind.READ:
+        return state if state in (DataState.NO_DATA, DataState.GONE) else DataState.NOT_READ
     match state:
         case DataState.SENT_AGAIN if kind is not None:
             return DataState.OUTCOME_UNKNOWN if is_committing else DataState.NOTHING_VISIBLE
@@ -107,6 +112,11 @@ _WORDS = {
         "No row is lost; Spark does not record the micro-batch, and its replay writes nothing again."
     ),
     DataState.NOT_BEGUN: Words(_NOT_WRITTEN, "Once that is fixed, run the write again."),
+    DataState.NOT_READ: Words(
+        "Nothing is lost: the records stay in Kafka, and the query gets none of this range until it is read whole.",
+        "Then run the query again.",
+    ),
+    DataState.GONE: Words("Records that this query did not read before are lost for it."),
     DataState.NOT_PROVEN: Words("Nothing is lost, but the rows that were not read are not verified."),
 }
 # These texts replace those of `_WORDS` for a kind of write.

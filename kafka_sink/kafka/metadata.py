@@ -88,13 +88,18 @@ class Metadata:
         backoff_initial_ms: int,
         backoff_max_ms: int,
         rng: random.Random,
+        creates_topics: bool = True,
     ) -> None:
-        """`max_idle_ms` must not be shorter than the time that a writer waits for a topic."""
+        """`max_idle_ms` must not be shorter than the time that a writer waits for a topic.
+
+        `creates_topics`: brokers may create a missing topic, if they are configured to.
+        """
         self.snapshot = MetadataSnapshot()
         self._max_age_ms = max_age_ms
         self._max_idle_ms = max_idle_ms
         self._backoff = (backoff_initial_ms, backoff_max_ms)
         self._rng = rng
+        self._creates_topics = creates_topics
         self._wanted: set[str] = set()
         # Topics that exist or have existed. One that is missing now was deleted.
         self._ever_seen: set[str] = set()
@@ -179,8 +184,8 @@ class Metadata:
         self._asking_for = frozenset(self._wanted)
         self._update_requested = False
         self._request_number += 1
-        never_seen = not self._wanted <= self._ever_seen
-        return MetadataRequest(topics=tuple(sorted(self._wanted)), allow_auto_topic_creation=never_seen)
+        creates = self._creates_topics and not self._wanted <= self._ever_seen
+        return MetadataRequest(topics=tuple(sorted(self._wanted)), allow_auto_topic_creation=creates)
 
     def _forget_idle(self, now_ms: int) -> None:
         idle = {topic for topic, used_ms in self._used_ms.items() if now_ms - used_ms >= self._max_idle_ms}

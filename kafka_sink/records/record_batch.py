@@ -35,6 +35,28 @@ _CRC = struct.Struct(">I")
 _CRC_OFFSET = 17
 _ATTRIBUTES_OFFSET = _CRC_OFFSET + _CRC.size
 _LENGTH_END = 12
+_MAGIC_OFFSET = 16
+_LAST_OFFSET_DELTA_OFFSET = 23
+_START = struct.Struct(">qi")
+_DELTA = struct.Struct(">i")
+
+
+def next_offset(records: memoryview) -> int | None:
+    """Return the offset after the last whole batch of a record set, from the headers alone. None: no batch is whole.
+
+    The last batch of a Fetch answer may be cut off (KIP-74). Nothing is verified: the decoder does that. A record of
+    an older format counts as a batch.
+    """
+    following, position = None, 0
+    while position + HEADER_BYTES <= len(records):
+        base_offset, length = _START.unpack_from(records, position)
+        end = position + _LENGTH_END + length
+        if length < HEADER_BYTES - _LENGTH_END or end > len(records):
+            break
+        is_batch = records[position + _MAGIC_OFFSET] >= MAGIC
+        last = _DELTA.unpack_from(records, position + _LAST_OFFSET_DELTA_OFFSET)[0] if is_batch else 0
+        following, position = base_offset + last + 1, end
+    return following
 
 
 def write_header(

@@ -1,0 +1,134 @@
+"""Errors about the records that a read asks for."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kafka_sink.errors.base import Explanation, KafkaSinkError
+from kafka_sink.errors.wording import DataState
+
+
+class ReadError(KafkaSinkError):
+    """The records of a range of offsets could not be read."""
+
+
+class LossCause(Enum):
+    """Why offsets cannot be read. The values are words for messages."""
+
+    DELETED = "retention or DeleteRecords has deleted them"
+    TRUNCATED = "the log was truncated there, because a replica without these records became the leader"
+    TOPIC_RECREATED = "the topic was deleted and created again"
+    TOPIC_DELETED = "the topic or the partition does not exist any more"
+
+
+_REMEDIES = {
+    LossCause.DELETED: "To lose no more, raise the topic's retention (retention.ms, retention.bytes) or read sooner.",
+    LossCause.TRUNCATED: "To lose no more, set unclean.leader.election.enable=false for the topic, and write with "
+    "acks=all and min.insync.replicas of 2 or more.",
+    LossCause.TOPIC_RECREATED: "Start the query anew, with offsets of the new topic.",
+    LossCause.TOPIC_DELETED: "Leave the topic out of the query, or create it again.",
+}
+
+
+class OffsetsLost(ReadError):
+    """The offsets from `first` to before `end` were asked for and cannot be read."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+    cause: LossCause
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"offsets {self.first} to {self.end - 1} of {self.topic}-{self.partition} cannot be read: "
+            f"{self.cause.value}.",
+            DataState.GONE,
+            f"{_REMEDIES[self.cause]} With failOnDataLoss=false the query goes on with the records that are there.",
+        )
+
+
+class ReadStalled(ReadError):
+    """`offset`: the next to read. `end`: where the range ends. `high_watermark` and `last_stable_offset`: as the last
+    answer tells, -1 if none does."""
+
+    topic: str
+    partition: int
+    offset: int
+    end: int
+    waited_ms: int
+    high_watermark: int
+    last_stable_offset: int
+    last_error: str
+
+    def explanation(self) -> Explanation:
+        happened = (
+            f"no record of {self.topic}-{self.partition} came from offset {self.offset} on within {self.waited_ms} ms "
+            f"(kafkaConsumer.pollTimeoutMs); the range ends at {self.end}."
+        )
+        advice = "Check the brokers, and that the partition has a leader."
+        if self.last_error:
+            happened += f" Last: {self.last_error}."
+        elif 0 <= self.last_stable_offset <= self.offset < self.high_watermark:
+            happened += f" An open transaction begins at offset {self.last_stable_offset}."
+            advice = "Wait until it ends. If its producer is gone, end it with kafka-transactions.sh abort."
+        elif 0 <= self.high_watermark <= self.offset:
+            happened += f" The partition ends at offset {self.high_watermark}."
+            advice = "Correct endingOffsets, or wait until the replicas have the records."
+        return Explanation(happened, DataState.NOT_READ, advice)
+
+
+class FetchRefused(ReadError):
+    """The leader refused to hand out records."""
+
+    topic: str
+    partition: int
+    offset: int
+    code: int
+    name: str
+
+    def explanation(self) -> Explanation:
+        advice = "The broker's log says more."
+        if self.name == "CORRUPT_MESSAGE":
+            advice = "The leader's copy of the log is damaged: let another replica lead. " + advice
+        return Explanation(
+            f"the leader of {self.topic}-{self.partition} refused to read at offset {self.offset}: {self.name} (error "
+            f"{self.code}).",
+            DataState.NOT_READ,
+            advice,
+        )
+
+
+class RecordsCorrupt(ReadError):
+    """`offset`: of the batch, or the next to read if the batch has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the batch at offset {self.offset} of {self.topic}-{self.partition} is damaged: {self.reason}.",
+            DataState.NOT_READ,
+            "Read it with another client to see if the network or the broker's disk damaged it. If another replica has "
+            "it whole, let that one lead. To read around it, end one query before this offset and begin another after "
+            "it.",
+        )
+
+
+class MessageFormatTooOld(ReadError):
+    """`magic`: 0 or 1, the format of brokers before 0.11."""
+
+    topic: str
+    partition: int
+    offset: int
+    magic: int
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the record at offset {self.offset} of {self.topic}-{self.partition} has message format {self.magic}, of "
+            "Kafka before 0.11, which this source does not read.",
+            DataState.NOT_READ,
+            'Read the topic with format("kafka") and write it to another topic, or begin after these records.',
+        )

@@ -1,0 +1,61 @@
+"""A range of one partition, and what a reader is told of it."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from kafka_sink.errors.reading import LossCause
+from kafka_sink.kafka.protocol.apis.fetch import AbortedTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRange:
+    """The offsets from `first` to before `end` of a partition.
+
+    `topic_id`: that of the topic when the range was planned; None if the brokers have no ids.
+    `leader_epoch`: the partition's leader epoch when the log was seen to reach `end`; -1 if unknown.
+    """
+
+    topic: str
+    topic_id: uuid.UUID | None
+    partition: int
+    first: int
+    end: int
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSet:
+    """The answer of one Fetch request: record batches, a view of the received bytes. The last one may be cut off.
+
+    `offset`: the first offset that is wanted of it; the first batch may begin before. `next_offset`: after its last
+    whole batch.
+    """
+
+    offset: int
+    next_offset: int
+    records: memoryview
+    aborted_transactions: tuple[AbortedTransaction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The offsets from `first` to before `end` cannot be read."""
+
+    first: int
+    end: int
+    cause: LossCause
+
+
+def after_out_of_range(position: int, end: int, earliest: int, latest: int) -> Loss | None:
+    """Return what is lost of the offsets from `position` to before `end`, if the log goes from `earliest` to before
+    `latest`. None: `position` is in the log, so the answer that it is not was late.
+
+    Source: org.apache.spark.sql.kafka010.consumer.KafkaDataConsumer.getEarliestAvailableOffsetBetween.
+    """
+    if position < earliest:
+        return Loss(position, min(earliest, end), LossCause.DELETED)
+    if position > latest:
+        return Loss(position, end, LossCause.TRUNCATED)
+    return None
