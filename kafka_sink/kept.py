@@ -21,7 +21,7 @@ from kafka_sink.errors.exhaustion import exhaustion_named
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.clock import monotonic_ms
-from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.options.cautions import warn_once
 
 # A micro-batch writes with one configuration; foreachBatch may write with a few in turn.
@@ -31,11 +31,11 @@ MOST = 4
 class Client(Protocol):
     used_at_ms: int
 
-    def __init__(self, config: ProducerConfig, cluster_id: str | None = None) -> None:
+    def __init__(self, config: ClientConfig, cluster_id: str | None = None) -> None:
         """`cluster_id`: the cluster that must be there; None: any cluster."""
 
     @property
-    def config(self) -> ProducerConfig: ...
+    def config(self) -> ClientConfig: ...
     def may_go_on(self, cluster_id: str | None = None) -> bool:
         """Return True if the client may be used again, in `cluster_id` unless that is None."""
 
@@ -46,7 +46,7 @@ class Client(Protocol):
 
 
 T = TypeVar("T", bound=Client)
-_Key = tuple[int, type[Client], ProducerConfig]
+_Key = tuple[int, type[Client], ClientConfig]
 
 
 class Kept:
@@ -61,7 +61,7 @@ class Kept:
         self._clients: dict[_Key, Client] = {}
         self._lock = threading.Lock()
 
-    def take(self, kind: type[T], config: ProducerConfig) -> T | None:
+    def take(self, kind: type[T], config: ClientConfig) -> T | None:
         with self._lock:
             idle = [self._clients.pop(key) for key in self._own() if _is_idle(self._clients[key])]
             found = self._clients.pop((os.getpid(), kind, config), None)
@@ -101,7 +101,7 @@ KEPT = Kept()
 
 
 @contextmanager
-def lease(kind: type[T], config: ProducerConfig, cluster_id: str | None = None) -> Iterator[T]:
+def lease(kind: type[T], config: ClientConfig, cluster_id: str | None = None) -> Iterator[T]:
     """Lease a client of this kind and configuration to one user: the kept client if it is still usable, or a new one.
 
     `cluster_id`: the cluster that must be there; None: any cluster. The client is kept again unless the block raised.
@@ -117,7 +117,7 @@ def lease(kind: type[T], config: ProducerConfig, cluster_id: str | None = None) 
 
 
 @contextmanager
-def once(kind: type[T], config: ProducerConfig) -> Iterator[T]:
+def once(kind: type[T], config: ClientConfig) -> Iterator[T]:
     """Lease a new client of this kind, and close it afterwards."""
     with _use(None, kind, config, None) as client:
         yield client
@@ -125,7 +125,7 @@ def once(kind: type[T], config: ProducerConfig) -> Iterator[T]:
 
 
 @contextmanager
-def _use(client: T | None, kind: type[T], config: ProducerConfig, cluster_id: str | None) -> Iterator[T]:
+def _use(client: T | None, kind: type[T], config: ClientConfig, cluster_id: str | None) -> Iterator[T]:
     with exhaustion_named():
         if client is None:
             warn_once(config.security)
@@ -141,11 +141,11 @@ def _use(client: T | None, kind: type[T], config: ProducerConfig, cluster_id: st
             raise
 
 
-def lease_producer(config: ProducerConfig, cluster_id: str | None = None) -> AbstractContextManager[Producer]:
+def lease_producer(config: ClientConfig, cluster_id: str | None = None) -> AbstractContextManager[Producer]:
     """Lease a producer for one write; see `lease`."""
     return lease(Producer, config, cluster_id)
 
 
-def lease_admin_client(config: ProducerConfig, cluster_id: str | None = None) -> AbstractContextManager[AdminClient]:
+def lease_admin_client(config: ClientConfig, cluster_id: str | None = None) -> AbstractContextManager[AdminClient]:
     """Lease an admin client for one commit or for other requests; see `lease`."""
     return lease(AdminClient, config, cluster_id)

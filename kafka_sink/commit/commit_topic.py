@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafka_sink.errors import CommitTopicMissing, CommitTopicTooSmall, TopicAuthorizationFailed, TopicNameInvalid
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.topics import create_request, not_taken, reason_of, will_be_there
-from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsResponse
 from kafka_sink.kafka.protocol.apis.metadata import (
@@ -38,7 +38,7 @@ def ensure_commit_topic(client: AdminClient, name: str, *, ask_also: tuple[str, 
             raise _missing(name, reason or "it has no leader", client.config)
 
 
-def _is_led(topic: TopicMetadata, config: ProducerConfig) -> bool:
+def _is_led(topic: TopicMetadata, config: ClientConfig) -> bool:
     if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         raise TopicAuthorizationFailed(topic=topic.name, operation="READ")
     if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
@@ -67,5 +67,5 @@ def _create(client: AdminClient, name: str, deadline_ms: int) -> str:
     return reason_of(response)
 
 
-def _missing(name: str, reason: str, config: ProducerConfig) -> CommitTopicMissing:
+def _missing(name: str, reason: str, config: ClientConfig) -> CommitTopicMissing:
     return CommitTopicMissing(topic=name, reason=reason, command=commit_topic_command("--create", name, config))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from kafka_sink.doctor import reaching
 from kafka_sink.doctor.reaching import Attempt, Failure
 from kafka_sink.errors import ConfigError, ProtocolError, TokenUnavailable
-from kafka_sink.kafka.config import VERSION, ProducerConfig
+from kafka_sink.kafka.config import VERSION, ClientConfig
 from kafka_sink.kafka.deadline import within
 from kafka_sink.kafka.net.resolver import resolve
 from kafka_sink.kafka.net.tls import HUNG_UP, explain
@@ -179,7 +179,7 @@ class Dialogue:
         self._connection.receive(data)
 
 
-def dial(host: str, port: int, config: ProducerConfig) -> tuple[Attempt, Dialogue | None]:
+def dial(host: str, port: int, config: ClientConfig) -> tuple[Attempt, Dialogue | None]:
     """Try once to connect to `host` as a write would, up to the answer to a first request."""
     attempt = Attempt(host, port)
     try:
@@ -232,7 +232,7 @@ def _connected(addresses: Sequence[Address]) -> tuple[socket.socket | OSError, s
     return last, ""
 
 
-def _secured(sock: socket.socket, host: str, config: ProducerConfig) -> tuple[socket.socket, str]:
+def _secured(sock: socket.socket, host: str, config: ClientConfig) -> tuple[socket.socket, str]:
     """Return the socket for the next steps, and the TLS version and cipher in words ("" without TLS)."""
     try:
         contexts = tls_contexts(config.security)
@@ -260,7 +260,7 @@ def _of_tls(error: OSError | ValueError) -> Failure:
     return Failure("tls", f"TLS failed: {error}", "the broker's log may say more")
 
 
-def _connection(host: str, config: ProducerConfig) -> Connection:
+def _connection(host: str, config: ClientConfig) -> Connection:
     begin = authenticator(config.security, config.bootstrap_hosts)
     try:
         authentication = None if begin is None else begin(host)
@@ -273,7 +273,7 @@ def _connection(host: str, config: ProducerConfig) -> Connection:
     )
 
 
-def _introduced(attempt: Attempt, dialogue: Dialogue, config: ProducerConfig) -> tuple[Attempt, Failure | None]:
+def _introduced(attempt: Attempt, dialogue: Dialogue, config: ClientConfig) -> tuple[Attempt, Failure | None]:
     """Negotiate versions, authenticate, and send one request. A wrong listener may close the connection only then."""
     try:
         dialogue.open()

@@ -27,7 +27,7 @@ from kafka_sink.doctor.reaching import Attempt, address_text, advertised, dispen
 from kafka_sink.doctor.report import DRIVER, Finding, Report, Status, Verdict, failed, skipped
 from kafka_sink.doctor.steps import HOST_STEPS, STEPS, because_of
 from kafka_sink.kafka.admin.topics import create_request, is_busy, not_taken
-from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.acl_operation import (
     AclOperation,
@@ -89,7 +89,7 @@ def examine(config: SinkConfig) -> Report:
         return Report((*hosts.verdicts, *examination.verdicts))
 
 
-def examine_hosts(config: ProducerConfig) -> Report:
+def examine_hosts(config: ClientConfig) -> Report:
     """Take the steps of the bootstrap servers, and of every broker that they name, from this host."""
     with _reached(config) as hosts:
         return Report(tuple(hosts.verdicts))
@@ -112,7 +112,7 @@ class _Hosts:
 
 
 @contextmanager
-def _reached(config: ProducerConfig) -> Iterator[_Hosts]:
+def _reached(config: ClientConfig) -> Iterator[_Hosts]:
     hosts = _Hosts()
     opened: list[Dialogue] = []
     try:
@@ -151,7 +151,7 @@ def _reached(config: ProducerConfig) -> Iterator[_Hosts]:
 
 
 def _dialled(
-    addresses: Sequence[tuple[str, int]], config: ProducerConfig
+    addresses: Sequence[tuple[str, int]], config: ClientConfig
 ) -> Iterable[tuple[tuple[str, int], tuple[Attempt, Dialogue | None]]]:
     """Return the attempts that could start in time, by address."""
     addresses = tuple(dict.fromkeys(addresses))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from kafka_sink.errors import BrokersUnreachable, KafkaSinkError, WorkerExhausted
 from kafka_sink.errors.exhaustion import exhaustion_named
-from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.text.quoting import shell_command
 
 CHECK = "pykafka check"
 
 
-def look_at_hosts(error: KafkaSinkError, config: ProducerConfig) -> None:
+def look_at_hosts(error: KafkaSinkError, config: ClientConfig) -> None:
     """Add the failing step to a BrokersUnreachable error. Other errors are not changed."""
     if not isinstance(error, BrokersUnreachable):
         return
@@ -36,7 +36,7 @@ def look_at_hosts(error: KafkaSinkError, config: ProducerConfig) -> None:
         )
 
 
-def command(config: ProducerConfig) -> str:
+def command(config: ClientConfig) -> str:
     """Return the command that takes the same steps, in backticks. It contains no secret options."""
     said = shell_command(CHECK, {"--bootstrap-servers": config.bootstrap_servers_text})
     if config.security.security_protocol == "PLAINTEXT":

@@ -25,6 +25,7 @@ class BrokersUnreachable(ClusterError):
     bootstrap_servers: str
     waited_ms: int
     last_error: str
+    timeout_option: str = "kafka.max.block.ms"
     step: str = field(default="", init=False)
     where: str = field(default="", init=False)
     found: str = field(default="", init=False)
@@ -37,7 +38,7 @@ class BrokersUnreachable(ClusterError):
 
     def explanation(self) -> Explanation:
         happened = (
-            f"no broker of {self.bootstrap_servers} answered within {self.waited_ms} ms (kafka.max.block.ms); last: "
+            f"no broker of {self.bootstrap_servers} answered within {self.waited_ms} ms ({self.timeout_option}); last: "
             f"{self.last_error or 'no connection was made'}."
         )
         advice = "Check kafka.bootstrap.servers, and that the executors can reach the addresses which the brokers "
@@ -257,11 +258,12 @@ class LeaderUnavailable(ClusterError):
     partition: int
     waited_ms: int
     last_error: str
+    timeout_option: str = "kafka.max.block.ms"
 
     def explanation(self) -> Explanation:
         return Explanation(
             f"the leader of {self.topic}-{self.partition} gave no definite answer within {self.waited_ms} ms "
-            f"(kafka.max.block.ms); last: {self.last_error}.",
+            f"({self.timeout_option}); last: {self.last_error}.",
             DataState.OUTCOME_UNKNOWN,
             "Check that the partition has a leader.",
         )
@@ -271,11 +273,12 @@ class BrokerUnavailable(ClusterError):
     node_id: int
     waited_ms: int
     last_error: str
+    timeout_option: str = "kafka.max.block.ms"
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"broker {self.node_id} gave no definite answer within {self.waited_ms} ms (kafka.max.block.ms), and one "
-            f"of every broker is needed; last: {self.last_error}.",
+            f"broker {self.node_id} gave no definite answer within {self.waited_ms} ms ({self.timeout_option}), and "
+            f"one of every broker is needed; last: {self.last_error}.",
             DataState.OUTCOME_UNKNOWN,
             "Check the broker.",
         )

@@ -1,12 +1,14 @@
-"""The configuration of a client: the brokers, the security of connections, and a producer's settings. Fields have
-Kafka's names."""
+"""The configuration of a client: the brokers, the security of connections, and the settings of a producer or a
+consumer. Fields have Kafka's names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
+from typing import ClassVar
 
+from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.jaas import JaasLogin
 from kafka_sink.kafka.jaas_kerberos import SERVICE_NAME
 from kafka_sink.text.redaction import Discreet, Secret, redacted
@@ -109,23 +111,17 @@ class SecurityConfig(Discreet):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ProducerConfig(Discreet):
-    """The configuration of a producer. Equal configurations share one producer in a worker process.
+class ClientConfig(Discreet):
+    """What every client of a cluster needs. Equal configurations share one client in a worker process.
 
     Field names are Kafka's. `*_ms` are milliseconds, sizes are bytes.
     """
 
+    # The option that limits the wait for an answer of the cluster.
+    api_timeout_option: ClassVar[str]
+
     bootstrap_servers: tuple[tuple[str, int], ...]
-    acks: str
-    enable_idempotence: bool
-    retries: int
-    max_in_flight_requests_per_connection: int
-    batch_size: int
-    linger_ms: int
-    buffer_memory: int
-    max_request_size: int
-    max_block_ms: int
-    delivery_timeout_ms: int
+    client_id: str
     request_timeout_ms: int
     retry_backoff_ms: int
     retry_backoff_max_ms: int
@@ -135,14 +131,14 @@ class ProducerConfig(Discreet):
     socket_connection_setup_timeout_ms: int
     socket_connection_setup_timeout_max_ms: int
     metadata_max_age_ms: int
-    client_id: str
     send_buffer_bytes: int
     receive_buffer_bytes: int
-    compression_type: str
-    compression_gzip_level: int
-    compression_lz4_level: int
-    compression_zstd_level: int | None
     security: SecurityConfig = SecurityConfig()
+
+    @property
+    def api_timeout_ms(self) -> int:
+        """How long to wait for an answer of the cluster; the value of `api_timeout_option`."""
+        raise NotImplementedError
 
     @property
     def bootstrap_hosts(self) -> tuple[str, ...]:
@@ -154,6 +150,32 @@ class ProducerConfig(Discreet):
         servers = self.bootstrap_servers
         return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in servers)
 
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ProducerConfig(ClientConfig):
+    """The configuration of a producer."""
+
+    api_timeout_option: ClassVar[str] = "kafka.max.block.ms"
+
+    acks: str
+    enable_idempotence: bool
+    retries: int
+    max_in_flight_requests_per_connection: int
+    batch_size: int
+    linger_ms: int
+    buffer_memory: int
+    max_request_size: int
+    max_block_ms: int
+    delivery_timeout_ms: int
+    compression_type: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int | None
+
+    @property
+    def api_timeout_ms(self) -> int:
+        return self.max_block_ms
+
     @property
     def compression_level(self) -> int | None:
         """The level of `compression_type`; None for a codec without levels, and for zstd's default level."""
@@ -163,6 +185,33 @@ class ProducerConfig(Discreet):
             "zstd": self.compression_zstd_level,
         }
         return levels.get(self.compression_type)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ConsumerConfig(ClientConfig):
+    """The configuration of a reader.
+
+    `fetch_bytes`: the most record batches of one answer, unless a single batch is larger.
+    """
+
+    api_timeout_option: ClassVar[str] = "kafka.default.api.timeout.ms"
+
+    isolation_level: IsolationLevel
+    check_crcs: bool
+    client_rack: str
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    default_api_timeout_ms: int
+
+    @property
+    def api_timeout_ms(self) -> int:
+        return self.default_api_timeout_ms
+
+    @property
+    def fetch_bytes(self) -> int:
+        return min(self.fetch_max_bytes, self.max_partition_fetch_bytes)
 
 
 def even_batch_size(batch_size: int) -> int:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 from kafka_sink.kafka.clock import monotonic_ms
-from kafka_sink.kafka.config import VERSION, ProducerConfig
+from kafka_sink.kafka.config import VERSION, ClientConfig, ConsumerConfig, ProducerConfig
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.selector import Selector
-from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE
+from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, READING
 from kafka_sink.kafka.security import authenticator, tls_contexts
+
+# The largest record batch that a reader takes: an answer always has its first batch whole (KIP-74). As librdkafka's
+# receive.message.max.bytes, rounded up.
+MAX_BATCH_BYTES = 128 * 1024 * 1024
 
 
 def connect(
-    config: ProducerConfig,
+    config: ClientConfig,
     *,
     metrics: Metrics,
     rng: random.Random,
@@ -46,7 +51,7 @@ def connect(
     )
 
 
-def network_settings(config: ProducerConfig) -> NetworkSettings:
+def network_settings(config: ClientConfig) -> NetworkSettings:
     """Return the network settings in a client's configuration."""
     return NetworkSettings(
         client_id=config.client_id,
@@ -58,6 +63,17 @@ def network_settings(config: ProducerConfig) -> NetworkSettings:
         connections_max_idle_ms=config.connections_max_idle_ms,
         socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
         socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
-        max_in_flight=config.max_in_flight_requests_per_connection,
-        guarantees=(AT_LEAST_ONCE, IDEMPOTENCE) if config.enable_idempotence else (AT_LEAST_ONCE,),
+        **_of_kind(config),
     )
+
+
+def _of_kind(config: ClientConfig) -> dict[str, Any]:
+    match config:
+        case ProducerConfig():
+            return {
+                "max_in_flight": config.max_in_flight_requests_per_connection,
+                "guarantees": (AT_LEAST_ONCE, IDEMPOTENCE) if config.enable_idempotence else (AT_LEAST_ONCE,),
+            }
+        case ConsumerConfig():
+            return {"guarantees": (READING,), "max_response_bytes": MAX_BATCH_BYTES + config.fetch_bytes}
+    raise AssertionError(f"{type(config).__name__} is no configuration of a client")

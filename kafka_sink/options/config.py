@@ -21,6 +21,7 @@ from kafka_sink.kafka.config import (
     ENCRYPTED,
     IDEMPOTENT_IN_FLIGHT,
     PASSWORDLESS_MECHANISMS,
+    ClientConfig,
     ProducerConfig,
     SecurityConfig,
     even_batch_size,
@@ -175,16 +176,16 @@ class Rule:
             raise OPTION_OF[field].invalid(text, self.expected(values))
 
 
-def commit_topic_command(what: str, topic: str, producer: ProducerConfig) -> str:
+def commit_topic_command(what: str, topic: str, client: ClientConfig) -> str:
     """Return the shell command by which an administrator creates or alters a commit topic.
 
     `what` is `--create` or `--alter`.
     """
-    return topics_command(producer, {what: None, "--topic": topic, "--partitions": str(COMMIT_TOPIC_PARTITIONS)})
+    return topics_command(client, {what: None, "--topic": topic, "--partitions": str(COMMIT_TOPIC_PARTITIONS)})
 
 
-def topics_command(producer: ProducerConfig, options: Mapping[str, str | None]) -> str:
-    return shell_command("kafka-topics.sh", {"--bootstrap-server": producer.bootstrap_servers_text, **options})
+def topics_command(client: ClientConfig, options: Mapping[str, str | None]) -> str:
+    return shell_command("kafka-topics.sh", {"--bootstrap-server": client.bootstrap_servers_text, **options})
 
 
 def _whole_batches(values: Mapping[str, Any]) -> int:

@@ -48,7 +48,7 @@ CLIENT_LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"protocol"}),
     frozenset({"config"}),
     frozenset({"jaas"}),
-    frozenset({"backoff", "clock", "deadline", "jaas_kerberos", "metrics", "new_topic"}),
+    frozenset({"backoff", "clock", "deadline", "isolation", "jaas_kerberos", "metrics", "new_topic"}),
 )
 
 # The broker for development and tests stands beside the house: none of the rows' path may need it.
@@ -56,7 +56,8 @@ BROKER_MAY_IMPORT = frozenset({"broker", "command_line", "errors", "kafka.protoc
 
 # Components, or modules of one, that get time, sockets and threads handed in.
 PURE = frozenset({
-    "kafka.consumer", "kafka.producer", "kafka.metadata", "kafka.network", "kafka.protocol", "kafka.metrics",
+    "kafka.consumer", "kafka.producer", "kafka.isolation", "kafka.metadata", "kafka.network", "kafka.protocol",
+    "kafka.metrics",
     "kafka.new_topic", "kafka.jaas", "kafka.jaas_kerberos",
     "kafka.kerberos_failures", "kafka.config",
     "kafka.aws.credentials", "kafka.aws.files", "kafka.aws.missing", "kafka.aws.msk_iam", "kafka.aws.region",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from kafka_sink.errors import BrokersUnreachable, KafkaSinkError
 from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.clock import monotonic_ms
-from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.connections import connect
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.producer.coordinators import Coordinators
@@ -54,7 +54,7 @@ class Call:
 class Caller:
     """For one thread at a time. Connects with the first request."""
 
-    def __init__(self, config: ProducerConfig, cluster_id: str | None) -> None:
+    def __init__(self, config: ClientConfig, cluster_id: str | None) -> None:
         self._config = config
         self._rng = random.Random()
         self.network = connect(config, metrics=Metrics(), rng=self._rng, cluster_id=cluster_id, max_in_flight=IN_FLIGHT)
@@ -141,7 +141,8 @@ class Caller:
     def unreachable(self) -> KafkaSinkError:
         return BrokersUnreachable(
             bootstrap_servers=self._config.bootstrap_servers_text,
-            waited_ms=self._config.max_block_ms,
+            waited_ms=self._config.api_timeout_ms,
+            timeout_option=self._config.api_timeout_option,
             last_error=self.network.last_error,
         )
 
@@ -153,7 +154,7 @@ class Caller:
 
     def deadline_ms(self) -> int:
         """Return the deadline of a request that begins now, on the clock of `clock_ms`."""
-        deadline_ms = self.clock_ms() + self._config.max_block_ms
+        deadline_ms = self.clock_ms() + self._config.api_timeout_ms
         return deadline_ms if self._ends_ms is None else min(deadline_ms, self._ends_ms)
 
     def run(self, calls: Sequence[Call], deadline_ms: int) -> None:

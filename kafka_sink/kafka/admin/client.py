@@ -43,7 +43,7 @@ from kafka_sink.errors import (
 from kafka_sink.kafka.admin.calls import Call, Caller
 from kafka_sink.kafka.admin.leaders import Partitions, by_leader, named, of_partitions
 from kafka_sink.kafka.clock import monotonic_ms
-from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.producer.coordinators import Ask, Next, error_code_of, next_after
 from kafka_sink.kafka.producer.error_policy import Action, on_produce_error
 from kafka_sink.kafka.protocol.api import (
@@ -101,7 +101,7 @@ _OF_VERSION_2: tuple[Request, ...] = (
 class AdminClient:
     """For one thread at a time. Connects with the first request."""
 
-    def __init__(self, config: ProducerConfig, cluster_id: str | None = None) -> None:
+    def __init__(self, config: ClientConfig, cluster_id: str | None = None) -> None:
         """`cluster_id`: the only cluster to ask; None for any cluster."""
         self.config = config
         self.used_at_ms = monotonic_ms()
@@ -166,7 +166,7 @@ class AdminClient:
         kind = KIND_NAMES[ask.kind]
         if ask.refused:
             raise CoordinatorRefused(kind=kind, key=ask.key, code=ask.refused, name=error_name(ask.refused))
-        raise CoordinatorUnavailable(kind=kind, key=ask.key, waited_ms=self.config.max_block_ms, last_error=ask.error)
+        raise CoordinatorUnavailable(kind=kind, key=ask.key, waited_ms=self.config.api_timeout_ms, last_error=ask.error)
 
     # --- leaders ------------------------------------------------------------------------------------------------------
 
@@ -216,7 +216,8 @@ class AdminClient:
                 raise LeaderUnavailable(
                     topic=topic,
                     partition=number,
-                    waited_ms=self.config.max_block_ms,
+                    waited_ms=self.config.api_timeout_ms,
+                    timeout_option=self.config.api_timeout_option,
                     last_error=reasons[missing[0]] or "no answer",
                 )
         return results
@@ -285,7 +286,8 @@ class AdminClient:
                 code = ErrorCode.NONE if call.response is None else error_code_of(call.response)
                 raise BrokerUnavailable(
                     node_id=call.node_id,
-                    waited_ms=self.config.max_block_ms,
+                    waited_ms=self.config.api_timeout_ms,
+                    timeout_option=self.config.api_timeout_option,
                     last_error=call.error or (named(code) if code else "the brokers came and went"),
                 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafka_sink.errors import TopicAuthorizationFailed, TopicNameInvalid, TopicNotFound
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.leaders import named
-from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.apis.create_topics import (
@@ -54,7 +54,7 @@ def _await(client: AdminClient, name: str) -> TopicMetadata:
 
 
 def create_request(
-    config: ProducerConfig, name: str, wanted: NewTopic, *, validate_only: bool = False
+    config: ClientConfig, name: str, wanted: NewTopic, *, validate_only: bool = False
 ) -> CreateTopicsRequest:
     """`validate_only`: brokers only check if they would create the topic."""
     return CreateTopicsRequest(

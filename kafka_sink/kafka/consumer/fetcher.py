@@ -47,6 +47,7 @@ from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet, after_out_of_range
+from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.metadata import NO_LEADER, Metadata
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
@@ -65,7 +66,6 @@ from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
 )
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import error_name
-from kafka_sink.kafka.protocol.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kafka.protocol.topic_id import ids_differ
 from kafka_sink.records.record_batch import next_offset

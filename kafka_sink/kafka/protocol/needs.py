@@ -1,4 +1,5 @@
-"""What a write needs of its brokers: the requests of each guarantee, in the versions that keep what it promises.
+"""What a write or a read needs of its brokers: the requests of each guarantee, in the versions that keep what it
+promises.
 
 A broker tells with ApiVersions what it takes. `lacking` compares that with a table below, so a write ends before its
 first row, with the names of what is missing. Pure.
@@ -7,6 +8,7 @@ first row, with the names of what is missing. Pure.
 |---|---|---|
 | at-least-once | 2.1 | Produce 7: every codec (KIP-110) |
 | exactly-once | 3.0 | ListTransactions and DescribeTransactions (KIP-664) |
+| reading | 2.3 | Fetch 11: the nearest replica (KIP-392) |
 
 WriteTxnMarkers is no need: it only ends hanging transactions. Without it a write that meets one stops, and says so
 (HangingTransaction).
@@ -17,13 +19,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
 from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest
 from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
 from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.list_offsets import ListOffsetsRequest
 from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
@@ -56,6 +61,10 @@ def _produce(transactional_id: str | None = None) -> ProduceRequest:
     return ProduceRequest(-1, 0, (ProducePartition("", 0, None, b""),), transactional_id, transaction_version=1)
 
 
+def _fetch() -> FetchRequest:
+    return FetchRequest("", None, 0, 0, 0, IsolationLevel.READ_COMMITTED, 0, 0, 0)
+
+
 AT_LEAST_ONCE = Guarantee(
     "at-least-once",
     (
@@ -82,6 +91,14 @@ EXACTLY_ONCE = Guarantee(
         Need(ListTransactionsRequest(), "3.0", "finds what an earlier run left open (KIP-664)"),
         Need(DescribeTransactionsRequest(("",)), "3.0", "tells which slots are prepared (KIP-664)"),
         Need(DescribeProducersRequest(()), "2.8", "finds rows that a leader hides from readers (KIP-664)"),
+    ),
+)
+READING = Guarantee(
+    "reading",
+    (
+        Need(MetadataRequest((), allow_auto_topic_creation=False), "1.0", "finds the leaders"),
+        Need(ListOffsetsRequest((), IsolationLevel.READ_COMMITTED, 0), "2.1", "finds where partitions begin and end"),
+        Need(_fetch(), "2.3", "reads records"),
     ),
 )
 # No guarantee needs it: a write can only end hanging transactions with it.

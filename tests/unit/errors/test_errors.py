@@ -119,7 +119,7 @@ def hostile(parameter: inspect.Parameter) -> object:
 
 def test_help_tells_of_an_error_its_own_facts() -> None:
     assert list(inspect.signature(errors.BrokersUnreachable).parameters) == [
-        "bootstrap_servers", "waited_ms", "last_error",
+        "bootstrap_servers", "waited_ms", "last_error", "timeout_option",
     ]  # fmt: skip
     with pytest.raises(TypeError):
         errors.TopicNull(topic="t")  # type: ignore[call-arg]

@@ -19,6 +19,7 @@ from typing import Any
 import kio.serial
 from kio.schema.errors import ErrorCode
 
+from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.new_topic import BROKERS_DEFAULT
 from kafka_sink.kafka.protocol.api import (
     Api,
@@ -60,7 +61,6 @@ from kafka_sink.kafka.protocol.apis.sasl_handshake import (
 )
 from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
 from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
-from kafka_sink.kafka.protocol.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.requests import (
     APIS,
     Request,

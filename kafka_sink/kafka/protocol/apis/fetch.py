@@ -17,8 +17,8 @@ from datetime import timedelta
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
+from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.api import Api, Versions, check_answered
-from kafka_sink.kafka.protocol.isolation import IsolationLevel
 
 LOWEST_FETCH = 11
 # From this version on, topics are named by id (KIP-516).

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.api import Api, check_answered
-from kafka_sink.kafka.protocol.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 # Instead of a time: the end of the log, as far as the isolation level goes, and its start.

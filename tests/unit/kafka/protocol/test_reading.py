@@ -12,6 +12,7 @@ import pytest
 
 from fuzz.answers import answer
 from kafka_sink.errors import ProtocolError
+from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.apis.fetch import AbortedTransaction, FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.list_offsets import (
     EARLIEST,
@@ -25,7 +26,6 @@ from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from kafka_sink.kafka.protocol.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.requests import (
     Request,
     Response,
