@@ -72,7 +72,7 @@ def _what_is_often_said() -> str:
 
 def _said(state: DataState) -> str:
     """Return the text, by the kind of write if the texts differ."""
-    by_kind = {kind: _words(state, kind) for kind in WriteKind}
+    by_kind = {kind: _words(state, kind) for kind in _KINDS}
     if state is DataState.SENT_AGAIN or len(set(by_kind.values())) == 1:
         return plain(_words(state, None))
     rows = (f"| {_KINDS[kind]} | {text} |" for kind, text in by_kind.items())

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafka_sink.options.kinds import MIB
+from kafka_sink.options.option import REQUIRED, Option
 from kafka_sink.options.table import (
     NOT_YET_PREFIXES,
     REFUSED,
     REFUSED_PREFIXES,
-    REQUIRED,
     SECTIONS,
     SPARK_OPTIONS,
-    Option,
 )
 
 _INTRODUCTION = """\

@@ -20,7 +20,8 @@ from collections.abc import Iterator, Sequence
 from kafka_sink.cli.error_catalogue import by_section, example
 from kafka_sink.command_line import parser_of, say, tell
 from kafka_sink.errors import KafkaSinkError
-from kafka_sink.options.table import OPTIONS, REFUSED, REFUSED_PREFIXES, REQUIRED, SECTIONS, Option
+from kafka_sink.options.option import REQUIRED, Option
+from kafka_sink.options.table import OPTIONS, REFUSED, REFUSED_PREFIXES, SECTIONS
 
 OK, NOT_FOUND = 0, 1
 WIDTH = 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum, auto
 
 from kafka_sink.errors.base import Explanation, KafkaSinkError
 from kafka_sink.errors.wording import DataState
@@ -12,16 +12,22 @@ class ReadError(KafkaSinkError):
     """The records of a range of offsets could not be read."""
 
 
-class LossCause(Enum):
-    """Why offsets cannot be read. The values are words for messages."""
+class LossCause(StrEnum):
+    """Why offsets cannot be read."""
 
-    DELETED = "retention or DeleteRecords has deleted them"
-    TRUNCATED = "the log was truncated there, because a replica without these records became the leader"
-    TOPIC_RECREATED = "the topic was deleted and created again"
-    TOPIC_DELETED = "the topic or the partition does not exist any more"
+    DELETED = auto()
+    TRUNCATED = auto()
+    TOPIC_RECREATED = auto()
+    TOPIC_DELETED = auto()
 
 
-_REMEDIES = {
+_CAUSES: dict[str, str] = {
+    LossCause.DELETED: "retention or DeleteRecords has deleted them",
+    LossCause.TRUNCATED: "the log was truncated there, because a replica without these records became the leader",
+    LossCause.TOPIC_RECREATED: "the topic was deleted and created again",
+    LossCause.TOPIC_DELETED: "the topic or the partition does not exist any more",
+}
+_REMEDIES: dict[str, str] = {
     LossCause.DELETED: "To lose no more, raise the topic's retention (retention.ms, retention.bytes) or read sooner.",
     LossCause.TRUNCATED: "To lose no more, set unclean.leader.election.enable=false for the topic, and write with "
     "acks=all and min.insync.replicas of 2 or more.",
@@ -31,20 +37,20 @@ _REMEDIES = {
 
 
 class OffsetsLost(ReadError):
-    """The offsets from `first` to before `end` were asked for and cannot be read."""
+    """The offsets from `first` to before `end` were asked for and cannot be read. `cause`: a LossCause."""
 
     topic: str
     partition: int
     first: int
     end: int
-    cause: LossCause
+    cause: str
 
     def explanation(self) -> Explanation:
         return Explanation(
             f"offsets {self.first} to {self.end - 1} of {self.topic}-{self.partition} cannot be read: "
-            f"{self.cause.value}.",
+            f"{_CAUSES.get(self.cause, self.cause)}.",
             DataState.GONE,
-            f"{_REMEDIES[self.cause]} With failOnDataLoss=false the query goes on with the records that are there.",
+            f"{_REMEDIES.get(self.cause, '')} With failOnDataLoss=false the query goes on with the records that are there.",
         )
 
 

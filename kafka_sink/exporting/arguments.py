@@ -19,7 +19,7 @@ from difflib import get_close_matches
 
 from kafka_sink.errors import InvalidArgument, UnknownOption
 from kafka_sink.options.config import EXACTLY_ONCE
-from kafka_sink.options.table import OPTIONS, SPARK_OPTIONS, option_named
+from kafka_sink.options.table import OPTIONS, SPARK_OPTIONS, WRITING
 from kafka_sink.spark.validation import option_text
 
 
@@ -67,7 +67,7 @@ def _name_of(word: str) -> str:
 
 def _name(said: str) -> str:
     """Return the canonical name of an option. Raises UnknownOption, RefusedOption."""
-    option = option_named(said)
+    option = WRITING.named(said)
     return _SPARKS_OWN.get(said.lower(), said) if option is None else option.name
 
 

@@ -28,7 +28,8 @@ from kafka_sink.kafka.config import (
 )
 from kafka_sink.kafka.jaas_kerberos import SERVICE_NAME
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.options.table import OPTIONS, REQUIRED, option_named
+from kafka_sink.options.option import REQUIRED, OptionTable
+from kafka_sink.options.table import OPTIONS, WRITING
 from kafka_sink.text.quoting import shell_command
 from kafka_sink.text.redaction import Discreet, Secret
 
@@ -75,14 +76,14 @@ _PRODUCER_FIELDS = frozenset(field.name for field in fields(ProducerConfig)) - {
 OPTION_OF = {option.field: option for option in OPTIONS if option.field is not None}
 
 
-def given_options(texts: Mapping[str, str], *, prefix: str = "") -> GivenOptions:
+def given_options(texts: Mapping[str, str], *, prefix: str = "", table: OptionTable = WRITING) -> GivenOptions:
     """Return the parsed values of the options in `texts`, whose names Spark passes in any case.
 
     Messages put `prefix` before the names. Raises UnknownOption, RefusedOption, InvalidOption.
     """
     given = {}
     for key, text in texts.items():
-        option = option_named(key, prefix=prefix)
+        option = table.named(key, prefix=prefix)
         if option is not None:
             value = option.read(text, prefix=prefix)
             if option.field is not None:

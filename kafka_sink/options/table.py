@@ -1,4 +1,4 @@
-"""The options that users set, as one table.
+"""The options of a write, as one table.
 
 Each row of `OPTIONS` describes one option: its name, the field it fills, the reader of its text, its default, its
 meaning, and if its value is secret. Client options have Kafka's name behind Spark's prefix `kafka.`. Connector options
@@ -20,62 +20,13 @@ so no message shows a secret value.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
-from kafka_sink.errors import InvalidOption, RefusedOption, UnknownOption
-from kafka_sink.kafka.jaas import JaasProblem, parse_jaas
+from kafka_sink.kafka.jaas import parse_jaas
 from kafka_sink.kafka.new_topic import EXAMPLE
 from kafka_sink.options import kinds
-from kafka_sink.options.kinds import INT32_MAX, INT64_MAX, KIB, MIB, Kind, Problem
-from kafka_sink.text.redaction import Secret, redacted
-
-REQUIRED = object()
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option.
-
-    `default` is the parsed value, `REQUIRED`, or None for "not set". `field` is None for an option that is checked and
-    has no effect. With `redact` the value becomes a `Secret`.
-    """
-
-    name: str
-    field: str | None
-    kind: Kind
-    default: Any
-    doc: str
-    redact: bool = False
-
-    def read(self, text: str, *, prefix: str = "") -> Any:
-        """Return the value of `text`. Messages put `prefix` before the option's name. Raises InvalidOption."""
-        try:
-            value = self.kind.read(text.strip())
-        except ValueError as failure:
-            is_told = isinstance(failure, JaasProblem if self.redact else JaasProblem | Problem)
-            detail = str(failure) if is_told else ""
-        else:
-            return Secret(value) if self.redact else value
-        # Raised outside the except block: the ValueError contains the text, and must not become `__context__`.
-        raise self.invalid(text, f"{self.kind.values} ({detail})" if detail else self.kind.values, prefix=prefix)
-
-    def invalid(self, text: str, expected: str, *, prefix: str = "") -> InvalidOption:
-        # The error redacts too, but it cuts a long text first. A cut text may hide a secret from the redaction.
-        value = None if self.redact else redacted(text)
-        return InvalidOption(option=prefix + self.name, value=value, expected=expected)
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Options that belong together, and the text that explains all of them (Markdown)."""
-
-    title: str
-    text: str
-    options: tuple[Option, ...]
-
+from kafka_sink.options.kinds import INT32_MAX, INT64_MAX, KIB, MIB, Kind
+from kafka_sink.options.option import REQUIRED, Option, OptionTable, Section
 
 _MEASURED = """\
 Java's defaults (`batch.size` 16 KiB, `linger.ms` 5, `buffer.memory` 32 MiB) suit applications that send single rows.
@@ -514,36 +465,4 @@ REFUSED_PREFIXES: Mapping[str, str] = {
     "kafka.metadata.recovery.": "remove it: the sink has no such setting.",
 }
 
-BY_KEY = {option.name.lower(): option for option in OPTIONS}
-_SPARK_KEYS = frozenset(name.lower() for name in SPARK_OPTIONS)
-_REFUSED_BY_KEY = {name.lower(): name for name in REFUSED}
-
-
-def option_named(key: str, *, prefix: str = "") -> Option | None:
-    """Return the option named `key` (case-insensitive), or None for a key of Spark. Messages put `prefix` before it.
-
-    Raises UnknownOption with the nearest known names, or RefusedOption with the alternative.
-    """
-    folded = key.lower()
-    if folded in BY_KEY:
-        return BY_KEY[folded]
-    if folded in _SPARK_KEYS and not prefix:
-        return None
-    if folded in _REFUSED_BY_KEY:
-        name = _REFUSED_BY_KEY[folded]
-        raise RefusedOption(option=prefix + name, instead=REFUSED[name])
-    for start, instead in REFUSED_PREFIXES.items():
-        if folded.startswith(start):
-            raise RefusedOption(option=prefix + key, instead=instead)
-    if folded.startswith(NOT_YET_PREFIXES):
-        raise RefusedOption(option=prefix + key, instead="this version does not support it yet.")
-    raise UnknownOption(option=prefix + key, nearest=[prefix + name for name in _nearest(folded)])
-
-
-def _nearest(folded: str) -> list[str]:
-    """Return up to two known names that are similar to `folded`, else similar to it with or without `kafka.`."""
-    for attempt in (folded, f"kafka.{folded}", folded.removeprefix("kafka.")):
-        near = difflib.get_close_matches(attempt, BY_KEY, n=2, cutoff=0.75)
-        if near:
-            return [BY_KEY[match].name for match in near]
-    return []
+WRITING = OptionTable(SECTIONS, SPARK_OPTIONS, REFUSED, REFUSED_PREFIXES, NOT_YET_PREFIXES)

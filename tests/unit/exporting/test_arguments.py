@@ -8,7 +8,7 @@ import pytest
 
 from kafka_sink.errors import InvalidArgument, RefusedOption, UnknownOption
 from kafka_sink.exporting.arguments import NAME_OF_WORD, sink_options
-from kafka_sink.options.table import OPTIONS, SPARK_OPTIONS, option_named
+from kafka_sink.options.table import OPTIONS, SPARK_OPTIONS, WRITING
 
 
 def said(topic: str | None = "orders", *, exactly_once: bool = False, **words: Any) -> dict[str, str]:
@@ -41,7 +41,7 @@ def test_a_word_that_is_a_field_of_the_configuration_is_that_option() -> None:
     """Who knows kafka_sink.options.config by its fields finds them here."""
     for option in OPTIONS:
         if option.field is not None and option.field in NAME_OF_WORD:
-            assert option_named(NAME_OF_WORD[option.field]) is option
+            assert WRITING.named(NAME_OF_WORD[option.field]) is option
 
 
 def test_values_are_texts_and_none_says_nothing() -> None:

@@ -10,7 +10,7 @@ from client_properties import FILES, SECRET, ClientProperties, read_properties
 from effort import each
 from kafka_sink.errors import ConfigError, RefusedOption
 from kafka_sink.options.config import sink_config
-from kafka_sink.options.table import option_named
+from kafka_sink.options.table import WRITING
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -44,7 +44,7 @@ PRODUCER_CONFIGS = (Path(__file__).parents[2] / "support" / "producer_configs.tx
 @each("name", PRODUCER_CONFIGS)
 def test_every_line_that_a_jvm_producer_takes_is_taken_or_refused_with_what_to_do(name: str) -> None:
     try:
-        assert option_named(f"kafka.{name}") is not None
+        assert WRITING.named(f"kafka.{name}") is not None
     except RefusedOption as refused:
         assert refused.option == f"kafka.{name}"
 

@@ -27,7 +27,8 @@ from kafka_sink.options.config import (
     sink_config,
 )
 from kafka_sink.options.kinds import INT32_MAX
-from kafka_sink.options.table import OPTIONS, Option
+from kafka_sink.options.option import Option
+from kafka_sink.options.table import OPTIONS
 from kafka_sink.text.redaction import Secret
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}

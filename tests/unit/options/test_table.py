@@ -15,7 +15,9 @@ from effort import each
 from kafka_sink.errors import ConfigError, InvalidOption, RefusedOption, UnknownOption
 from kafka_sink.options import table as options
 from kafka_sink.options.config import given_options, sink_config
-from kafka_sink.options.table import OPTIONS, REFUSED, REQUIRED, SPARK_OPTIONS, Kind, Option, option_named
+from kafka_sink.options.kinds import Kind
+from kafka_sink.options.option import REQUIRED, Option
+from kafka_sink.options.table import OPTIONS, REFUSED, SPARK_OPTIONS, WRITING
 from kafka_sink.records.partitioner import PARTITIONERS
 from kafka_sink.spark.writer import KafkaBatchWriter
 from kafka_sink.text.redaction import Secret, redacted
@@ -24,7 +26,7 @@ SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
 
 def named(name: str) -> Option:
-    option = option_named(name)
+    option = WRITING.named(name)
     assert option is not None
     return option
 
@@ -38,7 +40,7 @@ def read(name: str, text: str) -> Any:
 
 @each("option", OPTIONS)
 def test_every_option_is_found_in_any_case_has_a_meaning_and_reads_its_own_default(option: Option) -> None:
-    assert option_named(option.name.swapcase()) is option
+    assert WRITING.named(option.name.swapcase()) is option
     assert option.doc
     if option.default not in (REQUIRED, None):
         assert option.read(f" {option.default} ") == option.default
@@ -51,8 +53,8 @@ def test_no_name_is_in_two_tables() -> None:
 
 @pytest.mark.parametrize("name", SPARK_OPTIONS)
 def test_sparks_own_keys_are_passed_over(name: str) -> None:
-    assert option_named(name) is None
-    assert option_named(name.lower()) is None
+    assert WRITING.named(name) is None
+    assert WRITING.named(name.lower()) is None
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_sparks_own_keys_are_passed_over(name: str) -> None:
 )
 def test_an_unknown_option_comes_with_the_nearest_known(name: str, nearest: str) -> None:
     with pytest.raises(UnknownOption) as failure:
-        option_named(name)
+        WRITING.named(name)
     assert nearest in failure.value.nearest
     assert repr(nearest) in str(failure.value)
 
@@ -82,13 +84,13 @@ def test_a_slip_of_the_finger_comes_with_the_name_that_was_meant(option: Option,
     if slip.lower() == option.name.lower():
         return
     with pytest.raises(UnknownOption) as failure:
-        option_named(slip)
+        WRITING.named(slip)
     assert option.name in failure.value.nearest
 
 
 def test_an_unknown_option_that_resembles_nothing_has_no_suggestion() -> None:
     with pytest.raises(UnknownOption) as failure:
-        option_named("zzz")
+        WRITING.named("zzz")
     assert failure.value.nearest == ()
 
 
@@ -103,10 +105,10 @@ def test_refused_options_say_what_to_do_and_not_their_value(name: str) -> None:
 def test_a_name_of_the_conf_is_named_as_it_stands_there() -> None:
     for key in ("kafka.lingerms", "kafka.transactional.id", "path"):
         with pytest.raises((UnknownOption, RefusedOption)) as failure:
-            option_named(key, prefix="spark.pykafka.")
+            WRITING.named(key, prefix="spark.pykafka.")
         assert failure.value.option == f"spark.pykafka.{key}"
     with pytest.raises(UnknownOption, match=r"'spark\.pykafka\.kafka\.linger\.ms'"):
-        option_named("kafka.lingerms", prefix="spark.pykafka.")
+        WRITING.named("kafka.lingerms", prefix="spark.pykafka.")
     with pytest.raises(InvalidOption, match=r"'spark\.pykafka\.kafka\.acks' is '2'"):
         named("kafka.acks").read("2", prefix="spark.pykafka.")
 
@@ -292,7 +294,7 @@ def test_what_holds_a_redacted_value_does_not_show_it(secret: str) -> None:
     """From the text to the writer that Spark pickles, in an option and in the conf, for an option that is one today."""
     secretive = replace(named("kafka.client.id"), redact=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(options.BY_KEY, "kafka.client.id", secretive)  # type: ignore[attr-defined]
+        patch.setitem(options.WRITING.by_key, "kafka.client.id", secretive)  # type: ignore[attr-defined]
         for config in (
             sink_config({**SERVERS, "kafka.client.id": secret}),
             sink_config(SERVERS, {"spark.pykafka.kafka.client.id": secret}),
