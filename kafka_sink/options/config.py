@@ -142,7 +142,7 @@ def complete(given: GivenOptions) -> SinkConfig:
         if value is REQUIRED:
             option = OPTION_OF[field]
             raise MissingOption(option=option.name, hint=f"{option.kind.values}: {option.doc}.")
-    _check_protocol_is_named(given)
+    check_protocol_is_named(given)
     # As in Kafka's producer (KIP-679): idempotence is off if it was not requested and other options exclude it.
     if "enable_idempotence" not in given and not all(rule.holds(values) for rule in IDEMPOTENCE_RULES):
         values["enable_idempotence"] = False
@@ -331,7 +331,7 @@ def _is_unused(values: Mapping[str, Any], field: str) -> bool:
     return field.startswith("ssl_") and protocol not in ENCRYPTED and not is_for_endpoint
 
 
-def _check_protocol_is_named(given: GivenOptions) -> None:
+def check_protocol_is_named(given: GivenOptions) -> None:
     """Raise MissingOption for options of TLS or SASL without a protocol: the default would send rows in plaintext."""
     said = [field for field in OPTION_OF if field.startswith(("ssl_", "sasl_")) and field in given]
     said = [field for field in said if is_set(given, field)]

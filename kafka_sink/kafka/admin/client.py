@@ -65,6 +65,7 @@ from kafka_sink.kafka.protocol.apis.end_txn import (
 from kafka_sink.kafka.protocol.apis.find_coordinator import (
     CoordinatorKind,
 )
+from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffsetsRequest
 from kafka_sink.kafka.protocol.apis.metadata import (
     TopicMetadata,
 )
@@ -96,6 +97,10 @@ _OF_VERSION_2: tuple[Request, ...] = (
     EndTxnRequest("", -1, -1, committed=True, transaction_version=2),
     TxnOffsetCommitRequest("", "", -1, -1, "", 0, 0, "", transaction_version=2),
 )
+
+
+def _is_final(code: int) -> bool:
+    return on_produce_error(code) not in (Action.RETRY, Action.REFRESH_AND_RETRY)
 
 
 class AdminClient:
@@ -178,11 +183,21 @@ class AdminClient:
     def ask_leaders(
         self, partitions: Iterable[TopicPartition], request_of: Callable[[Partitions], WriteTxnMarkersRequest]
     ) -> dict[TopicPartition, PartitionResult]: ...
+    @overload
     def ask_leaders(
-        self, partitions: Iterable[TopicPartition], request_of: Callable[[Partitions], Request]
+        self,
+        partitions: Iterable[TopicPartition],
+        request_of: Callable[[Partitions], ListOffsetsRequest],
+        is_final: Callable[[int], bool],
+    ) -> dict[TopicPartition, ListedOffset]: ...
+    def ask_leaders(
+        self,
+        partitions: Iterable[TopicPartition],
+        request_of: Callable[[Partitions], Request],
+        is_final: Callable[[int], bool] = _is_final,
     ) -> dict[TopicPartition, Any]:
         """Ask the leader of each partition. Return its answer by partition. `request_of` makes the request for the
-        partitions that one broker leads.
+        partitions that one broker leads. `is_final`: whether an answer with this error code is not asked for again.
 
         Raises LeaderUnavailable or BrokersUnreachable after `max.block.ms`.
         """
@@ -201,10 +216,10 @@ class AdminClient:
                 reasons |= dict.fromkeys(of_leader, call.error)
                 for result in of_partitions(call.response):
                     partition = TopicPartition(result.topic, result.partition)
-                    if on_produce_error(result.error_code) in (Action.RETRY, Action.REFRESH_AND_RETRY):
-                        reasons[partition] = named(result.error_code)
-                    else:
+                    if is_final(result.error_code):
                         results[partition] = result
+                    else:
+                        reasons[partition] = named(result.error_code)
             missing = [partition for partition in missing if partition not in results]
             for topic, _ in missing:
                 self.caller.forget(topic)
@@ -325,7 +340,7 @@ class AdminClient:
             assert isinstance(answer, TopicConfigsResponse)
             for told in answer.topics:
                 # A broker may not know a topic yet that was just created through another.
-                if on_produce_error(told.error_code) not in (Action.RETRY, Action.REFRESH_AND_RETRY):
+                if _is_final(told.error_code):
                     found[told.topic] = told.values
             missing = tuple(topic for topic in missing if topic not in found)
             tries += 1

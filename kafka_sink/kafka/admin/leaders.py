@@ -11,6 +11,7 @@ from kafka_sink.kafka.protocol.apis.describe_producers import (
     DescribeProducersResponse,
     ProducersOfPartition,
 )
+from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffsetsResponse
 from kafka_sink.kafka.protocol.apis.metadata import (
     TopicMetadata,
 )
@@ -49,10 +50,12 @@ def by_leader(
     return led, reasons
 
 
-def of_partitions(response: Response | None) -> Sequence[ProducersOfPartition | PartitionResult]:
+def of_partitions(response: Response | None) -> Sequence[ProducersOfPartition | PartitionResult | ListedOffset]:
     match response:
         case DescribeProducersResponse(partitions=partitions):
             return partitions
+        case ListOffsetsResponse(partitions=offsets):
+            return offsets
         case WriteTxnMarkersResponse(results=results):
             return results
         case _:

@@ -48,13 +48,14 @@ class PartitionMetadata:
 class TopicMetadata:
     """`topic_id` is None for a topic that does not exist, and if the brokers have no topic ids (before Kafka 2.8, or
     version 10). Partitions 0..n-1 are all present, in any order.
-    `authorized_operations`: for `acl_operation.allows`, if the request has `describe`, from version 8 on."""
+    `is_internal`: a topic of Kafka's own, like __consumer_offsets. `authorized_operations`: for `acl_operation.allows`, if the request has `describe`, from version 8 on."""
 
     error_code: int
     name: str
     topic_id: uuid.UUID | None
     partitions: tuple[PartitionMetadata, ...]
     authorized_operations: int = NOT_TOLD
+    is_internal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ def metadata_response(request: MetadataRequest, message: Mapping[str, Any]) -> M
                     )
                     for partition in topic["partitions"]
                 ),
+                is_internal=topic["is_internal"],
                 authorized_operations=(
                     topic.get("topic_authorized_operations", NOT_TOLD) if request.describe else NOT_TOLD
                 ),

@@ -1,0 +1,40 @@
+"""Finds offsets of partitions by time, and where partitions begin and end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka_sink.errors import TopicAuthorizationFailed
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.admin.leaders import Partitions
+from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
+from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.protocol.apis.list_offsets import AskedOffset, ListedOffset, ListOffsetsRequest
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+
+
+def list_offsets(
+    client: AdminClient, timestamps_ms: Mapping[TopicPartition, int], isolation_level: IsolationLevel
+) -> dict[TopicPartition, ListedOffset]:
+    """Return for each partition the first offset that is not older than its time, or its end or start for LATEST and
+    EARLIEST. An answer may have an error that no retry helps against.
+
+    Raises TopicAuthorizationFailed, LeaderUnavailable, BrokersUnreachable.
+    """
+
+    def request_of(partitions: Partitions) -> ListOffsetsRequest:
+        return ListOffsetsRequest(
+            tuple(AskedOffset(*each, timestamps_ms[each]) for each in partitions),
+            isolation_level,
+            client.config.request_timeout_ms,
+        )
+
+    found = client.ask_leaders(timestamps_ms, request_of, _is_final)
+    for listed in found.values():
+        if on_read_error(listed.error_code) is Action.DENIED:
+            raise TopicAuthorizationFailed(topic=listed.topic, operation="READ")
+    return found
+
+
+def _is_final(code: int) -> bool:
+    return on_read_error(code) not in (Action.RETRY, Action.REFRESH_AND_RETRY)

@@ -1,0 +1,151 @@
+"""Where a read begins and ends, as the options say it, and the readers of their texts.
+
+The texts are those of Spark's Kafka source: `earliest`, `latest`, or JSON by topic and partition, in which -2 is the
+earliest offset and -1 the latest.
+
+Source: org.apache.spark.sql.kafka010.KafkaSourceProvider, JsonUtils.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.options.kinds import INT64_MAX, Kind, Problem
+from kafka_sink.text.topic_name import is_topic_name
+
+# As in Kafka's ListOffsets.
+LATEST = -1
+EARLIEST = -2
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    """The same offset, EARLIEST or LATEST, for every partition."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    """An offset, EARLIEST or LATEST, for each partition."""
+
+    by_partition: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record that is not older than a time, in every partition. `timestamp_ms`: since 1970."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimes:
+    """The first record that is not older than a time, which each partition has its own of."""
+
+    by_partition: Mapping[TopicPartition, int]
+
+
+Bound = AtOffset | AtOffsets | AtTime | AtTimes
+
+
+def _partitions_of(text: str, read: Any) -> dict[TopicPartition, int]:
+    """Return what JSON like {"topic": {"0": 23}} says of each partition."""
+    try:
+        said = json.loads(text)
+    except ValueError:
+        raise Problem("it is no JSON") from None
+    found: dict[TopicPartition, int] = {}
+    if not isinstance(said, dict) or not said:
+        raise ValueError
+    for topic, by_number in said.items():
+        if not is_topic_name(topic) or not isinstance(by_number, dict):
+            raise ValueError
+        for number, value in by_number.items():
+            if not number.isascii() or not number.isdigit() or type(value) is not int:
+                raise ValueError
+            found[TopicPartition(topic, int(number))] = read(value)
+    return found
+
+
+def _offset(value: int) -> int:
+    if not EARLIEST <= value <= INT64_MAX:
+        raise Problem(f"{value} is no offset")
+    return value
+
+
+def _time(value: int) -> int:
+    if not 0 <= value <= INT64_MAX:
+        raise Problem(f"{value} is no time")
+    return value
+
+
+def _starting_offsets(text: str) -> Bound:
+    if text.lower() == "earliest":
+        return AtOffset(EARLIEST)
+    if text.lower() == "latest":
+        raise Problem("a batch read that begins at the latest offset has no rows")
+    offsets = _partitions_of(text, _offset)
+    if LATEST in offsets.values():
+        raise Problem("a batch read cannot begin at the latest offset, -1")
+    return AtOffsets(offsets)
+
+
+def _ending_offsets(text: str) -> Bound:
+    if text.lower() == "latest":
+        return AtOffset(LATEST)
+    if text.lower() == "earliest":
+        raise Problem("a batch read that ends at the earliest offset has no rows")
+    offsets = _partitions_of(text, _offset)
+    if EARLIEST in offsets.values():
+        raise Problem("a batch read cannot end at the earliest offset, -2")
+    return AtOffsets(offsets)
+
+
+def _timestamp(text: str) -> Bound:
+    if not text.isascii() or not text.isdigit():
+        raise ValueError
+    return AtTime(_time(int(text)))
+
+
+def _timestamps(text: str) -> Bound:
+    return AtTimes(_partitions_of(text, _time))
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    try:
+        said = json.loads(text)
+    except ValueError:
+        raise Problem("it is no JSON") from None
+    if not isinstance(said, dict) or not said:
+        raise ValueError
+    found: list[TopicPartition] = []
+    for topic, numbers in said.items():
+        if not is_topic_name(topic) or not isinstance(numbers, list) or not numbers:
+            raise ValueError
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            raise ValueError
+        found += (TopicPartition(topic, number) for number in sorted(set(numbers)))
+    return tuple(found)
+
+
+def _subscribed(text: str) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split(",")))))
+    if not topics:
+        raise ValueError
+    for topic in topics:
+        if not is_topic_name(topic):
+            raise Problem(f"{topic!r} is no topic name")
+    return topics
+
+
+STARTING_OFFSETS = Kind('earliest, or JSON like {"orders": {"0": 23, "1": -2}}', _starting_offsets)
+ENDING_OFFSETS = Kind('latest, or JSON like {"orders": {"0": 50, "1": -1}}', _ending_offsets)
+TIMESTAMP = Kind("milliseconds since 1970", _timestamp)
+TIMESTAMPS = Kind('JSON like {"orders": {"0": 1700000000000}}, milliseconds since 1970', _timestamps)
+ASSIGNED = Kind('JSON like {"orders": [0, 1]}', _assigned)
+SUBSCRIBED = Kind("topic names, separated by commas", _subscribed)

@@ -1,0 +1,223 @@
+"""The options of a read, as one table, and the configuration that is made of them.
+
+They have the names, values and defaults of Spark's Kafka source. What is for every client is the same as for writes. A
+value comes from the option or the default: Spark gives its conf to no process that plans a read.
+
+Source: org.apache.spark.sql.kafka010.KafkaSourceProvider; org.apache.kafka.clients.consumer.ConsumerConfig.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from kafka_sink.errors import InvalidOption, MissingOption
+from kafka_sink.kafka.config import ConsumerConfig, SecurityConfig
+from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.options import kinds
+from kafka_sink.options.bounds import (
+    ASSIGNED,
+    EARLIEST,
+    ENDING_OFFSETS,
+    LATEST,
+    STARTING_OFFSETS,
+    SUBSCRIBED,
+    TIMESTAMP,
+    TIMESTAMPS,
+    AtOffset,
+    Bound,
+)
+from kafka_sink.options.config import SECURITY_FIELDS, SECURITY_RULES, GivenOptions, check_protocol_is_named
+from kafka_sink.options.kinds import INT64_MAX, KIB, MIB, Kind
+from kafka_sink.options.option import REQUIRED, Option, OptionTable, Section
+from kafka_sink.options.table import REFUSED, REFUSED_PREFIXES, SPARK_OPTIONS, WRITING
+from kafka_sink.text.redaction import Discreet
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise kinds.Problem(f"{error.msg} at position {error.pos}") from None
+
+
+def _isolation_level(text: str) -> IsolationLevel:
+    if text.lower() not in (level.name.lower() for level in IsolationLevel):
+        raise ValueError
+    return IsolationLevel[text.upper()]
+
+
+def _of_writes(*names: str) -> tuple[Option, ...]:
+    return tuple(WRITING.by_key[name] for name in names)
+
+
+(_SECURITY,) = (section for section in WRITING.sections if section.title == "Security")
+(_CONNECTIONS,) = (section for section in WRITING.sections if section.title == "Connections")
+
+_FETCHING = """\
+A task has one request under way while Spark takes the rows of the answer before. So a task holds at most two answers,
+and one Arrow batch. An answer has at most `kafka.max.partition.fetch.bytes`, or one record batch if that is larger."""
+
+
+SECTIONS: tuple[Section, ...] = (
+    Section("What to read", "Exactly one of `subscribe`, `subscribePattern` and `assign` is required.", (
+        *_of_writes("kafka.bootstrap.servers"),
+        Option("subscribe", "subscribe", SUBSCRIBED, None, "topics to read, all partitions of them"),
+        Option("subscribePattern", "subscribe_pattern", Kind("a regular expression of Python", _pattern), None,
+               "topics whose whole name matches"),
+        Option("assign", "assign", ASSIGNED, None, "partitions to read"),
+        Option("includeHeaders", "include_headers", kinds.BOOLEAN, False,
+               "true: a column `headers` with the headers of each record"),
+        Option("failOnDataLoss", "fail_on_data_loss", kinds.BOOLEAN, True,
+               "true: the query fails if offsets that it should read are not there (any more); false: it logs a "
+               "warning, and reads what is there"),
+    )),
+    Section("Where to begin and to end", "Of several, a timestamp counts before timestamps, and these before offsets.", (
+        Option("startingOffsets", "starting_offsets", STARTING_OFFSETS, AtOffset(EARLIEST),
+               "first offset of each partition; -2: earliest"),
+        Option("startingTimestamp", "starting_timestamp", TIMESTAMP, None,
+               "begins each partition at its first record that is not older"),
+        Option("startingOffsetsByTimestamp", "starting_timestamps", TIMESTAMPS, None, "the same, by partition"),
+        Option("startingOffsetsByTimestampStrategy", "starting_strategy", kinds.one_of("error", "latest"), "error",
+               "if a partition has no record that is as new: error: the query fails; latest: it reads none of it"),
+        Option("endingOffsets", "ending_offsets", ENDING_OFFSETS, AtOffset(LATEST),
+               "offset after the last record of each partition; -1: latest"),
+        Option("endingTimestamp", "ending_timestamp", TIMESTAMP, None,
+               "ends each partition before its first record that is not older, or at its end"),
+        Option("endingOffsetsByTimestamp", "ending_timestamps", TIMESTAMPS, None, "the same, by partition"),
+    )),
+    Section("How to divide the work", "Without these, each partition of Kafka is one of the DataFrame.", (
+        Option("minPartitions", "min_partitions", kinds.integer(1), None,
+               "splits partitions into ranges of offsets, so that the DataFrame has about as many partitions"),
+        Option("maxRecordsPerPartition", "max_records_per_partition", kinds.integer(1, INT64_MAX), None,
+               "most offsets in one partition of the DataFrame"),
+    )),
+    Section("Fetching", _FETCHING, (
+        Option("kafka.isolation.level", "isolation_level",
+               Kind("one of: read_uncommitted, read_committed", _isolation_level), IsolationLevel.READ_UNCOMMITTED,
+               "read_committed: only records of committed transactions, and of none, up to the first open transaction"),
+        Option("kafka.max.partition.fetch.bytes", "max_partition_fetch_bytes", kinds.integer(1 * KIB, 64 * MIB),
+               1 * MIB,
+               "bytes of record batches in one answer"),
+        Option("kafka.fetch.max.bytes", "fetch_max_bytes", kinds.integer(1 * KIB), 50 * MIB,
+               "as kafka.max.partition.fetch.bytes: a request is for one partition, and the smaller value counts"),
+        Option("kafka.fetch.min.bytes", "fetch_min_bytes", kinds.integer(1), 1,
+               "bytes for which a broker waits up to kafka.fetch.max.wait.ms"),
+        Option("kafka.fetch.max.wait.ms", "fetch_max_wait_ms", kinds.MILLISECONDS_OR_NONE, 500,
+               "milliseconds for which a broker waits for records"),
+        Option("kafka.check.crcs", "check_crcs", kinds.BOOLEAN, True,
+               "true: the checksum of each record batch is verified"),
+        Option("kafka.client.rack", "client_rack", kinds.TEXT, "",
+               "the executors' rack: the leader may name a replica in it to read from (KIP-392)"),
+    )),
+    Section("How long to wait", "All in milliseconds.", (
+        Option("kafkaConsumer.pollTimeoutMs", "poll_timeout_ms", kinds.MILLISECONDS, 120_000,
+               "how long a task waits for the next record before it fails; time in which a broker throttles does not "
+               "count"),
+        Option("kafka.default.api.timeout.ms", "default_api_timeout_ms", kinds.MILLISECONDS, 60_000,
+               "how long the planning of a read waits for topics and offsets"),
+        *_of_writes("kafka.request.timeout.ms", "kafka.retry.backoff.ms", "kafka.retry.backoff.max.ms",
+                    "kafka.metadata.max.age.ms"),
+    )),
+    Section("Connections", "", tuple(option for option in _CONNECTIONS.options if option.name != "kafka.client.rack")),
+    _SECURITY,
+    Section("Accepted without effect", "", (
+        *(Option(name, None, kinds.TEXT, None, "reads have no consumer group, and commit no offsets")
+          for name in ("kafka.group.id", "groupIdPrefix", "kafka.group.instance.id", "kafka.session.timeout.ms",
+                       "kafka.heartbeat.interval.ms", "kafka.max.poll.interval.ms",
+                       "kafka.partition.assignment.strategy")),
+        *(Option(name, None, kinds.TEXT, None, "as in Spark's source: it is for streams")
+          for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")),
+        *(Option(name, None, kinds.TEXT, None, "the client retries until kafka.default.api.timeout.ms")
+          for name in ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs")),
+        Option("kafka.max.poll.records", None, kinds.TEXT, None, "rows come in Arrow batches"),
+        Option("kafka.exclude.internal.topics", None, kinds.TEXT, None,
+               "subscribePattern never matches internal topics"),
+        Option("kafka.allow.auto.create.topics", None, kinds.TEXT, None, "a read creates no topic"),
+    )),
+)  # fmt: skip
+
+_OF_WRITES_ONLY = "remove it: it is an option of writes."
+_BYTES = "remove it: 'key' and 'value' are binary columns. Decode them in the DataFrame, for example with from_json."
+_OUR_OFFSETS = "remove it: the options of the read say where it begins and ends."
+
+READING = OptionTable(
+    SECTIONS,
+    SPARK_OPTIONS,
+    {
+        **{name: instead for name, instead in REFUSED.items() if "serializer" not in name},
+        "kafka.key.deserializer": _BYTES,
+        "kafka.value.deserializer": _BYTES,
+        "kafka.auto.offset.reset": "use startingOffsets and failOnDataLoss.",
+        "kafka.enable.auto.commit": _OUR_OFFSETS,
+        "kafka.auto.commit.interval.ms": _OUR_OFFSETS,
+        "kafka.interceptor.classes": "remove it: the source does not run classes that options name.",
+        "topic": "use subscribe: 'topic' is an option of writes.",
+        **{
+            option.name: _OF_WRITES_ONLY
+            for option in WRITING.options
+            if option.name not in {each.name for section in SECTIONS for each in section.options}
+            and option.name != "topic"
+        },
+    },
+    REFUSED_PREFIXES,
+    WRITING.not_yet_prefixes,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ReadConfig(Discreet):
+    """The configuration of a read. Exactly one of `subscribe`, `subscribe_pattern` and `assign` is set."""
+
+    consumer: ConsumerConfig
+    subscribe: tuple[str, ...] | None
+    subscribe_pattern: re.Pattern[str] | None
+    assign: tuple[TopicPartition, ...] | None
+    starting: Bound
+    ending: Bound
+    starting_strategy: str
+    include_headers: bool
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    poll_timeout_ms: int
+
+
+_OPTION_OF = {option.field: option for option in READING.options if option.field is not None}
+_CONSUMER_FIELDS = frozenset(field.name for field in fields(ConsumerConfig)) - {"security"}
+_WHAT = ("subscribe", "subscribe_pattern", "assign")
+
+
+def read_config(given: GivenOptions) -> ReadConfig:
+    """Return the configuration: `given`, completed with the defaults. Raises MissingOption, InvalidOption."""
+    values = {"token_callable": None} | {field: option.default for field, option in _OPTION_OF.items()} | dict(given)
+    for field, value in values.items():
+        if value is REQUIRED:
+            option = _OPTION_OF[field]
+            raise MissingOption(option=option.name, hint=f"{option.kind.values}: {option.doc}.")
+    _check_what(values)
+    check_protocol_is_named(given)
+    for rule in SECURITY_RULES:
+        rule.check(values)
+    security = SecurityConfig(**{field: values[field] for field in SECURITY_FIELDS})
+    consumer = ConsumerConfig(**{field: values[field] for field in _CONSUMER_FIELDS}, security=security)
+    return ReadConfig(
+        consumer=consumer,
+        starting=values["starting_timestamp"] or values["starting_timestamps"] or values["starting_offsets"],
+        ending=values["ending_timestamp"] or values["ending_timestamps"] or values["ending_offsets"],
+        **{
+            field.name: values[field.name]
+            for field in fields(ReadConfig)
+            if field.name not in ("consumer", "starting", "ending")
+        },
+    )
+
+
+def _check_what(values: Mapping[str, object]) -> None:
+    said = [_OPTION_OF[field].name for field in _WHAT if values[field] is not None]
+    if not said:
+        raise MissingOption(option="subscribe", hint="or subscribePattern, or assign: what to read.")
+    if len(said) > 1:
+        raise InvalidOption(option=said[0], value=None, expected=f"no value beside {said[1]}: only one of them counts")
