@@ -14,6 +14,7 @@
 
 #include "_buffers.h"
 #include "_crc32c.h"
+#include "_decoder.h"
 #include "_record_batch.h"
 
 #include <string.h>
@@ -989,8 +990,11 @@ static PyObject *kernel_sum_row_hashes(PyObject *Py_UNUSED(module), PyObject *ar
 
 static PyMethodDef METHODS[] = {
     {"fill", kernel_fill, METH_VARARGS, fill_doc},
+    {"fill_columns", kernel_fill_columns, METH_VARARGS, fill_columns_doc},
+    {"measure_records", kernel_measure_records, METH_VARARGS, measure_records_doc},
     {"murmur2", kernel_murmur2, METH_VARARGS, murmur2_doc},
     {"payload_sizes", kernel_payload_sizes, METH_VARARGS, payload_sizes_doc},
+    {"scan_batches", kernel_scan_batches, METH_VARARGS, scan_batches_doc},
     {"sum_row_hashes", kernel_sum_row_hashes, METH_VARARGS, sum_row_hashes_doc},
     {"wire_order", kernel_wire_order, METH_VARARGS, wire_order_doc},
     {"write_header", (PyCFunction)(void (*)(void))kernel_write_header, METH_FASTCALL, write_header_doc},
