@@ -527,12 +527,13 @@ PyObject *kernel_measure_records(PyObject *Py_UNUSED(module), PyObject *args)
 
 /* --- fill --------------------------------------------------------------------------------------------------- */
 
-/* A binary array while it is filled: its rows and bytes so far. */
+/* A binary array while it is filled: `rows` of its `row_count` rows, with `end` bytes. */
 typedef struct {
     int is_wanted;
     Bytes validity; /* no bytes: no nulls */
     Bytes offsets;
     Bytes data;
+    int64_t row_count;
     int64_t rows, end;
 } BinaryOut;
 
@@ -540,6 +541,7 @@ typedef struct {
     int is_wanted;
     Bytes validity;
     Bytes offsets;
+    int64_t row_count;
     int64_t rows, end;
     BinaryOut key, value;
 } HeadersOut;
@@ -579,7 +581,7 @@ static ALWAYS_INLINE int put_field(BinaryOut *out, const Field *field, const uin
     if (!out->is_wanted)
         return 1;
     int64_t room = out->data.size - out->end;
-    if (out->rows >= out->offsets.size / 4 - 1 || field->length > room)
+    if (out->rows >= out->row_count || field->length > room)
         return 0;
     if (field->length < 0) {
         if (!put_null(&out->validity, out->rows))
@@ -598,7 +600,7 @@ static ALWAYS_INLINE int put_field(BinaryOut *out, const Field *field, const uin
 
 static Error put_headers(HeadersOut *out, const Record *record, const uint8_t *source_end)
 {
-    if (out->rows >= out->offsets.size / 4 - 1)
+    if (out->rows >= out->row_count)
         return RECORDS_CHANGED;
     if (record->header_count == 0 && !put_null(&out->validity, out->rows))
         return RECORDS_CHANGED;
@@ -667,7 +669,7 @@ static Error fill_batch(Fill *fill, Batch *batch, int64_t *left, int64_t *row)
 
 static int is_full(const BinaryOut *out)
 {
-    return !out->is_wanted || (out->rows == out->offsets.size / 4 - 1 && out->end == out->data.size);
+    return !out->is_wanted || (out->rows == out->row_count && out->end == out->data.size);
 }
 
 static Error fill_all(Fill *fill)
@@ -690,20 +692,22 @@ static Error fill_all(Fill *fill)
     const HeadersOut *headers = &out->headers;
     if (left > 0 || row != out->row_count || !is_full(&out->key) || !is_full(&out->value) ||
         !is_full(&headers->key) || !is_full(&headers->value) ||
-        (headers->is_wanted && headers->rows != headers->offsets.size / 4 - 1))
+        (headers->is_wanted && headers->rows != headers->row_count))
         return RECORDS_CHANGED;
     return NULL;
 }
 
 /* Offsets begin at 0. All rows are valid until one is null. */
-static int begin_array(const Bytes *validity, const Bytes *offsets)
+static int begin_array(const Bytes *validity, const Bytes *offsets, int64_t *row_count)
 {
     if (offsets->size < 4) {
         PyErr_SetString(PyExc_ValueError, "n rows have n + 1 offsets");
         return 0;
     }
-    memset(validity->data, 0xFF, (size_t)validity->size);
+    if (validity->size > 0)
+        memset(validity->data, 0xFF, (size_t)validity->size);
     put_int32(offsets, 0, 0);
+    *row_count = offsets->size / 4 - 1;
     return 1;
 }
 
@@ -727,7 +731,7 @@ static int hold_binary(Held *held, PyObject *tuple, BinaryOut *out)
         return 0;
     }
     out->is_wanted = 1;
-    return begin_array(&out->validity, &out->offsets);
+    return begin_array(&out->validity, &out->offsets, &out->row_count);
 }
 
 static int hold_headers(Held *held, PyObject *tuple, HeadersOut *out)
@@ -746,7 +750,7 @@ static int hold_headers(Held *held, PyObject *tuple, HeadersOut *out)
         !hold_binary(held, value, &out->value))
         return 0;
     out->is_wanted = 1;
-    return begin_array(&out->validity, &out->offsets);
+    return begin_array(&out->validity, &out->offsets, &out->row_count);
 }
 
 static int hold_numbers(Held *held, PyObject *object, int64_t bytes, Bytes *array)
