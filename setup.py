@@ -7,6 +7,7 @@ makes that an error instead.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -24,10 +25,14 @@ class MaybePureWheel(bdist_wheel):
         super().run()
 
 
+RECORDS = Path("kafka_sink/records")
+
 kernel = Extension(
     "kafka_sink.records._kernel",
-    ["kafka_sink/records/_kernel.c"],
-    extra_compile_args=["-std=c11", "-O3"],
+    sorted(map(str, RECORDS.glob("*.c"))),
+    depends=sorted(map(str, RECORDS.glob("*.h"))),
+    # One module: its files call each other, and nobody else calls them.
+    extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"],
     py_limited_api=True,
     optional=os.environ.get("PYKAFKA_REQUIRE_KERNEL") != "1",
 )

@@ -12,21 +12,12 @@
  * must be aligned.
  */
 
-#define PY_SSIZE_T_CLEAN
-#ifndef Py_LIMITED_API
-#define Py_LIMITED_API 0x030B0000
-#endif
-#include <Python.h>
+#include "_buffers.h"
+#include "_crc32c.h"
+#include "_decoder.h"
+#include "_record_batch.h"
 
-#include <stdint.h>
 #include <string.h>
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
-#define HAS_X86_CRC32C
-#endif
-
-/* An error message for a ValueError; NULL: no error. */
-typedef const char *Error;
 
 static const char OFFSETS_DESCEND[] = "the offsets of a column descend, or leave its data";
 static const char ROW_OUTSIDE[] = "a row number lies outside its column";
@@ -38,125 +29,6 @@ static const char POSITION_OUTSIDE[] = "a batch's end lies outside its buffer, o
 static const char TOO_MANY_RECORDS[] = "a batch would have more than 2^31 - 1 records";
 static const char RECORD_TOO_LARGE[] = "a record would be larger than 2^31 - 1 bytes";
 static const char DESTINATION_OUTSIDE[] = "a destination is negative, or there are fewer";
-
-
-/* --- buffers ------------------------------------------------------------------------------------------------ */
-
-/* All buffers of one call, released together. Py_buffers are never moved, because some point into themselves. */
-typedef struct {
-    Py_buffer *views;
-    Py_ssize_t count;
-    Py_ssize_t capacity;
-} Held;
-
-static int hold_up_to(Held *held, Py_ssize_t capacity)
-{
-    held->count = 0;
-    held->capacity = capacity;
-    held->views = PyMem_Calloc((size_t)capacity, sizeof(Py_buffer));
-    if (held->views == NULL) {
-        PyErr_NoMemory();
-        return 0;
-    }
-    return 1;
-}
-
-static void release(Held *held)
-{
-    while (held->count > 0)
-        PyBuffer_Release(&held->views[--held->count]);
-    PyMem_Free(held->views);
-}
-
-static Py_buffer *hold(Held *held, PyObject *object, int flags)
-{
-    if (held->count == held->capacity) {
-        PyErr_SetString(PyExc_SystemError, "more buffers than were counted");
-        return NULL;
-    }
-    Py_buffer *view = &held->views[held->count];
-    if (PyObject_GetBuffer(object, view, flags) < 0) {
-        if (PyErr_ExceptionMatches(PyExc_BufferError)) {
-            PyErr_Clear();
-            PyErr_SetString(PyExc_ValueError, "a buffer is not contiguous, or must be writable and is not");
-        }
-        return NULL;
-    }
-    held->count++;
-    return view;
-}
-
-static const uint8_t NO_BYTES[1];
-
-typedef struct {
-    uint8_t *data; /* never NULL */
-    int64_t size;
-} Bytes;
-
-/* Any contiguous memory, as bytes. None means no bytes. */
-static int hold_bytes(Held *held, PyObject *object, int flags, Bytes *bytes)
-{
-    bytes->data = (uint8_t *)NO_BYTES;
-    bytes->size = 0;
-    if (object == Py_None)
-        return 1;
-    const Py_buffer *view = hold(held, object, flags);
-    if (view == NULL)
-        return 0;
-    if (view->len > 0) {
-        bytes->data = view->buf;
-        bytes->size = view->len;
-    }
-    return 1;
-}
-
-/* An aligned array of native signed integers of `itemsize` bytes. */
-static int hold_integers(Held *held, PyObject *object, int writable, Py_ssize_t itemsize, void **data, int64_t *count)
-{
-    int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
-    const Py_buffer *view = hold(held, object, flags);
-    if (view == NULL)
-        return 0;
-    /* strchr also finds the end of a string. So it would accept an empty format, and format[1] would be out of bounds.
-    */
-    const char *format = view->format == NULL ? "" : view->format;
-    int is_signed = format[0] != '\0' && strchr("bhilq", format[0]) != NULL && format[1] == '\0';
-    if (!is_signed || view->itemsize != itemsize || (uintptr_t)view->buf % (size_t)itemsize != 0) {
-        PyErr_Format(PyExc_ValueError, "expected aligned signed integers of %zd bytes", itemsize);
-        return 0;
-    }
-    *data = view->buf;
-    *count = view->len / itemsize;
-    return 1;
-}
-
-typedef struct {
-    int64_t *items;
-    int64_t count;
-} Int64s;
-
-static int hold_int64s(Held *held, PyObject *object, int writable, Int64s *array)
-{
-    void *data;
-    if (!hold_integers(held, object, writable, 8, &data, &array->count))
-        return 0;
-    array->items = data;
-    return 1;
-}
-
-/* As above, with exactly `count` numbers. */
-static int hold_int64s_of(Held *held, PyObject *object, int writable, int64_t count, int64_t **items)
-{
-    Int64s array;
-    if (!hold_int64s(held, object, writable, &array))
-        return 0;
-    if (array.count != count) {
-        PyErr_Format(PyExc_ValueError, "expected %lld numbers, found %lld", (long long)count, (long long)array.count);
-        return 0;
-    }
-    *items = array.items;
-    return 1;
-}
 
 
 /* --- Arrow columns ------------------------------------------------------------------------------------------ */
@@ -293,140 +165,6 @@ static int hold_columns(Held *held, PyObject *value, PyObject *key, PyObject *he
         columns->row_offsets = items;
     }
     return 1;
-}
-
-
-/* --- CRC-32C ------------------------------------------------------------------------------------------------ */
-
-/* A CRC is a remainder by POLYNOMIAL: bit 31 of the word is the coefficient of x^0, bit 0 that of x^31. Appending n
- * bytes multiplies the remainder of the bytes before by x^8n. So the CRC of the whole follows from the CRCs of its
- * parts.
- *
- * Processors with a CRC instruction take a word of 8 bytes per cycle, but return its result after three cycles. So
- * three lanes of a block are summed at a time. Without the instruction, Python requests no CRCs from this kernel,
- * because the crc32c package supports more processors. */
-#define POLYNOMIAL 0x82F63B78u
-#define X_TO_THE_0 0x80000000u
-#define LONG_LANE 256
-#define SHORT_LANE 64
-
-/* x^(8 * 2^i), and the factors for lanes that have other lanes after them. Set at each import to the same values. */
-static uint32_t EIGHT_TIMES_2_TO_THE[31];
-static uint64_t LONG_LANE_ON, LONG_LANES_ON, SHORT_LANE_ON, SHORT_LANES_ON;
-
-static inline uint32_t times_x(uint32_t remainder)
-{
-    return remainder >> 1 ^ (POLYNOMIAL & -(remainder & 1));
-}
-
-static uint32_t product(uint32_t a, uint32_t b)
-{
-    uint32_t sum = 0;
-    for (int i = 0; i < 32; i++, a <<= 1, b = times_x(b))
-        sum ^= b & -(a >> 31);
-    return sum;
-}
-
-static uint32_t power_of_x(int exponent)
-{
-    uint32_t power = X_TO_THE_0;
-    while (exponent-- > 0)
-        power = times_x(power);
-    return power;
-}
-
-/* The factor that appends `bytes` bytes to a remainder in `three_lanes`. A carry-less product of two reflected words
- * has one extra factor x. The instruction that takes its remainder multiplies by x^32, as for any data. */
-static uint64_t lane_power(int bytes)
-{
-    return power_of_x(8 * bytes - 33);
-}
-
-static void make_powers(void)
-{
-    EIGHT_TIMES_2_TO_THE[0] = power_of_x(8);
-    for (size_t i = 1; i < sizeof EIGHT_TIMES_2_TO_THE / sizeof *EIGHT_TIMES_2_TO_THE; i++)
-        EIGHT_TIMES_2_TO_THE[i] = product(EIGHT_TIMES_2_TO_THE[i - 1], EIGHT_TIMES_2_TO_THE[i - 1]);
-    LONG_LANE_ON = lane_power(LONG_LANE);
-    LONG_LANES_ON = lane_power(2 * LONG_LANE);
-    SHORT_LANE_ON = lane_power(SHORT_LANE);
-    SHORT_LANES_ON = lane_power(2 * SHORT_LANE);
-}
-
-/* The CRC of bytes with the CRC `first`, followed by `size` < 2^31 bytes with the CRC `second`. */
-static uint32_t join_crcs(uint32_t first, uint32_t second, uint32_t size)
-{
-    for (int i = 0; size != 0; i++, size >>= 1)
-        if (size & 1)
-            first = product(first, EIGHT_TIMES_2_TO_THE[i]);
-    return first ^ second;
-}
-
-#ifdef HAS_X86_CRC32C
-#define TARGET __attribute__((target("sse4.2,pclmul")))
-
-static int has_crc32c(void)
-{
-    return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
-}
-
-static inline uint64_t word_at(const uint8_t *at)
-{
-    uint64_t word;
-    memcpy(&word, at, 8);
-    return word;
-}
-
-/* Three adjacent lanes of `lane` bytes each: two lanes follow the first, one follows the second. */
-TARGET static inline uint64_t three_lanes(uint64_t state, const uint8_t *at, int64_t lane, uint64_t two_on,
-                                          uint64_t one_on)
-{
-    uint64_t second = 0, third = 0;
-    for (const uint8_t *end = at + lane; at < end; at += 8) {
-        state = _mm_crc32_u64(state, word_at(at));
-        second = _mm_crc32_u64(second, word_at(at + lane));
-        third = _mm_crc32_u64(third, word_at(at + 2 * lane));
-    }
-    __m128i on = _mm_set_epi64x((int64_t)one_on, (int64_t)two_on);
-    __m128i states = _mm_set_epi64x((int64_t)second, (int64_t)state);
-    __m128i sum = _mm_xor_si128(_mm_clmulepi64_si128(states, on, 0x00), _mm_clmulepi64_si128(states, on, 0x11));
-    return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(sum)) ^ third;
-}
-
-TARGET static uint32_t extend_state(uint32_t start, const uint8_t *at, int64_t size)
-{
-    uint64_t state = start;
-    for (; size >= 3 * LONG_LANE; at += 3 * LONG_LANE, size -= 3 * LONG_LANE)
-        state = three_lanes(state, at, LONG_LANE, LONG_LANES_ON, LONG_LANE_ON);
-    for (; size >= 3 * SHORT_LANE; at += 3 * SHORT_LANE, size -= 3 * SHORT_LANE)
-        state = three_lanes(state, at, SHORT_LANE, SHORT_LANES_ON, SHORT_LANE_ON);
-    for (; size >= 8; at += 8, size -= 8)
-        state = _mm_crc32_u64(state, word_at(at));
-    for (; size > 0; at++, size--)
-        state = _mm_crc32_u8((uint32_t)state, *at);
-    return (uint32_t)state;
-}
-#else
-static int has_crc32c(void)
-{
-    return 0;
-}
-#endif
-
-/* The CRC of bytes with the CRC `crc`, followed by `size` more bytes. */
-static uint32_t extend_crc(uint32_t crc, const uint8_t *at, int64_t size)
-{
-    uint32_t state = ~crc;
-#ifdef HAS_X86_CRC32C
-    if (has_crc32c())
-        return ~extend_state(state, at, size);
-#endif
-    for (; size > 0; at++, size--) {
-        state ^= *at;
-        for (int i = 0; i < 8; i++)
-            state = times_x(state);
-    }
-    return ~state;
 }
 
 
@@ -658,15 +396,6 @@ static Error fill_batch(const Columns *columns, const Int64s *order, const int64
 
 /* --- what Python calls -------------------------------------------------------------------------------------- */
 
-static PyObject *none_or(Error error)
-{
-    if (error) {
-        PyErr_SetString(PyExc_ValueError, error);
-        return NULL;
-    }
-    Py_RETURN_NONE;
-}
-
 PyDoc_STRVAR(fill_doc,
              "fill(value, key, headers, order, timestamp_ms, places, next_row, end_row, memory, base_timestamp, end, "
              "limit, record_count, max_timestamp, records_crc)\n\nWrites into the batch of each of `places` as many "
@@ -794,12 +523,6 @@ PyDoc_STRVAR(write_header_doc,
              "base_sequence, record_count)\n\nWrites the first 61 bytes of a record batch whose records lie behind, and "
              "have the CRC `records_crc`; they are read where that is None.");
 
-/* See record_batch.py for the layout. */
-#define HEADER_BYTES 61
-#define LENGTH_END 12
-#define CRC_OFFSET 17
-#define CRC_END 21
-#define MAGIC 2
 #define NO_PARTITION_LEADER_EPOCH (-1)
 
 static uint8_t *put_big_endian(uint8_t *at, int64_t number, int bytes)
@@ -1267,8 +990,11 @@ static PyObject *kernel_sum_row_hashes(PyObject *Py_UNUSED(module), PyObject *ar
 
 static PyMethodDef METHODS[] = {
     {"fill", kernel_fill, METH_VARARGS, fill_doc},
+    {"fill_columns", kernel_fill_columns, METH_VARARGS, fill_columns_doc},
+    {"measure_records", kernel_measure_records, METH_VARARGS, measure_records_doc},
     {"murmur2", kernel_murmur2, METH_VARARGS, murmur2_doc},
     {"payload_sizes", kernel_payload_sizes, METH_VARARGS, payload_sizes_doc},
+    {"scan_batches", kernel_scan_batches, METH_VARARGS, scan_batches_doc},
     {"sum_row_hashes", kernel_sum_row_hashes, METH_VARARGS, sum_row_hashes_doc},
     {"wire_order", kernel_wire_order, METH_VARARGS, wire_order_doc},
     {"write_header", (PyCFunction)(void (*)(void))kernel_write_header, METH_FASTCALL, write_header_doc},

@@ -9,6 +9,18 @@ Column: TypeAlias = tuple[Buffer | None, Buffer | None, Buffer | None, int, int,
 # int64[n + 1] offsets of the rows in the entries, keys, values
 Headers: TypeAlias = tuple[npt.NDArray[np.int64], Column, Column]
 
+# validity (None: no nulls), offsets, data
+OutColumn: TypeAlias = tuple[Buffer | None, Buffer, Buffer]
+# key, value, offset, timestamp, timestamp type, headers (validity, offsets, keys, values); None: not wanted
+OutColumns: TypeAlias = tuple[
+    OutColumn | None,
+    OutColumn | None,
+    Buffer | None,
+    Buffer | None,
+    Buffer | None,
+    tuple[Buffer | None, Buffer, OutColumn, OutColumn] | None,
+]
+
 # Nonzero if this processor computes CRC-32C.
 SUMS_RECORDS: int
 
@@ -58,5 +70,35 @@ def write_header(
     producer_epoch: int,
     base_sequence: int,
     record_count: int,
+    /,
+) -> None: ...
+def scan_batches(
+    records: Buffer,
+    state: npt.NDArray[np.int64],
+    end_offset: int,
+    most_bytes: int,
+    checks_crc: bool,
+    table: npt.NDArray[np.int64],
+    /,
+) -> int: ...
+def measure_records(
+    sources: tuple[Buffer, ...],
+    table: npt.NDArray[np.int64],
+    first_offset: int,
+    end_offset: int,
+    most_rows: int,
+    most_bytes: int,
+    checks_timestamps: bool,
+    totals: npt.NDArray[np.int64],
+    /,
+) -> None: ...
+def fill_columns(
+    sources: tuple[Buffer, ...],
+    table: npt.NDArray[np.int64],
+    first_offset: int,
+    end_offset: int,
+    record_count: int,
+    row_count: int,
+    columns: OutColumns,
     /,
 ) -> None: ...

@@ -1,10 +1,10 @@
 """The Python side of the compiled kernel: splits Arrow arrays into the buffers that `_kernel.c` reads.
 
 Each function does the same and returns the same as the function of its name without a compiler: in murmur.py,
-wire_order.py, record_size.py, row_hashes.py and record_batch.py. `CompiledEncoder.fill` corresponds to that in
-encoder.py; if `SUMS_RECORDS`, it also computes the CRC of what it wrote. All functions except `write_header` release
-the GIL while they work. The kernel checks everything that it reads. ValueError means a corrupt Arrow batch; the output
-is then undefined. Importing this module fails if the kernel was not built; kernel.py handles that.
+wire_order.py, record_size.py, row_hashes.py, record_batch.py and record_walk.py. `CompiledEncoder.fill` corresponds to
+that in encoder.py; if `SUMS_RECORDS`, it also computes the CRC of what it wrote. All functions except `write_header`
+release the GIL while they work. The kernel checks everything that it reads. ValueError means a corrupt Arrow batch; the
+output is then undefined. Importing this module fails if the kernel was not built; kernel.py handles that.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ Int64s = npt.NDArray[np.int64]
 
 SUMS_RECORDS = bool(_kernel.SUMS_RECORDS)
 write_header = _kernel.write_header
+scan_batches = _kernel.scan_batches
+measure_records = _kernel.measure_records
+fill_columns = _kernel.fill_columns
 
 
 def murmur2(keys: pa.Array) -> Int32s:

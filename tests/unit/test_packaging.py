@@ -45,8 +45,10 @@ def of_the_package(names: Iterable[PurePosixPath]) -> set[str]:
 
 
 def sources() -> set[str]:
-    """What is packed as it is: not the kernel's source, nor a kernel that was built beside it."""
-    files = (path for path in (ROOT / "kafka_sink").rglob("*") if path.is_file() and path.suffix not in (".c", ".so"))
+    """What is packed as it is: not the kernel's sources, nor a kernel that was built beside them."""
+    files = (
+        path for path in (ROOT / "kafka_sink").rglob("*") if path.is_file() and path.suffix not in (".c", ".h", ".so")
+    )
     return of_the_package(PurePosixPath(path.relative_to(ROOT)) for path in files) | {"pyspark_pykafka.py"}
 
 

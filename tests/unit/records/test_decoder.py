@@ -1,0 +1,628 @@
+"""Record sets to rows, for both kernels: what is delivered, what is left out, where the next fetch begins, and errors.
+
+The bytes are made field by field (tests/support/record_sets.py), by this project's encoder, and by kafka-python.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from kafka_sink.records.aborted_transactions import AbortedTransaction
+from kafka_sink.records.arrow_rows import TYPES
+from kafka_sink.records.batch_table import Fault
+from kafka_sink.records.columns import RecordColumns
+from kafka_sink.records.compression import CODECS, codec_for
+from kafka_sink.records.decoder import DEFAULT_LIMITS, MOST_BYTES, Limits, RecordSetDecoder
+from kafka_sink.records.kernel import FALLBACK, Kernel, compiled_kernel
+from kafka_sink.records.open_batches import OpenBatches
+from kafka_sink.records.record_batch import HEADER_BYTES
+from kafka_sink.records.undecodable import BatchTooLarge, CorruptBatch, OldFormat, TimestampOutOfRange, Undecodable
+from record_cases import Row, int64s, scalar_record, varint
+from record_sets import (
+    COLUMNS,
+    CONTROL,
+    LOG_APPEND_TIME,
+    NO_END,
+    TRANSACTIONAL,
+    Batch,
+    Case,
+    cases,
+    marker,
+    plain,
+    row,
+    rows_of,
+)
+
+try:
+    COMPILED = compiled_kernel()
+except ImportError:
+    COMPILED = None
+
+needs_kernel = pytest.mark.skipif(COMPILED is None, reason="the kernel was not compiled")
+BOTH = pytest.mark.parametrize(
+    "kernel", [pytest.param(FALLBACK, id="plain"), pytest.param(COMPILED, id="compiled", marks=needs_kernel)]
+)
+
+
+def decoder(
+    kernel: Kernel,
+    *batches: Batch | bytes,
+    first_offset: int = 0,
+    end_offset: int = NO_END,
+    columns: Sequence[str] = COLUMNS,
+    **given: Any,
+) -> RecordSetDecoder:
+    return RecordSetDecoder(
+        b"".join(map(bytes, batches)),
+        first_offset=first_offset,
+        end_offset=end_offset,
+        columns=columns,
+        kernel=kernel,
+        **given,
+    )
+
+
+def values(*arguments: Any, **given: Any) -> list[bytes]:
+    return [each["value"] for each in rows_of(decoder(*arguments, **given))]
+
+
+def offsets(*arguments: Any, **given: Any) -> list[int]:
+    return [each["offset"] for each in rows_of(decoder(*arguments, **given))]
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+LIMITS = st.builds(
+    Limits, most_rows=st.sampled_from([1, 2, 5, 1000]), most_bytes=st.sampled_from([1, 60, 300, MOST_BYTES])
+)
+
+
+@BOTH
+@given(case=cases(), limits=LIMITS)
+def test_every_record_set_gives_the_rows_that_javas_consumer_gives(kernel: Kernel, case: Case, limits: Limits) -> None:
+    reading = decoder(
+        kernel,
+        bytes(case),
+        first_offset=case.first_offset,
+        end_offset=case.end_offset,
+        columns=case.columns,
+        aborted=case.aborted,
+        limits=limits,
+    )
+    batches = list(reading)
+    assert rows_of(batches) == case.expected()
+    assert all(1 <= batch.num_rows <= limits.most_rows for batch in batches)
+    assert all(batch.schema.names == list(case.columns) for batch in batches)
+    assert all(field.type == TYPES[field.name] for batch in batches for field in batch.schema)
+    assert reading.next_offset == case.next_offset
+
+
+@needs_kernel
+@given(case=cases(), limits=LIMITS)
+def test_both_kernels_stop_at_the_same_rows(case: Case, limits: Limits) -> None:
+    given: dict[str, Any] = {
+        "first_offset": case.first_offset, "end_offset": case.end_offset, "columns": case.columns,
+        "aborted": case.aborted, "limits": limits,
+    }  # fmt: skip
+    one, other = decoder(FALLBACK, bytes(case), **given), decoder(COMPILED, bytes(case), **given)
+    for expected, found in zip(one, other, strict=True):
+        assert found.equals(expected)
+        assert (other.next_offset, other.used_bytes) == (one.next_offset, one.used_bytes)
+    assert (other.next_offset, other.used_bytes, other.batch_count) == (
+        one.next_offset, one.used_bytes, one.batch_count,
+    )  # fmt: skip
+
+
+@BOTH
+def test_all_columns_of_a_row(kernel: Kernel) -> None:
+    given = [
+        (0, row(b"value", b"key", 1_700_000_000_123, (b"trace", b"\xff"), (b"trace", None))),
+        (2, row(None, None, -1)),
+        (3, row(b"", b"", 0, (b"", b""))),
+    ]
+    (batch,) = decoder(kernel, Batch(rows=given, base_offset=40, base_timestamp=1_700_000_000_000))
+    assert rows_of([batch]) == [
+        {"key": b"key", "value": b"value", "offset": 40, "timestamp": 1_700_000_000_123_000, "timestampType": 0,
+         "headers": [("trace", b"\xff"), ("trace", None)]},
+        {"key": None, "value": None, "offset": 42, "timestamp": -1_000, "timestampType": 0, "headers": None},
+        {"key": b"", "value": b"", "offset": 43, "timestamp": 0, "timestampType": 0, "headers": [("", b"")]},
+    ]  # fmt: skip
+    assert batch.schema == pa.schema([
+        ("key", pa.binary()), ("value", pa.binary()), ("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ])  # fmt: skip
+
+
+@BOTH
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_alone_is_the_same(kernel: Kernel, name: str) -> None:
+    batch = Batch(rows=[(i, row(b"v%d" % i, b"k", i, (b"h", None))) for i in range(20)], attributes=LOG_APPEND_TIME)
+    whole, alone = rows_of(decoder(kernel, batch)), rows_of(decoder(kernel, batch, columns=[name]))
+    assert alone == [{name: each[name]} for each in whole]
+
+
+@BOTH
+def test_with_append_time_each_record_has_the_time_of_its_batch(kernel: Kernel) -> None:
+    given = [(0, row(timestamp_ms=5)), (1, row(timestamp_ms=6))]
+    found = rows_of(decoder(kernel, Batch(rows=given, attributes=LOG_APPEND_TIME, base_timestamp=5, max_timestamp=99)))
+    assert [(each["timestamp"], each["timestampType"]) for each in found] == [(99_000, 1)] * 2
+
+
+@BOTH
+def test_header_keys_that_are_no_utf8_are_replaced_as_java_does(kernel: Kernel) -> None:
+    given = Batch(rows=[(0, row(b"v", None, 0, (b"a\xffb", b"\xff"))), (1, row(b"w", None, 0, (b"\xc3\xa9", None)))])
+    assert [each["headers"] for each in rows_of(decoder(kernel, given))] == [[("a�b", b"\xff")], [("é", None)]]
+
+
+@BOTH
+@pytest.mark.parametrize("length", [15, 16, 17, 63, 64, 8191, 8192, 2**20])
+def test_lengths_around_those_of_varints_and_of_short_copies(kernel: Kernel, length: int) -> None:
+    rows = [(0, row(b"v" * length, b"k" * length, 0, (b"h" * length, b"w" * length))), (1, row(b"x", b"y"))]
+    batch = Batch(rows=rows)
+    assert rows_of(decoder(kernel, batch)) == batch.expected()
+
+
+@BOTH
+def test_numbers_may_be_longer_than_they_need_to_be(kernel: Kernel) -> None:
+    """ByteUtils.readVarint takes them."""
+    long_zero, long_one = b"\x80\x80\x80\x80\x00", b"\x82\x80\x00"
+    body = (
+        b"\0" + b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x00" + long_zero + long_one + b"k" + long_one + b"v" + long_zero
+    )
+    batch = plain(b"v", records=varint(len(body)) + body)
+    assert rows_of(decoder(kernel, batch)) == rows_of(decoder(kernel, Batch(rows=[(0, row(b"v", b"k"))])))
+
+
+@BOTH
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_the_encoder_writes_is_read(kernel: Kernel, codec: str) -> None:
+    rows = [
+        Row(b"k%d" % i, None if i % 7 == 0 else b"v" * i, ((b"h", None),) if i % 3 else None, 10**12 + i)
+        for i in range(200)
+    ]
+    batch = our_batch(codec, rows)
+    expected = Batch(rows=list(enumerate(rows))).expected()
+    assert rows_of(decoder(kernel, batch)) == expected
+
+
+def our_batch(codec_name: str, rows: Sequence[Row]) -> bytes:
+    headers = [row.headers and [{"key": k.decode(), "value": v} for k, v in row.headers] for row in rows]
+    columns = RecordColumns.from_arrow(
+        pa.record_batch({
+            "key": pa.array([row.key for row in rows], pa.binary()),
+            "value": pa.array([row.value for row in rows], pa.binary()),
+            "headers": pa.array(headers, TYPES["headers"]),
+            "timestamp": pa.array([row.timestamp_ms * 1000 for row in rows], pa.timestamp("us", "UTC")),
+        }),
+        now_ms=0,
+    )  # fmt: skip
+    memory, base = np.zeros(1 << 20, np.uint8), rows[0].timestamp_ms
+    numbers = (int64s([base]), int64s([HEADER_BYTES]), int64s([len(memory)]), int64s([0]), int64s([base]))
+    batches = OpenBatches(memory, *numbers, records_crc=None)
+    FALLBACK.encoder(columns, np.arange(len(rows))).fill(int64s([0]), int64s([0]), int64s([len(rows)]), batches)
+    codec = codec_for(codec_name)
+    batch = bytearray(HEADER_BYTES) + codec.compress(memory[HEADER_BYTES : batches.end[0]].data)
+    FALLBACK.write_header(memoryview(batch), None, codec.id, base, int(batches.max_timestamp[0]), -1, -1, -1, len(rows))
+    return bytes(batch)
+
+
+@BOTH
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_what_kafka_python_writes_is_read(kernel: Kernel, codec: int) -> None:
+    builder = DefaultRecordBatchBuilder(2, codec, False, -1, -1, -1, 1 << 20)
+    rows = [(1_700_000_000_000 + i, b"k" * (i % 5), b"v" * i, [("h", b"w")]) for i in range(50)]
+    for offset, (timestamp, key, value, headers) in enumerate(rows):
+        builder.append(offset, timestamp, key, value, headers)
+    found = rows_of(decoder(kernel, bytes(builder.build())))
+    assert [(each["timestamp"] // 1000, each["key"], each["value"], each["headers"]) for each in found] == rows
+
+
+@BOTH
+def test_the_record_set_is_any_contiguous_memory_and_is_not_copied(kernel: Kernel) -> None:
+    data = bytes(plain(b"a", b"b")) + bytes(plain(b"c", base_offset=2))
+    received = bytearray(b"an answer" + data + b"its end")
+    view = memoryview(received)[9 : 9 + len(data)]
+    for records in (view, view.toreadonly(), np.frombuffer(data, np.uint8), pa.py_buffer(data)):
+        assert [each["value"] for each in rows_of(RecordSetDecoder(
+            records, first_offset=0, end_offset=NO_END, columns=["value"], kernel=kernel,
+        ))] == [b"a", b"b", b"c"]  # fmt: skip
+    found = RecordSetDecoder(view, first_offset=0, end_offset=NO_END, columns=["value"], kernel=kernel)
+    received[-8] ^= 1
+    with pytest.raises(CorruptBatch):
+        list(found)
+
+
+# --- what is wanted ---------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("first", range(9))
+@pytest.mark.parametrize("end", range(10))
+def test_rows_are_those_of_the_range(kernel: Kernel, first: int, end: int) -> None:
+    given = [plain(b"0", b"1", b"2"), plain(b"3", base_offset=3), plain(b"4", b"5", b"6", b"7", base_offset=4)]
+    reading = decoder(kernel, *given, first_offset=first, end_offset=end, columns=["offset"])
+    assert [each["offset"] for each in rows_of(reading)] == list(range(first, min(end, 8)))
+    assert reading.next_offset == min(max(first, 8), end)
+
+
+@BOTH
+def test_batches_from_the_end_on_are_not_read(kernel: Kernel) -> None:
+    reading = decoder(kernel, plain(b"a", b"b"), plain(b"c", base_offset=5, crc=0), end_offset=4)
+    assert [each["value"] for each in rows_of(reading)] == [b"a", b"b"]
+    # Offsets 2 and 3 do not exist, as the next batch shows.
+    assert (reading.next_offset, reading.batch_count, reading.used_bytes) == (4, 1, len(bytes(plain(b"a", b"b"))))
+
+
+@BOTH
+def test_an_end_behind_the_last_batch_is_not_reached(kernel: Kernel) -> None:
+    reading = decoder(kernel, plain(b"a", b"b"), end_offset=4)
+    assert [each["value"] for each in rows_of(reading)] == [b"a", b"b"]
+    assert reading.next_offset == 2
+
+
+@BOTH
+def test_a_batch_without_records_moves_the_offset(kernel: Kernel) -> None:
+    """Compaction leaves the header, with its last offset."""
+    empty = Batch(base_offset=10, last_offset_delta=9, base_timestamp=-1)
+    for reading in (decoder(kernel, empty), decoder(kernel, empty, first_offset=15)):
+        assert list(reading) == []
+        assert (reading.next_offset, reading.batch_count) == (20, 1)
+    reading = decoder(kernel, plain(b"a", base_offset=9), empty, plain(b"b", base_offset=20))
+    assert [each["offset"] for each in rows_of(reading)] == [9, 20]
+    assert reading.next_offset == 21
+
+
+@BOTH
+def test_the_last_offset_of_a_batch_counts_not_that_of_its_last_record(kernel: Kernel) -> None:
+    reading = decoder(kernel, plain(b"a", b"b", last_offset_delta=7))
+    assert len(rows_of(reading)) == 2
+    assert reading.next_offset == 8
+
+
+@BOTH
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_control_batches_give_no_rows_and_move_the_offset(kernel: Kernel, codec: str) -> None:
+    given = [plain(b"a"), marker(1, 1, producer_id=7, codec=codec), plain(b"b", base_offset=2), marker(0, 3, 8)]
+    for aborted in ([], [AbortedTransaction(8, 3)]):
+        reading = decoder(kernel, *given, aborted=aborted)
+        assert [each["offset"] for each in rows_of(reading)] == [0, 2]
+        assert reading.next_offset == 4
+
+
+def transactional(producer_id: int, *values: bytes, base_offset: int, **fields: Any) -> Batch:
+    return plain(*values, base_offset=base_offset, producer_id=producer_id, attributes=TRANSACTIONAL, **fields)
+
+
+@BOTH
+def test_rows_of_aborted_transactions_are_left_out(kernel: Kernel) -> None:
+    given = [
+        transactional(1, b"aborted", base_offset=0),
+        transactional(2, b"committed", base_offset=1),
+        plain(b"none", base_offset=2, producer_id=1),
+        transactional(1, b"aborted", base_offset=3, codec="zstd"),
+        marker(0, 4, producer_id=1),
+        transactional(1, b"next", base_offset=5),
+        marker(1, 6, producer_id=2),
+        marker(1, 7, producer_id=1),
+        transactional(2, b"later aborted", base_offset=8),
+    ]
+    aborted = [AbortedTransaction(2, 8), AbortedTransaction(1, 0)]
+    assert values(kernel, *given, aborted=aborted) == [b"committed", b"none", b"next"]
+    assert len(values(kernel, *given)) == 6
+    reading = decoder(kernel, *given, aborted=aborted)
+    list(reading)
+    assert reading.next_offset == 9
+
+
+@BOTH
+def test_a_transaction_is_aborted_from_its_first_offset_on(kernel: Kernel) -> None:
+    given = [
+        transactional(1, b"committed", base_offset=0),
+        marker(1, 1, 1),
+        transactional(1, b"aborted", base_offset=2),
+    ]
+    assert values(kernel, *given, aborted=[AbortedTransaction(1, 2)]) == [b"committed"]
+
+
+@BOTH
+def test_an_abort_marker_before_the_range_ends_its_transaction(kernel: Kernel) -> None:
+    given = [marker(0, 4, producer_id=1), transactional(1, b"next", base_offset=5)]
+    assert values(kernel, *given, first_offset=5, aborted=[AbortedTransaction(1, 2)]) == [b"next"]
+
+
+@BOTH
+@pytest.mark.parametrize("key", [None, b"\0\0\0", struct.pack(">hh", -1, 0)])
+def test_a_marker_that_cannot_be_read_is_an_error(kernel: Kernel, key: bytes | None) -> None:
+    wrong = marker(0, 3, 1, rows=[(0, Row(key, b"", None, 0))])
+    with pytest.raises(CorruptBatch, match="offset 3 "):
+        list(decoder(kernel, wrong, aborted=[AbortedTransaction(1, 0)]))
+    assert list(decoder(kernel, wrong)) == []
+
+
+@BOTH
+@pytest.mark.parametrize("left", [1, 8, 12, 16, 17, 60, 61, 68])
+def test_a_batch_that_is_cut_off_is_left_for_the_next_fetch(kernel: Kernel, left: int) -> None:
+    whole, cut = plain(b"a", b"b"), bytes(plain(b"c", base_offset=2))
+    assert left < len(cut)
+    reading = decoder(kernel, whole, cut[:left])
+    assert [each["value"] for each in rows_of(reading)] == [b"a", b"b"]
+    assert (reading.next_offset, reading.used_bytes, reading.batch_count) == (2, len(bytes(whole)), 1)
+    alone = decoder(kernel, cut[:left], first_offset=2)
+    assert list(alone) == []
+    assert (alone.next_offset, alone.used_bytes) == (2, 0)
+
+
+@BOTH
+def test_nothing_is_read_of_an_empty_set_or_range(kernel: Kernel) -> None:
+    for reading in (decoder(kernel, first_offset=7), decoder(kernel, plain(b"a", crc=0), first_offset=7, end_offset=7)):
+        assert list(reading) == []
+        assert (reading.next_offset, reading.used_bytes) == (7, 0)
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_an_arrow_batch_has_no_more_rows_and_bytes_than_it_may(kernel: Kernel, codec: str) -> None:
+    size = len(scalar_record(row(b"v" * 50), 0, 0))
+    given = [plain(*[b"v" * 50] * 4, base_offset=4 * i, codec=codec) for i in range(3)]
+
+    def sizes(**limits: int) -> list[int]:
+        return [batch.num_rows for batch in decoder(kernel, *given, limits=Limits(**limits))]
+
+    assert sizes(most_rows=5) == [5, 5, 2]
+    assert sizes(most_bytes=3 * size) == [3] * 4
+    assert sizes(most_bytes=3 * size - 1) == [2] * 6
+    assert sizes(most_bytes=1) == [1] * 12
+
+
+@BOTH
+def test_a_record_larger_than_the_limit_has_an_arrow_batch_of_its_own(kernel: Kernel) -> None:
+    given = plain(b"a", b"b" * 1000, b"c")
+    assert [batch.num_rows for batch in decoder(kernel, given, limits=Limits(most_bytes=100))] == [1, 1, 1]
+
+
+@BOTH
+@pytest.mark.parametrize(("codec", "after_the_third"), [("none", 7), ("zstd", 3)])
+def test_the_next_offset_follows_the_rows_step_by_step(kernel: Kernel, codec: str, after_the_third: int) -> None:
+    """A batch is passed by when the one after it is at hand. That is later if it must be decompressed."""
+    given = [
+        plain(b"a", b"b", b"c", codec=codec),
+        Batch(base_offset=3, last_offset_delta=1),
+        plain(b"d", base_offset=7, codec=codec),
+    ]
+    reading = decoder(kernel, *given, columns=["offset"], limits=Limits(most_rows=2))
+    seen = [(batch.column(0).to_pylist(), reading.next_offset) for batch in reading]
+    assert seen == [([0, 1], 2), ([2, 7], 8)]
+    reading = decoder(kernel, *given, columns=["offset"], limits=Limits(most_rows=1))
+    seen = [(batch.column(0).to_pylist(), reading.next_offset) for batch in reading]
+    assert seen == [([0], 1), ([1], 2), ([2], after_the_third), ([7], 8)]
+
+
+@BOTH
+def test_more_batches_than_are_scanned_at_a_time(kernel: Kernel) -> None:
+    given = [plain(b"%d" % i, base_offset=i) for i in range(2500)]
+    assert offsets(kernel, *given) == list(range(2500))
+
+
+def test_limits_are_what_arrow_can_hold() -> None:
+    for wrong in ({"most_rows": 0}, {"most_bytes": 2**31}, {"most_batch_bytes": -1}):
+        with pytest.raises(ValueError, match="a limit is from 1"):
+            Limits(**wrong)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def wrong_record(body: bytes) -> Batch:
+    return plain(b"v", base_offset=7, records=varint(len(body)) + body)
+
+
+# attributes, deltas of time and offset
+BEGIN = b"\0\0\0"
+CORRUPT: dict[str, tuple[Batch | bytes, Fault]] = {
+    "CRC": (plain(b"v", base_offset=7, crc=1), Fault.CRC),
+    "magic 3": (plain(b"v", base_offset=7, magic=3), Fault.MAGIC),
+    "magic -1": (plain(b"v", base_offset=7, magic=-1), Fault.MAGIC),
+    "length of 48": (plain(b"v", base_offset=7, length=48), Fault.SIZE),
+    "length below 0": (plain(b"v", base_offset=7, length=-1), Fault.SIZE),
+    "last offset below the first": (plain(b"v", base_offset=7, last_offset_delta=-1), Fault.OFFSETS),
+    "record count below 0": (plain(b"v", base_offset=7, record_count=-1), Fault.COUNT),
+    "fewer records than counted": (plain(b"v", b"w", base_offset=7, record_count=3), Fault.COUNT),
+    "more records than counted": (plain(b"v", b"w", base_offset=7, record_count=1), Fault.COUNT),
+    "records of none": (plain(b"v", b"w", base_offset=7, record_count=0), Fault.COUNT),
+    "no records of one": (Batch(base_offset=7, record_count=1), Fault.COUNT),
+    "offset behind the last": (plain(b"v", b"w", base_offset=7, last_offset_delta=0), Fault.OFFSETS),
+    "offset twice": (Batch(rows=[(0, row()), (0, row())], base_offset=7, last_offset_delta=5), Fault.OFFSETS),
+    "offset below the first": (Batch(rows=[(-1, row())], base_offset=7, last_offset_delta=5), Fault.OFFSETS),
+    "record longer than the batch": (plain(b"v", base_offset=7, records=varint(100) + BEGIN + b"\1\1\0"), Fault.RECORD),
+    "record of no bytes": (plain(b"v", base_offset=7, records=varint(0)), Fault.RECORD),
+    "record of -1 bytes": (plain(b"v", base_offset=7, records=varint(-1)), Fault.RECORD),
+    "record of attributes": (wrong_record(b"\0"), Fault.RECORD),
+    "key longer than the record": (wrong_record(BEGIN + varint(9) + b"k" + b"\1\0"), Fault.RECORD),
+    "key of -2 bytes": (wrong_record(BEGIN + varint(-2) + b"\1\0"), Fault.RECORD),
+    "key of 2^31 - 1 bytes": (wrong_record(BEGIN + varint(2**31 - 1) + b"\1\0"), Fault.RECORD),
+    "value longer than the record": (wrong_record(BEGIN + b"\1" + varint(2) + b"v"), Fault.RECORD),
+    "no header count": (wrong_record(BEGIN + b"\1\1"), Fault.RECORD),
+    "headers of -1": (wrong_record(BEGIN + b"\1\1" + varint(-1)), Fault.RECORD),
+    "more headers than there are": (wrong_record(BEGIN + b"\1\1" + varint(2) + b"\0\0"), Fault.RECORD),
+    "headers of 2^31 - 1": (wrong_record(BEGIN + b"\1\1" + varint(2**31 - 1)), Fault.RECORD),
+    "header without a key": (wrong_record(BEGIN + b"\1\1" + varint(1) + b"\1\1"), Fault.RECORD),
+    "bytes behind the headers": (wrong_record(BEGIN + b"\1\1" + varint(1) + b"\0\0x"), Fault.RECORD),
+    "bytes behind no headers": (wrong_record(BEGIN + b"\1\1\0x"), Fault.RECORD),
+    "number of 6 bytes": (wrong_record(BEGIN + b"\x80\x80\x80\x80\x80\0" + b"\1\0"), Fault.RECORD),
+    "number of 33 bits": (wrong_record(BEGIN + b"\x80\x80\x80\x80\x10" + b"\1\0"), Fault.RECORD),
+    "number of 65 bits": (wrong_record(b"\0" + b"\x80" * 9 + b"\2" + b"\0\1\1\0"), Fault.RECORD),
+    "number that does not end": (wrong_record(b"\0" + b"\xff" * 5), Fault.RECORD),
+}  # fmt: skip
+
+
+@BOTH
+@pytest.mark.parametrize(("corrupt", "fault"), CORRUPT.values(), ids=CORRUPT)
+def test_a_corrupt_batch_is_an_error_with_its_offset(kernel: Kernel, corrupt: Batch, fault: Fault) -> None:
+    reading = decoder(kernel, plain(b"before", base_offset=3), corrupt, limits=Limits(most_rows=1))
+    with pytest.raises(CorruptBatch, match="the record batch at offset 7 ") as raised:
+        list(reading)
+    assert (raised.value.base_offset, raised.value.fault) == (7, fault)
+
+
+@BOTH
+@pytest.mark.parametrize("columns", [["offset"], ["value", "headers"]])
+@pytest.mark.parametrize("corrupt", ["CRC", "key longer than the record", "more headers than there are"])
+def test_a_batch_is_corrupt_whatever_columns_are_wanted(kernel: Kernel, corrupt: str, columns: list[str]) -> None:
+    with pytest.raises(CorruptBatch):
+        list(decoder(kernel, CORRUPT[corrupt][0], columns=columns))
+
+
+@BOTH
+@pytest.mark.parametrize("base_offset", [-1, -(2**63), 2**63 - 2])
+def test_offsets_that_do_not_exist(kernel: Kernel, base_offset: int) -> None:
+    with pytest.raises(CorruptBatch) as raised:
+        list(decoder(kernel, plain(b"v", base_offset=base_offset, last_offset_delta=1), end_offset=2**63 - 1))
+    assert raised.value.base_offset == base_offset
+
+
+@BOTH
+@pytest.mark.parametrize("second", [0, 1, 2])
+def test_batches_whose_offsets_do_not_ascend(kernel: Kernel, second: int) -> None:
+    with pytest.raises(CorruptBatch) as raised:
+        list(decoder(kernel, plain(b"a", b"b", b"c"), plain(b"d", base_offset=second)))
+    assert (raised.value.base_offset, raised.value.fault) == (second, Fault.OFFSETS)
+
+
+@BOTH
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_formats_are_an_error_with_offset_and_format(kernel: Kernel, magic: int) -> None:
+    with pytest.raises(OldFormat, match=f"message format {magic}") as raised:
+        list(decoder(kernel, plain(b"v", base_offset=12, magic=magic, length=22)))
+    assert (raised.value.base_offset, raised.value.magic) == (12, magic)
+
+
+@BOTH
+def test_crcs_are_compared_unless_they_are_not_to_be(kernel: Kernel) -> None:
+    wrong = plain(b"v", crc=1)
+    with pytest.raises(CorruptBatch):
+        list(decoder(kernel, wrong))
+    assert values(kernel, wrong, check_crcs=False) == [b"v"]
+
+
+@BOTH
+def test_every_bit_that_the_crc_covers(kernel: Kernel) -> None:
+    whole = bytes(plain(b"some bytes"))
+    for place in range(17, len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        with pytest.raises(CorruptBatch) as raised:
+            list(decoder(kernel, bytes(damaged)))
+        assert raised.value.fault is Fault.CRC
+
+
+@BOTH
+@pytest.mark.parametrize("codec_id", [5, 6, 7])
+def test_an_unknown_codec(kernel: Kernel, codec_id: int) -> None:
+    with pytest.raises(CorruptBatch, match="offset 0 cannot be decompressed"):
+        list(decoder(kernel, plain(b"v", attributes=codec_id)))
+
+
+@BOTH
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_bytes_that_the_codec_cannot_read(kernel: Kernel, codec: str) -> None:
+    right = bytes(codec_for(codec).compress(memoryview(b"records " * 100)))
+    for stored in (b"\0" * 20, right[:-1], right[: len(right) // 2], b"\xff" + right):
+        with pytest.raises(CorruptBatch) as raised:
+            list(decoder(kernel, plain(b"v", base_offset=7, codec=codec, stored=stored)))
+        assert raised.value.base_offset == 7
+
+
+@BOTH
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_batch_that_is_too_large_when_decompressed(kernel: Kernel, codec: str) -> None:
+    batch = plain(bytes(100_000), base_offset=7, codec=codec)
+    size = len(scalar_record(row(bytes(100_000)), 0, 0))
+    with pytest.raises(BatchTooLarge, match=f"offset 7 has more than {size - 1} bytes") as raised:
+        list(decoder(kernel, batch, limits=Limits(most_batch_bytes=size - 1)))
+    assert (raised.value.base_offset, raised.value.most_bytes) == (7, size - 1)
+    assert len(values(kernel, batch, limits=Limits(most_batch_bytes=size))) == 1
+
+
+@BOTH
+def test_the_limit_of_decompression_is_not_one_of_plain_batches(kernel: Kernel) -> None:
+    assert len(values(kernel, plain(bytes(1000)), limits=Limits(most_batch_bytes=10))) == 1
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "batch",
+    [
+        Batch(rows=[(0, row(timestamp_ms=2**63 // 1000 + 1))], base_offset=7),
+        Batch(rows=[(0, row(timestamp_ms=-(2**63) // 1000 - 1))], base_offset=7),
+        plain(b"v", base_offset=7, attributes=LOG_APPEND_TIME, max_timestamp=2**62),
+        plain(b"v", base_offset=7, base_timestamp=2**63 - 1, records=b"\x0e\0" + varint(1) + b"\0\1\1\0"[:4]),
+    ],
+)  # fmt: skip
+def test_times_that_spark_cannot_hold_are_an_error_only_if_they_are_wanted(kernel: Kernel, batch: Batch) -> None:
+    with pytest.raises(Undecodable) as raised:
+        list(decoder(kernel, batch))
+    assert isinstance(raised.value, TimestampOutOfRange | CorruptBatch)
+    assert raised.value.base_offset == 7
+    if isinstance(raised.value, TimestampOutOfRange):
+        assert offsets(kernel, batch, columns=["offset"]) == [7]
+
+
+@BOTH
+def test_the_last_time_that_spark_can_hold(kernel: Kernel) -> None:
+    given = [(0, row(timestamp_ms=(2**63 - 1) // 1000)), (1, row(timestamp_ms=-((2**63) // 1000)))]
+    assert [each["timestamp"] for each in rows_of(decoder(kernel, Batch(rows=given)))] == [
+        (2**63 - 1) // 1000 * 1000, -(2**63 // 1000) * 1000,
+    ]  # fmt: skip
+
+
+@BOTH
+def test_a_control_batch_may_have_any_records_if_nothing_was_aborted(kernel: Kernel) -> None:
+    given = [plain(b"v", attributes=CONTROL, records=b"\xff"), plain(b"w", base_offset=1)]
+    assert values(kernel, *given) == [b"w"]
+
+
+@needs_kernel
+@given(case=cases(), data=st.data(), checks=st.booleans())
+def test_both_kernels_find_the_same_in_damaged_bytes(case: Case, data: st.DataObject, checks: bool) -> None:
+    """With CRCs that fit the damage, or unchecked, so that more than the CRC is seen."""
+    damaged = bytearray(bytes(case))
+    for _ in range(data.draw(st.integers(1, 4))):
+        if damaged:
+            damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    outcomes = [outcome(kernel, bytes(damaged), case, checks) for kernel in (FALLBACK, COMPILED)]
+    assert outcomes[0] == outcomes[1]
+
+
+def outcome(kernel: Kernel, records: bytes, case: Case, checks: bool) -> tuple[object, ...]:
+    limits = Limits(most_rows=3, most_batch_bytes=100_000)
+    reading = decoder(
+        kernel, records, first_offset=case.first_offset, end_offset=case.end_offset, columns=case.columns,
+        aborted=case.aborted, check_crcs=checks, limits=limits,
+    )  # fmt: skip
+    found: list[object] = []
+    try:
+        for batch in reading:
+            found += [rows_of([batch]), reading.next_offset]
+    except Undecodable as error:
+        found.append((type(error), str(error)))
+    return (*found, reading.next_offset, reading.used_bytes, reading.batch_count)
+
+
+def test_the_defaults_hold_what_kafka_sends() -> None:
+    """A batch of message.max.bytes of the largest topics, and an Arrow batch below what Arrow can hold."""
+    assert DEFAULT_LIMITS.most_batch_bytes >= 100 * 1024 * 1024
+    assert DEFAULT_LIMITS.most_bytes < MOST_BYTES

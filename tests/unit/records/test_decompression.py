@@ -1,0 +1,133 @@
+"""What other clients write: streams and raw blocks, several frames, linked blocks; limits; and damage."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import struct
+from collections.abc import Callable
+
+import lz4.frame
+import numpy as np
+import pytest
+import snappy
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_sink.records.compression import codec_for
+from kafka_sink.records.decompression import DamagedRecords, TooManyBytes, decompress
+
+TEXT = b"rows rows rows " * 10_000
+NOISE = np.random.default_rng(3).bytes(150_000)
+GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+IDS = {"gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+NAMES = pytest.mark.parametrize("name", IDS)
+
+
+def ours(name: str, content: bytes) -> bytes:
+    return bytes(codec_for(name).compress(memoryview(content)))
+
+
+def read(codec_id: int, compressed: bytes, most_bytes: int = 2**20) -> bytes:
+    return decompress(codec_id, memoryview(compressed), most_bytes)
+
+
+@NAMES
+@pytest.mark.parametrize("content", [b"x", TEXT[:1000], TEXT, NOISE, TEXT + NOISE], ids=len)
+def test_what_we_write(name: str, content: bytes) -> None:
+    assert read(IDS[name], ours(name, content)) == content
+
+
+def xerial(*blocks: bytes) -> bytes:
+    header = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
+    return header + b"".join(struct.pack(">i", len(block)) + block for block in map(snappy.compress, blocks))
+
+
+FOREIGN: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
+    "gzip of members": (GZIP, lambda content: gzip.compress(content[:9]) + gzip.compress(content[9:])),
+    "raw snappy": (SNAPPY, snappy.compress),
+    "snappy of blocks": (SNAPPY, lambda content: xerial(content[:9], b"", content[9:])),
+    "streams of snappy": (SNAPPY, lambda content: xerial(content[:9]) + xerial(content[9:])),
+    "lz4 of linked blocks": (
+        LZ4, lambda content: lz4.frame.compress(content, block_linked=True, block_size=lz4.frame.BLOCKSIZE_MAX64KB)
+    ),
+    "lz4 with all checksums": (
+        LZ4, lambda content: lz4.frame.compress(content, content_checksum=True, block_checksum=True)
+    ),
+    "frames of lz4": (LZ4, lambda content: lz4.frame.compress(content[:9]) + lz4.frame.compress(content[9:])),
+    "zstd without a size": (ZSTD, zstandard.ZstdCompressor(write_content_size=False).compress),
+    "zstd with a checksum": (ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress),
+    "frames of zstd": (ZSTD, lambda content: ours("zstd", content[:9]) + ours("zstd", content[9:])),
+    "zstd with a large window": (
+        ZSTD, zstandard.ZstdCompressor(
+            compression_params=zstandard.ZstdCompressionParameters(window_log=27, write_content_size=False)
+        ).compress,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("codec_id", "compress"), FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("content", [TEXT, NOISE, NOISE[:20], bytes(400_000)], ids=["text", "noise", "little", "zeros"])
+def test_what_other_clients_write(codec_id: int, compress: Callable[[bytes], bytes], content: bytes) -> None:
+    assert read(codec_id, compress(content)) == content
+
+
+@pytest.mark.parametrize(("codec_id", "compress"), FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("content", [TEXT, bytes(400_000)], ids=["text", "zeros"])
+def test_a_byte_over_the_limit(codec_id: int, compress: Callable[[bytes], bytes], content: bytes) -> None:
+    compressed = compress(content)
+    assert read(codec_id, compressed, len(content)) == content
+    for most_bytes in (len(content) - 1, 10, 1):
+        with pytest.raises(TooManyBytes):
+            read(codec_id, compressed, most_bytes)
+
+
+@NAMES
+def test_damage(name: str) -> None:
+    right = ours(name, TEXT)
+    for damaged in (b"\0" * 30, right[:-1], right[: len(right) // 2], right + b"\xff\xff\xff\xff", right[1:]):
+        with pytest.raises(DamagedRecords):
+            read(IDS[name], damaged)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"\xff\xff\xff\xff\x7f",  # a content of more than 32 bits
+        b"\xff\xff\xff",
+        b"\x80\x80\x80\x80\x80",
+        b"\xff\xff\xff\x7f\0\0",  # 256 MiB of two bytes
+        xerial(TEXT)[:18],
+        xerial(TEXT)[:20],
+        xerial(TEXT)[:16] + struct.pack(">i", -1),
+        xerial(TEXT)[:16] + struct.pack(">i", 2**31 - 1) + b"x",
+    ],
+)
+def test_lengths_of_snappy_that_cannot_be(damaged: bytes) -> None:
+    with pytest.raises(DamagedRecords):
+        read(SNAPPY, damaged, 2**31 - 1)
+
+
+def test_a_size_that_zstd_claims_is_compared_with_the_limit_first() -> None:
+    """Magic, a single segment with a size of 8 bytes, and that size: 2^62."""
+    claim = bytes.fromhex("28b52ffd") + b"\xe0" + struct.pack("<Q", 2**62)
+    with pytest.raises(DamagedRecords):
+        read(ZSTD, claim)
+
+
+@pytest.mark.parametrize("codec_id", [0, 5, 6, 7])
+def test_codecs_that_kafka_does_not_have(codec_id: int) -> None:
+    with pytest.raises(DamagedRecords, match=f"{codec_id} is no codec"):
+        read(codec_id, b"anything")
+
+
+@NAMES
+@given(content=st.binary(max_size=3000), data=st.data())
+def test_whatever_comes_is_read_or_refused(name: str, content: bytes, data: st.DataObject) -> None:
+    damaged = bytearray(ours(name, content * data.draw(st.integers(1, 30)) or b"x"))
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(DamagedRecords, TooManyBytes):
+        assert len(read(IDS[name], bytes(damaged), 50_000)) <= 50_000
