@@ -21,7 +21,8 @@ from kafka_sink.errors.exhaustion import exhaustion_named
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.clock import monotonic_ms
-from kafka_sink.kafka.config import ClientConfig
+from kafka_sink.kafka.config import ClientConfig, ConsumerConfig
+from kafka_sink.kafka.reader import Reader
 from kafka_sink.options.cautions import warn_once
 
 # A micro-batch writes with one configuration; foreachBatch may write with a few in turn.
@@ -149,3 +150,8 @@ def lease_producer(config: ClientConfig, cluster_id: str | None = None) -> Abstr
 def lease_admin_client(config: ClientConfig, cluster_id: str | None = None) -> AbstractContextManager[AdminClient]:
     """Lease an admin client for one commit or for other requests; see `lease`."""
     return lease(AdminClient, config, cluster_id)
+
+
+def lease_reader(config: ConsumerConfig, cluster_id: str | None = None) -> AbstractContextManager[Reader]:
+    """Lease a reader for one range; see `lease`."""
+    return lease(Reader, config, cluster_id)

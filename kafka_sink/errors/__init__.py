@@ -17,7 +17,8 @@
     │   ├── ColumnTypeMismatch
     │   ├── TypeNotMapped            ... for a schema registry: a type that the form does not have
     │   ├── NameNotAllowed
-    │   └── ColumnNotInSchema        ... a given schema does not fit
+    │   ├── ColumnNotInSchema        ... a given schema does not fit
+    │   └── ColumnNotRead            ... of a read
     ├── WriteWouldFail               the check before an export found a problem; nothing was sent
     ├── BadRow                       one row cannot be a Kafka record
     │   ├── RecordTooLarge
@@ -98,7 +99,11 @@
     │   ├── ReadStalled
     │   ├── FetchRefused
     │   ├── RecordsCorrupt
-    │   └── MessageFormatTooOld
+    │   ├── MessageFormatTooOld
+    │   ├── TopicToReadMissing       ... when it is planned
+    │   ├── PartitionToReadMissing
+    │   ├── OffsetNotWritten
+    │   └── NoRecordSince
     ├── FormatNotReplaced            Spark 4.0 keeps the format that it found; nothing was sent
     ├── WorkerExhausted              a worker has no more memory, threads or open files
     ├── CommitRefused                Spark asked to commit a write, and a task's receipt is missing
@@ -177,6 +182,13 @@ from kafka_sink.errors.options import (
     ReceiptsPathUnusable,
     RefusedOption,
     UnknownOption,
+)
+from kafka_sink.errors.read_plan import (
+    ColumnNotRead,
+    NoRecordSince,
+    OffsetNotWritten,
+    PartitionToReadMissing,
+    TopicToReadMissing,
 )
 from kafka_sink.errors.reading import (
     FetchRefused,
@@ -259,14 +271,15 @@ __all__ = [
     "REFUSALS", "AbortedRowsOpen", "AnotherCheckpoint", "ApisMissing", "AttemptFenced", "AuthenticationFailed",
     "BadRow", "BrokerUnavailable", "BrokerUnsupported", "BrokersUnreachable", "BufferExhausted",
     "CheckpointBehind", "CheckpointUnusable", "ClusterChanged", "ClusterError", "ColumnNotInSchema",
-    "ColumnTypeMismatch", "CommitOutcomeUnknown", "CommitRefused", "CommitTopicMissing", "CommitTopicTooSmall",
-    "CommittedDataMissing", "ConfigError", "ContinuousTriggerUnsupported", "CoordinatorRefused",
-    "CoordinatorUnavailable", "DataState", "DeadLetterTopicNamed", "DecisionPending", "DeliveryError",
-    "DeliveryTimeout", "DriverFenced", "DuplicateColumn", "ExactlyOnceError", "Explanation", "FetchRefused",
-    "FingerprintsLost", "FormatNotReplaced", "HangingTransaction", "HeaderKeyNotUtf8", "HeaderKeyNull",
-    "InterceptorFailed", "InvalidArgument", "InvalidOption", "KafkaSinkError", "LeaderDisagrees",
-    "LeaderUnavailable", "LossCause", "MarkersLost", "MessageFormatTooOld", "MissingColumn", "MissingOption",
-    "NameNotAllowed", "NonDeterministicReplay", "NotPlanned", "OffsetsLost", "PartitionOutOfRange", "Parts",
+    "ColumnNotRead", "ColumnTypeMismatch", "CommitOutcomeUnknown", "CommitRefused", "CommitTopicMissing",
+    "CommitTopicTooSmall", "CommittedDataMissing", "ConfigError", "ContinuousTriggerUnsupported",
+    "CoordinatorRefused", "CoordinatorUnavailable", "DataState", "DeadLetterTopicNamed", "DecisionPending",
+    "DeliveryError", "DeliveryTimeout", "DriverFenced", "DuplicateColumn", "ExactlyOnceError", "Explanation",
+    "FetchRefused", "FingerprintsLost", "FormatNotReplaced", "HangingTransaction", "HeaderKeyNotUtf8",
+    "HeaderKeyNull", "InterceptorFailed", "InvalidArgument", "InvalidOption", "KafkaSinkError",
+    "LeaderDisagrees", "LeaderUnavailable", "LossCause", "MarkersLost", "MessageFormatTooOld", "MissingColumn",
+    "MissingOption", "NameNotAllowed", "NoRecordSince", "NonDeterministicReplay", "NotPlanned",
+    "OffsetNotWritten", "OffsetsLost", "PartitionOutOfRange", "PartitionToReadMissing", "Parts",
     "PreparedRowsGone", "ProduceRejected", "ProducerClosed", "ProducerIdRefused", "ProtocolError",
     "QuotaOutlastsTransaction", "RateOutlastsTransaction", "ReadError", "ReadStalled", "ReadUnsupported",
     "ReceiptMismatch", "ReceiptNotWritten", "ReceiptsPathUnusable", "RecordTooLarge", "RecordsCorrupt",
@@ -274,8 +287,9 @@ __all__ = [
     "RegistryRefused", "RegistryUnreachable", "SaslRefused", "SchemaError", "SchemaIncompatible",
     "SchemaNotRegistered", "SchemaUnreadable", "StateExpired", "TableUnsupported", "TimestampOutOfRange",
     "TlsExpected", "TlsFailed", "TokenUnavailable", "TooManyBadRows", "TopicAuthorizationFailed",
-    "TopicNameInvalid", "TopicNotCreated", "TopicNotFound", "TopicNull", "TopicRecreated", "TornBatch",
-    "TransactionRefused", "TransactionTimedOut", "TypeNotMapped", "UnexpectedColumn", "UnknownOption",
-    "UnreadableState", "ValueNotInSchema", "VerificationRefused", "WorkerExhausted", "WriteKind",
-    "WriteModeUnsupported", "WriteWouldFail", "WrittenOtherwise", "advice_on_refusal", "named_principal",
+    "TopicNameInvalid", "TopicNotCreated", "TopicNotFound", "TopicNull", "TopicRecreated", "TopicToReadMissing",
+    "TornBatch", "TransactionRefused", "TransactionTimedOut", "TypeNotMapped", "UnexpectedColumn",
+    "UnknownOption", "UnreadableState", "ValueNotInSchema", "VerificationRefused", "WorkerExhausted",
+    "WriteKind", "WriteModeUnsupported", "WriteWouldFail", "WrittenOtherwise", "advice_on_refusal",
+    "named_principal",
 ]  # fmt: skip

@@ -108,6 +108,11 @@ class KafkaSinkError(Exception):
         self.write_kind, self.is_committing, self.repair = write_kind, committing, repair
         return self
 
+    def of_read(self) -> Self:
+        """Mark this error as one of a read, and return it."""
+        self.write_kind = WriteKind.READ
+        return self
+
     def of_principal(self, principal: str | None) -> Self:
         """Set the principal that needs an ACL, and return the error. None: the options do not name it."""
         if principal is not None:

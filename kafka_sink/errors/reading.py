@@ -50,7 +50,7 @@ class OffsetsLost(ReadError):
             f"offsets {self.first} to {self.end - 1} of {self.topic}-{self.partition} cannot be read: "
             f"{_CAUSES.get(self.cause, self.cause)}.",
             DataState.GONE,
-            f"{_REMEDIES.get(self.cause, '')} With failOnDataLoss=false the query goes on with the records that are there.",
+            f"{_REMEDIES.get(self.cause, '')} With failOnDataLoss=false the query reads the records that are there.",
         )
 
 

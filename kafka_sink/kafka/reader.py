@@ -1,7 +1,7 @@
 """Reads ranges of partitions over the connections of one client.
 
     with lease_reader(config) as reader:
-        for record_set in reader.record_sets(range_, settings):
+        for record_set in reader.fetch(range_, fail_on_data_loss=True, poll_timeout_ms=120_000):
             ...
 
 A shell: it has connections and a clock, and no thread. The calling thread drives it; while the caller works on a record
@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from kafka_sink.errors.exhaustion import exhaustion_named
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ConsumerConfig
 from kafka_sink.kafka.connections import connect
@@ -22,6 +20,8 @@ from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
 from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings
 from kafka_sink.kafka.metadata import MAX_IDLE_MS, Metadata
 from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.net.network_client import NetworkClient
+from kafka_sink.kafka.network import LONGEST_POLL_MS
 
 
 class Reader:
@@ -83,3 +83,46 @@ class Reader:
             now_ms=monotonic_ms(),
         )
         return Fetch(self._network, fetcher)
+
+
+class Fetch:
+    """One range that is being read. Iterates over its record sets, in order.
+
+    Iteration raises OffsetsLost, ReadStalled, another ReadError, or a ClusterError. `losses`: what was left out so far,
+    if that is no failure.
+    """
+
+    def __init__(self, network: NetworkClient, fetcher: Fetcher) -> None:
+        self._network = network
+        self._fetcher = fetcher
+
+    def __iter__(self) -> Iterator[RecordSet]:
+        return self
+
+    def __next__(self) -> RecordSet:
+        fetcher = self._fetcher
+        while not fetcher.is_done:
+            record_set = fetcher.take(monotonic_ms())
+            if record_set is not None:
+                self.go_on()
+                return record_set
+            self._turn(LONGEST_POLL_MS)
+        if fetcher.failure is not None:
+            raise fetcher.failure
+        raise StopIteration
+
+    @property
+    def losses(self) -> Sequence[Loss]:
+        return self._fetcher.losses
+
+    def go_on(self) -> None:
+        """Send the next request, and take what has arrived, without waiting. To be called while the caller works on a
+        record set."""
+        self._turn(0)
+
+    def _turn(self, longest_ms: int) -> None:
+        wait_ms = self._fetcher.run_once(monotonic_ms())
+        answers = self._network.poll(min(wait_ms, longest_ms))
+        if self._network.failure is not None:
+            raise self._network.failure
+        self._fetcher.handle(answers, monotonic_ms())

@@ -74,7 +74,7 @@ SECTIONS: tuple[Section, ...] = (
                "true: the query fails if offsets that it should read are not there (any more); false: it logs a "
                "warning, and reads what is there"),
     )),
-    Section("Where to begin and to end", "Of several, a timestamp counts before timestamps, and these before offsets.", (
+    Section("Where to begin and to end", "Of several, a timestamp counts first, then timestamps, then offsets.", (
         Option("startingOffsets", "starting_offsets", STARTING_OFFSETS, AtOffset(EARLIEST),
                "first offset of each partition; -2: earliest"),
         Option("startingTimestamp", "starting_timestamp", TIMESTAMP, None,

@@ -20,7 +20,7 @@ class Undecodable(ValueError):
 
     def __init__(self, base_offset: int, reason: str) -> None:
         super().__init__(f"the record batch at offset {base_offset} {reason}")
-        self.base_offset = base_offset
+        self.base_offset, self.reason = base_offset, reason
 
 
 class OldFormat(Undecodable):

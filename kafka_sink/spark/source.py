@@ -41,9 +41,12 @@ from kafka_sink.errors import (
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.options.cautions import warn_of_given
 from kafka_sink.options.config import GivenOptions, check_given, check_stream, given_options
+from kafka_sink.options.reading import READING, ReadConfig, read_config
 from kafka_sink.records.columns import check_schema
 from kafka_sink.spark.continuous import is_continuous
 from kafka_sink.spark.interceptors import Interceptor
+from kafka_sink.spark.reading.batch_reader import KafkaBatchReader, of_read
+from kafka_sink.spark.reading.columns import check_user_schema, whole_schema
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 from kafka_sink.text.redaction import Secret
 
@@ -52,7 +55,7 @@ INTERPRETERS = "pykafka.interpreters"
 
 
 class KafkaDataSource(DataSource):
-    """`format("pykafka")`. It writes and does not read."""
+    """`format("pykafka")`. It writes batches and streams, and reads batches."""
 
     interceptors: ClassVar[tuple[Interceptor, ...]] = ()
     # The pickled token callable that `register` received for OAUTHBEARER.
@@ -85,23 +88,36 @@ class KafkaDataSource(DataSource):
 
     @told_to_spark()
     def schema(self) -> spark_types.StructType:
-        """Raise ReadUnsupported. Spark asks for the schema before a read, or to create a table without columns."""
-        raise ReadUnsupported
+        """Return the columns of a read. Raises ConfigError.
+
+        Spark asks for it before a read, or to create a table without columns.
+        """
+        with of_read():
+            return whole_schema(include_headers=self._read_config().include_headers)
 
     @told_to_spark()
     def reader(self, schema: spark_types.StructType) -> DataSourceReader:
-        """Raise ReadUnsupported, unless the option INTERPRETERS is set."""
+        """Return the reader of a batch; or the one of interpreters, if the option INTERPRETERS is set.
+
+        Raises ConfigError, SchemaError.
+        """
         if INTERPRETERS in self.options:
-            # Imported here, because writes do not need it.
+            # Imported here, because nothing else needs it.
             from kafka_sink.spark.interpreters import InterpreterReader
 
             return InterpreterReader()
-        raise ReadUnsupported
+        with of_read():
+            check_user_schema(schema)
+            return KafkaBatchReader(self._read_config(), tuple(schema.names))
 
     @told_to_spark()
     def streamReader(self, schema: spark_types.StructType) -> DataSourceStreamReader:
         """Raise ReadUnsupported."""
         raise ReadUnsupported
+
+    def _read_config(self) -> ReadConfig:
+        given = given_options(self.options, table=READING)
+        return read_config(given if self.token_callable is None else {**given, "token_callable": self.token_callable})
 
     def _given(self) -> GivenOptions:
         given = given_options(self.options)

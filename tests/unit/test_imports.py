@@ -37,7 +37,7 @@ LAYERS: tuple[frozenset[str], ...] = (
 
 # The same inside the client.
 CLIENT_LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"admin", "client"}),
+    frozenset({"admin", "client", "reader"}),
     frozenset({"write"}),
     frozenset({"connections"}),
     frozenset({"security"}),

@@ -19,6 +19,7 @@ from typing import Any
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.api import Api, Versions, check_answered
+from kafka_sink.records.aborted_transactions import AbortedTransaction
 
 LOWEST_FETCH = 11
 # From this version on, topics are named by id (KIP-516).
@@ -46,14 +47,6 @@ class FetchRequest:
     min_bytes: int
     max_wait_ms: int
     rack_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class AbortedTransaction:
-    """`first_offset`: of the transaction's first record in the partition."""
-
-    producer_id: int
-    first_offset: int
 
 
 _NOTHING = memoryview(b"")

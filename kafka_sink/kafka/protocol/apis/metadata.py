@@ -48,7 +48,8 @@ class PartitionMetadata:
 class TopicMetadata:
     """`topic_id` is None for a topic that does not exist, and if the brokers have no topic ids (before Kafka 2.8, or
     version 10). Partitions 0..n-1 are all present, in any order.
-    `is_internal`: a topic of Kafka's own, like __consumer_offsets. `authorized_operations`: for `acl_operation.allows`, if the request has `describe`, from version 8 on."""
+    `is_internal`: a topic of Kafka's own, like __consumer_offsets.
+    `authorized_operations`: for `acl_operation.allows`, if the request has `describe`, from version 8 on."""
 
     error_code: int
     name: str

@@ -13,7 +13,7 @@ import pytest
 from fuzz.answers import answer
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.protocol.apis.fetch import AbortedTransaction, FetchRequest, FetchResponse
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.list_offsets import (
     EARLIEST,
     LATEST,
@@ -34,6 +34,7 @@ from kafka_sink.kafka.protocol.requests import (
     encode_request,
     select_version,
 )
+from kafka_sink.records.aborted_transactions import AbortedTransaction
 
 ORDERS, OTHER = uuid.UUID(int=9), uuid.UUID(int=10)
 FETCH = FetchRequest(
