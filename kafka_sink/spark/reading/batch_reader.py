@@ -55,9 +55,8 @@ class _PushFilters:
     this is a callable that has the `__func__` of the method that does nothing.
     """
 
-    __func__ = getattr(DataSourceReader, "pushFilters", None)
-
     def __init__(self, reader: KafkaBatchReader) -> None:
+        self.__func__ = getattr(DataSourceReader, "pushFilters", None)
         self._reader = reader
 
     def __call__(self, filters: list[Any]) -> Iterable[Any]:
@@ -85,10 +84,14 @@ class KafkaBatchReader(DataSourceReader):
             ranges = plan(client, self._config, self.wanted)
         return [RangePartition(each) for each in ranges]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a range. Raises a ReadError, ClusterError or WorkerExhausted."""
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a range. Spark reads None if there is no range.
+
+        Raises a ReadError, ClusterError or WorkerExhausted.
+        """
+        if not isinstance(partition, RangePartition):
+            return
         with told_to_spark(), of_read():
-            assert isinstance(partition, RangePartition)
             yield from self._rows(partition.range)
 
     def _rows(self, range_: FetchRange) -> Iterator[pa.RecordBatch]:
