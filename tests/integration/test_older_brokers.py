@@ -35,7 +35,7 @@ from spark_writes import end_offset, finish, pykafka
 from waiting import wait_until
 from zookeeper_kafka import ZooKeeperKafka, kafka_of
 
-pytestmark = [pytest.mark.long, pytest.mark.older_brokers]
+pytestmark = pytest.mark.long
 
 VERSIONS = ("2.1.1", "2.8.2", "3.0.2", "4.4.0")
 EXACTLY_ONCE = ("3.0.2", "4.4.0")
