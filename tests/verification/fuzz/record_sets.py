@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -28,19 +28,21 @@ def record_set() -> Iterator[bytes]:
     yield _at(offset + 3, _batch(0, producer_id=-1, records=()))
 
 
-_RECORDS = (
+# Key, value, headers.
+_Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+_RECORDS: tuple[_Record, ...] = (
     (b"key", b"value" * 20, [("header", b"value"), ("header", None)]),
     (None, None, []),
     (b"", b"", [("", b"")]),
 )
 
 
-def _batch(codec: int, producer_id: int, records: tuple[object, ...] = _RECORDS) -> bytes:
+def _batch(codec: int, producer_id: int, records: Sequence[_Record] = _RECORDS) -> bytes:
     builder = DefaultRecordBatchBuilder(
         magic=2, compression_type=codec, is_transactional=producer_id >= 0, producer_id=producer_id, producer_epoch=0,
         base_sequence=-1, batch_size=10**4,
     )  # fmt: skip
-    for offset, (key, value, headers) in enumerate(records):  # type: ignore[misc]
+    for offset, (key, value, headers) in enumerate(records):
         builder.append(offset, timestamp=1_700_000_000_000 + offset, key=key, value=value, headers=headers)
     return bytes(builder.build())
 
