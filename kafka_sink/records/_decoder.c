@@ -492,6 +492,10 @@ PyObject *kernel_measure_records(PyObject *Py_UNUSED(module), PyObject *args)
                           &first_offset, &end_offset, &most_rows, &most_bytes, &measure.checks_timestamps,
                           &totals_object))
         return NULL;
+    if (most_rows < 0 || most_bytes < 0) {
+        PyErr_SetString(PyExc_ValueError, "a limit is below 0");
+        return NULL;
+    }
     Held held;
     if (!hold_up_to(&held, PyTuple_Size(source_tuple) + 2))
         return NULL;

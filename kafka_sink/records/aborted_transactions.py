@@ -58,10 +58,10 @@ class AbortedTransactions:
 def is_abort_marker(records: memoryview) -> bool:
     """Return whether the records of a control batch, at least one, begin with an abort marker. Raises Wrong if they
     cannot be read."""
-    key = read_record(records, 0, len(records)).key
-    if key is None or len(key) < _CONTROL_KEY.size:
+    record = read_record(records, 0, len(records))
+    if record.key_length < _CONTROL_KEY.size:
         raise Wrong(Fault.RECORD)
-    version, kind = _CONTROL_KEY.unpack_from(key)
+    version, kind = _CONTROL_KEY.unpack_from(records, record.key_at)
     if version < 0:
         raise Wrong(Fault.RECORD)
     return bool(kind == _ABORT)

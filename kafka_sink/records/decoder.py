@@ -41,12 +41,12 @@ from kafka_sink.records.batch_table import (
     new_table,
 )
 from kafka_sink.records.decompression import DamagedRecords, TooManyBytes, decompress
-from kafka_sink.records.kernel import KERNEL, Kernel
+from kafka_sink.records.kernel import KERNEL, SLOW_READING, Kernel, warn_of_loss
 from kafka_sink.records.record_walk import Wrong
 from kafka_sink.records.undecodable import BatchTooLarge, CorruptBatch, OldFormat, TimestampOutOfRange, Undecodable
 
-# Batches of a scan. A batch has some kilobytes, so this is seldom the limit.
-SCANNED_BATCHES = 1024
+# Batches of a scan. Usual batches reach the limit of bytes first.
+SCANNED_BATCHES = 256
 # Arrow's `binary` has 32-bit offsets.
 MOST_BYTES = 2**31 - 1
 
@@ -96,6 +96,8 @@ class RecordSetDecoder:
         limits: Limits = DEFAULT_LIMITS,
         kernel: Kernel = KERNEL,
     ) -> None:
+        if kernel.loss is not None:
+            warn_of_loss(kernel, SLOW_READING)
         self._records = memoryview(records).cast("B")
         self._first_offset, self._end_offset = first_offset, end_offset
         self._columns = tuple(columns)

@@ -1,13 +1,14 @@
 """Chooses the implementation of the work per row: the compiled kernel, or the vectorised fallback.
 
 Chosen once, at import. The fallback is used if the package was installed without a C compiler. It writes the same bytes
-at a sixth of the speed, and reads the same rows at a fiftieth. Two environment variables control the choice:
+at a sixth of the speed, and reads the same rows at less than a hundredth. Two environment variables control the
+choice:
 
     PYKAFKA_REQUIRE_KERNEL=1    importing fails without the compiled kernel
     PYKAFKA_KERNEL=off          always the fallback
 
 `KERNEL.name` names the choice. If the kernel is missing although it was not switched off, a warning is logged when rows
-are written.
+are written, and when rows are read.
 """
 
 from __future__ import annotations
@@ -144,15 +145,19 @@ def _loss(error: ImportError, *, from_zip: bool) -> Loss:
     )
 
 
+SLOW_WRITING = "The same bytes are written, but a core encodes only about a sixth of the rows."
+SLOW_READING = "The same rows are read, but a core decodes less than a hundredth of them."
+
+
 @functools.cache
-def warn_of_loss(kernel: Kernel) -> None:
-    """Log a warning, once per process, if `kernel` is the slow one although it was not chosen."""
+def warn_of_loss(kernel: Kernel, cost: str = SLOW_WRITING) -> None:
+    """Log a warning, once per process and cost, if `kernel` is the slow one although it was not chosen."""
     if kernel.loss is not None:
         log.warning(
-            "the compiled kernel is not in use: %s. The same bytes are written, but a core encodes only about a sixth "
-            "of the rows. To change that, %s. PYKAFKA_KERNEL=off in the environment of Spark's workers silences this "
-            "warning.",
+            "the compiled kernel is not in use: %s. %s To change that, %s. PYKAFKA_KERNEL=off in the environment of "
+            "Spark's workers silences this warning.",
             kernel.loss.reason,
+            cost,
             kernel.loss.remedy,
         )
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
 from typing_extensions import Buffer
@@ -34,8 +35,9 @@ ColumnBuffers = tuple[
     pa.Buffer | None,
     HeaderBuffers | None,
 ]
-Field = memoryview | None
 
+ATTRIBUTES_BYTES = 1
+NULL_LENGTH = -1
 VARINT_BYTES = 5
 VARLONG_BYTES = 10
 MICROS_PER_MILLI = 1000
@@ -131,21 +133,24 @@ def _row(batch: memoryview, checks_crc: bool) -> tuple[int, ...]:
 
 
 class Record(NamedTuple):
-    """`headers`: where the first header begins. `end`: one past the record's last byte."""
+    """Where the parts of a record are. A null has the length -1. `headers_at`: the first header. `end`: one past the
+    record's last byte."""
 
     timestamp_delta: int
     offset_delta: int
-    key: Field
-    value: Field
+    key_at: int
+    key_length: int
+    value_at: int
+    value_length: int
     header_count: int
-    headers: int
+    headers_at: int
     end: int
 
 
-def read_varint(data: memoryview, at: int, end: int, most_bytes: int = VARINT_BYTES) -> tuple[int, int]:
-    """Return the varint at `at`, and one past its last byte."""
+def read_varint(data: memoryview, at: int, most_bytes: int = VARINT_BYTES) -> tuple[int, int]:
+    """Return the varint at `at`, and one past its last byte. Raises IndexError behind the data."""
     zigzag = shift = 0
-    for place in range(at, min(end, at + most_bytes)):
+    for place in range(at, at + most_bytes):
         byte = data[place]
         zigzag |= (byte & 0x7F) << shift
         if byte < 0x80:
@@ -156,38 +161,53 @@ def read_varint(data: memoryview, at: int, end: int, most_bytes: int = VARINT_BY
     raise Wrong(Fault.RECORD)
 
 
-def _read_field(data: memoryview, at: int, end: int) -> tuple[Field, int]:
-    length, at = read_varint(data, at, end)
-    if length < -1 or length > end - at:
+def _read_length(data: memoryview, at: int) -> tuple[int, int]:
+    """Return the length of a key or value, and where its bytes begin."""
+    byte = data[at]
+    length, at = ((byte >> 1) ^ -(byte & 1), at + 1) if byte < 0x80 else read_varint(data, at)
+    if length < NULL_LENGTH:
         raise Wrong(Fault.RECORD)
-    return (None, at) if length < 0 else (data[at : at + length], at + length)
+    return length, at
 
 
 def read_record(data: memoryview, at: int, end: int) -> Record:
-    """Return the record at `at`. Raises Wrong if its lengths do not fit it."""
-    length, at = read_varint(data, at, end)
-    if length < 1 or length > end - at:
-        raise Wrong(Fault.RECORD)
-    end = at + length
-    timestamp_delta, at = read_varint(data, at + 1, end, VARLONG_BYTES)
-    offset_delta, at = read_varint(data, at, end)
-    key, at = _read_field(data, at, end)
-    value, at = _read_field(data, at, end)
-    header_count, at = read_varint(data, at, end)
-    if header_count < 0 or (header_count == 0 and at != end):
-        raise Wrong(Fault.RECORD)
-    return Record(timestamp_delta, offset_delta, key, value, header_count, at, end)
+    """Return the record at `at`, of a batch that ends at `end`. Raises Wrong if its lengths do not fit it.
 
-
-def _read_headers(data: memoryview, record: Record) -> Iterator[tuple[memoryview, Field]]:
-    at = record.headers
-    for _ in range(record.header_count):
-        key, at = _read_field(data, at, record.end)
-        if key is None:
+    Parts may be read behind the record's end at first. They are then compared with it: positions only grow.
+    """
+    try:
+        length, at = read_varint(data, at)
+        if not 1 <= length <= end - at:
             raise Wrong(Fault.RECORD)
-        value, at = _read_field(data, at, record.end)
-        yield key, value
-    if at != record.end:
+        end = at + length
+        timestamp_delta, at = read_varint(data, at + ATTRIBUTES_BYTES, VARLONG_BYTES)
+        offset_delta, at = read_varint(data, at)
+        key_length, key_at = _read_length(data, at)
+        value_length, value_at = _read_length(data, key_at + max(key_length, 0))
+        header_count, headers_at = read_varint(data, value_at + max(value_length, 0))
+    except IndexError:
+        raise Wrong(Fault.RECORD) from None
+    if header_count < 0 or headers_at > end or (header_count == 0 and headers_at != end):
+        raise Wrong(Fault.RECORD)
+    return Record(
+        timestamp_delta, offset_delta, key_at, key_length, value_at, value_length, header_count, headers_at, end
+    )
+
+
+def _read_headers(data: memoryview, record: Record) -> Iterator[tuple[int, int, int, int]]:
+    """Yield where each header's key and value begin, and their lengths: at, length, at, length."""
+    at, end = record.headers_at, record.end
+    try:
+        for _ in range(record.header_count):
+            key_length, key_at = _read_length(data, at)
+            value_length, value_at = _read_length(data, key_at + max(key_length, 0))
+            at = value_at + max(value_length, 0)
+            if key_length == NULL_LENGTH or at > end:
+                raise Wrong(Fault.RECORD)
+            yield key_at, key_length, value_at, value_length
+    except IndexError:
+        raise Wrong(Fault.RECORD) from None
+    if at != end:
         raise Wrong(Fault.RECORD)
 
 
@@ -244,45 +264,61 @@ def measure_records(
     of records unless it is one record.
     """
     views = [_bytes(source) for source in sources]
-    counted = [0] * len(Total)
-    size_bytes = 0
+    totals[:] = 0
+    keys, values, header_keys, header_values = _Lengths(), _Lengths(), _Lengths(), _Lengths()
+    without_headers = record_count = size_bytes = 0
     for place, row in enumerate(table):
         batch = _Batch(views, row)
+        is_full = False
         try:
             while batch.left > 0:
                 start = batch.at
                 record, offset = batch.next()
                 if first_offset <= offset < end_offset:
                     size = batch.at - start
-                    rows = counted[Total.ROWS]
-                    if rows >= most_rows or (rows > 0 and size_bytes + size > most_bytes):
-                        totals[:] = counted
-                        return
-                    _count(batch, record, counted, checks_timestamps)
+                    rows = len(keys.found)
+                    is_full = rows >= most_rows or (rows > 0 and size_bytes + size > most_bytes)
+                    if is_full:
+                        break
+                    if record.header_count == 0:
+                        without_headers += 1
+                    else:
+                        for _, key_length, _, value_length in _read_headers(batch.data, record):
+                            header_keys.found.append(key_length)
+                            header_values.found.append(value_length)
+                    if checks_timestamps:
+                        batch.micros(record)
                     size_bytes += size
-                counted[Total.RECORDS] += 1
-            if batch.at != batch.end:
-                raise Wrong(Fault.COUNT)
+                    keys.found.append(record.key_length)
+                    values.found.append(record.value_length)
+                record_count += 1
+            else:
+                if batch.at != batch.end:
+                    raise Wrong(Fault.COUNT)
         except Wrong as wrong:
-            counted[Total.FAULT], counted[Total.FAULT_BATCH] = wrong.fault, place
+            totals[Total.FAULT], totals[Total.FAULT_BATCH] = wrong.fault, place
             break
-    totals[:] = counted
+        if is_full:
+            break
+    totals[: Total.FAULT] = (
+        record_count, len(keys.found), keys.nulls, keys.size_bytes, values.nulls, values.size_bytes, without_headers,
+        len(header_keys.found), header_keys.size_bytes, header_values.nulls, header_values.size_bytes,
+    )  # fmt: skip
 
 
-def _count(batch: _Batch, record: Record, counted: list[int], checks_timestamps: bool) -> None:
-    for key, value in _read_headers(batch.data, record):
-        counted[Total.HEADER_KEY_BYTES] += len(key)
-        counted[Total.NULL_HEADER_VALUES] += value is None
-        counted[Total.HEADER_VALUE_BYTES] += len(value or b"")
-    if checks_timestamps:
-        batch.micros(record)
-    counted[Total.ROWS] += 1
-    counted[Total.HEADERS] += record.header_count
-    counted[Total.NULL_HEADERS] += record.header_count == 0
-    counted[Total.NULL_KEYS] += record.key is None
-    counted[Total.KEY_BYTES] += len(record.key or b"")
-    counted[Total.NULL_VALUES] += record.value is None
-    counted[Total.VALUE_BYTES] += len(record.value or b"")
+class _Lengths:
+    """The lengths of a column's values."""
+
+    def __init__(self) -> None:
+        self.found: list[int] = []
+
+    @property
+    def nulls(self) -> int:
+        return self.found.count(NULL_LENGTH)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(self.found) + self.nulls
 
 
 # --- fill -------------------------------------------------------------------------------------------------------------
@@ -302,51 +338,76 @@ def fill_columns(
     `row_count`, and the sizes of the buffers: as measured for the same records and range.
     """
     views = [_bytes(source) for source in sources]
-    rows: list[tuple[Record, int, int, int, list[tuple[memoryview, Field]]]] = []
-    wants_timestamps, wants_headers = columns[3] is not None, columns[5] is not None
+    key, value, offset_column, timestamp, timestamp_type, header_columns = columns
+    keys, values, header_keys, header_values = _Fields(), _Fields(), _Fields(), _Fields()
+    offsets: list[int] = []
+    micros: list[int] = []
+    types: list[int] = []
+    header_counts: list[int] = []
     left = record_count
     for numbers in table:
         batch = _Batch(views, numbers)
         while batch.left > 0 and left > 0:
             record, offset = batch.next()
             left -= 1
-            if first_offset <= offset < end_offset:
-                micros = batch.micros(record) if wants_timestamps else 0
-                headers = list(_read_headers(batch.data, record)) if wants_headers else []
-                rows.append((record, offset, micros, int(batch.has_append_time), headers))
+            if not first_offset <= offset < end_offset:
+                continue
+            offsets.append(offset)
+            types.append(batch.has_append_time)
+            keys.add(batch.data, record.key_at, record.key_length)
+            values.add(batch.data, record.value_at, record.value_length)
+            if timestamp is not None:
+                micros.append(batch.micros(record))
+            if header_columns is not None:
+                header_counts.append(record.header_count)
+                for key_at, key_length, value_at, value_length in _read_headers(batch.data, record):
+                    header_keys.add(batch.data, key_at, key_length)
+                    header_values.add(batch.data, value_at, value_length)
         numbers[Column.START], numbers[Column.RECORD_COUNT] = batch.at, batch.left
         numbers[Column.NEXT_OFFSET] = batch.next_offset
         if batch.left > 0:
             break
-    key, value, offset_column, timestamp, timestamp_type, header_columns = columns
-    _put_fields(key, [record.key for record, *_ in rows])
-    _put_fields(value, [record.value for record, *_ in rows])
-    _put_numbers(offset_column, np.int64, [offset for _, offset, *_ in rows])
-    _put_numbers(timestamp, np.int64, [micros for _, _, micros, *_ in rows])
-    _put_numbers(timestamp_type, np.int32, [kind for *_, kind, _ in rows])
+    keys.put(key)
+    values.put(value)
+    _put_numbers(offset_column, np.int64, offsets)
+    _put_numbers(timestamp, np.int64, micros)
+    _put_numbers(timestamp_type, np.int32, types)
     if header_columns is not None:
-        validity, offsets, header_key, header_value = header_columns
-        lists = [headers for *_, headers in rows]
-        _put_validity(validity, [bool(each) for each in lists])
-        _put_numbers(offsets, np.int32, np.cumsum([0, *map(len, lists)]).tolist())
-        _put_fields(header_key, [key for each in lists for key, _ in each])
-        _put_fields(header_value, [value for each in lists for _, value in each])
+        validity, header_offsets, header_key, header_value = header_columns
+        _put_validity(validity, np.array(header_counts) > 0)
+        _put_numbers(header_offsets, np.int32, np.cumsum([0, *header_counts]))
+        header_keys.put(header_key)
+        header_values.put(header_value)
 
 
-def _put_fields(buffers: BinaryBuffers | None, fields: Sequence[Field]) -> None:
-    if buffers is None:
-        return
-    validity, offsets, data = buffers
-    _put_validity(validity, [field is not None for field in fields])
-    _put_numbers(offsets, np.int32, np.cumsum([0, *(len(field or b"") for field in fields)]).tolist())
-    _bytes(data)[:] = b"".join(field for field in fields if field is not None)
+class _Fields:
+    """A binary column while its values are found."""
+
+    def __init__(self) -> None:
+        self._lengths: list[int] = []
+        self._data = bytearray()
+
+    def add(self, data: memoryview, at: int, length: int) -> None:
+        self._lengths.append(length)
+        if length > 0:
+            self._data += data[at : at + length]
+
+    def put(self, buffers: BinaryBuffers | None) -> None:
+        """Write the column, if it is wanted."""
+        if buffers is None:
+            return
+        validity, offsets, data = buffers
+        lengths = np.array(self._lengths, np.int64)
+        _put_validity(validity, lengths != NULL_LENGTH)
+        _put_numbers(offsets, np.int32, np.cumsum([0, *np.maximum(lengths, 0)]))
+        _bytes(data)[:] = self._data
 
 
-def _put_validity(validity: pa.Buffer | None, is_valid: Sequence[bool]) -> None:
+def _put_validity(validity: pa.Buffer | None, is_valid: npt.NDArray[np.bool_]) -> None:
     if validity is not None:
-        _bytes(validity)[:] = np.packbits(np.array(is_valid, np.bool_), bitorder="little").tobytes()
+        _bytes(validity)[:] = np.packbits(is_valid, bitorder="little").tobytes()
 
 
-def _put_numbers(buffer: pa.Buffer | None, dtype: type[np.signedinteger], numbers: Sequence[int]) -> None:
+def _put_numbers(buffer: pa.Buffer | None, dtype: type[np.signedinteger[Any]], numbers: Sequence[int] | Int64s) -> None:
     if buffer is not None:
         _bytes(buffer)[:] = np.array(numbers, dtype).tobytes()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from kafka_sink.records.batch_table import Fault
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.compression import CODECS, codec_for
 from kafka_sink.records.decoder import DEFAULT_LIMITS, MOST_BYTES, Limits, RecordSetDecoder
-from kafka_sink.records.kernel import FALLBACK, Kernel, compiled_kernel
+from kafka_sink.records.kernel import FALLBACK, Kernel, Loss, compiled_kernel
 from kafka_sink.records.open_batches import OpenBatches
 from kafka_sink.records.record_batch import HEADER_BYTES
 from kafka_sink.records.undecodable import BatchTooLarge, CorruptBatch, OldFormat, TimestampOutOfRange, Undecodable
@@ -421,6 +422,15 @@ def test_limits_are_what_arrow_can_hold() -> None:
     for wrong in ({"most_rows": 0}, {"most_bytes": 2**31}, {"most_batch_bytes": -1}):
         with pytest.raises(ValueError, match="a limit is from 1"):
             Limits(**wrong)
+
+
+def test_slow_reading_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    lost = replace(FALLBACK, loss=Loss("it was not built", "install a C compiler"))
+    for _ in range(3):
+        assert values(lost, plain(b"v")) == [b"v"]
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "not built. The same rows are read, but" in record.getMessage() and "C compiler" in record.getMessage()
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

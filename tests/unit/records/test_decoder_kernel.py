@@ -154,8 +154,12 @@ def test_wrong_arguments_of_a_scan_are_value_errors(wrong: dict[str, Any]) -> No
         scan(scan_arguments() | wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"totals": int64s([0] * 12)}, {"totals": bytes(8 * 13)}], ids=["short", "read-only"])
-def test_wrong_totals_are_value_errors(wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [{"totals": int64s([0] * 12)}, {"totals": bytes(8 * 13)}, {"most_rows": -1}, {"most_bytes": -(2**63)}],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_wrong_totals_and_limits_are_value_errors(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         measure(measure_arguments() | wrong)
 

@@ -7,6 +7,7 @@
     decision, marker   texts that a broker has kept for us
     token endpoint     what is answered to an HTTP request
     JKS, PKCS12 cost   files that a user may have from anybody
+    record set         the records of a Fetch answer, to both kernels; the first byte chooses what is wanted
 
 What a decoder may raise is in its row: the project's own errors, or nothing at all where trouble has to be an event.
 
@@ -29,8 +30,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
+
 from fuzz.answers import EXCHANGES, ORDERS, Exchange, answer
 from fuzz.java_stores import ber, der, derivation, integer, jks_file, pkcs12_file, protected_key
+from fuzz.record_sets import record_set
 from kafka_sink.cli import transactions
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
@@ -83,6 +87,11 @@ from kafka_sink.kafka.protocol.sasl import (
     authentication,
 )
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.records.aborted_transactions import AbortedTransaction
+from kafka_sink.records.arrow_rows import TYPES
+from kafka_sink.records.decoder import Limits, RecordSetDecoder
+from kafka_sink.records.kernel import FALLBACK, Kernel, compiled_kernel
+from kafka_sink.records.undecodable import Undecodable
 
 NAMES = Names("s", "state")
 SINK = Sink(NAMES, timeout_ms=60_000, transaction_version=2)
@@ -502,6 +511,57 @@ def _pkcs12_cost() -> Decoder:
     return Decoder("PKCS12 cost", lambda data: pkcs12_cost.iterations(data), errors, seeds)
 
 
+# --- record sets ------------------------------------------------------------------------------------------------------
+
+
+class Differ(Exception):
+    """The two kernels see different things in the same bytes."""
+
+
+def _record_set() -> Decoder:
+    # So small that the limits are reached, and that no codec makes much of little.
+    limits = Limits(most_rows=40, most_bytes=4_000, most_batch_bytes=16_384)
+    kernels = [FALLBACK]
+    with contextlib.suppress(ImportError):
+        kernels.append(compiled_kernel())
+
+    def read(kernel: Kernel, data: bytes) -> tuple[list[pa.RecordBatch], int, int, Undecodable | None]:
+        choice = data[0] if data else 0
+        reading = RecordSetDecoder(
+            data[1:],
+            first_offset=1 if choice & 1 else 0,
+            end_offset=6 if choice & 2 else 2**63 - 1,
+            columns=("headers", "offset") if choice & 4 else tuple(TYPES),
+            aborted=(AbortedTransaction(1, 2),) if choice & 8 else (),
+            # A guess seldom has the right CRC, so that most inputs would end there.
+            check_crcs=bool(choice & 16),
+            limits=limits,
+            kernel=kernel,
+        )
+        found = []
+        try:
+            for rows in reading:
+                rows.validate(full=True)
+                found.append(rows)
+        except Undecodable as error:
+            return found, reading.next_offset, reading.used_bytes, error
+        return found, reading.next_offset, reading.used_bytes, None
+
+    def decode(data: bytes) -> None:
+        seen = [read(kernel, data) for kernel in kernels]
+        *expected, error = seen[0]
+        for *others, other in seen[1:]:
+            if others != expected or repr(other) != repr(error):
+                raise Differ(f"{seen}")
+        if error is not None:
+            raise error
+
+    everything = b"".join(record_set())
+    seeds = [bytes([choice]) + everything for choice in range(32)]
+    seeds += [bytes(1) + batch for batch in record_set()]
+    return Decoder("record set", decode, (Undecodable,), seeds, share=24)
+
+
 DECODERS: tuple[Decoder, ...] = (
     *(_api(name) for name in dict.fromkeys(api.name for api in APIS)),
     *(_connection(mechanism) for mechanism in (None, *MECHANISMS)),
@@ -512,5 +572,6 @@ DECODERS: tuple[Decoder, ...] = (
     _marker(),
     _jks(),
     _pkcs12_cost(),
+    _record_set(),
 )
 BY_NAME = {decoder.name: decoder for decoder in DECODERS}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 from mutants.table.clusters import CLUSTERS
 from mutants.table.commit import COMMIT
+from mutants.table.decoding import DECODING
 from mutants.table.history import FROM_HISTORY
 from mutants.table.network import NETWORK
 from mutants.table.operators import OPERATORS
@@ -28,6 +29,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *FROM_HISTORY,
     *PRODUCER,
     *RECORDS,
+    *DECODING,
     *NETWORK,
     *CLUSTERS,
     *RESOURCES,

@@ -1,0 +1,55 @@
+"""The aborted transactions of a Fetch answer, one batch after the other; and what a marker is."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from kafka_sink.records.aborted_transactions import AbortedTransaction, AbortedTransactions, is_abort_marker
+from kafka_sink.records.record_walk import Wrong
+from record_cases import Row, scalar_record
+
+
+def marker(key: bytes | None) -> memoryview:
+    return memoryview(scalar_record(Row(key, bytes(6), None, 0), 0, 0))
+
+
+@pytest.mark.parametrize(("kind", "is_one"), [(0, True), (1, False), (2, False), (-1, False)])
+@pytest.mark.parametrize("version", [0, 1, 2**15 - 1])
+def test_only_the_marker_of_an_abort_is_one(version: int, kind: int, is_one: bool) -> None:
+    """Other kinds are of snapshots and leaders, or not known yet: they mean nothing here."""
+    assert is_abort_marker(marker(struct.pack(">hh", version, kind))) is is_one
+    assert is_abort_marker(marker(struct.pack(">hh", version, kind) + b"later fields")) is is_one
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\0\0\0", struct.pack(">hh", -1, 0)])
+def test_what_cannot_be_a_marker(key: bytes | None) -> None:
+    with pytest.raises(Wrong):
+        is_abort_marker(marker(key))
+
+
+def test_a_record_that_is_cut_off_is_no_marker() -> None:
+    whole = marker(bytes(4))
+    for size in range(len(whole)):
+        with pytest.raises(Wrong):
+            is_abort_marker(whole[:size])
+
+
+def test_each_producer_is_aborted_from_its_first_offset_to_its_marker() -> None:
+    aborted = AbortedTransactions([AbortedTransaction(2, 10), AbortedTransaction(1, 4), AbortedTransaction(1, 12)])
+    assert aborted
+    aborted.begin(3)
+    assert not aborted.has(1) and not aborted.has(2)
+    aborted.begin(4)
+    assert aborted.has(1) and not aborted.has(2)
+    aborted.end(2)
+    aborted.begin(11)
+    assert aborted.has(1) and aborted.has(2)
+    aborted.end(1)
+    assert not aborted.has(1) and aborted.has(2)
+    aborted.begin(12)
+    aborted.end(2)
+    assert aborted.has(1) and aborted
+    aborted.end(1)
+    assert not aborted

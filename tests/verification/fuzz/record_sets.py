@@ -1,0 +1,51 @@
+"""A right record set, from which the fuzzer begins: each codec, transactions with their markers, an empty batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from model.control_batches import EndTransactionMarker, encode_marker
+from model.record_batches import changed_attributes
+
+_PRODUCER_IDS = (1, 2)
+_LOG_APPEND_TIME = 0b1000
+
+
+def record_set() -> Iterator[bytes]:
+    """Yield batches whose offsets follow one another."""
+    offset = 0
+    for codec in range(5):
+        yield _at(offset, _batch(codec, producer_id=-1))
+        offset += 3
+    for producer_id, is_commit in zip(_PRODUCER_IDS, (False, True), strict=True):
+        yield _at(offset, _batch(0, producer_id))
+        yield _at(offset + 3, encode_marker(EndTransactionMarker(producer_id, 0, is_commit, 0), timestamp_ms=5))
+        offset += 4
+    yield _at(offset, changed_attributes(_batch(0, producer_id=-1), _LOG_APPEND_TIME))
+    # What compaction leaves.
+    yield _at(offset + 3, _batch(0, producer_id=-1, records=()))
+
+
+# Key, value, headers.
+_Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+_RECORDS: tuple[_Record, ...] = (
+    (b"key", b"value" * 20, [("header", b"value"), ("header", None)]),
+    (None, None, []),
+    (b"", b"", [("", b"")]),
+)
+
+
+def _batch(codec: int, producer_id: int, records: Sequence[_Record] = _RECORDS) -> bytes:
+    builder = DefaultRecordBatchBuilder(
+        magic=2, compression_type=codec, is_transactional=producer_id >= 0, producer_id=producer_id, producer_epoch=0,
+        base_sequence=-1, batch_size=10**4,
+    )  # fmt: skip
+    for offset, (key, value, headers) in enumerate(records):
+        builder.append(offset, timestamp=1_700_000_000_000 + offset, key=key, value=value, headers=headers)
+    return bytes(builder.build())
+
+
+def _at(offset: int, batch: bytes) -> bytes:
+    return offset.to_bytes(8, "big") + batch[8:]
