@@ -182,6 +182,10 @@ bench: java $(WHEEL)  ## compare with the JVM sink and other peers, TLS with pla
 	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_spark.py $(ARGS)
 	PYTHONPATH=$(CURDIR)/tests/performance $(BIN)/python tests/performance/bench_exactly_once.py
 
+.PHONY: bench-read
+bench-read: java $(WHEEL)  ## compare reads with the JVM source and with a Python source of ready batches, 10 minutes; ARGS="--only zstd"
+	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_read.py $(ARGS)
+
 .PHONY: bench-shapes
 bench-shapes: java $(WHEEL)  ## compare with the JVM sink on rows and topics of many shapes; ARGS="--only headers"
 	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_shapes.py $(ARGS)

@@ -64,17 +64,23 @@ def session(sockets: str, jars: str, scratch: Path, confs: Sequence[str] = ()) -
     return spark
 
 
-def make_rows(spark: SparkSession, folder: Path, rows: int, value_bytes: int, *, files: int = TASKS) -> None:
-    """Random keys; values as an application's JSON looks to a compressor: repeated names around a few numbers, and a
+KEY = "unhex(lpad(hex(xxhash64(id)), 16, '0')) AS key"
+
+
+def value(value_bytes: int) -> str:
+    """A column of values as an application's JSON looks to a compressor: repeated names around a few numbers, and a
     token of hex digits that takes what room is left, in which only every other bit is news."""
     hex_digits = f"array_join(transform(sequence(0, {value_bytes // 32}), i -> md5(string(id * 1000 + i))), '')"
-    value = (
+    text = (
         'concat(\'{"order":\', id, \',"tenant":\', id % 97, \',"event":"\', '
         f"element_at(array('view', 'cart', 'order'), int(id % 3 + 1)), '\",\"token\":\"', {hex_digits})"
     )
-    frame = spark.range(0, rows, 1, files).selectExpr(
-        "unhex(lpad(hex(xxhash64(id)), 16, '0')) AS key", f"binary(left({value}, {value_bytes})) AS value"
-    )
+    return f"binary(left({text}, {value_bytes})) AS value"
+
+
+def make_rows(spark: SparkSession, folder: Path, rows: int, value_bytes: int, *, files: int = TASKS) -> None:
+    """Random keys, and values of `value`."""
+    frame = spark.range(0, rows, 1, files).selectExpr(KEY, value(value_bytes))
     frame.write.mode("overwrite").parquet(str(folder))
 
 

@@ -1,0 +1,104 @@
+"""A Spark application that reads a topic when it is told to: a process of its own, so that what it uses can be counted.
+
+    bench_read.py ──a line of JSON──> read_driver.py ──> its JVM ──> Python daemon ──> Python workers
+                  <──a line of JSON──
+
+It fills topics too, with pykafka's sink. A read goes into Spark's `noop` sink, which takes every row and every column
+and keeps nothing. Local Spark with two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from process_tree import cpu_s
+from ready_batches import ReadyDataSource
+from spark_driver import KEY, Cost, session, value
+from spark_peers import UNIX
+
+# Formats that read. READY has the rows of the topic's shape made beforehand: what Spark takes for any Python source.
+PYKAFKA, JVM, READY = "pykafka", "kafka", ReadyDataSource.name()
+
+
+def fill(spark: SparkSession, servers: str, asked: dict[str, Any]) -> None:
+    """Write rows of random keys, and of values that compress as JSON does."""
+    columns = [KEY, value(asked["value_bytes"])]
+    if asked["headers"]:
+        pairs = (f"struct('header-{number}' AS key, binary(string(id)) AS value)" for number in range(asked["headers"]))
+        columns.append(f"array({', '.join(pairs)}) AS headers")
+    (
+        spark.range(0, asked["rows"], 1, 2)
+        .selectExpr(*columns)
+        .write.format("pykafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("kafka.compression.type", asked["compression"])
+        .option("topic", asked["topic"])
+        .mode("append")
+        .save()
+    )
+
+
+def frame_of(spark: SparkSession, servers: str, asked: dict[str, Any]) -> DataFrame:
+    reader = spark.read.format(asked["reader"])
+    if asked["reader"] == READY:
+        shape = {name: str(asked[name]) for name in ("rows", "value_bytes", "headers", "partitions")}
+        return reader.options(**shape).load()
+    return reader.options(
+        **{
+            "kafka.bootstrap.servers": servers,
+            "subscribe": asked["topic"],
+            "includeHeaders": str(bool(asked["headers"])).lower(),
+        }
+    ).load()
+
+
+def read(spark: SparkSession, servers: str, asked: dict[str, Any]) -> Cost:
+    frame = frame_of(spark, servers, asked)
+    started_s, cpu_before_s = time.perf_counter(), cpu_s(os.getpid())
+    frame.write.format("noop").mode("overwrite").save()
+    return Cost(wall_s=time.perf_counter() - started_s, cpu_s=cpu_s(os.getpid()) - cpu_before_s)
+
+
+def digest(spark: SparkSession, servers: str, asked: dict[str, Any]) -> list[int]:
+    """Rows, and a sum over all that is in them: equal for readers that read the same."""
+    frame = frame_of(spark, servers, asked)
+    columns = [F.col(name) for name in sorted(frame.columns)]
+    (row,) = frame.agg(F.count(F.lit(1)), F.sum(F.crc32(F.to_json(F.struct(*columns)).cast("binary")))).collect()
+    return [int(row[0]), int(row[1] or 0)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--jars", required=True, help="of Spark's Kafka source, by commas")
+    parser.add_argument("--servers", required=True)
+    parser.add_argument("--folder", type=Path, required=True, help="of what Spark leaves behind")
+    options = parser.parse_args()
+    spark = session(UNIX, options.jars, options.folder)
+    spark.dataSource.register(ReadyDataSource)
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        match asked["do"]:
+            case "fill":
+                fill(spark, options.servers, asked)
+                answer: object = None
+            case "digest":
+                answer = digest(spark, options.servers, asked)
+            case _:
+                answer = asdict(read(spark, options.servers, asked))
+        print(json.dumps(answer), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
