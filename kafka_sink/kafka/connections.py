@@ -10,13 +10,15 @@ from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import VERSION, ClientConfig, ConsumerConfig, ProducerConfig
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
-from kafka_sink.kafka.net.selector import Selector
+from kafka_sink.kafka.net.selector import RECEIVE_CHUNK_BYTES, Selector
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, READING
 from kafka_sink.kafka.security import authenticator, tls_contexts
 
 # The largest record batch that a reader takes: an answer always has its first batch whole (KIP-74). As librdkafka's
 # receive.message.max.bytes, rounded up.
 MAX_BATCH_BYTES = 128 * 1024 * 1024
+# An answer with records has about 1 MiB. With the chunks of other clients a read takes a sixth more CPU.
+READ_CHUNK_BYTES = 256 * 1024
 
 
 def connect(
@@ -40,6 +42,7 @@ def connect(
             metrics=metrics,
             send_buffer_bytes=config.send_buffer_bytes,
             receive_buffer_bytes=config.receive_buffer_bytes,
+            receive_chunk_bytes=READ_CHUNK_BYTES if isinstance(config, ConsumerConfig) else RECEIVE_CHUNK_BYTES,
             tls=tls_contexts(config.security),
         ),
         clock_ms=monotonic_ms,

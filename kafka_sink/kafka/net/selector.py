@@ -38,8 +38,10 @@ class Selector:
         metrics: Metrics,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
+        receive_chunk_bytes: int = RECEIVE_CHUNK_BYTES,
         tls: Contexts | None = None,
     ) -> None:
+        """`receive_chunk_bytes`: the most that is read at once."""
         self._metrics = metrics
         self._tls = tls
         self._send_buffer_bytes = send_buffer_bytes
@@ -49,7 +51,7 @@ class Selector:
         self._queued: dict[int, None] = {}
         # Events that occurred outside of poll. The next poll returns them.
         self._staged: list[Event] = []
-        self._chunk = memoryview(bytearray(RECEIVE_CHUNK_BYTES))
+        self._chunk = memoryview(bytearray(receive_chunk_bytes))
         self._selector = selectors.DefaultSelector()
         try:
             self._wakeup_receiver, self._wakeup_sender = socket.socketpair()
@@ -230,7 +232,7 @@ class Selector:
 
     def _drain_wakeups(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            while self._wakeup_receiver.recv_into(self._chunk) == RECEIVE_CHUNK_BYTES:
+            while self._wakeup_receiver.recv_into(self._chunk) == len(self._chunk):
                 pass
 
     def close_all(self) -> None:

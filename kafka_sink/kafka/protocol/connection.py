@@ -320,7 +320,8 @@ class Connection:
         end = _SIZE_BYTES + size
         if len(self._received) < end:
             return None
-        frame = bytes(self._received[_SIZE_BYTES:end])
+        with memoryview(self._received) as received:
+            frame = bytes(received[_SIZE_BYTES:end])
         del self._received[:end]
         return frame
 
