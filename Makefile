@@ -173,8 +173,9 @@ types: $(DEPS)  ## check types with mypy --strict
 	$(BIN)/mypy
 
 .PHONY: bench-core
-bench-core: $(WHEEL)  ## measure columns to encoded batches on one core; ARGS="--rows 36000" goes to the script
+bench-core: $(WHEEL)  ## measure columns to encoded batches, and back, on one core; ARGS="--rounds 3" goes to both scripts
 	$(BIN)/python tests/performance/bench_core.py $(ARGS)
+	PYTHONPATH=$(CURDIR)/tests/performance $(BIN)/python tests/performance/bench_decoder.py $(ARGS)
 
 # The scripts of a folder import each other by PYTHONPATH, because PYTHONSAFEPATH removes their own folder from the path.
 .PHONY: bench

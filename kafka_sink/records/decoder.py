@@ -40,7 +40,7 @@ from kafka_sink.records.batch_table import (
     Total,
     new_table,
 )
-from kafka_sink.records.decompression import DamagedRecords, TooManyBytes, decompress
+from kafka_sink.records.decompression import DamagedRecords, Decompressor, TooManyBytes
 from kafka_sink.records.kernel import KERNEL, SLOW_READING, Kernel, warn_of_loss
 from kafka_sink.records.record_walk import Wrong
 from kafka_sink.records.undecodable import BatchTooLarge, CorruptBatch, OldFormat, TimestampOutOfRange, Undecodable
@@ -106,10 +106,11 @@ class RecordSetDecoder:
         self._limits = limits
         self._kernel = kernel
         self._state = np.zeros(len(State), np.int64)
-        # Scanned, and not yet ready: the compressed ones and those after them.
+        # Batches that are scanned, and not yet ready.
         self._scanned = new_table(0)
         self._is_scanned = first_offset >= end_offset
         self._ready = _ReadyBatches(self._records)
+        self._decompressor = Decompressor()
         self.batch_count = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -139,18 +140,30 @@ class RecordSetDecoder:
 
     def _make_ready(self) -> None:
         """Scan and decompress until there are as many records as an Arrow batch may have, or no more."""
-        limits = self._limits
-        while self._ready.record_count < limits.most_rows and self._ready.size_bytes < limits.most_bytes:
-            if not len(self._scanned) and not self._scan():
-                return
-            compressed = np.flatnonzero(_is_compressed(self._scanned))
-            if not len(compressed) or compressed[0] > 0:
-                count = int(compressed[0]) if len(compressed) else len(self._scanned)
-                self._ready.add(self._scanned[:count])
-                self._scanned = self._scanned[count:]
+        while not self._has_enough() and (len(self._scanned) or self._scan()):
+            if _is_compressed(self._scanned).any():
+                self._make_some_ready()
             else:
-                batch, self._scanned = self._scanned[:1], self._scanned[1:]
-                self._ready.add_decompressed(batch, self._decompressed(batch[0]))
+                self._ready.add(self._scanned)
+                self._scanned = self._scanned[:0]
+
+    def _has_enough(self) -> bool:
+        limits, ready = self._limits, self._ready
+        return ready.record_count >= limits.most_rows or ready.size_bytes >= limits.most_bytes
+
+    def _make_some_ready(self) -> None:
+        """Decompress batches up to those that make enough."""
+        table = self._scanned
+        count = 0
+        for numbers in table.tolist():
+            if numbers[Column.RECORD_COUNT] and numbers[Column.ATTRIBUTES] & CODEC_BITS:
+                source = self._ready.add_source(self._decompressed(numbers))
+                table[count, Column.SOURCE : Column.END + 1] = source
+            self._ready.add(table[count : count + 1])
+            count += 1
+            if self._has_enough():
+                break
+        self._scanned = table[count:]
 
     def _scan(self) -> bool:
         """Read headers of more batches. Return whether there are any."""
@@ -176,33 +189,34 @@ class RecordSetDecoder:
 
     def _drop_aborted(self) -> None:
         """Empty the batches of aborted transactions, as CompletedFetch skips them."""
-        for row in self._scanned:
-            producer_id, attributes = int(row[Column.PRODUCER_ID]), int(row[Column.ATTRIBUTES])
+        is_dropped = np.zeros(len(self._scanned), np.bool_)
+        for place, numbers in enumerate(self._scanned.tolist()):
+            producer_id, attributes = numbers[Column.PRODUCER_ID], numbers[Column.ATTRIBUTES]
             if producer_id == NO_PRODUCER_ID:
                 continue
-            self._aborted.begin(int(row[Column.LAST_OFFSET]))
-            if attributes & CONTROL_BIT and row[Column.RECORD_COUNT]:
-                if self._is_abort_marker(row):
+            self._aborted.begin(numbers[Column.LAST_OFFSET])
+            if attributes & CONTROL_BIT and numbers[Column.RECORD_COUNT]:
+                if self._is_abort_marker(numbers):
                     self._aborted.end(producer_id)
             elif attributes & TRANSACTIONAL_BIT and self._aborted.has(producer_id):
-                _empty(row[np.newaxis], np.ones(1, np.bool_))
+                is_dropped[place] = True
+        _empty(self._scanned, is_dropped)
 
-    def _is_abort_marker(self, row: Int64s) -> bool:
-        if row[Column.ATTRIBUTES] & CODEC_BITS:
-            records = memoryview(self._decompressed(row))
-        else:
-            records = self._records[row[Column.START] : row[Column.END]]
+    def _is_abort_marker(self, numbers: Sequence[int]) -> bool:
         try:
-            return is_abort_marker(records)
+            if numbers[Column.ATTRIBUTES] & CODEC_BITS:
+                return is_abort_marker(memoryview(self._decompressed(numbers)))
+            return is_abort_marker(self._records[numbers[Column.START] : numbers[Column.END]])
         except Wrong as wrong:
-            raise CorruptBatch(int(row[Column.BASE_OFFSET]), wrong.fault) from None
+            raise CorruptBatch(numbers[Column.BASE_OFFSET], wrong.fault) from None
 
-    def _decompressed(self, row: Int64s) -> bytes:
-        base_offset = int(row[Column.BASE_OFFSET])
-        compressed = self._records[row[Column.START] : row[Column.END]]
+    def _decompressed(self, numbers: Sequence[int]) -> bytes:
+        """Return the records of the batch with these numbers of the table."""
+        base_offset, attributes = numbers[Column.BASE_OFFSET], numbers[Column.ATTRIBUTES]
+        compressed = self._records[numbers[Column.START] : numbers[Column.END]]
         most_bytes = self._limits.most_batch_bytes
         try:
-            return decompress(int(row[Column.ATTRIBUTES]) & CODEC_BITS, compressed, most_bytes)
+            return self._decompressor.decompress(attributes & CODEC_BITS, compressed, most_bytes)
         except TooManyBytes:
             raise BatchTooLarge(base_offset, most_bytes) from None
         except DamagedRecords as error:
@@ -253,10 +267,11 @@ def _empty(table: Int64s, which: np.typing.NDArray[np.bool_]) -> None:
 
 
 class _ReadyBatches:
-    """Batches whose records can be read: their rows of the table, and the bytes that these are about."""
+    """Batches whose records can be read: their rows of the table, and the sources that these name."""
 
     def __init__(self, records: memoryview) -> None:
-        self.sources: tuple[Buffer, ...] = (records,)
+        # The record set, and the decompressed records of batches, in their order.
+        self._sources: list[Buffer] = [records]
         self._tables: list[Int64s] = []
         self.record_count = 0
         self.size_bytes = 0
@@ -265,19 +280,27 @@ class _ReadyBatches:
         return bool(self._tables)
 
     @property
+    def sources(self) -> tuple[Buffer, ...]:
+        return tuple(self._sources)
+
+    @property
     def next_offset(self) -> int | None:
         return int(self._tables[0][0, Column.NEXT_OFFSET]) if self._tables else None
 
-    def add(self, table: Int64s) -> None:
-        """Add batches whose records are in the record set."""
-        self._tables.append(table)
-        self._count(table)
+    def add_source(self, records: bytes) -> tuple[int, int, int]:
+        """Keep the decompressed records of the next batch. Return its columns SOURCE, START and END."""
+        self._sources.append(records)
+        return len(self._sources) - 1, 0, len(records)
 
-    def add_decompressed(self, table: Int64s, records: bytes) -> None:
-        """Add one batch."""
-        table[0, Column.SOURCE], table[0, Column.START], table[0, Column.END] = len(self.sources), 0, len(records)
-        self.sources = (*self.sources, records)
-        self.add(table)
+    def add(self, table: Int64s) -> None:
+        self._tables.append(table)
+        if len(table) == 1:
+            numbers = table[0].tolist()
+            self.record_count += numbers[Column.RECORD_COUNT]
+            self.size_bytes += numbers[Column.END] - numbers[Column.START]
+        else:
+            self.record_count += int(table[:, Column.RECORD_COUNT].sum())
+            self.size_bytes += int((table[:, Column.END] - table[:, Column.START]).sum())
 
     def table(self) -> Int64s:
         """Return all batches as one table, which stays this object's."""
@@ -289,16 +312,13 @@ class _ReadyBatches:
         """Forget the batches that have no records left, and what was decompressed for them."""
         table = self.table()
         unread = np.flatnonzero(table[:, Column.RECORD_COUNT])
-        rest = table[unread[0] :] if len(unread) else table[:0]
-        # The record set is the first source. Others are in the order of their batches.
-        used = rest[:, Column.SOURCE]
-        first = int(used[used > 0].min(initial=len(self.sources)))
-        self.sources = (self.sources[0], *self.sources[first:])
-        used[used > 0] -= first - 1
-        self._tables = [rest] if len(rest) else []
-        self.record_count = self.size_bytes = 0
-        self._count(rest)
-
-    def _count(self, table: Int64s) -> None:
-        self.record_count += int(table[:, Column.RECORD_COUNT].sum())
-        self.size_bytes += int((table[:, Column.END] - table[:, Column.START]).sum())
+        self._tables, self.record_count, self.size_bytes = [], 0, 0
+        if not len(unread):
+            del self._sources[1:]
+            return
+        rest = table[unread[0] :]
+        named = rest[:, Column.SOURCE]
+        first = int(named[named > 0].min(initial=len(self._sources)))
+        del self._sources[1:first]
+        named[named > 0] -= first - 1
+        self.add(rest)

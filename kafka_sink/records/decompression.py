@@ -16,9 +16,9 @@ Source: SnappyInputStream of snappy-java; RecordBatch attributes: KIP-98, KIP-11
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 import pyarrow as pa
 import zstandard
@@ -47,42 +47,57 @@ class TooManyBytes(ValueError):
     """The content is larger than the limit."""
 
 
-def decompress(codec_id: int, compressed: memoryview, most_bytes: int) -> bytes:
-    """Return the records of a batch with this codec, at most `most_bytes`.
+class Decompressor:
+    """Decompresses one batch after the other. It is not thread-safe, because zstd keeps its work area between calls."""
 
-    Raises TooManyBytes if there are more, and DamagedRecords if the codec cannot read them, or is none of Kafka's.
-    """
-    decompressor = _DECOMPRESSORS.get(codec_id)
-    if decompressor is None:
-        raise DamagedRecords(f"{codec_id} is no codec of Kafka's")
-    try:
-        return decompressor(compressed, most_bytes)
-    except (OSError, EOFError, zstandard.ZstdError, pa.ArrowException) as error:
-        raise DamagedRecords(str(error)) from error
+    def __init__(self) -> None:
+        self._decompressors: Mapping[int, Callable[[memoryview, int], bytes]] = {
+            1: functools.partial(_streamed, "gzip"),
+            2: self._snappy,
+            3: functools.partial(_streamed, "lz4"),
+            4: self._zstd,
+        }
 
+    def decompress(self, codec_id: int, compressed: memoryview, most_bytes: int) -> bytes:
+        """Return the records of a batch with this codec, at most `most_bytes`.
 
-def _gzip(compressed: memoryview, most_bytes: int) -> bytes:
-    return _streamed("gzip", compressed, most_bytes)
-
-
-def _lz4(compressed: memoryview, most_bytes: int) -> bytes:
-    return _streamed("lz4", compressed, most_bytes)
-
-
-def _zstd(compressed: memoryview, most_bytes: int) -> bytes:
-    """One frame in one step is twice as fast as a stream."""
-    unknown = -1
-    claimed = zstandard.frame_content_size(compressed)
-    room = min(_ZSTD_HIGH_RATIO * len(compressed), most_bytes) if claimed == unknown else claimed
-    if room <= most_bytes:
+        Raises TooManyBytes if there are more, and DamagedRecords if the codec cannot read them, or is none of Kafka's.
+        """
+        decompressor = self._decompressors.get(codec_id)
+        if decompressor is None:
+            raise DamagedRecords(f"{codec_id} is no codec of Kafka's")
         try:
-            content: bytes = zstandard.ZstdDecompressor().decompress(
-                compressed, max_output_size=room, allow_extra_data=False
-            )
-            return content
-        except zstandard.ZstdError:
-            pass  # There are several frames, or more content than was expected, or damage.
-    return _streamed("zstd", compressed, most_bytes)
+            return decompressor(compressed, most_bytes)
+        except (OSError, EOFError, zstandard.ZstdError, pa.ArrowException) as error:
+            raise DamagedRecords(str(error)) from error
+
+    @functools.cached_property
+    def _zstandard(self) -> zstandard.ZstdDecompressor:
+        return zstandard.ZstdDecompressor()
+
+    def _zstd(self, compressed: memoryview, most_bytes: int) -> bytes:
+        """One frame in one step is twice as fast as a stream."""
+        unknown = -1
+        claimed = zstandard.frame_content_size(compressed)
+        room = min(_ZSTD_HIGH_RATIO * len(compressed), most_bytes) if claimed == unknown else claimed
+        if room <= most_bytes:
+            try:
+                return self._zstandard.decompress(compressed, max_output_size=room, allow_extra_data=False)
+            except zstandard.ZstdError:
+                pass  # There are several frames, or more content than was expected, or damage.
+        return _streamed("zstd", compressed, most_bytes)
+
+    @functools.cached_property
+    def _snappy_codec(self) -> pa.Codec:
+        return pa.Codec("snappy")
+
+    def _snappy(self, compressed: memoryview, most_bytes: int) -> bytes:
+        content = _Content(most_bytes)
+        for block in _snappy_blocks(compressed):
+            length = _snappy_content_length(block)
+            content.check(length)
+            content.add(self._snappy_codec.decompress(block, length, asbytes=True))
+        return content.joined()
 
 
 def _streamed(name: str, compressed: memoryview, most_bytes: int) -> bytes:
@@ -93,15 +108,6 @@ def _streamed(name: str, compressed: memoryview, most_bytes: int) -> bytes:
         # One byte more than there may be shows that there are more.
         while piece := stream.read(min(piece_bytes, content.room_bytes + 1)):
             content.add(piece)
-    return content.joined()
-
-
-def _snappy(compressed: memoryview, most_bytes: int) -> bytes:
-    content = _Content(most_bytes)
-    for block in _snappy_blocks(compressed):
-        length = _snappy_content_length(block)
-        content.check(length)
-        content.add(pa.Codec("snappy").decompress(block, length, asbytes=True))
     return content.joined()
 
 
@@ -157,8 +163,3 @@ class _Content:
 
     def joined(self) -> bytes:
         return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-
-
-_DECOMPRESSORS: Mapping[int, Callable[[memoryview, int], bytes]] = MappingProxyType(
-    {1: _gzip, 2: _snappy, 3: _lz4, 4: _zstd}
-)

@@ -1,0 +1,211 @@
+"""`make bench-core`, second part: record sets to Arrow columns on one core, without Spark and broker.
+
+What runs is what a reader runs: RecordSetDecoder with its default limits, over record sets of 1 MiB as a Fetch answer
+has them for a partition (max.partition.fetch.bytes), in batches of 16 KiB (batch.size of Java's producer), with a key
+of 8 bytes. CRCs are compared. Not in the figures: making the record sets. Time is the process's CPU time. Both kernels
+run in turn in this process. The goals stand beside the figures; nothing asserts them, machines differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bench_core import arrow_batch, processor
+from kafka_sink.records.arrow_rows import TYPES
+from kafka_sink.records.columns import RecordColumns
+from kafka_sink.records.compression import codec_for
+from kafka_sink.records.decoder import RecordSetDecoder
+from kafka_sink.records.kernel import FALLBACK, KERNEL, Kernel
+from kafka_sink.records.open_batches import OpenBatches
+from kafka_sink.records.record_batch import HEADER_BYTES
+
+BATCH_BYTES = 16 * 1024
+RECORD_SET_BYTES = 1024 * 1024
+# Enough that a record set does not stay in the processor's inner caches from one round to the next.
+DISTINCT_SETS = 8
+KEY_AND_VALUE = ("key", "value")
+NO_HEADERS = tuple(name for name in TYPES if name != "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    value_bytes: int
+    codec: str = "none"
+    columns: tuple[str, ...] = NO_HEADERS
+    has_headers: bool = False
+
+    def __str__(self) -> str:
+        columns = "key and value" if self.columns == KEY_AND_VALUE else "with headers" if self.has_headers else "all"
+        return f"{self.value_bytes:,} bytes, {self.codec}, {columns}"
+
+
+CASES = (
+    Case(10),
+    Case(100),
+    Case(100, columns=KEY_AND_VALUE),
+    Case(100, columns=tuple(TYPES), has_headers=True),
+    Case(1024),
+    Case(100, codec="zstd"),
+    Case(100, codec="lz4"),
+)
+GOALS = {Case(100): "3 GB/s"}
+
+
+# --- record sets ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSet:
+    data: bytes
+    row_count: int
+
+
+def record_sets(case: Case) -> list[RecordSet]:
+    return [record_set(case, number) for number in range(DISTINCT_SETS)]
+
+
+def record_set(case: Case, number: int) -> RecordSet:
+    """Batches until the next one would not fit."""
+    batches: list[bytes] = []
+    row_count = size_bytes = 0
+    for batch, rows in encoded_batches(case, number):
+        if size_bytes + len(batch) > RECORD_SET_BYTES:
+            break
+        batches.append(row_count.to_bytes(8, "big") + batch[8:])
+        row_count += rows
+        size_bytes += len(batch)
+    return RecordSet(b"".join(batches), row_count)
+
+
+def encoded_batches(case: Case, number: int) -> Iterator[tuple[bytes, int]]:
+    """Batches with about BATCH_BYTES of records before compression, and their rows, without an end."""
+    codec = codec_for(case.codec)
+    rows = BATCH_BYTES // (case.value_bytes + (60 if case.has_headers else 20)) + 1
+    seed = 1_000_000 * number
+    while True:
+        columns = RecordColumns.from_arrow(arrow_rows(case, rows, seed), now_ms=0)
+        seed += rows
+        memory, base = np.zeros(2 * BATCH_BYTES + 4096, np.uint8), int(columns.timestamp_ms[0])
+        numbers = [np.array([number]) for number in (base, HEADER_BYTES, len(memory), 0, base)]
+        batches = OpenBatches(memory, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], records_crc=None)
+        KERNEL.encoder(columns, np.arange(rows)).fill(np.array([0]), np.array([0]), np.array([rows]), batches)
+        batch = bytearray(HEADER_BYTES) + codec.compress(memory[HEADER_BYTES : batches.end[0]].data)
+        KERNEL.write_header(memoryview(batch), None, codec.id, base, int(batches.max_timestamp[0]), -1, -1, -1, rows)
+        yield bytes(batch), rows
+
+
+def arrow_rows(case: Case, rows: int, seed: int) -> pa.RecordBatch:
+    """Random bytes, or orders as JSON if they are to be compressed."""
+    batch = arrow_batch(rows, case.value_bytes, seed)
+    if case.codec != "none":
+        numbers = np.random.default_rng(seed).integers(0, 10**6, (rows, 3)).tolist()
+        texts = [
+            b'{"order": %d, "customer": %d, "amount": %d, "status": "paid", "currency": "EUR", "country": "NL"}' % (*n,)
+            for n in numbers
+        ]
+        values = [text[: case.value_bytes].ljust(case.value_bytes) for text in texts]
+        batch = batch.set_column(batch.schema.get_field_index("value"), "value", pa.array(values, pa.binary()))
+    if case.has_headers:
+        headers = [[{"key": "traceparent", "value": b"%020d" % row}] for row in range(rows)]
+        batch = batch.append_column("headers", pa.array(headers, TYPES["headers"]))
+    return batch
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Medians over the rounds. Bytes are those of the record sets, as they come from a broker."""
+
+    kernel: str
+    case: str
+    records_per_s: float
+    bytes_per_s: float
+    ns_per_record: float
+    goal: str
+
+
+def decode_all(kernel: Kernel, case: Case, sets: Sequence[RecordSet]) -> float:
+    """Return CPU seconds."""
+    rows = 0
+    begun_s = time.process_time()
+    for each in sets:
+        reading = RecordSetDecoder(
+            each.data, first_offset=0, end_offset=each.row_count, columns=case.columns, kernel=kernel
+        )
+        rows += sum(batch.num_rows for batch in reading)
+    took_s = time.process_time() - begun_s
+    expected = sum(each.row_count for each in sets)
+    if rows != expected:
+        raise AssertionError(f"{expected} rows went in, {rows} came out")
+    return took_s
+
+
+def measure(cases: Sequence[Case], rounds: int) -> list[Figure]:
+    kernels = [KERNEL] if KERNEL.name == FALLBACK.name else [KERNEL, FALLBACK]
+    figures = []
+    for case in cases:
+        sets = record_sets(case)
+        # A record set is enough for the loop in Python.
+        chosen = {kernel.name: sets if kernel is KERNEL else sets[:1] for kernel in kernels}
+        times_s: dict[str, list[float]] = {kernel.name: [] for kernel in kernels}
+        for number in range(rounds + 1):
+            for kernel in kernels:
+                took_s = decode_all(kernel, case, chosen[kernel.name])
+                if number > 0:  # the first warms up
+                    times_s[kernel.name].append(took_s)
+        for kernel in kernels:
+            figures.append(figure(kernel.name, case, chosen[kernel.name], statistics.median(times_s[kernel.name])))
+    return figures
+
+
+def figure(kernel: str, case: Case, sets: Sequence[RecordSet], took_s: float) -> Figure:
+    rows = sum(each.row_count for each in sets)
+    return Figure(
+        kernel=kernel,
+        case=str(case),
+        records_per_s=rows / took_s,
+        bytes_per_s=sum(len(each.data) for each in sets) / took_s,
+        ns_per_record=1e9 * took_s / rows,
+        goal=GOALS.get(case, "") if kernel == "compiled" else "",
+    )
+
+
+def table(figures: Sequence[Figure]) -> str:
+    lines = [f"{'kernel':10} {'values, codec, columns':36} {'M records/s':>12} {'GB/s':>6} {'ns':>8}  goal"]
+    lines += [
+        f"{each.kernel:10} {each.case:36} {each.records_per_s / 1e6:>12.2f} {each.bytes_per_s / 1e9:>6.2f} "
+        f"{each.ns_per_record:>8.1f}  {each.goal}".rstrip()
+        for each in figures
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15, help="of each case and kernel, after one to warm up")
+    parser.add_argument("--core", type=int, default=(os.cpu_count() or 1) - 1, help="the one to run on")
+    parser.add_argument("--json", type=Path, default=Path("build/bench/decoder.json"), help="where the figures go")
+    options = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {options.core})
+    figures = measure(CASES, options.rounds)
+    print(table(figures))
+    report = {"processor": processor(), "rounds": options.rounds, "figures": [asdict(each) for each in figures]}
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
