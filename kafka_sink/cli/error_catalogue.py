@@ -19,6 +19,7 @@ _SECTIONS = (
     ("Cluster", errors.ClusterError),
     ("Delivery", errors.DeliveryError),
     ("Exactly once", errors.ExactlyOnceError),
+    ("Reads", errors.ReadError),
     ("Other", KafkaSinkError),
     ("The local broker", LocalKafkaError),
 )

@@ -28,7 +28,7 @@ class TopicToReadMissing(ReadError):
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"topic {self.topic!r} does not exist on the cluster, or this principal may not describe it.",
+            f"topic {self.topic!r} does not exist on the cluster, or is hidden from its readers.",
             DataState.NOT_READ,
             f"Correct subscribe or assign. Or add the ACL TOPIC {self.topic} READ (it implies DESCRIBE) for "
             f"{self._whom}.",

@@ -113,10 +113,10 @@ _WORDS = {
     ),
     DataState.NOT_BEGUN: Words(_NOT_WRITTEN, "Once that is fixed, run the write again."),
     DataState.NOT_READ: Words(
-        "Nothing is lost: the records stay in Kafka, and the query gets none of this range until it is read whole.",
+        "Nothing is lost: the records stay in Kafka. The task fails, and Spark takes none of its rows.",
         "Then run the query again.",
     ),
-    DataState.GONE: Words("Records that this query did not read before are lost for it."),
+    DataState.GONE: Words("Kafka does not have them any more. No row is left out silently: the query fails instead."),
     DataState.NOT_PROVEN: Words("Nothing is lost, but the rows that were not read are not verified."),
 }
 # These texts replace those of `_WORDS` for a kind of write.
