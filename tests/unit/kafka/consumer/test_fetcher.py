@@ -1,0 +1,601 @@
+"""The fetcher over a scripted network: what it asks, whom, and what it makes of each answer."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from effort import examples
+from kafka_sink.errors import (
+    FetchRefused,
+    KafkaSinkError,
+    OffsetsLost,
+    ReadStalled,
+    RecordsCorrupt,
+    TopicAuthorizationFailed,
+)
+from kafka_sink.errors.reading import LossCause
+from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
+from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, after_out_of_range
+from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings
+from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, Metadata
+from kafka_sink.kafka.network import LONGEST_POLL_MS
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+from kafka_sink.kafka.protocol.apis.list_offsets import (
+    EARLIEST,
+    LATEST,
+    ListedOffset,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
+    Broker,
+    MetadataRequest,
+    MetadataResponse,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.records.record_batch import HEADER_BYTES
+
+ORDERS, OTHER = uuid.UUID(int=9), uuid.UUID(int=10)
+RANGE = FetchRange("orders", ORDERS, 2, 100, 200, leader_epoch=7)
+# Enough turns for every script. A fetcher that turns more does not wait.
+MOST_TURNS = 2_000
+
+
+def batch(first: int, last: int) -> bytes:
+    """A header alone is enough: the fetcher looks at nothing else."""
+    header = bytearray(HEADER_BYTES)
+    header[0:8] = first.to_bytes(8, "big")
+    header[8:12] = (HEADER_BYTES - 12).to_bytes(4, "big")
+    header[16] = 2
+    header[23:27] = (last - first).to_bytes(4, "big")
+    return bytes(header)
+
+
+def records(*batches: tuple[int, int], more: bytes = b"") -> FetchResponse:
+    return FetchResponse(0, 0, 500, 500, 0, records=memoryview(b"".join(batch(*each) for each in batches) + more))
+
+
+class Cluster:
+    """A network, and the cluster behind it. `answers`: a fetch, epoch or bounds answer, by the request's type; each is
+    a response, an error code, or a function of the request. What is not scripted is answered as by an empty log."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.leader, self.epoch, self.topic_id = 1, 7, ORDERS
+        self.topic_error = 0
+        self.answers: dict[type, list[Any]] = {
+            FetchRequest: [],
+            OffsetForLeaderEpochRequest: [],
+            ListOffsetsRequest: [],
+        }
+        self.asked: list[tuple[int, Any]] = []
+        self.down: set[int] = set()
+        self.unsupported: set[type] = set()
+        self.throttled = 0
+        self.last_error = ""
+        self.interruptions = self.handshakes = 0
+        self._sent: list[tuple[int, Any, object]] = []
+
+    # --- as a network -------------------------------------------------------------------------------------------------
+
+    def ready(self, node_id: int, now_ms: int) -> bool:
+        return node_id not in self.down
+
+    def is_down(self, node_id: int) -> bool:
+        return node_id in self.down
+
+    def least_loaded_node(self, now_ms: int) -> int | None:
+        return 3
+
+    def api_version(self, node_id: int, request: Any) -> int | None:
+        return None if type(request) in self.unsupported else 1
+
+    def throttled_ms(self, now_ms: int) -> int:
+        return self.throttled
+
+    def throttles(self, now_ms: int) -> dict[int, tuple[int, int]]:
+        return {}
+
+    def send(self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True) -> None:
+        self.asked.append((node_id, request))
+        self._sent.append((node_id, request, token))
+
+    def update_brokers(self, brokers: Sequence[Broker]) -> None:
+        pass
+
+    def learn(self, broker: Broker) -> None:
+        pass
+
+    # --- as a test ----------------------------------------------------------------------------------------------------
+
+    def poll(self, wait_ms: int) -> list[ClientResponse]:
+        assert wait_ms >= 0
+        sent, self._sent = self._sent, []
+        answers = [self._answered(*each) for each in sent]
+        if not answers:
+            self.now_ms += wait_ms
+        return answers
+
+    def _answered(self, node_id: int, request: Any, token: object) -> ClientResponse:
+        response = self._metadata() if isinstance(request, MetadataRequest) else self._scripted(node_id, request)
+        error = response if isinstance(response, str) else None
+        return ClientResponse(node_id, request, token, None if error else response, error, 0)  # type: ignore[arg-type]
+
+    def _metadata(self) -> MetadataResponse:
+        partitions = tuple(PartitionMetadata(0, number, self.leader, self.epoch) for number in range(3))
+        topic = TopicMetadata(self.topic_error, "orders", self.topic_id, () if self.topic_error else partitions)
+        brokers = tuple(Broker(number, "h", number) for number in (1, 2, 3))
+        return MetadataResponse(0, "c", 1, brokers, (topic,))
+
+    def _scripted(self, node_id: int, request: Any) -> Any:
+        script = self.answers[type(request)]
+        said = script.pop(0) if script else 0
+        said = said(request) if callable(said) else said
+        if not isinstance(said, int):
+            return said
+        match request:
+            case FetchRequest():
+                return FetchResponse(0, said, 500, 500, 0)
+            case OffsetForLeaderEpochRequest():
+                return OffsetForLeaderEpochResponse(0, said, 7, 500)
+            case ListOffsetsRequest(asked=(asked,)):
+                offset = {EARLIEST: 0, LATEST: 500}[asked.timestamp_ms]
+                return ListOffsetsResponse(0, (ListedOffset("orders", 2, said, -1, offset, 7),))
+        raise AssertionError(request)
+
+    def bounds(self, earliest: int, latest: int) -> None:
+        self.answers[ListOffsetsRequest] += [
+            ListOffsetsResponse(0, (ListedOffset("orders", 2, 0, -1, offset, 7),)) for offset in (earliest, latest)
+        ]
+
+    def of(self, kind: type) -> list[tuple[int, Any]]:
+        return [(node_id, request) for node_id, request in self.asked if isinstance(request, kind)]
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def fetcher_of(cluster: Cluster, range_: FetchRange = RANGE, **changed: Any) -> Fetcher:
+    metadata = Metadata(
+        max_age_ms=300_000, max_idle_ms=300_000, backoff_initial_ms=100, backoff_max_ms=1_000, rng=random.Random(1),
+        creates_topics=False,
+    )  # fmt: skip
+    return Fetcher(
+        range_,
+        settings=FetchSettings(**changed),
+        network=cluster,
+        metadata=metadata,
+        rng=random.Random(2),
+        now_ms=cluster.now_ms,
+    )
+
+
+def run(cluster: Cluster, fetcher: Fetcher, until: Callable[[], bool] = lambda: False) -> list[tuple[int, int]]:
+    """Drive to the end. Return what was taken: the first wanted offset and the next one of each record set."""
+    taken = []
+    for _ in range(MOST_TURNS):
+        record_set = fetcher.take(cluster.now_ms)
+        if record_set is not None:
+            taken.append((record_set.offset, record_set.next_offset))
+        if fetcher.is_done or until():
+            return taken
+        fetcher.handle(cluster.poll(fetcher.run_once(cluster.now_ms)), cluster.now_ms)
+    raise AssertionError("it turns without an end")
+
+
+def failure_of(cluster: Cluster, fetcher: Fetcher) -> KafkaSinkError:
+    run(cluster, fetcher)
+    assert fetcher.failure is not None
+    return fetcher.failure
+
+
+def turn_until(cluster: Cluster, fetcher: Fetcher, condition: Callable[[], bool]) -> None:
+    """Turn without taking anything."""
+    for _ in range(MOST_TURNS):
+        if condition():
+            return
+        fetcher.handle(cluster.poll(fetcher.run_once(cluster.now_ms)), cluster.now_ms)
+    raise AssertionError("it turns without an end")
+
+
+# Answers that pass: cut connections, errors, an empty answer, a throttle.
+TROUBLES: list[Any] = ["cut", 6, 74, 75, 78, 9, 3, 0, FetchResponse(50, 0)]
+
+
+class TestARange:
+    def test_is_read_from_the_leader_in_order(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest] += [records((90, 120), (121, 150)), records((151, 199))]
+        fetcher = fetcher_of(cluster, max_bytes=5_000, min_bytes=3, max_wait_ms=70, client_rack="a")
+        assert run(cluster, fetcher) == [(100, 151), (151, 200)]
+        assert fetcher.failure is None
+        first, second = (request for _, request in cluster.of(FetchRequest))
+        expected = FetchRequest("orders", ORDERS, 2, 100, 7, IsolationLevel.READ_UNCOMMITTED, 5_000, 3, 70, "a")
+        assert (first, second) == (expected, replace(expected, offset=151))
+        assert {node_id for node_id, _ in cluster.of(FetchRequest)} == {1}
+        assert not any(request.allow_auto_topic_creation for _, request in cluster.of(MetadataRequest))
+
+    def test_ends_when_the_position_passes_its_end(self, cluster: Cluster) -> None:
+        """Not by a count: transactions and compaction leave gaps."""
+        cluster.answers[FetchRequest] += [records((150, 150)), records((300, 310))]
+        assert run(cluster, fetcher_of(cluster)) == [(100, 151), (151, 311)]
+
+    def test_may_be_empty(self, cluster: Cluster) -> None:
+        assert run(cluster, fetcher_of(cluster, replace(RANGE, end=100))) == []
+        assert not cluster.of(FetchRequest)
+
+    def test_the_last_batch_may_be_cut_off(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest] += [records((100, 150), more=batch(151, 180)[:40]), records((151, 199))]
+        assert run(cluster, fetcher_of(cluster)) == [(100, 151), (151, 200)]
+
+    def test_one_record_set_waits_while_another_is_used(self, cluster: Cluster) -> None:
+        """So two are in memory at most."""
+        cluster.answers[FetchRequest] += [records((100, 110)), records((111, 120)), records((121, 199))]
+        fetcher = fetcher_of(cluster)
+        turn_until(cluster, fetcher, lambda: len(cluster.of(FetchRequest)) == 1)
+        for _ in range(5):
+            fetcher.handle(cluster.poll(fetcher.run_once(0)), 0)
+        assert len(cluster.of(FetchRequest)) == 1
+        assert fetcher.take(0) is not None
+        fetcher.run_once(0)
+        assert len(cluster.of(FetchRequest)) == 2
+
+    def test_isolation_level_and_aborted_transactions(self, cluster: Cluster) -> None:
+        response = replace(records((100, 199)), aborted_transactions=((5, 100),))  # type: ignore[arg-type]
+        cluster.answers[FetchRequest].append(response)
+        fetcher = fetcher_of(cluster, isolation_level=IsolationLevel.READ_COMMITTED)
+        turn_until(cluster, fetcher, lambda: bool(cluster.of(FetchRequest)))
+        record_set = fetcher.take(0)
+        assert record_set is not None
+        assert record_set.aborted_transactions == ((5, 100),)
+        assert cluster.of(FetchRequest)[0][1].isolation_level is IsolationLevel.READ_COMMITTED
+
+    @pytest.mark.parametrize("response", [records(more=batch(100, 150)[:40]), records((80, 90))], ids=["cut", "before"])
+    def test_an_answer_that_goes_no_further_is_damage(self, cluster: Cluster, response: FetchResponse) -> None:
+        cluster.answers[FetchRequest].append(response)
+        failure = failure_of(cluster, fetcher_of(cluster))
+        assert isinstance(failure, RecordsCorrupt)
+        assert (failure.topic, failure.partition, failure.offset) == ("orders", 2, 100)
+
+    @settings(max_examples=examples(100), deadline=None)
+    @given(st.lists(st.sampled_from(TROUBLES) | st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=20))
+    def test_every_offset_is_handed_over_once_whatever_fails(self, script: list[Any]) -> None:
+        """Record sets follow one another without a gap of the fetcher's, and end with the range."""
+
+        def answer(request: FetchRequest) -> Any:
+            said = script.pop(0) if script else (0, 40)
+            if not isinstance(said, tuple):
+                return said
+            gap, size = said
+            return records((request.offset + gap, request.offset + gap + size))
+
+        cluster = Cluster()
+        cluster.answers[FetchRequest] = [answer] * 500
+        fetcher = fetcher_of(cluster)
+        taken = run(cluster, fetcher)
+        assert fetcher.failure is None
+        assert taken[0][0] == 100
+        assert all(end == start for (_, end), (start, _) in pairwise(taken))
+        assert taken[-1][1] >= 200 > taken[-1][0]
+
+
+class TestErrors:
+    @pytest.mark.parametrize("code", [6, 74, 75, 3, 100, 103, 9, 5, 56, 78, -1, 7])
+    def test_that_pass(self, cluster: Cluster, code: int) -> None:
+        cluster.answers[FetchRequest] += [code, records((100, 199))]
+        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+        assert cluster.now_ms > 0  # it has backed off
+
+    @pytest.mark.parametrize("code", [6, 74, 75, 3, 100, 103, 9, 5, 56])
+    def test_that_need_new_metadata(self, cluster: Cluster, code: int) -> None:
+        def moved(_: FetchRequest) -> int:
+            cluster.leader, cluster.epoch = 2, 7
+            return code
+
+        cluster.answers[FetchRequest] += [moved, records((100, 199))]
+        run(cluster, fetcher_of(cluster))
+        assert [node_id for node_id, _ in cluster.of(FetchRequest)][-1] == 2
+
+    def test_a_connection_that_breaks(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest] += ["broker 1: cut", records((100, 199))]
+        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+        assert len(cluster.of(MetadataRequest)) == 2
+
+    def test_a_leader_that_is_down(self, cluster: Cluster) -> None:
+        cluster.down = {1}
+        cluster.last_error = "broker 1: Connection refused"
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        fetcher = fetcher_of(cluster)
+        run(cluster, fetcher, until=lambda: cluster.now_ms > 5_000)
+        assert not cluster.of(FetchRequest)
+        cluster.leader = 2
+        assert run(cluster, fetcher) == [(100, 200)]
+
+    def test_no_leader(self, cluster: Cluster) -> None:
+        cluster.leader = -1
+        failure = failure_of(cluster, fetcher_of(cluster))
+        assert isinstance(failure, ReadStalled)
+        assert "no leader" in str(failure)
+        assert len(cluster.of(MetadataRequest)) < 300
+
+    def test_a_missing_acl(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest].append(29)
+        failure = failure_of(cluster, fetcher_of(cluster))
+        assert isinstance(failure, TopicAuthorizationFailed)
+        assert (failure.topic, failure.operation) == ("orders", "READ")
+
+    @pytest.mark.parametrize(
+        ("code", "name"), [(2, "CORRUPT_MESSAGE"), (76, "UNSUPPORTED_COMPRESSION_TYPE"), (999, "")]
+    )
+    def test_that_no_retry_helps_against(self, cluster: Cluster, code: int, name: str) -> None:
+        cluster.answers[FetchRequest].append(code)
+        failure = failure_of(cluster, fetcher_of(cluster))
+        assert isinstance(failure, FetchRefused)
+        assert (failure.offset, failure.code) == (100, code)
+        assert name in failure.name
+
+    @pytest.mark.parametrize("code", list(ErrorCode))
+    def test_every_code_has_an_action_that_ends_or_waits(self, code: ErrorCode) -> None:
+        action = on_read_error(code)
+        assert (action is Action.TAKE) == (code == ErrorCode.NONE)
+
+    @pytest.mark.parametrize("code", [136, 500, -2])
+    def test_an_unknown_code_is_not_retried(self, code: int) -> None:
+        assert on_read_error(code) is Action.FAIL
+
+
+class TestOutOfRange:
+    def test_deleted_records_are_a_loss(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest].append(1)
+        cluster.bounds(150, 500)
+        failure = failure_of(cluster, fetcher_of(cluster))
+        assert isinstance(failure, OffsetsLost)
+        assert (failure.first, failure.end, failure.cause) == (100, 150, LossCause.DELETED)
+        asked = [request.asked[0].timestamp_ms for _, request in cluster.of(ListOffsetsRequest)]
+        assert asked == [EARLIEST, LATEST]
+
+    @pytest.mark.parametrize(("earliest", "next_offset", "lost"), [(150, 150, 150), (300, None, 200)])
+    def test_what_is_there_is_read_if_the_user_says_so(
+        self, cluster: Cluster, earliest: int, next_offset: int | None, lost: int
+    ) -> None:
+        cluster.answers[FetchRequest] += [1, records((150, 199))]
+        cluster.bounds(earliest, 500)
+        fetcher = fetcher_of(cluster, fail_on_data_loss=False)
+        assert run(cluster, fetcher) == ([] if next_offset is None else [(150, 200)])
+        assert fetcher.losses == [Loss(100, lost, LossCause.DELETED)]
+
+    def test_a_log_that_ends_before_is_truncated(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest].append(1)
+        cluster.bounds(0, 50)
+        failure = failure_of(cluster, fetcher_of(cluster))
+        assert isinstance(failure, OffsetsLost)
+        assert (failure.first, failure.end, failure.cause) == (100, 200, LossCause.TRUNCATED)
+
+    def test_such_a_log_has_nothing_more_to_read(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest].append(1)
+        cluster.bounds(0, 50)
+        cluster.bounds(0, 50)
+        fetcher = fetcher_of(cluster, fail_on_data_loss=False)
+        assert run(cluster, fetcher) == []
+        assert fetcher.losses == [Loss(100, 200, LossCause.TRUNCATED)]
+        assert fetcher.failure is None
+
+    def test_an_answer_that_was_late_is_no_loss(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest] += [1, records((100, 199))]
+        cluster.bounds(0, 500)
+        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+        assert cluster.now_ms > 0
+
+    @given(st.integers(0, 99), st.integers(1, 99), st.integers(0, 99), st.integers(0, 99))
+    def test_what_is_lost(self, position: int, size: int, earliest: int, length: int) -> None:
+        end, latest = position + size, earliest + length
+        loss = after_out_of_range(position, end, earliest, latest)
+        there = {offset for offset in range(position, end) if earliest <= offset < latest}
+        lost = set() if loss is None else set(range(loss.first, loss.end))
+        assert not lost & there
+        if loss is not None and loss.cause is LossCause.DELETED:
+            assert lost == {offset for offset in range(position, end) if offset < earliest}
+
+
+class TestEpochs:
+    def test_a_new_leader_is_asked_for_the_end_of_the_ranges_epoch(self, cluster: Cluster) -> None:
+        cluster.epoch = 9
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+        assert cluster.of(OffsetForLeaderEpochRequest) == [(1, OffsetForLeaderEpochRequest("orders", 2, 9, 7))]
+        assert cluster.of(FetchRequest)[0][1].leader_epoch == 9
+
+    def test_once_for_each_epoch(self, cluster: Cluster) -> None:
+        def fenced(_: FetchRequest) -> int:
+            cluster.leader, cluster.epoch = 2, cluster.epoch + 1
+            return 74
+
+        cluster.answers[FetchRequest] += [records((100, 149)), fenced, 0, fenced, records((150, 199))]
+        assert run(cluster, fetcher_of(cluster)) == [(100, 150), (150, 200)]
+        assert [request.current_leader_epoch for _, request in cluster.of(OffsetForLeaderEpochRequest)] == [8, 9]
+
+    @pytest.mark.parametrize("end_offset", [199, 120, 0, -1])
+    def test_a_truncated_log_is_a_loss(self, cluster: Cluster, end_offset: int) -> None:
+        cluster.epoch = 8
+        cluster.answers[OffsetForLeaderEpochRequest].append(OffsetForLeaderEpochResponse(0, 0, 6, end_offset))
+        failure = failure_of(cluster, fetcher_of(cluster))
+        assert isinstance(failure, OffsetsLost)
+        assert (failure.first, failure.end) == (max(100, end_offset), 200)
+        assert failure.cause == LossCause.TRUNCATED
+        assert not cluster.of(FetchRequest)
+
+    def test_the_rest_of_it_is_read_if_the_user_says_so(self, cluster: Cluster) -> None:
+        cluster.epoch = 8
+        cluster.answers[OffsetForLeaderEpochRequest].append(OffsetForLeaderEpochResponse(0, 0, 6, 150))
+        cluster.bounds(0, 160)
+        cluster.answers[FetchRequest].append(records((100, 159)))
+        fetcher = fetcher_of(cluster, fail_on_data_loss=False)
+        assert run(cluster, fetcher) == [(100, 160)]
+        assert fetcher.losses == [Loss(150, 200, LossCause.TRUNCATED)]
+
+    def test_metadata_of_an_older_epoch_is_not_believed(self, cluster: Cluster) -> None:
+        cluster.epoch = 6
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        fetcher = fetcher_of(cluster)
+        run(cluster, fetcher, until=lambda: cluster.now_ms > 3_000)
+        assert not cluster.of(FetchRequest)
+        cluster.epoch = 7
+        assert run(cluster, fetcher) == [(100, 200)]
+
+    def test_a_broker_that_does_not_tell(self, cluster: Cluster) -> None:
+        cluster.epoch, cluster.unsupported = 9, {OffsetForLeaderEpochRequest}
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+
+    def test_a_range_whose_epoch_is_unknown_is_not_checked(self, cluster: Cluster) -> None:
+        cluster.epoch = 9
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        assert run(cluster, fetcher_of(cluster, replace(RANGE, leader_epoch=-1))) == [(100, 200)]
+        assert not cluster.of(OffsetForLeaderEpochRequest)
+
+
+class TestTopics:
+    def test_made_again(self, cluster: Cluster) -> None:
+        cluster.topic_id = OTHER
+        failure = failure_of(cluster, fetcher_of(cluster))
+        assert isinstance(failure, OffsetsLost)
+        assert (failure.first, failure.end, failure.cause) == (100, 200, LossCause.TOPIC_RECREATED)
+        assert not cluster.of(FetchRequest)
+
+    def test_made_again_in_the_middle(self, cluster: Cluster) -> None:
+        def recreated(_: FetchRequest) -> int:
+            cluster.topic_id, cluster.epoch = OTHER, 0
+            return 100
+
+        cluster.answers[FetchRequest] += [records((100, 149)), recreated]
+        failure = failure_of(cluster, fetcher_of(cluster))
+        assert isinstance(failure, OffsetsLost)
+        assert (failure.first, failure.cause) == (150, LossCause.TOPIC_RECREATED)
+
+    def test_deleted_is_believed_after_a_while(self, cluster: Cluster) -> None:
+        cluster.topic_error = 3
+        failure = failure_of(cluster, fetcher_of(cluster))
+        assert isinstance(failure, OffsetsLost)
+        assert failure.cause == LossCause.TOPIC_DELETED
+        assert ABSENT_PATIENCE_MS <= cluster.now_ms < 2 * ABSENT_PATIENCE_MS
+
+    @pytest.mark.parametrize("change", [{"topic_id": OTHER}, {"topic_error": 3}])
+    def test_no_failure_if_the_user_says_so(self, cluster: Cluster, change: dict[str, Any]) -> None:
+        for name, value in change.items():
+            setattr(cluster, name, value)
+        fetcher = fetcher_of(cluster, fail_on_data_loss=False)
+        assert run(cluster, fetcher) == []
+        assert fetcher.failure is None
+        assert [(loss.first, loss.end) for loss in fetcher.losses] == [(100, 200)]
+
+
+class TestReplicas:
+    def nearer(self, replica: int) -> FetchResponse:
+        return FetchResponse(0, 0, 500, 500, 0, preferred_read_replica=replica)
+
+    def test_the_leader_names_a_nearer_one(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest] += [self.nearer(2), records((100, 149)), records((150, 199))]
+        assert run(cluster, fetcher_of(cluster, client_rack="a")) == [(100, 150), (150, 200)]
+        assert [node_id for node_id, _ in cluster.of(FetchRequest)] == [1, 2, 2]
+
+    def test_it_is_asked_for_anew_after_a_while(self, cluster: Cluster) -> None:
+        def later(_: FetchRequest) -> FetchResponse:
+            cluster.now_ms += 400
+            return records((100, 149))
+
+        cluster.answers[FetchRequest] += [self.nearer(2), later, self.nearer(2), records((150, 199))]
+        run(cluster, fetcher_of(cluster, metadata_max_age_ms=300))
+        assert [node_id for node_id, _ in cluster.of(FetchRequest)] == [1, 2, 1, 2]
+
+    @pytest.mark.parametrize("trouble", [1, 6, 9, "cut"])
+    def test_in_trouble_the_leader_is_asked(self, cluster: Cluster, trouble: Any) -> None:
+        """A replica that lags may know less than the leader: its out of range is no loss."""
+        cluster.answers[FetchRequest] += [self.nearer(2), trouble, records((100, 199))]
+        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+        assert [node_id for node_id, _ in cluster.of(FetchRequest)] == [1, 2, 1]
+        assert not cluster.of(ListOffsetsRequest)
+
+    def test_a_replica_that_is_down(self, cluster: Cluster) -> None:
+        def gone(_: FetchRequest) -> FetchResponse:
+            cluster.down = {2}
+            return self.nearer(2)
+
+        cluster.answers[FetchRequest] += [gone, records((100, 199))]
+        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+
+    def test_a_new_epoch_is_checked_with_the_leader(self, cluster: Cluster) -> None:
+        def moved(_: FetchRequest) -> int:
+            cluster.epoch = 8
+            return 74
+
+        cluster.answers[FetchRequest] += [self.nearer(2), moved, records((100, 199))]
+        run(cluster, fetcher_of(cluster))
+        assert [node_id for node_id, _ in cluster.of(OffsetForLeaderEpochRequest)] == [1]
+
+
+class TestWaiting:
+    def test_an_open_transaction(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest] = [FetchResponse(0, 0, 500, 100, 0)] * 1_000
+
+        def waits(request: FetchRequest) -> FetchResponse:
+            cluster.now_ms += request.max_wait_ms
+            return FetchResponse(0, 0, 500, 100, 0)
+
+        cluster.answers[FetchRequest] = [waits] * 1_000
+        failure = failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000))
+        assert isinstance(failure, ReadStalled)
+        assert (failure.offset, failure.end, failure.waited_ms) == (100, 200, 10_000)
+        assert "An open transaction begins at offset 100." in str(failure)
+        assert 10_000 <= cluster.now_ms < 11_000
+
+    def test_an_end_that_the_log_does_not_reach(self, cluster: Cluster) -> None:
+        def waits(request: FetchRequest) -> FetchResponse:
+            cluster.now_ms += request.max_wait_ms
+            return FetchResponse(0, 0, 100, 100, 0)
+
+        cluster.answers[FetchRequest] = [waits] * 1_000
+        assert "The partition ends at offset 100." in str(failure_of(cluster, fetcher_of(cluster)))
+
+    def test_time_in_which_a_broker_throttles_does_not_count(self, cluster: Cluster) -> None:
+        def throttles(_: FetchRequest) -> FetchResponse:
+            cluster.now_ms += 5_000
+            cluster.throttled += 5_000
+            return FetchResponse(5_000, 0)
+
+        cluster.answers[FetchRequest] = [throttles] * 100 + [records((100, 199))]
+        assert run(cluster, fetcher_of(cluster, no_progress_ms=10_000)) == [(100, 200)]
+
+    def test_time_that_the_caller_takes_does_not_count(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest] += [records((100, 149)), records((150, 199))]
+        fetcher = fetcher_of(cluster, no_progress_ms=10_000)
+        turn_until(cluster, fetcher, lambda: bool(cluster.of(FetchRequest)))
+        assert fetcher.take(0) is not None
+        fetcher.run_once(0)
+        cluster.now_ms = 1_000_000
+        assert run(cluster, fetcher) == [(150, 200)]
+
+    def test_a_wait_is_bounded(self, cluster: Cluster) -> None:
+        assert 0 <= fetcher_of(cluster).run_once(0) <= LONGEST_POLL_MS
+
+    def test_answers_of_somebody_elses_requests_are_left_alone(self, cluster: Cluster) -> None:
+        fetcher = fetcher_of(cluster)
+        fetcher.handle([ClientResponse(1, None, object(), records((100, 199)), None, 0)], 0)  # type: ignore[arg-type]
+        assert fetcher.take(0) is None
