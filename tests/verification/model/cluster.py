@@ -23,20 +23,22 @@ from dataclasses import replace
 from kio.schema.errors import ErrorCode
 
 from model import isolation
-from model.broker import Broker, Outgoing, address_of
+from model.broker import Broker, Outgoing
 from model.controller import Controller
+from model.fetch_api import FetchApi
 from model.find_coordinator_api import FindCoordinatorApi
 from model.group_coordinator import GroupCoordinator
 from model.image import NO_LEADER, PartitionState, TopicIdPartition
 from model.inter_broker import InterBroker
 from model.internal_topics import TRANSACTION_STATE, coordinator_of, create_internal_topic
+from model.log_offsets_api import LogOffsetsApi
 from model.offsets_api import OffsetsApi
 from model.partition import Partition
 from model.produce_api import ProduceApi
 from model.record_batches import RecordBatch, Refused
 from model.replica_manager import ReplicaManager
 from model.replication import Replication
-from model.settings import FIND_COORDINATOR, PRODUCE, ClusterSettings, Generation, TopicSettings
+from model.settings import FETCH, FIND_COORDINATOR, PRODUCE, ClusterSettings, Generation, TopicSettings
 from model.timeline import Timeline
 from model.transaction_admin_api import TransactionAdminApi
 from model.transaction_api import TransactionApi
@@ -95,10 +97,9 @@ class Cluster:
         )  # fmt: skip
         partitions = self.transaction_partitions[node_id]
         produce = ProduceApi(broker, replicas, partitions, self.settings, self._timeline)
-        broker.serve({PRODUCE: produce.produce})
-        find_coordinator = FindCoordinatorApi(
-            broker, replicas, lambda other: address_of(other, self.settings), self._create_internal_topic
-        )
+        broker.serve({PRODUCE: produce.produce, FETCH: FetchApi(broker, replicas, self.settings).fetch})
+        broker.serve(LogOffsetsApi(broker, replicas).handlers)
+        find_coordinator = FindCoordinatorApi(broker, replicas, broker.address_of, self._create_internal_topic)
         broker.serve({FIND_COORDINATOR: find_coordinator.find_coordinator})
         broker.serve(TransactionApi(broker, replicas, coordinator, broker.new_producer_id).handlers)
         broker.serve(TransactionAdminApi(broker, replicas, coordinator, self._timeline).handlers)
@@ -240,6 +241,10 @@ class Cluster:
     def limit(self, node_id: int, bytes_per_s: float | None) -> None:
         """The broker's quota of produced bytes from now on, of all clients together; None: none."""
         self.brokers[node_id].limit(bytes_per_s)
+
+    def limit_reads(self, node_id: int, bytes_per_s: float | None) -> None:
+        """The broker's quota of bytes that consumers read, likewise."""
+        self.brokers[node_id].limit_reads(bytes_per_s)
 
     def throttle(self, node_id: int, throttle_time_ms: int, answers: int = 1) -> None:
         """The broker's next answers have this throttle time, and it does not read their connections meanwhile."""

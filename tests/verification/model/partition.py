@@ -33,6 +33,7 @@ class Follower:
     until there are any."""
 
     end_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
     caught_up_ms: int = NEVER_MS
     last_fetch_ms: int = NEVER_MS
     leader_end_offset_at_last_fetch: int = UNKNOWN_OFFSET
@@ -54,6 +55,7 @@ class Fetched(NamedTuple):
 
     batches: list[RecordBatch]
     high_watermark: int
+    log_start_offset: int
     diverging: EpochAndOffset | None
 
 
@@ -103,6 +105,11 @@ class Partition:
     def is_leader(self) -> bool:
         return self._state.leader == self.node_id
 
+    @property
+    def epoch_start_offset(self) -> int:
+        """Of a leader: where its log ended when it became leader."""
+        return self._epoch_start_offset
+
     def apply(self, state: PartitionState, alive: tuple[int, ...], now_ms: int) -> None:
         """The controller's word, possibly one this leader has heard already (its own change of the ISR)."""
         self._alive = alive
@@ -137,7 +144,7 @@ class Partition:
         interval_ms = self.settings.high_watermark_checkpoint_interval_ms
         if now_ms // interval_ms > self._high_watermark_moved_ms // interval_ms:
             self._high_watermark_checkpoint = self._high_watermark
-        self._high_watermark = min(self._high_watermark_checkpoint, self.log.end_offset)
+        self._high_watermark = max(min(self._high_watermark_checkpoint, self.log.end_offset), self.log.start_offset)
         self._state = PartitionState(replicas=(), isr=(), leader=NO_LEADER, leader_epoch=-1, partition_epoch=-1)
         self.followers = {}
         self._verifications = Verifications()
@@ -210,6 +217,13 @@ class Partition:
             if not (batch.is_control and is_of_another):
                 self._verifications.end(batch.producer_id)
 
+    def delete_before(self, offset: int) -> None:
+        """Delete the records before `offset`, as retention and DeleteRecords do. Raises Refused."""
+        self._check_leads(0)
+        if not 0 <= offset <= self._high_watermark:
+            raise Refused(ErrorCode.offset_out_of_range, f"{offset} of {self._high_watermark}")
+        self.log.delete_before(offset)
+
     # --- producers ----------------------------------------------------------------------------------------------------
 
     def verify(
@@ -255,16 +269,19 @@ class Partition:
             return ErrorCode.not_enough_replicas_after_append
         return ErrorCode.none
 
-    def fetched_by(self, node_id: int, offset: int, last_epoch: int | None, now_ms: int) -> Fetched:
+    def fetched_by(
+        self, node_id: int, offset: int, last_epoch: int | None, log_start_offset: int, now_ms: int
+    ) -> Fetched:
         """A follower asks for what follows `offset`, its log's end, which lies in `last_epoch`."""
         follower = self.followers[node_id]
+        follower.log_start_offset = log_start_offset
         end_offset = self.log.end_offset
         if last_epoch is not None:
             shared = self._end_offset_shared_with(last_epoch)
             if shared.epoch < last_epoch or shared.offset < offset:
-                return Fetched([], self._high_watermark, shared)
+                return Fetched([], self._high_watermark, self.log.start_offset, shared)
         # The answer has the high watermark as it was before this fetch moves it.
-        answer = Fetched(self.log.read(offset), self._high_watermark, None)
+        answer = Fetched(self.log.read(offset), self._high_watermark, self.log.start_offset, None)
         if offset >= end_offset:
             follower.caught_up_ms = now_ms
         elif offset >= follower.leader_end_offset_at_last_fetch:
@@ -343,6 +360,7 @@ class Partition:
         for batch in fetched.batches:
             self._append(batch, now_ms)
         self._move_high_watermark(min(fetched.high_watermark, self.log.end_offset), now_ms)
+        self.log.delete_before(min(fetched.log_start_offset, self._high_watermark))
 
     def _end_offset_before(self, diverging: EpochAndOffset) -> int:
         ours = self.log.end_offset_of(diverging.epoch)
@@ -361,6 +379,14 @@ class Partition:
     @property
     def high_watermark(self) -> int:
         return self._high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """No transaction is undecided before it."""
+        first_unstable = self.log.transactions.first_unstable_offset(self._high_watermark)
+        if first_unstable is None or first_unstable >= self._high_watermark:
+            return self._high_watermark
+        return max(first_unstable, self.log.start_offset)
 
     def _move_high_watermark(self, offset: int, now_ms: int) -> bool:
         if offset <= self._high_watermark:

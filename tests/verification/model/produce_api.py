@@ -177,11 +177,11 @@ class ProduceApi:
             if result.code is ErrorCode.none and result.key is not None:
                 try:
                     result.appended = self._replicas.append(result.key, result.records, acks, result.verification)
-                    result.log_start_offset = 0
+                    result.log_start_offset = self._log_start_offset(result.key)
                 except Refused as refused:
                     result.code = refused.code
                     if refused.code not in _WITHOUT_LOG_START and _batch_of(result) is not None:
-                        result.log_start_offset = 0
+                        result.log_start_offset = self._log_start_offset(result.key)
         required_offsets = {
             result.key: result.appended.next_offset
             for result in results
@@ -204,6 +204,9 @@ class ProduceApi:
 
         timeout_ms = round(request.message.timeout.total_seconds() * 1_000)
         self._replicas.purgatory.add(required_offsets, timeout_ms, on_complete)
+
+    def _log_start_offset(self, key: TopicIdPartition) -> int:
+        return self._replicas.partitions[key].log.start_offset
 
     def _answer(self, connection: Connection, request: Request, results: list[ProduceResult]) -> None:
         kio_version = kio_module(PRODUCE, request.version, "response")

@@ -174,3 +174,20 @@ def decode_records(data: bytes) -> list[Records]:
         for batch in MemoryRecords(data)
         for record in batch
     ]
+
+
+class StoredRecord(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def decode_stored_records(batch: RecordBatch) -> list[StoredRecord]:
+    """The records of a batch that is in a log, by kafka-python: those of a control batch, too."""
+    return [
+        StoredRecord(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
+        for part in MemoryRecords(batch.data)
+        for record in part
+    ]
