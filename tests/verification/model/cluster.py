@@ -19,6 +19,7 @@ import random
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
@@ -146,16 +147,13 @@ class Cluster:
         partitions: int,
         replication_factor: int,
         min_insync_replicas: int | None = None,
-        *,
-        max_message_bytes: int | None = None,
+        **options: Any,
     ) -> uuid.UUID:
         """Partition p is led by the p-th broker, in a ring, and replicated to those after it. Brokers learn it later.
-        Raises ValueError for a name that exists."""
-        settings: TopicSettings = self.settings.topic_defaults
+        `options`: of `TopicSettings`. Raises ValueError for a name that exists."""
         if min_insync_replicas is not None:
-            settings = replace(settings, min_insync_replicas=min_insync_replicas)
-        if max_message_bytes is not None:
-            settings = replace(settings, max_message_bytes=max_message_bytes)
+            options["min_insync_replicas"] = min_insync_replicas
+        settings: TopicSettings = replace(self.settings.topic_defaults, **options)
         return self.controller.create_topic(name, partitions, replication_factor, settings)
 
     def delete_topic(self, name: str) -> None:

@@ -25,7 +25,6 @@ from model.transaction_index import CompletedTransaction
 
 LATEST, EARLIEST, LARGEST_TIMESTAMP = -1, -2, -3
 NO_EPOCH = NO_TIMESTAMP = -1
-INDEX_INTERVAL_BYTES = 4_096
 
 
 class Isolation(IntEnum):
@@ -160,7 +159,7 @@ def _positions(log: PartitionLog) -> Iterator[tuple[RecordBatch, int, bool]]:
     """Each batch with its place in the log's only segment, and whether the index has an entry for it."""
     position = unindexed_bytes = 0
     for batch in log.stored():
-        is_indexed = unindexed_bytes > INDEX_INTERVAL_BYTES
+        is_indexed = unindexed_bytes > log.index_interval_bytes
         if is_indexed:
             unindexed_bytes = 0
         yield batch, position, is_indexed

@@ -204,7 +204,9 @@ class FetchApi:
         if records is not None and records.diverging is not None and hasattr(kio_version, "EpochEndOffset"):
             epoch, offset = records.diverging
             fields["diverging_epoch"] = kio_version.EpochEndOffset(epoch=epoch, end_offset=offset)
-        aborted = records.aborted if records is not None else None
+        # Brokers tell none of a partition that is not there, and nothing of one that they cannot read.
+        is_read = asked.code is ErrorCode.none
+        aborted = records.aborted if records is not None else None if is_read else ()
         return build(
             kio_version.PartitionData,
             partition_index=asked.partition,

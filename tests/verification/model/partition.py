@@ -70,7 +70,7 @@ class Partition:
         self.key = key
         self._topic = topic
         self.settings = settings
-        self.log = PartitionLog()
+        self.log = PartitionLog(topic.index_interval_bytes)
         self._producers = ProducerState(
             settings.producer_id_expiration_ms, settings.producer_id_expiration_check_interval_ms
         )

@@ -24,7 +24,8 @@ class EpochAndOffset(NamedTuple):
 
 
 class PartitionLog:
-    def __init__(self) -> None:
+    def __init__(self, index_interval_bytes: int = 4_096) -> None:
+        self.index_interval_bytes = index_interval_bytes
         self.batches: list[RecordBatch] = []
         self.epoch_starts: list[EpochAndOffset] = []
         self.transactions = TransactionIndex()

@@ -92,7 +92,16 @@ def parse_batch(data: bytes) -> RecordBatch:
         raise Refused(ErrorCode.invalid_record, "more than one batch")
     if size < HEADER.size:
         raise Refused(ErrorCode.corrupt_message, f"a batch of {size} bytes")
-    data = data[:size]
+    return _decode_header(data[:size])
+
+
+def next_batch(data: bytes) -> RecordBatch | None:
+    """The batch that a part of a log begins with; None where none is whole."""
+    size = _batch_size(data, 0)
+    return _decode_header(data[:size]) if size is not None else None
+
+
+def _decode_header(data: bytes) -> RecordBatch:
     (
         base_offset, _, leader_epoch, _, _, attributes, last_offset_delta, _, max_timestamp,
         producer_id, producer_epoch, base_sequence, count,

@@ -142,6 +142,7 @@ class Truncation(Enum):
 class TopicSettings:
     min_insync_replicas: int = 1
     max_message_bytes: int = 1_048_588
+    index_interval_bytes: int = 4_096
 
 
 @dataclass(frozen=True, slots=True)
