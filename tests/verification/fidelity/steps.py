@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, Protocol
 
 from fidelity.player import MAX_MESSAGE_BYTES, NOBODY, Player, Who
 from model.byte_client import record_batch
-from model.consumer_reads import NO_EPOCH, Isolation
+from model.consumer_reads import NO_EPOCH
 from model.control_batches import decode_marker
 from model.produce_trace import ATTRIBUTES, CRC, changed
 from model.read_client import FIRST_FETCH_BY_ID, PLENTY, Got, Wanted
+from model.read_journal import Isolation
 from model.record_batches import decode_stored_records, next_batch
 from model.transaction_client import GROUP, Producer
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from kio.schema.errors import ErrorCode
 
 from model import isolation
 from model.broker import Broker, Outgoing
+from model.compaction import compact
 from model.controller import Controller
 from model.fetch_api import FetchApi
 from model.find_coordinator_api import FindCoordinatorApi
@@ -36,6 +37,8 @@ from model.log_offsets_api import LogOffsetsApi
 from model.offsets_api import OffsetsApi
 from model.partition import Partition
 from model.produce_api import ProduceApi
+from model.read_journal import Isolation, ReadJournal
+from model.readable_records import ReadableRecord, readable_records
 from model.record_batches import RecordBatch, Refused
 from model.replica_manager import ReplicaManager
 from model.replication import Replication
@@ -58,11 +61,14 @@ class Cluster:
         self._outgoing: list[Outgoing] = []
         self.controller = Controller(node_ids, rng, settings, self._publish)
         self.controller.allocate_producer_ids(settings.taken_producer_ids)
+        self._journal = ReadJournal()
         self.brokers: dict[int, Broker] = {}
         self.replicas: dict[int, ReplicaManager] = {}
         self._replication = Replication(self._timeline, rng, settings.replica_fetch_ms, self.replicas)
         for node_id in node_ids:
-            replicas = ReplicaManager(node_id, settings, self._timeline, self.controller, self._replication)
+            replicas = ReplicaManager(
+                node_id, settings, self._timeline, self.controller, self._replication, self._journal
+            )
             self.replicas[node_id] = replicas
             self.brokers[node_id] = Broker(node_id, settings, self._timeline, self.controller, replicas, self._outgoing)
         self._inter_broker = InterBroker(self._timeline, rng, settings.transactions.inter_broker_ms, self.replicas)
@@ -163,6 +169,41 @@ class Cluster:
     def add_partitions(self, name: str, total: int) -> None:
         """Up to `total` partitions."""
         self.controller.add_partitions(name, total)
+
+    # --- logs that lose records ---------------------------------------------------------------------------------------
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """Retention, or somebody's DeleteRecords: the log starts at `offset`, at its high watermark at most. Followers
+        learn it with their next fetch. Raises ValueError without a live leader."""
+        replicas, key = self._leading(topic, partition)
+        replicas.delete_before(key, min(offset, replicas.partitions[key].high_watermark), 0, lambda code: None)
+
+    def compact(
+        self,
+        topic: str,
+        partition: int,
+        node_id: int,
+        removed: Container[int],
+        *,
+        stays_empty: Callable[[RecordBatch], bool] = lambda batch: False,
+        delete_horizon_ms: int | None = None,
+    ) -> None:
+        """One replica loses the records at the offsets `removed`, as far as they are before its last stable offset, and
+        not in its last batch. A batch without a record is gone then, unless it `stays_empty`. A marker goes when
+        `removed` has it and the records of its transaction are gone."""
+        replica = self.replica(topic, partition, node_id)
+        assert replica is not None, f"broker {node_id} has no replica of {topic}-{partition}"
+        log = replica.log
+        end_offset = min(replica.last_stable_offset, log.batches[-1].base_offset) if log.batches else 0
+        compact(log, end_offset, removed, stays_empty, delete_horizon_ms)
+
+    def _leading(self, topic: str, partition: int) -> tuple[ReplicaManager, TopicIdPartition]:
+        key = TopicIdPartition(self.controller.image.topics[topic].topic_id, partition)
+        for replicas in self.replicas.values():
+            replica = replicas.partitions.get(key)
+            if replicas.is_alive and replica is not None and replica.is_leader:
+                return replicas, key
+        raise ValueError(f"no leader for {topic}-{partition}")
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
@@ -307,6 +348,26 @@ class Cluster:
     def read_uncommitted(self, topic: str, partition: int) -> list[RecordBatch]:
         """Return what a read_uncommitted reader sees: it includes rows of open and aborted transactions."""
         return isolation.read_uncommitted(self.committed(topic, partition))
+
+    def readable_records(
+        self,
+        topic: str,
+        partition: int,
+        isolation: Isolation,
+        first_offset: int = 0,
+        end_offset: int | None = None,
+        *,
+        topic_id: uuid.UUID | None = None,
+    ) -> list[ReadableRecord]:
+        """What a reader of [first_offset, end_offset) must deliver (fate KEPT), and may have delivered (the others).
+        Ask when the cluster has healed; raises ValueError without a leader. `topic_id`: of a topic that is gone, or
+        else the one that has this name now."""
+        key = TopicIdPartition(topic_id or self.controller.image.topics[topic].topic_id, partition)
+        state = self.controller.image.state_of(key)
+        if state is not None and state.leader == NO_LEADER:
+            raise ValueError(f"no leader for {topic}-{partition}")
+        leader = self.replicas[state.leader].partitions[key] if state is not None else None
+        return readable_records(self._journal, key, leader, isolation, first_offset, end_offset)
 
     def last_stable_offset(self, topic: str, partition: int) -> int:
         """0 without a leader."""

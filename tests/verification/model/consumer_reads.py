@@ -12,24 +12,18 @@ KIP-392, KIP-595 (diverging epochs), KIP-734 (the largest timestamp).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from enum import IntEnum
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from model.partition import Partition
 from model.partition_log import EpochAndOffset, PartitionLog
+from model.read_journal import Isolation
 from model.record_batches import RecordBatch, Refused, decode_stored_records
 from model.transaction_index import CompletedTransaction
 
 LATEST, EARLIEST, LARGEST_TIMESTAMP = -1, -2, -3
 NO_EPOCH = NO_TIMESTAMP = -1
-
-
-class Isolation(IntEnum):
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
 
 
 class Read(NamedTuple):
@@ -80,7 +74,7 @@ def read_records(replica: Partition, read: Read) -> Records:
             return Records(b"", None, *offsets, diverging)
     if not log.start_offset <= read.offset <= log.end_offset:
         raise Refused(ErrorCode.offset_out_of_range, f"{read.offset} of {log.start_offset} to {log.end_offset}")
-    data, aborted = _slice(log, read, fetchable_offset(replica, read.isolation))
+    data, aborted = _slice(log, read, replica.fetchable_offset(read.isolation))
     return Records(data, aborted if read.isolation is Isolation.READ_COMMITTED else None, *offsets)
 
 
@@ -92,13 +86,8 @@ def fetchable_bytes(replica: Partition, read: Read) -> int | None:
         return None
     if read.last_fetched_epoch != NO_EPOCH and _diverges(replica.log, read):
         return None
-    stored = replica.log.stored(read.offset, fetchable_offset(replica, read.isolation))
+    stored = replica.log.stored(read.offset, replica.fetchable_offset(read.isolation))
     return min(read.max_bytes, sum(len(batch.data) for batch in stored))
-
-
-def fetchable_offset(replica: Partition, isolation: Isolation) -> int:
-    """Where readers end."""
-    return replica.last_stable_offset if isolation is Isolation.READ_COMMITTED else replica.high_watermark
 
 
 def _check_part(replica: Partition, current_leader_epoch: int, is_of_leader: bool) -> None:
@@ -143,28 +132,32 @@ def _slice(log: PartitionLog, read: Read, end_offset: int) -> tuple[bytes, tuple
 
 
 def _index_bound(log: PartitionLog, first: RecordBatch | None, size_bytes: int) -> int:
-    """The offset of the first index entry behind what was read, else the log's end."""
+    """The last offset of a batch behind what was read, or the log's end: of the first one that the index has."""
     if first is None:
         return log.end_offset
-    behind: int | None = None
-    for batch, position, is_indexed in _positions(log):
-        if batch.base_offset == first.base_offset:
-            behind = position + size_bytes
-        if is_indexed and behind is not None and position >= behind:
-            return batch.next_offset - 1
-    return log.end_offset
+    indexed, start = _index(log, first)
+    # The binary search takes the very first entry for smaller even if it is just behind.
+    behind = [
+        offset
+        for number, (position, offset) in enumerate(indexed)
+        if position > start + size_bytes or (position == start + size_bytes and number)
+    ]
+    return behind[0] if behind else log.end_offset
 
 
-def _positions(log: PartitionLog) -> Iterator[tuple[RecordBatch, int, bool]]:
-    """Each batch with its place in the log's only segment, and whether the index has an entry for it."""
-    position = unindexed_bytes = 0
+def _index(log: PartitionLog, first: RecordBatch) -> tuple[list[tuple[int, int]], int]:
+    """Position and last offset of each batch that the index has, and the position of `first`: in the only segment."""
+    indexed: list[tuple[int, int]] = []
+    start = position = unindexed_bytes = 0
     for batch in log.stored():
-        is_indexed = unindexed_bytes > log.index_interval_bytes
-        if is_indexed:
+        if batch.base_offset == first.base_offset:
+            start = position
+        if unindexed_bytes > log.index_interval_bytes:
+            indexed.append((position, batch.next_offset - 1))
             unindexed_bytes = 0
-        yield batch, position, is_indexed
         position += len(batch.data)
         unindexed_bytes += len(batch.data)
+    return indexed, start
 
 
 # --- offsets ----------------------------------------------------------------------------------------------------------
@@ -175,7 +168,7 @@ def offset_for_timestamp(
 ) -> FoundOffset:
     """LATEST, EARLIEST, LARGEST_TIMESTAMP, or the first record of `timestamp` or later. Raises Refused."""
     _check_part(replica, current_leader_epoch, is_of_leader=True)
-    end_offset = fetchable_offset(replica, isolation)
+    end_offset = replica.fetchable_offset(isolation)
     # A new leader may not know yet how far its predecessor had committed (KIP-207).
     is_behind = replica.epoch_start_offset > replica.high_watermark
     if timestamp == EARLIEST:
@@ -200,12 +193,9 @@ def _earliest(log: PartitionLog) -> FoundOffset:
 
 
 def _largest_timestamp(log: PartitionLog) -> FoundOffset | None:
-    """The first record of the largest timestamp."""
-    batches = list(log.stored(log.start_offset))
-    if not batches:
-        return None
-    batch = max(batches, key=lambda each: each.max_timestamp)
-    return _first_record_since(batch, batch.max_timestamp, 0)
+    """The first record of the largest timestamp. Brokers do not ask whether the log starts behind it."""
+    batch = max(log.stored(), key=lambda each: each.max_timestamp, default=None)
+    return _first_record_since(batch, batch.max_timestamp, 0) if batch is not None else None
 
 
 def _first_since(log: PartitionLog, timestamp: int) -> FoundOffset | None:

@@ -18,9 +18,10 @@ from kio.schema.errors import ErrorCode
 
 from model.answering import Answering
 from model.connection import Connection
-from model.consumer_reads import NO_EPOCH, Isolation, Read, Records, fetchable_bytes, read_records
+from model.consumer_reads import NO_EPOCH, Read, Records, fetchable_bytes, read_records
 from model.image import NO_LEADER, TopicIdPartition
 from model.partition import Partition
+from model.read_journal import Isolation
 from model.record_batches import Refused
 from model.replica_manager import ReplicaManager
 from model.settings import FETCH, ClusterSettings

@@ -16,18 +16,12 @@ from kio.schema.errors import ErrorCode
 
 from model.answering import Answering, Handlers
 from model.connection import Connection
-from model.consumer_reads import (
-    LARGEST_TIMESTAMP,
-    NO_EPOCH,
-    NOT_FOUND,
-    Isolation,
-    end_offset_for_epoch,
-    offset_for_timestamp,
-)
+from model.consumer_reads import LARGEST_TIMESTAMP, NO_EPOCH, NOT_FOUND, end_offset_for_epoch, offset_for_timestamp
 from model.image import TopicIdPartition
 from model.internal_topics import INTERNAL_TOPICS
 from model.partition import Partition
 from model.partition_log import EpochAndOffset
+from model.read_journal import Isolation
 from model.record_batches import Refused
 from model.replica_manager import ReplicaManager
 from model.settings import DELETE_RECORDS, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH

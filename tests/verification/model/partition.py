@@ -18,6 +18,7 @@ from model.control_batches import EndTransactionMarker, encode_marker
 from model.image import NO_LEADER, PartitionState, TopicIdPartition
 from model.partition_log import EpochAndOffset, PartitionLog
 from model.producer_state import ProducerEntry, ProducerState
+from model.read_journal import Isolation, ReadJournal
 from model.record_batches import RecordBatch, Refused, check_batch, parse_batch
 from model.settings import ClusterSettings, TopicSettings, Truncation
 from model.verification import Verification, Verifications
@@ -63,13 +64,20 @@ class Partition:
     """A replica of no part yet, until `apply` gives it one."""
 
     def __init__(
-        self, node_id: int, name: str, key: TopicIdPartition, topic: TopicSettings, settings: ClusterSettings
+        self,
+        node_id: int,
+        name: str,
+        key: TopicIdPartition,
+        topic: TopicSettings,
+        settings: ClusterSettings,
+        journal: ReadJournal,
     ) -> None:
         self.node_id = node_id
         self.name = name
         self.key = key
         self._topic = topic
         self.settings = settings
+        self._journal = journal
         self.log = PartitionLog(topic.index_interval_bytes)
         self._producers = ProducerState(
             settings.producer_id_expiration_ms, settings.producer_id_expiration_check_interval_ms
@@ -386,7 +394,10 @@ class Partition:
         first_unstable = self.log.transactions.first_unstable_offset(self._high_watermark)
         if first_unstable is None or first_unstable >= self._high_watermark:
             return self._high_watermark
-        return max(first_unstable, self.log.start_offset)
+        offset = max(first_unstable, self.log.start_offset)
+        if not self.settings.generation.stable_offset_is_of_batch:
+            return offset
+        return next((batch.base_offset for batch in self.log.stored(offset)), offset)
 
     def _move_high_watermark(self, offset: int, now_ms: int) -> bool:
         if offset <= self._high_watermark:
@@ -394,6 +405,23 @@ class Partition:
         interval_ms = self.settings.high_watermark_checkpoint_interval_ms
         if now_ms // interval_ms > self._high_watermark_moved_ms // interval_ms:
             self._high_watermark_checkpoint = self._high_watermark
+        before, stable_before = self._high_watermark, self.last_stable_offset
         self._high_watermark = offset
         self._high_watermark_moved_ms = now_ms
+        self._journal.note(self.key, Isolation.READ_UNCOMMITTED, self.readable(Isolation.READ_UNCOMMITTED, before))
+        self._journal.note(self.key, Isolation.READ_COMMITTED, self.readable(Isolation.READ_COMMITTED, stable_before))
         return True
+
+    # --- as readers see it --------------------------------------------------------------------------------------------
+
+    def fetchable_offset(self, isolation: Isolation) -> int:
+        """Where readers end."""
+        return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self._high_watermark
+
+    def readable(self, isolation: Isolation, offset: int = 0) -> list[RecordBatch]:
+        """The batches with rows that end beyond `offset`, as they were appended, whatever was deleted since."""
+        end_offset = self.fetchable_offset(isolation)
+        batches = [batch for batch in self.log.appended(offset, end_offset) if not batch.is_control]
+        if isolation is Isolation.READ_UNCOMMITTED:
+            return batches
+        return [batch for batch in batches if not self.log.transactions.is_aborted(batch)]

@@ -69,7 +69,10 @@ class PartitionLog:
             return False
         self.start_offset = min(self.start_offset, self.end_offset)
         self.transactions.rebuild(self.batches)
-        self._cleaned = {offset: batch for offset, batch in self._cleaned.items() if offset < self.end_offset}
+        cleaned, self._cleaned = self._cleaned, {}
+        for offset, left in cleaned.items():
+            if offset < self.end_offset:
+                self.clean(offset, left)
         return True
 
     def read(self, start_offset: int, end_offset: int | None = None) -> list[RecordBatch]:
@@ -103,15 +106,25 @@ class PartitionLog:
     def clean(self, base_offset: int, left: RecordBatch | None) -> None:
         """Compaction left this of the batch at `base_offset`; None: nothing."""
         self._cleaned[base_offset] = left
+        if left is None or not left.record_count:
+            self.transactions.forget(base_offset)
 
-    def stored(self, offset: int = 0, end_offset: int | None = None) -> Iterator[RecordBatch]:
-        """The batches that end beyond `offset`, as they are on disk. Those that reach beyond `end_offset` are left out.
-        The first one may begin before `offset`."""
+    def left_of(self, batch: RecordBatch) -> RecordBatch | None:
+        """Of a batch of this log, what compaction left of it; None: nothing."""
+        return self._cleaned.get(batch.base_offset, batch)
+
+    def appended(self, offset: int, end_offset: int) -> Iterator[RecordBatch]:
+        """The batches that end beyond `offset`, up to `end_offset`, as they were appended."""
         first = bisect_right(self.batches, offset, key=attrgetter("next_offset"))
         for batch in self.batches[first:]:
-            if end_offset is not None and batch.next_offset > end_offset:
+            if batch.next_offset > end_offset:
                 return
-            left = self._cleaned.get(batch.base_offset, batch)
+            yield batch
+
+    def stored(self, offset: int = 0, end_offset: int | None = None) -> Iterator[RecordBatch]:
+        """The same as they are on disk. The first one may begin before `offset`."""
+        for batch in self.appended(offset, self.end_offset if end_offset is None else end_offset):
+            left = self.left_of(batch)
             if left is not None:
                 yield left
 

@@ -12,8 +12,9 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from model.byte_client import ByteClient
-from model.consumer_reads import NO_EPOCH, FoundOffset, Isolation
+from model.consumer_reads import NO_EPOCH, FoundOffset
 from model.partition_log import EpochAndOffset
+from model.read_journal import Isolation
 from model.settings import DELETE_RECORDS, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from model.wire import build, kio_module
 

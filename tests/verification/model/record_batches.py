@@ -26,7 +26,7 @@ _CRC_STARTS_AT = 21
 _MAGIC_AT = 16
 # Of a message of magic 0, which no batch is shorter than.
 _SMALLEST_LENGTH = 14
-_CODEC_BITS, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0b111, 0b10000, 0b100000
+CODEC_BITS, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0b111, 0b10000, 0b100000
 _SEQUENCES = 2**31
 
 Records = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
@@ -92,16 +92,17 @@ def parse_batch(data: bytes) -> RecordBatch:
         raise Refused(ErrorCode.invalid_record, "more than one batch")
     if size < HEADER.size:
         raise Refused(ErrorCode.corrupt_message, f"a batch of {size} bytes")
-    return _decode_header(data[:size])
+    return parse_stored_batch(data[:size])
 
 
 def next_batch(data: bytes) -> RecordBatch | None:
     """The batch that a part of a log begins with; None where none is whole."""
     size = _batch_size(data, 0)
-    return _decode_header(data[:size]) if size is not None else None
+    return parse_stored_batch(data[:size]) if size is not None else None
 
 
-def _decode_header(data: bytes) -> RecordBatch:
+def parse_stored_batch(data: bytes) -> RecordBatch:
+    """A whole batch, which is not checked."""
     (
         base_offset, _, leader_epoch, _, _, attributes, last_offset_delta, _, max_timestamp,
         producer_id, producer_epoch, base_sequence, count,
@@ -143,7 +144,7 @@ def check_batch(batch: RecordBatch, max_message_bytes: int) -> None:
         raise Refused(ErrorCode.invalid_record, "a control batch from a client")
     if batch.producer_id >= 0 and batch.base_sequence < 0:
         raise Refused(ErrorCode.invalid_record, f"sequence {batch.base_sequence} of producer {batch.producer_id}")
-    if not batch.attributes & _CODEC_BITS and _count_records(batch.data) != batch.record_count:
+    if not batch.attributes & CODEC_BITS and _count_records(batch.data) != batch.record_count:
         raise Refused(ErrorCode.invalid_record, f"not {batch.record_count} records")
 
 

@@ -17,6 +17,7 @@ from model.delayed_fetches import DelayedFetches
 from model.image import NO_LEADER, ClusterImage, PartitionState, TopicIdPartition, TopicImage
 from model.partition import Appended, Partition
 from model.purgatory import Purgatory
+from model.read_journal import ReadJournal
 from model.record_batches import Refused, parse_batch
 from model.replication import Replication
 from model.settings import ClusterSettings, Generation
@@ -35,6 +36,7 @@ class ReplicaManager:
         timeline: Timeline,
         controller: Controller,
         replication: Replication,
+        journal: ReadJournal,
     ) -> None:
         self.node_id = node_id
         self.partitions: dict[TopicIdPartition, Partition] = {}
@@ -51,6 +53,7 @@ class ReplicaManager:
         self._timeline = timeline
         self._controller = controller
         self._replication = replication
+        self._journal = journal
         self._lag_checks: dict[TopicIdPartition, Planned] = {}
 
     @property
@@ -100,7 +103,9 @@ class ReplicaManager:
     def _apply_state(self, topic: TopicImage, key: TopicIdPartition, state: PartitionState) -> None:
         partition = self.partitions.get(key)
         if partition is None:
-            partition = self.partitions[key] = Partition(self.node_id, topic.name, key, topic.settings, self._settings)
+            partition = self.partitions[key] = Partition(
+                self.node_id, topic.name, key, topic.settings, self._settings, self._journal
+            )
         partition.apply(state, self.image.alive, self._timeline.now_ms)
         self.changed(key)
         if partition.is_leader:

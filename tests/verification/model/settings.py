@@ -51,6 +51,8 @@ class Generation:
     tells a group that it does not know from one without that member. `has_topic_ids`: Metadata names topics' ids.
     `takes_unknown_producers`: a leader without state of a producer takes any first sequence (KIP-360); before, only 0.
     `names_its_versions`: the answer to a version of ApiVersions that is too new has the range to choose from.
+    `stable_offset_is_of_batch`: where the log starts inside of a batch of an open transaction, the last stable offset
+    is that batch's first one, so before the log's start.
     `has_invalid_record`: leaders refuse records with INVALID_RECORD (KIP-467); before, with CORRUPT_MESSAGE.
     """
 
@@ -63,6 +65,7 @@ class Generation:
     takes_unknown_producers: bool = True
     names_its_versions: bool = True
     has_invalid_record: bool = True
+    stable_offset_is_of_batch: bool = False
 
     @property
     def describes_transactions(self) -> bool:
@@ -118,8 +121,9 @@ KAFKA_3_9 = Generation(
     new_group_coordinator=False,
 )  # fmt: skip
 KAFKA_4 = Generation(
-    _KAFKA_4_APIS, strict_min_isr=True, verifies_transactions=True, transaction_version=2, new_group_coordinator=True
-)
+    _KAFKA_4_APIS, strict_min_isr=True, verifies_transactions=True, transaction_version=2, new_group_coordinator=True,
+    stable_offset_is_of_batch=True,
+)  # fmt: skip
 # Upgraded, with the feature left as it was: the APIs say one thing and the feature another, and the feature counts.
 KAFKA_4_TRANSACTION_VERSION_1 = replace(KAFKA_4, transaction_version=1)
 

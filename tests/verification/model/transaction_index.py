@@ -59,6 +59,16 @@ class TransactionIndex:
         ]
         return tuple(reversed(found))
 
+    def is_aborted(self, batch: RecordBatch) -> bool:
+        """Of a batch before the last stable offset."""
+        return batch.is_transactional and any(
+            done.producer_id == batch.producer_id for done in self.aborted(batch.base_offset, batch.next_offset)
+        )
+
+    def forget(self, marker_offset: int) -> None:
+        """Compaction removed a marker, and all records of its transaction before."""
+        self._completed = [done for done in self._completed if done.last_offset != marker_offset]
+
     def _completed_from(self, offset: int) -> Iterator[CompletedTransaction]:
         """Those whose marker is at `offset` or later, the last one first."""
         for done in reversed(self._completed):
