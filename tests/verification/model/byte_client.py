@@ -108,6 +108,10 @@ class ByteClient:
     def disconnect(self, node_id: int) -> None:
         self.cluster.disconnected(node_id, self._connections.pop(node_id))
 
+    def reconnect(self, node_id: int) -> None:
+        """Use another connection from now on. Requests of the old one are still answered."""
+        self._connections.pop(node_id, None)
+
     def run(self, duration_ms: int) -> None:
         """Lets virtual time pass."""
         self.cluster.advance(self.cluster.now_ms + duration_ms)
