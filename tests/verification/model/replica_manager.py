@@ -207,6 +207,7 @@ class ReplicaManager:
     def follower_fetched(self, partition: Partition, node_id: int) -> None:
         """As leader: what is known of a follower changed."""
         before = partition.high_watermark
+        self.deletions.check(partition.key)
         if partition.catches_up(node_id):
             self._alter_isr(partition, (*partition.isr, node_id))
         partition.maybe_increment_high_watermark(self._timeline.now_ms)
