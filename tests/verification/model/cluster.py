@@ -195,7 +195,8 @@ class Cluster:
         assert replica is not None, f"broker {node_id} has no replica of {topic}-{partition}"
         log = replica.log
         end_offset = min(replica.last_stable_offset, log.batches[-1].base_offset) if log.batches else 0
-        compact(log, end_offset, removed, stays_empty, delete_horizon_ms)
+        for batch, offsets in compact(log, end_offset, removed, stays_empty, delete_horizon_ms):
+            self._journal.note_compacted(replica.key, batch, offsets)
 
     def _leading(self, topic: str, partition: int) -> tuple[ReplicaManager, TopicIdPartition]:
         key = TopicIdPartition(self.controller.image.topics[topic].topic_id, partition)

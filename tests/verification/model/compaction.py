@@ -10,7 +10,7 @@ Source: LogCleaner, MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 
 import crc32c
 from kafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
@@ -39,8 +39,9 @@ def compact(
     removed: Container[int],
     stays_empty: Callable[[RecordBatch], bool],
     delete_horizon_ms: int | None,
-) -> None:
-    """Of what is before `end_offset`, the last stable offset. What was compacted before stays so."""
+) -> Iterator[tuple[RecordBatch, set[int]]]:
+    """Of what is before `end_offset`, the last stable offset. What was compacted before stays so. Returns the batches
+    that lost records, and these records' offsets."""
     # Producers with records of a transaction whose marker has not come yet.
     with_records: set[int] = set()
     for batch in list(log.stored(log.start_offset, end_offset)):
@@ -52,6 +53,11 @@ def compact(
             with_records.add(batch.producer_id)
         if left.record_count != batch.record_count:
             log.clean(batch.base_offset, left if left.record_count or stays_empty(batch) else None)
+            yield batch, _offsets(batch) - _offsets(left)
+
+
+def _offsets(batch: RecordBatch) -> set[int]:
+    return {record.offset for record in decode_stored_records(batch)}
 
 
 def without_records(batch: RecordBatch, removed: Container[int], delete_horizon_ms: int | None = None) -> RecordBatch:

@@ -1,7 +1,8 @@
 """What was ever readable, on any replica, at either isolation level: the memory of the oracle of reads.
 
 A replica notes its batches when its high watermark, or its last stable offset, moves past them. What is truncated
-later, lost with a disk or deleted with its topic stays in here.
+later, lost with a disk or deleted with its topic stays in here. Replicas compact each for itself, so a record that one
+of them has removed may come back with another leader.
 """
 
 from __future__ import annotations
@@ -29,11 +30,19 @@ class Place(NamedTuple):
 class ReadJournal:
     def __init__(self) -> None:
         self._batches: dict[tuple[TopicIdPartition, Isolation], dict[Place, RecordBatch]] = {}
+        self._compacted: dict[TopicIdPartition, set[tuple[Place, int]]] = {}
 
     def note(self, key: TopicIdPartition, isolation: Isolation, batches: Iterable[RecordBatch]) -> None:
         noted = self._batches.setdefault((key, isolation), {})
         for batch in batches:
             noted.setdefault(place_of(batch), batch)
+
+    def note_compacted(self, key: TopicIdPartition, batch: RecordBatch, offsets: Iterable[int]) -> None:
+        self._compacted.setdefault(key, set()).update((place_of(batch), offset) for offset in offsets)
+
+    def is_compacted(self, key: TopicIdPartition, batch: RecordBatch, offset: int) -> bool:
+        """On some replica, at some time."""
+        return (place_of(batch), offset) in self._compacted.get(key, ())
 
     def batches(self, key: TopicIdPartition, isolation: Isolation) -> list[RecordBatch]:
         """In the order of offsets, and of leader epochs where logs diverged."""

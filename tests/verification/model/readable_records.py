@@ -25,7 +25,7 @@ class Fate(Enum):
     DELETED = auto()
     """By retention or DeleteRecords: the log starts behind it."""
     COMPACTED = auto()
-    """Compaction removed it."""
+    """Compaction removed it on some replica, and perhaps not on the leader's: a reader may have missed it."""
     TRUNCATED = auto()
     """It was readable once, and is not in the leader's log, or its commit is not."""
     TOPIC_GONE = auto()
@@ -62,7 +62,7 @@ def readable_records(
         elif place_of(batch) not in visible:
             records += _with_fate(batch, Fate.TRUNCATED)
         else:
-            records += _with_fates(batch, leader)
+            records += _with_fates(journal, batch, leader)
     return [
         record
         for record in records
@@ -76,15 +76,12 @@ def _with_fate(batch: RecordBatch, fate: Fate) -> list[ReadableRecord]:
     ]
 
 
-def _with_fates(batch: RecordBatch, leader: Partition) -> list[ReadableRecord]:
+def _with_fates(journal: ReadJournal, batch: RecordBatch, leader: Partition) -> list[ReadableRecord]:
     """Of a batch that is in the leader's log."""
-    left = leader.log.left_of(batch)
-    stored = {record.offset for record in decode_stored_records(left)} if left is not None else set()
-    start_offset = leader.log.start_offset
 
     def fate(offset: int) -> Fate:
-        if offset < start_offset:
+        if offset < leader.log.start_offset:
             return Fate.DELETED
-        return Fate.KEPT if offset in stored else Fate.COMPACTED
+        return Fate.COMPACTED if journal.is_compacted(leader.key, batch, offset) else Fate.KEPT
 
     return [record._replace(fate=fate(record.offset)) for record in _with_fate(batch, Fate.KEPT)]

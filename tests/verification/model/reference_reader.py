@@ -49,8 +49,8 @@ class Unanswered(Exception):
 
 @dataclass
 class ReferenceReader:
-    """From `first_offset` on. `fetch_version`: from 12 on the reader tells its last epoch with each fetch, from 13 on it
-    names the topic by id. Below 12 it sees no truncation."""
+    """From `first_offset` on. `fetch_version`: from 12 on it tells its last epoch with each fetch, from 13 on it names
+    the topic by id. Below 12 it sees no truncation."""
 
     client: ByteClient
     topic: str
@@ -191,4 +191,5 @@ class ReferenceReader:
 
     def _seek(self, why: str, offset: int, epoch: int) -> None:
         self.lost.append(Lost(why, min(self.position, offset), max(self.position, offset)))
-        self.position, self.last_epoch = max(self.first_offset, offset), epoch
+        self.position = max(self.first_offset, offset)
+        self.last_epoch = epoch if self.position == offset else NO_EPOCH
