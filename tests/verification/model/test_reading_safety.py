@@ -126,6 +126,7 @@ class Run:
             fetch_version=rng.choice([12, 13]),
             rack=rng.choice(["a", "b"]),
             first_offset=self.first_offset,
+            topic_id=self.topic_id,
         )
         # A topic of the same name has a log of its own. Without its id a reader cannot see it.
         topic_again = WEIGHTS["topic_again"] if self.reader.fetch_version >= 13 else 0
@@ -161,7 +162,7 @@ class Run:
         end_offset = self.cluster.high_watermark("t", 0, self.cluster.leader("t", 0) or 0)
         assert self.cluster.last_stable_offset("t", 0) == end_offset
         for _ in range(5_000):
-            if self.reader.is_topic_gone or self.reader.position >= end_offset:
+            if self.reader.is_topic_gone or self.reader.position == max(end_offset, self.first_offset):
                 return
             self.reader.step()
         raise AssertionError(f"at {self.reader.position} of {end_offset}")
