@@ -495,7 +495,7 @@ class Generator:
 
     def _current_leader_epoch(self) -> int:
         """No leader of a trace ever changes."""
-        return self.rng.choices([NO_EPOCH, 0, 1], [60, 35, 5])[0]
+        return self.rng.choices([NO_EPOCH, 0, 1], [60, 31, 9])[0]
 
     def _list_offsets(self) -> Step:
         topic, partition = self._partition()
