@@ -25,8 +25,8 @@ _DELETE_HORIZON_BIT, _BASE_TIMESTAMP = 0b1000000, 7
 EARLY_MS, LATE_MS = 1_700_000_000_000, 1_700_000_100_000
 
 Row = tuple[bytes, bytes | None, list[tuple[str, bytes | None]]]
-# Of which producer each batch is. No row of the second batch and of the fourth is left. The second one is the last of its
-# producer, so it stays.
+# Of which producer each batch is. No row of the second batch and of the fourth is left. The second one is the last of
+# its producer, so it stays.
 FIRST, SECOND = "first", "second"
 BATCHES: tuple[tuple[str, tuple[Row, ...]], ...] = (
     (FIRST, ((b"a", b"1" * 80, []), (b"b", b"2", []), (b"c", b"3", [("h", b"x"), ("n", None)]))),

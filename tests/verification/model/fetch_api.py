@@ -28,8 +28,8 @@ from model.settings import FETCH, ClusterSettings
 from model.wire import Request, build, kio_module
 
 MAX_BYTES = 55 * 1024 * 1024
-# The first versions that followers answer, and whose errors name the new leader.
-_READS_FOLLOWERS, _NAMES_LEADERS = 11, 16
+# The first versions with every codec, that followers answer, and whose errors name the new leader.
+_HAS_ZSTD, _READS_FOLLOWERS, _NAMES_LEADERS = 10, 11, 16
 _OF_ANOTHER_LEADER = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 _OF_SESSIONS = frozenset(
     {
@@ -113,6 +113,8 @@ class FetchApi:
             code = ErrorCode.unknown_topic_or_partition
         else:
             key = TopicIdPartition(topic.topic_id, data.partition)
+        if key is None and request.version < _HAS_ZSTD and self._replicas.generation.fetches_absent_as_zstd:
+            code = ErrorCode.unsupported_compression_type
         read = Read(
             data.fetch_offset, Isolation(request.message.isolation_level), data.partition_max_bytes,
             getattr(data, "current_leader_epoch", NO_EPOCH), getattr(data, "last_fetched_epoch", NO_EPOCH),
@@ -205,9 +207,9 @@ class FetchApi:
         if records is not None and records.diverging is not None and hasattr(kio_version, "EpochEndOffset"):
             epoch, offset = records.diverging
             fields["diverging_epoch"] = kio_version.EpochEndOffset(epoch=epoch, end_offset=offset)
-        # Brokers tell none of a partition that is not there, and nothing of one that they cannot read.
-        is_read = asked.code is ErrorCode.none
-        aborted = records.aborted if records is not None else None if is_read else ()
+        aborted = records.aborted if records is not None else None
+        if asked.code is not ErrorCode.none and self._replicas.generation.tells_absent_aborted:
+            aborted = ()
         return build(
             kio_version.PartitionData,
             partition_index=asked.partition,

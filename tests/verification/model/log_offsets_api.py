@@ -90,6 +90,8 @@ class LogOffsetsApi:
             code = refused.code
         if code is ErrorCode.offset_not_available and request.version < _SAYS_NOT_AVAILABLE:
             code = ErrorCode.leader_not_available
+        if not self._replicas.generation.tells_offset_epochs:
+            found = found._replace(leader_epoch=NO_EPOCH)
         return kio_version.ListOffsetsPartitionResponse(
             partition_index=asked.partition_index, error_code=code, **found._asdict()
         )

@@ -53,6 +53,9 @@ class Generation:
     `names_its_versions`: the answer to a version of ApiVersions that is too new has the range to choose from.
     `stable_offset_is_of_batch`: where the log starts inside of a batch of an open transaction, the last stable offset
     is that batch's first one, so before the log's start.
+    `tells_offset_epochs`: ListOffsets 4 has the leader epoch of an offset. `tells_absent_aborted`: Fetch has an empty
+    list of aborted transactions for a partition that is not there; before, none. `fetches_absent_as_zstd`: Fetch below
+    10 answers for what is not there as for a topic whose codec these versions lack.
     `has_invalid_record`: leaders refuse records with INVALID_RECORD (KIP-467); before, with CORRUPT_MESSAGE.
     """
 
@@ -66,6 +69,9 @@ class Generation:
     names_its_versions: bool = True
     has_invalid_record: bool = True
     stable_offset_is_of_batch: bool = False
+    tells_offset_epochs: bool = True
+    tells_absent_aborted: bool = True
+    fetches_absent_as_zstd: bool = False
 
     @property
     def describes_transactions(self) -> bool:
@@ -108,14 +114,14 @@ _KAFKA_4_APIS = _KAFKA_3_9_APIS | {
 
 KAFKA_2_8 = Generation(
     _KAFKA_2_8_APIS, strict_min_isr=False, verifies_transactions=False, transaction_version=None,
-    new_group_coordinator=False,
+    new_group_coordinator=False, tells_absent_aborted=False,
 )  # fmt: skip
 KAFKA_2_1 = replace(
     KAFKA_2_8, api_versions=_KAFKA_2_1_APIS, has_topic_ids=False, takes_unknown_producers=False,
-    names_its_versions=False, has_invalid_record=False,
+    names_its_versions=False, has_invalid_record=False, tells_offset_epochs=False, fetches_absent_as_zstd=True,
 )  # fmt: skip
-KAFKA_3_0 = replace(KAFKA_2_8, api_versions=_KAFKA_3_0_APIS)
-KAFKA_3_3 = replace(KAFKA_2_8, api_versions=_KAFKA_3_3_APIS)
+KAFKA_3_0 = replace(KAFKA_2_8, api_versions=_KAFKA_3_0_APIS, tells_absent_aborted=True)
+KAFKA_3_3 = replace(KAFKA_3_0, api_versions=_KAFKA_3_3_APIS)
 KAFKA_3_9 = Generation(
     _KAFKA_3_9_APIS, strict_min_isr=True, verifies_transactions=True, transaction_version=None,
     new_group_coordinator=False,
