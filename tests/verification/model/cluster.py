@@ -5,10 +5,12 @@ the events that are due, and `next_event_ms` returns the time of the next one. T
 seed, settings and calls give the same bytes.
 
 Modelled: replication by fetch rounds, high watermarks, the ISR, elections, truncation, idempotence, the produce
-purgatory, lagging metadata, throttling, a broker's quota of produced bytes, topics that go, come back and grow,
-transactions, the offsets of groups that nobody joins, brokers of several releases and their upgrade. Not modelled:
-members of groups, Fetch, retention, other quotas, a controller that fails, SASL and TLS, and brokers before KIP-219,
-which are older than Kafka 2.1: there a broker waits instead of its client.
+purgatory, lagging metadata, throttling, a broker's quotas of produced and of read bytes, topics that go, come back and
+grow, transactions, the offsets of groups that nobody joins, brokers of several releases and their upgrade. Readers get
+what is on disk: from leaders and followers, at both isolation levels, after retention, compaction and truncation;
+`readable_records` says what a correct reader delivers. Not modelled: members of groups, sessions of Fetch, segments,
+tiered storage, ACLs, other quotas, a controller that fails, SASL and TLS, and brokers before KIP-219, which are older
+than Kafka 2.1: there a broker waits instead of its client.
 
 Source: the Kafka classes named in each module.
 """

@@ -69,8 +69,7 @@ def without_records(batch: RecordBatch, removed: Container[int], delete_horizon_
         return batch
     if not left:
         return emptied(batch)
-    is_log_append_time = bool(batch.attributes & 0b1000)
-    max_timestamp = batch.max_timestamp if is_log_append_time else max(record.timestamp for record in left)
+    max_timestamp = max(record.timestamp for record in left)
     base_timestamp = left[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
     attributes = batch.attributes | (0 if delete_horizon_ms is None else _DELETE_HORIZON_BIT)
     body = _ENCODERS[batch.attributes & CODEC_BITS](encode_records(left, batch.base_offset, base_timestamp))

@@ -19,7 +19,7 @@ from model.image import NO_LEADER, PartitionState, TopicIdPartition
 from model.partition_log import EpochAndOffset, PartitionLog
 from model.producer_state import ProducerEntry, ProducerState
 from model.read_journal import Isolation, ReadJournal
-from model.record_batches import RecordBatch, Refused, check_batch, parse_batch
+from model.record_batches import RecordBatch, Refused, check_batch, parse_batch, stamped
 from model.settings import ClusterSettings, TopicSettings, Truncation
 from model.verification import Verification, Verifications
 
@@ -45,10 +45,12 @@ class Follower:
 
 
 class Appended(NamedTuple):
-    """`next_offset` - 1 is the last offset. Of a duplicate: those of the first time."""
+    """`next_offset` - 1 is the last offset. `log_append_ms`: None where producers' timestamps count. Of a duplicate: as
+    the first time."""
 
     base_offset: int
     next_offset: int
+    log_append_ms: int | None = None
 
 
 class Fetched(NamedTuple):
@@ -177,7 +179,7 @@ class Partition:
         if batch.producer_id >= 0:
             duplicate = self._producers.find_duplicate(batch, now_ms)
             if duplicate is not None:
-                return Appended(duplicate.base_offset, duplicate.next_offset)
+                return self._appended(next(self.log.appended(duplicate.base_offset, duplicate.next_offset)))
             self._check_verified(batch, verification, now_ms)
             self._producers.check(
                 batch, now_ms, self._verifications.of(batch.producer_id),
@@ -210,9 +212,15 @@ class Partition:
         for follower in self.followers.values():
             if follower.long_polling:
                 follower.caught_up_ms = follower.last_fetch_ms = now_ms
+        if self._topic.log_append_time:
+            batch = stamped(batch, now_ms)
         placed = batch.placed(self.log.end_offset, self.leader_epoch)
         self._append(placed, now_ms)
-        return Appended(placed.base_offset, placed.next_offset)
+        return self._appended(placed)
+
+    def _appended(self, batch: RecordBatch) -> Appended:
+        log_append_ms = batch.max_timestamp if batch.has_log_append_time else None
+        return Appended(batch.base_offset, batch.next_offset, log_append_ms)
 
     def _append(self, batch: RecordBatch, now_ms: int) -> None:
         self.log.append(batch)

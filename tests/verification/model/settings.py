@@ -150,9 +150,12 @@ class Truncation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
+    """`log_append_time`: leaders give batches their own time (message.timestamp.type)."""
+
     min_insync_replicas: int = 1
     max_message_bytes: int = 1_048_588
     index_interval_bytes: int = 4_096
+    log_append_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from model.byte_client import ByteClient, client_of_topic, record_batch, values_of
+from model.byte_client import ByteClient, client_of, client_of_topic, record_batch, values_of
 from model.partition_log import EpochAndOffset
 from model.read_client import (
     NEWEST_FETCH,
@@ -19,7 +19,7 @@ from model.read_client import (
     fetch_request,
     read_client,
 )
-from model.record_batches import RecordBatch, decode_stored_records, next_batch
+from model.record_batches import RecordBatch, check_batch, decode_stored_records, next_batch
 from model.settings import FETCH, RELEASES
 from model.transaction_client import transaction_client
 
@@ -75,6 +75,21 @@ def test_a_release_answers_its_own_versions(release: str, newest: int) -> None:
     assert read_client(client).fetch_one(0, "t", version=newest).code == 0
     client.send(0, FETCH, newest + 1, fetch_request([Wanted("t")], version=newest + 1))
     assert client.closed == [0]
+
+
+def test_a_leader_can_give_records_its_own_time() -> None:
+    client = client_of(1)
+    client.cluster.create_topic("t", 1, 1, log_append_time=True)
+    client.run(1_000)
+    sent = client.produce(0, {("t", 0): record_batch(b"a", b"b", timestamp_ms=5)})
+    appended_ms = client.cluster.now_ms
+    assert client.answers[sent].responses[0].partition_responses[0].log_append_time.timestamp() * 1_000 == appended_ms
+    client.run(100)
+    (batch,) = batches_of(read_client(client).fetch_one(0, "t"))
+    assert batch.has_log_append_time
+    assert [record.timestamp for record in decode_stored_records(batch)] == [appended_ms, appended_ms]
+    assert read_client(client).list_offset(0, "t", 6)[1].offset == 0
+    check_batch(batch, 10**6)
 
 
 def test_a_batch_that_begins_before_the_offset_comes_whole() -> None:
