@@ -31,6 +31,7 @@ MAX_BYTES = 55 * 1024 * 1024
 # The first versions with every codec, that followers answer, and whose errors name the new leader.
 _HAS_ZSTD, _READS_FOLLOWERS, _NAMES_LEADERS = 10, 11, 16
 _OF_ANOTHER_LEADER = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
+_PLACES = {ErrorCode.none: 0, ErrorCode.unknown_topic_id: 1}
 _OF_SESSIONS = frozenset(
     {
         ErrorCode.fetch_session_id_not_found,
@@ -80,8 +81,8 @@ class FetchApi:
             self._broker.answer(connection, request, "FetchResponse", error_code=refusal, responses=())
             return
         asked = [self._asked(request, topic, data, refusal) for topic in message.topics for data in topic.partitions]
-        # What is known not to be there comes last in the answer.
-        asked.sort(key=lambda each: each.code is not ErrorCode.none)
+        # What is known not to be there comes last in the answer, unknown ids first.
+        asked.sort(key=lambda each: _PLACES.get(each.code, len(_PLACES)))
         max_bytes = min(message.max_bytes, MAX_BYTES, self._broker.max_fetch_bytes())
         rack = getattr(message, "rack_id", "")
         max_wait_ms = round(message.max_wait.total_seconds() * 1_000)

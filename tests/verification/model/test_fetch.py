@@ -216,7 +216,7 @@ def test_what_is_not_there_comes_last_in_the_answer() -> None:
     unknown = uuid.UUID(int=4711)
     by_id = reader.fetch(0, [wanted[0], Wanted("absent", topic_id=unknown)]).partitions
     assert [(got.topic, got.code) for got in by_id] == [
-        (client.cluster.topic_id("t"), UNKNOWN_TOPIC), (unknown, UNKNOWN_TOPIC_ID)
+        (unknown, UNKNOWN_TOPIC_ID), (client.cluster.topic_id("t"), UNKNOWN_TOPIC)
     ]  # fmt: skip
 
 
