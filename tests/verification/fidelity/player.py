@@ -177,6 +177,13 @@ class Player:
         name = self.topic(slot)
         self.topics.delete(name)
         self.wait_until(lambda: bool(self.metadata(self._newest(METADATA), name).error_code == 3), f"{name} is gone")
+        # A coordinator drops the topic's offsets a little later, and groups that have no others.
+        for group in map(self.group, (0, 1)):
+            self.wait_until(partial(self._is_without, group, name), f"{group} has no offsets on {name}")
+
+    def _is_without(self, group: str, topic: str) -> bool:
+        _, offsets = self.client.fetch_group(group, None, require_stable=False, version=self._newest(OFFSET_FETCH))
+        return all(found[0] != topic for found in offsets)
 
     def metadata(self, version: int, name: str | None, topic_id: UUID | None = None) -> Any:
         """What kio reads of one topic, by its name or, from version 12 on, by its id."""
