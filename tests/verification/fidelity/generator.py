@@ -22,14 +22,19 @@ from fidelity.steps import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
     Answer,
+    DeleteRecords,
     DescribeProducers,
     DescribeTransactions,
     EndTxn,
+    Fetch,
+    FetchedPartition,
     FindCoordinator,
     InitProducerId,
+    ListOffsets,
     Metadata,
     OffsetCommit,
     OffsetFetch,
+    OffsetForLeaderEpoch,
     Produce,
     Step,
     TimedOut,
@@ -37,16 +42,23 @@ from fidelity.steps import (
     TopicMade,
     TxnOffsetCommit,
 )
+from model.consumer_reads import EARLIEST, LARGEST_TIMESTAMP, LATEST, NO_EPOCH
+from model.read_client import PLENTY
+from model.read_journal import Isolation
 from model.settings import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
+    DELETE_RECORDS,
     DESCRIBE_PRODUCERS,
     END_TXN,
+    FETCH,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
+    LIST_OFFSETS,
     METADATA,
     OFFSET_COMMIT,
     OFFSET_FETCH,
+    OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
     TXN_OFFSET_COMMIT,
     Generation,
@@ -60,7 +72,7 @@ _SEQUENCES = 2**31
 _LAST_EPOCH = 2**15 - 1
 # From these on, requests are those of transaction version 2.
 _VERSION_2 = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
-_REQUIRES_STABLE = 7
+_REQUIRES_STABLE = _LARGEST_TIMESTAMP = 7
 _FIRST_BY_ID = {PRODUCE: 13, METADATA: 12}
 # Older ones know no record batches of version 2, or none of what the steps have.
 _LOWEST = {PRODUCE: 3, METADATA: 1, OFFSET_COMMIT: 5, OFFSET_FETCH: 2, FIND_COORDINATOR: 1}
@@ -83,7 +95,8 @@ class Written(NamedTuple):
 class Notebook:
     """What a client could know. `producers`: by slot of the transactional id all that were handed out, the current one
     last. `added`, `groups`: of the open transaction, as far as its client has reason to believe it is open.
-    `generations`: of the topics that are there. `marked`: offsets that went into transactions. `is_short`: the
+    `generations`: of the topics that are there. `marked`: offsets that went into transactions. `ends`: of the logs,
+    as far as they were told. `batches_sent`: taken or not. `is_short`: the
     transaction of that id runs out of time."""
 
     producers: dict[int, list[Who]] = field(default_factory=lambda: {slot: [] for slot in TRANSACTIONAL_IDS})
@@ -96,10 +109,13 @@ class Notebook:
     partitions: dict[int, int] = field(default_factory=lambda: dict(TOPICS))
     generations: dict[int, int] = field(default_factory=lambda: dict.fromkeys(TOPICS, 0))
     marked: list[TxnOffsetCommit] = field(default_factory=list)
+    ends: dict[Place, int] = field(default_factory=dict)
+    batches_sent: int = 0
     last: Step | None = None
 
     def note(self, step: Step, answer: Answer) -> None:
         self.last = step
+        self.batches_sent += isinstance(step, Produce)
         is_done = answer.codes[:1] == (0,)
         match step:
             case InitProducerId(slot=None) if is_done:
@@ -127,6 +143,11 @@ class Notebook:
                     self.marked.append(step)
             case Produce() if is_done:
                 self._produced(step)
+                self._reached(step.topic, step.partition, answer.told[0] + step.count)
+            case Fetch():
+                for told in answer.told:
+                    fetched = step.partitions[told[0]]
+                    self._reached(fetched.topic, told[1], told[3])
             case TopicDeleted(topic=topic):
                 self.partitions[topic] = 0
             case TopicMade():
@@ -146,6 +167,10 @@ class Notebook:
         batch = Written(step.who.producer_epoch, step.base_sequence, step.count)
         if step.who.place != NO_ONE and batch not in written:
             written.append(batch)
+
+    def _reached(self, topic: int, partition: int, offset: int) -> None:
+        place = (topic, self.generations.get(topic, 0), partition)
+        self.ends[place] = max(self.ends.get(place, 1), offset)
 
     def batches(self, who: Who, place: Place) -> list[Written]:
         return self.written.setdefault((who.place, place), [])
@@ -179,6 +204,8 @@ class Generator:
             (self._end, 14 * in_txn), (self._commit_offset, 3), (self._fetch_offsets, 7),
             (self._find_coordinator, 2), (self._metadata, 3), (self._describe, 3 * in_txn),
             (self._describe_producers, 4 * of_producers), (self._change_topic, 1.5),
+            (self._fetch, 18), (self._list_offsets, 6), (self._offset_for_leader_epoch, 3),
+            (self._delete_records, 2.5 * self.broker.takes_unknown_producers),
         ]  # fmt: skip
         methods, weights = zip(*choices, strict=True)
         chosen: Callable[[], Step] = self.rng.choices(methods, weights)[0]
@@ -331,6 +358,7 @@ class Generator:
             slot, who, topic, max(0, generation - self._chance(0.1)), partition, base_sequence, version, count,
             is_transactional, acks=self.rng.choice([2, -2]) if flaw == "acks" else 1 if self._chance(0.1) else -1,
             is_too_large=flaw == "too large", is_damaged=flaw == "damaged", is_control=flaw == "control",
+            value_bytes=self.rng.choice([1, 1, 60, 120]),
         )  # fmt: skip
 
     def _init(self) -> Step:
@@ -433,6 +461,65 @@ class Generator:
 
     def _describe_producers(self) -> Step:
         return DescribeProducers(*self._partition())
+
+    # --- readers ------------------------------------------------------------------------------------------------------
+
+    def _fetch(self) -> Step:
+        version = self._version(FETCH)
+        count = self.rng.choice([1, 1, 1, 2, 3])
+        chosen = {self._partition() for _ in range(count)}
+        partitions = tuple(
+            self._fetched(topic, partition) for topic, partition in self.rng.sample(sorted(chosen), len(chosen))
+        )
+        return Fetch(partitions, self._isolation(), version, self._limit())
+
+    def _fetched(self, topic: int, partition: int) -> FetchedPartition:
+        generation = self.notebook.generations.get(topic, 0)
+        return FetchedPartition(
+            topic, max(0, generation - self._chance(0.05)), partition, self._offset(topic, partition), self._limit(),
+            self._current_leader_epoch(), self.rng.choices([NO_EPOCH, 0, 1], [80, 17, 3])[0],
+        )  # fmt: skip
+
+    def _limit(self) -> int:
+        return self.rng.choices([PLENTY, 0, self.rng.randrange(1_000)], [60, 3, 37])[0]
+
+    def _offset(self, topic: int, partition: int) -> int:
+        end = self.notebook.ends.get((topic, self.notebook.generations.get(topic, 0), partition), 1)
+        kind = self.rng.choices(["inside", "begin", "end", "beyond", "before"], [60, 10, 17, 10, 3])[0]
+        if kind == "beyond":
+            return end + self.rng.randint(1, 3)
+        return {"inside": self.rng.randrange(end), "begin": 0, "end": end, "before": -1}[kind]
+
+    def _isolation(self) -> Isolation:
+        return self.rng.choices([Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED], [65, 35])[0]
+
+    def _current_leader_epoch(self) -> int:
+        """No leader of a trace ever changes."""
+        return self.rng.choices([NO_EPOCH, 0, 1], [60, 31, 9])[0]
+
+    def _list_offsets(self) -> Step:
+        topic, partition = self._partition()
+        version = self._version(LIST_OFFSETS)
+        kind = self.rng.choices(["latest", "earliest", "largest", "1970", "of a batch"], [30, 20, 12, 5, 33])[0]
+        timestamp = {"latest": LATEST, "earliest": EARLIEST, "largest": LARGEST_TIMESTAMP}.get(kind, 0)
+        if kind == "largest" and version < _LARGEST_TIMESTAMP:
+            timestamp = LATEST
+        number = None
+        if kind == "of a batch" and self.notebook.batches_sent:
+            number, timestamp = self.rng.randrange(self.notebook.batches_sent), self.rng.choice([-1, 0, 0, 1])
+        return ListOffsets(
+            topic, partition, timestamp, number, self._isolation(), version, self._current_leader_epoch()
+        )  # fmt: skip
+
+    def _offset_for_leader_epoch(self) -> Step:
+        leader_epoch = self.rng.choices([0, 1, NO_EPOCH], [75, 20, 5])[0]
+        version = self._version(OFFSET_FOR_LEADER_EPOCH)
+        return OffsetForLeaderEpoch(*self._partition(), leader_epoch, version, self._current_leader_epoch())
+
+    def _delete_records(self) -> Step:
+        topic, partition = self._partition()
+        offset = self._offset(topic, partition)
+        return DeleteRecords(topic, partition, offset, self._version(DELETE_RECORDS))
 
     def _change_topic(self) -> Step:
         there = [topic for topic, partitions in self.notebook.partitions.items() if partitions]

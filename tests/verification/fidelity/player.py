@@ -14,11 +14,16 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from fidelity.kinds import wait_until_led
+from model.read_client import ReadClient
 from model.settings import FIND_COORDINATOR, METADATA, OFFSET_FETCH, Generation
 from model.transaction_client import COMES_TO_PASS, GROUP, TRANSACTION, Producer, TransactionClient
 from model.wire import build, kio_module
 
 MAX_MESSAGE_BYTES = 1_000
+# So small that logs of a few batches have an index.
+INDEX_INTERVAL_BYTES = 200
+# Timestamps of records are that far ahead of the markers', and of each other: order never depends on clocks.
+AHEAD_MS, APART_MS = 60_000, 10
 # Slots of what nobody ever made, and of what has no name.
 UNKNOWN, EMPTY = -1, -2
 # Places of the producer id -1, and of one that no broker has handed out.
@@ -38,7 +43,7 @@ NOBODY = Who(NO_ONE, -1)
 
 
 class Topics(Protocol):
-    """Makes topics, with MAX_MESSAGE_BYTES, and deletes them: on a broker or in the model."""
+    """Makes topics, with MAX_MESSAGE_BYTES and INDEX_INTERVAL_BYTES, and deletes them: on a broker or in the model."""
 
     def create(self, name: str, partitions: int) -> None: ...
 
@@ -63,6 +68,7 @@ class Player:
     name: str
     now_ms: Callable[[], int]
     _seen: list[int] = field(default_factory=list)
+    _timestamps: list[int] = field(default_factory=list)
     _topic_ids: dict[tuple[int, int], UUID] = field(default_factory=dict)
 
     # --- names --------------------------------------------------------------------------------------------------------
@@ -81,6 +87,10 @@ class Player:
             return ""
         return f"{self.name}-{what}{slot}" if slot >= 0 else f"{self.name}-{what}-unknown"
 
+    @property
+    def reader(self) -> ReadClient:
+        return ReadClient(self.client.call)
+
     def topic_id(self, slot: int, generation: int) -> UUID:
         return self._topic_ids.get((slot, generation), _UNKNOWN_TOPIC_ID)
 
@@ -95,6 +105,24 @@ class Player:
         if producer.producer_id not in self._seen:
             self._seen.append(producer.producer_id)
         return Who(self._seen.index(producer.producer_id), producer.producer_epoch)
+
+    # --- timestamps ---------------------------------------------------------------------------------------------------
+
+    def next_timestamp(self) -> int:
+        """Of the next batch: in ms, and later than all before."""
+        after = self._timestamps[-1] + APART_MS if self._timestamps else 0
+        self._timestamps.append(max(after, self.now_ms() + AHEAD_MS))
+        return self._timestamps[-1]
+
+    def timestamp(self, number: int) -> int:
+        """Of the batch of that number."""
+        return self._timestamps[number]
+
+    def number_of(self, timestamp: int) -> int | None:
+        """The number of the batch; None for a timestamp of a marker. None at all (-1) and 1970 (0) are told so."""
+        if timestamp <= 0:
+            return timestamp
+        return self._timestamps.index(timestamp) if timestamp in self._timestamps else None
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
@@ -149,6 +177,13 @@ class Player:
         name = self.topic(slot)
         self.topics.delete(name)
         self.wait_until(lambda: bool(self.metadata(self._newest(METADATA), name).error_code == 3), f"{name} is gone")
+        # A coordinator drops the topic's offsets a little later, and groups that have no others.
+        for group in map(self.group, (0, 1)):
+            self.wait_until(partial(self._is_without, group, name), f"{group} has no offsets on {name}")
+
+    def _is_without(self, group: str, topic: str) -> bool:
+        _, offsets = self.client.fetch_group(group, None, require_stable=False, version=self._newest(OFFSET_FETCH))
+        return all(found[0] != topic for found in offsets)
 
     def metadata(self, version: int, name: str | None, topic_id: UUID | None = None) -> Any:
         """What kio reads of one topic, by its name or, from version 12 on, by its id."""

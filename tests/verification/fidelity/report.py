@@ -76,10 +76,11 @@ def campaign(findings: list[Findings], command: str) -> Campaign:
         title="The model against real brokers",
         command=command,
         about=(
-            "The model and a real broker get the same random requests of idempotent and transactional producers, "
-            "valid and invalid, step by step. Both must answer with the same error codes, base offsets, log starts, "
-            "producer ids and epochs, committed offsets, and descriptions of transactions for operators. Brokers "
-            "before Kafka 3.0 get no transactions: exactly-once needs more than they offer."
+            "The model and a real broker get the same random requests of producers, idempotent and transactional, and "
+            "of readers, valid and invalid, step by step. Both must answer with the same error codes, base offsets, "
+            "log starts, producer ids and epochs, committed offsets, and descriptions of transactions for operators; "
+            "with the same batches, cut off at the same byte, the same aborted transactions, and the same offsets by "
+            "time. Brokers before Kafka 3.0 get no transactions: exactly-once needs more than they offer."
         ),
         figures=figures,
         passed=not any(found.differences for found in findings),

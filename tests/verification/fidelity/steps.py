@@ -14,7 +14,12 @@ from typing import Any, NamedTuple, Protocol
 
 from fidelity.player import MAX_MESSAGE_BYTES, NOBODY, Player, Who
 from model.byte_client import record_batch
+from model.consumer_reads import NO_EPOCH
+from model.control_batches import decode_marker
 from model.produce_trace import ATTRIBUTES, CRC, changed
+from model.read_client import FIRST_FETCH_BY_ID, PLENTY, Got, Wanted
+from model.read_journal import Isolation
+from model.record_batches import decode_stored_records, next_batch
 from model.transaction_client import GROUP, Producer
 
 CONCURRENT_TRANSACTIONS = 51
@@ -73,18 +78,19 @@ class Produce:
     is_too_large: bool = False
     is_damaged: bool = False
     is_control: bool = False
+    value_bytes: int = 1
 
     def play(self, player: Player) -> Answer:
         produced = player.client.append(
             player.transactional_id(self.slot) if self.slot is not None else None,
-            self.records(player.producer(self.who), player.now_ms()),
+            self.records(player.producer(self.who), player.next_timestamp()),
             player.topic(self.topic), self.partition, acks=self.acks, version=self.version,
             topic_id=player.topic_id(self.topic, self.generation) if self.version >= _FIRST_PRODUCE_BY_ID else None,
         )  # fmt: skip
         return Answer((produced.code,), (produced.base_offset, produced.log_start_offset))
 
     def records(self, producer: Producer, timestamp_ms: int) -> bytes:
-        value = bytes(MAX_MESSAGE_BYTES if self.is_too_large else 1)
+        value = bytes(MAX_MESSAGE_BYTES if self.is_too_large else self.value_bytes)
         records = record_batch(
             *[value] * self.count, base_sequence=self.base_sequence, is_transactional=self.is_transactional,
             timestamp_ms=timestamp_ms, **producer._asdict(),
@@ -285,7 +291,131 @@ class DescribeProducers:
         return Answer((code,), tuple(sorted((player.who(producer), *rest) for producer, *rest in producers)))
 
 
-READING = (OffsetFetch, FindCoordinator, Metadata, DescribeTransactions, DescribeProducers)
+# --- what readers ask -------------------------------------------------------------------------------------------------
+
+
+class FetchedPartition(NamedTuple):
+    """`topic`: its slot; `generation` tells which topic of that name is meant, where ids are used."""
+
+    topic: int
+    generation: int
+    partition: int
+    offset: int
+    max_bytes: int = PLENTY
+    current_leader_epoch: int = NO_EPOCH
+    last_fetched_epoch: int = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    partitions: tuple[FetchedPartition, ...]
+    isolation: Isolation
+    version: int
+    max_bytes: int = PLENTY
+
+    def play(self, player: Player) -> Answer:
+        wanted = [
+            Wanted(
+                player.topic(each.topic), each.partition, each.offset, each.max_bytes, each.current_leader_epoch,
+                each.last_fetched_epoch, player.topic_id(each.topic, each.generation),
+            )
+            for each in self.partitions
+        ]  # fmt: skip
+        answer = player.reader.fetch(
+            player.client.leader_of("", 0), wanted,
+            version=self.version, isolation=self.isolation, max_bytes=self.max_bytes,
+        )  # fmt: skip
+        places = [each.topic_id if self.version >= FIRST_FETCH_BY_ID else each.topic for each in wanted]
+        told = [
+            (places.index(got.topic), *got[1:6], _aborted(player, got), *got[7:10], stored_batches(player, got.records))
+            for got in answer.partitions
+        ]
+        return Answer((answer.code, *(got.code for got in answer.partitions)), tuple(told))
+
+
+def _aborted(player: Player, got: Got) -> tuple[Any, ...] | None:
+    """By place of the producer id and first offset."""
+    if got.aborted is None:
+        return None
+    return tuple((player.who(Producer(producer_id, 0)).place, offset) for producer_id, offset in got.aborted)
+
+
+def stored_batches(player: Player, records: bytes) -> tuple[Any, ...]:
+    """Every field of each batch that broker and model must have alike, and how many bytes follow the last whole one."""
+    batches: list[Any] = []
+    while (batch := next_batch(records)) is not None:
+        sizes = [(record.offset, len(record.value or b"")) for record in decode_stored_records(batch)]
+        contents = decode_marker(batch).is_commit if batch.is_control else tuple(sizes)
+        batches.append(
+            (batch.base_offset, batch.last_offset_delta, batch.record_count, batch.leader_epoch, batch.attributes,
+             player.who(Producer(batch.producer_id, batch.producer_epoch)), batch.base_sequence, len(batch.data),
+             contents, player.number_of(batch.max_timestamp))
+        )  # fmt: skip
+        records = records[len(batch.data) :]
+    return (*batches, len(records))
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsets:
+    """`timestamp`: LATEST, EARLIEST or LARGEST_TIMESTAMP, or else added to the one of the batch of that `number`; None:
+    it is the timestamp."""
+
+    topic: int
+    partition: int
+    timestamp: int
+    number: int | None
+    isolation: Isolation
+    version: int
+    current_leader_epoch: int = NO_EPOCH
+
+    def play(self, player: Player) -> Answer:
+        timestamp = self.timestamp if self.number is None else player.timestamp(self.number) + self.timestamp
+        code, found = player.reader.list_offset(
+            player.client.leader_of("", 0), player.topic(self.topic), timestamp, self.partition,
+            isolation=self.isolation, version=self.version, current_leader_epoch=self.current_leader_epoch,
+        )  # fmt: skip
+        return Answer((code,), (player.number_of(found.timestamp), found.offset, found.leader_epoch))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderEpoch:
+    topic: int
+    partition: int
+    leader_epoch: int
+    version: int
+    current_leader_epoch: int = NO_EPOCH
+
+    def play(self, player: Player) -> Answer:
+        code, found = player.reader.end_of_epoch(
+            player.client.leader_of("", 0), player.topic(self.topic), self.leader_epoch, self.partition,
+            version=self.version, current_leader_epoch=self.current_leader_epoch,
+        )  # fmt: skip
+        return Answer((code,), tuple(found))
+
+
+READING = (
+    OffsetFetch, FindCoordinator, Metadata, DescribeTransactions, DescribeProducers, Fetch, ListOffsets,
+    OffsetForLeaderEpoch,
+)  # fmt: skip
+
+
+# --- logs -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecords:
+    """`offset`: -1 for all."""
+
+    topic: int
+    partition: int
+    offset: int
+    version: int
+
+    def play(self, player: Player) -> Answer:
+        code, low_watermark = player.reader.delete_records(
+            player.client.leader_of("", 0), player.topic(self.topic), self.offset, self.partition, version=self.version
+        )
+        return Answer((code,), (low_watermark,))
 
 
 # --- topics -----------------------------------------------------------------------------------------------------------

@@ -18,14 +18,14 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 from fidelity.generator import TOPICS, Generator
 from fidelity.kinds import DEADLINE_S, KINDS, POLL_S, BrokerConnection, Kind, address_of, model_client, real_client
-from fidelity.player import MAX_MESSAGE_BYTES, OneBroker, Player
+from fidelity.player import INDEX_INTERVAL_BYTES, MAX_MESSAGE_BYTES, OneBroker, Player
 from fidelity.steps import READING, Answer, Step
 from kafka_sink.broker import LocalKafka
 from kafka_sink.broker.errors import LocalClusterUnusable
 from model.cluster import Cluster
 from model.transaction_client import COMES_TO_PASS
 
-STEPS = 60
+STEPS = 75
 # Kafka version -> what of KINDS its traces are played as, and by which transaction version most of their requests are.
 PROTOCOLS = {
     "4.3.1": (("4.3.1, version 2", 2), ("4.3.1, version 2", 2), ("4.3.1, version 1", 1), ("4.3.1, version 2", None)),
@@ -36,6 +36,7 @@ PROTOCOLS = {
 }
 # Of the model: a look at a busy coordinator costs as much as a request.
 _PAUSE_MS = 20
+_FOR_EVER_MS = 2**62
 # Five seconds of a real broker, at 5 ms each, in which what may still come to pass has to.
 _MOST_LOOKS = 1_000
 
@@ -79,7 +80,9 @@ class ModelTopics:
     cluster: Cluster
 
     def create(self, name: str, partitions: int) -> None:
-        self.cluster.create_topic(name, partitions, 1, max_message_bytes=MAX_MESSAGE_BYTES)
+        self.cluster.create_topic(
+            name, partitions, 1, max_message_bytes=MAX_MESSAGE_BYTES, index_interval_bytes=INDEX_INTERVAL_BYTES
+        )
 
     def delete(self, name: str) -> None:
         self.cluster.delete_topic(name)
@@ -118,8 +121,12 @@ class BrokerTopics:
     admin: AdminClient
 
     def create(self, name: str, partitions: int) -> None:
-        # Records of 1970, with which leaders are tried, are kept: nothing is ever deleted in the model.
-        config = {"max.message.bytes": MAX_MESSAGE_BYTES, "retention.ms": -1}
+        # Records of 1970, with which leaders are tried, are kept, and in one segment with those of today: the model
+        # deletes nothing by itself, and its logs have one segment.
+        config = {
+            "max.message.bytes": MAX_MESSAGE_BYTES, "index.interval.bytes": INDEX_INTERVAL_BYTES, "retention.ms": -1,
+            "segment.ms": _FOR_EVER_MS,
+        }  # fmt: skip
         deadline = time.monotonic() + DEADLINE_S
         while not self._is_created(name, partitions, config):
             assert time.monotonic() < deadline, f"{name} cannot be created"

@@ -27,3 +27,9 @@ class Answering(Protocol):
 
     def next_refusal(self, api_key: int) -> ErrorCode:
         """Return the code that a test set for the API's next request, else NONE. With a code the request is not run."""
+
+    def max_fetch_bytes(self) -> int:
+        """The most bytes of a Fetch that are not over the quota."""
+
+    def address_of(self, node_id: int) -> tuple[str, int]:
+        """The host and the port of a broker."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from model.image import NO_LEADER, PartitionState, TopicImage
 from model.internal_topics import INTERNAL_TOPICS
 from model.quota import Quota
 from model.replica_manager import ReplicaManager
-from model.settings import API_VERSIONS, METADATA, PRODUCE, ClusterSettings, Generation
+from model.settings import API_VERSIONS, FETCH, METADATA, PRODUCE, ClusterSettings, Generation
 from model.timeline import Timeline
 from model.wire import NotARequest, Request, build, decode_request, encode_response, kio_module
 
@@ -34,6 +34,8 @@ PORT = 9092
 # The code with which a request is refused; NONE: it is executed.
 Rule = Callable[[Request], ErrorCode]
 PRODUCER_IDS_PER_BLOCK = 1_000
+# A throttled Fetch is answered without a partition; what it would have got is to be asked for again.
+_FETCHED_NOTHING: Mapping[str, Any] = {"error_code": ErrorCode.none, "responses": ()}
 
 
 def address_of(node_id: int, settings: ClusterSettings) -> tuple[str, int]:
@@ -74,6 +76,7 @@ class Broker:
         self._rules: dict[int, Rule] = {}
         self._throttle_times_ms: deque[int] = deque()
         self._quota: Quota | None = None
+        self._read_quota: Quota | None = None
         self._handlers: dict[int, Callable[[Connection, Request], None]] = {
             METADATA: self._metadata,
             API_VERSIONS: self._tell_api_versions,
@@ -105,9 +108,13 @@ class Broker:
         """Set the quota for Produce; None removes it."""
         self._quota = None if bytes_per_s is None else Quota(bytes_per_s)
 
+    def limit_reads(self, bytes_per_s: float | None) -> None:
+        """Set the quota for Fetch; None removes it."""
+        self._read_quota = None if bytes_per_s is None else Quota(bytes_per_s)
+
     def forgive(self) -> None:
-        """Cancel the remaining effects of `refuse` and `throttle`, and the quota."""
-        self._quota = None
+        """Cancel the remaining effects of `refuse` and `throttle`, and the quotas."""
+        self._quota = self._read_quota = None
         self._refusals.clear()
         self._throttle_times_ms.clear()
 
@@ -173,7 +180,9 @@ class Broker:
         if self._connections.get(connection.connection_id) is not connection:
             return
         throttle_time_ms = self._throttle_times_ms.popleft() if self._throttle_times_ms else 0
-        throttle_time_ms = max(throttle_time_ms, self._by_quota_ms(connection, request))
+        throttle_time_ms = max(throttle_time_ms, self._by_quota_ms(connection, request, fields))
+        if throttle_time_ms and request.api_key == FETCH:
+            fields = dict(_FETCHED_NOTHING)
         kio_version = kio_module(request.api_key, request.version, "response")
         message = build(getattr(kio_version, entity), throttle_time=timedelta(milliseconds=throttle_time_ms), **fields)
         connection.is_busy = False
@@ -183,10 +192,12 @@ class Broker:
         self._throttle(connection, throttle_time_ms)
         self._handle_next(connection)
 
-    def _by_quota_ms(self, connection: Connection, request: Request) -> int:
-        if self._quota is None or request.api_key != PRODUCE:
-            return 0
-        return self._quota.throttle_time_ms(connection.request_bytes, self._timeline.now_ms)
+    def _by_quota_ms(self, connection: Connection, request: Request, fields: Mapping[str, Any]) -> int:
+        if request.api_key == PRODUCE and self._quota is not None:
+            return self._quota.throttle_time_ms(connection.request_bytes, self._timeline.now_ms)
+        if request.api_key == FETCH and self._read_quota is not None:
+            return self._read_quota.throttle_time_or_take_ms(_bytes_read(fields), self._timeline.now_ms)
+        return 0
 
     def _throttle(self, connection: Connection, throttle_time_ms: int) -> None:
         if throttle_time_ms:
@@ -205,6 +216,12 @@ class Broker:
     def _unthrottle(self, connection: Connection) -> None:
         connection.is_throttled = False
         self._handle_next(connection)
+
+    def max_fetch_bytes(self) -> int:
+        return self._read_quota.window_bytes() if self._read_quota is not None else 2**31 - 1
+
+    def address_of(self, node_id: int) -> tuple[str, int]:
+        return address_of(node_id, self._settings)
 
     def next_refusal(self, api_key: int) -> ErrorCode:
         refusals = self._refusals.get(api_key)
@@ -269,8 +286,9 @@ class Broker:
         )
 
     def _broker_metadata(self, kio_version: Any, node_id: int) -> Any:
-        host, port = address_of(node_id, self._settings)
-        return build(kio_version.MetadataResponseBroker, node_id=node_id, host=host, port=port)
+        host, port = self.address_of(node_id)
+        rack = self._settings.racks.get(node_id)
+        return build(kio_version.MetadataResponseBroker, node_id=node_id, host=host, port=port, rack=rack)
 
     def _topic_asked_for(self, kio_version: Any, asked: Any, code: ErrorCode) -> Any:
         """By name, or since version 12 by id: an id wins, and one that is unknown has no name."""
@@ -314,3 +332,8 @@ class Broker:
             isr_nodes=state.isr,
             offline_replicas=tuple(node_id for node_id in state.replicas if node_id not in self.replicas.image.alive),
         )
+
+
+def _bytes_read(fields: Mapping[str, Any]) -> int:
+    """Of a Fetch. Kafka counts the whole answer."""
+    return sum(len(partition.records or b"") for topic in fields["responses"] for partition in topic.partitions)

@@ -108,6 +108,13 @@ class ByteClient:
     def disconnect(self, node_id: int) -> None:
         self.cluster.disconnected(node_id, self._connections.pop(node_id))
 
+    def is_connected(self, node_id: int) -> bool:
+        return node_id in self._connections
+
+    def reconnect(self, node_id: int) -> None:
+        """Use another connection from now on. Requests of the old one are still answered."""
+        self._connections.pop(node_id, None)
+
     def run(self, duration_ms: int) -> None:
         """Lets virtual time pass."""
         self.cluster.advance(self.cluster.now_ms + duration_ms)
@@ -197,15 +204,17 @@ class ByteClient:
 
     def metadata(self, node_id: int, topics: Sequence[str] | None, version: int = 12) -> Any:
         """kio's MetadataResponse."""
+        return self.answers[self.send(node_id, METADATA, version, self.metadata_request(topics, version))]
+
+    def metadata_request(self, topics: Sequence[str] | None, version: int) -> Any:
         kio_version = kio_module(METADATA, version, "request")
         asked = None
         if topics is not None:
             asked = tuple(build(kio_version.MetadataRequestTopic, topic_id=None, name=name) for name in topics)
-        message = build(
+        return build(
             kio_version.MetadataRequest, topics=asked, include_topic_authorized_operations=False,
             include_cluster_authorized_operations=False,
         )  # fmt: skip
-        return self.answers[self.send(node_id, METADATA, version, message)]
 
 
 def client_of(nodes: int = 3, seed: int = 1, **settings: Any) -> ByteClient:

@@ -5,10 +5,12 @@ the events that are due, and `next_event_ms` returns the time of the next one. T
 seed, settings and calls give the same bytes.
 
 Modelled: replication by fetch rounds, high watermarks, the ISR, elections, truncation, idempotence, the produce
-purgatory, lagging metadata, throttling, a broker's quota of produced bytes, topics that go, come back and grow,
-transactions, the offsets of groups that nobody joins, brokers of several releases and their upgrade. Not modelled:
-members of groups, Fetch, retention, other quotas, a controller that fails, SASL and TLS, and brokers before KIP-219,
-which are older than Kafka 2.1: there a broker waits instead of its client.
+purgatory, lagging metadata, throttling, a broker's quotas of produced and of read bytes, topics that go, come back and
+grow, transactions, the offsets of groups that nobody joins, brokers of several releases and their upgrade. Readers get
+what is on disk: from leaders and followers, at both isolation levels, after retention, compaction and truncation;
+`readable_records` says what a correct reader delivers. Not modelled: members of groups, sessions of Fetch, segments,
+tiered storage, ACLs, other quotas, a controller that fails, SASL and TLS, and brokers before KIP-219, which are older
+than Kafka 2.1: there a broker waits instead of its client.
 
 Source: the Kafka classes named in each module.
 """
@@ -17,26 +19,32 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from model import isolation
-from model.broker import Broker, Outgoing, address_of
+from model.broker import Broker, Outgoing
+from model.compaction import compact
 from model.controller import Controller
+from model.fetch_api import FetchApi
 from model.find_coordinator_api import FindCoordinatorApi
 from model.group_coordinator import GroupCoordinator
 from model.image import NO_LEADER, PartitionState, TopicIdPartition
 from model.inter_broker import InterBroker
 from model.internal_topics import TRANSACTION_STATE, coordinator_of, create_internal_topic
+from model.log_offsets_api import LogOffsetsApi
 from model.offsets_api import OffsetsApi
 from model.partition import Partition
 from model.produce_api import ProduceApi
+from model.read_journal import Isolation, ReadJournal
+from model.readable_records import ReadableRecord, readable_records
 from model.record_batches import RecordBatch, Refused
 from model.replica_manager import ReplicaManager
 from model.replication import Replication
-from model.settings import FIND_COORDINATOR, PRODUCE, ClusterSettings, Generation, TopicSettings
+from model.settings import FETCH, FIND_COORDINATOR, PRODUCE, ClusterSettings, Generation, TopicSettings
 from model.timeline import Timeline
 from model.transaction_admin_api import TransactionAdminApi
 from model.transaction_api import TransactionApi
@@ -55,11 +63,14 @@ class Cluster:
         self._outgoing: list[Outgoing] = []
         self.controller = Controller(node_ids, rng, settings, self._publish)
         self.controller.allocate_producer_ids(settings.taken_producer_ids)
+        self._journal = ReadJournal()
         self.brokers: dict[int, Broker] = {}
         self.replicas: dict[int, ReplicaManager] = {}
         self._replication = Replication(self._timeline, rng, settings.replica_fetch_ms, self.replicas)
         for node_id in node_ids:
-            replicas = ReplicaManager(node_id, settings, self._timeline, self.controller, self._replication)
+            replicas = ReplicaManager(
+                node_id, settings, self._timeline, self.controller, self._replication, self._journal
+            )
             self.replicas[node_id] = replicas
             self.brokers[node_id] = Broker(node_id, settings, self._timeline, self.controller, replicas, self._outgoing)
         self._inter_broker = InterBroker(self._timeline, rng, settings.transactions.inter_broker_ms, self.replicas)
@@ -95,10 +106,9 @@ class Cluster:
         )  # fmt: skip
         partitions = self.transaction_partitions[node_id]
         produce = ProduceApi(broker, replicas, partitions, self.settings, self._timeline)
-        broker.serve({PRODUCE: produce.produce})
-        find_coordinator = FindCoordinatorApi(
-            broker, replicas, lambda other: address_of(other, self.settings), self._create_internal_topic
-        )
+        broker.serve({PRODUCE: produce.produce, FETCH: FetchApi(broker, replicas, self.settings).fetch})
+        broker.serve(LogOffsetsApi(broker, replicas).handlers)
+        find_coordinator = FindCoordinatorApi(broker, replicas, broker.address_of, self._create_internal_topic)
         broker.serve({FIND_COORDINATOR: find_coordinator.find_coordinator})
         broker.serve(TransactionApi(broker, replicas, coordinator, broker.new_producer_id).handlers)
         broker.serve(TransactionAdminApi(broker, replicas, coordinator, self._timeline).handlers)
@@ -145,16 +155,13 @@ class Cluster:
         partitions: int,
         replication_factor: int,
         min_insync_replicas: int | None = None,
-        *,
-        max_message_bytes: int | None = None,
+        **options: Any,
     ) -> uuid.UUID:
         """Partition p is led by the p-th broker, in a ring, and replicated to those after it. Brokers learn it later.
-        Raises ValueError for a name that exists."""
-        settings: TopicSettings = self.settings.topic_defaults
+        `options`: of `TopicSettings`. Raises ValueError for a name that exists."""
         if min_insync_replicas is not None:
-            settings = replace(settings, min_insync_replicas=min_insync_replicas)
-        if max_message_bytes is not None:
-            settings = replace(settings, max_message_bytes=max_message_bytes)
+            options["min_insync_replicas"] = min_insync_replicas
+        settings: TopicSettings = replace(self.settings.topic_defaults, **options)
         return self.controller.create_topic(name, partitions, replication_factor, settings)
 
     def delete_topic(self, name: str) -> None:
@@ -164,6 +171,42 @@ class Cluster:
     def add_partitions(self, name: str, total: int) -> None:
         """Up to `total` partitions."""
         self.controller.add_partitions(name, total)
+
+    # --- logs that lose records ---------------------------------------------------------------------------------------
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """Retention, or somebody's DeleteRecords: the log starts at `offset`, at its high watermark at most. Followers
+        learn it with their next fetch. Raises ValueError without a live leader."""
+        replicas, key = self._leading(topic, partition)
+        replicas.delete_before(key, min(offset, replicas.partitions[key].high_watermark), 0, lambda code: None)
+
+    def compact(
+        self,
+        topic: str,
+        partition: int,
+        node_id: int,
+        removed: Container[int],
+        *,
+        stays_empty: Callable[[RecordBatch], bool] = lambda batch: False,
+        delete_horizon_ms: int | None = None,
+    ) -> None:
+        """One replica loses the records at the offsets `removed`, as far as they are before its last stable offset, and
+        not in its last batch. A batch without a record is gone then, unless it `stays_empty`. A marker goes when
+        `removed` has it and the records of its transaction are gone."""
+        replica = self.replica(topic, partition, node_id)
+        assert replica is not None, f"broker {node_id} has no replica of {topic}-{partition}"
+        log = replica.log
+        end_offset = min(replica.last_stable_offset, log.batches[-1].base_offset) if log.batches else 0
+        for batch, offsets in compact(log, end_offset, removed, stays_empty, delete_horizon_ms):
+            self._journal.note_compacted(replica.key, batch, offsets)
+
+    def _leading(self, topic: str, partition: int) -> tuple[ReplicaManager, TopicIdPartition]:
+        key = TopicIdPartition(self.controller.image.topics[topic].topic_id, partition)
+        for replicas in self.replicas.values():
+            replica = replicas.partitions.get(key)
+            if replicas.is_alive and replica is not None and replica.is_leader:
+                return replicas, key
+        raise ValueError(f"no leader for {topic}-{partition}")
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
@@ -241,6 +284,10 @@ class Cluster:
         """The broker's quota of produced bytes from now on, of all clients together; None: none."""
         self.brokers[node_id].limit(bytes_per_s)
 
+    def limit_reads(self, node_id: int, bytes_per_s: float | None) -> None:
+        """The broker's quota of bytes that consumers read, likewise."""
+        self.brokers[node_id].limit_reads(bytes_per_s)
+
     def throttle(self, node_id: int, throttle_time_ms: int, answers: int = 1) -> None:
         """The broker's next answers have this throttle time, and it does not read their connections meanwhile."""
         self.brokers[node_id].throttle(throttle_time_ms, answers)
@@ -304,6 +351,26 @@ class Cluster:
     def read_uncommitted(self, topic: str, partition: int) -> list[RecordBatch]:
         """Return what a read_uncommitted reader sees: it includes rows of open and aborted transactions."""
         return isolation.read_uncommitted(self.committed(topic, partition))
+
+    def readable_records(
+        self,
+        topic: str,
+        partition: int,
+        isolation: Isolation,
+        first_offset: int = 0,
+        end_offset: int | None = None,
+        *,
+        topic_id: uuid.UUID | None = None,
+    ) -> list[ReadableRecord]:
+        """What a reader of [first_offset, end_offset) must deliver (fate KEPT), and may have delivered (the others).
+        Ask when the cluster has healed; raises ValueError without a leader. `topic_id`: of a topic that is gone, or
+        else the one that has this name now."""
+        key = TopicIdPartition(topic_id or self.controller.image.topics[topic].topic_id, partition)
+        state = self.controller.image.state_of(key)
+        if state is not None and state.leader == NO_LEADER:
+            raise ValueError(f"no leader for {topic}-{partition}")
+        leader = self.replicas[state.leader].partitions[key] if state is not None else None
+        return readable_records(self._journal, key, leader, isolation, first_offset, end_offset)
 
     def last_stable_offset(self, topic: str, partition: int) -> int:
         """0 without a leader."""

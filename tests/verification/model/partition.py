@@ -18,7 +18,8 @@ from model.control_batches import EndTransactionMarker, encode_marker
 from model.image import NO_LEADER, PartitionState, TopicIdPartition
 from model.partition_log import EpochAndOffset, PartitionLog
 from model.producer_state import ProducerEntry, ProducerState
-from model.record_batches import RecordBatch, Refused, check_batch, parse_batch
+from model.read_journal import Isolation, ReadJournal
+from model.record_batches import RecordBatch, Refused, check_batch, parse_batch, stamped
 from model.settings import ClusterSettings, TopicSettings, Truncation
 from model.verification import Verification, Verifications
 
@@ -33,6 +34,7 @@ class Follower:
     until there are any."""
 
     end_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
     caught_up_ms: int = NEVER_MS
     last_fetch_ms: int = NEVER_MS
     leader_end_offset_at_last_fetch: int = UNKNOWN_OFFSET
@@ -43,10 +45,12 @@ class Follower:
 
 
 class Appended(NamedTuple):
-    """`next_offset` - 1 is the last offset. Of a duplicate: those of the first time."""
+    """`next_offset` - 1 is the last offset. `log_append_ms`: None where producers' timestamps count. Of a duplicate: as
+    the first time."""
 
     base_offset: int
     next_offset: int
+    log_append_ms: int | None = None
 
 
 class Fetched(NamedTuple):
@@ -54,6 +58,7 @@ class Fetched(NamedTuple):
 
     batches: list[RecordBatch]
     high_watermark: int
+    log_start_offset: int
     diverging: EpochAndOffset | None
 
 
@@ -61,14 +66,21 @@ class Partition:
     """A replica of no part yet, until `apply` gives it one."""
 
     def __init__(
-        self, node_id: int, name: str, key: TopicIdPartition, topic: TopicSettings, settings: ClusterSettings
+        self,
+        node_id: int,
+        name: str,
+        key: TopicIdPartition,
+        topic: TopicSettings,
+        settings: ClusterSettings,
+        journal: ReadJournal,
     ) -> None:
         self.node_id = node_id
         self.name = name
         self.key = key
         self._topic = topic
         self.settings = settings
-        self.log = PartitionLog()
+        self._journal = journal
+        self.log = PartitionLog(topic.index_interval_bytes)
         self._producers = ProducerState(
             settings.producer_id_expiration_ms, settings.producer_id_expiration_check_interval_ms
         )
@@ -102,6 +114,11 @@ class Partition:
     @property
     def is_leader(self) -> bool:
         return self._state.leader == self.node_id
+
+    @property
+    def epoch_start_offset(self) -> int:
+        """Of a leader: where its log ended when it became leader."""
+        return self._epoch_start_offset
 
     def apply(self, state: PartitionState, alive: tuple[int, ...], now_ms: int) -> None:
         """The controller's word, possibly one this leader has heard already (its own change of the ISR)."""
@@ -137,7 +154,7 @@ class Partition:
         interval_ms = self.settings.high_watermark_checkpoint_interval_ms
         if now_ms // interval_ms > self._high_watermark_moved_ms // interval_ms:
             self._high_watermark_checkpoint = self._high_watermark
-        self._high_watermark = min(self._high_watermark_checkpoint, self.log.end_offset)
+        self._high_watermark = max(min(self._high_watermark_checkpoint, self.log.end_offset), self.log.start_offset)
         self._state = PartitionState(replicas=(), isr=(), leader=NO_LEADER, leader_epoch=-1, partition_epoch=-1)
         self.followers = {}
         self._verifications = Verifications()
@@ -162,7 +179,7 @@ class Partition:
         if batch.producer_id >= 0:
             duplicate = self._producers.find_duplicate(batch, now_ms)
             if duplicate is not None:
-                return Appended(duplicate.base_offset, duplicate.next_offset)
+                return self._appended(next(self.log.appended(duplicate.base_offset, duplicate.next_offset)))
             self._check_verified(batch, verification, now_ms)
             self._producers.check(
                 batch, now_ms, self._verifications.of(batch.producer_id),
@@ -195,9 +212,15 @@ class Partition:
         for follower in self.followers.values():
             if follower.long_polling:
                 follower.caught_up_ms = follower.last_fetch_ms = now_ms
+        if self._topic.log_append_time:
+            batch = stamped(batch, now_ms)
         placed = batch.placed(self.log.end_offset, self.leader_epoch)
         self._append(placed, now_ms)
-        return Appended(placed.base_offset, placed.next_offset)
+        return self._appended(placed)
+
+    def _appended(self, batch: RecordBatch) -> Appended:
+        log_append_ms = batch.max_timestamp if batch.has_log_append_time else None
+        return Appended(batch.base_offset, batch.next_offset, log_append_ms)
 
     def _append(self, batch: RecordBatch, now_ms: int) -> None:
         self.log.append(batch)
@@ -209,6 +232,13 @@ class Partition:
             is_of_another = begun is not None and begun.starts_at_0 and begun.producer_epoch == batch.producer_epoch
             if not (batch.is_control and is_of_another):
                 self._verifications.end(batch.producer_id)
+
+    def delete_before(self, offset: int) -> None:
+        """Delete the records before `offset`, as retention and DeleteRecords do. Raises Refused."""
+        self._check_leads(0)
+        if not 0 <= offset <= self._high_watermark:
+            raise Refused(ErrorCode.offset_out_of_range, f"{offset} of {self._high_watermark}")
+        self.log.delete_before(offset)
 
     # --- producers ----------------------------------------------------------------------------------------------------
 
@@ -255,16 +285,19 @@ class Partition:
             return ErrorCode.not_enough_replicas_after_append
         return ErrorCode.none
 
-    def fetched_by(self, node_id: int, offset: int, last_epoch: int | None, now_ms: int) -> Fetched:
+    def fetched_by(
+        self, node_id: int, offset: int, last_epoch: int | None, log_start_offset: int, now_ms: int
+    ) -> Fetched:
         """A follower asks for what follows `offset`, its log's end, which lies in `last_epoch`."""
         follower = self.followers[node_id]
+        follower.log_start_offset = log_start_offset
         end_offset = self.log.end_offset
         if last_epoch is not None:
             shared = self._end_offset_shared_with(last_epoch)
             if shared.epoch < last_epoch or shared.offset < offset:
-                return Fetched([], self._high_watermark, shared)
+                return Fetched([], self._high_watermark, self.log.start_offset, shared)
         # The answer has the high watermark as it was before this fetch moves it.
-        answer = Fetched(self.log.read(offset), self._high_watermark, None)
+        answer = Fetched(self.log.read(offset), self._high_watermark, self.log.start_offset, None)
         if offset >= end_offset:
             follower.caught_up_ms = now_ms
         elif offset >= follower.leader_end_offset_at_last_fetch:
@@ -343,6 +376,7 @@ class Partition:
         for batch in fetched.batches:
             self._append(batch, now_ms)
         self._move_high_watermark(min(fetched.high_watermark, self.log.end_offset), now_ms)
+        self.log.delete_before(min(fetched.log_start_offset, self._high_watermark))
 
     def _end_offset_before(self, diverging: EpochAndOffset) -> int:
         ours = self.log.end_offset_of(diverging.epoch)
@@ -362,12 +396,40 @@ class Partition:
     def high_watermark(self) -> int:
         return self._high_watermark
 
+    @property
+    def last_stable_offset(self) -> int:
+        """No transaction is undecided before it."""
+        first_unstable = self.log.transactions.first_unstable_offset(self._high_watermark)
+        if first_unstable is None or first_unstable >= self._high_watermark:
+            return self._high_watermark
+        offset = max(first_unstable, self.log.start_offset)
+        if not self.settings.generation.stable_offset_is_of_batch:
+            return offset
+        return next((batch.base_offset for batch in self.log.stored(offset)), offset)
+
     def _move_high_watermark(self, offset: int, now_ms: int) -> bool:
         if offset <= self._high_watermark:
             return False
         interval_ms = self.settings.high_watermark_checkpoint_interval_ms
         if now_ms // interval_ms > self._high_watermark_moved_ms // interval_ms:
             self._high_watermark_checkpoint = self._high_watermark
+        before, stable_before = self._high_watermark, self.last_stable_offset
         self._high_watermark = offset
         self._high_watermark_moved_ms = now_ms
+        self._journal.note(self.key, Isolation.READ_UNCOMMITTED, self.readable(Isolation.READ_UNCOMMITTED, before))
+        self._journal.note(self.key, Isolation.READ_COMMITTED, self.readable(Isolation.READ_COMMITTED, stable_before))
         return True
+
+    # --- as readers see it --------------------------------------------------------------------------------------------
+
+    def fetchable_offset(self, isolation: Isolation) -> int:
+        """Where readers end."""
+        return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self._high_watermark
+
+    def readable(self, isolation: Isolation, offset: int = 0) -> list[RecordBatch]:
+        """The batches with rows that end beyond `offset`, as they were appended, whatever was deleted since."""
+        end_offset = self.fetchable_offset(isolation)
+        batches = [batch for batch in self.log.appended(offset, end_offset) if not batch.is_control]
+        if isolation is Isolation.READ_UNCOMMITTED:
+            return batches
+        return [batch for batch in batches if not self.log.transactions.is_aborted(batch)]

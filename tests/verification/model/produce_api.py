@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -30,6 +31,7 @@ from model.transaction_partitions import TransactionalWrite, TransactionPartitio
 from model.verification import Verification
 from model.wire import Request, build, kio_module
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The first versions whose clients know TRANSACTION_ABORTABLE, and expect brokers to add partitions.
 _KNOWS_ABORTABLE, _ADDS_PARTITIONS = 11, 12
 # What keeps a leader from asking a coordinator, in a code that producers retry without new metadata.
@@ -177,11 +179,11 @@ class ProduceApi:
             if result.code is ErrorCode.none and result.key is not None:
                 try:
                     result.appended = self._replicas.append(result.key, result.records, acks, result.verification)
-                    result.log_start_offset = 0
+                    result.log_start_offset = self._log_start_offset(result.key)
                 except Refused as refused:
                     result.code = refused.code
                     if refused.code not in _WITHOUT_LOG_START and _batch_of(result) is not None:
-                        result.log_start_offset = 0
+                        result.log_start_offset = self._log_start_offset(result.key)
         required_offsets = {
             result.key: result.appended.next_offset
             for result in results
@@ -204,6 +206,9 @@ class ProduceApi:
 
         timeout_ms = round(request.message.timeout.total_seconds() * 1_000)
         self._replicas.purgatory.add(required_offsets, timeout_ms, on_complete)
+
+    def _log_start_offset(self, key: TopicIdPartition) -> int:
+        return self._replicas.partitions[key].log.start_offset
 
     def _answer(self, connection: Connection, request: Request, results: list[ProduceResult]) -> None:
         kio_version = kio_module(PRODUCE, request.version, "response")
@@ -235,12 +240,18 @@ class ProduceApi:
             index=result.partition,
             error_code=result.code,
             base_offset=result.appended.base_offset if result.appended is not None else -1,
-            log_append_time=None,
+            log_append_time=_time(result.appended),
             log_start_offset=result.log_start_offset,
             record_errors=(),
             error_message=None,
             **fields,
         )
+
+
+def _time(appended: Appended | None) -> datetime | None:
+    if appended is None or appended.log_append_ms is None:
+        return None
+    return _EPOCH + timedelta(milliseconds=appended.log_append_ms)
 
 
 def _transactional_write(request: Request, results: Iterable[ProduceResult]) -> TransactionalWrite:

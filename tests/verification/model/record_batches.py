@@ -22,11 +22,13 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 _LEADER_EPOCH = struct.Struct(">i")
 _ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP = struct.Struct(">q")
 _CRC_STARTS_AT = 21
+_MAX_TIMESTAMP_AT = 35
 _MAGIC_AT = 16
 # Of a message of magic 0, which no batch is shorter than.
 _SMALLEST_LENGTH = 14
-_CODEC_BITS, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0b111, 0b10000, 0b100000
+CODEC_BITS, _LOG_APPEND_TIME_BIT, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0b111, 0b1000, 0b10000, 0b100000
 _SEQUENCES = 2**31
 
 Records = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
@@ -63,6 +65,11 @@ class RecordBatch(NamedTuple):
         return bool(self.attributes & _CONTROL_BIT)
 
     @property
+    def has_log_append_time(self) -> bool:
+        """The largest timestamp is that of every record."""
+        return bool(self.attributes & _LOG_APPEND_TIME_BIT)
+
+    @property
     def next_offset(self) -> int:
         return self.base_offset + self.last_offset_delta + 1
 
@@ -75,6 +82,12 @@ class RecordBatch(NamedTuple):
         """The batch in a log. The CRC does not cover the two fields that change."""
         data = _OFFSET_AND_LENGTH.pack(base_offset, len(self.data) - 12) + _LEADER_EPOCH.pack(leader_epoch)
         return self._replace(data=data + self.data[16:], base_offset=base_offset, leader_epoch=leader_epoch)
+
+
+def stamped(batch: RecordBatch, now_ms: int) -> RecordBatch:
+    """With the leader's time. That of the producer stays in the records, where nobody looks."""
+    data = batch.data[:_MAX_TIMESTAMP_AT] + _MAX_TIMESTAMP.pack(now_ms) + batch.data[_MAX_TIMESTAMP_AT + 8 :]
+    return parse_stored_batch(changed_attributes(data, _LOG_APPEND_TIME_BIT))
 
 
 def next_sequence(sequence: int) -> int:
@@ -92,7 +105,17 @@ def parse_batch(data: bytes) -> RecordBatch:
         raise Refused(ErrorCode.invalid_record, "more than one batch")
     if size < HEADER.size:
         raise Refused(ErrorCode.corrupt_message, f"a batch of {size} bytes")
-    data = data[:size]
+    return parse_stored_batch(data[:size])
+
+
+def next_batch(data: bytes) -> RecordBatch | None:
+    """The batch that a part of a log begins with; None where none is whole."""
+    size = _batch_size(data, 0)
+    return parse_stored_batch(data[:size]) if size is not None else None
+
+
+def parse_stored_batch(data: bytes) -> RecordBatch:
+    """A whole batch, which is not checked."""
     (
         base_offset, _, leader_epoch, _, _, attributes, last_offset_delta, _, max_timestamp,
         producer_id, producer_epoch, base_sequence, count,
@@ -134,7 +157,7 @@ def check_batch(batch: RecordBatch, max_message_bytes: int) -> None:
         raise Refused(ErrorCode.invalid_record, "a control batch from a client")
     if batch.producer_id >= 0 and batch.base_sequence < 0:
         raise Refused(ErrorCode.invalid_record, f"sequence {batch.base_sequence} of producer {batch.producer_id}")
-    if not batch.attributes & _CODEC_BITS and _count_records(batch.data) != batch.record_count:
+    if not batch.attributes & CODEC_BITS and _count_records(batch.data) != batch.record_count:
         raise Refused(ErrorCode.invalid_record, f"not {batch.record_count} records")
 
 
@@ -173,4 +196,21 @@ def decode_records(data: bytes) -> list[Records]:
         (record.key, record.value, record.timestamp, tuple(record.headers))
         for batch in MemoryRecords(data)
         for record in batch
+    ]
+
+
+class StoredRecord(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def decode_stored_records(batch: RecordBatch) -> list[StoredRecord]:
+    """The records of a batch that is in a log, by kafka-python: those of a control batch, too."""
+    return [
+        StoredRecord(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
+        for part in MemoryRecords(batch.data)
+        for record in part
     ]

@@ -13,9 +13,11 @@ from kio.schema.errors import ErrorCode
 
 from model.control_batches import EndTransactionMarker
 from model.controller import Controller
-from model.image import ClusterImage, PartitionState, TopicIdPartition, TopicImage
+from model.delayed_fetches import DelayedFetches
+from model.image import NO_LEADER, ClusterImage, PartitionState, TopicIdPartition, TopicImage
 from model.partition import Appended, Partition
 from model.purgatory import Purgatory
+from model.read_journal import ReadJournal
 from model.record_batches import Refused, parse_batch
 from model.replication import Replication
 from model.settings import ClusterSettings, Generation
@@ -34,6 +36,7 @@ class ReplicaManager:
         timeline: Timeline,
         controller: Controller,
         replication: Replication,
+        journal: ReadJournal,
     ) -> None:
         self.node_id = node_id
         self.partitions: dict[TopicIdPartition, Partition] = {}
@@ -42,12 +45,15 @@ class ReplicaManager:
         self.is_isolated = False
         self.image = ClusterImage()
         self.purgatory = Purgatory(timeline, self._check_enough_replicas)
+        self.deletions = Purgatory(timeline, self._check_low_watermark)
+        self.delayed_fetches = DelayedFetches(timeline)
         # Called after every new image, when it has been applied.
         self.listeners: list[Callable[[], None]] = []
         self._settings = settings
         self._timeline = timeline
         self._controller = controller
         self._replication = replication
+        self._journal = journal
         self._lag_checks: dict[TopicIdPartition, Planned] = {}
 
     @property
@@ -64,6 +70,8 @@ class ReplicaManager:
         """Lose everything in memory."""
         self.is_alive = False
         self.purgatory.clear()
+        self.deletions.clear()
+        self.delayed_fetches.clear()
         for planned in self._lag_checks.values():
             self._timeline.cancel(planned)
         self._lag_checks.clear()
@@ -88,16 +96,18 @@ class ReplicaManager:
                     self._apply_state(topic, key, state)
         for key in [key for key in self.partitions if key not in hosted]:
             del self.partitions[key]
-            self.purgatory.check(key)
+            self.changed(key)
         for listener in self.listeners:
             listener()
 
     def _apply_state(self, topic: TopicImage, key: TopicIdPartition, state: PartitionState) -> None:
         partition = self.partitions.get(key)
         if partition is None:
-            partition = self.partitions[key] = Partition(self.node_id, topic.name, key, topic.settings, self._settings)
+            partition = self.partitions[key] = Partition(
+                self.node_id, topic.name, key, topic.settings, self._settings, self._journal
+            )
         partition.apply(state, self.image.alive, self._timeline.now_ms)
-        self.purgatory.check(key)
+        self.changed(key)
         if partition.is_leader:
             self._replication.wake_followers(partition)
         else:
@@ -172,24 +182,65 @@ class ReplicaManager:
             raise Refused(ErrorCode.not_leader_or_follower, "no replica here")
         return partition
 
+    def leader_of(self, key: TopicIdPartition) -> tuple[int, int]:
+        """Leader and leader epoch, as the replica here has them, or else as the image has them."""
+        partition = self.partitions.get(key)
+        if partition is not None:
+            return partition.leader_id, partition.leader_epoch
+        state = self.image.state_of(key)
+        return (state.leader, state.leader_epoch) if state is not None else (NO_LEADER, -1)
+
     def appended(self, key: TopicIdPartition) -> None:
         """A leader without followers has committed by now; the others' followers fetch."""
         partition = self.partitions[key]
         if partition.maybe_increment_high_watermark(self._timeline.now_ms):
-            self.purgatory.check(partition.key)
+            self.changed(partition.key)
         self._replication.wake_followers(partition)
         self._watch_lag(partition)
+
+    def changed(self, key: TopicIdPartition) -> None:
+        """Requests that wait for the partition's offsets, or for this broker's part in it, are looked at."""
+        self.purgatory.check(key)
+        self.deletions.check(key)
+        self.delayed_fetches.check(key)
 
     def follower_fetched(self, partition: Partition, node_id: int) -> None:
         """As leader: what is known of a follower changed."""
         before = partition.high_watermark
+        self.deletions.check(partition.key)
         if partition.catches_up(node_id):
             self._alter_isr(partition, (*partition.isr, node_id))
         partition.maybe_increment_high_watermark(self._timeline.now_ms)
         if partition.high_watermark > before:
-            self.purgatory.check(partition.key)
+            self.changed(partition.key)
             self._replication.wake_followers(partition)
         self._watch_lag(partition)
+
+    def delete_before(
+        self, key: TopicIdPartition, offset: int, timeout_ms: int, on_complete: Callable[[ErrorCode], None]
+    ) -> None:
+        """As leader. `on_complete` gets the outcome when every live replica has deleted as much. Raises Refused."""
+        partition = self.replica(key)
+        partition.delete_before(offset)
+        self._replication.wake_followers(partition)
+        self.changed(key)
+        self.deletions.add({key: offset}, timeout_ms, lambda codes: on_complete(codes[key]))
+
+    def low_watermark(self, key: TopicIdPartition) -> int:
+        """The smallest start offset of the partition's live replicas, as far as their fetches told."""
+        partition = self.partitions[key]
+        followers = [
+            follower.log_start_offset
+            for node_id, follower in partition.followers.items()
+            if node_id in self.image.alive
+        ]
+        return min([partition.log.start_offset, *followers])
+
+    def _check_low_watermark(self, key: TopicIdPartition, offset: int) -> ErrorCode | None:
+        partition = self.partitions.get(key)
+        if partition is None or not partition.is_leader:
+            return ErrorCode.not_leader_or_follower
+        return ErrorCode.none if self.low_watermark(key) >= offset else None
 
     def _alter_isr(self, partition: Partition, isr: Iterable[int]) -> None:
         altered = self._controller.alter_isr(
@@ -214,7 +265,7 @@ class ReplicaManager:
         lagging = partition.lagging(self._timeline.now_ms)
         if lagging:
             self._alter_isr(partition, [node_id for node_id in partition.isr if node_id not in lagging])
-            self.purgatory.check(partition.key)
+            self.changed(partition.key)
             self._replication.wake_followers(partition)
         # The controller refuses a leader that is one no more: that leader asks again as often as Kafka's does.
         self._watch_lag(partition, max(1, self._settings.replica_lag_time_max_ms // 2) if lagging else 0)

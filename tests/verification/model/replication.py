@@ -36,6 +36,9 @@ class Replicas(Protocol):
     def follower_fetched(self, partition: Partition, node_id: int) -> None:
         """As leader: the state of a follower changed."""
 
+    def changed(self, key: TopicIdPartition) -> None:
+        """The offsets of a replica may have moved: requests that wait for this are looked at."""
+
 
 class Replication:
     """`replica_fetch_ms`: the range from one round of a follower to its next."""
@@ -74,14 +77,16 @@ class Replication:
         leader, follower = pair
         now_ms = self._timeline.now_ms
         offset = follower.log.end_offset
-        fetched = leader.fetched_by(node_id, offset, follower.log.last_epoch, now_ms)
+        fetched = leader.fetched_by(node_id, offset, follower.log.last_epoch, follower.log.start_offset, now_ms)
         follower.take(fetched, now_ms)
         known = leader.followers[node_id]
         known.long_polling = False
+        self._brokers[node_id].changed(key)
         self._brokers[leader.node_id].follower_fetched(leader, node_id)
         known.long_polling = (
             known.end_offset == follower.log.end_offset == leader.log.end_offset
             and follower.high_watermark >= leader.high_watermark
+            and follower.log.start_offset == known.log_start_offset >= leader.log.start_offset
         )
         if not known.long_polling:
             self.wake(node_id, key)

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-PRODUCE, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 3, 8, 9, 10
-API_VERSIONS, INIT_PRODUCER_ID = 18, 22
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 3, 8, 9, 10
+API_VERSIONS, DELETE_RECORDS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 18, 21, 22, 23
 ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, WRITE_TXN_MARKERS, TXN_OFFSET_COMMIT = 24, 25, 26, 27, 28
 DELETE_GROUPS = 42
 # Of services that put something before or beside the model: `Broker.serve` adds what executes them.
@@ -23,21 +23,24 @@ DESCRIBE_GROUPS, SASL_HANDSHAKE, CREATE_TOPICS, DESCRIBE_CONFIGS, SASL_AUTHENTIC
 DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
 
 API_NAMES = {
-    PRODUCE: "Produce", METADATA: "Metadata", OFFSET_COMMIT: "OffsetCommit", OFFSET_FETCH: "OffsetFetch",
+    PRODUCE: "Produce", FETCH: "Fetch", LIST_OFFSETS: "ListOffsets", DELETE_RECORDS: "DeleteRecords",
+    OFFSET_FOR_LEADER_EPOCH: "OffsetForLeaderEpoch", METADATA: "Metadata",
+    OFFSET_COMMIT: "OffsetCommit", OFFSET_FETCH: "OffsetFetch",
     FIND_COORDINATOR: "FindCoordinator", API_VERSIONS: "ApiVersions", INIT_PRODUCER_ID: "InitProducerId",
     ADD_PARTITIONS_TO_TXN: "AddPartitionsToTxn", ADD_OFFSETS_TO_TXN: "AddOffsetsToTxn", END_TXN: "EndTxn",
     WRITE_TXN_MARKERS: "WriteTxnMarkers", TXN_OFFSET_COMMIT: "TxnOffsetCommit",
     DESCRIBE_PRODUCERS: "DescribeProducers", DESCRIBE_TRANSACTIONS: "DescribeTransactions",
     LIST_TRANSACTIONS: "ListTransactions", DELETE_GROUPS: "DeleteGroups", SASL_HANDSHAKE: "SaslHandshake",
     SASL_AUTHENTICATE: "SaslAuthenticate", CREATE_TOPICS: "CreateTopics", DESCRIBE_GROUPS: "DescribeGroups",
-     DESCRIBE_CONFIGS: "DescribeConfigs",
+    DESCRIBE_CONFIGS: "DescribeConfigs",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
     """`api_versions`: API key -> (lowest, highest), as far as the model speaks them: AddPartitionsToTxn only in its
-    clients' form (up to 3), both offset APIs only with names (up to 9), and what kio has no classes for is left out.
+    clients' form (up to 3), both offset APIs only with names (up to 9), and what kio has no classes for is left out, as
+    are the first versions of Fetch and ListOffsets, which no reader of record batches uses.
 
     `strict_min_isr`: the high watermark waits while the ISR is below min.insync.replicas, and that is never more than
     there are replicas (KIP-966); before, it moved, and the waiting request was answered with
@@ -48,6 +51,11 @@ class Generation:
     tells a group that it does not know from one without that member. `has_topic_ids`: Metadata names topics' ids.
     `takes_unknown_producers`: a leader without state of a producer takes any first sequence (KIP-360); before, only 0.
     `names_its_versions`: the answer to a version of ApiVersions that is too new has the range to choose from.
+    `stable_offset_is_of_batch`: where the log starts inside of a batch of an open transaction, the last stable offset
+    is that batch's first one, so before the log's start.
+    `tells_offset_epochs`: ListOffsets 4 has the leader epoch of an offset. `tells_absent_aborted`: Fetch has an empty
+    list of aborted transactions for a partition that is not there; before, none. `fetches_absent_as_zstd`: Fetch below
+    10 answers for what is not there as for a topic whose codec these versions lack.
     `has_invalid_record`: leaders refuse records with INVALID_RECORD (KIP-467); before, with CORRUPT_MESSAGE.
     """
 
@@ -60,6 +68,10 @@ class Generation:
     takes_unknown_producers: bool = True
     names_its_versions: bool = True
     has_invalid_record: bool = True
+    stable_offset_is_of_batch: bool = False
+    tells_offset_epochs: bool = True
+    tells_absent_aborted: bool = True
+    fetches_absent_as_zstd: bool = False
 
     @property
     def describes_transactions(self) -> bool:
@@ -68,50 +80,56 @@ class Generation:
 
 
 _KAFKA_2_1_APIS = {
+    FETCH: (4, 10), LIST_OFFSETS: (4, 4), OFFSET_FOR_LEADER_EPOCH: (2, 2), DELETE_RECORDS: (0, 1),
     PRODUCE: (0, 7), METADATA: (0, 7), OFFSET_COMMIT: (2, 6), OFFSET_FETCH: (1, 5), FIND_COORDINATOR: (0, 2),
     API_VERSIONS: (0, 2), INIT_PRODUCER_ID: (0, 1), ADD_PARTITIONS_TO_TXN: (0, 1), ADD_OFFSETS_TO_TXN: (0, 1),
     END_TXN: (0, 1), TXN_OFFSET_COMMIT: (0, 2), DELETE_GROUPS: (0, 1),
 }  # fmt: skip
 _KAFKA_2_8_APIS = _KAFKA_2_1_APIS | {
+    FETCH: (4, 12), LIST_OFFSETS: (4, 6), OFFSET_FOR_LEADER_EPOCH: (2, 4), DELETE_RECORDS: (0, 2),
     PRODUCE: (0, 9), METADATA: (0, 11), OFFSET_COMMIT: (2, 8), OFFSET_FETCH: (1, 7), FIND_COORDINATOR: (0, 3),
     API_VERSIONS: (0, 3), INIT_PRODUCER_ID: (0, 4), ADD_PARTITIONS_TO_TXN: (0, 3), ADD_OFFSETS_TO_TXN: (0, 3),
     END_TXN: (0, 3), WRITE_TXN_MARKERS: (1, 1), TXN_OFFSET_COMMIT: (0, 3), DESCRIBE_PRODUCERS: (0, 0),
     DELETE_GROUPS: (0, 2),
 }  # fmt: skip
 _KAFKA_3_0_APIS = _KAFKA_2_8_APIS | {
+    LIST_OFFSETS: (4, 7),
     OFFSET_FETCH: (1, 8),
     FIND_COORDINATOR: (0, 4),
     DESCRIBE_TRANSACTIONS: (0, 0),
     LIST_TRANSACTIONS: (0, 0),
 }
-_KAFKA_3_3_APIS = _KAFKA_3_0_APIS | {METADATA: (0, 12)}
+_KAFKA_3_3_APIS = _KAFKA_3_0_APIS | {FETCH: (4, 13), METADATA: (0, 12)}
 _KAFKA_3_9_APIS = _KAFKA_3_3_APIS | {
+    FETCH: (4, 17), LIST_OFFSETS: (4, 9),
     PRODUCE: (0, 11), OFFSET_COMMIT: (2, 9), OFFSET_FETCH: (1, 9), FIND_COORDINATOR: (0, 6), API_VERSIONS: (0, 4),
     INIT_PRODUCER_ID: (0, 5), ADD_OFFSETS_TO_TXN: (0, 4), END_TXN: (0, 4), TXN_OFFSET_COMMIT: (0, 4),
     LIST_TRANSACTIONS: (0, 1),
 }  # fmt: skip
 _KAFKA_4_APIS = _KAFKA_3_9_APIS | {
+    FETCH: (4, 18), LIST_OFFSETS: (4, 11),
     PRODUCE: (3, 13), METADATA: (0, 13), END_TXN: (0, 5), WRITE_TXN_MARKERS: (1, 2), TXN_OFFSET_COMMIT: (0, 5),
     LIST_TRANSACTIONS: (0, 2),
 }  # fmt: skip
 
 KAFKA_2_8 = Generation(
     _KAFKA_2_8_APIS, strict_min_isr=False, verifies_transactions=False, transaction_version=None,
-    new_group_coordinator=False,
+    new_group_coordinator=False, tells_absent_aborted=False,
 )  # fmt: skip
 KAFKA_2_1 = replace(
     KAFKA_2_8, api_versions=_KAFKA_2_1_APIS, has_topic_ids=False, takes_unknown_producers=False,
-    names_its_versions=False, has_invalid_record=False,
+    names_its_versions=False, has_invalid_record=False, tells_offset_epochs=False, fetches_absent_as_zstd=True,
 )  # fmt: skip
-KAFKA_3_0 = replace(KAFKA_2_8, api_versions=_KAFKA_3_0_APIS)
-KAFKA_3_3 = replace(KAFKA_2_8, api_versions=_KAFKA_3_3_APIS)
+KAFKA_3_0 = replace(KAFKA_2_8, api_versions=_KAFKA_3_0_APIS, tells_absent_aborted=True)
+KAFKA_3_3 = replace(KAFKA_3_0, api_versions=_KAFKA_3_3_APIS)
 KAFKA_3_9 = Generation(
     _KAFKA_3_9_APIS, strict_min_isr=True, verifies_transactions=True, transaction_version=None,
     new_group_coordinator=False,
 )  # fmt: skip
 KAFKA_4 = Generation(
-    _KAFKA_4_APIS, strict_min_isr=True, verifies_transactions=True, transaction_version=2, new_group_coordinator=True
-)
+    _KAFKA_4_APIS, strict_min_isr=True, verifies_transactions=True, transaction_version=2, new_group_coordinator=True,
+    stable_offset_is_of_batch=True,
+)  # fmt: skip
 # Upgraded, with the feature left as it was: the APIs say one thing and the feature another, and the feature counts.
 KAFKA_4_TRANSACTION_VERSION_1 = replace(KAFKA_4, transaction_version=1)
 
@@ -132,8 +150,12 @@ class Truncation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
+    """`log_append_time`: leaders give batches their own time (message.timestamp.type)."""
+
     min_insync_replicas: int = 1
     max_message_bytes: int = 1_048_588
+    index_interval_bytes: int = 4_096
+    log_append_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +192,8 @@ class ClusterSettings:
     `replica_fetch_ms`: from one fetch of a follower to its next. `metadata_lag_ms`: from a decision of the controller
     to a broker that acts by it. `failure_detection_ms`: from a crash to the controller that acts on it.
 
+    `racks`: of the brokers. With racks, a leader sends readers of another rack to a replica of theirs (KIP-392).
+
     `addresses`: host and port of a broker in answers, for one that clients reach by a socket.
     `started_ms`: the time at the start, for clients that compare it with theirs.
 
@@ -179,6 +203,7 @@ class ClusterSettings:
 
     cluster_id: str = "model"
     addresses: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    racks: Mapping[int, str] = field(default_factory=dict)
     started_ms: int = 0
     taken_producer_ids: int = 0
 

@@ -1,0 +1,87 @@
+"""The oracle of reads: which records of a partition a reader must deliver, which it may, and what became of the others.
+
+A correct reader of a range, at an isolation level, delivers each KEPT record once, in the order of offsets. It may
+deliver a record of another fate, if it came in time: before retention, compaction or a truncation took it. Whatever is
+not here at all (aborted rows, markers, what was never below a high watermark) it must not deliver.
+
+The fates are those of the leader's log at the moment of the question. So ask when the cluster has healed: a new leader
+that does not know its high watermark yet seems to have lost what is above it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+from model.image import TopicIdPartition
+from model.partition import Partition
+from model.read_journal import Isolation, ReadJournal, place_of
+from model.record_batches import RecordBatch, decode_stored_records
+
+
+class Fate(Enum):
+    KEPT = auto()
+    """A reader gets it."""
+    DELETED = auto()
+    """By retention or DeleteRecords: the log starts behind it."""
+    COMPACTED = auto()
+    """Compaction removed it on some replica, and perhaps not on the leader's: a reader may have missed it."""
+    TRUNCATED = auto()
+    """It was readable once, and is not in the leader's log, or its commit is not."""
+    TOPIC_GONE = auto()
+    """The topic was deleted."""
+
+
+class ReadableRecord(NamedTuple):
+    """`timestamp` in ms. `leader_epoch`: of the leader that appended it, by which two records at one offset differ."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    leader_epoch: int
+    fate: Fate
+
+
+def readable_records(
+    journal: ReadJournal,
+    key: TopicIdPartition,
+    leader: Partition | None,
+    isolation: Isolation,
+    first_offset: int = 0,
+    end_offset: int | None = None,
+) -> list[ReadableRecord]:
+    """Every record that was ever readable in [first_offset, end_offset). `leader`: its replica; None if the topic is
+    gone."""
+    visible = {place_of(batch) for batch in leader.readable(isolation)} if leader is not None else set()
+    records = []
+    for batch in journal.batches(key, isolation):
+        if leader is None:
+            records += _with_fate(batch, Fate.TOPIC_GONE)
+        elif place_of(batch) not in visible:
+            records += _with_fate(batch, Fate.TRUNCATED)
+        else:
+            records += _with_fates(journal, batch, leader)
+    return [
+        record
+        for record in records
+        if record.offset >= first_offset and (end_offset is None or record.offset < end_offset)
+    ]
+
+
+def _with_fate(batch: RecordBatch, fate: Fate) -> list[ReadableRecord]:
+    return [
+        ReadableRecord(*record, leader_epoch=batch.leader_epoch, fate=fate) for record in decode_stored_records(batch)
+    ]
+
+
+def _with_fates(journal: ReadJournal, batch: RecordBatch, leader: Partition) -> list[ReadableRecord]:
+    """Of a batch that is in the leader's log."""
+
+    def fate(offset: int) -> Fate:
+        if offset < leader.log.start_offset:
+            return Fate.DELETED
+        return Fate.COMPACTED if journal.is_compacted(leader.key, batch, offset) else Fate.KEPT
+
+    return [record._replace(fate=fate(record.offset)) for record in _with_fate(batch, Fate.KEPT)]
