@@ -25,7 +25,8 @@ class Fate(Enum):
     DELETED = auto()
     """By retention or DeleteRecords: the log starts behind it."""
     COMPACTED = auto()
-    """Compaction removed it on some replica, and perhaps not on the leader's: a reader may have missed it."""
+    """Compaction removed it on some replica, and perhaps not on the leader's: a reader may have missed it. It may have
+    been deleted since."""
     TRUNCATED = auto()
     """It was readable once, and is not in the leader's log, or its commit is not."""
     TOPIC_GONE = auto()
@@ -80,8 +81,8 @@ def _with_fates(journal: ReadJournal, batch: RecordBatch, leader: Partition) -> 
     """Of a batch that is in the leader's log."""
 
     def fate(offset: int) -> Fate:
-        if offset < leader.log.start_offset:
-            return Fate.DELETED
-        return Fate.COMPACTED if journal.is_compacted(leader.key, batch, offset) else Fate.KEPT
+        if journal.is_compacted(leader.key, batch, offset):
+            return Fate.COMPACTED
+        return Fate.DELETED if offset < leader.log.start_offset else Fate.KEPT
 
     return [record._replace(fate=fate(record.offset)) for record in _with_fate(batch, Fate.KEPT)]

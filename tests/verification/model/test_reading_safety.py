@@ -8,99 +8,23 @@ from __future__ import annotations
 import functools
 import random
 from collections import Counter
-from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from model.byte_client import ByteClient, client_of_topic, record_batch
+from model.byte_client import client_of_topic
 from model.read_client import Got
 from model.read_faults import WEIGHTS, ReadFaults
 from model.read_journal import Isolation
+from model.read_traffic import ReadTraffic
 from model.readable_records import Fate, ReadableRecord
 from model.record_batches import RecordBatch, decode_stored_records
 from model.reference_reader import Delivered, ReferenceReader
-from model.settings import KAFKA_3_3, PRODUCE, WRITE_TXN_MARKERS
-from model.wire import kio_module
+from model.settings import KAFKA_3_3
 
 STEPS = 300
 SEEDS = range(30)
 RACKS = {0: "a", 1: "b", 2: "a"}
 _PRODUCE_VERSION = 9
-
-
-class Writer:
-    """Rows to partition 0, some in transactions, each of a producer of its own. Its brokers verify none, so it needs no
-    coordinator: it writes markers to the leader."""
-
-    def __init__(self, client: ByteClient, rng: random.Random) -> None:
-        self.client = client
-        self._rng = rng
-        self._open: dict[int, bool] = {}
-        self.ended: dict[int, bool] = {}
-        self._rows = 0
-        self._producer_id = 1_000
-
-    def step(self) -> None:
-        kind = self._rng.choices(["row", "begin", "go on", "end"], [5, 3, 3, 4])[0]
-        if kind == "row":
-            self._send(record_batch(*self._values(), timestamp_ms=self.client.cluster.now_ms), None)
-        elif kind == "begin":
-            self._producer_id += 1
-            self._open[self._producer_id] = self._rng.random() < 0.6
-            self._write(self._producer_id)
-        elif self._open:
-            producer_id = self._rng.choice(list(self._open))
-            if kind == "go on":
-                self._write(producer_id)
-            else:
-                self.ended[producer_id] = self._open.pop(producer_id)
-                self.end(producer_id)
-
-    def finish(self) -> None:
-        self.ended |= self._open
-        self._open.clear()
-
-    def _values(self) -> list[bytes]:
-        count = self._rng.choice([1, 1, 2, 5])
-        self._rows += count
-        return [b"row %d" % row + bytes(self._rng.choice([0, 100])) for row in range(self._rows - count, self._rows)]
-
-    def _write(self, producer_id: int) -> None:
-        # A producer of many batches needs their answers; here each batch of a transaction has a first sequence.
-        records = record_batch(
-            *self._values(), producer_id=producer_id, producer_epoch=0, base_sequence=self._rows * 10,
-            is_transactional=True, timestamp_ms=self.client.cluster.now_ms,
-        )  # fmt: skip
-        self._send(records, "x")
-
-    def _send(self, records: bytes, transactional_id: str | None) -> None:
-        kio_version = kio_module(PRODUCE, _PRODUCE_VERSION, "request")
-        data = kio_version.PartitionProduceData(index=0, records=records)
-        self._to_leader(
-            PRODUCE, _PRODUCE_VERSION,
-            kio_version.ProduceRequest(
-                transactional_id=transactional_id, acks=self._rng.choice([1, -1]), timeout=timedelta(seconds=1),
-                topic_data=(kio_version.TopicProduceData(name="t", partition_data=(data,)),),
-            ),
-        )  # fmt: skip
-
-    def end(self, producer_id: int) -> int | None:
-        kio_version = kio_module(WRITE_TXN_MARKERS, 1, "request")
-        topics = (kio_version.WritableTxnMarkerTopic(name="t", partition_indexes=(0,)),)
-        marker = kio_version.WritableTxnMarker(
-            transaction_result=self.ended[producer_id], topics=topics, coordinator_epoch=0, producer_id=producer_id,
-            producer_epoch=0,
-        )  # fmt: skip
-        return self._to_leader(WRITE_TXN_MARKERS, 1, kio_version.WriteTxnMarkersRequest(markers=(marker,)))
-
-    def _to_leader(self, api_key: int, version: int, message: Any) -> int | None:
-        leader = self.client.cluster.leader("t", 0)
-        if leader is None or not self.client.cluster.is_alive(leader):
-            return None
-        # A request behind one that waits would wait, too.
-        self.client.reconnect(leader)
-        return self.client.send(leader, api_key, version, message)
 
 
 class Run:
@@ -116,7 +40,7 @@ class Run:
         self.topic_id = client.cluster.topic_id("t")
         # Of the range that is read.
         self.first_offset = rng.choice([0, 0, 3, 7])
-        writer = Writer(client, rng)
+        writer = ReadTraffic(client, rng)
         self.reader = reader_type(
             client,
             "t",
@@ -145,7 +69,7 @@ class Run:
         self._heal(faults, writer)
         self._read_to_the_end()
 
-    def _heal(self, faults: ReadFaults, writer: Writer) -> None:
+    def _heal(self, faults: ReadFaults, writer: ReadTraffic) -> None:
         faults.heal()
         writer.client.run(3_000)
         for partition in range(self.cluster.partition_count("t")):
@@ -153,9 +77,6 @@ class Run:
                 self.cluster.elect("t", partition, unclean=True)
         writer.client.run(3_000)
         writer.finish()
-        for producer_id in writer.ended:
-            writer.end(producer_id)
-            writer.client.run(10)
         writer.client.run(1_000)
 
     def _read_to_the_end(self) -> None:

@@ -1,4 +1,4 @@
-"""A seed is one simulation of producers and one two-phase commit. This module runs many seeds, and some of them twice.
+"""A seed is one simulation of producers, one two-phase commit, and the reads of one partition. This module runs many seeds, and some of them twice.
 
 A seed and a commit of the project determine a run to the byte. To prove this, some seeds run again in new processes,
 where sets of texts have another order.
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from model.explorations import of_seed
 from simulation import reached
 from simulation.faults import make_plan
+from simulation.reading import run_reads
 from simulation.simulation import Simulation
 from simulation.two_phase import run_commit
 
@@ -27,7 +28,7 @@ AGAIN_EVERY = 100
 @dataclass(frozen=True, slots=True)
 class SeedResult:
     """`problems`: empty for a seed as it should be. `plan`: what it decided, as text. `digest`: of all bytes that
-    producers and brokers sent each other, with their times, and of all steps of the commit. `virtual_ms`: of the
+    clients and brokers sent each other, with their times, and of all steps of the commit. `virtual_ms`: of the
     producers; the commit has no clock."""
 
     seed: int
@@ -53,13 +54,14 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None) -> SeedResul
     with reached.counting() as transitions:
         producers = Simulation(make_plan(seed), trace).run()
     commit = run_commit(of_seed(seed), trace)
+    reads = run_reads(seed, trace)
     return SeedResult(
         seed,
-        problems=(*producers.problems, *filter(None, [commit.problem])),
+        problems=(*producers.problems, *filter(None, [commit.problem, reads.problem])),
         plan=plan_of(seed),
-        digest=hashlib.sha256(f"{producers.digest} {commit.digest}".encode()).hexdigest(),
+        digest=hashlib.sha256(f"{producers.digest} {commit.digest} {reads.digest}".encode()).hexdigest(),
         virtual_ms=producers.virtual_ms,
-        counts=producers.counts + transitions + commit.counts,
+        counts=producers.counts + transitions + commit.counts + reads.counts,
     )
 
 

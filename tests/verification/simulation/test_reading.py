@@ -1,0 +1,88 @@
+"""The shipped reader over the model: nothing is lost in silence, doubled or made up. Each rule is seen to be broken."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_sink.kafka.consumer import fetcher
+from kafka_sink.kafka.consumer.fetch_range import Loss
+from kafka_sink.kafka.consumer.fetcher import Fetcher
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+from model.read_faults import WEIGHTS
+from simulation.reading import ReadResult, run_reads
+
+SEEDS = range(30)
+
+
+@functools.cache
+def run(seed: int) -> ReadResult:
+    return run_reads(seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_seed(seed: int) -> None:
+    assert run(seed).problem is None
+
+
+def test_the_faults_are_real() -> None:
+    counts: Counter[str] = sum((run(seed).counts for seed in SEEDS), Counter())
+    kinds = {name.removeprefix("read: fault ") for name in counts if name.startswith("read: fault ")}
+    assert kinds >= {"cut", "mute", "deafen", *(set(WEIGHTS) - {"topic_again"})}
+    assert counts["read: records"] > 3_000
+    assert counts["read: losses"] > 0
+    assert counts["read: OffsetsLost"] > 0
+
+
+def test_a_seed_is_a_run_to_the_byte() -> None:
+    assert run_reads(5).digest == run(5).digest
+    assert run(6).digest != run(5).digest
+
+
+def test_a_trace_changes_nothing() -> None:
+    lines: list[str] = []
+    assert run_reads(5, lines.append).digest == run(5).digest
+    assert any("FAULT" in line for line in lines)
+
+
+# --- readers with a mistake: one of the seeds finds each --------------------------------------------------------------
+
+
+def no_aborted_transactions(patch: pytest.MonkeyPatch) -> None:
+    take = Fetcher._take_records
+
+    def mistaken(self: Fetcher, response: FetchResponse, request: FetchRequest, now_ms: int) -> None:
+        take(self, replace(response, aborted_transactions=()), request, now_ms)
+
+    patch.setattr(Fetcher, "_take_records", mistaken)
+
+
+def losses_untold(patch: pytest.MonkeyPatch) -> None:
+    lose = Fetcher._lose
+
+    def mistaken(self: Fetcher, loss: Loss) -> None:
+        lose(self, loss)
+        self.losses.clear()
+
+    patch.setattr(Fetcher, "_lose", mistaken)
+
+
+def epochs_unchecked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Fetcher, "_must_check_epoch", lambda self: False)
+
+
+def topic_ids_not_compared(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fetcher, "ids_differ", lambda first, second: False)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "seed"),
+    [(no_aborted_transactions, 0), (losses_untold, 0), (epochs_unchecked, 0), (topic_ids_not_compared, 0)],
+)
+def test_a_reader_with_a_mistake_is_found(mistake: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    mistake(monkeypatch)
+    assert run_reads(seed).problem is not None
