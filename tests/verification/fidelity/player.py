@@ -15,7 +15,7 @@ from uuid import UUID
 
 from fidelity.kinds import wait_until_led
 from model.read_client import ReadClient
-from model.settings import FIND_COORDINATOR, METADATA, OFFSET_FETCH, Generation
+from model.settings import FIND_COORDINATOR, METADATA, OFFSET_COMMIT, OFFSET_FETCH, Generation
 from model.transaction_client import COMES_TO_PASS, GROUP, TRANSACTION, Producer, TransactionClient
 from model.wire import build, kio_module
 
@@ -28,6 +28,8 @@ AHEAD_MS, APART_MS = 60_000, 10
 UNKNOWN, EMPTY = -1, -2
 # Places of the producer id -1, and of one that no broker has handed out.
 NO_ONE, NOBODY_ELSE = -1, -2
+# Slot of a group by which the end of a deletion is seen.
+_WATCH = 2
 _ID_OF_NOBODY_ELSE = 10**12
 _UNKNOWN_TOPIC_ID = UUID(int=4711)
 # Twenty seconds of a real broker, at 5 ms each.
@@ -174,11 +176,12 @@ class Player:
             self._topic_ids[slot, generation] = self.metadata(self._newest(METADATA), name).topic_id
 
     def delete(self, slot: int) -> None:
-        name = self.topic(slot)
+        name, watch = self.topic(slot), self.group(_WATCH)
+        self.client.commit_offset_outside(watch, name, 0, version=self._newest(OFFSET_COMMIT))
         self.topics.delete(name)
         self.wait_until(lambda: bool(self.metadata(self._newest(METADATA), name).error_code == 3), f"{name} is gone")
-        # A coordinator drops the topic's offsets a little later, and groups that have no others.
-        for group in map(self.group, (0, 1)):
+        # A coordinator drops the topic's offsets a little later, and groups that have none left.
+        for group in (self.group(0), self.group(1), watch):
             self.wait_until(partial(self._is_without, group, name), f"{group} has no offsets on {name}")
 
     def _is_without(self, group: str, topic: str) -> bool:

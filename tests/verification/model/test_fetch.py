@@ -308,6 +308,12 @@ def test_a_reader_of_a_truncated_log_is_told_where_it_left_the_leaders() -> None
     assert reader.fetch_one(1, "t", offset=2, last_fetched_epoch=epoch + 1).code == OUT_OF_RANGE
 
 
+def test_an_epoch_that_the_leader_never_had_ends_with_the_one_before() -> None:
+    client = diverged()
+    assert client.cluster.state("t", 0).leader_epoch == 2
+    assert read_client(client).fetch_one(1, "t", offset=1, last_fetched_epoch=1).diverging == EpochAndOffset(0, 2)
+
+
 # --- transactions -----------------------------------------------------------------------------------------------------
 
 
@@ -353,6 +359,25 @@ def test_aborted_transactions_that_ended_before_the_offset_are_not_told() -> Non
     assert reader.fetch_one(0, "t", offset=4, isolation=READ_COMMITTED).records == b""
 
 
+@pytest.mark.parametrize(("index_interval_bytes", "is_told"), [(1, False), (4_096, True)])
+def test_aborted_transactions_are_told_up_to_the_next_entry_of_the_index(
+    index_interval_bytes: int, is_told: bool
+) -> None:
+    client = client_of(1)
+    client.cluster.create_topic("t", 1, 1, index_interval_bytes=index_interval_bytes)
+    client.run(1_000)
+    for _ in range(3):
+        client.produce(0, {("t", 0): BATCH})
+    transactions = transaction_client(client)
+    producer = transactions.init("x")
+    transactions.write("x", producer, "t")
+    transactions.end_surely("x", producer, is_commit=False)
+    client.run(100)
+    got = read_client(client).fetch_one(0, "t", isolation=READ_COMMITTED, max_bytes=1)
+    assert len(got.records) == len(BATCH)
+    assert got.aborted == (((producer.producer_id, 6),) if is_told else ())
+
+
 # --- followers (KIP-392) ----------------------------------------------------------------------------------------------
 
 RACKS = {0: "a", 1: "b", 2: "c"}
@@ -384,6 +409,16 @@ def test_a_follower_that_lags_has_less_and_nothing_beyond_its_end() -> None:
     assert reader.fetch_one(1, "t", offset=4).code == OUT_OF_RANGE
     # It is out of the ISR, so the leader sends nobody there.
     assert reader.fetch_one(0, "t", offset=2, rack="b").preferred_read_replica == -1
+
+
+def test_a_fetch_waits_at_a_follower_until_it_has_learned_of_more() -> None:
+    client = client_of_topic(2, 1, racks=RACKS, replica_fetch_ms=(10, 10))
+    sent = sent_fetch(client, node_id=1, max_wait_ms=50_000)
+    client.produce(0, {("t", 0): BATCH})
+    client.run(20)
+    assert sent not in client.answers
+    client.run(10)
+    assert values_in(fetch_answer(client.answers[sent]).partitions[0]) == [b"a", b"b"]
 
 
 def test_metadata_has_the_racks() -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from model.byte_client import ByteClient, client_of_topic, record_batch
 from model.consumer_reads import EARLIEST, LARGEST_TIMESTAMP, LATEST, NOT_FOUND, FoundOffset
-from model.partition_log import EpochAndOffset
+from model.partition_log import EpochAndOffset, PartitionLog
 from model.read_client import READ_COMMITTED, READ_UNCOMMITTED, ReadClient, read_client
+from model.record_batches import parse_batch
 from model.settings import DELETE_RECORDS, KAFKA_3_9, KAFKA_4, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, Generation
 from model.transaction_client import send_only, transaction_client
 
@@ -151,6 +152,29 @@ def test_a_log_starts_where_its_records_were_deleted(version: int) -> None:
     sent = client.produce(1, {("t", 0): record_batch(b"v")})
     client.run(100)
     assert client.answers[sent].responses[0].partition_responses[0].log_start_offset == 4
+
+
+def test_deleted_records_are_not_found_by_their_timestamp() -> None:
+    client, reader = led_in_two_epochs()
+    client.cluster.delete_before("t", 0, 4)
+    assert reader.list_offset(1, "t", 0) == (0, FoundOffset(400, 4, 1))
+
+
+def test_a_log_that_is_truncated_before_its_start_starts_at_its_end() -> None:
+    log = PartitionLog()
+    for offset in range(5):
+        log.append(parse_batch(record_batch(b"v")).placed(offset, 0))
+    log.delete_before(4)
+    log.truncate_to(2)
+    assert (log.start_offset, log.end_offset) == (2, 2)
+
+
+def test_what_was_deleted_had_been_committed_even_after_a_crash() -> None:
+    client, _ = led_in_two_epochs()
+    client.cluster.delete_before("t", 0, 4)
+    client.cluster.crash(1)
+    client.cluster.restart(1)
+    assert client.cluster.high_watermark("t", 0, 1) == 4
 
 
 def test_records_are_deleted_up_to_the_high_watermark() -> None:

@@ -20,3 +20,9 @@ def test_over_time_it_is_the_rate() -> None:
 
 def test_one_large_request_is_waited_for_without_a_bound() -> None:
     assert Quota(1_000).throttle_time_ms(1_000_000, 0) == 990_000
+
+
+def test_an_answer_over_the_quota_does_not_count() -> None:
+    quota = Quota(1_000)
+    assert quota.throttle_time_or_take_ms(10_000, 0) == 0
+    assert [quota.throttle_time_or_take_ms(5_000, 0) for _ in range(3)] == [5_000] * 3
