@@ -175,7 +175,11 @@ class RecordSetDecoder:
         )
         if self._state[State.FAULT]:
             raise self._fault_of_header()
-        self._is_scanned = count == 0 or self._state[State.NEXT_OFFSET] >= self._end_offset
+        self._is_scanned = (
+            count == 0 or self.used_bytes == len(self._records) or self._state[State.NEXT_OFFSET] >= self._end_offset
+        )
+        if count == 0:
+            return False
         self._scanned = table[:count]
         self.batch_count += count
         if self._aborted:
@@ -185,7 +189,7 @@ class RecordSetDecoder:
         )
         if unwanted.any():
             _empty(self._scanned, unwanted)
-        return count > 0
+        return True
 
     def _drop_aborted(self) -> None:
         """Empty the batches of aborted transactions, as CompletedFetch skips them."""
