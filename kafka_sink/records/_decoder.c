@@ -228,40 +228,44 @@ PyObject *kernel_scan_batches(PyObject *Py_UNUSED(module), PyObject *args)
 #define VARINT_BYTES 5
 #define VARLONG_BYTES 10
 
-/* A varint of `most_bytes` at most. Like all functions that read, it returns 0 if that is not there. */
-static NEVER_INLINE int read_long_varint(const uint8_t **at, const uint8_t *end, int most_bytes, uint64_t *zigzag)
+/* Where a number ends, NULL if it cannot be read, and what it is. A value and no pointer, so that a record's position
+ * stays in a register. */
+typedef struct {
+    const uint8_t *end;
+    uint64_t zigzag;
+} Varint;
+
+static NEVER_INLINE Varint long_varint(const uint8_t *at, const uint8_t *end, int most_bytes)
 {
-    uint64_t number = 0;
-    const uint8_t *byte = *at;
-    for (int i = 0; i < most_bytes && byte < end; i++, byte++) {
-        uint64_t bits = *byte & 0x7F;
+    Varint varint = {.end = NULL, .zigzag = 0};
+    for (int i = 0; i < most_bytes && at < end; i++, at++) {
+        uint64_t bits = *at & 0x7F;
         if (i == VARLONG_BYTES - 1 && bits > 1)
-            return 0;
-        number |= bits << 7 * i;
-        if (*byte < 0x80) {
-            *at = byte + 1;
-            *zigzag = number;
-            return most_bytes == VARLONG_BYTES || number <= UINT32_MAX;
+            break;
+        varint.zigzag |= bits << 7 * i;
+        if (*at < 0x80) {
+            if (most_bytes == VARLONG_BYTES || varint.zigzag <= UINT32_MAX)
+                varint.end = at + 1;
+            break;
         }
     }
-    return 0;
+    return varint;
 }
 
-/* Nearly all numbers of a record have one byte or two. */
+/* A varint of `most_bytes` at most. Like all functions that read, it returns 0 if that is not there. Nearly all numbers
+ * of a record have one byte or two. */
 static ALWAYS_INLINE int read_varint(const uint8_t **at, const uint8_t *end, int most_bytes, int64_t *value)
 {
     const uint8_t *byte = *at;
-    uint64_t zigzag;
-    if (byte < end && byte[0] < 0x80) {
-        zigzag = byte[0];
-        *at = byte + 1;
-    } else if (end - byte >= 2 && byte[1] < 0x80) {
-        zigzag = (byte[0] & 0x7Fu) | (uint64_t)byte[1] << 7;
-        *at = byte + 2;
-    } else if (!read_long_varint(at, end, most_bytes, &zigzag)) {
+    Varint varint;
+    if (byte < end && byte[0] < 0x80)
+        varint = (Varint){.end = byte + 1, .zigzag = byte[0]};
+    else if (end - byte >= 2 && byte[1] < 0x80)
+        varint = (Varint){.end = byte + 2, .zigzag = (byte[0] & 0x7Fu) | (uint64_t)byte[1] << 7};
+    else if ((varint = long_varint(byte, end, most_bytes)).end == NULL)
         return 0;
-    }
-    *value = (int64_t)(zigzag >> 1) ^ -(int64_t)(zigzag & 1);
+    *at = varint.end;
+    *value = (int64_t)(varint.zigzag >> 1) ^ -(int64_t)(varint.zigzag & 1);
     return 1;
 }
 

@@ -141,7 +141,7 @@ class RecordSetDecoder:
     def _make_ready(self) -> None:
         """Scan and decompress until there are as many records as an Arrow batch may have, or no more."""
         while not self._has_enough() and (len(self._scanned) or self._scan()):
-            if _is_compressed(self._scanned).any():
+            if _all_attributes(self._scanned) & CODEC_BITS:
                 self._make_some_ready()
             else:
                 self._ready.add(self._scanned)
@@ -175,17 +175,24 @@ class RecordSetDecoder:
         )
         if self._state[State.FAULT]:
             raise self._fault_of_header()
-        self._is_scanned = count == 0 or self._state[State.NEXT_OFFSET] >= self._end_offset
+        self._is_scanned = (
+            count == 0 or self.used_bytes == len(self._records) or self._state[State.NEXT_OFFSET] >= self._end_offset
+        )
+        if count == 0:
+            return False
         self._scanned = table[:count]
         self.batch_count += count
         if self._aborted:
             self._drop_aborted()
-        unwanted = (self._scanned[:, Column.ATTRIBUTES] & CONTROL_BIT != 0) | (
-            self._scanned[:, Column.LAST_OFFSET] < self._first_offset
-        )
-        if unwanted.any():
-            _empty(self._scanned, unwanted)
-        return count > 0
+        # Offsets ascend, so the first batch shows whether any is before the range.
+        if _all_attributes(self._scanned) & CONTROL_BIT or self._scanned[0, Column.LAST_OFFSET] < self._first_offset:
+            self._drop_unwanted()
+        return True
+
+    def _drop_unwanted(self) -> None:
+        """Empty control batches, and those before the range."""
+        is_before = self._scanned[:, Column.LAST_OFFSET] < self._first_offset
+        _empty(self._scanned, (self._scanned[:, Column.ATTRIBUTES] & CONTROL_BIT != 0) | is_before)
 
     def _drop_aborted(self) -> None:
         """Empty the batches of aborted transactions, as CompletedFetch skips them."""
@@ -237,7 +244,7 @@ class RecordSetDecoder:
             raise _fault_of_records(table, measured)
         rows = ArrowRows(self._columns, measured)
         self._kernel.fill_columns(sources, table, *wanted, measured[Total.RECORDS], rows.row_count, rows.buffers)
-        self._ready.drop_read()
+        self._ready.drop_read(measured[Total.RECORDS])
         return rows.record_batch() if rows.row_count else None
 
     def _fault_of_header(self) -> Undecodable:
@@ -254,10 +261,9 @@ def _fault_of_records(table: Int64s, totals: Sequence[int]) -> Undecodable:
     return TimestampOutOfRange(base_offset) if fault is Fault.TIMESTAMP else CorruptBatch(base_offset, fault)
 
 
-def _is_compressed(table: Int64s) -> Int64s:
-    """Return the nonzero number of each batch that must be decompressed."""
-    compressed: Int64s = (table[:, Column.ATTRIBUTES] & CODEC_BITS) * (table[:, Column.RECORD_COUNT] > 0)
-    return compressed
+def _all_attributes(table: Int64s) -> int:
+    """Return the bits that any of the batches has."""
+    return int(np.bitwise_or.reduce(table[:, Column.ATTRIBUTES]))
 
 
 def _empty(table: Int64s, which: np.typing.NDArray[np.bool_]) -> None:
@@ -299,8 +305,9 @@ class _ReadyBatches:
             self.record_count += numbers[Column.RECORD_COUNT]
             self.size_bytes += numbers[Column.END] - numbers[Column.START]
         else:
-            self.record_count += int(table[:, Column.RECORD_COUNT].sum())
-            self.size_bytes += int((table[:, Column.END] - table[:, Column.START]).sum())
+            sums = table.sum(axis=0).tolist()
+            self.record_count += sums[Column.RECORD_COUNT]
+            self.size_bytes += sums[Column.END] - sums[Column.START]
 
     def table(self) -> Int64s:
         """Return all batches as one table, which stays this object's."""
@@ -308,15 +315,17 @@ class _ReadyBatches:
             self._tables = [np.concatenate(self._tables)]
         return self._tables[0]
 
-    def drop_read(self) -> None:
-        """Forget the batches that have no records left, and what was decompressed for them."""
-        table = self.table()
-        unread = np.flatnonzero(table[:, Column.RECORD_COUNT])
+    def drop_read(self, record_count: int) -> None:
+        """Forget the batches that have no records left, and what was decompressed for them.
+
+        `record_count`: the records that were read since the last call.
+        """
+        table, are_all = self.table(), record_count == self.record_count
         self._tables, self.record_count, self.size_bytes = [], 0, 0
-        if not len(unread):
+        if are_all:
             del self._sources[1:]
             return
-        rest = table[unread[0] :]
+        rest = table[np.flatnonzero(table[:, Column.RECORD_COUNT])[0] :]
         named = rest[:, Column.SOURCE]
         first = int(named[named > 0].min(initial=len(self._sources)))
         del self._sources[1:first]
