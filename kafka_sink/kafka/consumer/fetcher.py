@@ -311,7 +311,9 @@ class Fetcher:
         if response.preferred_read_replica != NO_LEADER:
             self._replica = response.preferred_read_replica
             self._replica_until_ms = now_ms + self._settings.metadata_max_age_ms
+            return
         if not response.records:
+            self._pass_gap(response)
             return
         following = next_offset(response.records)
         if following is None or following <= self._position:
@@ -320,6 +322,13 @@ class Fetcher:
             return
         self._fetched = RecordSet(request.offset, following, response.records, response.aborted_transactions)
         self._position = following
+
+    def _pass_gap(self, response: FetchResponse) -> None:
+        """Compaction may leave no batch between the position and the end of what may be read. An answer without records
+        shows that, because the first batch always comes (KIP-74)."""
+        is_committed = self._settings.isolation_level is IsolationLevel.READ_COMMITTED
+        readable = response.last_stable_offset if is_committed else response.high_watermark
+        self._position = max(self._position, readable)
 
     def _take_end_of_epoch(self, response: OffsetForLeaderEpochResponse, request: OffsetForLeaderEpochRequest) -> None:
         """An undefined end (-1) is truncation too, as for Java's consumer: the leader knows no such epoch."""

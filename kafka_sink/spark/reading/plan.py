@@ -147,7 +147,9 @@ class _Resolver:
 
     def _within(self, option: str, partition: TopicPartition, offset: int) -> int:
         """Return the offset, or the nearest that the log has."""
-        earliest, latest = self.earliest[partition].offset, self.latest[partition].offset
+        # After DeleteRecords, Kafka 4 may tell a last stable offset that is before the first offset.
+        earliest = self.earliest[partition].offset
+        latest = max(self.latest[partition].offset, earliest)
         if offset > latest and self.config.fail_on_data_loss:
             raise OffsetNotWritten(
                 option=option, topic=partition.topic, partition=partition.partition, offset=offset, latest=latest

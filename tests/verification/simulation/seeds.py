@@ -1,4 +1,5 @@
-"""A seed is one simulation of producers, one two-phase commit, and the reads of one partition. This module runs many seeds, and some of them twice.
+"""A seed is one simulation of producers, one two-phase commit, and the reads of one partition. This module runs many
+seeds, and some of them twice.
 
 A seed and a commit of the project determine a run to the byte. To prove this, some seeds run again in new processes,
 where sets of texts have another order.

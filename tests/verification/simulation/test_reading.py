@@ -81,7 +81,7 @@ def topic_ids_not_compared(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("mistake", "seed"),
-    [(no_aborted_transactions, 0), (losses_untold, 0), (epochs_unchecked, 0), (topic_ids_not_compared, 0)],
+    [(no_aborted_transactions, 0), (losses_untold, 17), (epochs_unchecked, 134), (topic_ids_not_compared, 12)],
 )
 def test_a_reader_with_a_mistake_is_found(mistake: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)

@@ -42,6 +42,7 @@ from simulation.network import BufferChanged, Network, Weather
 from simulation.oracles import ORACLES, PROGRESS_MS, judge
 from simulation.outcome import LogKey, Outcome, PoolState, Record, WriteOutcome
 from simulation.producer import SimulatedProducer, Violation, WatchedPool
+from simulation.reading import run_reads
 from simulation.report import Report
 from simulation.rows import EPOCH_MS, Row, RowId
 from simulation.scheduler import Scheduler
@@ -150,8 +151,11 @@ def test_each_part_of_a_seed_is_in_its_digest(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(seeds, "of_seed", lambda seed: of_seed(6))
     other_commit = run_seed(5).digest
     monkeypatch.undo()
+    monkeypatch.setattr(seeds, "run_reads", lambda seed, trace: run_reads(6))
+    other_reads = run_seed(5).digest
+    monkeypatch.undo()
     monkeypatch.setattr(seeds, "make_plan", lambda seed: make_plan(6))
-    assert len({run(5).digest, other_commit, run_seed(5).digest}) == 3
+    assert len({run(5).digest, other_commit, other_reads, run_seed(5).digest}) == 4
 
 
 def test_a_seed_is_run_again_in_an_interpreter_of_its_own() -> None:

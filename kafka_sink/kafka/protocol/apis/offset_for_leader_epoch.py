@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, only_partition
+from kafka_sink.kafka.protocol.api import Api, check_answered
 
 # A consumer, not a replica.
 _REPLICA_ID = -1
@@ -53,14 +53,10 @@ def kio_offset_for_leader_epoch(kio: Any, version: int, request: OffsetForLeader
 def offset_for_leader_epoch_response(
     request: OffsetForLeaderEpochRequest, message: Mapping[str, Any]
 ) -> OffsetForLeaderEpochResponse:
-    answered = [
-        {
-            "name": topic["topic"],
-            "partitions": [each | {"partition_index": each["partition"]} for each in topic["partitions"]],
-        }
-        for topic in message["topics"]
-    ]
-    partition = only_partition("OffsetForLeaderEpoch", request.topic, request.partition, answered)
+    found = [(topic["topic"], each) for topic in message["topics"] for each in topic["partitions"]]
+    answered = [(name, each["partition"]) for name, each in found]
+    check_answered("OffsetForLeaderEpoch", [(request.topic, request.partition)], answered)
+    _, partition = found[0]
     return OffsetForLeaderEpochResponse(
         throttle_time_ms=message["throttle_time"],
         error_code=partition["error_code"],

@@ -152,7 +152,7 @@ class Cluster:
             return said
         match request:
             case FetchRequest():
-                return FetchResponse(0, said, 500, 500, 0)
+                return FetchResponse(0, said, 100, 100, 0)
             case OffsetForLeaderEpochRequest():
                 return OffsetForLeaderEpochResponse(0, said, 7, 500)
             case ListOffsetsRequest(asked=(asked,)):
@@ -237,6 +237,14 @@ class TestARange:
         """Not by a count: transactions and compaction leave gaps."""
         cluster.answers[FetchRequest] += [records((150, 150)), records((300, 310))]
         assert run(cluster, fetcher_of(cluster)) == [(100, 151), (151, 311)]
+
+    @pytest.mark.parametrize("level", list(IsolationLevel))
+    def test_compaction_may_leave_a_gap_up_to_what_may_be_read(self, cluster: Cluster, level: IsolationLevel) -> None:
+        """Behind it is an open transaction, or nothing yet."""
+        readable = {"last_stable_offset": 150} if level else {"high_watermark": 150, "last_stable_offset": 120}
+        gap = replace(FetchResponse(0, 0, 500, 500, 0), **readable)
+        cluster.answers[FetchRequest] += [gap, records((150, 199))]
+        assert run(cluster, fetcher_of(cluster, isolation_level=level)) == [(150, 200)]
 
     def test_may_be_empty(self, cluster: Cluster) -> None:
         assert run(cluster, fetcher_of(cluster, replace(RANGE, end=100))) == []
@@ -509,6 +517,7 @@ class TestTopics:
 
 class TestReplicas:
     def nearer(self, replica: int) -> FetchResponse:
+        # Without records, although there are some.
         return FetchResponse(0, 0, 500, 500, 0, preferred_read_replica=replica)
 
     def test_the_leader_names_a_nearer_one(self, cluster: Cluster) -> None:
@@ -553,14 +562,13 @@ class TestReplicas:
 
 class TestWaiting:
     def test_an_open_transaction(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest] = [FetchResponse(0, 0, 500, 100, 0)] * 1_000
-
         def waits(request: FetchRequest) -> FetchResponse:
             cluster.now_ms += request.max_wait_ms
             return FetchResponse(0, 0, 500, 100, 0)
 
         cluster.answers[FetchRequest] = [waits] * 1_000
-        failure = failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000))
+        committed = IsolationLevel.READ_COMMITTED
+        failure = failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000, isolation_level=committed))
         assert isinstance(failure, ReadStalled)
         assert (failure.offset, failure.end, failure.waited_ms) == (100, 200, 10_000)
         assert "An open transaction begins at offset 100." in str(failure)
