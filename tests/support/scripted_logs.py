@@ -26,7 +26,7 @@ class ScriptedLog:
     latest: int
     stable: int | None = None
     times: Mapping[int, int] = field(default_factory=dict)
-    leader_epoch: int = 7
+    leader_epoch: int = 0
 
     def offset(self, timestamp_ms: int, isolation_level: IsolationLevel) -> int:
         is_committed = isolation_level is IsolationLevel.READ_COMMITTED

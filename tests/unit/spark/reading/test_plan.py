@@ -37,7 +37,7 @@ NO_LEADER, DENIED = 6, 29
 A, B = uuid.UUID(int=1), uuid.UUID(int=2)
 
 LOGS = {
-    ("a", 0): ScriptedLog(10, 50, stable=40, times={10: 1_000, 30: 3_000, 45: 4_500}),
+    ("a", 0): ScriptedLog(10, 50, stable=40, times={10: 1_000, 30: 3_000, 45: 4_500}, leader_epoch=7),
     ("a", 1): ScriptedLog(0, 0),
     ("b", 0): ScriptedLog(0, 100, times={0: 1_000, 99: 1_500}),
 }
@@ -74,7 +74,7 @@ def said(**topics: dict[int, int]) -> str:
 
 
 def test_a_range_knows_the_topics_id_and_the_epoch_of_its_end() -> None:
-    assert planned(subscribe="b,a") == [FetchRange("b", B, 0, 0, 100, 7), FetchRange("a", A, 0, 10, 50, 7)]
+    assert planned(subscribe="b,a") == [FetchRange("b", B, 0, 0, 100, 0), FetchRange("a", A, 0, 10, 50, 7)]
 
 
 @pytest.mark.parametrize(
