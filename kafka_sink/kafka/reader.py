@@ -32,14 +32,6 @@ class Reader:
         self._config = config
         self._rng = random.Random()
         self._network = connect(config, metrics=Metrics(), rng=self._rng, cluster_id=cluster_id)
-        self._metadata = Metadata(
-            max_age_ms=config.metadata_max_age_ms,
-            max_idle_ms=MAX_IDLE_MS,
-            backoff_initial_ms=config.retry_backoff_ms,
-            backoff_max_ms=config.retry_backoff_max_ms,
-            rng=self._rng,
-            creates_topics=False,
-        )
         self.used_at_ms = monotonic_ms()
 
     @property
@@ -51,8 +43,7 @@ class Reader:
         return self._network.failure is None and cluster_id in (None, self._network.cluster_id)
 
     def rest(self) -> None:
-        """End a use. An idle reader requests nothing."""
-        self._metadata.want_nothing()
+        """Does nothing: between ranges nothing is in flight."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -78,11 +69,23 @@ class Reader:
             range_,
             settings=settings,
             network=self._network,
-            metadata=self._metadata,
+            metadata=self._new_metadata(),
             rng=self._rng,
             now_ms=monotonic_ms(),
         )
         return Fetch(self._network, fetcher)
+
+    def _new_metadata(self) -> Metadata:
+        """What is known of a topic is for one range: the next may be of a topic that was made again since."""
+        config = self._config
+        return Metadata(
+            max_age_ms=config.metadata_max_age_ms,
+            max_idle_ms=MAX_IDLE_MS,
+            backoff_initial_ms=config.retry_backoff_ms,
+            backoff_max_ms=config.retry_backoff_max_ms,
+            rng=self._rng,
+            creates_topics=False,
+        )
 
 
 class Fetch:

@@ -53,12 +53,26 @@ class AtTimes:
 Bound = AtOffset | AtOffsets | AtTime | AtTimes
 
 
+def is_reversed(starting: Bound, ending: Bound) -> bool:
+    """Return whether a read of these bounds ends before it begins, whatever the cluster has."""
+    match starting, ending:
+        case AtTime(first), AtTime(end):
+            return first > end
+        case (AtOffsets(first), AtOffsets(end)) | (AtTimes(first), AtTimes(end)):
+            return any(0 <= end.get(each, value) < value for each, value in first.items())
+    return False
+
+
+def _json_of(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise Problem("it is no JSON") from None
+
+
 def _partitions_of(text: str, read: Any) -> dict[TopicPartition, int]:
     """Return what JSON like {"topic": {"0": 23}} says of each partition."""
-    try:
-        said = json.loads(text)
-    except ValueError:
-        raise Problem("it is no JSON") from None
+    said = _json_of(text)
     found: dict[TopicPartition, int] = {}
     if not isinstance(said, dict) or not said:
         raise ValueError
@@ -117,10 +131,7 @@ def _timestamps(text: str) -> Bound:
 
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
-    try:
-        said = json.loads(text)
-    except ValueError:
-        raise Problem("it is no JSON") from None
+    said = _json_of(text)
     if not isinstance(said, dict) or not said:
         raise ValueError
     found: list[TopicPartition] = []

@@ -233,7 +233,7 @@ def callback_handler(text: str) -> str:
     if match is not None and match[1] == "IAMOAuthBearerLoginCallbackHandler":
         raise Problem("remove it, and kafka.sasl.jaas.config, and set kafka.sasl.mechanism=AWS_MSK_IAM")
     if match is None or match[1] != "IAMClientCallbackHandler":
-        raise Problem("remove it: the sink does not run classes that options name")
+        raise Problem("remove it: pykafka does not run classes that options name")
     return text
 
 

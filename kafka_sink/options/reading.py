@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from kafka_sink.errors import InvalidOption, MissingOption
 from kafka_sink.kafka.config import ConsumerConfig, SecurityConfig
@@ -28,6 +29,7 @@ from kafka_sink.options.bounds import (
     TIMESTAMPS,
     AtOffset,
     Bound,
+    is_reversed,
 )
 from kafka_sink.options.config import SECURITY_FIELDS, SECURITY_RULES, GivenOptions, check_protocol_is_named
 from kafka_sink.options.kinds import INT64_MAX, KIB, MIB, Kind
@@ -37,6 +39,8 @@ from kafka_sink.text.redaction import Discreet
 
 
 def _pattern(text: str) -> re.Pattern[str]:
+    if not text:
+        raise ValueError
     try:
         return re.compile(text)
     except re.error as error:
@@ -135,7 +139,8 @@ SECTIONS: tuple[Section, ...] = (
         *(Option(name, None, kinds.TEXT, None, "reads have no consumer group, and commit no offsets")
           for name in ("kafka.group.id", "groupIdPrefix", "kafka.group.instance.id", "kafka.session.timeout.ms",
                        "kafka.heartbeat.interval.ms", "kafka.max.poll.interval.ms",
-                       "kafka.partition.assignment.strategy")),
+                       "kafka.partition.assignment.strategy", "kafka.group.protocol", "kafka.group.remote.assignor",
+                       "kafka.share.acknowledgement.mode", "kafka.share.acquire.mode")),
         *(Option(name, None, kinds.TEXT, None, "as in Spark's source: it is for streams")
           for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")),
         *(Option(name, None, kinds.TEXT, None, "the client retries until kafka.default.api.timeout.ms")
@@ -211,16 +216,27 @@ def read_config(given: GivenOptions) -> ReadConfig:
         rule.check(values)
     security = SecurityConfig(**{field: values[field] for field in SECURITY_FIELDS})
     consumer = ConsumerConfig(**{field: values[field] for field in _CONSUMER_FIELDS}, security=security)
+    starting, starting_option = _bound(values, "starting")
+    ending, ending_option = _bound(values, "ending")
+    if is_reversed(starting, ending):
+        raise InvalidOption(option=ending_option, value=None, expected=f"not before {starting_option}, as it is")
     return ReadConfig(
         consumer=consumer,
-        starting=values["starting_timestamp"] or values["starting_timestamps"] or values["starting_offsets"],
-        ending=values["ending_timestamp"] or values["ending_timestamps"] or values["ending_offsets"],
+        starting=starting,
+        ending=ending,
         **{
             field.name: values[field.name]
             for field in fields(ReadConfig)
             if field.name not in ("consumer", "starting", "ending")
         },
     )
+
+
+def _bound(values: Mapping[str, Any], which: str) -> tuple[Bound, str]:
+    """Return the bound that counts, and the name of its option."""
+    fields_of = (f"{which}_timestamp", f"{which}_timestamps", f"{which}_offsets")
+    field = next(field for field in fields_of if values[field] is not None)
+    return values[field], _OPTION_OF[field].name
 
 
 def _check_what(values: Mapping[str, object]) -> None:

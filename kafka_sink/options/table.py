@@ -289,11 +289,11 @@ SECTIONS: tuple[Section, ...] = (
                None,
                "credentials in the form of JVM clients: PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule, "
                "MSK's IAMLoginModule, or Java's Krb5LoginModule, whose keyTab or ticketCache is read on driver and "
-               "executors; the sink does not run the class",
+               "executors; pykafka does not run the class",
                redact=True),
         Option("kafka.sasl.client.callback.handler.class", None,
                Kind("software.amazon.msk.auth.iam.IAMClientCallbackHandler", kinds.callback_handler), None,
-               "accepted without effect: a line that AWS's documentation has for AWS_MSK_IAM; the sink does not run "
+               "accepted without effect: a line that AWS's documentation has for AWS_MSK_IAM; pykafka does not run "
                "the class"),
         Option("kafka.sasl.username", "sasl_username", kinds.TEXT, None,
                "user name, instead of kafka.sasl.jaas.config"),
@@ -401,30 +401,30 @@ OPTIONS: tuple[Option, ...] = tuple(option for section in SECTIONS for option in
 SPARK_OPTIONS = ("checkpointLocation", "queryName", "path")
 
 _NO_CLASSES = (
-    "remove it: the sink does not run classes that options name. OAUTHBEARER fetches tokens from "
+    "remove it: pykafka does not run classes that options name. OAUTHBEARER fetches tokens from "
     "kafka.sasl.oauthbearer.token.endpoint.url, or calls the callable of kafka_sink.register(spark, token=...)."
 )
 
 _NO_KINIT = (
-    "remove it: the sink runs no kinit. With a keytab it gets a new ticket in the second half of a ticket's life; a "
+    "remove it: pykafka runs no kinit. With a keytab it gets a new ticket in the second half of a ticket's life; a "
     "ticket cache is read for each connection."
 )
 _OF_LIBRDKAFKA = (
     "it is an option of librdkafka. Use kafka.sasl.jaas.config = com.sun.security.auth.module.Krb5LoginModule required "
     'useKeyTab=true keyTab="..." principal="...";'
 )
-_BROKERS_VERIFY = "remove it: brokers verify tokens, and the sink does not."
-_NO_REPORTERS = "remove it: the sink does not run classes that options name, and has no Java reporters."
+_BROKERS_VERIFY = "remove it: brokers verify tokens, and pykafka does not."
+_NO_REPORTERS = "remove it: pykafka does not run classes that options name, and has no Java reporters."
 
 REFUSED: Mapping[str, str] = {
     "kafka.key.serializer": "cast the 'key' column to string or binary; its bytes are sent as they are.",
     "kafka.value.serializer": "cast the 'value' column to string or binary; its bytes are sent as they are.",
-    "kafka.interceptor.classes": "the sink does not run classes that options name. Pass objects to "
+    "kafka.interceptor.classes": "pykafka does not run classes that options name. Pass objects to "
     "kafka_sink.register(spark, interceptors=[...]), or transform the DataFrame.",
     "kafka.partitioner.class": "use the 'partitioner' option, or a 'partition' column.",
-    "kafka.transactional.id": "the sink names its transactions itself.",
-    "kafka.ssl.cipher.suites": "remove it: the sink uses the ciphers of the Python on the executors.",
-    "kafka.ssl.provider": "remove it: the sink has no Java security provider.",
+    "kafka.transactional.id": "pykafka names its transactions itself.",
+    "kafka.ssl.cipher.suites": "remove it: pykafka uses the ciphers of the Python on the executors.",
+    "kafka.ssl.provider": "remove it: pykafka has no Java security provider.",
     "kafka.ssl.keymanager.algorithm": "remove it: it is for Java clients only.",
     "kafka.ssl.trustmanager.algorithm": "remove it: it is for Java clients only.",
     "kafka.ssl.secure.random.implementation": "remove it: it is for Java clients only.",
@@ -449,20 +449,20 @@ REFUSED: Mapping[str, str] = {
     "kafka.metric.reporters": _NO_REPORTERS,
     "kafka.auto.include.jmx.reporter": _NO_REPORTERS,
     "kafka.enable.metrics.push": _NO_REPORTERS,
-    "kafka.config.providers": "remove it, and set the values themselves: the sink does not run classes that options "
+    "kafka.config.providers": "remove it, and set the values themselves: pykafka does not run classes that options "
     "name.",
-    "kafka.metadata.max.idle.ms": "remove it: the sink has no such setting.",
+    "kafka.metadata.max.idle.ms": "remove it: pykafka has no such setting.",
     "kafka.transaction.two.phase.commit.enable": "remove it: deliveryGuarantee=exactly-once commits in two phases.",
 }
 
 NOT_YET_PREFIXES = ("kafka.sasl.oauthbearer.assertion.",)
 REFUSED_PREFIXES: Mapping[str, str] = {
-    "kafka.sasl.login.": "remove it: the sink fetches a new token at 80 % of the token's lifetime, and tries each "
+    "kafka.sasl.login.": "remove it: pykafka fetches a new token at 80 % of the token's lifetime, and tries each "
     "fetch twice.",
     "kafka.sasl.oauthbearer.jwks.": _BROKERS_VERIFY,
     "kafka.partitioner.": "use the 'partitioner' option, or a 'partition' column.",
     "kafka.metrics.": _NO_REPORTERS,
-    "kafka.metadata.recovery.": "remove it: the sink has no such setting.",
+    "kafka.metadata.recovery.": "remove it: pykafka has no such setting.",
 }
 
 WRITING = OptionTable(SECTIONS, SPARK_OPTIONS, REFUSED, REFUSED_PREFIXES, NOT_YET_PREFIXES)

@@ -5,7 +5,7 @@ Source: org.apache.spark.sql.kafka010.KafkaOffsetRangeCalculator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
@@ -22,7 +22,7 @@ def divide(
     if min_partitions is None or len(found) >= min_partitions:
         return found
     total = sum(map(_size, found))
-    whole = [each for each in found if _parts(_size(each), total, min_partitions) == 1]
+    whole = {each for each in found if _parts(_size(each), total, min_partitions) == 1}
     # The parts of small ranges are not counted for the others.
     rest = total - sum(map(_size, whole))
     wanted = max(min_partitions - len(whole), 1)
@@ -34,15 +34,16 @@ def _size(range_: FetchRange) -> int:
 
 
 def _parts(size: int, total: int, wanted: int) -> int:
-    # Rounds halves up, as Java does.
-    return max((2 * size * wanted + total) // (2 * total), 1)
+    """Return how many parts of at least one offset a range gets of those `wanted`, by its share of `total`. Halves are
+    rounded up, as Java does."""
+    return min(max((2 * size * wanted + total) // (2 * total), 1), size)
 
 
-def _cut(range_: FetchRange, parts: int) -> Sequence[FetchRange]:
-    found, first, left = [], range_.first, _size(range_)
+def _cut(range_: FetchRange, parts: int) -> Iterator[FetchRange]:
+    """The last parts are the larger ones."""
+    first, left = range_.first, _size(range_)
     for part in range(parts):
         size = left // (parts - part)
         left -= size
-        found.append(replace(range_, first=first, end=first + size))
+        yield replace(range_, first=first, end=first + size)
         first += size
-    return [each for each in found if _size(each) > 0]

@@ -53,7 +53,7 @@ class Wanted:
                 return replace(self, topics=_both(self.topics, values))
             case (("partition",), "EqualTo" | "In"):
                 return replace(self, partitions=_both(self.partitions, values))
-            case (("offset",), _) if isinstance(values[0], int):
+            case (("offset",), _) if all(isinstance(each, int) for each in values):
                 return self._by_offset(kind, values)
             case (("timestamp",), "EqualTo" | "GreaterThan" | "GreaterThanOrEqual"):
                 return self._since(values[0])

@@ -1,6 +1,6 @@
 """Plans a read: asks the cluster which partitions there are and where they begin and end, and makes ranges of that.
 
-    topics and partitions ─> earliest and latest offsets ─> the user's bounds ─> filters ─> ranges of tasks
+    topics and partitions ─> earliest and latest offsets ─> the user's bounds ─> the log ─> filters ─> ranges of tasks
 
 Each range carries the topic's id and the leader epoch under which its end was seen, so that a task notices a topic that
 was made again and a log that was truncated.
@@ -11,19 +11,15 @@ Source: org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from kafka_sink.errors import (
     InvalidOption,
     NoRecordSince,
-    OffsetNotWritten,
-    OffsetsLost,
     PartitionToReadMissing,
     TopicAuthorizationFailed,
     TopicToReadMissing,
 )
-from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.offsets import list_offsets
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
@@ -34,12 +30,11 @@ from kafka_sink.kafka.protocol.needs import READING
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.bounds import AtOffset, AtOffsets, AtTime, AtTimes, Bound
 from kafka_sink.options.reading import ReadConfig
+from kafka_sink.spark.reading.clip import Offsets, clipped
 from kafka_sink.spark.reading.divide import divide
 from kafka_sink.spark.reading.filters import Wanted
 
 log = logging.getLogger("kafka_sink")
-
-Offsets = dict[TopicPartition, int]
 
 
 def plan(client: AdminClient, config: ReadConfig, wanted: Wanted) -> list[FetchRange]:
@@ -49,27 +44,28 @@ def plan(client: AdminClient, config: ReadConfig, wanted: Wanted) -> list[FetchR
     """
     client.require(READING)
     topics = _topics(client, config)
-    partitions = [each for each in _partitions(topics, config) if wanted.has(each)]
-    earliest = _listed(client, config, dict.fromkeys(partitions, EARLIEST))
-    latest = _listed(client, config, dict.fromkeys(partitions, LATEST))
-    resolver = _Resolver(client, config, earliest, latest)
-    first, end = resolver.first_offsets(partitions), resolver.end_offsets(partitions)
-    if wanted.timestamp_ms is not None:
-        since = _listed(client, config, dict.fromkeys(partitions, wanted.timestamp_ms))
-        for partition, found in since.items():
-            offset = latest[partition].offset if found.offset == NO_OFFSET else found.offset
-            first[partition] = max(first[partition], offset)
-    ranges = (
-        FetchRange(
-            topic=each.topic,
-            topic_id=topics[each.topic].topic_id,
-            partition=each.partition,
-            first=max(first[each], wanted.first_offset),
-            end=min(end[each], wanted.end_offset),
-            leader_epoch=latest[each].leader_epoch,
+    every = _partitions(topics, config)
+    _check_named(every, config.starting, "starting")
+    _check_named(every, config.ending, "ending")
+    partitions = [each for each in every if wanted.has(each)]
+    logs = _Logs(client, config, partitions)
+    starting = logs.starting_offsets()
+    ending = logs.ending_offsets()
+    since = None if wanted.timestamp_ms is None else logs.first_since(dict.fromkeys(partitions, wanted.timestamp_ms))
+    ranges = []
+    for each in partitions:
+        asked = Offsets(starting[each], ending[each])
+        found = clipped(each, asked, logs.there(each), fail_on_data_loss=config.fail_on_data_loss)
+        ranges.append(
+            FetchRange(
+                topic=each.topic,
+                topic_id=topics[each.topic].topic_id,
+                partition=each.partition,
+                first=max(found.first, wanted.first_offset, 0 if since is None else since[each]),
+                end=min(found.end, wanted.end_offset),
+                leader_epoch=logs.latest[each].leader_epoch,
+            )
         )
-        for each in partitions
-    )
     return divide(ranges, config.min_partitions, config.max_records_per_partition)
 
 
@@ -111,94 +107,83 @@ def _partitions(topics: Mapping[str, TopicMetadata], config: ReadConfig) -> list
     return list(config.assign)
 
 
-def _listed(
-    client: AdminClient, config: ReadConfig, timestamps_ms: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, ListedOffset]:
-    return list_offsets(client, timestamps_ms, config.consumer.isolation_level) if timestamps_ms else {}
-
-
 # --- where to begin and to end ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Resolver:
-    """Makes offsets of what the user says."""
+def _check_named(partitions: Sequence[TopicPartition], bound: Bound, which: str) -> None:
+    """Raise InvalidOption unless an option that goes by partition names those of the read, as Spark's source asks."""
+    match bound:
+        case AtOffsets(named):
+            option = f"{which}Offsets"
+        case AtTimes(named):
+            option = f"{which}OffsetsByTimestamp"
+        case _:
+            return
+    for each in partitions:
+        if each not in named:
+            raise _misnamed(option, f"{each.topic}-{each.partition} has none")
+    for each in named.keys() - set(partitions):
+        raise _misnamed(option, f"{each.topic}-{each.partition} is no partition of it")
 
-    client: AdminClient
-    config: ReadConfig
-    earliest: Mapping[TopicPartition, ListedOffset]
-    latest: Mapping[TopicPartition, ListedOffset]
 
-    def first_offsets(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Raises OffsetsLost, OffsetNotWritten, NoRecordSince, InvalidOption."""
-        found = self._offsets(list(partitions), self.config.starting, "starting")
-        for each, offset in found.items():
-            earliest = self.earliest[each].offset
-            if offset < earliest and self.config.fail_on_data_loss:
-                raise OffsetsLost(
-                    topic=each.topic, partition=each.partition, first=offset, end=earliest, cause=LossCause.DELETED
-                )
-        return {each: self._within("startingOffsets", each, offset) for each, offset in found.items()}
+def _misnamed(option: str, problem: str) -> InvalidOption:
+    return InvalidOption(option=option, value=None, expected=f"a value for each partition of the read; {problem}")
 
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Raises OffsetNotWritten, InvalidOption."""
-        found = self._offsets(list(partitions), self.config.ending, "ending")
-        return {each: self._within("endingOffsets", each, offset) for each, offset in found.items()}
 
-    def _within(self, option: str, partition: TopicPartition, offset: int) -> int:
-        """Return the offset, or the nearest that the log has."""
-        # After DeleteRecords, Kafka 4 may tell a last stable offset that is before the first offset.
+class _Logs:
+    """Where the partitions of the read begin and end, and what offsets the user's bounds are in them."""
+
+    def __init__(self, client: AdminClient, config: ReadConfig, partitions: Sequence[TopicPartition]) -> None:
+        self._client = client
+        self._config = config
+        self._partitions = partitions
+        self.earliest = self._listed(dict.fromkeys(partitions, EARLIEST))
+        self.latest = self._listed(dict.fromkeys(partitions, LATEST))
+
+    def there(self, partition: TopicPartition) -> Offsets:
+        """Return the offsets that this reader may read."""
         earliest = self.earliest[partition].offset
-        latest = max(self.latest[partition].offset, earliest)
-        if offset > latest and self.config.fail_on_data_loss:
-            raise OffsetNotWritten(
-                option=option, topic=partition.topic, partition=partition.partition, offset=offset, latest=latest
-            )
-        near = min(max(offset, earliest), latest)
-        if near != offset and option == "startingOffsets":
-            log.warning("%s begins at %d instead of %d: failOnDataLoss is false", _name(partition), near, offset)
-        return near
+        # After DeleteRecords, Kafka 4 may tell a last stable offset that is before the first offset.
+        return Offsets(earliest, max(self.latest[partition].offset, earliest))
 
-    def _offsets(self, partitions: list[TopicPartition], bound: Bound, which: str) -> Offsets:
+    def starting_offsets(self) -> dict[TopicPartition, int]:
+        """Raises NoRecordSince."""
+        return self._offsets(self._config.starting, strict=self._config.starting_strategy == "error")
+
+    def ending_offsets(self) -> dict[TopicPartition, int]:
+        return self._offsets(self._config.ending, strict=False)
+
+    def first_since(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the first offset that is not older than its time, or the end of the log. Every offset before is of an
+        older record."""
+        return self._since(timestamps_ms)
+
+    def _offsets(self, bound: Bound, *, strict: bool) -> dict[TopicPartition, int]:
         match bound:
             case AtOffset(offset):
-                return {each: self._absolute(each, offset) for each in partitions}
+                return {each: self._absolute(each, offset) for each in self._partitions}
             case AtOffsets(by_partition):
-                _check_covers(partitions, by_partition, f"{which}Offsets")
-                return {each: self._absolute(each, by_partition[each]) for each in partitions}
+                return {each: self._absolute(each, by_partition[each]) for each in self._partitions}
             case AtTime(timestamp_ms):
-                return self._since(dict.fromkeys(partitions, timestamp_ms), f"{which}Timestamp", which)
+                return self._since(dict.fromkeys(self._partitions, timestamp_ms), "startingTimestamp" if strict else "")
             case AtTimes(by_partition):
-                option = f"{which}OffsetsByTimestamp"
-                _check_covers(partitions, by_partition, option)
-                return self._since({each: by_partition[each] for each in partitions}, option, which)
+                times = {each: by_partition[each] for each in self._partitions}
+                return self._since(times, "startingOffsetsByTimestamp" if strict else "")
 
     def _absolute(self, partition: TopicPartition, offset: int) -> int:
         known = {EARLIEST: self.earliest, LATEST: self.latest}.get(offset)
         return offset if known is None else known[partition].offset
 
-    def _since(self, timestamps_ms: Mapping[TopicPartition, int], option: str, which: str) -> Offsets:
+    def _since(self, timestamps_ms: Mapping[TopicPartition, int], strict_option: str = "") -> dict[TopicPartition, int]:
+        """`strict_option`: the option for which a partition without a record that is as new raises NoRecordSince."""
         found = {}
-        for each, listed in _listed(self.client, self.config, timestamps_ms).items():
-            is_error = which == "starting" and self.config.starting_strategy == "error"
-            if listed.offset == NO_OFFSET and is_error:
-                raise NoRecordSince(
-                    option=option, topic=each.topic, partition=each.partition, timestamp_ms=timestamps_ms[each]
-                )
+        for each, listed in self._listed(timestamps_ms).items():
+            if listed.offset == NO_OFFSET and strict_option:
+                raise NoRecordSince(option=strict_option, **each._asdict(), timestamp_ms=timestamps_ms[each])
             found[each] = self.latest[each].offset if listed.offset == NO_OFFSET else listed.offset
         return found
 
-
-def _check_covers(partitions: Iterable[TopicPartition], said: Mapping[TopicPartition, int], option: str) -> None:
-    """Raise InvalidOption unless the option names each partition of the read, as Spark's source asks."""
-    missing = [each for each in partitions if each not in said]
-    if missing:
-        raise InvalidOption(
-            option=option,
-            value=None,
-            expected=f"a value for each partition of the read; {_name(missing[0])} has none (-2: earliest, -1: latest)",
-        )
-
-
-def _name(partition: TopicPartition) -> str:
-    return f"{partition.topic}-{partition.partition}"
+    def _listed(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+        if not timestamps_ms:
+            return {}
+        return list_offsets(self._client, timestamps_ms, self._config.consumer.isolation_level)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 from kafka_sink.doctor.interpreter import this_interpreter
 from kafka_sink.doctor.report import Report, Status
-from kafka_sink.errors import ReadUnsupported
+from kafka_sink.errors import MissingOption
 from kafka_sink.spark.interpreters import TASKS, InterpreterReader, examine_interpreters, telling
 from kafka_sink.spark.source import INTERPRETERS, KafkaDataSource
 
@@ -130,5 +131,6 @@ def test_the_reader_tells_of_its_planner_once_and_of_each_task() -> None:
     assert isinstance(reader, InterpreterReader)
     told = [process for partition in reader.partitions() for process, _, _ in reader.read(partition)]
     assert (told.count("planner"), told.count("tasks")) == (1, TASKS)
-    with pytest.raises(ReadUnsupported):
-        KafkaDataSource({}).reader(None)  # type: ignore[arg-type]
+    # Without the option it is a read of records.
+    with pytest.raises(MissingOption):
+        KafkaDataSource({}).reader(StructType())

@@ -1,0 +1,226 @@
+"""The reader over scripted brokers: connections that are kept from range to range, and what is known of topics."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_sink import kept
+from kafka_sink.errors import ClusterChanged, OffsetsLost, ReadStalled, TopicAuthorizationFailed
+from kafka_sink.errors.reading import LossCause
+from kafka_sink.kafka import reader as reader_module
+from kafka_sink.kafka.config import ConsumerConfig
+from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss
+from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+from kafka_sink.kafka.protocol.apis.list_offsets import ListOffsetsRequest
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.reader import Fetch, Reader
+from kafka_sink.kept import lease_reader
+from kafka_sink.options.config import given_options
+from kafka_sink.options.reading import READING, read_config
+from record_sets import plain
+from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
+from scripted_logs import ScriptedLog, serve
+
+OUT_OF_RANGE, DENIED = 1, 29
+OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
+END = 9
+
+
+def config(**options: str) -> ConsumerConfig:
+    given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"} | options
+    return read_config(given_options(given, table=READING)).consumer
+
+
+CONFIG = config()
+
+
+def records(request: FetchRequest) -> FetchResponse:
+    """Three records from the wanted offset on."""
+    values = [b"%d" % offset for offset in range(request.offset, request.offset + 3)]
+    batch = bytes(plain(*values, base_offset=request.offset))
+    return FetchResponse(0, 0, 100, 100, 0, records=memoryview(batch))
+
+
+@pytest.fixture
+def kafka() -> ScriptedKafka:
+    made = ScriptedKafka()
+    serve(made, {("t", 0): ScriptedLog(0, 100), ("t", 1): ScriptedLog(0, 100)})
+    made.topic_ids["t"] = OLD
+    made.always(FetchRequest, records)
+    return made
+
+
+@pytest.fixture
+def network(kafka: ScriptedKafka) -> ScriptedNetwork:
+    return ScriptedNetwork(kafka)
+
+
+@pytest.fixture(autouse=True)
+def connected(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ScriptedNetwork]]:
+    """The networks that readers were made with: always the same one."""
+    made: list[ScriptedNetwork] = []
+
+    def connect(config: ConsumerConfig, *, cluster_id: str | None, **settings: object) -> ScriptedNetwork:
+        network.expect(cluster_id)
+        made.append(network)
+        return network
+
+    monkeypatch.setattr(reader_module, "connect", connect)
+    monkeypatch.setattr(kept, "KEPT", kept.Kept())
+    for module in (reader_module, kept):
+        monkeypatch.setattr(module, "monotonic_ms", lambda: network.kafka.now_ms)
+    yield made
+
+
+def fetch(reader: Reader, topic_id: uuid.UUID = OLD, *, partition: int = 0, lenient: bool = False) -> Fetch:
+    range_ = FetchRange("t", topic_id, partition, 0, END)
+    return reader.fetch(range_, fail_on_data_loss=not lenient, poll_timeout_ms=10_000)
+
+
+def offsets(found: Fetch) -> list[tuple[int, int]]:
+    return [(record_set.offset, record_set.next_offset) for record_set in found]
+
+
+WHOLE = [(0, 3), (3, 6), (6, 9)]
+
+
+def test_a_range_is_read_with_the_settings_of_the_configuration(kafka: ScriptedKafka) -> None:
+    asked = {
+        "kafka.isolation.level": "read_committed", "kafka.max.partition.fetch.bytes": "4096",
+        "kafka.fetch.min.bytes": "7", "kafka.fetch.max.wait.ms": "20", "kafka.client.rack": "r",
+    }  # fmt: skip
+    with lease_reader(config(**asked)) as reader:
+        assert offsets(fetch(reader)) == WHOLE
+    request = kafka.asked(FetchRequest)[0][1]
+    assert (request.max_bytes, request.min_bytes, request.max_wait_ms, request.rack_id) == (4096, 7, 20, "r")
+    assert request.isolation_level is IsolationLevel.READ_COMMITTED
+
+
+def test_the_next_answer_is_asked_for_while_the_caller_has_a_record_set(kafka: ScriptedKafka) -> None:
+    with lease_reader(CONFIG) as reader:
+        found = fetch(reader)
+        assert next(found).offset == 0
+        assert [request.offset for _, request in kafka.asked(FetchRequest)] == [0, 3]
+        # Its answer is taken, and no third one asked for: at most two record sets are in memory.
+        for _ in range(5):
+            found.go_on()
+        assert len(kafka.asked(FetchRequest)) == 2
+        assert offsets(found) == WHOLE[1:]
+        with pytest.raises(StopIteration):
+            next(found)
+
+
+def test_a_reader_keeps_its_connections_for_the_next_range(connected: list[ScriptedNetwork]) -> None:
+    for partition in (0, 1, 0):
+        with lease_reader(CONFIG) as reader:
+            assert offsets(fetch(reader, partition=partition)) == WHOLE
+    assert len(connected) == 1
+    assert not connected[0].closed
+    with lease_reader(config(**{"kafka.check.crcs": "false"})):
+        assert len(connected) == 2
+
+
+@pytest.mark.parametrize("lenient", [True, False])
+def test_a_range_of_a_topic_that_was_made_again_before_its_plan_is_read(kafka: ScriptedKafka, lenient: bool) -> None:
+    with lease_reader(CONFIG) as reader:
+        assert offsets(fetch(reader, OLD)) == WHOLE
+    kafka.topic_ids["t"] = NEW
+    with lease_reader(CONFIG) as reader:
+        found = fetch(reader, NEW, lenient=lenient)
+        assert offsets(found) == WHOLE
+    assert not found.losses
+
+
+def test_a_range_of_a_topic_that_was_made_again_after_its_plan_is_lost(kafka: ScriptedKafka) -> None:
+    kafka.topic_ids["t"] = NEW
+    with pytest.raises(OffsetsLost, match=r"offsets 0 to 8 of t-0 .*created again"), lease_reader(CONFIG) as reader:
+        offsets(fetch(reader, OLD))
+    with lease_reader(CONFIG) as reader:
+        found = fetch(reader, OLD, lenient=True)
+        assert offsets(found) == []
+    assert found.losses == [Loss(0, END, LossCause.TOPIC_RECREATED)]
+    assert not kafka.asked(FetchRequest)
+
+
+def test_what_retention_deletes_during_a_read_is_lost_or_left_out(kafka: ScriptedKafka) -> None:
+    serve(kafka, {("t", 0): ScriptedLog(5, 100)})
+    kafka.script(FetchRequest, records, FetchResponse(0, OUT_OF_RANGE))
+    with lease_reader(CONFIG) as reader:
+        found = fetch(reader, lenient=True)
+        assert offsets(found) == [(0, 3), (5, 8), (8, 11)]
+    assert found.losses == [Loss(3, 5, LossCause.DELETED)]
+    kafka.script(FetchRequest, records, FetchResponse(0, OUT_OF_RANGE))
+    with pytest.raises(OffsetsLost, match="offsets 3 to 4 of t-0"), lease_reader(CONFIG) as reader:
+        offsets(fetch(reader))
+
+
+def test_a_broker_that_comes_back_is_waited_for(kafka: ScriptedKafka) -> None:
+    kafka.script(FetchRequest, records, HANG_UP, HANG_UP)
+    kafka.at = [(100, lambda: kafka.down.add(1)), (3_000, kafka.down.clear)]
+    with lease_reader(CONFIG) as reader:
+        assert offsets(fetch(reader)) == WHOLE
+
+
+def test_a_range_without_progress_ends_in_time_and_its_client_is_not_kept(
+    kafka: ScriptedKafka, network: ScriptedNetwork, connected: list[ScriptedNetwork]
+) -> None:
+
+    def wait(request: FetchRequest) -> FetchResponse:
+        kafka.pass_time(request.max_wait_ms)
+        return FetchResponse(0, 0, 100, 100, 0)
+
+    kafka.always(FetchRequest, wait)
+    with pytest.raises(ReadStalled, match="within 10000 ms"), lease_reader(CONFIG) as reader:
+        offsets(fetch(reader))
+    assert 10_000 <= kafka.now_ms < 12_000
+    assert network.closed
+    with lease_reader(CONFIG):
+        assert len(connected) == 2
+
+
+def test_a_caller_that_stops_in_the_middle_leaves_no_answer_to_the_next(
+    network: ScriptedNetwork, connected: list[ScriptedNetwork]
+) -> None:
+    def rows() -> Iterator[int]:
+        with lease_reader(CONFIG) as reader:
+            for record_set in fetch(reader):
+                yield record_set.offset
+
+    reading = rows()
+    assert next(reading) == 0
+    # As Spark does after a limit.
+    reading.close()  # type: ignore[attr-defined]
+    assert network.closed
+    with lease_reader(CONFIG):
+        assert len(connected) == 2
+
+
+def test_an_idle_reader_requests_nothing(kafka: ScriptedKafka) -> None:
+    with lease_reader(CONFIG) as reader:
+        offsets(fetch(reader))
+    asked = len(kafka.received)
+    kafka.pass_time(400_000)
+    assert len(kafka.received) == asked
+    assert not any(request.allow_auto_topic_creation for _, request in kafka.asked(MetadataRequest))
+    assert not kafka.asked(ListOffsetsRequest)
+
+
+def test_a_failed_network_ends_the_range(network: ScriptedNetwork) -> None:
+    with pytest.raises(ClusterChanged), lease_reader(CONFIG) as reader:
+        found = fetch(reader)
+        next(found)
+        network.failure = ClusterChanged(broker="broker 1", expected="c", found="d")
+        next(found)
+
+
+def test_a_denied_range_names_the_acl(kafka: ScriptedKafka) -> None:
+    kafka.always(FetchRequest, FetchResponse(0, DENIED))
+    with (
+        pytest.raises(TopicAuthorizationFailed, match=r"READ.* principal User:ANONYMOUS"),
+        lease_reader(CONFIG) as reader,
+    ):
+        offsets(fetch(reader))

@@ -1,0 +1,249 @@
+"""The table of a read's options, and the configuration that is made of them."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client_properties import FILES, SECRET, ClientProperties, read_properties
+from effort import each
+from kafka_sink.errors import ConfigError, InvalidOption, MissingOption, RefusedOption, UnknownOption
+from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.options.bounds import EARLIEST, LATEST, AtOffset, AtOffsets, AtTime, AtTimes
+from kafka_sink.options.config import given_options
+from kafka_sink.options.option import REQUIRED, Option
+from kafka_sink.options.reading import READING, ReadConfig, read_config
+from kafka_sink.options.table import WRITING
+
+OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
+# org.apache.kafka.clients.consumer.ConsumerConfig of 4.3.1: name=default.
+CONSUMER_CONFIGS = dict(
+    line.partition("=")[::2]
+    for line in (Path(__file__).parents[2] / "support" / "consumer_configs.txt").read_text().splitlines()
+)
+# Options whose defaults are not Java's: the name of the client, the system's sizes of socket buffers, and GSSAPI, which
+# Java takes if no mechanism is named.
+OWN_DEFAULTS = {"client.id", "receive.buffer.bytes", "send.buffer.bytes", "sasl.mechanism", "bootstrap.servers"}
+
+
+def config(**options: str) -> ReadConfig:
+    """A ReadConfig of these options; underscores are dots."""
+    return read_config(given_options(OPTIONS | options, table=READING))
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@each("option", READING.options)
+def test_every_option_is_found_in_any_case_and_has_a_meaning(option: Option) -> None:
+    assert READING.named(option.name.swapcase()) is option
+    assert option.doc
+
+
+def test_no_name_is_there_twice() -> None:
+    names = [*(option.name for option in READING.options), *READING.refused, *READING.sparks]
+    assert len({name.lower() for name in names}) == len(names)
+    assert len(READING.by_key) == len(READING.options)
+
+
+@each("name", [*WRITING.by_key, *(name.lower() for name in WRITING.refused)])
+def test_every_name_of_a_write_is_taken_or_refused_with_what_to_do(name: str) -> None:
+    if name in ("kafka.key.serializer", "kafka.value.serializer"):
+        return
+    try:
+        assert READING.named(name) is not None
+    except RefusedOption as refused:
+        assert refused.instead
+
+
+@each("name", [name for name in CONSUMER_CONFIGS if not name.startswith("internal.")])
+def test_every_line_that_a_jvm_consumer_takes_is_taken_or_refused_with_what_to_do(name: str) -> None:
+    try:
+        assert READING.named(f"kafka.{name}") is not None
+    except RefusedOption as refused:
+        assert refused.option == f"kafka.{name}"
+
+
+@each("name", CONSUMER_CONFIGS)
+def test_a_default_is_kafkas(name: str) -> None:
+    option = READING.by_key.get(f"kafka.{name}")
+    if option is None or option.field is None or name in OWN_DEFAULTS:
+        return
+    value = option.default
+    text = "null" if value is None else getattr(value, "name", str(value)).lower()
+    assert text == re.sub(r"[][ ]", "", CONSUMER_CONFIGS[name]).lower(), name
+
+
+@each("name", [
+    "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp",
+    "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
+    "failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
+    "maxTriggerDelay", "groupIdPrefix", "kafka.group.id",
+])  # fmt: skip
+def test_every_option_that_sparks_guide_has_for_a_batch_is_taken(name: str) -> None:
+    assert READING.named(name) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("kafka.auto.offset.reset", "startingOffsets"),
+        ("kafka.key.deserializer", "binary columns"),
+        ("kafka.value.deserializer", "binary columns"),
+        ("kafka.enable.auto.commit", "where it begins and ends"),
+        ("kafka.interceptor.classes", "does not run classes"),
+        ("topic", "subscribe"),
+        ("kafka.acks", "option of writes"),
+        ("deliveryGuarantee", "option of writes"),
+        ("txnAppId", "option of writes"),
+    ],
+)
+def test_what_a_read_cannot_take_is_refused_as_one_of_a_read(name: str, instead: str) -> None:
+    with pytest.raises(RefusedOption, match=instead) as refused:
+        config(**{name: "hunter2"})
+    assert "hunter2" not in str(refused.value.of_read())
+    assert "the records stay in Kafka" in str(refused.value.of_read())
+
+
+def test_an_unknown_name_comes_with_the_nearest_of_a_read() -> None:
+    with pytest.raises(UnknownOption) as failure:
+        config(startingOffset="earliest")
+    assert "startingOffsets" in failure.value.nearest
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_defaults_are_those_of_sparks_source() -> None:
+    made = config()
+    assert (made.subscribe, made.subscribe_pattern, made.assign) == (("t",), None, None)
+    assert (made.starting, made.ending) == (AtOffset(EARLIEST), AtOffset(LATEST))
+    assert (made.starting_strategy, made.include_headers, made.fail_on_data_loss) == ("error", False, True)
+    assert (made.min_partitions, made.max_records_per_partition) == (None, None)
+    # spark.network.timeout
+    assert made.poll_timeout_ms == 120_000
+    assert made.consumer.isolation_level is IsolationLevel.READ_UNCOMMITTED
+    assert made.consumer.fetch_bytes == 1024 * 1024
+    assert pickle.loads(pickle.dumps(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("options", "starting", "ending"),
+    [
+        ({"startingOffsets": '{"t":{"0":1}}'}, AtOffsets({TopicPartition("t", 0): 1}), AtOffset(LATEST)),
+        ({"startingTimestamp": "0", "startingOffsets": '{"t":{"0":1}}'}, AtTime(0), AtOffset(LATEST)),
+        (
+            {"endingOffsetsByTimestamp": '{"t":{"0":7}}', "endingOffsets": '{"t":{"0":1}}'},
+            AtOffset(EARLIEST),
+            AtTimes({TopicPartition("t", 0): 7}),
+        ),
+        ({"endingTimestamp": "8", "endingOffsetsByTimestamp": '{"t":{"0":7}}'}, AtOffset(EARLIEST), AtTime(8)),
+    ],
+)
+def test_of_several_bounds_the_same_one_counts_as_for_sparks_source(
+    options: dict[str, str], starting: Any, ending: Any
+) -> None:
+    made = config(**options)
+    assert (made.starting, made.ending) == (starting, ending)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingTimestamp": "2", "endingTimestamp": "1"},
+        {"startingOffsets": '{"t":{"0":2}}', "endingOffsets": '{"t":{"0":1}}'},
+        {"startingOffsetsByTimestamp": '{"t":{"0":2}}', "endingOffsetsByTimestamp": '{"t":{"0":1}}'},
+    ],
+)
+def test_a_read_that_ends_before_it_begins_is_refused(options: dict[str, str]) -> None:
+    first, end = options
+    with pytest.raises(InvalidOption, match=f"'{end}'.*not before {first}"):
+        config(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("subscribe", " , "),
+        ("subscribePattern", ""),
+        ("subscribePattern", "orders-("),
+        ("assign", '{"t": []}'),
+        ("startingOffsets", "latest"),
+        ("endingOffsets", "earliest"),
+        ("startingTimestamp", "yesterday"),
+        ("startingOffsetsByTimestampStrategy", "earliest"),
+        ("failOnDataLoss", "maybe"),
+        ("minPartitions", "0"),
+        ("maxRecordsPerPartition", "0"),
+        ("includeHeaders", "1"),
+        ("kafka.isolation.level", "serializable"),
+        ("kafka.max.partition.fetch.bytes", "1"),
+        ("kafka.max.partition.fetch.bytes", str(2**31)),
+        ("kafka.fetch.max.wait.ms", "-1"),
+        ("kafkaConsumer.pollTimeoutMs", "0"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_named_with_what_was_expected(name: str, text: str) -> None:
+    with pytest.raises(InvalidOption) as failure:
+        config(**{name: text})
+    assert failure.value.option == name
+    assert repr(text) in str(failure.value)
+
+
+def test_exactly_one_option_says_what_to_read() -> None:
+    servers = {"kafka.bootstrap.servers": "localhost:9092"}
+    with pytest.raises(MissingOption, match=r"'subscribe'.*subscribePattern, or assign"):
+        read_config(given_options(servers, table=READING))
+    for more in ({"assign": '{"t":[0]}'}, {"subscribePattern": "t.*"}):
+        with pytest.raises(InvalidOption, match="only one of them counts"):
+            config(**more)
+    with pytest.raises(MissingOption, match=r"kafka\.bootstrap\.servers"):
+        read_config(given_options({"subscribe": "t"}, table=READING))
+
+
+def test_a_pattern_is_one_of_python() -> None:
+    made = read_config(given_options({"kafka.bootstrap.servers": "a:1", "subscribePattern": "t[0-9]"}, table=READING))
+    assert made.subscribe_pattern == re.compile("t[0-9]")
+    with pytest.raises(InvalidOption, match="missing \\), unterminated subpattern at position 7"):
+        config(subscribePattern="orders-(")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_pasted_lines_of_a_clients_properties_work_or_are_named(file: ClientProperties) -> None:
+    options = OPTIONS | {f"kafka.{key}": value for key, value in read_properties(file.text).items()}
+    while True:
+        try:
+            made = read_config(given_options(options, table=READING))
+            break
+        except ConfigError as error:
+            assert SECRET not in str(error)
+            # As a user does what the message says.
+            name: str = error.option  # type: ignore[attr-defined]
+            instead = file.instead.get(name)
+            if instead is None:
+                del options[name]
+            else:
+                assert options.get(name) != instead, error
+                options[name] = instead
+    assert SECRET not in repr(made)
+
+
+@given(st.sampled_from([option.name for option in READING.options]) | st.text(max_size=30), st.text(max_size=30))
+def test_any_text_is_an_option_or_a_config_error(name: str, text: str) -> None:
+    try:
+        config(**{name: text})
+    except ConfigError as error:
+        assert str(error.of_read())
+
+
+def test_only_an_option_that_is_not_set_has_no_value() -> None:
+    required = [option.name for option in READING.options if option.default is REQUIRED]
+    assert required == ["kafka.bootstrap.servers"]

@@ -1,0 +1,205 @@
+"""The reader of a batch, as Spark calls it: the plan, and the rows of a range, over scripted brokers."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
+from kafka_sink import kept
+from kafka_sink.errors import (
+    ColumnNotRead,
+    KafkaSinkError,
+    MessageFormatTooOld,
+    OffsetsLost,
+    ReadUnsupported,
+    RecordsCorrupt,
+    TopicToReadMissing,
+    UnknownOption,
+)
+from kafka_sink.kafka import reader as reader_module
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+from kafka_sink.records.aborted_transactions import AbortedTransaction
+from kafka_sink.spark.reading.batch_reader import KafkaBatchReader
+from kafka_sink.spark.source import KafkaDataSource
+from record_sets import TRANSACTIONAL, Batch, marker, plain
+from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_logs import ScriptedLog, serve
+
+OPTIONS = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
+OUT_OF_RANGE = 1
+
+
+@pytest.fixture
+def kafka() -> ScriptedKafka:
+    made = ScriptedKafka()
+    serve(made, {("t", 0): ScriptedLog(0, 6), ("t", 1): ScriptedLog(0, 0)})
+    made.topic_ids["t"] = uuid.UUID(int=1)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
+    network = connect_clients(ScriptedNetwork(kafka), monkeypatch)
+    monkeypatch.setattr(reader_module, "connect", lambda *_, **__: network)
+    monkeypatch.setattr(kept, "KEPT", kept.Kept())
+    monkeypatch.setattr(reader_module, "monotonic_ms", lambda: kafka.now_ms)
+    return network
+
+
+def holds(kafka: ScriptedKafka, *batches: Batch, aborted: tuple[AbortedTransaction, ...] = ()) -> None:
+    """Let the log have these batches. An answer has those from the wanted offset on."""
+
+    def answer(request: FetchRequest) -> FetchResponse:
+        wanted = b"".join(bytes(batch) for batch in batches if batch.last_offset >= request.offset)
+        of_level = aborted if request.isolation_level.value else ()
+        return FetchResponse(0, 0, 6, 6, 0, aborted_transactions=of_level, records=memoryview(wanted))
+
+    kafka.always(FetchRequest, answer)
+
+
+def reader(*columns: str, **options: str) -> Any:
+    """The reader, as it arrives in a worker."""
+    source = KafkaDataSource(OPTIONS | options)
+    schema = source.schema()
+    if columns:
+        schema = StructType([schema[name] for name in columns])
+    return source.reader(schema)
+
+
+def rows(made: Any) -> list[dict[str, Any]]:
+    """All rows, each range by a reader of its own, as Spark's tasks have."""
+    found: list[dict[str, Any]] = []
+    for partition in made.partitions():
+        sent, part = pickle.loads(pickle.dumps((made, partition)))
+        for batch in sent.read(part):
+            assert isinstance(batch, pa.RecordBatch)
+            found += batch.to_pylist()
+    return found
+
+
+def test_rows_have_the_columns_of_sparks_source(kafka: ScriptedKafka) -> None:
+    holds(kafka, plain(b"a", None, b"c"), plain(b"d", b"e", b"f", base_offset=3, codec="zstd"))
+    found = rows(reader())
+    assert [row["value"] for row in found] == [b"a", None, b"c", b"d", b"e", b"f"]
+    assert [row["offset"] for row in found] == list(range(6))
+    assert {(row["topic"], row["partition"], row["timestampType"], row["key"]) for row in found} == {("t", 0, 0, None)}
+    assert list(found[0]) == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    assert list(rows(reader(includeHeaders="true"))[0])[-1] == "headers"
+    assert rows(reader("offset", "topic")) == [{"offset": offset, "topic": "t"} for offset in range(6)]
+
+
+def test_a_task_reads_its_range_and_nothing_of_the_batches_around(kafka: ScriptedKafka) -> None:
+    holds(kafka, plain(*(b"%d" % number for number in range(6))))
+    made = reader("value", "offset", minPartitions="3")
+    assert [(part.range.first, part.range.end) for part in made.partitions()] == [(0, 2), (2, 4), (4, 6)]
+    assert [row["offset"] for row in rows(made)] == list(range(6))
+
+
+def test_aborted_rows_are_left_out_for_readers_of_committed_records(kafka: ScriptedKafka) -> None:
+    batches = (
+        plain(b"a", b"b", base_offset=0, producer_id=1, attributes=TRANSACTIONAL),
+        marker(0, 2, 1),
+        plain(b"c", b"d", base_offset=3, producer_id=1, attributes=TRANSACTIONAL),
+        marker(1, 5, 1),
+    )
+    holds(kafka, *batches, aborted=(AbortedTransaction(1, 0),))
+    assert [row["value"] for row in rows(reader(**{"kafka.isolation.level": "read_committed"}))] == [b"c", b"d"]
+    assert [row["value"] for row in rows(reader())] == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_range_without_rows_ends(kafka: ScriptedKafka) -> None:
+    holds(kafka, marker(1, 0, 1, last_offset_delta=5))
+    assert rows(reader()) == []
+
+
+def test_spark_may_read_no_partition_at_all() -> None:
+    for nothing in (None, InputPartition(0)):
+        assert list(reader().read(nothing)) == []
+
+
+@pytest.mark.parametrize(
+    ("batch", "error", "words"),
+    [
+        (plain(b"x", base_offset=2, crc=1), RecordsCorrupt, "the batch at offset 2 of t-0 is damaged: .*CRC"),
+        (plain(b"x", base_offset=2, magic=1), MessageFormatTooOld, "offset 2 of t-0 has message format 1.*format"),
+        (plain(b"x", base_offset=2, stored=b"junk", codec="zstd"), RecordsCorrupt, "offset 2 of t-0"),
+    ],
+)
+def test_a_batch_that_cannot_be_read_is_named_and_not_left_out(
+    kafka: ScriptedKafka, batch: Batch, error: type[KafkaSinkError], words: str
+) -> None:
+    holds(kafka, plain(b"a", b"b"), batch, plain(b"c", b"d", b"e", base_offset=3))
+    for lenient in ("true", "false"):
+        with pytest.raises(error, match=words) as failure:
+            rows(reader(failOnDataLoss=lenient))
+        assert "Spark takes none of its rows" in str(failure.value)
+
+
+def test_a_checksum_is_not_compared_if_the_option_says_so(kafka: ScriptedKafka) -> None:
+    holds(kafka, plain(*(b"x",) * 6, crc=1))
+    assert len(rows(reader(**{"kafka.check.crcs": "false"}))) == 6
+
+
+def test_what_is_left_out_is_logged(kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture) -> None:
+    holds(kafka, plain(b"d", b"e", b"f", base_offset=3))
+    parts = (made := reader("offset", failOnDataLoss="false")).partitions()
+    serve(kafka, {("t", 0): ScriptedLog(3, 6)})
+    kafka.script(FetchRequest, FetchResponse(0, OUT_OF_RANGE))
+    with caplog.at_level(logging.WARNING):
+        (batch,) = made.read(parts[0])
+    assert batch.column("offset").to_pylist() == [3, 4, 5]
+    assert "offsets 0 to 2 of t-0 are left out: deleted (failOnDataLoss is false)" in caplog.text
+    strict = reader("offset")
+    kafka.script(FetchRequest, FetchResponse(0, OUT_OF_RANGE))
+    with pytest.raises(OffsetsLost, match=r"offsets 0 to 2 of t-0.*Kafka does not have them any more"):
+        list(strict.read(parts[0]))
+
+
+@pytest.mark.parametrize(
+    ("fail", "error"),
+    [
+        (lambda: KafkaDataSource(OPTIONS | {"startingOffset": "earliest"}).schema(), UnknownOption),
+        (lambda: KafkaDataSource(OPTIONS | {"startingOffset": "earliest"}).reader(StructType()), UnknownOption),
+        (lambda: KafkaDataSource(OPTIONS).reader(StructType([StructField("id", LongType())])), ColumnNotRead),
+        (lambda: reader(subscribe="u").partitions(), TopicToReadMissing),
+    ],
+)
+def test_errors_of_a_plan_are_those_of_a_read(fail: Callable[[], object], error: type[KafkaSinkError]) -> None:
+    with pytest.raises(error) as failure:
+        fail()
+    assert "No row of this write was sent" not in str(failure.value)
+    assert "the records stay in Kafka" in str(failure.value)
+    # In the form that `kafka_sink.error_of` reads back.
+    assert failure.value.__notes__
+
+
+def test_streams_are_not_read_yet() -> None:
+    with pytest.raises(ReadUnsupported, match=r"spark\.readStream\.format\(\"kafka\"\)"):
+        KafkaDataSource(OPTIONS).streamReader(StructType([StructField("value", BinaryType())]))
+
+
+def test_pushed_filters_narrow_the_plan_and_are_all_applied_again_by_spark(kafka: ScriptedKafka) -> None:
+    datasource = pytest.importorskip("pyspark.sql.datasource")
+    if not hasattr(datasource, "EqualTo"):
+        pytest.skip("Spark before 4.1 pushes no filters down")
+    made = reader("offset")
+    filters = [datasource.GreaterThan(("offset",), 3), datasource.EqualTo(("value",), b"x")]
+    assert list(made.pushFilters(filters)) == filters
+    assert [(part.range.first, part.range.end) for part in made.partitions()] == [(4, 6)]
+
+
+def test_spark_takes_the_reader_for_one_without_pushdown_unless_it_is_on() -> None:
+    """data_source_pushdown_filters is called only with the setting; without it Spark refuses a reader of its own
+    `pushFilters`, which it knows by `__func__`."""
+    own = getattr(DataSourceReader, "pushFilters", None)
+    made = reader()
+    assert isinstance(made, KafkaBatchReader)
+    assert made.pushFilters.__func__ is own

@@ -1,0 +1,112 @@
+"""The columns of a read, and the schemas that ask for a part of them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from kafka_sink.errors import ColumnNotRead, ColumnTypeMismatch, DuplicateColumn
+from kafka_sink.spark.reading.columns import Rows, check_user_schema, whole_schema
+
+HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+# KafkaRecordToRowConverter.kafkaSchema of Spark.
+COLUMNS: dict[str, DataType] = {
+    "key": BinaryType(), "value": BinaryType(), "topic": StringType(), "partition": IntegerType(),
+    "offset": LongType(), "timestamp": TimestampType(), "timestampType": IntegerType(),
+}  # fmt: skip
+HEADERS = {"headers": ArrayType(HEADER)}
+
+
+def schema(**types: DataType) -> StructType:
+    return StructType([StructField(name, type_) for name, type_ in types.items()])
+
+
+def test_the_schema_is_that_of_sparks_source() -> None:
+    assert whole_schema(include_headers=False) == schema(**COLUMNS)
+    assert whole_schema(include_headers=True) == schema(**COLUMNS, **HEADERS)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        schema(**COLUMNS, **HEADERS),
+        schema(value=BinaryType()),
+        schema(timestampType=IntegerType(), key=BinaryType()),
+        schema(),
+        StructType([StructField("offset", LongType(), nullable=False)]),
+        schema(headers=ArrayType(HEADER, containsNull=False)),
+    ],
+)
+def test_a_part_of_it_in_any_order_is_a_schema_of_a_read(asked: StructType) -> None:
+    check_user_schema(asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "words"),
+    [
+        (schema(id=LongType()), ColumnNotRead, "column 'id'; a read has the columns key, value, topic, .* headers"),
+        (schema(Value=BinaryType()), ColumnNotRead, "'Value'"),
+        (schema(value=StringType()), ColumnTypeMismatch, "'value'.*string.*binary.*cast it in the DataFrame"),
+        (schema(offset=IntegerType()), ColumnTypeMismatch, "'offset'.*int.*bigint"),
+        (schema(timestamp=TimestampNTZType()), ColumnTypeMismatch, "timestamp_ntz"),
+        (schema(headers=MapType(StringType(), BinaryType())), ColumnTypeMismatch, "map<string,binary>"),
+        (StructType([StructField("key", BinaryType())] * 2), DuplicateColumn, "'key'"),
+    ],
+)
+def test_any_other_schema_is_refused_with_what_to_do(asked: StructType, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        check_user_schema(asked)
+
+
+def decoded(*columns: str, rows: int) -> pa.RecordBatch:
+    arrays = {
+        "offset": pa.array(range(rows), pa.int64()),
+        "value": pa.array([b"v%d" % number for number in range(rows)], pa.binary()),
+    }
+    return pa.record_batch({name: arrays[name] for name in columns})
+
+
+@pytest.mark.parametrize(
+    ("asked", "to_decode"),
+    [
+        (("value", "topic", "offset"), ("value", "offset")),
+        (("topic", "partition"), ("offset",)),
+        # What count() asks for.
+        ((), ("offset",)),
+    ],
+)
+def test_only_what_is_asked_for_is_decoded(asked: tuple[str, ...], to_decode: tuple[str, ...]) -> None:
+    assert Rows(asked, "t", 3).decoded == to_decode
+
+
+def test_topic_and_partition_are_added_in_the_order_of_the_schema() -> None:
+    rows = Rows(("partition", "value", "topic"), "orders", 3)
+    # Growing and shrinking batches share what is repeated.
+    sizes = [2, 5, 1]
+    completed = list(rows.complete(decoded("value", rows=size) for size in sizes))
+    assert [batch.num_rows for batch in completed] == sizes
+    for batch in completed:
+        batch.validate(full=True)
+        assert batch.schema.names == ["partition", "value", "topic"]
+        assert batch.schema.types == [pa.int32(), pa.binary(), pa.string()]
+        assert set(batch.column("topic").to_pylist()) == {"orders"}
+        assert set(batch.column("partition").to_pylist()) == {3}
+        assert batch.column("value").to_pylist() == [b"v%d" % number for number in range(batch.num_rows)]
+
+
+def test_a_read_of_topics_alone_has_as_many_rows_as_records() -> None:
+    (batch,) = Rows(("topic",), "t", 0).complete(iter([decoded("offset", rows=4)]))
+    assert batch.to_pydict() == {"topic": ["t"] * 4}

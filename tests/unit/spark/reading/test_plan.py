@@ -1,0 +1,255 @@
+"""Plans of reads, over scripted brokers whose time only polls move."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+
+import pytest
+
+from kafka_sink.errors import (
+    BrokersUnreachable,
+    BrokerUnsupported,
+    InvalidOption,
+    LeaderUnavailable,
+    NoRecordSince,
+    OffsetNotWritten,
+    OffsetsLost,
+    PartitionToReadMissing,
+    TopicAuthorizationFailed,
+    TopicToReadMissing,
+)
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.consumer.fetch_range import FetchRange
+from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kept import once
+from kafka_sink.options.config import given_options
+from kafka_sink.options.reading import READING, read_config
+from kafka_sink.spark.reading.filters import Wanted
+from kafka_sink.spark.reading.plan import plan
+from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_logs import ScriptedLog, serve
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:1"}
+NO_LEADER, DENIED = 6, 29
+A, B = uuid.UUID(int=1), uuid.UUID(int=2)
+
+LOGS = {
+    ("a", 0): ScriptedLog(10, 50, stable=40, times={10: 1_000, 30: 3_000, 45: 4_500}, leader_epoch=7),
+    ("a", 1): ScriptedLog(0, 0),
+    ("b", 0): ScriptedLog(0, 100, times={0: 1_000, 99: 1_500}),
+}
+
+
+@pytest.fixture
+def kafka() -> ScriptedKafka:
+    made = ScriptedKafka()
+    serve(made, LOGS)
+    made.topic_ids = {"a": A, "b": B}
+    return made
+
+
+@pytest.fixture(autouse=True)
+def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
+    return connect_clients(ScriptedNetwork(kafka), monkeypatch)
+
+
+def planned(wanted: Wanted = Wanted(), **options: str) -> list[FetchRange]:  # noqa: B008
+    config = read_config(given_options(SERVERS | options, table=READING))
+    with once(AdminClient, config.consumer) as client:
+        return plan(client, config, wanted)
+
+
+def spans(wanted: Wanted = Wanted(), **options: str) -> list[tuple[str, int, int, int]]:  # noqa: B008
+    return [(each.topic, each.partition, each.first, each.end) for each in planned(wanted, **options)]
+
+
+def said(**topics: dict[int, int]) -> str:
+    return json.dumps(topics)
+
+
+# --- what to read -----------------------------------------------------------------------------------------------------
+
+
+def test_a_range_knows_the_topics_id_and_the_epoch_of_its_end() -> None:
+    assert planned(subscribe="b,a") == [FetchRange("b", B, 0, 0, 100, 0), FetchRange("a", A, 0, 10, 50, 7)]
+
+
+@pytest.mark.parametrize(
+    ("options", "partitions"),
+    [
+        ({"subscribe": "a"}, [("a", 0)]),
+        ({"subscribePattern": "[ab]"}, [("a", 0), ("b", 0)]),
+        ({"subscribePattern": "a"}, [("a", 0)]),
+        # The whole name must match.
+        ({"subscribePattern": "x|"}, []),
+        ({"assign": '{"b": [0], "a": [1]}'}, [("b", 0)]),
+    ],
+)
+def test_partitions_with_records_are_those_that_the_option_says(
+    options: dict[str, str], partitions: list[tuple[str, int]]
+) -> None:
+    assert [(topic, number) for topic, number, _, _ in spans(**options)] == partitions
+
+
+def test_a_pattern_that_matches_nothing_says_so_and_reads_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert planned(subscribePattern="orders-.*") == []
+    assert "'orders-.*' matches none of the topics" in caplog.text
+
+
+def test_a_pattern_leaves_out_topics_that_the_principal_may_not_read(kafka: ScriptedKafka) -> None:
+    kafka.topic_codes["b"] = DENIED
+    assert {topic for topic, *_ in spans(subscribePattern=".*")} == {"a"}
+
+
+def test_a_topic_that_is_not_there_is_an_error_that_names_it_and_makes_none(kafka: ScriptedKafka) -> None:
+    with pytest.raises(TopicToReadMissing, match=r"'c'.*ACL TOPIC c READ .* principal User:ANONYMOUS"):
+        planned(subscribe="a,c")
+    assert not any(request.allow_auto_topic_creation for _, request in kafka.asked(MetadataRequest))
+    with pytest.raises(TopicToReadMissing, match="'c'"):
+        planned(assign='{"c": [0]}')
+
+
+def test_a_partition_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(PartitionToReadMissing, match="'a' has no partition 2: it has 2"):
+        planned(assign='{"a": [0, 2]}')
+
+
+@pytest.mark.parametrize("option", ["metadata", "offsets"])
+def test_a_missing_acl_is_an_error_with_the_acl_to_add(kafka: ScriptedKafka, option: str) -> None:
+    if option == "metadata":
+        kafka.topic_codes["a"] = DENIED
+    else:
+
+        def deny(request: ListOffsetsRequest) -> ListOffsetsResponse:
+            refused = (ListedOffset(each.topic, each.partition, DENIED, -1, -1, -1) for each in request.asked)
+            return ListOffsetsResponse(0, tuple(refused))
+
+        kafka.always(ListOffsetsRequest, deny)
+    with pytest.raises(TopicAuthorizationFailed, match="READ"):
+        planned(subscribe="a")
+
+
+def test_brokers_that_lack_a_request_are_told_of_before_the_read(kafka: ScriptedKafka) -> None:
+    kafka.lacking = ("Fetch 11 (Kafka 2.3), which reads records",)
+    with pytest.raises(BrokerUnsupported, match="Fetch 11"):
+        planned(subscribe="a")
+
+
+def test_brokers_and_leaders_that_stay_away_end_the_plan_in_time(kafka: ScriptedKafka) -> None:
+    kafka.leaders["a", 0] = -1
+    with pytest.raises(LeaderUnavailable, match=r"kafka\.default\.api\.timeout\.ms"):
+        planned(subscribe="a", **{"kafka.default.api.timeout.ms": "5000"})
+    assert 4_000 <= kafka.now_ms <= 5_000
+    kafka.down |= kafka.brokers
+    with pytest.raises(BrokersUnreachable):
+        planned(subscribe="a", **{"kafka.default.api.timeout.ms": "5000"})
+
+
+# --- where to begin and to end ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "end"),
+    [
+        ({}, 10, 50),
+        ({"startingOffsets": said(a={0: 20, 1: -2}), "endingOffsets": said(a={0: 30, 1: -1})}, 20, 30),
+        ({"startingOffsets": said(a={0: -2, 1: 0}), "endingOffsets": said(a={0: 50, 1: 0})}, 10, 50),
+        ({"startingTimestamp": "1001"}, 30, 50),
+        ({"startingTimestamp": "1001", "endingTimestamp": "4000"}, 30, 45),
+        # Where no record is as new, the partition is read to its end.
+        ({"endingTimestamp": "9000"}, 10, 50),
+        ({"startingOffsetsByTimestamp": said(a={0: 3_000, 1: 0}), "endingOffsetsByTimestamp": said(a={0: 4_000, 1: 0})},
+         30, 45),
+    ],
+)  # fmt: skip
+def test_bounds_become_offsets(options: dict[str, str], first: int, end: int) -> None:
+    strategy = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert spans(subscribe="a", **options, **strategy) == [("a", 0, first, end)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("startingTimestamp", "4600"), ("startingOffsetsByTimestamp", said(a={0: 4_600}))]
+)
+def test_a_partition_without_a_record_that_is_as_new_is_an_error_or_is_not_read(name: str, text: str) -> None:
+    asked = {"assign": '{"a": [0]}', name: text}
+    with pytest.raises(NoRecordSince, match=rf"a-0 has no record from time 4600 \({name}\).*Strategy=latest"):
+        planned(**asked)
+    assert planned(**asked, startingOffsetsByTimestampStrategy="latest") == []
+
+
+def test_an_ending_time_is_never_an_error_of_a_strategy() -> None:
+    assert spans(assign='{"a": [0]}', endingTimestamp="9000") == [("a", 0, 10, 50)]
+
+
+@pytest.mark.parametrize(
+    ("which", "named", "missing"),
+    [
+        ("startingOffsets", {"a": {0: 20}}, "a-1 has none"),
+        ("endingOffsets", {"a": {0: 20}}, "a-1 has none"),
+        ("startingOffsetsByTimestamp", {"a": {1: 20}}, "a-0 has none"),
+        ("endingOffsetsByTimestamp", {"b": {0: 20}}, "a-0 has none"),
+        ("startingOffsets", {"a": {0: 20, 1: 0, 2: 0}}, "a-2 is no partition of it"),
+        ("endingOffsets", {"a": {0: 20, 1: 0}, "b": {0: 20}}, "b-0 is no partition of it"),
+    ],
+)
+def test_an_option_that_goes_by_partition_names_each_of_the_read_and_no_other(
+    which: str, named: dict[str, dict[int, int]], missing: str
+) -> None:
+    with pytest.raises(InvalidOption, match=f"'{which}'.*a value for each partition of the read; {missing}"):
+        planned(subscribe="a", **{which: json.dumps(named)})
+
+
+def test_offsets_that_are_not_there_are_an_error_or_left_out() -> None:
+    before = {"assign": '{"a": [0]}', "startingOffsets": said(a={0: 3})}
+    with pytest.raises(OffsetsLost, match="offsets 3 to 9 of a-0"):
+        planned(**before)
+    assert spans(**before, failOnDataLoss="false") == [("a", 0, 10, 50)]
+    after = {"assign": '{"a": [0]}', "endingOffsets": said(a={0: 51})}
+    with pytest.raises(OffsetNotWritten, match="endingOffsets names offset 51 of a-0, which ends at 50"):
+        planned(**after)
+    assert spans(**after, failOnDataLoss="false") == [("a", 0, 10, 50)]
+
+
+def test_a_reader_of_committed_records_ends_before_the_first_open_transaction() -> None:
+    committed = {"kafka.isolation.level": "read_committed", "assign": '{"a": [0]}'}
+    assert spans(**committed) == [("a", 0, 10, 40)]
+    assert spans(**committed, endingTimestamp="4000") == [("a", 0, 10, 40)]
+    with pytest.raises(OffsetNotWritten, match=r"offset 45 of a-0, which ends at 40.*read_committed"):
+        planned(**committed, endingOffsets=said(a={0: 45}))
+
+
+# --- filters and tasks ------------------------------------------------------------------------------------------------
+
+
+def test_filters_leave_partitions_and_offsets_out(kafka: ScriptedKafka) -> None:
+    assert spans(Wanted(topics=frozenset("b")), subscribe="a,b") == [("b", 0, 0, 100)]
+    assert spans(Wanted(first_offset=20, end_offset=60), subscribe="a,b") == [("a", 0, 20, 50), ("b", 0, 20, 60)]
+    assert spans(Wanted(timestamp_ms=1_400), subscribe="a,b") == [("a", 0, 30, 50), ("b", 0, 99, 100)]
+    assert spans(Wanted(timestamp_ms=9_000), subscribe="a,b") == []
+    assert spans(Wanted(timestamp_ms=1_400, first_offset=45), subscribe="a") == [("a", 0, 45, 50)]
+    asked = len(kafka.asked(ListOffsetsRequest))
+    assert spans(Wanted(partitions=frozenset()), subscribe="a,b") == []
+    assert len(kafka.asked(ListOffsetsRequest)) == asked, "nothing is asked of what nobody wants"
+
+
+def test_filters_do_not_spare_options_their_check() -> None:
+    with pytest.raises(InvalidOption, match="a-1 has none"):
+        planned(Wanted(partitions=frozenset({0})), subscribe="a", startingOffsets=said(a={0: 20}))
+
+
+def test_partitions_are_divided_among_tasks() -> None:
+    assert spans(subscribe="b", minPartitions="4") == [
+        ("b", 0, 0, 25), ("b", 0, 25, 50), ("b", 0, 50, 75), ("b", 0, 75, 100),
+    ]  # fmt: skip
+    assert len(spans(subscribe="b", maxRecordsPerPartition="30")) == 4
+
+
+def test_a_plan_asks_for_all_partitions_of_a_leader_at_once(kafka: ScriptedKafka) -> None:
+    serve(kafka, {("wide", number): ScriptedLog(0, 5) for number in range(300)})
+    kafka.topic_ids["wide"] = uuid.UUID(int=3)
+    assert len(planned(subscribe="wide")) == 300
+    assert len(kafka.asked(ListOffsetsRequest)) == 2
