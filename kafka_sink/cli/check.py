@@ -1,14 +1,16 @@
-"""Checks step by step if a write would work, without writing a row, and says how to fix what fails.
+"""Checks step by step if a write or a read would work, without a row, and says how to fix what fails.
 
 It checks DNS, TCP, TLS, versions and SASL of each bootstrap server, and of each broker at its advertised address. Then
 it checks the topic, its leaders, replicas and settings, and the ACLs and brokers that the guarantee needs. Its options
-are the options of the write. It writes nothing; with createTopics=true it creates a missing topic.
+are the options of the write. It writes nothing; with createTopics=true it creates a missing topic. With --read it
+checks the topics of a read, their leaders and the ACL TOPIC READ, and its options are those of the read.
 
 examples:
     pykafka check --bootstrap-servers localhost:9092 --topic orders
     pykafka check --preset conf/production.conf --topic orders
     pykafka check --preset conf/production.conf --topic orders --json | jq '.verdicts[] | select(.status=="FAILED")'
     pykafka check --preset conf/production.conf --topic orders --spark spark://master:7077
+    pykafka check --read --preset conf/production.conf --topic orders,clicks
     PYSPARK_SUBMIT_ARGS="--master yarn --archives environment.tar.gz#environment pyspark-shell" \\
         pykafka check --preset conf/production.conf --topic orders --spark
 
@@ -35,10 +37,12 @@ from kafka_sink.command_line import (
     terminal_width,
 )
 from kafka_sink.doctor.engine import examine
+from kafka_sink.doctor.reading import examine_read
 from kafka_sink.doctor.report import Report, Verdict, warning
 from kafka_sink.errors import ConfigError
-from kafka_sink.kafka.config import ProducerConfig
-from kafka_sink.options.config import SinkConfig, sink_config
+from kafka_sink.kafka.config import ClientConfig
+from kafka_sink.options.config import SinkConfig, given_options, sink_config
+from kafka_sink.options.reading import READING, ReadConfig, read_config
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,12 +53,13 @@ OK, FAILED, WRONG_USAGE = 0, 1, 2
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     try:
-        config = configuration(args)
+        config = read_configuration(args) if args.read else configuration(args)
     except ConfigError as error:
         return say(f"error: {error}", WRONG_USAGE)
-    report = examine(config)
+    report = examine_read(config) if isinstance(config, ReadConfig) else examine(config)
     if args.spark is not None:
-        report += from_spark(config, args.spark)
+        client = config.consumer if isinstance(config, ReadConfig) else config.producer
+        report += from_spark(client, args.spark)
     if args.json:
         tell_json(report.document())
     else:
@@ -66,7 +71,8 @@ def parser() -> argparse.ArgumentParser:
     made = parser_of(__doc__, "pykafka check")
     add_options(made, example="kafka.security.protocol=SSL")
     made.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="the option `kafka.bootstrap.servers`")
-    made.add_argument("--topic", metavar="NAME", help="the option `topic`")
+    made.add_argument("--topic", metavar="NAME", help="the option `topic`; of a read, `subscribe`")
+    made.add_argument("--read", action="store_true", help="check a read, whose options these are")
     made.add_argument(
         "--spark", nargs="?", const="", metavar="MASTER",
         help="also check the Python, version and kernel of the driver, the planner and the tasks, and each broker from "
@@ -81,8 +87,14 @@ def configuration(args: argparse.Namespace) -> SinkConfig:
     return sink_config(options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers, "topic": args.topic}))
 
 
-def from_spark(config: SinkConfig, master: str) -> Report:
-    """Check the interpreters of a write, then the brokers from the executors."""
+def read_configuration(args: argparse.Namespace) -> ReadConfig:
+    """Return the configuration of the read. Raises ConfigError."""
+    texts = options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers, "subscribe": args.topic})
+    return read_config(given_options(texts, table=READING))
+
+
+def from_spark(config: ClientConfig, master: str) -> Report:
+    """Check the interpreters of Spark, then the brokers from the executors."""
     from pyspark.sql import SparkSession
 
     from kafka_sink.spark.interpreters import examine_interpreters
@@ -93,12 +105,12 @@ def from_spark(config: SinkConfig, master: str) -> Report:
     spark = builder.getOrCreate()
     try:
         report = examine_interpreters(spark)
-        return report + from_executors(spark, config.producer) if report.ok else report
+        return report + from_executors(spark, config) if report.ok else report
     finally:
         spark.stop()
 
 
-def from_executors(spark: SparkSession, config: ProducerConfig) -> Report:
+def from_executors(spark: SparkSession, config: ClientConfig) -> Report:
     """Check the brokers from the executors.
 
     The session's Python functions run the check. Return a warning if they cannot run: their Python may be another one

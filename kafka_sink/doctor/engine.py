@@ -83,15 +83,15 @@ DERIVED_PREFIX = "pykafka-"
 
 def examine(config: SinkConfig) -> Report:
     """Take all steps from this host. Create the topic only if `createTopics` is set."""
-    with _reached(config.producer) as hosts:
-        examination = _Examination(config, hosts)
+    with reached(config.producer) as hosts:
+        examination = _WriteExamination(config, hosts)
         examination.take_all()
         return Report((*hosts.verdicts, *examination.verdicts))
 
 
 def examine_hosts(config: ClientConfig) -> Report:
     """Take the steps of the bootstrap servers, and of every broker that they name, from this host."""
-    with _reached(config) as hosts:
+    with reached(config) as hosts:
         return Report(tuple(hosts.verdicts))
 
 
@@ -99,7 +99,7 @@ def examine_hosts(config: ClientConfig) -> Report:
 
 
 @dataclass(slots=True)
-class _Hosts:
+class Hosts:
     """The open connections: one to a bootstrap server, and one to each broker by node id."""
 
     verdicts: list[Verdict] = field(default_factory=list)
@@ -112,8 +112,8 @@ class _Hosts:
 
 
 @contextmanager
-def _reached(config: ClientConfig) -> Iterator[_Hosts]:
-    hosts = _Hosts()
+def reached(config: ClientConfig) -> Iterator[Hosts]:
+    hosts = Hosts()
     opened: list[Dialogue] = []
     try:
         by_address: dict[tuple[str, int], Dialogue | None] = {}
@@ -176,58 +176,15 @@ class _NotMade(Exception):
     """The topic does not exist. Brokers may create it when the write sends rows."""
 
 
-class _Examination:
-    """The steps that follow the steps of the hosts."""
+class Examination:
+    """Takes steps at a cluster, over connections that are open."""
 
-    def __init__(self, config: SinkConfig, hosts: _Hosts) -> None:
+    def __init__(self, client: ClientConfig, hosts: Hosts) -> None:
         self.verdicts: list[Verdict] = []
-        self._config = config
+        self._client = client
         self._hosts = hosts
-        self._topic: TopicMetadata | None = None
-        self._values: dict[str, str] = {}
 
-    def take_all(self) -> None:
-        config, cluster = self._config, "cluster"
-        topic = self.take_topic().where
-        self._take("write acl", topic, lambda: judging.may(AclOperation.WRITE, self._said, config))
-        self._take("leaders", topic, lambda: judging.leaders(self._said))
-        self._take("replication", topic, lambda: judging.replication(self._said))
-        self._take("settings", topic, self._settings)
-        acks = config.producer.acks
-        self._take("in-sync replicas", topic, lambda: judging.in_sync(self._said, self._values, acks))
-        self._take("unclean election", topic, lambda: judging.unclean(self._values))
-        self._take("message size", topic, lambda: judging.message_size(self._values, config.producer))
-        self._take("timestamps", topic, lambda: judging.timestamps(self._values))
-        self._take("acks", topic, lambda: judging.acks(config.producer))
-        letters = config.dead_letter_topic
-        if letters is not None:
-            self._take(
-                "dead letter topic",
-                f"topic {letters}",
-                lambda: self._dead_letter_topic(letters),
-            )
-        if config.delivery_guarantee == EXACTLY_ONCE:
-            prefix = config.transactional_id_prefix or config.txn_app_id or DERIVED_PREFIX
-            self._take("read acl", topic, lambda: judging.may(AclOperation.READ, self._said, config))
-            self._take("commit topic", f"topic {config.commit_topic}", self._commit_topic)
-            self._take("transactional id acl", f"{prefix}*", lambda: self._transactional_id(prefix))
-            self._take("group acl", f"{prefix}*", lambda: self._group(prefix))
-            self._take("transaction timeout", cluster, self._ceiling)
-            self._take("retention of state", cluster, self._retention)
-        elif config.producer.enable_idempotence:
-            self._take("producer id", cluster, self._producer_id)
-
-    def take_topic(self) -> Verdict:
-        """Take the steps of the cluster and the topic. Return the topic's verdict."""
-        name = self._config.topic
-        self._take("cluster", "cluster", self._cluster)
-        self._take("service", "cluster", self._service)
-        self._take("at-least-once", "cluster", self._at_least_once)
-        self._take("exactly-once", "cluster", self._exactly_once)
-        self._take("topic", "topic" if name is None else f"topic {name}", self._look_at_topic)
-        return self.verdicts[-1]
-
-    def _take(self, step: str, where: str, judge: Callable[[], Finding]) -> None:
+    def take(self, step: str, where: str, judge: Callable[[], Finding]) -> None:
         blocking = because_of(STEPS[step], self.verdicts)
         if blocking is not None:
             finding = skipped(f"because of {blocking.step}")
@@ -244,6 +201,87 @@ class _Examination:
                 finding = failed(str(error), "check that the brokers run and are not overloaded, then check again")
         self.verdicts.append(Verdict(step, where, finding))
 
+    def look_at_cluster(self) -> Finding:
+        if self._hosts.bootstrap is None:
+            return skipped("because no bootstrap server was reached")
+        assert self._hosts.bootstrap.cluster is not None
+        return judging.cluster(self._hosts.bootstrap.cluster)
+
+    def look_at_service(self) -> Finding:
+        bootstrap = self._hosts.bootstrap
+        assert bootstrap is not None and bootstrap.cluster is not None, "the step of the cluster needs it"
+        hosts = {host for host, _ in self._client.bootstrap_servers}
+        hosts |= {broker.host for broker in bootstrap.cluster.brokers}
+        return service.service(hosts, bootstrap.cluster.cluster_id, bootstrap.ranges)
+
+    def ranges(self) -> Mapping[str, service.Ranges]:
+        """What each broker that was reached takes, or a bootstrap server where none was."""
+        reached = {f"broker {node_id}": dialogue.ranges for node_id, dialogue in self._hosts.brokers.items()}
+        assert self._hosts.bootstrap is not None, "the step of the cluster needs it"
+        return reached or {"the bootstrap server": self._hosts.bootstrap.ranges}
+
+    def ask(self, request: Request) -> object:
+        """Ask any broker. Raises NoAnswer."""
+        dialogue = self._hosts.any
+        assert dialogue is not None, "every step here needs the cluster"
+        return dialogue.ask(request)
+
+    def metadata_of(self, name: str) -> TopicMetadata:
+        response = self.ask(MetadataRequest((name,), allow_auto_topic_creation=False, describe=True))
+        assert isinstance(response, MetadataResponse)
+        return response.topics[0]
+
+
+class _WriteExamination(Examination):
+    """The steps that follow the steps of the hosts."""
+
+    def __init__(self, config: SinkConfig, hosts: Hosts) -> None:
+        super().__init__(config.producer, hosts)
+        self._config = config
+        self._topic: TopicMetadata | None = None
+        self._values: dict[str, str] = {}
+
+    def take_all(self) -> None:
+        config, cluster = self._config, "cluster"
+        topic = self.take_topic().where
+        self.take("write acl", topic, lambda: judging.may(AclOperation.WRITE, self._said, config.producer))
+        self.take("leaders", topic, lambda: judging.leaders(self._said))
+        self.take("replication", topic, lambda: judging.replication(self._said))
+        self.take("settings", topic, self._settings)
+        acks = config.producer.acks
+        self.take("in-sync replicas", topic, lambda: judging.in_sync(self._said, self._values, acks))
+        self.take("unclean election", topic, lambda: judging.unclean(self._values))
+        self.take("message size", topic, lambda: judging.message_size(self._values, config.producer))
+        self.take("timestamps", topic, lambda: judging.timestamps(self._values))
+        self.take("acks", topic, lambda: judging.acks(config.producer))
+        letters = config.dead_letter_topic
+        if letters is not None:
+            self.take(
+                "dead letter topic",
+                f"topic {letters}",
+                lambda: self._dead_letter_topic(letters),
+            )
+        if config.delivery_guarantee == EXACTLY_ONCE:
+            prefix = config.transactional_id_prefix or config.txn_app_id or DERIVED_PREFIX
+            self.take("read acl", topic, lambda: judging.may(AclOperation.READ, self._said, config.producer))
+            self.take("commit topic", f"topic {config.commit_topic}", self._commit_topic)
+            self.take("transactional id acl", f"{prefix}*", lambda: self._transactional_id(prefix))
+            self.take("group acl", f"{prefix}*", lambda: self._group(prefix))
+            self.take("transaction timeout", cluster, self._ceiling)
+            self.take("retention of state", cluster, self._retention)
+        elif config.producer.enable_idempotence:
+            self.take("producer id", cluster, self._producer_id)
+
+    def take_topic(self) -> Verdict:
+        """Take the steps of the cluster and the topic. Return the topic's verdict."""
+        name = self._config.topic
+        self.take("cluster", "cluster", self.look_at_cluster)
+        self.take("service", "cluster", self.look_at_service)
+        self.take("at-least-once", "cluster", self._at_least_once)
+        self.take("exactly-once", "cluster", self._exactly_once)
+        self.take("topic", "topic" if name is None else f"topic {name}", self._look_at_topic)
+        return self.verdicts[-1]
+
     @property
     def _said(self) -> TopicMetadata:
         assert self._topic is not None, "a step of the topic needs it"
@@ -251,43 +289,13 @@ class _Examination:
             raise _NotMade
         return self._topic
 
-    def _cluster(self) -> Finding:
-        if self._hosts.bootstrap is None:
-            return skipped("because no bootstrap server was reached")
-        assert self._hosts.bootstrap.cluster is not None
-        return judging.cluster(self._hosts.bootstrap.cluster)
-
-    def _service(self) -> Finding:
-        bootstrap = self._hosts.bootstrap
-        assert bootstrap is not None and bootstrap.cluster is not None, "the step of the cluster needs it"
-        hosts = {host for host, _ in self._config.producer.bootstrap_servers}
-        hosts |= {broker.host for broker in bootstrap.cluster.brokers}
-        return service.service(hosts, bootstrap.cluster.cluster_id, bootstrap.ranges)
-
     def _at_least_once(self) -> Finding:
-        return service.at_least_once(self._ranges(), is_idempotent=self._config.producer.enable_idempotence)
+        return service.at_least_once(self.ranges(), is_idempotent=self._config.producer.enable_idempotence)
 
     def _exactly_once(self) -> Finding:
-        return service.exactly_once(self._ranges(), is_wanted=self._config.delivery_guarantee == EXACTLY_ONCE)
-
-    def _ranges(self) -> Mapping[str, service.Ranges]:
-        """What each broker that was reached takes, or a bootstrap server where none was."""
-        reached = {f"broker {node_id}": dialogue.ranges for node_id, dialogue in self._hosts.brokers.items()}
-        assert self._hosts.bootstrap is not None, "the step of the cluster needs it"
-        return reached or {"the bootstrap server": self._hosts.bootstrap.ranges}
-
-    def _ask(self, request: Request) -> object:
-        """Ask any broker. Raises NoAnswer."""
-        dialogue = self._hosts.any
-        assert dialogue is not None, "every step here needs the cluster"
-        return dialogue.ask(request)
+        return service.exactly_once(self.ranges(), is_wanted=self._config.delivery_guarantee == EXACTLY_ONCE)
 
     # --- the topic ----------------------------------------------------------------------------------------------------
-
-    def _metadata_of(self, name: str) -> TopicMetadata:
-        response = self._ask(MetadataRequest((name,), allow_auto_topic_creation=False, describe=True))
-        assert isinstance(response, MetadataResponse)
-        return response.topics[0]
 
     def _look_at_topic(self) -> Finding:
         name = self._config.topic
@@ -296,7 +304,7 @@ class _Examination:
                 "no topic option: rows name their topics themselves",
                 "name one of them with the topic option to have it checked",
             )
-        self._topic = self._metadata_of(name)
+        self._topic = self.metadata_of(name)
         if self._topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return judging.topic(self._topic, self._config)
         if self._config.create_topics:
@@ -304,7 +312,7 @@ class _Examination:
         return judging.missing(name, self._told(judging.AUTO_CREATE), self._config)
 
     def _dead_letter_topic(self, name: str) -> Finding:
-        said = self._metadata_of(name)
+        said = self.metadata_of(name)
         if said.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return judging.dead_letter_topic(said, self._config)
         return judging.missing(name, self._told(judging.AUTO_CREATE), self._config, option="deadLetterTopic")
@@ -316,7 +324,7 @@ class _Examination:
         if finding.status is Status.FAILED:
             return finding
         for _ in _tries():
-            said = self._topic = self._metadata_of(name)
+            said = self._topic = self.metadata_of(name)
             # Wait until each partition has a leader. If one has none in time, the following steps report it.
             if said.partitions and all(each.leader_id >= 0 for each in said.partitions):
                 break
@@ -327,7 +335,7 @@ class _Examination:
         request = create_request(self._config.producer, name, wanted, validate_only=validate_only)
         for _ in _tries():
             try:
-                response = cast(CreateTopicsResponse, self._ask(request))
+                response = cast(CreateTopicsResponse, self.ask(request))
             except NotTaken:
                 return not_taken(request)
             if not is_busy(response.error_code):
@@ -336,7 +344,7 @@ class _Examination:
 
     def _settings(self) -> Finding:
         name = self._said.name
-        response = self._ask(TopicConfigsRequest((name,), judging.TOPIC_SETTINGS))
+        response = self.ask(TopicConfigsRequest((name,), judging.TOPIC_SETTINGS))
         assert isinstance(response, TopicConfigsResponse)
         (told,) = response.topics
         self._values = dict(told.values)
@@ -346,7 +354,7 @@ class _Examination:
         code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         # A broker answers COORDINATOR_LOAD_IN_PROGRESS while it fetches a block of ids from the controller (KIP-730).
         for _ in _tries():
-            response = self._ask(InitProducerIdRequest(self._config.producer.request_timeout_ms))
+            response = self.ask(InitProducerIdRequest(self._config.producer.request_timeout_ms))
             assert isinstance(response, InitProducerIdResponse)
             code = response.error_code
             if not _is_too_early(code):
@@ -356,7 +364,7 @@ class _Examination:
     # --- exactly-once -------------------------------------------------------------------------------------------------
 
     def _commit_topic(self) -> Finding:
-        said = self._metadata_of(self._config.commit_topic)
+        said = self.metadata_of(self._config.commit_topic)
         made = None
         if said.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             made = self._create(said.name, NewTopic(COMMIT_TOPIC_PARTITIONS), validate_only=True)
@@ -392,7 +400,7 @@ class _Examination:
         found. Raises NoAnswer, _NotReached."""
         code, response = int(ErrorCode.COORDINATOR_NOT_AVAILABLE), None
         for _ in _tries():
-            found = self._ask(FindCoordinatorRequest(kind, (key,)))
+            found = self.ask(FindCoordinatorRequest(kind, (key,)))
             assert isinstance(found, FindCoordinatorResponse)
             (coordinator,) = found.coordinators
             code = coordinator.error_code

@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from kafka_sink.doctor.report import Finding, Status, failed, ok, skipped, warning
 from kafka_sink.errors import named_principal
-from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.config import ClientConfig, ProducerConfig
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.acl_operation import (
     AclOperation,
@@ -72,7 +72,7 @@ def named(code: int) -> str:
     return f"{error_name(code)} (error {code})"
 
 
-def acl_remedy(acl: str, config: ProducerConfig) -> str:
+def acl_remedy(acl: str, config: ClientConfig) -> str:
     return f"add the ACL {acl} for {named_principal(config.security.principal)}"
 
 
@@ -309,11 +309,11 @@ def dead_letter_topic(said: TopicMetadata, config: SinkConfig) -> Finding:
     if config.delivery_guarantee == EXACTLY_ONCE:
         operations.append(AclOperation.READ)
     there = topic(said, config, option="deadLetterTopic")
-    findings = [there, *(may(operation, said, config) for operation in operations)]
+    findings = [there, *(may(operation, said, config.producer) for operation in operations)]
     return next((each for each in findings if each.status is not Status.OK), there)
 
 
-def may(operation: AclOperation, said: TopicMetadata, config: SinkConfig) -> Finding:
+def may(operation: AclOperation, said: TopicMetadata, client: ClientConfig) -> Finding:
     acl = f"TOPIC {said.name} {operation.name}"
     match allows(said.authorized_operations, operation):
         case None:
@@ -321,7 +321,7 @@ def may(operation: AclOperation, said: TopicMetadata, config: SinkConfig) -> Fin
         case True:
             return ok(acl)
         case _:
-            return failed(f"not allowed: {acl}", acl_remedy(acl, config.producer))
+            return failed(f"not allowed: {acl}", acl_remedy(acl, client))
 
 
 def producer_id(code: int, name: str, config: SinkConfig) -> Finding:
@@ -385,7 +385,7 @@ def commit_topic(said: TopicMetadata, made: CreateTopicsResponse | None, config:
             f"add one (the topic holds no records): {commit_topic_command('--alter', name, config.producer)}",
         )
     if made is None:
-        return may(AclOperation.READ, said, config)
+        return may(AclOperation.READ, said, config.producer)
     if made.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
         return ok("missing; the first write creates it")
     return failed(

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from kafka_sink.doctor.report import Finding, failed, ok, skipped
-from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENCE, Guarantee, lacking
+from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENCE, READING, Guarantee, lacking
 
 # API key -> (lowest, highest) version.
 Ranges = Mapping[int, tuple[int, int]]
@@ -75,6 +75,13 @@ def exactly_once(brokers: Mapping[str, Ranges], *, is_wanted: bool) -> Finding:
         return skipped(f"not asked for; {missing}")
     if missing:
         return failed(missing, "write with deliveryGuarantee=at-least-once, or to brokers of Kafka 3.0 or later")
+    return ok("every broker takes all that it needs")
+
+
+def reading(brokers: Mapping[str, Ranges]) -> Finding:
+    """Judge each broker, by its name."""
+    if missing := _missing(brokers, (READING,)):
+        return failed(missing, "read from brokers of Kafka 2.3 or later")
     return ok("every broker takes all that it needs")
 
 

@@ -34,6 +34,7 @@ _TABLE: tuple[Step, ...] = (
     Step("service", ("cluster",)),
     Step("at-least-once", ("cluster",)),
     Step("exactly-once", ("cluster",)),
+    Step("reading", ("cluster",)),
     Step("topic", ("cluster",)),
     Step("write acl", ("topic",)),
     Step("leaders", ("topic",)),
@@ -47,7 +48,7 @@ _TABLE: tuple[Step, ...] = (
     # Only with badRows=deadLetter.
     Step("dead letter topic", ("cluster",)),
     Step("producer id", ("write acl", "at-least-once")),
-    # Exactly-once only.
+    # Reads, and exactly-once writes.
     Step("read acl", ("topic",)),
     Step("commit topic", ("exactly-once",)),
     Step("transactional id acl", ("exactly-once",)),

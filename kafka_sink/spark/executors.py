@@ -17,13 +17,13 @@ from pyspark.sql import SparkSession
 
 from kafka_sink.doctor.engine import examine_hosts
 from kafka_sink.doctor.report import Report, from_json, to_json
-from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.config import ClientConfig
 
 # Enough for all executors of a small cluster, and few enough for the brokers.
 TASKS = 16
 
 
-def examine_from_executors(spark: SparkSession, config: ProducerConfig) -> Report:
+def examine_from_executors(spark: SparkSession, config: ClientConfig) -> Report:
     """Return a report of the brokers of `config`, as seen from the hosts of `spark`."""
     job = uuid.uuid4().hex
 
@@ -38,6 +38,6 @@ def examine_from_executors(spark: SparkSession, config: ProducerConfig) -> Repor
 
 
 @functools.lru_cache(maxsize=1)
-def _seen_for(job: str, config: ProducerConfig) -> str:
+def _seen_for(job: str, config: ClientConfig) -> str:
     """Return the verdicts of this process. It checks once for each job."""
     return to_json(examine_hosts(config).verdicts)

@@ -211,7 +211,7 @@ def test_settings_that_are_not_told_are_no_failure() -> None:
     ("allowed", "status"), [(1 << 4 | 1 << 8, OK), (1 << 3 | 1 << 8, FAILED), (0, FAILED), (NOT_TOLD, SKIPPED)]
 )
 def test_what_may_be_done_with_a_topic(allowed: int, status: Status) -> None:
-    finding = judging.may(AclOperation.WRITE, topic(allowed=allowed), config())
+    finding = judging.may(AclOperation.WRITE, topic(allowed=allowed), config().producer)
     judged(finding, status, "", "TOPIC t WRITE for principal User:ANONYMOUS" if status is FAILED else "")
 
 

@@ -1,0 +1,99 @@
+"""The examination of a read: everything that it needs of a cluster. It reads no record.
+
+bootstrap servers ─> each broker at its advertised address ─> each topic: is it there, may it be read, is it led
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafka_sink.doctor import judging, service
+from kafka_sink.doctor.engine import Examination, Hosts, reached
+from kafka_sink.doctor.report import Finding, Report, failed, ok
+from kafka_sink.kafka.protocol.acl_operation import AclOperation
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse, TopicMetadata
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.options.reading import ReadConfig
+
+# Topics of a pattern that are examined. The others are counted.
+MOST_TOPICS = 20
+
+
+def examine_read(config: ReadConfig) -> Report:
+    """Take all steps from this host."""
+    with reached(config.consumer) as hosts:
+        examination = _ReadExamination(config, hosts)
+        examination.take_all()
+        return Report((*hosts.verdicts, *examination.verdicts))
+
+
+class _ReadExamination(Examination):
+    def __init__(self, config: ReadConfig, hosts: Hosts) -> None:
+        super().__init__(config.consumer, hosts)
+        self._config = config
+        self._names: tuple[str, ...] = ()
+
+    def take_all(self) -> None:
+        self.take("cluster", "cluster", self.look_at_cluster)
+        self.take("service", "cluster", self.look_at_service)
+        self.take("reading", "cluster", lambda: service.reading(self.ranges()))
+        if self._config.subscribe_pattern is not None:
+            self.take("topic", "subscribePattern", self._matching)
+        elif self._config.subscribe is not None:
+            self._names = self._config.subscribe
+        else:
+            self._names = tuple(dict.fromkeys(each.topic for each in self._config.assign or ()))
+        for name in self._names[:MOST_TOPICS]:
+            self._take_topic(name)
+
+    def _matching(self) -> Finding:
+        """Ask which topics the pattern matches."""
+        pattern = self._config.subscribe_pattern
+        assert pattern is not None, "asked for by subscribePattern"
+        response = self.ask(MetadataRequest(None, allow_auto_topic_creation=False))
+        assert isinstance(response, MetadataResponse)
+        matching = (each.name for each in response.topics if not each.is_internal and pattern.fullmatch(each.name))
+        self._names = tuple(sorted(matching))
+        if not self._names:
+            return failed("it matches none of the topics that this principal may see", "correct the pattern")
+        more = len(self._names) - MOST_TOPICS
+        return ok(f"it matches {_counted(self._names)}" + (f"; {MOST_TOPICS} are examined" if more > 0 else ""))
+
+    def _take_topic(self, name: str) -> None:
+        where = f"topic {name}"
+        found: list[TopicMetadata] = []
+
+        def look() -> Finding:
+            found.append(self.metadata_of(name))
+            return self._judge(found[0])
+
+        before = len(self.verdicts)
+        self.take("topic", where, look)
+        # Steps of this topic depend on this topic's verdict alone.
+        others, self.verdicts = self.verdicts[:before], self.verdicts[before:]
+        self.take("read acl", where, lambda: judging.may(AclOperation.READ, found[0], self._client))
+        self.take("leaders", where, lambda: judging.leaders(found[0]))
+        self.verdicts = others + self.verdicts
+
+    def _judge(self, said: TopicMetadata) -> Finding:
+        match said.error_code:
+            case ErrorCode.NONE if said.partitions:
+                return ok(f"{len(said.partitions)} partitions")
+            case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return failed("there is no such topic", "correct subscribe or assign, or create it")
+            case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                acl = f"TOPIC {said.name} READ (it implies DESCRIBE)"
+                return failed(
+                    "not allowed to see it, whether it exists or not (TOPIC_AUTHORIZATION_FAILED)",
+                    judging.acl_remedy(acl, self._client),
+                )
+            case code:
+                return failed(
+                    f"the cluster does not describe it: {judging.named(code)}",
+                    "look at the brokers' logs, then check again",
+                )
+
+
+def _counted(names: Iterable[str]) -> str:
+    count = len(tuple(names))
+    return f"{count} topic{'s' if count != 1 else ''}"
