@@ -90,7 +90,10 @@ def configuration(args: argparse.Namespace) -> SinkConfig:
 def read_configuration(args: argparse.Namespace) -> ReadConfig:
     """Return the configuration of the read. Raises ConfigError."""
     texts = options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers, "subscribe": args.topic})
-    return read_config(given_options(texts, table=READING))
+    try:
+        return read_config(given_options(texts, table=READING))
+    except ConfigError as error:
+        raise error.of_read() from None
 
 
 def from_spark(config: ClientConfig, master: str) -> Report:
