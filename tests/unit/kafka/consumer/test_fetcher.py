@@ -594,6 +594,8 @@ class TestWaiting:
     def test_time_that_the_caller_takes_does_not_count(self, cluster: Cluster) -> None:
         cluster.answers[FetchRequest] += [records((100, 149)), records((150, 199))]
         fetcher = fetcher_of(cluster, no_progress_ms=10_000)
+        # The wait begins, and ends with the first record set.
+        assert fetcher.take(0) is None
         turn_until(cluster, fetcher, lambda: bool(cluster.of(FetchRequest)))
         assert fetcher.take(0) is not None
         fetcher.run_once(0)

@@ -9,6 +9,7 @@ from mutants.mutant import Mutant
 from mutants.table.clusters import CLUSTERS
 from mutants.table.commit import COMMIT
 from mutants.table.decoding import DECODING
+from mutants.table.fetching import FETCHING
 from mutants.table.history import FROM_HISTORY
 from mutants.table.network import NETWORK
 from mutants.table.operators import OPERATORS
@@ -30,6 +31,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *PRODUCER,
     *RECORDS,
     *DECODING,
+    *FETCHING,
     *NETWORK,
     *CLUSTERS,
     *RESOURCES,
