@@ -601,6 +601,7 @@ class TestWaiting:
         fetcher.run_once(0)
         cluster.now_ms = 1_000_000
         assert run(cluster, fetcher) == [(150, 200)]
+        assert fetcher.failure is None
 
     def test_a_wait_is_bounded(self, cluster: Cluster) -> None:
         assert 0 <= fetcher_of(cluster).run_once(0) <= LONGEST_POLL_MS
