@@ -73,7 +73,7 @@ SECTIONS: tuple[Section, ...] = (
         *_of_writes("kafka.bootstrap.servers"),
         Option("subscribe", "subscribe", SUBSCRIBED, None, "topics to read, all partitions of them"),
         Option("subscribePattern", "subscribe_pattern", Kind("a regular expression of Python", _pattern), None,
-               "topics whose whole name matches"),
+               "topics in whose names it is found; ^ and $ stand for start and end of a name"),
         Option("assign", "assign", ASSIGNED, None, "partitions to read"),
         Option("includeHeaders", "include_headers", kinds.BOOLEAN, False,
                "true: a column `headers` with the headers of each record"),

@@ -29,6 +29,10 @@ from kafka_sink.spark.reading.plan import plan
 
 log = logging.getLogger("kafka_sink")
 
+# Spark up to 4.3 keeps the plan of a filtered read for every later query of the same DataFrame: a plan that leaves rows
+# out would leave them out of those too. The Spark that keeps a plan for one query has `pushLimit` (SPARK-58551).
+_IS_PLANNED_FOR_ONE_QUERY = hasattr(DataSourceReader, "pushLimit")
+
 
 @contextmanager
 def of_read() -> Iterator[None]:
@@ -60,7 +64,8 @@ class _PushFilters:
         self._reader = reader
 
     def __call__(self, filters: list[Any]) -> Iterable[Any]:
-        self._reader.wanted = self._reader.wanted.narrowed(filters)
+        if _IS_PLANNED_FOR_ONE_QUERY:
+            self._reader.wanted = self._reader.wanted.narrowed(filters)
         # Spark applies each of them again.
         return filters
 

@@ -80,12 +80,15 @@ def _topics(client: AdminClient, config: ReadConfig) -> Mapping[str, TopicMetada
         found = {
             name: topic
             for name, topic in sorted(every.items())
-            if not topic.is_internal and not topic.error_code and pattern.fullmatch(name)
+            if not topic.is_internal and not topic.error_code and pattern.search(name)
         }
         if not found:
             log.warning("subscribePattern %r matches none of the topics that this principal may see", pattern.pattern)
         return found
     names = config.subscribe or tuple(dict.fromkeys(each.topic for each in config.assign or ()))
+    for name in names:
+        # It may have been made again since this client was told of it.
+        client.caller.forget(name)
     found = client.topics(names)
     for name in names:
         if found[name].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:

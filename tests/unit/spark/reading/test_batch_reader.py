@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
@@ -27,6 +28,7 @@ from kafka_sink.errors import (
 from kafka_sink.kafka import reader as reader_module
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.records.aborted_transactions import AbortedTransaction
+from kafka_sink.spark.reading import batch_reader
 from kafka_sink.spark.reading.batch_reader import KafkaBatchReader
 from kafka_sink.spark.source import KafkaDataSource
 from record_sets import TRANSACTIONAL, Batch, marker, plain
@@ -186,14 +188,18 @@ def test_streams_are_not_read_yet() -> None:
         KafkaDataSource(OPTIONS).streamReader(StructType([StructField("value", BinaryType())]))
 
 
-def test_pushed_filters_narrow_the_plan_and_are_all_applied_again_by_spark(kafka: ScriptedKafka) -> None:
-    datasource = pytest.importorskip("pyspark.sql.datasource")
+@pytest.mark.parametrize(("is_for_one_query", "left"), [(True, (4, 6)), (False, (0, 6))])
+def test_pushed_filters_narrow_a_plan_that_no_other_query_gets(
+    kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch, is_for_one_query: bool, left: tuple[int, int]
+) -> None:
     if not hasattr(datasource, "EqualTo"):
         pytest.skip("Spark before 4.1 pushes no filters down")
+    monkeypatch.setattr(batch_reader, "_IS_PLANNED_FOR_ONE_QUERY", is_for_one_query)
     made = reader("offset")
     filters = [datasource.GreaterThan(("offset",), 3), datasource.EqualTo(("value",), b"x")]
+    # Spark applies all of them again.
     assert list(made.pushFilters(filters)) == filters
-    assert [(part.range.first, part.range.end) for part in made.partitions()] == [(4, 6)]
+    assert [(part.range.first, part.range.end) for part in made.partitions()] == [left]
 
 
 def test_spark_takes_the_reader_for_one_without_pushdown_unless_it_is_on() -> None:

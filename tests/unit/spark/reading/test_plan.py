@@ -83,8 +83,9 @@ def test_a_range_knows_the_topics_id_and_the_epoch_of_its_end() -> None:
         ({"subscribe": "a"}, [("a", 0)]),
         ({"subscribePattern": "[ab]"}, [("a", 0), ("b", 0)]),
         ({"subscribePattern": "a"}, [("a", 0)]),
-        # The whole name must match.
-        ({"subscribePattern": "x|"}, []),
+        # As Spark's source finds it, anywhere in the name (SubscribePatternStrategy).
+        ({"subscribePattern": "a|x"}, [("a", 0)]),
+        ({"subscribePattern": "^$"}, []),
         ({"assign": '{"b": [0], "a": [1]}'}, [("b", 0)]),
     ],
 )
@@ -98,6 +99,14 @@ def test_a_pattern_that_matches_nothing_says_so_and_reads_nothing(caplog: pytest
     with caplog.at_level(logging.WARNING):
         assert planned(subscribePattern="orders-.*") == []
     assert "'orders-.*' matches none of the topics" in caplog.text
+
+
+def test_a_topic_that_was_made_again_is_asked_for_again(kafka: ScriptedKafka) -> None:
+    config = read_config(given_options(SERVERS | {"subscribe": "b"}, table=READING))
+    with once(AdminClient, config.consumer) as client:
+        assert [each.topic_id for each in plan(client, config, Wanted())] == [B]
+        kafka.topic_ids["b"] = A
+        assert [each.topic_id for each in plan(client, config, Wanted())] == [A]
 
 
 def test_a_pattern_leaves_out_topics_that_the_principal_may_not_read(kafka: ScriptedKafka) -> None:

@@ -1,0 +1,497 @@
+"""Reads of a batch, with real Spark and a real broker, compared row by row with Spark's own source.
+
+Records are written by librdkafka. Where Spark's source has a bug, confluent-kafka says what is there.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSourceReader
+
+import kafka_sink
+from committed_rows import read_values
+from kafka_reads import JVM, PYKAFKA, add_jvm_source, assert_same, frame, offsets_read, reader_of
+from kafka_sink.broker import LocalKafka
+from kafka_sink.errors import (
+    ColumnTypeMismatch,
+    KafkaSinkError,
+    NoRecordSince,
+    OffsetNotWritten,
+    OffsetsLost,
+    ReadStalled,
+    RecordsCorrupt,
+    TopicToReadMissing,
+    UnknownOption,
+)
+from waiting import wait_until
+
+DEADLINE_S = 60
+MIB = 1024 * 1024
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0001, "segment.bytes": MIB}
+NOON_MS = 1_714_564_800_000
+
+names = (f"reads-{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalKafka]:
+    settings = {
+        "log.cleaner.backoff.ms": 100,
+        "message.max.bytes": 12 * MIB,
+        "log.message.timestamp.after.max.ms": 2**63 - 1,
+    }
+    with LocalKafka(config=settings) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def both(spark: SparkSession) -> SparkSession:
+    """A session that has both sources."""
+    add_jvm_source(spark)
+    return spark
+
+
+def new_topic(broker: LocalKafka, partitions: int = 1, **config: object) -> str:
+    name = next(names)
+    # Old timestamps are not for retention.
+    broker.create_topic(name, partitions, config={"retention.ms": -1, **config})
+    return name
+
+
+def producer(broker: LocalKafka, **settings: object) -> Producer:
+    return Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 100, **settings})
+
+
+def write(of: Producer, topic: str, values: Any, **more: Any) -> None:
+    """Values into partition 0, unless `more` names another, as all others that librdkafka takes."""
+    for value in values:
+        of.produce(topic, value, **{"partition": 0, "on_delivery": delivered, **more})
+    assert of.flush(DEADLINE_S) == 0
+
+
+def delivered(error: object, message: object) -> None:
+    assert error is None, error
+
+
+def numbers(first: int, end: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, end)]
+
+
+def written(broker: LocalKafka, count: int, partitions: int = 1, **config: object) -> str:
+    """A topic with `count` numbers in each partition, a millisecond apart."""
+    name, of = new_topic(broker, partitions, **config), producer(broker)
+    for number in range(count):
+        for partition in range(partitions):
+            of.produce(name, b"%d" % number, partition=partition, timestamp=NOON_MS + number)
+    assert of.flush(DEADLINE_S) == 0
+    return name
+
+
+def by_partition(name: str, *values: int) -> str:
+    return json.dumps({name: {str(number): value for number, value in enumerate(values)}})
+
+
+# --- the same rows as Spark's source ----------------------------------------------------------------------------------
+
+
+def test_records_of_every_shape(both: SparkSession, broker: LocalKafka) -> None:
+    name, of = new_topic(broker, 4), producer(broker)
+    headers = (None, [], [("a", b"1")], [("a", None), ("a", b""), ("\N{SNOWMAN}", b"\0\xff")])
+    keys, values = (None, b"", b"k" * 300), (None, b"", b"\0\xff", "\N{SNOWMAN}".encode() * 100)
+    times_ms = (1, 999, 1_000, NOON_MS, 253_402_300_799_999)
+    # The fourth partition stays empty.
+    for number, shape in enumerate(itertools.product(keys, values, headers, times_ms)):
+        key, value, header, time_ms = shape
+        of.produce(name, value, key, partition=number % 3, timestamp=time_ms, headers=header, on_delivery=delivered)
+    assert of.flush(DEADLINE_S) == 0
+    count = len(keys) * len(values) * len(headers) * len(times_ms)
+    assert len(assert_same(both, broker, subscribe=name)) == count
+    found = assert_same(both, broker, subscribe=name, includeHeaders="true")
+    assert sum(row.headers is None for row in found) == count // 2
+    assert {row.partition for row in found} == {0, 1, 2}
+
+
+def test_every_codec(both: SparkSession, broker: LocalKafka) -> None:
+    name = new_topic(broker, len(CODECS))
+    for partition, codec in enumerate(CODECS):
+        of = producer(broker, **{"compression.type": codec})
+        write(of, name, [b"%d " % number * 40 for number in range(2_000)], partition=partition)
+    assert len(assert_same(both, broker, subscribe=name)) == 2_000 * len(CODECS)
+
+
+def test_log_append_time(both: SparkSession, broker: LocalKafka) -> None:
+    name = new_topic(broker, **{"message.timestamp.type": "LogAppendTime"})
+    write(producer(broker), name, numbers(0, 10), timestamp=1)
+    assert {row.timestampType for row in assert_same(both, broker, subscribe=name)} == {1}
+
+
+def test_transactions_that_were_committed_aborted_and_are_open(both: SparkSession, broker: LocalKafka) -> None:
+    name = new_topic(broker, 2)
+    of = {id_: producer(broker, **{"transactional.id": f"{name}-{id_}"}) for id_ in "abc"}
+    for each in of.values():
+        each.init_transactions(DEADLINE_S)
+    for round_, (id_, ends) in enumerate([("a", "commit"), ("b", "abort"), ("a", "abort"), ("b", "commit")]):
+        of[id_].begin_transaction()
+        for partition in range(2):
+            write(of[id_], name, [b"%s%d" % (ends.encode(), round_)] * 50, partition=partition)
+        getattr(of[id_], f"{ends}_transaction")(DEADLINE_S)
+    write(producer(broker), name, [b"plain"] * 5)
+    # It hides what is behind it from readers of committed records, in one partition.
+    of["c"].begin_transaction()
+    write(of["c"], name, [b"open"] * 10)
+    write(producer(broker), name, [b"behind"] * 5)
+    try:
+        committed = assert_same(both, broker, subscribe=name, **{"kafka.isolation.level": "read_committed"})
+        assert rows(committed) == {"commit0": 100, "commit3": 100, "plain": 5}
+        uncommitted = assert_same(both, broker, subscribe=name)
+        assert len(uncommitted) == 4 * 100 + 20
+    finally:
+        of["c"].abort_transaction(DEADLINE_S)
+    committed = assert_same(both, broker, subscribe=name, **{"kafka.isolation.level": "read_committed"})
+    assert rows(committed) == {"commit0": 100, "commit3": 100, "plain": 5, "behind": 5}
+
+
+def rows(found: list[Row]) -> Counter[str]:
+    """How often each value is there."""
+    return Counter(bytes(row.value).decode() for row in found)
+
+
+def test_a_compacted_log_with_gaps(both: SparkSession, broker: LocalKafka) -> None:
+    name, of = new_topic(broker, **COMPACTED), producer(broker)
+    for number in range(300):
+        of.produce(name, b"%d" % number, b"%d" % (number % 7), partition=0)
+    # Segments roll at a megabyte, and only those before the last are compacted.
+    for key in (b"x", b"x", b"y"):
+        write(of, name, [bytes(600_000)], key=key)
+    wait_until(lambda: sum(read_values(broker, name).values()) < 20, DEADLINE_S, "a compacted log")
+    found = assert_same(both, broker, subscribe=name)
+    assert 7 <= len(found) < 20
+    assert assert_same(both, broker, subscribe=name, minPartitions="5", startingOffsets=by_partition(name, 3)) == found
+
+
+def test_records_that_are_larger_than_a_fetch(both: SparkSession, broker: LocalKafka) -> None:
+    name = new_topic(broker, **{"max.message.bytes": 12 * MIB})
+    of = producer(broker, **{"message.max.bytes": 12 * MIB})
+    write(of, name, [b"small", bytes(10 * MIB), b"after", bytes(3 * MIB), b"last"])
+    found = assert_same(both, broker, subscribe=name, **{"kafka.max.partition.fetch.bytes": "65536"})
+    assert [len(row.value) for row in found] == [5, 10 * MIB, 5, 3 * MIB, 4]
+
+
+def test_bounds_and_divisions(both: SparkSession, broker: LocalKafka) -> None:
+    name = written(broker, 100, partitions=3)
+    times = by_partition(name, NOON_MS + 10, NOON_MS + 20, NOON_MS + 1_000)
+    for options, count in (
+        ({"startingOffsets": by_partition(name, 10, -2, 99), "endingOffsets": by_partition(name, 20, 5, -1)}, 16),
+        ({"startingOffsets": by_partition(name, 10, 10, 10), "endingOffsets": by_partition(name, 10, 11, 12)}, 3),
+        ({"startingTimestamp": str(NOON_MS + 50), "endingTimestamp": str(NOON_MS + 60)}, 30),
+        ({"endingTimestamp": str(NOON_MS + 5_000)}, 300),
+        ({"startingOffsetsByTimestamp": times, "startingOffsetsByTimestampStrategy": "latest"}, 170),
+        ({"endingOffsetsByTimestamp": times, "startingTimestamp": str(NOON_MS)}, 130),
+    ):
+        assert len(assert_same(both, broker, subscribe=name, **options)) == count, options
+
+
+def test_divisions(both: SparkSession, broker: LocalKafka) -> None:
+    name = written(broker, 100, partitions=3)
+
+    def tasks(source: str, **options: str) -> list[tuple[int, int]]:
+        """The partition and the number of rows of each task, in order."""
+        read = frame(both, source, broker, subscribe=name, **options).groupBy("partition", F.spark_partition_id())
+        return sorted((row[0], row[2]) for row in read.count().collect())
+
+    for options in ({"minPartitions": "10"}, {"minPartitions": "7", "endingOffsets": by_partition(name, 100, 7, 1)}):
+        assert tasks(PYKAFKA, **options) == tasks(JVM, **options), options
+    # Spark's source ignores this option in a batch that has no larger minPartitions.
+    assert tasks(JVM, maxRecordsPerPartition="40") == [(0, 100), (1, 100), (2, 100)]
+    assert tasks(PYKAFKA, maxRecordsPerPartition="40") == sorted([(p, n) for p in range(3) for n in (33, 33, 34)])
+
+
+def test_topics_by_name_by_pattern_and_by_partition(both: SparkSession, broker: LocalKafka) -> None:
+    first, second = (written(broker, 5, partitions=2) for _ in range(2))
+    for options, count in (
+        ({"subscribe": f" {first} , {second}"}, 20),
+        ({"subscribePattern": f"^({first}|{second})$"}, 20),
+        # Found anywhere in the name.
+        ({"subscribePattern": f"{first[2:]}$"}, 10),
+        ({"subscribePattern": "^nobody-made-this"}, 0),
+        ({"assign": json.dumps({first: [1], second: [0, 1]})}, 15),
+    ):
+        assert len(assert_same(both, broker, **options)) == count, options
+
+
+# --- what Spark's source cannot ---------------------------------------------------------------------------------------
+
+
+def test_a_schema_asks_for_columns_in_any_order(spark: SparkSession, broker: LocalKafka) -> None:
+    name = written(broker, 5)
+    read = spark.read.format("pykafka").option("kafka.bootstrap.servers", broker.bootstrap_servers)
+    asked = read.option("subscribe", name).schema("offset BIGINT, value BINARY")
+    assert [tuple(row) for row in asked.load().orderBy("offset").collect()] == [
+        (number, b"%d" % number) for number in range(5)
+    ]
+    # With headers, which no option has to ask for.
+    assert (
+        read.option("subscribe", name).schema("headers ARRAY<STRUCT<key: STRING, value: BINARY>>").load().count() == 5
+    )
+    with pytest.raises(PySparkException) as failure:
+        read.option("subscribe", name).schema("value STRING").load().collect()
+    assert isinstance(kafka_sink.error_of(failure.value), ColumnTypeMismatch)
+
+
+FILTERS: dict[str, Callable[[int], bool]] = {
+    "offset >= 40 AND offset < 45": lambda n: 40 <= n < 45,
+    "offset IN (3, 97)": lambda n: n in (3, 97),
+    "offset = 7": lambda n: n == 7,
+    "offset <=> 7": lambda n: n == 7,
+    "offset > 95 OR offset < 2": lambda n: n > 95 or n < 2,
+    "NOT offset < 90": lambda n: n >= 90,
+    "offset > 9223372036854775806": lambda n: False,
+    "offset < 0": lambda n: False,
+    "timestamp >= timestamp_millis(1714564800090)": lambda n: n >= 90,
+    "timestamp > timestamp_millis(1714564800090)": lambda n: n > 90,
+    "timestamp = timestamp_millis(1714564800090)": lambda n: n == 90,
+    "timestamp < timestamp_millis(1714564800005)": lambda n: n < 5,
+    "timestamp > TIMESTAMP '1960-01-01' AND offset < 3": lambda n: n < 3,
+    "topic = 'another'": lambda n: False,
+    "value = CAST('12' AS BINARY)": lambda n: n == 12,
+    "key IS NULL AND offset = 1": lambda n: n == 1,
+    "partition IN (0, 1) AND offset = 1": lambda n: n == 1,
+}
+
+
+@pytest.mark.parametrize("is_on", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_filters_leave_the_rows_that_pass_them(spark: SparkSession, broker: LocalKafka, is_on: bool) -> None:
+    name = written(broker, 100, partitions=2)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", str(is_on).lower())
+    try:
+        read = frame(spark, PYKAFKA, broker, subscribe=name)
+        for filter_, passes in FILTERS.items():
+            found = sorted(tuple(row) for row in read.where(filter_).select("partition", "offset").collect())
+            assert found == [(p, n) for p in range(2) for n in range(100) if passes(n)], filter_
+        # A Spark that keeps a plan for every later query of a DataFrame gets one that suits all.
+        tasks = read.where("offset < 10 AND partition IN (0)").rdd.getNumPartitions()
+        assert tasks == (1 if is_on and hasattr(DataSourceReader, "pushLimit") else 2)
+        assert read.count() == 200
+        # No range is left; Spark makes one task that reads nothing.
+        assert read.where(f"topic = '{name}' AND offset > 1000").count() == 0
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_an_empty_topic_and_rows_that_are_counted(spark: SparkSession, broker: LocalKafka) -> None:
+    assert frame(spark, PYKAFKA, broker, subscribe=new_topic(broker, 3)).count() == 0
+    name = written(broker, 50, partitions=2)
+    read = frame(spark, PYKAFKA, broker, subscribe=name)
+    assert read.count() == 100
+    assert len(read.limit(3).collect()) == 3
+    assert read.select("topic").distinct().collect()[0][0] == name
+    read.createOrReplaceTempView("numbers_read")
+    assert spark.sql("SELECT max(offset) FROM numbers_read").collect()[0][0] == 49
+
+
+def test_kafka_to_kafka_exactly_as_it_was(spark: SparkSession, broker: LocalKafka) -> None:
+    source, target = written(broker, 100, partitions=3), new_topic(broker, 3)
+    read = frame(spark, PYKAFKA, broker, subscribe=source, includeHeaders="true")
+    columns = ("key", "value", "partition", "timestamp", "headers")
+    receipt = kafka_sink.export(read.select(*columns), target, bootstrap_servers=broker.bootstrap_servers)
+    assert receipt.rows == 300
+    again = frame(spark, PYKAFKA, broker, subscribe=target, includeHeaders="true")
+    assert again.select(*columns).exceptAll(read.select(*columns)).count() == 0
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def error_of(read: Callable[[], object]) -> KafkaSinkError:
+    with pytest.raises(PySparkException) as failure:
+        read()
+    error = kafka_sink.error_of(failure.value)
+    assert error is not None, str(failure.value)
+    return error
+
+
+def test_a_user_gets_the_error_behind_sparks(spark: SparkSession, broker: LocalKafka) -> None:
+    name = written(broker, 10)
+    for options, expected, words in (
+        ({"subscribe": "nobody-made-this"}, TopicToReadMissing, "'nobody-made-this' does not exist"),
+        ({"subscribe": name, "startingOffset": "earliest"}, UnknownOption, "Did you mean 'startingOffsets'"),
+        ({"subscribe": name, "endingOffsets": by_partition(name, 11)}, OffsetNotWritten, "which ends at 10"),
+        ({"subscribe": name, "startingTimestamp": str(NOON_MS + 10)}, NoRecordSince, "has no record from time"),
+    ):
+        error = error_of(lambda options=options: frame(spark, PYKAFKA, broker, **options).collect())  # type: ignore[misc]
+        assert isinstance(error, expected)
+        assert words in str(error)
+        assert "the records stay in Kafka" in str(error)
+
+
+def test_offsets_that_were_deleted(both: SparkSession, broker: LocalKafka) -> None:
+    name = written(broker, 100)
+    planned = frame(both, PYKAFKA, broker, subscribe=name)
+    delete_records(broker, name, 30)
+    # From the earliest on there is nothing to miss. A DataFrame is planned by its first action.
+    assert len(assert_same(both, broker, subscribe=name)) == planned.count() == 70
+    asked = {"subscribe": name, "startingOffsets": by_partition(name, 10)}
+    error = error_of(lambda: frame(both, PYKAFKA, broker, **asked).collect())
+    assert isinstance(error, OffsetsLost)
+    assert (error.first, error.end, error.cause) == (10, 30, "deleted")
+    assert len(assert_same(both, broker, **asked, failOnDataLoss="false")) == 70
+
+
+def delete_records(broker: LocalKafka, topic: str, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    partition = TopicPartition(topic, 0, before)
+    admin.delete_records([partition])[partition].result(DEADLINE_S)
+    earliest = admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.earliest()})
+    assert all(each.result(DEADLINE_S).offset == before for each in earliest.values())
+
+
+def test_offsets_that_are_deleted_between_the_plan_and_the_read(broker: LocalKafka) -> None:
+    name = written(broker, 100)
+    strict, lenient = (reader_of(broker, "offset", subscribe=name, failOnDataLoss=fail) for fail in ("true", "false"))
+    parts = strict.partitions()
+    delete_records(broker, name, 30)
+    with pytest.raises(OffsetsLost, match=rf"offsets 0 to 29 of {name}-0.*retention or DeleteRecords"):
+        offsets_read(strict, parts)
+    assert offsets_read(lenient, parts) == list(range(30, 100))
+    delete_records(broker, name, 100)
+    assert offsets_read(lenient, parts) == []
+
+
+def test_a_topic_that_is_made_again_between_the_plan_and_the_read(broker: LocalKafka) -> None:
+    name = written(broker, 10)
+    strict, lenient = (reader_of(broker, "offset", subscribe=name, failOnDataLoss=fail) for fail in ("true", "false"))
+    parts = strict.partitions()
+    assert offsets_read(strict, parts) == list(range(10))
+    recreate(broker, name)
+    write(producer(broker), name, numbers(0, 20))
+    with pytest.raises(OffsetsLost, match="the topic was deleted and created again"):
+        offsets_read(strict, parts)
+    assert offsets_read(lenient, parts) == []
+    # A new plan is about the new topic, also in a worker that knew the old one.
+    assert offsets_read(strict) == list(range(20))
+    assert offsets_read(lenient) == list(range(20))
+
+
+def recreate(broker: LocalKafka, name: str) -> None:
+    delete(broker, name)
+    broker.create_topic(name, 1)
+
+
+def delete(broker: LocalKafka, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_topics([name])[name].result(DEADLINE_S)
+    wait_until(lambda: name not in admin.list_topics(timeout=DEADLINE_S).topics, DEADLINE_S, "the topic is gone")
+
+
+def test_a_topic_that_is_deleted_between_the_plan_and_the_read(broker: LocalKafka) -> None:
+    name = written(broker, 10)
+    reader = reader_of(broker, "offset", subscribe=name)
+    parts = reader.partitions()
+    delete(broker, name)
+    with pytest.raises(OffsetsLost, match="the topic or the partition does not exist any more"):
+        offsets_read(reader, parts)
+
+
+def test_partitions_that_are_added_are_read_with_the_next_plan(broker: LocalKafka) -> None:
+    name = written(broker, 10)
+    reader = reader_of(broker, "offset", "partition", subscribe=name)
+    assert offsets_read(reader) == list(range(10))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_partitions([NewPartitions(name, 2)])[name].result(DEADLINE_S)
+    write(producer(broker), name, numbers(0, 3), partition=1)
+    wait_until(lambda: offsets_read(reader) == [*range(10), 0, 1, 2], DEADLINE_S, "the new partition is read")
+
+
+def test_a_batch_that_is_damaged_on_the_brokers_disk(both: SparkSession, broker: LocalKafka) -> None:
+    name, of = new_topic(broker), producer(broker)
+    for first in (0, 10, 20):
+        write(of, name, [b"untouched"] * 10 if first != 10 else [b"a value to damage"] * 10)
+    (segment,) = broker.dir.glob(f"**/{name}-0/*.log")
+    content = bytearray(segment.read_bytes())
+    at = content.index(b"a value to damage")
+    with segment.open("r+b") as log:
+        log.seek(at)
+        log.write(b"A")
+    error = error_of(lambda: frame(both, PYKAFKA, broker, subscribe=name).collect())
+    assert isinstance(error, RecordsCorrupt)
+    assert (error.topic, error.partition, error.offset) == (name, 0, 10)
+    assert "CRC-32C" in str(error)
+    # Leaving out what is lost is not leaving out what is damaged.
+    assert isinstance(
+        error_of(lambda: frame(both, PYKAFKA, broker, subscribe=name, failOnDataLoss="false").collect()), RecordsCorrupt
+    )
+    # As the message says: around it.
+    before = frame(both, PYKAFKA, broker, subscribe=name, endingOffsets=by_partition(name, 10)).count()
+    after = frame(both, PYKAFKA, broker, subscribe=name, startingOffsets=by_partition(name, 20)).count()
+    assert (before, after) == (10, 10)
+    unchecked = frame(both, PYKAFKA, broker, subscribe=name, **{"kafka.check.crcs": "false"})
+    assert rows(unchecked.collect()) == {"untouched": 20, "a value to damage": 9, "A value to damage": 1}
+
+
+def test_a_range_that_nobody_can_finish_ends_in_time_and_says_why(broker: LocalKafka) -> None:
+    name = new_topic(broker)
+    of = producer(broker, **{"transactional.id": name})
+    of.init_transactions(DEADLINE_S)
+    of.begin_transaction()
+    write(of, name, numbers(0, 5))
+    uncommitted = reader_of(broker, "offset", subscribe=name)
+    committed = reader_of(
+        broker, "offset", subscribe=name,
+        **{"kafka.isolation.level": "read_committed", "kafkaConsumer.pollTimeoutMs": "1000"},
+    )  # fmt: skip
+    assert offsets_read(committed) == []
+    with pytest.raises(ReadStalled, match="An open transaction begins at offset 0"):
+        offsets_read(committed, uncommitted.partitions())
+    of.abort_transaction(DEADLINE_S)
+    assert offsets_read(committed) == []
+
+
+def test_a_broker_that_dies_and_comes_back_in_the_middle() -> None:
+    with LocalKafka() as own:
+        name = new_topic(own)
+        write(producer(own, **{"batch.size": 20_000}), name, (b"%08d" % number * 100 for number in range(5_000)))
+        reader = reader_of(own, "offset", subscribe=name, **{"kafka.max.partition.fetch.bytes": "65536"})
+        (part,) = reader.partitions()
+        reading = reader.read(part)
+        found = next(reading).column("offset").to_pylist()
+        assert 0 < len(found) < 1_000
+        own.kill(1)
+        with ThreadPoolExecutor(1) as pool:
+            started = pool.submit(own.start, 1)
+            found += [offset for batch in reading for offset in batch.column("offset").to_pylist()]
+            started.result(DEADLINE_S)
+    assert found == list(range(5_000))
+
+
+def test_a_time_that_sparks_timestamps_cannot_hold_is_an_error_of_the_column(broker: LocalKafka) -> None:
+    name = new_topic(broker)
+    write(producer(broker), name, [b"v"], timestamp=2**62)
+    assert offsets_read(reader_of(broker, "offset", subscribe=name)) == [0]
+    with pytest.raises(RecordsCorrupt, match="timestamp"):
+        offsets_read(reader_of(broker, "offset", "timestamp", subscribe=name))
+
+
+def test_datetimes_of_another_zone_are_the_same_moments(spark: SparkSession, broker: LocalKafka) -> None:
+    name = written(broker, 1)
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+    try:
+        (row,) = frame(spark, PYKAFKA, broker, subscribe=name).selectExpr("unix_millis(timestamp) AS ms").collect()
+        assert row.ms == NOON_MS
+        noon = datetime.datetime.fromtimestamp(NOON_MS / 1000, datetime.UTC)
+        assert frame(spark, PYKAFKA, broker, subscribe=name).where(F.col("timestamp") == F.lit(noon)).count() == 1
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")

@@ -1,0 +1,63 @@
+"""Reads with Spark, by pykafka and by Spark's own source, whose jars are fetched once as for the benchmarks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from chispa.schema_comparer import assert_schema_equality
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from kafka_sink.broker import LocalKafka, resolve
+from kafka_sink.broker.java import find_java
+from kafka_sink.spark.source import KafkaDataSource
+from spark_jars import resolve_spark_jars
+
+PYKAFKA, JVM = "pykafka", "kafka"
+
+
+def add_jvm_source(spark: SparkSession) -> None:
+    """Add `format("kafka")` to a running session."""
+    java = find_java(os.environ)
+    cache = resolve.default_cache_dir(os.environ)
+    jars = resolve_spark_jars(cache, lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())])
+    for jar in jars:
+        spark.sql(f"ADD JAR '{jar}'")
+
+
+def options_of(kafka: LocalKafka | str, options: Mapping[str, str]) -> dict[str, str]:
+    servers = kafka if isinstance(kafka, str) else kafka.bootstrap_servers
+    return {"kafka.bootstrap.servers": servers, **options}
+
+
+def frame(spark: SparkSession, source: str, kafka: LocalKafka | str, **options: str) -> DataFrame:
+    return spark.read.format(source).options(**options_of(kafka, options)).load()
+
+
+def assert_same(spark: SparkSession, kafka: LocalKafka, **options: str) -> list[Row]:
+    """Compare what both sources read: columns, types, and each row. Return the rows, in order."""
+    ours, theirs = (frame(spark, source, kafka, **options) for source in (PYKAFKA, JVM))
+    assert_schema_equality(ours.schema, theirs.schema, ignore_nullable=True)
+    found, expected = (sorted(each.collect(), key=place) for each in (ours, theirs))
+    assert list(map(place, found)) == list(map(place, expected))
+    for row, other in zip(found, expected, strict=True):
+        assert row == other
+    return found
+
+
+def place(row: Row) -> tuple[str, int, int]:
+    return row["topic"], row["partition"], row["offset"]
+
+
+def reader_of(kafka: LocalKafka | str, *columns: str, **options: str) -> Any:
+    """The reader itself, without Spark; all columns if none are named."""
+    source = KafkaDataSource(options_of(kafka, options))
+    schema = source.schema()
+    return source.reader(type(schema)([schema[name] for name in columns or schema.names]))
+
+
+def offsets_read(reader: Any, partitions: Any = None) -> list[int]:
+    """The offsets of all ranges, in the order of the ranges. The reader needs the column."""
+    parts = reader.partitions() if partitions is None else partitions
+    return [offset for part in parts for batch in reader.read(part) for offset in batch.column("offset").to_pylist()]
