@@ -39,6 +39,8 @@ _MAGIC_OFFSET = 16
 _LAST_OFFSET_DELTA_OFFSET = 23
 _START = struct.Struct(">qi")
 _DELTA = struct.Struct(">i")
+# Of a record of message format 0 without key and value: CRC, magic, attributes and two lengths.
+_LEAST_OLD_LENGTH = 14
 
 
 def next_offset(records: memoryview) -> int | None:
@@ -48,12 +50,12 @@ def next_offset(records: memoryview) -> int | None:
     an older format counts as a batch.
     """
     following, position = None, 0
-    while position + HEADER_BYTES <= len(records):
+    while position + _MAGIC_OFFSET < len(records):
         base_offset, length = _START.unpack_from(records, position)
         end = position + _LENGTH_END + length
-        if length < HEADER_BYTES - _LENGTH_END or end > len(records):
-            break
         is_batch = records[position + _MAGIC_OFFSET] >= MAGIC
+        if length < (HEADER_BYTES - _LENGTH_END if is_batch else _LEAST_OLD_LENGTH) or end > len(records):
+            break
         last = _DELTA.unpack_from(records, position + _LAST_OFFSET_DELTA_OFFSET)[0] if is_batch else 0
         following, position = base_offset + last + 1, end
     return following

@@ -8,8 +8,10 @@ import re
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation, ResourceType
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +19,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from committed_rows import groups, open_transactions, read
 from exactly_once_runs import ALL_ONCE, incoming
+from kafka_reads import offsets_read, reader_of
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION
+from kafka_sink.errors import TopicAuthorizationFailed
 from read_back import read_topic
 from secure_kafka import Acl, SecureKafka
 from spark_writes import ARROW_BATCH_ROWS, end_offset, finish, held
@@ -241,3 +245,61 @@ def stream(secure: SecureKafka, topic: str, frame: DataFrame, folder: Path) -> S
     options = {**secure.sasl("SCRAM-SHA-512", "bob"), "topic": topic, **once(topic)}
     writer = frame.writeStream.format("pykafka").options(**options).trigger(availableNow=True)
     return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+
+
+# --- reads ------------------------------------------------------------------------------------------------------------
+
+
+def reader(secure: SecureKafka, topic: str, **more: str) -> Any:
+    return reader_of("", "offset", **{**secure.sasl("SCRAM-SHA-512", "bob", **more), "subscribe": topic})
+
+
+def test_a_read_over_tls_with_a_password_needs_one_acl(secure: SecureKafka, topic: str) -> None:
+    options = secure.sasl("SCRAM-SHA-512", "alice")
+    producer = Producer({"bootstrap.servers": secure.kafka.bootstrap_servers})
+    for number in range(ROWS):
+        producer.produce(topic, b"%d" % number, partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    assert offsets_read(reader_of("", "offset", **{**options, "subscribe": topic})) == list(range(ROWS))
+
+    needed = f"TOPIC {topic} READ"
+    with pytest.raises(TopicAuthorizationFailed, match=f"{needed}.* principal User:bob"):
+        reader(secure, topic).partitions()
+    # To be told of a topic is not to read it: the plan passes, and the task fails.
+    describe = Acl(ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    secure.allow(describe)
+    parts = reader(secure, topic).partitions()
+    with pytest.raises(TopicAuthorizationFailed, match=f"{needed}.* principal User:bob"):
+        offsets_read(reader(secure, topic), parts)
+    secure.revoke(describe)
+    secure.allow(Acl(ResourceType.TOPIC, topic, AclOperation.READ))
+    for isolation in ("read_uncommitted", "read_committed"):
+        assert offsets_read(reader(secure, topic, isolation_level=isolation)) == list(range(ROWS))
+
+
+def test_a_pattern_reads_the_topics_that_the_principal_may_see(secure: SecureKafka, topic: str) -> None:
+    hidden = f"{topic}-hidden"
+    secure.kafka.create_topic(hidden, 1)
+    producer = Producer({"bootstrap.servers": secure.kafka.bootstrap_servers})
+    for name in (topic, hidden):
+        producer.produce(name, b"v", partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    secure.allow(Acl(ResourceType.TOPIC, topic, AclOperation.READ))
+    pattern = {**secure.sasl("SCRAM-SHA-512", "bob"), "subscribePattern": f"^{topic}"}
+    assert [part.range.topic for part in reader_of("", "offset", **pattern).partitions()] == [topic]
+
+
+def test_an_acl_that_is_taken_away_during_a_read_ends_it(secure: SecureKafka, topic: str) -> None:
+    acl = Acl(ResourceType.TOPIC, topic, AclOperation.READ)
+    secure.allow(acl)
+    producer = Producer({"bootstrap.servers": secure.kafka.bootstrap_servers, "batch.size": 20_000})
+    for _ in range(ROWS):
+        producer.produce(topic, bytes(10_000), partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    bobs = reader(secure, topic, max_partition_fetch_bytes="20000")
+    (part,) = bobs.partitions()
+    reading = bobs.read(part)
+    assert next(reading).column("offset").to_pylist()[0] == 0
+    secure.revoke(acl)
+    with pytest.raises(TopicAuthorizationFailed):
+        list(reading)

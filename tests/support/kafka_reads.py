@@ -27,6 +27,7 @@ def add_jvm_source(spark: SparkSession) -> None:
 
 
 def options_of(kafka: LocalKafka | str, options: Mapping[str, str]) -> dict[str, str]:
+    """Options that name the servers themselves keep them."""
     servers = kafka if isinstance(kafka, str) else kafka.bootstrap_servers
     return {"kafka.bootstrap.servers": servers, **options}
 

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
+from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from kafka_sink.records.kernel import FALLBACK, WriteHeader, compiled_kernel
-from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT
+from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT, next_offset
+from record_sets import plain
 
 try:
     COMPILED = compiled_kernel()
@@ -141,3 +143,39 @@ def test_what_is_no_record_batch_is_refused() -> None:
         _kernel.write_header(batch, None, *numbers[:-1], None)
     with pytest.raises(TypeError):
         _kernel.write_header(batch, None, *numbers[:-1])
+
+
+# --- the offset after a record set ------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(1, 5), max_size=4), st.integers(0, 200))
+def test_the_next_offset_is_behind_the_last_whole_batch(sizes: list[int], cut_bytes: int) -> None:
+    batches, following = b"", 7
+    for size in sizes:
+        batches += bytes(plain(*(b"v",) * size, base_offset=following))
+        following += size
+    more = bytes(plain(b"cut off", base_offset=following))
+    records = batches + more[: min(cut_bytes, len(more) - 1)]
+    assert next_offset(memoryview(records)) == (following if sizes else None)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(("key", "value"), [(None, None), (b"k", b"v" * 100)])
+def test_a_record_of_an_older_format_counts_as_a_batch_however_small(
+    magic: int, key: bytes | None, value: bytes | None
+) -> None:
+    builder = LegacyRecordBatchBuilder(magic, 0, 1_000_000)
+    for offset in range(5):
+        assert builder.append(offset, timestamp=1, key=key, value=value) is not None
+    records = bytes(builder.build())
+    assert next_offset(memoryview(records)) == 5
+    assert next_offset(memoryview(records[:-1])) == 4
+    assert next_offset(memoryview(records[: len(records) // 5])) == 1
+    for end in range(len(records) // 5):
+        assert next_offset(memoryview(records[:end])) is None
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_have_a_next_offset_or_none(records: bytes) -> None:
+    found = next_offset(memoryview(records))
+    assert found is None or isinstance(found, int)
