@@ -98,7 +98,9 @@ class KafkaSinkError(Exception):
         told = self.explanation()
         state = state_of(told.data, self.write_kind, is_committing=self.is_committing)
         said = words(state, self.write_kind, self.repair)
-        data, advice = (" ".join(filter(None, both)) for both in ((told.known, said.data), (told.advice, said.rerun)))
+        # What an error knows of its rows is about rows that are written.
+        known = "" if self.write_kind is WriteKind.READ else told.known
+        data, advice = (" ".join(filter(None, both)) for both in ((known, said.data), (told.advice, said.rerun)))
         return Parts(told.happened, data, advice)
 
     def in_transaction(

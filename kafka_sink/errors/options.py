@@ -42,7 +42,7 @@ class RefusedOption(ConfigError):
         self.option = redacted(self.option)
 
     def explanation(self) -> Explanation:
-        happened = f"option {self.option!r} cannot be used with this sink."
+        happened = f"option {self.option!r} cannot be used with pykafka."
         return Explanation(happened, DataState.NOTHING_SENT, sentence(self.instead))
 
 

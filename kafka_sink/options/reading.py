@@ -158,7 +158,8 @@ _OUR_OFFSETS = "remove it: the options of the read say where it begins and ends.
 
 READING = OptionTable(
     SECTIONS,
-    SPARK_OPTIONS,
+    # CREATE TABLE ... USING pykafka hands over the last one.
+    (*SPARK_OPTIONS, "provider"),
     {
         **{name: instead for name, instead in REFUSED.items() if "serializer" not in name},
         "kafka.key.deserializer": _BYTES,
