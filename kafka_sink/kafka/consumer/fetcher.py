@@ -14,12 +14,15 @@ What is asked next is decided anew in each turn, from what is known (`_next_requ
 |---|---|
 | the leader has a newer epoch than was checked | OffsetForLeaderEpoch: is the log whole up to the range's end? |
 | a broker said that the position is out of range | ListOffsets: where does the log begin and end? |
+| no committed record came, although there is one to read | Fetch of one batch of any kind: where does it begin? |
 | otherwise | Fetch, of the preferred replica or the leader |
 
 Non-obvious:
 
 * A range ends when the position passes its end, never by a count: control batches, aborted transactions and
   compaction leave gaps.
+* An answer without records is no gap. A broker whose remote storage is slow (KIP-405) answers so, with the end of the
+  log and nothing else. Only a batch that begins behind the position shows a gap.
 * The check of epochs is KIP-320's, but of the range's end, not of the position: two logs that agree on the last record
   of an epoch agree on all before it. Each Fetch names the leader epoch that was checked, so no record of another
   leader slips in between.
@@ -68,7 +71,7 @@ from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import error_name
 from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kafka.protocol.topic_id import ids_differ
-from kafka_sink.records.record_batch import next_offset
+from kafka_sink.records.record_batch import first_offset, next_offset
 
 # What a request is under way for.
 _METADATA, _READ = object(), object()
@@ -126,6 +129,8 @@ class Fetcher:
         # than the range, and the range ends with it.
         self._out_of_range = self._truncated = False
         self._earliest: int | None = None
+        # Whether the next Fetch is only for where the next batch begins.
+        self._looks_ahead = False
         # The replica that the leader prefers for this client's rack, and until when.
         self._replica = NO_LEADER
         self._replica_until_ms = 0
@@ -240,17 +245,22 @@ class Fetcher:
                 IsolationLevel.READ_UNCOMMITTED,
                 self._settings.request_timeout_ms,
             )
+        return self._fetch_request(epoch)
+
+    def _fetch_request(self, epoch: int) -> FetchRequest:
+        settings = self._settings
         return FetchRequest(
-            topic=topic,
+            topic=self._range.topic,
             topic_id=self._range.topic_id,
-            partition=partition,
+            partition=self._range.partition,
             offset=self._position,
             leader_epoch=epoch,
-            isolation_level=self._settings.isolation_level,
-            max_bytes=self._settings.max_bytes,
-            min_bytes=self._settings.min_bytes,
-            max_wait_ms=self._settings.max_wait_ms,
-            rack_id=self._settings.client_rack,
+            isolation_level=IsolationLevel.READ_UNCOMMITTED if self._looks_ahead else settings.isolation_level,
+            # Of one batch: the first one comes whole (KIP-74).
+            max_bytes=1 if self._looks_ahead else settings.max_bytes,
+            min_bytes=settings.min_bytes,
+            max_wait_ms=settings.max_wait_ms,
+            rack_id=settings.client_rack,
         )
 
     # --- what is answered ---------------------------------------------------------------------------------------------
@@ -312,8 +322,12 @@ class Fetcher:
             self._replica = response.preferred_read_replica
             self._replica_until_ms = now_ms + self._settings.metadata_max_age_ms
             return
-        if not response.records:
+        if self._looks_ahead:
             self._pass_gap(response)
+            return
+        if not response.records:
+            is_committed = self._settings.isolation_level is IsolationLevel.READ_COMMITTED
+            self._looks_ahead = is_committed and self._position < response.last_stable_offset
             return
         following = next_offset(response.records)
         if following is None or following <= self._position:
@@ -324,11 +338,11 @@ class Fetcher:
         self._position = following
 
     def _pass_gap(self, response: FetchResponse) -> None:
-        """Compaction may leave no batch between the position and the end of what may be read. An answer without records
-        shows that, because the first batch always comes (KIP-74)."""
-        is_committed = self._settings.isolation_level is IsolationLevel.READ_COMMITTED
-        readable = response.last_stable_offset if is_committed else response.high_watermark
-        self._position = max(self._position, readable)
+        """Move to where the next batch begins. Compaction may leave none before the first open transaction."""
+        self._looks_ahead = False
+        first = first_offset(response.records)
+        if first is not None:
+            self._position = max(self._position, first)
 
     def _take_end_of_epoch(self, response: OffsetForLeaderEpochResponse, request: OffsetForLeaderEpochRequest) -> None:
         """An undefined end (-1) is truncation too, as for Java's consumer: the leader knows no such epoch."""

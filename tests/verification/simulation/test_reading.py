@@ -79,9 +79,26 @@ def topic_ids_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fetcher, "ids_differ", lambda first, second: False)
 
 
+def gaps_by_empty_answers(patch: pytest.MonkeyPatch) -> None:
+    take = Fetcher._take_records
+
+    def mistaken(self: Fetcher, response: FetchResponse, request: FetchRequest, now_ms: int) -> None:
+        take(self, response, request, now_ms)
+        if not response.records:
+            self._position = max(self._position, response.last_stable_offset)
+
+    patch.setattr(Fetcher, "_take_records", mistaken)
+
+
 @pytest.mark.parametrize(
     ("mistake", "seed"),
-    [(no_aborted_transactions, 0), (losses_untold, 17), (epochs_unchecked, 134), (topic_ids_not_compared, 12)],
+    [
+        (no_aborted_transactions, 0),
+        (losses_untold, 17),
+        (epochs_unchecked, 92),
+        (topic_ids_not_compared, 44),
+        (gaps_by_empty_answers, 3),
+    ],
 )
 def test_a_reader_with_a_mistake_is_found(mistake: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)

@@ -238,13 +238,44 @@ class TestARange:
         cluster.answers[FetchRequest] += [records((150, 150)), records((300, 310))]
         assert run(cluster, fetcher_of(cluster)) == [(100, 151), (151, 311)]
 
+    def test_compaction_may_leave_a_gap_before_an_open_transaction(self, cluster: Cluster) -> None:
+        """Nothing of the range may be read any more. The open transaction's batch, which is not delivered, shows it."""
+        empty = FetchResponse(0, 0, 500, 150, 0)
+        cluster.answers[FetchRequest] += [empty, records((150, 180))]
+        range_ = replace(RANGE, end=150)
+        fetcher = fetcher_of(cluster, range_, isolation_level=IsolationLevel.READ_COMMITTED, max_bytes=5_000)
+        assert run(cluster, fetcher) == []
+        assert fetcher.failure is None
+        asked = [(each.isolation_level, each.max_bytes, each.offset) for _, each in cluster.of(FetchRequest)]
+        assert asked == [(IsolationLevel.READ_COMMITTED, 5_000, 100), (IsolationLevel.READ_UNCOMMITTED, 1, 100)]
+
+    def test_a_gap_within_the_range_is_passed_too(self, cluster: Cluster) -> None:
+        empty = FetchResponse(0, 0, 500, 150, 0)
+        cluster.answers[FetchRequest] += [empty, records((150, 180)), records((150, 199))]
+        fetcher = fetcher_of(cluster, isolation_level=IsolationLevel.READ_COMMITTED)
+        assert run(cluster, fetcher) == [(150, 200)]
+        levels = [each.isolation_level for _, each in cluster.of(FetchRequest)]
+        assert levels == [IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED]
+
     @pytest.mark.parametrize("level", list(IsolationLevel))
-    def test_compaction_may_leave_a_gap_up_to_what_may_be_read(self, cluster: Cluster, level: IsolationLevel) -> None:
-        """Behind it is an open transaction, or nothing yet."""
-        readable = {"last_stable_offset": 150} if level else {"high_watermark": 150, "last_stable_offset": 120}
-        gap = replace(FetchResponse(0, 0, 500, 500, 0), **readable)
-        cluster.answers[FetchRequest] += [gap, records((150, 199))]
-        assert run(cluster, fetcher_of(cluster, isolation_level=level)) == [(150, 200)]
+    @pytest.mark.parametrize("empty_answers", [1, 2, 3, 7])
+    def test_an_answer_without_records_is_no_gap(
+        self, cluster: Cluster, level: IsolationLevel, empty_answers: int
+    ) -> None:
+        """A leader whose remote storage is slow, or throttled, answers so: with the end of the log and nothing else."""
+
+        def there(request: FetchRequest) -> FetchResponse:
+            return records((request.offset, 199))
+
+        cluster.answers[FetchRequest] = [FetchResponse(0, 0, 500, 500, 0)] * empty_answers + [there] * 3
+        assert run(cluster, fetcher_of(cluster, isolation_level=level)) == [(100, 200)]
+
+    @pytest.mark.parametrize("more", [b"", batch(100, 150)[:40]], ids=["none", "cut off"])
+    def test_only_a_whole_batch_shows_a_gap(self, cluster: Cluster, more: bytes) -> None:
+        empty = FetchResponse(0, 0, 500, 500, 0)
+        cluster.answers[FetchRequest] += [empty, replace(empty, records=memoryview(more)), records((100, 199))]
+        fetcher = fetcher_of(cluster, isolation_level=IsolationLevel.READ_COMMITTED)
+        assert run(cluster, fetcher) == [(100, 200)]
 
     def test_may_be_empty(self, cluster: Cluster) -> None:
         assert run(cluster, fetcher_of(cluster, replace(RANGE, end=100))) == []

@@ -66,9 +66,24 @@ FETCHING: tuple[Mutant, ...] = (
     Mutant(
         name="fetching: what compaction left empty is waited for",
         rule="SPARK-23685: a range ends when the position passes its end",
-        pattern="max(self.$POSITION, readable)",
-        replacement="self.$POSITION",
-        killer=f"{_TESTS}::TestARange::test_compaction_may_leave_a_gap_up_to_what_may_be_read",
+        pattern="self.$LOOKS_AHEAD = is_committed and self.$POSITION < $RESPONSE.last_stable_offset",
+        replacement="pass",
+        killer=f"{_TESTS}::TestARange::test_compaction_may_leave_a_gap_before_an_open_transaction",
+    ),
+    Mutant(
+        name="fetching: an answer without records is a gap",
+        rule="KIP-405: a broker whose remote storage is slow answers without records",
+        pattern="self.$LOOKS_AHEAD = is_committed and self.$POSITION < $RESPONSE.last_stable_offset",
+        replacement="self._position = max(self._position, response.last_stable_offset)",
+        killer=f"{_TESTS}::TestARange::test_an_answer_without_records_is_no_gap",
+    ),
+    Mutant(
+        name="fetching: a batch that was only looked at is delivered",
+        rule="read_committed: no record of an open transaction",
+        pattern="if self.$LOOKS_AHEAD:\n    $PASS\n    return",
+        replacement="if self.$LOOKS_AHEAD:\n    $PASS",
+        within="Fetcher",
+        killer=f"{_TESTS}::TestARange::test_compaction_may_leave_a_gap_before_an_open_transaction",
     ),
     Mutant(
         name="fetching: an answer that only names a replica is a gap",
