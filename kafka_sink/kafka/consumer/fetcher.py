@@ -73,9 +73,6 @@ from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kafka.protocol.topic_id import ids_differ
 from kafka_sink.records.record_batch import first_offset, next_offset
 
-# What a request is under way for.
-_METADATA, _READ = object(), object()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
@@ -118,6 +115,8 @@ class Fetcher:
         self._rng = rng
         self._position = range_.first
         self._fetched: RecordSet | None = None
+        # What a request is under way for. Of this fetcher alone: the range before may have left one unanswered.
+        self._of_metadata, self._of_read = object(), object()
         self._is_asking = False
         self._not_before_ms = now_ms
         self._tries = 0
@@ -178,7 +177,7 @@ class Fetcher:
         if node_id == NO_LEADER:
             return
         if self._network.ready(node_id, now_ms):
-            self._network.send(node_id, self._next_request(node_id), now_ms, _READ)
+            self._network.send(node_id, self._next_request(node_id), now_ms, self._of_read)
             self._is_asking = True
         elif self._network.is_down(node_id):
             self._on_error(self._network.last_error, now_ms, refresh=True)
@@ -194,7 +193,9 @@ class Fetcher:
             return LONGEST_POLL_MS if delay_ms is None else min(delay_ms, LONGEST_POLL_MS)
         node_id = self._network.least_loaded_node(now_ms)
         if node_id is not None:
-            self._network.send(node_id, self._metadata.request((), now_ms), now_ms, _METADATA)
+            # In use, so it is not forgotten however long the range takes.
+            request = self._metadata.request((self._range.topic,), now_ms)
+            self._network.send(node_id, request, now_ms, self._of_metadata)
         return LONGEST_POLL_MS
 
     def _node(self, now_ms: int) -> int:
@@ -268,9 +269,9 @@ class Fetcher:
     def handle(self, answers: Sequence[ClientResponse], now_ms: int) -> None:
         """Take the answers of this fetcher's requests."""
         for answer in answers:
-            if answer.token is _METADATA:
+            if answer.token is self._of_metadata:
                 self._on_metadata(answer, now_ms)
-            elif answer.token is _READ:
+            elif answer.token is self._of_read:
                 self._is_asking = False
                 self._on_answer(answer, now_ms)
 

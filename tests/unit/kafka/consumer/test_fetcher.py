@@ -637,6 +637,34 @@ class TestWaiting:
     def test_a_wait_is_bounded(self, cluster: Cluster) -> None:
         assert 0 <= fetcher_of(cluster).run_once(0) <= LONGEST_POLL_MS
 
+    def test_a_range_may_take_longer_than_a_topic_is_remembered(self, cluster: Cluster) -> None:
+        """Metadata forgets a topic that nobody used for max_idle_ms: a range uses its own until it ends."""
+
+        def later(request: FetchRequest) -> FetchResponse:
+            cluster.now_ms += 200_000
+            return records((request.offset, request.offset + 9))
+
+        cluster.answers[FetchRequest] = [later] * 10
+        fetcher = fetcher_of(cluster)
+        assert run(cluster, fetcher)[-1] == (190, 200)
+        assert fetcher.failure is None
+        assert all(request.topics == ("orders",) for _, request in cluster.of(MetadataRequest))
+        assert len(cluster.of(MetadataRequest)) > 3
+
+    def test_an_answer_to_the_range_before_is_left_alone(self, cluster: Cluster) -> None:
+        """A range that fails may leave a request unanswered, and the next range has the same connections."""
+        cluster.answers[FetchRequest] += [records((100, 150)), records((100, 199))]
+        first = fetcher_of(cluster)
+        first.run_once(0)
+        first.handle(cluster.poll(0), 0)
+        first.run_once(0)
+        second = fetcher_of(cluster, replace(RANGE, partition=1))
+        left_over = cluster.poll(0)
+        assert [type(answer.request) for answer in left_over] == [FetchRequest]
+        second.handle(left_over, 0)
+        assert second.take(0) is None
+        assert run(cluster, second) == [(100, 200)]
+
     def test_answers_of_somebody_elses_requests_are_left_alone(self, cluster: Cluster) -> None:
         fetcher = fetcher_of(cluster)
         fetcher.handle([ClientResponse(1, None, object(), records((100, 199)), None, 0)], 0)  # type: ignore[arg-type]

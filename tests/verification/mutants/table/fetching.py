@@ -106,4 +106,18 @@ FETCHING: tuple[Mutant, ...] = (
         replacement="$FOLLOWING is None",
         killer=f"{_TESTS}::TestARange::test_an_answer_that_goes_no_further_is_damage",
     ),
+    Mutant(
+        name="fetching: an answer to the range before is taken",
+        rule="A request belongs to the range that sent it",
+        pattern="self.$METADATA, self.$READ = object(), object()",
+        replacement="self._of_metadata, self._of_read = 1, 2",
+        killer=f"{_TESTS}::TestWaiting::test_an_answer_to_the_range_before_is_left_alone",
+    ),
+    Mutant(
+        name="fetching: the topic of a long range is forgotten",
+        rule="KIP-526: a topic in use is kept",
+        pattern="self.$METADATA.request((self.$RANGE.topic,), $NOW)",
+        replacement="self._metadata.request((), now_ms)",
+        killer=f"{_TESTS}::TestWaiting::test_a_range_may_take_longer_than_a_topic_is_remembered",
+    ),
 )
