@@ -50,6 +50,7 @@ from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet, after_out_of_range
+from kafka_sink.kafka.consumer.topic_watch import TopicWatch, missing
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.metadata import NO_LEADER, Metadata
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
@@ -70,7 +71,6 @@ from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import error_name
 from kafka_sink.kafka.protocol.requests import Request
-from kafka_sink.kafka.protocol.topic_id import ids_differ
 from kafka_sink.records.record_batch import first_offset, next_offset
 
 
@@ -122,8 +122,10 @@ class Fetcher:
         self._tries = 0
         # Since when the caller waits for a record set, on a clock without the time in which brokers throttle.
         self._waiting_since_ms: int | None = None
-        # The leader epoch under which the log was seen to reach the range's end.
-        self._checked_epoch = range_.leader_epoch
+        # The leader epoch under which the log was seen to reach the range's end, and the newest under which that is so.
+        self._end_epoch = self._checked_epoch = range_.leader_epoch
+        self._watch = TopicWatch(range_)
+        self._gone: LossCause | None = None
         # Whether the bounds of the log are needed, and the first of them. `_truncated`: the log is known to be shorter
         # than the range, and the range ends with it.
         self._out_of_range = self._truncated = False
@@ -173,6 +175,9 @@ class Fetcher:
             return
         if self._is_asking or now_ms < self._not_before_ms:
             return
+        if self._gone is not None:
+            self._lose(Loss(self._position, self._end, self._gone))
+            return
         node_id = self._node(now_ms)
         if node_id == NO_LEADER:
             return
@@ -200,26 +205,27 @@ class Fetcher:
 
     def _node(self, now_ms: int) -> int:
         """Return the node to ask: for a Fetch the preferred replica, else the leader. NO_LEADER if none is known."""
-        leader = self._leader(now_ms)
+        leader = self._leader()
         if leader == NO_LEADER or self._must_ask_leader() or now_ms >= self._replica_until_ms:
             self._replica = NO_LEADER
         return leader if self._replica == NO_LEADER else self._replica
 
-    def _leader(self, now_ms: int) -> int:
-        """Return the leader, unless the metadata has none, or is older than the range. Then request metadata."""
-        topic = self._metadata.snapshot.topics.get(self._range.topic)
-        patience_ends_ms = self._metadata.patience_ends_ms((self._range.topic,))
-        if patience_ends_ms is not None and now_ms >= patience_ends_ms:
-            self._lose(Loss(self._position, self._end, LossCause.TOPIC_DELETED))
-            return NO_LEADER
-        if topic is not None and ids_differ(self._range.topic_id, topic.topic_id):
-            self._lose(Loss(self._position, self._end, LossCause.TOPIC_RECREATED))
-            return NO_LEADER
-        leader = self._metadata.snapshot.leader(self._range.topic, self._range.partition)
-        if leader != NO_LEADER and self._epoch() >= self._range.leader_epoch:
+    def _leader(self) -> int:
+        """Return the leader, unless the metadata has none, is older than the range, or of another topic. Then request
+        metadata."""
+        snapshot = self._metadata.snapshot
+        leader = snapshot.leader(self._range.topic, self._range.partition)
+        if leader == NO_LEADER:
+            code = snapshot.errors.get(self._range.topic, 0)
+            problem = f"{error_name(code)} (error {code})" if code else "the partition has no leader"
+        elif missing(self._range, snapshot) is LossCause.TOPIC_RECREATED:
+            problem = "a broker knows a topic of this name with another id"
+        elif self._epoch() < self._end_epoch:
+            problem = f"brokers know leader epoch {self._epoch()}, older than {self._end_epoch} of the range"
+        else:
             return leader
         if self._metadata.answered:
-            self._last_error = self._last_error or "the partition has no leader"
+            self._last_error = problem
             self._metadata.request_update()
         return NO_LEADER
 
@@ -279,8 +285,15 @@ class Fetcher:
         if isinstance(answer.response, MetadataResponse):
             self._metadata.update(answer.response, now_ms)
             self._network.update_brokers(answer.response.brokers)
+            self._look_for_topic(now_ms - answer.latency_ms, now_ms)
         else:
             self._metadata.failed(now_ms)
+
+    def _look_for_topic(self, sent_ms: int, now_ms: int) -> None:
+        snapshot = self._metadata.snapshot
+        self._gone = self._watch.answered(snapshot, sent_ms, now_ms)
+        if on_read_error(snapshot.errors.get(self._range.topic, 0)) is Action.DENIED:
+            self.failure = self._denied()
 
     def _on_answer(self, answer: ClientResponse, now_ms: int) -> None:
         match answer.response:
@@ -302,7 +315,7 @@ class Fetcher:
             case Action.LOOK_FOR_BOUNDS:
                 self._out_of_range, self._earliest = True, None
             case Action.DENIED:
-                self.failure = TopicAuthorizationFailed(topic=self._range.topic, operation="READ")
+                self.failure = self._denied()
             case Action.FAIL:
                 self.failure = self._of_range(FetchRefused, offset=self._position, code=code, name=error_name(code))
             case action:
@@ -318,6 +331,7 @@ class Fetcher:
                 self._take_bound(found.offset, now_ms)
 
     def _take_records(self, response: FetchResponse, request: FetchRequest, now_ms: int) -> None:
+        self._watch.seen()
         self._high_watermark, self._last_stable_offset = response.high_watermark, response.last_stable_offset
         if response.preferred_read_replica != NO_LEADER:
             self._replica = response.preferred_read_replica
@@ -392,6 +406,9 @@ class Fetcher:
         )
         if refresh:
             self._metadata.request_update()
+
+    def _denied(self) -> TopicAuthorizationFailed:
+        return TopicAuthorizationFailed(topic=self._range.topic, operation="READ")
 
     def _stalled(self) -> ReadStalled:
         return ReadStalled(

@@ -91,7 +91,7 @@ class Cluster:
         self.throttled = 0
         self.last_error = ""
         self.interruptions = self.handshakes = 0
-        self._sent: list[tuple[int, Any, object]] = []
+        self._sent: list[tuple[int, Any, object, int]] = []
 
     # --- as a network -------------------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class Cluster:
 
     def send(self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True) -> None:
         self.asked.append((node_id, request))
-        self._sent.append((node_id, request, token))
+        self._sent.append((node_id, request, token, now_ms))
 
     def update_brokers(self, brokers: Sequence[Broker]) -> None:
         pass
@@ -133,10 +133,11 @@ class Cluster:
             self.now_ms += wait_ms
         return answers
 
-    def _answered(self, node_id: int, request: Any, token: object) -> ClientResponse:
+    def _answered(self, node_id: int, request: Any, token: object, sent_ms: int) -> ClientResponse:
         response = self._metadata() if isinstance(request, MetadataRequest) else self._scripted(node_id, request)
         error = response if isinstance(response, str) else None
-        return ClientResponse(node_id, request, token, None if error else response, error, 0)  # type: ignore[arg-type]
+        latency_ms = self.now_ms - sent_ms
+        return ClientResponse(node_id, request, token, None if error else response, error, latency_ms)  # type: ignore[arg-type]
 
     def _metadata(self) -> MetadataResponse:
         partitions = tuple(PartitionMetadata(0, number, self.leader, self.epoch) for number in range(3))
@@ -528,6 +529,70 @@ class TestTopics:
         failure = failure_of(cluster, fetcher_of(cluster))
         assert isinstance(failure, OffsetsLost)
         assert (failure.first, failure.cause) == (150, LossCause.TOPIC_RECREATED)
+
+    def test_a_broker_that_still_knows_the_topic_before_is_no_loss(self, cluster: Cluster) -> None:
+        """The topic was made again before the range was planned, and one broker lags."""
+        cluster.topic_id = OTHER
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        fetcher = fetcher_of(cluster)
+        run(cluster, fetcher, until=lambda: cluster.now_ms > ABSENT_PATIENCE_MS - 1_000)
+        assert not cluster.of(FetchRequest)
+        cluster.topic_id = ORDERS
+        assert run(cluster, fetcher) == [(100, 200)]
+        assert fetcher.failure is None
+
+    @pytest.mark.parametrize("change", [{"topic_id": OTHER}, {"topic_error": 3}])
+    @pytest.mark.parametrize("is_read_late", [False, True])
+    def test_one_answer_is_no_proof_however_long_the_caller_pauses(
+        self, cluster: Cluster, change: dict[str, Any], is_read_late: bool
+    ) -> None:
+        """A broker that has just started answers once without the topic. Then the caller works for a minute."""
+
+        def strays(_: FetchRequest) -> int:
+            vars(cluster).update(change)
+            return 6
+
+        cluster.answers[FetchRequest] += [records((100, 149)), strays, records((150, 199))]
+        fetcher = fetcher_of(cluster)
+        turn_until(cluster, fetcher, lambda: bool(cluster.of(FetchRequest)))
+        assert fetcher.take(0) is not None
+        turn_until(cluster, fetcher, lambda: len(cluster.of(MetadataRequest)) == 2)
+        if is_read_late:
+            # Another one is on its way meanwhile.
+            turn_until(cluster, fetcher, lambda: len(cluster.of(MetadataRequest)) == 3)
+            fetcher.run_once(cluster.now_ms)
+        answers = cluster.poll(0)
+        cluster.now_ms += 60_000
+        vars(cluster).update({"topic_id": ORDERS, "topic_error": 0})
+        fetcher.handle(answers, cluster.now_ms)
+        assert run(cluster, fetcher) == [(150, 200)]
+        assert fetcher.failure is None
+
+    def test_a_leader_that_hands_out_records_knows_the_topic(self, cluster: Cluster) -> None:
+        """However often another broker says that there is none."""
+
+        def slowly(request: FetchRequest) -> FetchResponse:
+            cluster.topic_error = 3
+            cluster.now_ms += 2_000
+            return records((request.offset, request.offset + 9))
+
+        cluster.answers[FetchRequest] = [6, *[slowly] * 20]
+        cluster.topic_error = 0
+        fetcher = fetcher_of(cluster)
+        assert run(cluster, fetcher)[-1] == (190, 200)
+        assert fetcher.failure is None
+
+    def test_a_partition_that_is_gone(self, cluster: Cluster) -> None:
+        """The topic was made again with fewer, and its brokers have no ids."""
+        cluster.topic_id = None  # type: ignore[assignment]
+        failure = failure_of(cluster, fetcher_of(cluster, replace(RANGE, partition=3)))
+        assert isinstance(failure, OffsetsLost)
+        assert failure.cause == LossCause.TOPIC_DELETED
+
+    def test_that_may_not_be_described(self, cluster: Cluster) -> None:
+        cluster.topic_error = 29
+        assert isinstance(failure_of(cluster, fetcher_of(cluster)), TopicAuthorizationFailed)
+        assert cluster.now_ms < 1_000
 
     def test_deleted_is_believed_after_a_while(self, cluster: Cluster) -> None:
         cluster.topic_error = 3
