@@ -186,7 +186,8 @@ class Fetcher:
             self._network.send(node_id, self._next_request(node_id, now_ms), now_ms, self._of_read)
             self._is_asking = True
         elif self._network.is_down(node_id):
-            self._on_error(self._network.last_error, now_ms, refresh=True)
+            problem = self._network.last_error or f"broker {node_id} is not among the brokers of the cluster"
+            self._on_error(problem, now_ms, refresh=True)
 
     def _has_stalled(self, now_ms: int) -> bool:
         since_ms = self._waiting_since_ms

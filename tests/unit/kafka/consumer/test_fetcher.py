@@ -221,8 +221,27 @@ def turn_until(cluster: Cluster, fetcher: Fetcher, condition: Callable[[], bool]
     raise AssertionError("it turns without an end")
 
 
-# Answers that pass: cut connections, errors, an empty answer, a throttle.
-TROUBLES: list[Any] = ["cut", 6, 74, 75, 78, 9, 3, 0, FetchResponse(50, 0)]
+# What passes: cut connections, errors, a position that is said not to be there, an answer that is empty, that names a
+# replica, or that is throttled. None: a healthy answer.
+TROUBLES: list[Any] = [
+    None,
+    "cut",
+    *(6, 74, 75, 78, 9, 3, 1),
+    FetchResponse(0, 0, 500, 500, 0),
+    FetchResponse(0, 0, 500, 500, 0, preferred_read_replica=2),
+    FetchResponse(50, 0),
+]
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[tuple[int, int]]:
+    """First and last offsets of batches, with gaps as compaction leaves them, up to behind the range."""
+    batches, offset = [], 80
+    while offset < 200:
+        first = offset + draw(st.sampled_from([0, 0, 1, 30]))
+        offset = first + draw(st.integers(1, 40))
+        batches.append((first, offset - 1))
+    return [*batches, (offset, offset)]
 
 
 class TestARange:
@@ -318,26 +337,27 @@ class TestARange:
         assert isinstance(failure, RecordsCorrupt)
         assert (failure.topic, failure.partition, failure.offset) == ("orders", 2, 100)
 
-    @settings(max_examples=examples(100), deadline=None)
-    @given(st.lists(st.sampled_from(TROUBLES) | st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=20))
-    def test_every_offset_is_handed_over_once_whatever_fails(self, script: list[Any]) -> None:
-        """Record sets follow one another without a gap of the fetcher's, and end with the range."""
-
+    @settings(max_examples=examples(200), deadline=None)
+    @given(logs(), st.lists(st.sampled_from(TROUBLES), max_size=20), st.sampled_from(IsolationLevel))
+    def test_every_batch_is_handed_over_once_whatever_fails(
+        self, log: list[tuple[int, int]], troubles: list[Any], level: IsolationLevel
+    ) -> None:
         def answer(request: FetchRequest) -> Any:
-            said = script.pop(0) if script else (0, 40)
-            if not isinstance(said, tuple):
-                return said
-            gap, size = said
-            return records((request.offset + gap, request.offset + gap + size))
+            if troubles and (trouble := troubles.pop()) is not None:
+                return trouble
+            return records(*[each for each in log if each[1] >= request.offset][: 1 if request.max_bytes == 1 else 2])
 
         cluster = Cluster()
         cluster.answers[FetchRequest] = [answer] * 500
-        fetcher = fetcher_of(cluster)
+        fetcher = fetcher_of(cluster, isolation_level=level, client_rack="a")
         taken = run(cluster, fetcher)
         assert fetcher.failure is None
-        assert taken[0][0] == 100
-        assert all(end == start for (_, end), (start, _) in pairwise(taken))
-        assert taken[-1][1] >= 200 > taken[-1][0]
+        assert not fetcher.losses
+        wanted = [(max(100, first), last + 1) for first, last in log if last >= 100 and first < 200]
+        got = [(start, end) for start, end in taken]
+        assert all(end <= start for (_, end), (start, _) in pairwise(got))
+        assert all(any(start <= first and last <= end for start, end in got) for first, last in wanted)
+        assert fetcher.is_done
 
 
 class TestErrors:
