@@ -52,6 +52,8 @@ from kafka_sink.text.redaction import Secret
 
 # With this option a read returns the interpreters that Spark runs (interpreters.py). Only `pykafka check` uses it.
 INTERPRETERS = "pykafka.interpreters"
+# Spark's own property of a table, by which CREATE TABLE is told from a read.
+_OF_A_TABLE = "provider"
 
 
 class KafkaDataSource(DataSource):
@@ -88,10 +90,13 @@ class KafkaDataSource(DataSource):
 
     @told_to_spark()
     def schema(self) -> spark_types.StructType:
-        """Return the columns of a read. Raises ConfigError.
+        """Return the columns of a read. Raises ConfigError, ReadUnsupported.
 
-        Spark asks for it before a read, or to create a table without columns.
+        Spark asks for it before a read, or to create a table without columns. It hands the options of a table to nobody
+        who reads the table.
         """
+        if _OF_A_TABLE in self.options:
+            raise ReadUnsupported
         with of_read():
             return whole_schema(include_headers=self._read_config().include_headers)
 
