@@ -84,20 +84,21 @@ class WriteModeUnsupported(KafkaSinkError):
 class ReadUnsupported(KafkaSinkError):
     def explanation(self) -> Explanation:
         return Explanation(
-            'format("pykafka") has no source: it writes to Kafka and does not read, so no table can be made of it.',
+            'format("pykafka") reads batches; this version reads no streams.',
             DataState.NO_DATA,
-            'Read with Spark\'s own source: spark.read.format("kafka"), spark.readStream.format("kafka").',
-            known="No row was read or sent.",
+            'Read the stream with Spark\'s own source: spark.readStream.format("kafka").',
+            known="No row was read.",
         )
 
 
 class TableUnsupported(KafkaSinkError):
     def explanation(self) -> Explanation:
         return Explanation(
-            "the write belongs to a larger statement, such as saveAsTable or CREATE TABLE ... AS SELECT, which would "
-            "leave a table that cannot be read.",
+            "the statement would make a table, such as saveAsTable or CREATE TABLE, and Spark would hand none of its "
+            "options to the format.",
             DataState.NOTHING_SENT,
-            'Write with df.write.format("pykafka").mode("append").save().',
+            'Write with df.write.format("pykafka").mode("append").save(), and read with '
+            'spark.read.format("pykafka").load().',
         )
 
 

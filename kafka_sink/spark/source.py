@@ -36,6 +36,7 @@ from kafka_sink.errors import (
     ContinuousTriggerUnsupported,
     FormatNotReplaced,
     ReadUnsupported,
+    TableUnsupported,
     WriteModeUnsupported,
 )
 from kafka_sink.errors.failures import told_to_spark
@@ -52,6 +53,8 @@ from kafka_sink.text.redaction import Secret
 
 # With this option a read returns the interpreters that Spark runs (interpreters.py). Only `pykafka check` uses it.
 INTERPRETERS = "pykafka.interpreters"
+# A property of every table, which Spark hands over among the options (TableCatalog.PROP_OWNER).
+OF_TABLES = "owner"
 
 
 class KafkaDataSource(DataSource):
@@ -88,10 +91,12 @@ class KafkaDataSource(DataSource):
 
     @told_to_spark()
     def schema(self) -> spark_types.StructType:
-        """Return the columns of a read. Raises ConfigError.
+        """Return the columns of a read. Raises ConfigError, TableUnsupported.
 
         Spark asks for it before a read, or to create a table without columns.
         """
+        if OF_TABLES in self.options:
+            raise TableUnsupported
         with of_read():
             return whole_schema(include_headers=self._read_config().include_headers)
 

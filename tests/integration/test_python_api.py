@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 import kafka_sink
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import (
+    ColumnTypeMismatch,
     InvalidArgument,
     InvalidOption,
     MissingOption,
@@ -274,25 +275,33 @@ def last_line(failure: BaseException) -> str:
     return lines[-1]
 
 
-def test_there_is_no_source_and_the_error_names_sparks_own(spark: SparkSession, tmp_path: Path) -> None:
-    def read_stream() -> None:
-        frame = spark.readStream.format("pykafka").schema("value STRING").load()
-        query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
-        query.awaitTermination(DEADLINE_S)
+@pytest.mark.parametrize("schema", [None, "value BINARY"])
+def test_no_stream_is_read_and_the_error_names_sparks_own_source(
+    spark: SparkSession, tmp_path: Path, schema: str | None
+) -> None:
+    servers = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "orders"}
+    reader = spark.readStream.format("pykafka").options(**servers)
+    stream = (reader if schema is None else reader.schema(schema)).load().writeStream.format("noop")
+    with pytest.raises(PySparkException) as failure:
+        stream.option("checkpointLocation", str(tmp_path)).start().awaitTermination(DEADLINE_S)
+    assert last_line(failure.value).startswith("kafka_sink.errors.ReadUnsupported: ")
+    assert 'spark.readStream.format("kafka")' in last_line(failure.value)
+    assert isinstance(kafka_sink.error_of(failure.value), ReadUnsupported)
 
-    attempts: list[Callable[[], Any]] = [
-        lambda: spark.read.format("pykafka").load(),
-        lambda: spark.read.format("pykafka").schema("value STRING").load().collect(),
-        lambda: spark.readStream.format("pykafka").load(),
-        read_stream,
-        lambda: spark.sql("CREATE TABLE no_columns USING pykafka"),
-    ]
-    for attempt in attempts:
+
+def test_a_read_without_options_is_told_what_is_missing(spark: SparkSession) -> None:
+    reader = spark.read.format("pykafka")
+    for attempt in (reader.load, lambda: reader.schema("value BINARY").load().collect()):
         with pytest.raises(PySparkException) as failure:
             attempt()
-        assert last_line(failure.value).startswith("kafka_sink.errors.ReadUnsupported: ")
-        assert 'spark.readStream.format("kafka")' in last_line(failure.value)
-        assert isinstance(kafka_sink.error_of(failure.value), ReadUnsupported)
+        assert isinstance(kafka_sink.error_of(failure.value), MissingOption)
+
+
+@pytest.mark.parametrize("options", ["", "OPTIONS ('kafka.bootstrap.servers' 'localhost:1', subscribe 'orders')"])
+def test_a_table_without_columns_is_refused(spark: SparkSession, options: str) -> None:
+    with pytest.raises(PySparkException) as failure:
+        spark.sql(f"CREATE TABLE no_columns USING pykafka {options}")
+    assert isinstance(kafka_sink.error_of(failure.value), TableUnsupported)
 
 
 @pytest.fixture
@@ -332,7 +341,7 @@ def test_a_table_with_columns_is_made_by_spark_and_cannot_be_read_or_filled(
     assert "with_columns" in tables()
     with pytest.raises(PySparkException) as failure:
         spark.sql("SELECT * FROM with_columns").collect()
-    assert isinstance(kafka_sink.error_of(failure.value), ReadUnsupported)
+    assert isinstance(kafka_sink.error_of(failure.value), ColumnTypeMismatch)
     with pytest.raises(PySparkException) as failure:
         spark.sql("INSERT INTO with_columns VALUES ('a')")
     assert isinstance(kafka_sink.error_of(failure.value), MissingOption)

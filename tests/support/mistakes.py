@@ -119,8 +119,12 @@ MISTAKES = (
         """,
     ),
     Mistake(
-        7, "read", "The format as a source", "`spark.read`", Place.SINK,
-        'spark.read.format("pykafka").options(**options).load().show()',
+        7, "read", "The format as a stream's source", "`readStream`", Place.SINK,
+        """
+        source = spark.readStream.format("pykafka").option("kafka.bootstrap.servers", SERVERS)
+        rows = source.option("subscribe", TOPIC).load()
+        rows.writeStream.format("noop").option("checkpointLocation", folder).start().awaitTermination()
+        """,
     ),
     Mistake(
         7, "table-write", "The format as a table's", "`saveAsTable`", Place.SINK,
