@@ -98,7 +98,10 @@ class KafkaSinkError(Exception):
         told = self.explanation()
         state = state_of(told.data, self.write_kind, is_committing=self.is_committing)
         said = words(state, self.write_kind, self.repair)
-        data, advice = (" ".join(filter(None, both)) for both in ((told.known, said.data), (told.advice, said.rerun)))
+        # What an error knows of its rows is about rows that are written.
+        is_known = self.write_kind is not WriteKind.READ or told.data is DataState.NO_DATA
+        known = told.known if is_known else ""
+        data, advice = (" ".join(filter(None, both)) for both in ((known, said.data), (told.advice, said.rerun)))
         return Parts(told.happened, data, advice)
 
     def in_transaction(

@@ -84,21 +84,21 @@ class WriteModeUnsupported(KafkaSinkError):
 class ReadUnsupported(KafkaSinkError):
     def explanation(self) -> Explanation:
         return Explanation(
-            'format("pykafka") reads batches; this version reads no streams.',
+            'format("pykafka") reads batches: it reads no stream yet, and no table can be made of it.',
             DataState.NO_DATA,
-            'Read the stream with Spark\'s own source: spark.readStream.format("kafka").',
-            known="No row was read.",
+            'Read a batch with spark.read.format("pykafka"), or in SQL with CREATE TEMPORARY VIEW ... USING pykafka '
+            'OPTIONS (...). Read a stream with Spark\'s own source: spark.readStream.format("kafka").',
+            known="No row was read or sent.",
         )
 
 
 class TableUnsupported(KafkaSinkError):
     def explanation(self) -> Explanation:
         return Explanation(
-            "the statement would make a table, such as saveAsTable or CREATE TABLE, and Spark would hand none of its "
-            "options to the format.",
+            "the write belongs to a larger statement, such as saveAsTable or CREATE TABLE ... AS SELECT, which would "
+            "leave a table that cannot be read.",
             DataState.NOTHING_SENT,
-            'Write with df.write.format("pykafka").mode("append").save(), and read with '
-            'spark.read.format("pykafka").load().',
+            'Write with df.write.format("pykafka").mode("append").save().',
         )
 
 

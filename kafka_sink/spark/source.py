@@ -36,7 +36,6 @@ from kafka_sink.errors import (
     ContinuousTriggerUnsupported,
     FormatNotReplaced,
     ReadUnsupported,
-    TableUnsupported,
     WriteModeUnsupported,
 )
 from kafka_sink.errors.failures import told_to_spark
@@ -53,8 +52,8 @@ from kafka_sink.text.redaction import Secret
 
 # With this option a read returns the interpreters that Spark runs (interpreters.py). Only `pykafka check` uses it.
 INTERPRETERS = "pykafka.interpreters"
-# A property of every table, which Spark hands over among the options (TableCatalog.PROP_OWNER).
-OF_TABLES = "owner"
+# Spark's own property of a table, by which CREATE TABLE is told from a read.
+_OF_A_TABLE = "provider"
 
 
 class KafkaDataSource(DataSource):
@@ -91,12 +90,13 @@ class KafkaDataSource(DataSource):
 
     @told_to_spark()
     def schema(self) -> spark_types.StructType:
-        """Return the columns of a read. Raises ConfigError, TableUnsupported.
+        """Return the columns of a read. Raises ConfigError, ReadUnsupported.
 
-        Spark asks for it before a read, or to create a table without columns.
+        Spark asks for it before a read, or to create a table without columns. It hands the options of a table to nobody
+        who reads the table.
         """
-        if OF_TABLES in self.options:
-            raise TableUnsupported
+        if _OF_A_TABLE in self.options:
+            raise ReadUnsupported
         with of_read():
             return whole_schema(include_headers=self._read_config().include_headers)
 

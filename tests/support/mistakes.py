@@ -119,12 +119,8 @@ MISTAKES = (
         """,
     ),
     Mistake(
-        7, "read", "The format as a stream's source", "`readStream`", Place.SINK,
-        """
-        source = spark.readStream.format("pykafka").option("kafka.bootstrap.servers", SERVERS)
-        rows = source.option("subscribe", TOPIC).load()
-        rows.writeStream.format("noop").option("checkpointLocation", folder).start().awaitTermination()
-        """,
+        7, "read", "An option of writes", "`spark.read`", Place.SINK,
+        'spark.read.format("pykafka").options(**options).load().show()',
     ),
     Mistake(
         7, "table-write", "The format as a table's", "`saveAsTable`", Place.SINK,

@@ -65,7 +65,7 @@ from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from kafka_sink.kafka.protocol.client_response import ClientResponse
-from kafka_sink.kafka.protocol.error_codes import error_name
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kafka.protocol.topic_id import ids_differ
 from kafka_sink.records.record_batch import next_offset
@@ -202,6 +202,9 @@ class Fetcher:
     def _leader(self, now_ms: int) -> int:
         """Return the leader, unless the metadata has none, or is older than the range. Then request metadata."""
         topic = self._metadata.snapshot.topics.get(self._range.topic)
+        if self._metadata.snapshot.errors.get(self._range.topic) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            self._deny()
+            return NO_LEADER
         patience_ends_ms = self._metadata.patience_ends_ms((self._range.topic,))
         if patience_ends_ms is not None and now_ms >= patience_ends_ms:
             self._lose(Loss(self._position, self._end, LossCause.TOPIC_DELETED))
@@ -291,7 +294,7 @@ class Fetcher:
             case Action.LOOK_FOR_BOUNDS:
                 self._out_of_range, self._earliest = True, None
             case Action.DENIED:
-                self.failure = TopicAuthorizationFailed(topic=self._range.topic, operation="READ")
+                self._deny()
             case Action.FAIL:
                 self.failure = self._of_range(FetchRefused, offset=self._position, code=code, name=error_name(code))
             case action:
@@ -350,6 +353,9 @@ class Fetcher:
             self._on_error("OFFSET_OUT_OF_RANGE (error 1), although the log has the offset", now_ms, refresh=True)
 
     # --- what it means ------------------------------------------------------------------------------------------------
+
+    def _deny(self) -> None:
+        self.failure = TopicAuthorizationFailed(topic=self._range.topic, operation="READ")
 
     def _lose(self, loss: Loss) -> None:
         """End with a failure, or leave out what is lost and read what is there."""

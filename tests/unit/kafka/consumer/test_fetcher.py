@@ -350,6 +350,12 @@ class TestErrors:
         assert isinstance(failure, TopicAuthorizationFailed)
         assert (failure.topic, failure.operation) == ("orders", "READ")
 
+    def test_a_missing_acl_that_hides_the_topic(self, cluster: Cluster) -> None:
+        cluster.topic_error = 29
+        failure = failure_of(cluster, fetcher_of(cluster))
+        assert isinstance(failure, TopicAuthorizationFailed)
+        assert cluster.now_ms < 2_000
+
     @pytest.mark.parametrize(
         ("code", "name"), [(2, "CORRUPT_MESSAGE"), (76, "UNSUPPORTED_COMPRESSION_TYPE"), (999, "")]
     )
