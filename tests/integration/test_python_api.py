@@ -293,6 +293,14 @@ def test_streams_and_tables_are_not_read_and_the_error_says_what_is(spark: Spark
         assert isinstance(kafka_sink.error_of(failure.value), ReadUnsupported)
 
 
+def test_a_read_without_options_is_told_what_is_missing(spark: SparkSession) -> None:
+    reader = spark.read.format("pykafka")
+    for attempt in (reader.load, lambda: reader.schema("value BINARY").load().collect()):
+        with pytest.raises(PySparkException) as failure:
+            attempt()
+        assert isinstance(kafka_sink.error_of(failure.value), MissingOption)
+
+
 @pytest.fixture
 def tables(spark: SparkSession) -> Iterator[Callable[[], set[str]]]:
     yield lambda: {row.tableName for row in spark.sql("SHOW TABLES").collect()}

@@ -299,8 +299,10 @@ def test_an_empty_topic_and_rows_that_are_counted(spark: SparkSession, broker: L
     assert read.count() == 100
     assert len(read.limit(3).collect()) == 3
     assert read.select("topic").distinct().collect()[0][0] == name
-    read.createOrReplaceTempView("numbers_read")
+    servers = f"`kafka.bootstrap.servers` '{broker.bootstrap_servers}'"
+    spark.sql(f"CREATE TEMPORARY VIEW numbers_read USING pykafka OPTIONS ({servers}, subscribe '{name}')")
     assert spark.sql("SELECT max(offset) FROM numbers_read").collect()[0][0] == 49
+    spark.catalog.dropTempView("numbers_read")
 
 
 def test_kafka_to_kafka_exactly_as_it_was(spark: SparkSession, broker: LocalKafka) -> None:
