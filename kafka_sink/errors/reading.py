@@ -56,7 +56,7 @@ class OffsetsLost(ReadError):
 
 class ReadStalled(ReadError):
     """`offset`: the next to read. `end`: where the range ends. `high_watermark` and `last_stable_offset`: as the last
-    answer tells, -1 if none does."""
+    answer tells, -1 if none does. `throttled_ms`: how long brokers throttled the task meanwhile."""
 
     topic: str
     partition: int
@@ -66,6 +66,7 @@ class ReadStalled(ReadError):
     high_watermark: int
     last_stable_offset: int
     last_error: str
+    throttled_ms: int = 0
 
     def explanation(self) -> Explanation:
         happened = (
@@ -73,6 +74,13 @@ class ReadStalled(ReadError):
             f"(kafkaConsumer.pollTimeoutMs); the range ends at {self.end}."
         )
         advice = "Check the brokers, and that the partition has a leader."
+        if self.throttled_ms > self.waited_ms:
+            happened += f" Meanwhile brokers throttled the task for {self.throttled_ms} ms, by a quota of its user or client id."
+            advice = (
+                "Raise the quota (consumer_byte_rate). A record batch that is larger than the quota lets through in "
+            )
+            advice += "its window, 10 s by default, never comes."
+            return Explanation(happened, DataState.NOT_READ, advice)
         if self.last_error:
             happened += f" Last: {self.last_error}."
         elif 0 <= self.last_stable_offset <= self.offset < self.high_watermark:

@@ -23,7 +23,7 @@ Non-obvious:
 * The check of epochs is KIP-320's, but of the range's end, not of the position: two logs that agree on the last record
   of an epoch agree on all before it. Each Fetch names the leader epoch that was checked, so no record of another
   leader slips in between.
-* A throttling broker answers without records. That is no progress, but the time does not count.
+* A throttling broker answers without records. That is no progress, but the time hardly counts (THROTTLED_LIMITS).
 
 Pure: network and time are handed in. Source: org.apache.kafka.clients.consumer.internals.Fetcher, AbstractFetch,
 FetchCollector, OffsetFetcher, SubscriptionState; KIP-74, KIP-320, KIP-392.
@@ -69,6 +69,10 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kafka.protocol.topic_id import ids_differ
 from kafka_sink.records.record_batch import next_offset
+
+# How many times the limit without progress brokers may throttle a read that gets no record. A batch that is larger than
+# a quota lets through in its whole window never comes.
+THROTTLED_LIMITS = 10
 
 # What a request is under way for.
 _METADATA, _READ = object(), object()
@@ -118,8 +122,10 @@ class Fetcher:
         self._is_asking = False
         self._not_before_ms = now_ms
         self._tries = 0
-        # Since when the caller waits for a record set, on a clock without the time in which brokers throttle.
+        # Since when the caller waits for a record set, on a clock without the time in which brokers throttle; and how
+        # long brokers had throttled by then.
         self._waiting_since_ms: int | None = None
+        self._throttled_before_ms = 0
         # The leader epoch under which the log was seen to reach the range's end.
         self._checked_epoch = range_.leader_epoch
         # Whether the bounds of the log are needed, and the first of them. `_truncated`: the log is known to be shorter
@@ -150,6 +156,7 @@ class Fetcher:
             self._waiting_since_ms = None
         elif self._waiting_since_ms is None:
             self._waiting_since_ms = self._clock_ms(now_ms)
+            self._throttled_before_ms = self._network.throttled_ms(now_ms)
         return record_set
 
     # --- what is asked ------------------------------------------------------------------------------------------------
@@ -165,7 +172,7 @@ class Fetcher:
 
     def _ask(self, now_ms: int) -> None:
         if self._has_stalled(now_ms):
-            self.failure = self._stalled()
+            self.failure = self._stalled(now_ms)
             return
         if self._is_asking or now_ms < self._not_before_ms:
             return
@@ -179,8 +186,14 @@ class Fetcher:
             self._on_error(self._network.last_error, now_ms, refresh=True)
 
     def _has_stalled(self, now_ms: int) -> bool:
-        since_ms = self._waiting_since_ms
-        return since_ms is not None and self._clock_ms(now_ms) - since_ms >= self._settings.no_progress_ms
+        limit_ms, since_ms = self._settings.no_progress_ms, self._waiting_since_ms
+        return since_ms is not None and (
+            self._clock_ms(now_ms) - since_ms >= limit_ms
+            or self._throttled_meanwhile_ms(now_ms) >= THROTTLED_LIMITS * limit_ms
+        )
+
+    def _throttled_meanwhile_ms(self, now_ms: int) -> int:
+        return self._network.throttled_ms(now_ms) - self._throttled_before_ms
 
     def _refresh_metadata(self, now_ms: int) -> int:
         """Request metadata if that is due. Return how many ms it is not."""
@@ -384,7 +397,7 @@ class Fetcher:
         if refresh:
             self._metadata.request_update()
 
-    def _stalled(self) -> ReadStalled:
+    def _stalled(self, now_ms: int) -> ReadStalled:
         return ReadStalled(
             topic=self._range.topic,
             partition=self._range.partition,
@@ -394,6 +407,7 @@ class Fetcher:
             high_watermark=self._high_watermark,
             last_stable_offset=self._last_stable_offset,
             last_error=self._last_error or self._network.last_error,
+            throttled_ms=self._throttled_meanwhile_ms(now_ms),
         )
 
     def _of_range(self, error_type: type[KafkaSinkError], **facts: object) -> KafkaSinkError:

@@ -594,8 +594,20 @@ class TestWaiting:
             cluster.throttled += 5_000
             return FetchResponse(5_000, 0)
 
-        cluster.answers[FetchRequest] = [throttles] * 100 + [records((100, 199))]
+        cluster.answers[FetchRequest] = [throttles] * 19 + [records((100, 199))]
         assert run(cluster, fetcher_of(cluster, no_progress_ms=10_000)) == [(100, 200)]
+
+    def test_a_quota_that_lets_nothing_through_ends_a_read(self, cluster: Cluster) -> None:
+        def throttles(_: FetchRequest) -> FetchResponse:
+            cluster.now_ms += 5_000
+            cluster.throttled += 5_000
+            return FetchResponse(5_000, 0)
+
+        cluster.answers[FetchRequest] = [throttles] * 1_000
+        failure = failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000))
+        assert isinstance(failure, ReadStalled)
+        assert failure.throttled_ms == 100_000
+        assert "consumer_byte_rate" in str(failure)
 
     def test_time_that_the_caller_takes_does_not_count(self, cluster: Cluster) -> None:
         cluster.answers[FetchRequest] += [records((100, 149)), records((150, 199))]
