@@ -75,11 +75,11 @@ class ReadStalled(ReadError):
         )
         advice = "Check the brokers, and that the partition has a leader."
         if self.throttled_ms > self.waited_ms:
-            happened += f" Meanwhile brokers throttled the task for {self.throttled_ms} ms, by a quota of its user or client id."
+            happened += f" Meanwhile brokers throttled the task for {self.throttled_ms} ms, by a quota."
             advice = (
-                "Raise the quota (consumer_byte_rate). A record batch that is larger than the quota lets through in "
+                "Raise the quota of its user or client id (consumer_byte_rate). A record batch that is larger than "
             )
-            advice += "its window, 10 s by default, never comes."
+            advice += "what the quota lets through in its window (10 s by default) never comes."
             return Explanation(happened, DataState.NOT_READ, advice)
         if self.last_error:
             happened += f" Last: {self.last_error}."

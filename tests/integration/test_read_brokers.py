@@ -56,7 +56,7 @@ def test_a_quota_makes_a_read_slow_and_loses_nothing(kafka: LocalKafka, topic: C
     options = {
         "kafka.client.id": name,
         "kafka.max.partition.fetch.bytes": "65536",
-        "kafkaConsumer.pollTimeoutMs": "1000",
+        "kafkaConsumer.pollTimeoutMs": "3000",
     }
     assert values_of(kafka, name, **options) == values
     assert time.monotonic() - began > SECONDS / 2

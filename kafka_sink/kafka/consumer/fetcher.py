@@ -48,7 +48,7 @@ from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet, after_out_of_range
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.metadata import NO_LEADER, Metadata
+from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, NO_LEADER, Metadata
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.list_offsets import (
@@ -126,6 +126,8 @@ class Fetcher:
         # long brokers had throttled by then.
         self._waiting_since_ms: int | None = None
         self._throttled_before_ms = 0
+        # Since when the metadata has another topic of this name.
+        self._doubted_since_ms: int | None = None
         # The leader epoch under which the log was seen to reach the range's end.
         self._checked_epoch = range_.leader_epoch
         # Whether the bounds of the log are needed, and the first of them. `_truncated`: the log is known to be shorter
@@ -223,15 +225,26 @@ class Fetcher:
             self._lose(Loss(self._position, self._end, LossCause.TOPIC_DELETED))
             return NO_LEADER
         if topic is not None and ids_differ(self._range.topic_id, topic.topic_id):
-            self._lose(Loss(self._position, self._end, LossCause.TOPIC_RECREATED))
+            self._doubt_topic(now_ms)
             return NO_LEADER
+        self._doubted_since_ms = None
         leader = self._metadata.snapshot.leader(self._range.topic, self._range.partition)
         if leader != NO_LEADER and self._epoch() >= self._range.leader_epoch:
             return leader
         if self._metadata.answered:
-            self._last_error = self._last_error or "the partition has no leader"
+            self._last_error = self._last_error or _without(leader)
             self._metadata.request_update()
         return NO_LEADER
+
+    def _doubt_topic(self, now_ms: int) -> None:
+        """Believe that the topic was made again only after a while: a broker may lag behind the one that planned."""
+        if self._doubted_since_ms is None:
+            self._doubted_since_ms = now_ms
+        if now_ms - self._doubted_since_ms >= ABSENT_PATIENCE_MS:
+            self._lose(Loss(self._position, self._end, LossCause.TOPIC_RECREATED))
+        else:
+            self._last_error = "the topic has another id"
+            self._metadata.request_update()
 
     def _epoch(self) -> int:
         return self._metadata.snapshot.topics[self._range.topic].leader_epochs[self._range.partition]
@@ -415,3 +428,8 @@ class Fetcher:
 
     def _clock_ms(self, now_ms: int) -> int:
         return now_ms - self._network.throttled_ms(now_ms)
+
+
+def _without(leader: int) -> str:
+    """Return why no node can be asked."""
+    return "the partition has no leader" if leader == NO_LEADER else "the brokers know only an older leader"

@@ -494,6 +494,15 @@ class TestTopics:
         assert (failure.first, failure.end, failure.cause) == (100, 200, LossCause.TOPIC_RECREATED)
         assert not cluster.of(FetchRequest)
 
+    def test_a_broker_that_lags_knows_the_topic_of_before(self, cluster: Cluster) -> None:
+        cluster.topic_id = OTHER
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        fetcher = fetcher_of(cluster)
+        run(cluster, fetcher, until=lambda: cluster.now_ms > 3_000)
+        cluster.topic_id = ORDERS
+        assert run(cluster, fetcher) == [(100, 200)]
+        assert fetcher.failure is None
+
     def test_made_again_in_the_middle(self, cluster: Cluster) -> None:
         def recreated(_: FetchRequest) -> int:
             cluster.topic_id, cluster.epoch = OTHER, 0
