@@ -56,7 +56,7 @@ class OffsetsLost(ReadError):
 
 class ReadStalled(ReadError):
     """`offset`: the next to read. `end`: where the range ends. `high_watermark` and `last_stable_offset`: as the last
-    answer tells, -1 if none does. `throttled_ms`: how long brokers throttled the task meanwhile."""
+    answer tells, -1 if none does; a reader of uncommitted records reads to the high watermark, which is both then."""
 
     topic: str
     partition: int
@@ -89,6 +89,9 @@ class ReadStalled(ReadError):
         elif 0 <= self.high_watermark <= self.offset:
             happened += f" The partition ends at offset {self.high_watermark}."
             advice = "Correct endingOffsets, or wait until the replicas have the records."
+        elif self.high_watermark >= 0:
+            happened += f" Last: the broker hands out none, although the log goes to offset {self.high_watermark}."
+            advice = "If the topic has tiered storage, look there: the broker may wait for it, or be over its quota."
         return Explanation(happened, DataState.NOT_READ, advice)
 
 

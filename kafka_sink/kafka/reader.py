@@ -43,7 +43,7 @@ class Reader:
         return self._network.failure is None and cluster_id in (None, self._network.cluster_id)
 
     def rest(self) -> None:
-        """Does nothing: between ranges nothing is in flight."""
+        """Does nothing: an answer that comes after the end of its range is for no other."""
 
     def close(self) -> None:
         """Close the connections."""

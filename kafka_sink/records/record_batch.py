@@ -43,6 +43,16 @@ _DELTA = struct.Struct(">i")
 _LEAST_OLD_LENGTH = 14
 
 
+def first_offset(records: memoryview) -> int | None:
+    """Return the offset at which the first batch of a record set begins, from its header alone. None: it is not whole,
+    or of an older format, which may name its last offset instead."""
+    if len(records) < HEADER_BYTES or records[_MAGIC_OFFSET] < MAGIC:
+        return None
+    base_offset, length = _START.unpack_from(records)
+    is_whole = HEADER_BYTES - _LENGTH_END <= length <= len(records) - _LENGTH_END
+    return int(base_offset) if is_whole else None
+
+
 def next_offset(records: memoryview) -> int | None:
     """Return the offset after the last whole batch of a record set, from the headers alone. None: no batch is whole.
 

@@ -41,21 +41,20 @@ class RecordSet:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The offsets from `first` to before `end` cannot be read."""
+    """The offsets from `first` to before `end` cannot be read. For a truncation, `first` is where the logs part, and a
+    part may have been handed over before."""
 
     first: int
     end: int
     cause: LossCause
 
 
-def after_out_of_range(position: int, end: int, earliest: int, latest: int) -> Loss | None:
-    """Return what is lost of the offsets from `position` to before `end`, if the log goes from `earliest` to before
-    `latest`. None: `position` is in the log, so the answer that it is not was late.
+def after_out_of_range(position: int, earliest: int, latest: int) -> LossCause | None:
+    """Return why `position` is not in a log that goes from `earliest` to before `latest`. None: it is, so the answer
+    that it is not was late.
 
     Source: org.apache.spark.sql.kafka010.consumer.KafkaDataConsumer.getEarliestAvailableOffsetBetween.
     """
     if position < earliest:
-        return Loss(position, min(earliest, end), LossCause.DELETED)
-    if position > latest:
-        return Loss(position, end, LossCause.TRUNCATED)
-    return None
+        return LossCause.DELETED
+    return LossCause.TRUNCATED if position > latest else None

@@ -13,13 +13,17 @@ What is asked next is decided anew in each turn, from what is known (`_next_requ
 | Known | Asked |
 |---|---|
 | the leader has a newer epoch than was checked | OffsetForLeaderEpoch: is the log whole up to the range's end? |
+| it ended before, and the user goes on with what is there | ListOffsets: where does the log end now? |
 | a broker said that the position is out of range | ListOffsets: where does the log begin and end? |
+| no committed record came, although there is one to read | Fetch of one batch of any kind: where does it begin? |
 | otherwise | Fetch, of the preferred replica or the leader |
 
 Non-obvious:
 
 * A range ends when the position passes its end, never by a count: control batches, aborted transactions and
   compaction leave gaps.
+* An answer without records is no gap. A broker whose remote storage is slow (KIP-405) answers so, with the end of the
+  log and nothing else. Only a batch that begins behind the position shows a gap.
 * The check of epochs is KIP-320's, but of the range's end, not of the position: two logs that agree on the last record
   of an epoch agree on all before it. Each Fetch names the leader epoch that was checked, so no record of another
   leader slips in between.
@@ -47,6 +51,8 @@ from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet, after_out_of_range
+from kafka_sink.kafka.consumer.preferred_replica import PreferredReplica
+from kafka_sink.kafka.consumer.topic_watch import TopicWatch, missing
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, NO_LEADER, Metadata
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
@@ -67,15 +73,7 @@ from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.requests import Request
-from kafka_sink.kafka.protocol.topic_id import ids_differ
-from kafka_sink.records.record_batch import next_offset
-
-# How many times the limit without progress brokers may throttle a read that gets no record. A batch that is larger than
-# a quota lets through in its whole window never comes.
-THROTTLED_LIMITS = 10
-
-# What a request is under way for.
-_METADATA, _READ = object(), object()
+from kafka_sink.records.record_batch import first_offset, next_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,24 +117,26 @@ class Fetcher:
         self._rng = rng
         self._position = range_.first
         self._fetched: RecordSet | None = None
+        # What a request is under way for. Of this fetcher alone: the range before may have left one unanswered.
+        self._of_metadata, self._of_read = object(), object()
         self._is_asking = False
         self._not_before_ms = now_ms
         self._tries = 0
         # Since when the caller waits for a record set, on a clock without the time in which brokers throttle; and how
         # long brokers had throttled by then.
         self._waiting_since_ms: int | None = None
-        self._throttled_before_ms = 0
-        # Since when the metadata has another topic of this name.
-        self._doubted_since_ms: int | None = None
-        # The leader epoch under which the log was seen to reach the range's end.
-        self._checked_epoch = range_.leader_epoch
-        # Whether the bounds of the log are needed, and the first of them. `_truncated`: the log is known to be shorter
-        # than the range, and the range ends with it.
-        self._out_of_range = self._truncated = False
+        # The leader epoch under which the log was seen to reach the range's end, and the newest under which that is so.
+        self._end_epoch = self._checked_epoch = range_.leader_epoch
+        self._watch = TopicWatch(range_)
+        self._gone: LossCause | None = None
+        # The log of a new leader ends before the range, or had ended there: its end is needed.
+        self._is_truncated = False
+        # The bounds of the log are needed, and the first of them.
+        self._is_out_of_range = False
         self._earliest: int | None = None
-        # The replica that the leader prefers for this client's rack, and until when.
-        self._replica = NO_LEADER
-        self._replica_until_ms = 0
+        # Whether the next Fetch is only for where the next batch begins.
+        self._looks_ahead = False
+        self._replica = PreferredReplica(settings.client_rack, settings.metadata_max_age_ms)
         # For the message of a range that gets no further.
         self._high_watermark = self._last_stable_offset = -1
         self._last_error = ""
@@ -178,11 +178,14 @@ class Fetcher:
             return
         if self._is_asking or now_ms < self._not_before_ms:
             return
+        if self._gone is not None:
+            self._lose(Loss(self._position, self._end, self._gone))
+            return
         node_id = self._node(now_ms)
         if node_id == NO_LEADER:
             return
         if self._network.ready(node_id, now_ms):
-            self._network.send(node_id, self._next_request(node_id), now_ms, _READ)
+            self._network.send(node_id, self._next_request(node_id, now_ms), now_ms, self._of_read)
             self._is_asking = True
         elif self._network.is_down(node_id):
             self._on_error(self._network.last_error, now_ms, refresh=True)
@@ -204,35 +207,35 @@ class Fetcher:
             return LONGEST_POLL_MS if delay_ms is None else min(delay_ms, LONGEST_POLL_MS)
         node_id = self._network.least_loaded_node(now_ms)
         if node_id is not None:
-            self._network.send(node_id, self._metadata.request((), now_ms), now_ms, _METADATA)
+            # In use, so it is not forgotten however long the range takes.
+            request = self._metadata.request((self._range.topic,), now_ms)
+            self._network.send(node_id, request, now_ms, self._of_metadata)
         return LONGEST_POLL_MS
 
     def _node(self, now_ms: int) -> int:
         """Return the node to ask: for a Fetch the preferred replica, else the leader. NO_LEADER if none is known."""
-        leader = self._leader(now_ms)
-        if leader == NO_LEADER or self._must_ask_leader() or now_ms >= self._replica_until_ms:
-            self._replica = NO_LEADER
-        return leader if self._replica == NO_LEADER else self._replica
+        leader = self._leader()
+        if leader == NO_LEADER or self._must_ask_leader():
+            self._replica.forget()
+        self._replica.expire(now_ms)
+        return leader if self._replica.node == NO_LEADER else self._replica.node
 
-    def _leader(self, now_ms: int) -> int:
-        """Return the leader, unless the metadata has none, or is older than the range. Then request metadata."""
-        topic = self._metadata.snapshot.topics.get(self._range.topic)
-        if self._metadata.snapshot.errors.get(self._range.topic) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            self._deny()
-            return NO_LEADER
-        patience_ends_ms = self._metadata.patience_ends_ms((self._range.topic,))
-        if patience_ends_ms is not None and now_ms >= patience_ends_ms:
-            self._lose(Loss(self._position, self._end, LossCause.TOPIC_DELETED))
-            return NO_LEADER
-        if topic is not None and ids_differ(self._range.topic_id, topic.topic_id):
-            self._doubt_topic(now_ms)
-            return NO_LEADER
-        self._doubted_since_ms = None
-        leader = self._metadata.snapshot.leader(self._range.topic, self._range.partition)
-        if leader != NO_LEADER and self._epoch() >= self._range.leader_epoch:
+    def _leader(self) -> int:
+        """Return the leader, unless the metadata has none, is older than the range, or of another topic. Then request
+        metadata."""
+        snapshot = self._metadata.snapshot
+        leader = snapshot.leader(self._range.topic, self._range.partition)
+        if leader == NO_LEADER:
+            code = snapshot.errors.get(self._range.topic, 0)
+            problem = f"{error_name(code)} (error {code})" if code else "the partition has no leader"
+        elif missing(self._range, snapshot) is LossCause.TOPIC_RECREATED:
+            problem = "a broker knows a topic of this name with another id"
+        elif self._epoch() < self._end_epoch:
+            problem = f"brokers know leader epoch {self._epoch()}, older than {self._end_epoch} of the range"
+        else:
             return leader
         if self._metadata.answered:
-            self._last_error = self._last_error or _without(leader)
+            self._last_error = problem
             self._metadata.request_update()
         return NO_LEADER
 
@@ -250,36 +253,44 @@ class Fetcher:
         return self._metadata.snapshot.topics[self._range.topic].leader_epochs[self._range.partition]
 
     def _must_check_epoch(self) -> bool:
-        return self._range.leader_epoch >= 0 and self._epoch() > self._checked_epoch
+        return self._end_epoch >= 0 and self._checked_epoch < self._epoch() and not self._is_truncated
 
     def _must_ask_leader(self) -> bool:
-        return self._must_check_epoch() or self._out_of_range
+        return self._must_check_epoch() or self._is_truncated or self._is_out_of_range
 
-    def _next_request(self, node_id: int) -> Request:
-        topic, partition, epoch = self._range.topic, self._range.partition, self._epoch()
+    def _next_request(self, node_id: int, now_ms: int) -> Request:
+        epoch = self._epoch()
         if self._must_check_epoch():
-            check = OffsetForLeaderEpochRequest(topic, partition, epoch, self._range.leader_epoch)
+            check = OffsetForLeaderEpochRequest(self._range.topic, self._range.partition, epoch, self._end_epoch)
             if self._network.api_version(node_id, check) is not None:
                 return check
             # As Java does with brokers that do not tell.
             self._checked_epoch = epoch
-        if self._out_of_range:
-            return ListOffsetsRequest(
-                (AskedOffset(topic, partition, EARLIEST if self._earliest is None else LATEST, epoch),),
-                IsolationLevel.READ_UNCOMMITTED,
-                self._settings.request_timeout_ms,
-            )
+        if self._is_truncated:
+            return self._bound_request(LATEST, self._settings.isolation_level)
+        if self._is_out_of_range:
+            bound = EARLIEST if self._earliest is None else LATEST
+            return self._bound_request(bound, IsolationLevel.READ_UNCOMMITTED)
+        return self._fetch_request(epoch, now_ms)
+
+    def _bound_request(self, bound: int, isolation_level: IsolationLevel) -> ListOffsetsRequest:
+        asked = AskedOffset(self._range.topic, self._range.partition, bound, self._epoch())
+        return ListOffsetsRequest((asked,), isolation_level, self._settings.request_timeout_ms)
+
+    def _fetch_request(self, epoch: int, now_ms: int) -> FetchRequest:
+        settings = self._settings
         return FetchRequest(
-            topic=topic,
+            topic=self._range.topic,
             topic_id=self._range.topic_id,
-            partition=partition,
+            partition=self._range.partition,
             offset=self._position,
             leader_epoch=epoch,
-            isolation_level=self._settings.isolation_level,
-            max_bytes=self._settings.max_bytes,
-            min_bytes=self._settings.min_bytes,
-            max_wait_ms=self._settings.max_wait_ms,
-            rack_id=self._settings.client_rack,
+            isolation_level=IsolationLevel.READ_UNCOMMITTED if self._looks_ahead else settings.isolation_level,
+            # Of one batch: the first one comes whole (KIP-74).
+            max_bytes=1 if self._looks_ahead else settings.max_bytes,
+            min_bytes=settings.min_bytes,
+            max_wait_ms=settings.max_wait_ms,
+            rack_id=self._replica.rack(now_ms),
         )
 
     # --- what is answered ---------------------------------------------------------------------------------------------
@@ -287,9 +298,9 @@ class Fetcher:
     def handle(self, answers: Sequence[ClientResponse], now_ms: int) -> None:
         """Take the answers of this fetcher's requests."""
         for answer in answers:
-            if answer.token is _METADATA:
+            if answer.token is self._of_metadata:
                 self._on_metadata(answer, now_ms)
-            elif answer.token is _READ:
+            elif answer.token is self._of_read:
                 self._is_asking = False
                 self._on_answer(answer, now_ms)
 
@@ -297,8 +308,15 @@ class Fetcher:
         if isinstance(answer.response, MetadataResponse):
             self._metadata.update(answer.response, now_ms)
             self._network.update_brokers(answer.response.brokers)
+            self._look_for_topic(now_ms - answer.latency_ms, now_ms)
         else:
             self._metadata.failed(now_ms)
+
+    def _look_for_topic(self, sent_ms: int, now_ms: int) -> None:
+        snapshot = self._metadata.snapshot
+        self._gone = self._watch.answered(snapshot, sent_ms, now_ms)
+        if on_read_error(snapshot.errors.get(self._range.topic, 0)) is Action.DENIED:
+            self.failure = self._denied()
 
     def _on_answer(self, answer: ClientResponse, now_ms: int) -> None:
         match answer.response:
@@ -312,15 +330,14 @@ class Fetcher:
     def _on_code(self, code: int, answer: ClientResponse, now_ms: int) -> None:
         match on_read_error(code):
             case Action.TAKE:
-                self._tries, self._last_error = 0, ""
                 self._take_answer(answer, now_ms)
-            case Action.LOOK_FOR_BOUNDS if self._replica == answer.node_id:
-                # A replica that lags knows less than the leader.
-                self._on_error(f"{error_name(code)} (error {code})", now_ms, refresh=False)
             case Action.LOOK_FOR_BOUNDS:
-                self._out_of_range, self._earliest = True, None
+                # A replica that lags knows less than the leader, which is asked next.
+                if self._replica.node == NO_LEADER:
+                    self._is_out_of_range, self._earliest = True, None
+                self._on_error(f"{error_name(code)} (error {code})", now_ms, refresh=True)
             case Action.DENIED:
-                self._deny()
+                self.failure = self._denied()
             case Action.FAIL:
                 self.failure = self._of_range(FetchRefused, offset=self._position, code=code, name=error_name(code))
             case action:
@@ -328,60 +345,80 @@ class Fetcher:
 
     def _take_answer(self, answer: ClientResponse, now_ms: int) -> None:
         match answer.response, answer.request:
-            case FetchResponse() as response, FetchRequest() as request:
-                self._take_records(response, request, now_ms)
+            case FetchResponse() as response, FetchRequest():
+                self._take_records(answer, response, now_ms)
             case OffsetForLeaderEpochResponse() as response, OffsetForLeaderEpochRequest() as request:
                 self._take_end_of_epoch(response, request)
-            case ListOffsetsResponse(partitions=(found,)), _:
-                self._take_bound(found.offset, now_ms)
+            case ListOffsetsResponse(partitions=(found,)), ListOffsetsRequest(asked=(asked,)):
+                self._take_bound(found.offset, asked, now_ms)
 
-    def _take_records(self, response: FetchResponse, request: FetchRequest, now_ms: int) -> None:
-        self._high_watermark, self._last_stable_offset = response.high_watermark, response.last_stable_offset
-        if response.preferred_read_replica != NO_LEADER:
-            self._replica = response.preferred_read_replica
-            self._replica_until_ms = now_ms + self._settings.metadata_max_age_ms
+    def _take_records(self, answer: ClientResponse, response: FetchResponse, now_ms: int) -> None:
+        if self._replica.named(response.preferred_read_replica, answer.node_id, now_ms) and not response.records:
             return
-        if not response.records:
+        self._tries, self._last_error = 0, ""
+        if response.high_watermark >= 0:
+            self._watch.seen()
+            self._high_watermark, self._last_stable_offset = response.high_watermark, response.last_stable_offset
+        if self._looks_ahead:
             self._pass_gap(response)
-            return
+        elif response.records:
+            self._take_record_set(response)
+        else:
+            self._looks_ahead = self._is_committed and self._position < response.last_stable_offset
+            # A broker that waits for records answers later than this.
+            self._not_before_ms = now_ms + max(0, self._settings.retry_backoff_ms - answer.latency_ms)
+
+    @property
+    def _is_committed(self) -> bool:
+        return self._settings.isolation_level is IsolationLevel.READ_COMMITTED
+
+    def _take_record_set(self, response: FetchResponse) -> None:
         following = next_offset(response.records)
         if following is None or following <= self._position:
             reason = "the answer has no whole batch" if following is None else f"it ends before offset {following}"
             self.failure = self._of_range(RecordsCorrupt, offset=self._position, reason=reason)
             return
-        self._fetched = RecordSet(request.offset, following, response.records, response.aborted_transactions)
+        self._fetched = RecordSet(self._position, following, response.records, response.aborted_transactions)
         self._position = following
 
     def _pass_gap(self, response: FetchResponse) -> None:
-        """Compaction may leave no batch between the position and the end of what may be read. An answer without records
-        shows that, because the first batch always comes (KIP-74)."""
-        is_committed = self._settings.isolation_level is IsolationLevel.READ_COMMITTED
-        readable = response.last_stable_offset if is_committed else response.high_watermark
-        self._position = max(self._position, readable)
+        """Move to where the next batch begins. Compaction may leave none before the first open transaction."""
+        self._looks_ahead = False
+        first = first_offset(response.records)
+        if first is not None:
+            self._position = max(self._position, first)
 
     def _take_end_of_epoch(self, response: OffsetForLeaderEpochResponse, request: OffsetForLeaderEpochRequest) -> None:
         """An undefined end (-1) is truncation too, as for Java's consumer: the leader knows no such epoch."""
-        if response.end_offset < self._range.end:
-            self._lose(Loss(max(self._position, response.end_offset), self._end, LossCause.TRUNCATED))
         self._checked_epoch = request.current_leader_epoch
+        if response.end_offset < self._end:
+            self._lose_from(response.end_offset)
 
-    def _take_bound(self, offset: int, now_ms: int) -> None:
-        if self._earliest is None:
-            self._earliest = offset
-            return
-        was_truncated, self._truncated, self._out_of_range = self._truncated, False, False
-        if was_truncated:
+    def _take_bound(self, offset: int, asked: AskedOffset, now_ms: int) -> None:
+        if offset < 0:
+            self._on_error(f"the leader's log begins or ends at offset {offset}", now_ms, refresh=True)
+        elif self._is_truncated:
+            self._is_truncated = False
             self._end = min(self._end, offset)
-        loss = after_out_of_range(self._position, self._end, self._earliest, offset)
-        if loss is not None and not self._has_all:
-            self._lose(loss)
-        elif not was_truncated:
-            self._on_error("OFFSET_OUT_OF_RANGE (error 1), although the log has the offset", now_ms, refresh=True)
+            self._end_epoch = self._checked_epoch = asked.leader_epoch
+        elif self._earliest is None:
+            self._earliest = offset
+        else:
+            self._is_out_of_range = False
+            self._judge_position(self._earliest, offset)
+
+    def _judge_position(self, earliest: int, latest: int) -> None:
+        match after_out_of_range(self._position, earliest, latest):
+            case LossCause.DELETED as cause:
+                self._lose(Loss(self._position, min(earliest, self._end), cause))
+            case LossCause.TRUNCATED:
+                self._lose_from(latest)
 
     # --- what it means ------------------------------------------------------------------------------------------------
 
-    def _deny(self) -> None:
-        self.failure = TopicAuthorizationFailed(topic=self._range.topic, operation="READ")
+    def _lose_from(self, offset: int) -> None:
+        """The log was truncated at `offset`."""
+        self._lose(Loss(max(self._range.first, offset), self._end, LossCause.TRUNCATED))
 
     def _lose(self, loss: Loss) -> None:
         """End with a failure, or leave out what is lost and read what is there."""
@@ -393,15 +430,15 @@ class Fetcher:
             case LossCause.DELETED:
                 self._position = loss.end
             case LossCause.TRUNCATED:
-                # Other records may be there instead, up to the end of the log.
-                self._truncated = self._out_of_range = True
-                self._earliest = None
+                # Other records may be there instead. The range goes to the end of what they are now.
+                self._is_truncated = True
             case LossCause.TOPIC_DELETED | LossCause.TOPIC_RECREATED:
                 self._end = self._position
 
     def _on_error(self, error: str, now_ms: int, *, refresh: bool) -> None:
         """Try again after the backoff, at the leader."""
-        self._last_error, self._replica = error, NO_LEADER
+        self._last_error = error
+        self._replica.failed(now_ms)
         self._tries += 1
         settings = self._settings
         self._not_before_ms = now_ms + backoff_ms(
@@ -410,7 +447,10 @@ class Fetcher:
         if refresh:
             self._metadata.request_update()
 
-    def _stalled(self, now_ms: int) -> ReadStalled:
+    def _denied(self) -> TopicAuthorizationFailed:
+        return TopicAuthorizationFailed(topic=self._range.topic, operation="READ")
+
+    def _stalled(self) -> ReadStalled:
         return ReadStalled(
             topic=self._range.topic,
             partition=self._range.partition,
@@ -418,9 +458,8 @@ class Fetcher:
             end=self._range.end,
             waited_ms=self._settings.no_progress_ms,
             high_watermark=self._high_watermark,
-            last_stable_offset=self._last_stable_offset,
-            last_error=self._last_error or self._network.last_error,
-            throttled_ms=self._throttled_meanwhile_ms(now_ms),
+            last_stable_offset=self._last_stable_offset if self._is_committed else self._high_watermark,
+            last_error=self._last_error or ("" if self._high_watermark >= 0 else self._network.last_error),
         )
 
     def _of_range(self, error_type: type[KafkaSinkError], **facts: object) -> KafkaSinkError:

@@ -16,7 +16,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from kafka_sink.records.kernel import FALLBACK, WriteHeader, compiled_kernel
-from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT, next_offset
+from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT, first_offset, next_offset
 from record_sets import plain
 
 try:
@@ -179,3 +179,18 @@ def test_a_record_of_an_older_format_counts_as_a_batch_however_small(
 def test_any_bytes_have_a_next_offset_or_none(records: bytes) -> None:
     found = next_offset(memoryview(records))
     assert found is None or isinstance(found, int)
+    assert first_offset(memoryview(records)) in (None, int.from_bytes(records[:8], "big", signed=True))
+
+
+def test_where_a_record_set_begins() -> None:
+    records = bytes(plain(b"a", b"b", base_offset=70)) + bytes(plain(b"c", base_offset=90))
+    assert first_offset(memoryview(records)) == 70
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_batch_that_is_cut_off_or_of_an_older_format_does_not_tell_where_it_begins(magic: int) -> None:
+    records = bytearray(bytes(plain(b"a", base_offset=70)))
+    for end in range(len(records)):
+        assert first_offset(memoryview(records)[:end]) is None
+    records[16] = magic
+    assert first_offset(memoryview(records)) is None

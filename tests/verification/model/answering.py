@@ -28,6 +28,9 @@ class Answering(Protocol):
     def next_refusal(self, api_key: int) -> ErrorCode:
         """Return the code that a test set for the API's next request, else NONE. With a code the request is not run."""
 
+    def next_withheld(self) -> bool:
+        """Return True if the next Fetch is to be answered as by a broker whose remote storage is slow."""
+
     def max_fetch_bytes(self) -> int:
         """The most bytes of a Fetch that are not over the quota."""
 

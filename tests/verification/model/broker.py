@@ -75,6 +75,7 @@ class Broker:
         self._refusals: dict[int, deque[ErrorCode]] = {}
         self._rules: dict[int, Rule] = {}
         self._throttle_times_ms: deque[int] = deque()
+        self._withheld = 0
         self._quota: Quota | None = None
         self._read_quota: Quota | None = None
         self._handlers: dict[int, Callable[[Connection, Request], None]] = {
@@ -100,6 +101,11 @@ class Broker:
         """The next request of this API that is not answered by an earlier `refuse` gets `code`, and does nothing."""
         self._refusals.setdefault(api_key, deque()).append(code)
 
+    def withhold(self, fetches: int) -> None:
+        """The next fetches are answered without records, and tell the end of the log nevertheless: as if the records
+        were in a remote storage that is slow (KIP-405, DelayedRemoteFetch) or over its quota (KIP-956)."""
+        self._withheld = fetches
+
     def throttle(self, throttle_time_ms: int, answers: int) -> None:
         """The next answers tell their client to wait, and its connection is not read meanwhile."""
         self._throttle_times_ms.extend([throttle_time_ms] * answers)
@@ -113,7 +119,8 @@ class Broker:
         self._read_quota = None if bytes_per_s is None else Quota(bytes_per_s)
 
     def forgive(self) -> None:
-        """Cancel the remaining effects of `refuse` and `throttle`, and the quotas."""
+        """Cancel the remaining effects of `refuse`, `withhold` and `throttle`, and the quotas."""
+        self._withheld = 0
         self._quota = self._read_quota = None
         self._refusals.clear()
         self._throttle_times_ms.clear()
@@ -222,6 +229,11 @@ class Broker:
 
     def address_of(self, node_id: int) -> tuple[str, int]:
         return address_of(node_id, self._settings)
+
+    def next_withheld(self) -> bool:
+        is_withheld = self._withheld > 0
+        self._withheld -= is_withheld
+        return is_withheld
 
     def next_refusal(self, api_key: int) -> ErrorCode:
         refusals = self._refusals.get(api_key)

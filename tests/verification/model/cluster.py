@@ -292,13 +292,17 @@ class Cluster:
         """The broker's next answers have this throttle time, and it does not read their connections meanwhile."""
         self.brokers[node_id].throttle(throttle_time_ms, answers)
 
+    def withhold(self, node_id: int, fetches: int) -> None:
+        """The broker's next fetches are answered without records, as if these were in a slow remote storage."""
+        self.brokers[node_id].withhold(fetches)
+
     def refuse(self, node_id: int, api_key: int, code: int) -> None:
         """The broker's next request of this API is answered with `code` (every topic or partition of it) and not
         executed. Several wait in line."""
         self.brokers[node_id].refuse(api_key, ErrorCode(code))
 
     def forgive(self, node_id: int) -> None:
-        """Cancel the remaining effects of `refuse` and `throttle`."""
+        """Cancel the remaining effects of `refuse`, `withhold` and `throttle`."""
         self.brokers[node_id].forgive()
 
     def _stop_fetching(self, node_id: int) -> None:

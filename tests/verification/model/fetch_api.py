@@ -11,7 +11,7 @@ followers), KIP-516 (topic ids), KIP-951 (the new leader in the answer).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -65,6 +65,10 @@ class Fetched:
         has_diverged = self.records is not None and self.records.diverging is not None
         return self.code is not ErrorCode.none or self.preferred_read_replica != NO_LEADER or has_diverged
 
+    @property
+    def withheld(self) -> Fetched:
+        return self if self.records is None else replace(self, records=self.records._replace(data=b"", aborted=None))
+
 
 class FetchApi:
     def __init__(self, broker: Answering, replicas: ReplicaManager, settings: ClusterSettings) -> None:
@@ -87,8 +91,11 @@ class FetchApi:
         rack = getattr(message, "rack_id", "")
         max_wait_ms = round(message.max_wait.total_seconds() * 1_000)
 
+        is_withheld = self._broker.next_withheld()
+
         def answer() -> None:
-            self._answer(connection, request, asked, self._read(asked, max_bytes, rack))
+            fetched = self._read(asked, max_bytes, rack)
+            self._answer(connection, request, asked, [each.withheld for each in fetched] if is_withheld else fetched)
 
         fetched = self._read(asked, max_bytes, rack)
         readable = sum(len(each.records.data) for each in fetched if each.records is not None)
@@ -98,7 +105,7 @@ class FetchApi:
             each.is_to_be_told for each, of in zip(fetched, asked, strict=True) if of.code is ErrorCode.none
         )
         if max_wait_ms <= 0 or not keys or readable >= min_bytes or is_to_be_told:
-            self._answer(connection, request, asked, fetched)
+            answer()
         else:
             self._replicas.delayed_fetches.add(keys, max_wait_ms, lambda: self._is_ready(asked, min_bytes), answer)
 

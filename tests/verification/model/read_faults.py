@@ -24,6 +24,7 @@ PASSING = (
 WEIGHTS: Mapping[str, int] = {
     "retention": 4, "delete_records": 4, "compaction": 8, "leader_move": 10, "unclean_election": 6, "lag": 10,
     "catch_up": 8, "crash": 5, "restart": 12, "topic_again": 1, "partitions_added": 1, "throttle": 6, "refusal": 8,
+    "slow_storage": 8,
 }  # fmt: skip
 
 
@@ -169,3 +170,8 @@ class ReadFaults:
         node_id, code = self.rng.choice(self.cluster.node_ids), self.rng.choice(PASSING)
         self.cluster.refuse(node_id, self.rng.choice([FETCH, LIST_OFFSETS]), code)
         return f"{node_id} answers {code.name}"
+
+    def _slow_storage(self, partition: int) -> str | None:
+        node_id, fetches = self.rng.choice(self.cluster.node_ids), self.rng.choice([1, 3, 10])
+        self.cluster.withhold(node_id, fetches)
+        return f"{node_id} withholds the records of {fetches} fetches"

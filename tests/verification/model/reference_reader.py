@@ -154,10 +154,6 @@ class ReferenceReader:
             elif not (batch.is_transactional and batch.producer_id in of_aborted):
                 self._deliver_batch(batch)
             self.position, self.last_epoch = max(self.position, batch.next_offset), batch.leader_epoch
-        readable = got.last_stable_offset if self.isolation is Isolation.READ_COMMITTED else got.high_watermark
-        if not got.records and self.position < readable:
-            # The first batch always comes, so there is none before.
-            self.position = readable
 
     def _deliver_batch(self, batch: RecordBatch) -> None:
         self.delivered += [

@@ -259,6 +259,16 @@ def test_before_version_11_only_the_leader_answers() -> None:
     assert read_client(client).fetch_one(1, "t", version=11).code == 0
 
 
+def test_records_can_be_withheld_for_a_while() -> None:
+    """The answer is that of an empty log, but for where it ends."""
+    client = client_with(BATCH)
+    reader = read_client(client)
+    client.cluster.withhold(0, 2)
+    got = [reader.fetch_one(0, "t") for _ in range(3)]
+    assert [len(each.records) > 0 for each in got] == [False, False, True]
+    assert {(each.code, each.high_watermark, each.last_stable_offset) for each in got} == {(0, 2, 2)}
+
+
 def test_a_request_can_be_refused_once() -> None:
     client = client_with(BATCH)
     client.cluster.refuse(0, FETCH, NO_RIGHT_TO_TOPIC)

@@ -118,10 +118,7 @@ class ReadingWorld:
             ),
             resolve=self._network.resolve,
         )
-        self._metadata = Metadata(
-            max_age_ms=rng.choice([1_000, 300_000]), max_idle_ms=MAX_IDLE_MS, backoff_initial_ms=100,
-            backoff_max_ms=1_000, rng=rng, creates_topics=False,
-        )  # fmt: skip
+        self._metadata_max_age_ms = rng.choice([1_000, 300_000])
         self._settings = FetchSettings(
             isolation_level=rng.choice(list(IsolationLevel)),
             max_bytes=rng.choice([1, 300, 2_000, 10**6]),
@@ -287,10 +284,17 @@ class ReadingWorld:
             if each.fate is Fate.KEPT
         }
         self._fetcher = Fetcher(
-            self._range, settings=self._settings, network=self._client, metadata=self._metadata, rng=self._rng,
+            self._range, settings=self._settings, network=self._client, metadata=self._new_metadata(), rng=self._rng,
             now_ms=self._scheduler.now_ms,
         )  # fmt: skip
         return True
+
+    def _new_metadata(self) -> Metadata:
+        """For each range, as `kafka_sink.kafka.reader` does."""
+        return Metadata(
+            max_age_ms=self._metadata_max_age_ms, max_idle_ms=MAX_IDLE_MS, backoff_initial_ms=100,
+            backoff_max_ms=1_000, rng=self._rng, creates_topics=False,
+        )  # fmt: skip
 
     def _look_back(self, leader: int) -> None:
         """Note a truncation between two ranges. No fetcher sees it: who plans the ranges must."""
@@ -326,7 +330,6 @@ class ReadingWorld:
         self._say(f"has read {range_.first} to {range_.end}: {failure or fetcher.losses or 'all'}")
         self.counts[f"read: {'ok' if failure is None else type(failure).__name__}"] += 1
         self._fetcher = None
-        self._metadata.want_nothing()
         if failure is None:
             self._next = range_.end
             self.delivered += self._rows
@@ -374,9 +377,7 @@ class ReadingWorld:
         return Isolation.READ_COMMITTED if is_committed else Isolation.READ_UNCOMMITTED
 
     def _is_told(self, offset: int) -> bool:
-        """Lost, or where another record had been before a truncation."""
-        has_another = offset in {row[0] for row in self.delivered}
-        return any(loss.first <= offset < loss.end for loss in self.losses) or (has_another and bool(self.losses))
+        return any(loss.first <= offset < loss.end for loss in self.losses)
 
     @property
     def digest(self) -> str:

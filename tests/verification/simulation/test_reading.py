@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.kafka.consumer import fetcher
+from kafka_sink.kafka.consumer import topic_watch
 from kafka_sink.kafka.consumer.fetch_range import Loss
 from kafka_sink.kafka.consumer.fetcher import Fetcher
-from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+from kafka_sink.kafka.protocol.apis.fetch import FetchResponse
+from kafka_sink.kafka.protocol.client_response import ClientResponse
 from model.read_faults import WEIGHTS
 from simulation.reading import ReadResult, run_reads
 
@@ -55,8 +56,8 @@ def test_a_trace_changes_nothing() -> None:
 def no_aborted_transactions(patch: pytest.MonkeyPatch) -> None:
     take = Fetcher._take_records
 
-    def mistaken(self: Fetcher, response: FetchResponse, request: FetchRequest, now_ms: int) -> None:
-        take(self, replace(response, aborted_transactions=()), request, now_ms)
+    def mistaken(self: Fetcher, answer: ClientResponse, response: FetchResponse, now_ms: int) -> None:
+        take(self, answer, replace(response, aborted_transactions=()), now_ms)
 
     patch.setattr(Fetcher, "_take_records", mistaken)
 
@@ -76,12 +77,29 @@ def epochs_unchecked(patch: pytest.MonkeyPatch) -> None:
 
 
 def topic_ids_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fetcher, "ids_differ", lambda first, second: False)
+    patch.setattr(topic_watch, "ids_differ", lambda first, second: False)
+
+
+def gaps_by_empty_answers(patch: pytest.MonkeyPatch) -> None:
+    take = Fetcher._take_records
+
+    def mistaken(self: Fetcher, answer: ClientResponse, response: FetchResponse, now_ms: int) -> None:
+        take(self, answer, response, now_ms)
+        if not response.records:
+            self._position = max(self._position, response.last_stable_offset)
+
+    patch.setattr(Fetcher, "_take_records", mistaken)
 
 
 @pytest.mark.parametrize(
     ("mistake", "seed"),
-    [(no_aborted_transactions, 0), (losses_untold, 17), (epochs_unchecked, 134), (topic_ids_not_compared, 12)],
+    [
+        (no_aborted_transactions, 0),
+        (losses_untold, 17),
+        (epochs_unchecked, 11),
+        (topic_ids_not_compared, 15),
+        (gaps_by_empty_answers, 0),
+    ],
 )
 def test_a_reader_with_a_mistake_is_found(mistake: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)

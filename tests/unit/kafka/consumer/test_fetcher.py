@@ -91,7 +91,7 @@ class Cluster:
         self.throttled = 0
         self.last_error = ""
         self.interruptions = self.handshakes = 0
-        self._sent: list[tuple[int, Any, object]] = []
+        self._sent: list[tuple[int, Any, object, int]] = []
 
     # --- as a network -------------------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class Cluster:
 
     def send(self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True) -> None:
         self.asked.append((node_id, request))
-        self._sent.append((node_id, request, token))
+        self._sent.append((node_id, request, token, now_ms))
 
     def update_brokers(self, brokers: Sequence[Broker]) -> None:
         pass
@@ -133,10 +133,11 @@ class Cluster:
             self.now_ms += wait_ms
         return answers
 
-    def _answered(self, node_id: int, request: Any, token: object) -> ClientResponse:
+    def _answered(self, node_id: int, request: Any, token: object, sent_ms: int) -> ClientResponse:
         response = self._metadata() if isinstance(request, MetadataRequest) else self._scripted(node_id, request)
         error = response if isinstance(response, str) else None
-        return ClientResponse(node_id, request, token, None if error else response, error, 0)  # type: ignore[arg-type]
+        latency_ms = self.now_ms - sent_ms
+        return ClientResponse(node_id, request, token, None if error else response, error, latency_ms)  # type: ignore[arg-type]
 
     def _metadata(self) -> MetadataResponse:
         partitions = tuple(PartitionMetadata(0, number, self.leader, self.epoch) for number in range(3))
@@ -164,6 +165,9 @@ class Cluster:
         self.answers[ListOffsetsRequest] += [
             ListOffsetsResponse(0, (ListedOffset("orders", 2, 0, -1, offset, 7),)) for offset in (earliest, latest)
         ]
+
+    def ends(self, offset: int) -> None:
+        self.answers[ListOffsetsRequest].append(ListOffsetsResponse(0, (ListedOffset("orders", 2, 0, -1, offset, 7),)))
 
     def of(self, kind: type) -> list[tuple[int, Any]]:
         return [(node_id, request) for node_id, request in self.asked if isinstance(request, kind)]
@@ -238,13 +242,44 @@ class TestARange:
         cluster.answers[FetchRequest] += [records((150, 150)), records((300, 310))]
         assert run(cluster, fetcher_of(cluster)) == [(100, 151), (151, 311)]
 
+    def test_compaction_may_leave_a_gap_before_an_open_transaction(self, cluster: Cluster) -> None:
+        """Nothing of the range may be read any more. The open transaction's batch, which is not delivered, shows it."""
+        empty = FetchResponse(0, 0, 500, 150, 0)
+        cluster.answers[FetchRequest] += [empty, records((150, 180))]
+        range_ = replace(RANGE, end=150)
+        fetcher = fetcher_of(cluster, range_, isolation_level=IsolationLevel.READ_COMMITTED, max_bytes=5_000)
+        assert run(cluster, fetcher) == []
+        assert fetcher.failure is None
+        asked = [(each.isolation_level, each.max_bytes, each.offset) for _, each in cluster.of(FetchRequest)]
+        assert asked == [(IsolationLevel.READ_COMMITTED, 5_000, 100), (IsolationLevel.READ_UNCOMMITTED, 1, 100)]
+
+    def test_a_gap_within_the_range_is_passed_too(self, cluster: Cluster) -> None:
+        empty = FetchResponse(0, 0, 500, 150, 0)
+        cluster.answers[FetchRequest] += [empty, records((150, 180)), records((150, 199))]
+        fetcher = fetcher_of(cluster, isolation_level=IsolationLevel.READ_COMMITTED)
+        assert run(cluster, fetcher) == [(150, 200)]
+        levels = [each.isolation_level for _, each in cluster.of(FetchRequest)]
+        assert levels == [IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED]
+
     @pytest.mark.parametrize("level", list(IsolationLevel))
-    def test_compaction_may_leave_a_gap_up_to_what_may_be_read(self, cluster: Cluster, level: IsolationLevel) -> None:
-        """Behind it is an open transaction, or nothing yet."""
-        readable = {"last_stable_offset": 150} if level else {"high_watermark": 150, "last_stable_offset": 120}
-        gap = replace(FetchResponse(0, 0, 500, 500, 0), **readable)
-        cluster.answers[FetchRequest] += [gap, records((150, 199))]
-        assert run(cluster, fetcher_of(cluster, isolation_level=level)) == [(150, 200)]
+    @pytest.mark.parametrize("empty_answers", [1, 2, 3, 7])
+    def test_an_answer_without_records_is_no_gap(
+        self, cluster: Cluster, level: IsolationLevel, empty_answers: int
+    ) -> None:
+        """A leader whose remote storage is slow, or throttled, answers so: with the end of the log and nothing else."""
+
+        def there(request: FetchRequest) -> FetchResponse:
+            return records((request.offset, 199))
+
+        cluster.answers[FetchRequest] = [FetchResponse(0, 0, 500, 500, 0)] * empty_answers + [there] * 3
+        assert run(cluster, fetcher_of(cluster, isolation_level=level)) == [(100, 200)]
+
+    @pytest.mark.parametrize("more", [b"", batch(100, 150)[:40]], ids=["none", "cut off"])
+    def test_only_a_whole_batch_shows_a_gap(self, cluster: Cluster, more: bytes) -> None:
+        empty = FetchResponse(0, 0, 500, 500, 0)
+        cluster.answers[FetchRequest] += [empty, replace(empty, records=memoryview(more)), records((100, 199))]
+        fetcher = fetcher_of(cluster, isolation_level=IsolationLevel.READ_COMMITTED)
+        assert run(cluster, fetcher) == [(100, 200)]
 
     def test_may_be_empty(self, cluster: Cluster) -> None:
         assert run(cluster, fetcher_of(cluster, replace(RANGE, end=100))) == []
@@ -406,7 +441,7 @@ class TestOutOfRange:
     def test_such_a_log_has_nothing_more_to_read(self, cluster: Cluster) -> None:
         cluster.answers[FetchRequest].append(1)
         cluster.bounds(0, 50)
-        cluster.bounds(0, 50)
+        cluster.ends(50)
         fetcher = fetcher_of(cluster, fail_on_data_loss=False)
         assert run(cluster, fetcher) == []
         assert fetcher.losses == [Loss(100, 200, LossCause.TRUNCATED)]
@@ -418,15 +453,38 @@ class TestOutOfRange:
         assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
         assert cluster.now_ms > 0
 
-    @given(st.integers(0, 99), st.integers(1, 99), st.integers(0, 99), st.integers(0, 99))
-    def test_what_is_lost(self, position: int, size: int, earliest: int, length: int) -> None:
-        end, latest = position + size, earliest + length
-        loss = after_out_of_range(position, end, earliest, latest)
-        there = {offset for offset in range(position, end) if earliest <= offset < latest}
-        lost = set() if loss is None else set(range(loss.first, loss.end))
-        assert not lost & there
-        if loss is not None and loss.cause is LossCause.DELETED:
-            assert lost == {offset for offset in range(position, end) if offset < earliest}
+    def test_a_truncation_is_told_from_where_the_log_ends(self, cluster: Cluster) -> None:
+        """Other records may stand there soon, at offsets that were handed over before."""
+        cluster.answers[FetchRequest] += [records((100, 149)), 1]
+        cluster.bounds(0, 120)
+        cluster.ends(130)
+        fetcher = fetcher_of(cluster, fail_on_data_loss=False)
+        assert run(cluster, fetcher) == [(100, 150)]
+        assert fetcher.losses == [Loss(120, 200, LossCause.TRUNCATED)]
+
+    def test_a_bound_that_cannot_be_is_asked_for_again(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest] += [1, records((100, 199))]
+        cluster.ends(-1)
+        cluster.bounds(0, 500)
+        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+
+    @pytest.mark.parametrize("fail_on_data_loss", [True, False])
+    def test_a_leader_that_contradicts_itself_is_asked_ever_more_rarely(
+        self, cluster: Cluster, fail_on_data_loss: bool
+    ) -> None:
+        cluster.answers[FetchRequest] = [1] * 1_000
+        fetcher = fetcher_of(cluster, no_progress_ms=60_000, fail_on_data_loss=fail_on_data_loss)
+        failure = failure_of(cluster, fetcher)
+        assert isinstance(failure, ReadStalled)
+        assert "OFFSET_OUT_OF_RANGE (error 1)" in str(failure)
+        assert len(cluster.of(FetchRequest)) < 80
+
+    @given(st.integers(0, 99), st.integers(0, 99), st.integers(0, 99))
+    def test_why_a_position_is_out_of_range(self, position: int, earliest: int, length: int) -> None:
+        latest = earliest + length
+        cause = after_out_of_range(position, earliest, latest)
+        assert (cause is None) == (earliest <= position <= latest)
+        assert (cause is LossCause.DELETED) == (position < earliest)
 
 
 class TestEpochs:
@@ -459,11 +517,67 @@ class TestEpochs:
     def test_the_rest_of_it_is_read_if_the_user_says_so(self, cluster: Cluster) -> None:
         cluster.epoch = 8
         cluster.answers[OffsetForLeaderEpochRequest].append(OffsetForLeaderEpochResponse(0, 0, 6, 150))
-        cluster.bounds(0, 160)
+        cluster.ends(160)
+        cluster.answers[FetchRequest].append(records((100, 159)))
+        committed = IsolationLevel.READ_COMMITTED
+        fetcher = fetcher_of(cluster, fail_on_data_loss=False, isolation_level=committed)
+        assert run(cluster, fetcher) == [(100, 160)]
+        assert fetcher.losses == [Loss(150, 200, LossCause.TRUNCATED)]
+        # As far as it may be read: an open transaction may never end.
+        (asked,) = (request for _, request in cluster.of(ListOffsetsRequest))
+        assert (asked.asked[0].timestamp_ms, asked.isolation_level) == (LATEST, committed)
+
+    @pytest.mark.parametrize("fail_on_data_loss", [True, False])
+    def test_a_truncation_is_told_from_where_the_logs_part(self, cluster: Cluster, fail_on_data_loss: bool) -> None:
+        def replaced(_: FetchRequest) -> int:
+            cluster.epoch = 8
+            return 74
+
+        cluster.answers[FetchRequest] += [records((100, 149)), replaced, records((150, 199))]
+        cluster.answers[OffsetForLeaderEpochRequest].append(OffsetForLeaderEpochResponse(0, 0, 7, 120))
+        fetcher = fetcher_of(cluster, fail_on_data_loss=fail_on_data_loss)
+        taken = run(cluster, fetcher)
+        if fail_on_data_loss:
+            assert isinstance(fetcher.failure, OffsetsLost)
+            assert (fetcher.failure.first, fetcher.failure.end) == (120, 200)
+        else:
+            assert taken == [(100, 150), (150, 200)]
+            assert fetcher.losses == [Loss(120, 200, LossCause.TRUNCATED)]
+
+    def test_what_was_told_once_is_not_told_again(self, cluster: Cluster) -> None:
+        """From then on the range is of the new log: the next leader is asked for the end of the new epoch."""
+
+        def replaced(_: FetchRequest) -> int:
+            cluster.epoch = 9
+            return 74
+
+        cluster.epoch = 8
+        cluster.answers[OffsetForLeaderEpochRequest] += [
+            OffsetForLeaderEpochResponse(0, 0, 7, 150),
+            OffsetForLeaderEpochResponse(0, 0, 8, 160),
+        ]
+        cluster.ends(160)
+        cluster.answers[FetchRequest] += [records((100, 129)), replaced, records((130, 159))]
+        fetcher = fetcher_of(cluster, fail_on_data_loss=False)
+        assert run(cluster, fetcher) == [(100, 130), (130, 160)]
+        assert fetcher.losses == [Loss(150, 200, LossCause.TRUNCATED)]
+        asked = [(each.current_leader_epoch, each.leader_epoch) for _, each in cluster.of(OffsetForLeaderEpochRequest)]
+        assert asked == [(8, 7), (9, 8)]
+
+    def test_nor_if_yet_another_leads_before_the_end_is_known(self, cluster: Cluster) -> None:
+        def replaced(_: ListOffsetsRequest) -> int:
+            cluster.epoch = 9
+            return 74
+
+        cluster.epoch = 8
+        cluster.answers[OffsetForLeaderEpochRequest].append(OffsetForLeaderEpochResponse(0, 0, 7, 150))
+        cluster.answers[ListOffsetsRequest].append(replaced)
+        cluster.ends(160)
         cluster.answers[FetchRequest].append(records((100, 159)))
         fetcher = fetcher_of(cluster, fail_on_data_loss=False)
         assert run(cluster, fetcher) == [(100, 160)]
         assert fetcher.losses == [Loss(150, 200, LossCause.TRUNCATED)]
+        assert len(cluster.of(OffsetForLeaderEpochRequest)) == 1
 
     def test_metadata_of_an_older_epoch_is_not_believed(self, cluster: Cluster) -> None:
         cluster.epoch = 6
@@ -512,6 +626,70 @@ class TestTopics:
         failure = failure_of(cluster, fetcher_of(cluster))
         assert isinstance(failure, OffsetsLost)
         assert (failure.first, failure.cause) == (150, LossCause.TOPIC_RECREATED)
+
+    def test_a_broker_that_still_knows_the_topic_before_is_no_loss(self, cluster: Cluster) -> None:
+        """The topic was made again before the range was planned, and one broker lags."""
+        cluster.topic_id = OTHER
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        fetcher = fetcher_of(cluster)
+        run(cluster, fetcher, until=lambda: cluster.now_ms > ABSENT_PATIENCE_MS - 1_000)
+        assert not cluster.of(FetchRequest)
+        cluster.topic_id = ORDERS
+        assert run(cluster, fetcher) == [(100, 200)]
+        assert fetcher.failure is None
+
+    @pytest.mark.parametrize("change", [{"topic_id": OTHER}, {"topic_error": 3}])
+    @pytest.mark.parametrize("is_read_late", [False, True])
+    def test_one_answer_is_no_proof_however_long_the_caller_pauses(
+        self, cluster: Cluster, change: dict[str, Any], is_read_late: bool
+    ) -> None:
+        """A broker that has just started answers once without the topic. Then the caller works for a minute."""
+
+        def strays(_: FetchRequest) -> int:
+            vars(cluster).update(change)
+            return 6
+
+        cluster.answers[FetchRequest] += [records((100, 149)), strays, records((150, 199))]
+        fetcher = fetcher_of(cluster)
+        turn_until(cluster, fetcher, lambda: bool(cluster.of(FetchRequest)))
+        assert fetcher.take(0) is not None
+        turn_until(cluster, fetcher, lambda: len(cluster.of(MetadataRequest)) == 2)
+        if is_read_late:
+            # Another one is on its way meanwhile.
+            turn_until(cluster, fetcher, lambda: len(cluster.of(MetadataRequest)) == 3)
+            fetcher.run_once(cluster.now_ms)
+        answers = cluster.poll(0)
+        cluster.now_ms += 60_000
+        vars(cluster).update({"topic_id": ORDERS, "topic_error": 0})
+        fetcher.handle(answers, cluster.now_ms)
+        assert run(cluster, fetcher) == [(150, 200)]
+        assert fetcher.failure is None
+
+    def test_a_leader_that_hands_out_records_knows_the_topic(self, cluster: Cluster) -> None:
+        """However often another broker says that there is none."""
+
+        def slowly(request: FetchRequest) -> FetchResponse:
+            cluster.topic_error = 3
+            cluster.now_ms += 2_000
+            return records((request.offset, request.offset + 9))
+
+        cluster.answers[FetchRequest] = [6, *[slowly] * 20]
+        cluster.topic_error = 0
+        fetcher = fetcher_of(cluster)
+        assert run(cluster, fetcher)[-1] == (190, 200)
+        assert fetcher.failure is None
+
+    def test_a_partition_that_is_gone(self, cluster: Cluster) -> None:
+        """The topic was made again with fewer, and its brokers have no ids."""
+        cluster.topic_id = None  # type: ignore[assignment]
+        failure = failure_of(cluster, fetcher_of(cluster, replace(RANGE, partition=3)))
+        assert isinstance(failure, OffsetsLost)
+        assert failure.cause == LossCause.TOPIC_DELETED
+
+    def test_that_may_not_be_described(self, cluster: Cluster) -> None:
+        cluster.topic_error = 29
+        assert isinstance(failure_of(cluster, fetcher_of(cluster)), TopicAuthorizationFailed)
+        assert cluster.now_ms < 1_000
 
     def test_deleted_is_believed_after_a_while(self, cluster: Cluster) -> None:
         cluster.topic_error = 3
@@ -565,6 +743,44 @@ class TestReplicas:
         cluster.answers[FetchRequest] += [gone, records((100, 199))]
         assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
 
+    def test_a_replica_in_trouble_is_left_alone(self, cluster: Cluster) -> None:
+        """This client does not reach it, and the leader does not know."""
+        cluster.down = {2}
+
+        def prefers(request: FetchRequest) -> FetchResponse:
+            return self.nearer(2) if request.rack_id else records((request.offset, request.offset + 9))
+
+        cluster.answers[FetchRequest] = [prefers] * 50
+        assert run(cluster, fetcher_of(cluster, client_rack="a"))[-1] == (190, 200)
+        assert cluster.now_ms < 5_000
+        assert [request.rack_id for _, request in cluster.of(FetchRequest)] == ["a", *[""] * 10]
+
+    def test_for_a_while(self, cluster: Cluster) -> None:
+        def later(request: FetchRequest) -> FetchResponse:
+            cluster.now_ms += 400
+            return records((request.offset, request.offset + 49))
+
+        cluster.answers[FetchRequest] += [self.nearer(2), "cut", later, later]
+        run(cluster, fetcher_of(cluster, client_rack="a", metadata_max_age_ms=300))
+        assert [request.rack_id for _, request in cluster.of(FetchRequest)] == ["a", "a", "", "a"]
+
+    def test_a_leader_that_names_itself_hands_out_records(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest].append(replace(records((100, 199)), preferred_read_replica=1))
+        assert run(cluster, fetcher_of(cluster, client_rack="a")) == [(100, 200)]
+        assert len(cluster.of(FetchRequest)) == 1
+
+    def test_a_replica_that_names_another_is_not_believed(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest] = [self.nearer(2), *[self.nearer(1)] * 300]
+        assert isinstance(failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000)), ReadStalled)
+        nodes = [node_id for node_id, _ in cluster.of(FetchRequest)]
+        assert nodes[:2] == [1, 2]
+        assert set(nodes[1:]) == {2}
+
+    def test_records_that_come_with_a_name_count(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest] += [replace(records((100, 149)), preferred_read_replica=2), records((150, 199))]
+        assert run(cluster, fetcher_of(cluster, client_rack="a")) == [(100, 150), (150, 200)]
+        assert [node_id for node_id, _ in cluster.of(FetchRequest)] == [1, 2]
+
     def test_a_new_epoch_is_checked_with_the_leader(self, cluster: Cluster) -> None:
         def moved(_: FetchRequest) -> int:
             cluster.epoch = 8
@@ -596,6 +812,48 @@ class TestWaiting:
 
         cluster.answers[FetchRequest] = [waits] * 1_000
         assert "The partition ends at offset 100." in str(failure_of(cluster, fetcher_of(cluster)))
+
+    def test_an_error_that_is_over_hides_nothing(self, cluster: Cluster) -> None:
+        cluster.last_error = "broker 9: Connection refused"
+        cluster.answers[FetchRequest] = [6, *[FetchResponse(0, 0, 500, 100, 0)] * 1_000]
+        committed = IsolationLevel.READ_COMMITTED
+        failure = failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000, isolation_level=committed))
+        assert "An open transaction begins at offset 100." in str(failure)
+
+    def test_brokers_that_cannot_be_reached_at_all(self, cluster: Cluster) -> None:
+        cluster.last_error = "broker 9: Connection refused"
+        cluster.down = {1, 2, 3}
+        assert "Last: broker 9: Connection refused." in str(failure_of(cluster, fetcher_of(cluster)))
+
+    @pytest.mark.parametrize("level", list(IsolationLevel))
+    def test_records_that_are_withheld(self, cluster: Cluster, level: IsolationLevel) -> None:
+        """No transaction is to blame: a reader of uncommitted records reads on behind the last stable offset."""
+        stable = 500 if level else 50
+        cluster.answers[FetchRequest] = [FetchResponse(0, 0, 500, stable, 0)] * 1_000
+        failure = failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000, isolation_level=level))
+        assert isinstance(failure, ReadStalled)
+        assert "the broker hands out none, although the log goes to offset 500" in str(failure)
+        assert "transaction" not in str(failure)
+
+    def test_answers_without_records_are_not_asked_for_faster_than_errors(self, cluster: Cluster) -> None:
+        """With fetch.max.wait.ms or fetch.min.bytes of 0 they come at once."""
+        failure = failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000, max_wait_ms=0))
+        assert isinstance(failure, ReadStalled)
+        assert 50 < len(cluster.of(FetchRequest)) < 110
+
+    def test_a_broker_that_waits_for_records_is_asked_again_at_once(self, cluster: Cluster) -> None:
+        def waits(request: FetchRequest) -> FetchResponse:
+            cluster.now_ms += request.max_wait_ms
+            return FetchResponse(0, 0, 100, 100, 0)
+
+        cluster.answers[FetchRequest] = [waits, records((100, 199))]
+        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+        assert cluster.now_ms == 500
+
+    def test_why_no_leader_is_asked(self, cluster: Cluster) -> None:
+        cluster.epoch = 6
+        failure = failure_of(cluster, fetcher_of(cluster))
+        assert "brokers know leader epoch 6, older than 7 of the range" in str(failure)
 
     def test_time_in_which_a_broker_throttles_does_not_count(self, cluster: Cluster) -> None:
         def throttles(_: FetchRequest) -> FetchResponse:
@@ -632,6 +890,34 @@ class TestWaiting:
 
     def test_a_wait_is_bounded(self, cluster: Cluster) -> None:
         assert 0 <= fetcher_of(cluster).run_once(0) <= LONGEST_POLL_MS
+
+    def test_a_range_may_take_longer_than_a_topic_is_remembered(self, cluster: Cluster) -> None:
+        """Metadata forgets a topic that nobody used for max_idle_ms: a range uses its own until it ends."""
+
+        def later(request: FetchRequest) -> FetchResponse:
+            cluster.now_ms += 200_000
+            return records((request.offset, request.offset + 9))
+
+        cluster.answers[FetchRequest] = [later] * 10
+        fetcher = fetcher_of(cluster)
+        assert run(cluster, fetcher)[-1] == (190, 200)
+        assert fetcher.failure is None
+        assert all(request.topics == ("orders",) for _, request in cluster.of(MetadataRequest))
+        assert len(cluster.of(MetadataRequest)) > 3
+
+    def test_an_answer_to_the_range_before_is_left_alone(self, cluster: Cluster) -> None:
+        """A range that fails may leave a request unanswered, and the next range has the same connections."""
+        cluster.answers[FetchRequest] += [records((100, 150)), records((100, 199))]
+        first = fetcher_of(cluster)
+        first.run_once(0)
+        first.handle(cluster.poll(0), 0)
+        first.run_once(0)
+        second = fetcher_of(cluster, replace(RANGE, partition=1))
+        left_over = cluster.poll(0)
+        assert [type(answer.request) for answer in left_over] == [FetchRequest]
+        second.handle(left_over, 0)
+        assert second.take(0) is None
+        assert run(cluster, second) == [(100, 200)]
 
     def test_answers_of_somebody_elses_requests_are_left_alone(self, cluster: Cluster) -> None:
         fetcher = fetcher_of(cluster)
