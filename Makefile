@@ -141,8 +141,9 @@ soak: java $(WHEEL)  ## stream 200 micro-batches while driver, workers and broke
 environment: $(WHEEL)  ## build .venv and install the wheel into it
 
 .PHONY: docs
-docs: $(WHEEL)  ## write docs/options.md and docs/errors.md from the tables of options and errors
+docs: $(WHEEL)  ## write the pages of options and of errors from the tables of both
 	$(BIN)/python tools/options_page.py > docs/options.md
+	$(BIN)/python tools/options_page.py reading > docs/reading-options.md
 	$(BIN)/python tools/errors_page.py > docs/errors.md
 
 # A broken link or anchor fails the build. NO_MKDOCS_2_WARNING hides an announcement of the theme's authors.

@@ -109,15 +109,18 @@ def record_set(*, headers: bool) -> tuple[bytes, array[int]]:
     """Batches of 100 rows, as kafka_sink encodes them, and their table."""
     rows_a_batch = 100
     memory = bytearray()
+    value, key, numbers = column(ROWS, VALUE_BYTES), column(ROWS, KEY_BYTES), array("q", range(ROWS))
+    entries = (array("q", range(0, 2 * ROWS + 1, 2)), column(2 * ROWS, 6), column(2 * ROWS, 12)) if headers else None
+    timestamps = array("q", range(1_700_000_000_000, 1_700_000_000_000 + ROWS))
     for first in range(0, ROWS, rows_a_batch):
         batch, end, next_row = bytearray(200 * rows_a_batch), array("q", [61]), array("q", [first])
         count, base = zeros(1), array("q", [1_700_000_000_000 + first])
         _kernel.fill(
-            column(ROWS, VALUE_BYTES),
-            column(ROWS, KEY_BYTES),
-            (array("q", range(0, 2 * ROWS + 1, 2)), column(2 * ROWS, 6), column(2 * ROWS, 12)) if headers else None,
-            array("q", range(ROWS)),
-            array("q", range(1_700_000_000_000, 1_700_000_000_000 + ROWS)),
+            value,
+            key,
+            entries,
+            numbers,
+            timestamps,
             zeros(1),
             next_row,
             array("q", [first + rows_a_batch]),

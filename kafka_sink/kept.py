@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from kafka_sink.doctor.first_aid import look_at_hosts
 from kafka_sink.errors import KafkaSinkError
@@ -22,8 +22,10 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ClientConfig, ConsumerConfig
-from kafka_sink.kafka.reader import Reader
 from kafka_sink.options.cautions import warn_once
+
+if TYPE_CHECKING:
+    from kafka_sink.kafka.reader import Reader
 
 # A micro-batch writes with one configuration; foreachBatch may write with a few in turn.
 MOST = 4
@@ -154,4 +156,7 @@ def lease_admin_client(config: ClientConfig, cluster_id: str | None = None) -> A
 
 def lease_reader(config: ConsumerConfig, cluster_id: str | None = None) -> AbstractContextManager[Reader]:
     """Lease a reader for one range; see `lease`."""
+    # Imported here, because writes do not need it.
+    from kafka_sink.kafka.reader import Reader
+
     return lease(Reader, config, cluster_id)

@@ -1,25 +1,26 @@
-"""Write docs/options.md from the table of options: `python tools/options_page.py > docs/options.md`.
+"""Write docs/options.md from the table of options of a write: `python tools/options_page.py > docs/options.md`, or
+docs/reading-options.md from that of a read: `python tools/options_page.py reading > docs/reading-options.md`.
 
-All facts come from the table. A test compares the committed page with the output.
+All facts come from the tables. A test compares the committed pages with the output.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from enum import Enum
 
+from kafka_sink.options.bounds import EARLIEST, LATEST, AtOffset
 from kafka_sink.options.kinds import MIB
-from kafka_sink.options.option import REQUIRED, Option
-from kafka_sink.options.table import (
-    NOT_YET_PREFIXES,
-    REFUSED,
-    REFUSED_PREFIXES,
-    SECTIONS,
-    SPARK_OPTIONS,
-)
+from kafka_sink.options.option import REQUIRED, Option, OptionTable, Section
+from kafka_sink.options.reading import READING
+from kafka_sink.options.table import WRITING
+
+BOUNDS = {EARLIEST: "earliest", LATEST: "latest"}
 
 _INTRODUCTION = """\
 Generated from `kafka_sink/options/table.py` by `make docs`. [Rows](rows.md) explains the columns,
-[Guarantees](guarantees.md) what the sink guarantees.
+[Guarantees](guarantees.md) what the sink guarantees. Reads have [options of their own](reading-options.md).
 
 Options of the Kafka client have Kafka's names with Spark's prefix `kafka.`. Options of the connector are camelCase.
 Names are case-insensitive. If an option is not set, the sink uses `spark.pykafka.<option>` of Spark's conf
@@ -30,17 +31,56 @@ nearest known name. The sink checks options while Spark plans the write. It chec
 contradictions with the conf or with defaults when a task begins, before its first row."""
 
 
+_OF_READS = """\
+Generated from `kafka_sink/options/reading.py` by `make docs`. [Reading](reading.md) explains what a read covers, and
+what happens when records are missing.
+
+Names are case-insensitive. An unknown name is an error that suggests the nearest known name. Reads do not look at
+Spark's conf, because Spark gives it to no process that plans a read. The source checks options while Spark plans the
+read."""
+
+
 def page() -> str:
-    """Return the whole page in Markdown."""
+    """Return the whole page of a write's options in Markdown."""
     parts = ["# Options", _INTRODUCTION]
-    for section in SECTIONS:
+    for section in WRITING.sections:
         parts += [f"## {section.title}", section.text, table(section.options)]
-    refused = [*REFUSED.items(), *((f"{prefix}*", instead) for prefix, instead in REFUSED_PREFIXES.items())]
-    parts += ["## Refused", _two_columns("Option", "What to do", refused)]
-    not_yet = ", ".join(f"`{prefix}*`" for prefix in NOT_YET_PREFIXES)
-    parts += ["## Not in this version yet", f"Refused until a later version supports them: {not_yet}."]
-    ignored = ", ".join(f"`{name}`" for name in SPARK_OPTIONS)
-    parts += ["## Spark's own", f"Ignored, because Spark passes them to every sink: {ignored}."]
+    return _joined([*parts, *_not_taken(WRITING, "sink")])
+
+
+def reading_page() -> str:
+    """Return the whole page of a read's options in Markdown."""
+    parts = ["# Options of reads", _OF_READS]
+    for section in READING.sections:
+        parts += [f"## {section.title}", section.text, _of_reads(section)]
+    return _joined([*parts, *_not_taken(READING, "source")])
+
+
+def _of_reads(section: Section) -> str:
+    """Return the table of a section, or a link if a write has the same section."""
+    if not set(section.options) <= set(WRITING.options):
+        return table(section.options)
+    names = ", ".join(f"`{option.name}`" for option in section.options)
+    anchor = section.title.lower().replace(" ", "-")
+    return f"As for writes, with the same defaults: [{section.title}](options.md#{anchor}). These are {names}."
+
+
+def _not_taken(options: OptionTable, what: str) -> list[str]:
+    refused = [*options.refused.items()]
+    refused += ((f"{prefix}*", instead) for prefix, instead in options.refused_prefixes.items())
+    not_yet = ", ".join(f"`{prefix}*`" for prefix in options.not_yet_prefixes)
+    ignored = ", ".join(f"`{name}`" for name in options.sparks)
+    return [
+        "## Refused",
+        _two_columns("Option", "What to do", refused),
+        "## Not in this version yet",
+        f"Refused until a later version supports them: {not_yet}.",
+        "## Spark's own",
+        f"Ignored, because Spark passes them to every {what}: {ignored}.",
+    ]
+
+
+def _joined(parts: Iterable[str]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -65,6 +105,10 @@ def _default(option: Option) -> str:
         return "required"
     if option.default is None or option.default == "":
         return ""
+    if isinstance(option.default, Enum):
+        return f"`{option.default.name.lower()}`"
+    if isinstance(option.default, AtOffset):
+        return f"`{BOUNDS[option.default.offset]}`"
     if isinstance(option.default, bool):
         return f"`{str(option.default).lower()}`"
     if isinstance(option.default, int) and option.default >= MIB and option.default % MIB == 0:
@@ -77,4 +121,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    print(reading_page() if sys.argv[1:] == ["reading"] else page(), end="")

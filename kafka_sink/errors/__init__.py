@@ -108,8 +108,8 @@
     ├── WorkerExhausted              a worker has no more memory, threads or open files
     ├── CommitRefused                Spark asked to commit a write, and a task's receipt is missing
     ├── WriteModeUnsupported         overwrite, complete
-    ├── ReadUnsupported              there is no source
-    ├── TableUnsupported             saveAsTable, CREATE TABLE ... AS SELECT
+    ├── ReadUnsupported              a stream, which cannot be read yet
+    ├── TableUnsupported             saveAsTable, CREATE TABLE
     ├── ContinuousTriggerUnsupported
     └── InterceptorFailed            an interceptor raised, or returned something other than its rows
 

@@ -99,7 +99,8 @@ class KafkaSinkError(Exception):
         state = state_of(told.data, self.write_kind, is_committing=self.is_committing)
         said = words(state, self.write_kind, self.repair)
         # What an error knows of its rows is about rows that are written.
-        known = "" if self.write_kind is WriteKind.READ else told.known
+        is_known = self.write_kind is not WriteKind.READ or told.data is DataState.NO_DATA
+        known = told.known if is_known else ""
         data, advice = (" ".join(filter(None, both)) for both in ((known, said.data), (told.advice, said.rerun)))
         return Parts(told.happened, data, advice)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafka_sink.errors.base import Explanation, KafkaSinkError, sentence
-from kafka_sink.errors.wording import DataState
+from kafka_sink.errors.wording import DataState, WriteKind
 from kafka_sink.text.redaction import redacted
 
 
@@ -51,10 +51,10 @@ class MissingOption(ConfigError):
     hint: str
 
     def explanation(self) -> Explanation:
+        # Spark hands its conf to writes only.
+        or_conf = "" if self.write_kind is WriteKind.READ else f", or spark.pykafka.{self.option} in Spark's conf"
         return Explanation(
-            f"option {self.option!r} is required: {self.hint}",
-            DataState.NOTHING_SENT,
-            f"Set it, or spark.pykafka.{self.option} in Spark's conf.",
+            f"option {self.option!r} is required: {self.hint}", DataState.NOTHING_SENT, f"Set it{or_conf}."
         )
 
 

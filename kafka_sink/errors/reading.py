@@ -66,6 +66,7 @@ class ReadStalled(ReadError):
     high_watermark: int
     last_stable_offset: int
     last_error: str
+    throttled_ms: int = 0
 
     def explanation(self) -> Explanation:
         happened = (
@@ -73,6 +74,13 @@ class ReadStalled(ReadError):
             f"(kafkaConsumer.pollTimeoutMs); the range ends at {self.end}."
         )
         advice = "Check the brokers, and that the partition has a leader."
+        if self.throttled_ms > self.waited_ms:
+            happened += f" Meanwhile brokers throttled the task for {self.throttled_ms} ms, by a quota."
+            advice = (
+                "Raise the quota of its user or client id (consumer_byte_rate). A record batch that is larger than "
+            )
+            advice += "what the quota lets through in its window (10 s by default) never comes."
+            return Explanation(happened, DataState.NOT_READ, advice)
         if self.last_error:
             happened += f" Last: {self.last_error}."
         elif 0 <= self.last_stable_offset <= self.offset < self.high_watermark:

@@ -84,9 +84,10 @@ class WriteModeUnsupported(KafkaSinkError):
 class ReadUnsupported(KafkaSinkError):
     def explanation(self) -> Explanation:
         return Explanation(
-            'format("pykafka") has no source: it writes to Kafka and does not read, so no table can be made of it.',
+            'format("pykafka") reads batches: it reads no stream yet, and no table can be made of it.',
             DataState.NO_DATA,
-            'Read with Spark\'s own source: spark.read.format("kafka"), spark.readStream.format("kafka").',
+            'Read a batch with spark.read.format("pykafka"), or in SQL with CREATE TEMPORARY VIEW ... USING pykafka '
+            'OPTIONS (...). Read a stream with Spark\'s own source: spark.readStream.format("kafka").',
             known="No row was read or sent.",
         )
 

@@ -158,8 +158,7 @@ _OUR_OFFSETS = "remove it: the options of the read say where it begins and ends.
 
 READING = OptionTable(
     SECTIONS,
-    # CREATE TABLE ... USING pykafka hands over the last one.
-    (*SPARK_OPTIONS, "provider"),
+    SPARK_OPTIONS,
     {
         **{name: instead for name, instead in REFUSED.items() if "serializer" not in name},
         "kafka.key.deserializer": _BYTES,

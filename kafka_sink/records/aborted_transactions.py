@@ -12,8 +12,8 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from kafka_sink.records.aborted_transaction import AbortedTransaction
 from kafka_sink.records.batch_table import Fault
 from kafka_sink.records.record_walk import Wrong, read_record
 
@@ -21,13 +21,6 @@ NO_PRODUCER_ID = -1
 # The key of a control record: version, and type.
 _CONTROL_KEY = struct.Struct(">hh")
 _ABORT = 0
-
-
-class AbortedTransaction(NamedTuple):
-    """As in a Fetch answer."""
-
-    producer_id: int
-    first_offset: int
 
 
 class AbortedTransactions:

@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import Buffer
 
+from kafka_sink.records.aborted_transaction import AbortedTransaction
 from kafka_sink.records.aborted_transactions import (
     NO_PRODUCER_ID,
-    AbortedTransaction,
     AbortedTransactions,
     is_abort_marker,
 )

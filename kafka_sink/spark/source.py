@@ -41,17 +41,16 @@ from kafka_sink.errors import (
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.options.cautions import warn_of_given
 from kafka_sink.options.config import GivenOptions, check_given, check_stream, given_options
-from kafka_sink.options.reading import READING, ReadConfig, read_config
 from kafka_sink.records.columns import check_schema
 from kafka_sink.spark.continuous import is_continuous
 from kafka_sink.spark.interceptors import Interceptor
-from kafka_sink.spark.reading.batch_reader import KafkaBatchReader, of_read
-from kafka_sink.spark.reading.columns import check_user_schema, whole_schema
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 from kafka_sink.text.redaction import Secret
 
 # With this option a read returns the interpreters that Spark runs (interpreters.py). Only `pykafka check` uses it.
 INTERPRETERS = "pykafka.interpreters"
+# Spark's own property of a table, by which CREATE TABLE is told from a read.
+_OF_A_TABLE = "provider"
 
 
 class KafkaDataSource(DataSource):
@@ -88,12 +87,17 @@ class KafkaDataSource(DataSource):
 
     @told_to_spark()
     def schema(self) -> spark_types.StructType:
-        """Return the columns of a read. Raises ConfigError.
+        """Return the columns of a read. Raises ConfigError, ReadUnsupported.
 
-        Spark asks for it before a read, or to create a table without columns.
+        Spark asks for it before a read, or to create a table without columns. It hands the options of a table to nobody
+        who reads the table.
         """
-        with of_read():
-            return whole_schema(include_headers=self._read_config().include_headers)
+        if _OF_A_TABLE in self.options:
+            raise ReadUnsupported
+        # Imported here and below, because writes do not need it.
+        from kafka_sink.spark.reading.reads import schema_of
+
+        return schema_of(self.options, self.token_callable)
 
     @told_to_spark()
     def reader(self, schema: spark_types.StructType) -> DataSourceReader:
@@ -102,22 +106,17 @@ class KafkaDataSource(DataSource):
         Raises ConfigError, SchemaError.
         """
         if INTERPRETERS in self.options:
-            # Imported here, because nothing else needs it.
             from kafka_sink.spark.interpreters import InterpreterReader
 
             return InterpreterReader()
-        with of_read():
-            check_user_schema(schema)
-            return KafkaBatchReader(self._read_config(), tuple(schema.names))
+        from kafka_sink.spark.reading.reads import reader_of
+
+        return reader_of(self.options, schema, self.token_callable)
 
     @told_to_spark()
     def streamReader(self, schema: spark_types.StructType) -> DataSourceStreamReader:
         """Raise ReadUnsupported."""
         raise ReadUnsupported
-
-    def _read_config(self) -> ReadConfig:
-        given = given_options(self.options, table=READING)
-        return read_config(given if self.token_callable is None else {**given, "token_callable": self.token_callable})
 
     def _given(self) -> GivenOptions:
         given = given_options(self.options)

@@ -120,6 +120,28 @@ def test_a_broker_is_started_asked_for_and_stopped(tmp_path: Path) -> None:
     assert "has ended" in ended.stdout
 
 
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_batches_are_read(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = topic(2)
+    rows = spark.range(0, ROWS, 1, 1).selectExpr("CAST(id AS STRING) AS value", "CAST(id % 2 AS INT) AS partition")
+    kafka_sink.export(rows, name, value="value", partition="partition", bootstrap_servers=kafka.bootstrap_servers)
+    replaced = {"localhost:9092": kafka.bootstrap_servers, '"subscribe", "orders"': f'"subscribe", "{name}"'}
+    orders = run_python("docs/reading.md", "Reading", 0, replaced, names(rows))["orders"]
+    assert "partition|offset" in capsys.readouterr().out
+    assert orders.count() == ROWS
+    values = run_python("docs/reading.md", "Columns", 0, replaced, names(rows))["values"]
+    assert Counter(bytes(row.value).decode() for row in values.collect()) == ALL_ONCE
+    assert values.columns == ["offset", "value"]
+    # This run's records are newer than the page's, and fewer.
+    bounds = {'{"orders": {"0": 100, "1": -1}}': json.dumps({name: {"0": 10, "1": -1}})}
+    some = run_python("docs/reading.md", "What a read covers", 0, replaced | bounds, names(rows))["may"]
+    assert some.count() == 10 + ROWS // 2
+
+
 # --- guarantees -------------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 import kafka_sink
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import (
+    ColumnTypeMismatch,
     InvalidArgument,
     InvalidOption,
     MissingOption,
@@ -274,16 +275,13 @@ def last_line(failure: BaseException) -> str:
     return lines[-1]
 
 
-def test_there_is_no_source_and_the_error_names_sparks_own(spark: SparkSession, tmp_path: Path) -> None:
+def test_streams_and_tables_are_not_read_and_the_error_says_what_is(spark: SparkSession, tmp_path: Path) -> None:
     def read_stream() -> None:
         frame = spark.readStream.format("pykafka").schema("value STRING").load()
         query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
         query.awaitTermination(DEADLINE_S)
 
     attempts: list[Callable[[], Any]] = [
-        lambda: spark.read.format("pykafka").load(),
-        lambda: spark.read.format("pykafka").schema("value STRING").load().collect(),
-        lambda: spark.readStream.format("pykafka").load(),
         read_stream,
         lambda: spark.sql("CREATE TABLE no_columns USING pykafka"),
     ]
@@ -293,6 +291,14 @@ def test_there_is_no_source_and_the_error_names_sparks_own(spark: SparkSession, 
         assert last_line(failure.value).startswith("kafka_sink.errors.ReadUnsupported: ")
         assert 'spark.readStream.format("kafka")' in last_line(failure.value)
         assert isinstance(kafka_sink.error_of(failure.value), ReadUnsupported)
+
+
+def test_a_read_without_options_is_told_what_is_missing(spark: SparkSession) -> None:
+    reader = spark.read.format("pykafka")
+    for attempt in (reader.load, lambda: reader.schema("value BINARY").load().collect()):
+        with pytest.raises(PySparkException) as failure:
+            attempt()
+        assert isinstance(kafka_sink.error_of(failure.value), MissingOption)
 
 
 @pytest.fixture
@@ -332,7 +338,7 @@ def test_a_table_with_columns_is_made_by_spark_and_cannot_be_read_or_filled(
     assert "with_columns" in tables()
     with pytest.raises(PySparkException) as failure:
         spark.sql("SELECT * FROM with_columns").collect()
-    assert isinstance(kafka_sink.error_of(failure.value), ReadUnsupported)
+    assert isinstance(kafka_sink.error_of(failure.value), ColumnTypeMismatch | MissingOption)
     with pytest.raises(PySparkException) as failure:
         spark.sql("INSERT INTO with_columns VALUES ('a')")
     assert isinstance(kafka_sink.error_of(failure.value), MissingOption)

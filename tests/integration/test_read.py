@@ -198,7 +198,6 @@ def test_bounds_and_divisions(both: SparkSession, broker: LocalKafka) -> None:
         ({"startingOffsets": by_partition(name, 10, -2, 99), "endingOffsets": by_partition(name, 20, 5, -1)}, 16),
         ({"startingOffsets": by_partition(name, 10, 10, 10), "endingOffsets": by_partition(name, 10, 11, 12)}, 3),
         ({"startingTimestamp": str(NOON_MS + 50), "endingTimestamp": str(NOON_MS + 60)}, 30),
-        ({"endingTimestamp": str(NOON_MS + 5_000)}, 300),
         ({"startingOffsetsByTimestamp": times, "startingOffsetsByTimestampStrategy": "latest"}, 170),
         ({"endingOffsetsByTimestamp": times, "startingTimestamp": str(NOON_MS)}, 130),
     ):
@@ -210,8 +209,8 @@ def test_divisions(both: SparkSession, broker: LocalKafka) -> None:
 
     def tasks(source: str, **options: str) -> list[tuple[int, int]]:
         """The partition and the number of rows of each task, in order."""
-        read = frame(both, source, broker, subscribe=name, **options).groupBy("partition", F.spark_partition_id())
-        return sorted((row[0], row[2]) for row in read.count().collect())
+        read = frame(both, source, broker, subscribe=name, **options).select("partition", F.spark_partition_id())
+        return sorted((partition, count) for (partition, _), count in Counter(read.collect()).items())
 
     for options in ({"minPartitions": "10"}, {"minPartitions": "7", "endingOffsets": by_partition(name, 100, 7, 1)}):
         assert tasks(PYKAFKA, **options) == tasks(JVM, **options), options
@@ -255,12 +254,10 @@ def test_a_schema_asks_for_columns_in_any_order(spark: SparkSession, broker: Loc
 FILTERS: dict[str, Callable[[int], bool]] = {
     "offset >= 40 AND offset < 45": lambda n: 40 <= n < 45,
     "offset IN (3, 97)": lambda n: n in (3, 97),
-    "offset = 7": lambda n: n == 7,
     "offset <=> 7": lambda n: n == 7,
     "offset > 95 OR offset < 2": lambda n: n > 95 or n < 2,
     "NOT offset < 90": lambda n: n >= 90,
     "offset > 9223372036854775806": lambda n: False,
-    "offset < 0": lambda n: False,
     "timestamp >= timestamp_millis(1714564800090)": lambda n: n >= 90,
     "timestamp > timestamp_millis(1714564800090)": lambda n: n > 90,
     "timestamp = timestamp_millis(1714564800090)": lambda n: n == 90,
@@ -269,7 +266,6 @@ FILTERS: dict[str, Callable[[int], bool]] = {
     "topic = 'another'": lambda n: False,
     "value = CAST('12' AS BINARY)": lambda n: n == 12,
     "key IS NULL AND offset = 1": lambda n: n == 1,
-    "partition IN (0, 1) AND offset = 1": lambda n: n == 1,
 }
 
 
@@ -299,10 +295,13 @@ def test_an_empty_topic_and_rows_that_are_counted(spark: SparkSession, broker: L
     assert read.count() == 100
     assert len(read.limit(3).collect()) == 3
     assert read.select("topic").distinct().collect()[0][0] == name
-    read.createOrReplaceTempView("numbers_read")
+    servers = f"`kafka.bootstrap.servers` '{broker.bootstrap_servers}'"
+    spark.sql(f"CREATE TEMPORARY VIEW numbers_read USING pykafka OPTIONS ({servers}, subscribe '{name}')")
     assert spark.sql("SELECT max(offset) FROM numbers_read").collect()[0][0] == 49
+    spark.catalog.dropTempView("numbers_read")
 
 
+@pytest.mark.long
 def test_kafka_to_kafka_exactly_as_it_was(spark: SparkSession, broker: LocalKafka) -> None:
     source, target = written(broker, 100, partitions=3), new_topic(broker, 3)
     read = frame(spark, PYKAFKA, broker, subscribe=source, includeHeaders="true")

@@ -9,6 +9,9 @@ Two Arrow batches of large rows are more than 100 MB already, since `spark.sql.e
 64 MiB by default. So with rows of 900 KB the bound is checked with 16 MiB; with the default, it is on what the sink
 adds to the peak of a writer that discards.
 
+Reads: a worker has two answers and one Arrow batch of records at a time, and the classes of Kafka's messages. At most
+READ_BYTES, or 15 times the largest record, over a worker that has read an empty topic.
+
 Imports: what `format("pykafka")` imports in a process that has pyarrow and Spark's side of the data source already, as
 every worker has. The median of fresh processes, in CPU time, so that other processes disturb less.
 
@@ -38,6 +41,7 @@ from spark_environment import spark_environment
 
 MB = 1_000_000
 OVER_BUFFER_MEMORY_BYTES = 100 * MB
+READ_BYTES = 100 * MB
 IMPORT_BOUND_S = 0.25
 IMPORT_PROCESSES = 9
 NAME_WIDTH = 72
@@ -74,6 +78,13 @@ CASES = tuple(
         Case("rows of 900 KB, Arrow 16 MiB", 1_000, 900_000, 4, compression, 16 * 1024 * 1024),
         Case("rows of 900 KB, Arrow 64 MiB", 1_000, 900_000, 4, compression, over_discarding=True),
     )
+)
+
+
+READ_CASES = (
+    Case("reads: 10 million rows", 10_000_000, 100, 1, "none"),
+    Case("reads: 10 million rows", 10_000_000, 100, 1, "zstd"),
+    Case("reads: rows of 10 MB", 30, 10_000_000, 1, "none"),
 )
 
 
@@ -159,6 +170,29 @@ def measure(kafka: LocalKafka, case: Case, scratch: Path) -> Bound:
     return Bound(f"{case.name}, {case.compression}: peak over {base}", peak / MB, bound / MB, "MB")
 
 
+def measure_read(kafka: LocalKafka, case: Case, scratch: Path) -> Bound:
+    """The worker that reads the rows is the one that reads an empty topic before."""
+    topic, empty = f"read-{READ_CASES.index(case)}", "empty"
+    kafka.create_topic(topic, case.partitions, config={"max.message.bytes": 20 * MB})
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    options = servers | {"topic": topic, "kafka.compression.type": case.compression}
+    options["kafka.max.request.size"] = str(max(1024 * 1024, 2 * case.value_bytes))
+    with session(SPARK_ARROW_BATCH_BYTES, scratch) as spark:
+        rows_of(spark, case).write.format("pykafka").mode("append").options(**options).save()
+    with session(SPARK_ARROW_BATCH_BYTES, scratch) as spark:
+
+        def read(name: str) -> None:
+            frame = spark.read.format("pykafka").options(**servers, subscribe=name).load()
+            frame.write.format("noop").mode("overwrite").save()
+
+        read(empty)
+        before = memory_of_workers("VmRSS")
+        read(topic)
+        peak = memory_of_workers("VmHWM") - before
+    bound = max(READ_BYTES, 15 * case.value_bytes)
+    return Bound(f"{case.name}, {case.compression}: peak over a read of no row", peak / MB, bound / MB, "MB")
+
+
 def import_time() -> Bound:
     times_s = [
         float(subprocess.run([sys.executable, "-c", _TIMED_IMPORT], check=True, capture_output=True, text=True).stdout)
@@ -186,6 +220,11 @@ def main() -> int:
         for case in CASES:
             if options.only in f"{case.name}, {case.compression}":
                 bounds.append(measure(kafka, case, Path(folder)))
+                print(table(bounds[-1:]), flush=True)
+        kafka.create_topic("empty", 1)
+        for case in READ_CASES:
+            if options.only in f"{case.name}, {case.compression}":
+                bounds.append(measure_read(kafka, case, Path(folder)))
                 print(table(bounds[-1:]), flush=True)
     return 0 if all(each.holds for each in bounds) else 1
 

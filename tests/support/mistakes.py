@@ -119,7 +119,7 @@ MISTAKES = (
         """,
     ),
     Mistake(
-        7, "read", "The format as a source", "`spark.read`", Place.SINK,
+        7, "read", "An option of writes", "`spark.read`", Place.SINK,
         'spark.read.format("pykafka").options(**options).load().show()',
     ),
     Mistake(

@@ -14,7 +14,7 @@ import crc32c
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from kafka_sink.records.aborted_transactions import AbortedTransaction
+from kafka_sink.records.aborted_transaction import AbortedTransaction
 from kafka_sink.records.compression import codec_for
 from record_cases import TEXT, Row, scalar_record
 

@@ -10,12 +10,12 @@ from code_blocks import ROOT, blocks, pages
 from kafka_sink import errors
 from kafka_sink.__main__ import COMMANDS
 from kafka_sink.cli.explain import ERRORS
-from kafka_sink.options.table import NOT_YET_PREFIXES, OPTIONS, REFUSED, REFUSED_PREFIXES
+from kafka_sink.options.reading import READING
+from kafka_sink.options.table import NOT_YET_PREFIXES, REFUSED_PREFIXES, WRITING
 
-OPTION_NAMES = {option.name for option in OPTIONS} | set(REFUSED)
+OPTION_NAMES = {option.name for table in (WRITING, READING) for option in table.options}
+OPTION_NAMES |= {*WRITING.refused, *READING.refused}
 PREFIXES = (*REFUSED_PREFIXES, *NOT_YET_PREFIXES)
-# What the Kafka source of Spark takes, and not this sink.
-OF_SPARKS_SOURCE = {"kafka.isolation.level"}
 # Of a table of errors: the first cell of a row.
 ERROR_ROW = re.compile(r"^\| ((?:`[A-Z][A-Za-z0-9]+`(?:, )?)+) \|", re.MULTILINE)
 FAQ = ROOT / "docs" / "faq.md"
@@ -28,7 +28,7 @@ def text_of(page: str) -> str:
 @pytest.mark.parametrize("page", pages())
 def test_every_option_of_the_client_that_a_page_names_is_one(page: str) -> None:
     named = set(re.findall(r"`(kafka\.[a-z0-9.]*[a-z0-9])[`=]", text_of(page)))
-    unknown = {name for name in named - OPTION_NAMES - OF_SPARKS_SOURCE if not name.startswith(PREFIXES)}
+    unknown = {name for name in named - OPTION_NAMES if not name.startswith(PREFIXES)}
     assert unknown == set()
 
 

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass
 
 from kafka_sink.errors.reading import LossCause
-from kafka_sink.records.aborted_transactions import AbortedTransaction
+from kafka_sink.records.aborted_transaction import AbortedTransaction
 
 
 @dataclass(frozen=True, slots=True)

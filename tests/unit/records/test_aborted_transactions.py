@@ -6,7 +6,8 @@ import struct
 
 import pytest
 
-from kafka_sink.records.aborted_transactions import AbortedTransaction, AbortedTransactions, is_abort_marker
+from kafka_sink.records.aborted_transaction import AbortedTransaction
+from kafka_sink.records.aborted_transactions import AbortedTransactions, is_abort_marker
 from kafka_sink.records.record_walk import Wrong
 from record_cases import Row, scalar_record
 

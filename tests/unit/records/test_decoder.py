@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from kafka_sink.records.aborted_transactions import AbortedTransaction
+from kafka_sink.records.aborted_transaction import AbortedTransaction
 from kafka_sink.records.arrow_rows import TYPES
 from kafka_sink.records.batch_table import Fault
 from kafka_sink.records.columns import RecordColumns

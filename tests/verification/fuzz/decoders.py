@@ -88,7 +88,7 @@ from kafka_sink.kafka.protocol.sasl import (
     authentication,
 )
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.records.aborted_transactions import AbortedTransaction
+from kafka_sink.records.aborted_transaction import AbortedTransaction
 from kafka_sink.records.arrow_rows import TYPES
 from kafka_sink.records.decoder import Limits, RecordSetDecoder
 from kafka_sink.records.kernel import FALLBACK, Kernel, compiled_kernel

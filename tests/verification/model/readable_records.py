@@ -16,7 +16,7 @@ from typing import NamedTuple
 from model.image import TopicIdPartition
 from model.partition import Partition
 from model.read_journal import Isolation, ReadJournal, place_of
-from model.record_batches import RecordBatch, decode_stored_records
+from model.record_batches import decode_stored_records
 
 
 class Fate(Enum):
@@ -25,8 +25,8 @@ class Fate(Enum):
     DELETED = auto()
     """By retention or DeleteRecords: the log starts behind it."""
     COMPACTED = auto()
-    """Compaction removed it on some replica, and perhaps not on the leader's: a reader may have missed it. It may have
-    been deleted since."""
+    """Compaction removed it on some replica, and perhaps not on the leader's: a reader may have missed it. What
+    became of it since does not matter."""
     TRUNCATED = auto()
     """It was readable once, and is not in the leader's log, or its commit is not."""
     TOPIC_GONE = auto()
@@ -58,31 +58,18 @@ def readable_records(
     visible = {place_of(batch) for batch in leader.readable(isolation)} if leader is not None else set()
     records = []
     for batch in journal.batches(key, isolation):
-        if leader is None:
-            records += _with_fate(batch, Fate.TOPIC_GONE)
-        elif place_of(batch) not in visible:
-            records += _with_fate(batch, Fate.TRUNCATED)
-        else:
-            records += _with_fates(journal, batch, leader)
+        for record in decode_stored_records(batch):
+            if journal.is_compacted(key, batch, record.offset):
+                fate = Fate.COMPACTED
+            elif leader is None:
+                fate = Fate.TOPIC_GONE
+            elif place_of(batch) not in visible:
+                fate = Fate.TRUNCATED
+            else:
+                fate = Fate.DELETED if record.offset < leader.log.start_offset else Fate.KEPT
+            records.append(ReadableRecord(*record, leader_epoch=batch.leader_epoch, fate=fate))
     return [
         record
         for record in records
         if record.offset >= first_offset and (end_offset is None or record.offset < end_offset)
     ]
-
-
-def _with_fate(batch: RecordBatch, fate: Fate) -> list[ReadableRecord]:
-    return [
-        ReadableRecord(*record, leader_epoch=batch.leader_epoch, fate=fate) for record in decode_stored_records(batch)
-    ]
-
-
-def _with_fates(journal: ReadJournal, batch: RecordBatch, leader: Partition) -> list[ReadableRecord]:
-    """Of a batch that is in the leader's log."""
-
-    def fate(offset: int) -> Fate:
-        if journal.is_compacted(leader.key, batch, offset):
-            return Fate.COMPACTED
-        return Fate.DELETED if offset < leader.log.start_offset else Fate.KEPT
-
-    return [record._replace(fate=fate(record.offset)) for record in _with_fate(batch, Fate.KEPT)]

@@ -19,7 +19,7 @@ from typing import Any
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.api import Api, Versions, check_answered
-from kafka_sink.records.aborted_transactions import AbortedTransaction
+from kafka_sink.records.aborted_transaction import AbortedTransaction
 
 LOWEST_FETCH = 11
 # From this version on, topics are named by id (KIP-516).

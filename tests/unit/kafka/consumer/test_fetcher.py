@@ -405,6 +405,12 @@ class TestErrors:
         assert isinstance(failure, TopicAuthorizationFailed)
         assert (failure.topic, failure.operation) == ("orders", "READ")
 
+    def test_a_missing_acl_that_hides_the_topic(self, cluster: Cluster) -> None:
+        cluster.topic_error = 29
+        failure = failure_of(cluster, fetcher_of(cluster))
+        assert isinstance(failure, TopicAuthorizationFailed)
+        assert cluster.now_ms < 2_000
+
     @pytest.mark.parametrize(
         ("code", "name"), [(2, "CORRUPT_MESSAGE"), (76, "UNSUPPORTED_COMPRESSION_TYPE"), (999, "")]
     )
@@ -621,6 +627,15 @@ class TestTopics:
         assert isinstance(failure, OffsetsLost)
         assert (failure.first, failure.end, failure.cause) == (100, 200, LossCause.TOPIC_RECREATED)
         assert not cluster.of(FetchRequest)
+
+    def test_a_broker_that_lags_knows_the_topic_of_before(self, cluster: Cluster) -> None:
+        cluster.topic_id = OTHER
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        fetcher = fetcher_of(cluster)
+        run(cluster, fetcher, until=lambda: cluster.now_ms > 3_000)
+        cluster.topic_id = ORDERS
+        assert run(cluster, fetcher) == [(100, 200)]
+        assert fetcher.failure is None
 
     def test_made_again_in_the_middle(self, cluster: Cluster) -> None:
         def recreated(_: FetchRequest) -> int:
@@ -866,8 +881,20 @@ class TestWaiting:
             cluster.throttled += 5_000
             return FetchResponse(5_000, 0)
 
-        cluster.answers[FetchRequest] = [throttles] * 100 + [records((100, 199))]
+        cluster.answers[FetchRequest] = [throttles] * 19 + [records((100, 199))]
         assert run(cluster, fetcher_of(cluster, no_progress_ms=10_000)) == [(100, 200)]
+
+    def test_a_quota_that_lets_nothing_through_ends_a_read(self, cluster: Cluster) -> None:
+        def throttles(_: FetchRequest) -> FetchResponse:
+            cluster.now_ms += 5_000
+            cluster.throttled += 5_000
+            return FetchResponse(5_000, 0)
+
+        cluster.answers[FetchRequest] = [throttles] * 1_000
+        failure = failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000))
+        assert isinstance(failure, ReadStalled)
+        assert failure.throttled_ms == 100_000
+        assert "consumer_byte_rate" in str(failure)
 
     def test_time_that_the_caller_takes_does_not_count(self, cluster: Cluster) -> None:
         cluster.answers[FetchRequest] += [records((100, 149)), records((150, 199))]

@@ -34,7 +34,7 @@ from kafka_sink.kafka.protocol.requests import (
     encode_request,
     select_version,
 )
-from kafka_sink.records.aborted_transactions import AbortedTransaction
+from kafka_sink.records.aborted_transaction import AbortedTransaction
 
 ORDERS, OTHER = uuid.UUID(int=9), uuid.UUID(int=10)
 FETCH = FetchRequest(

@@ -27,7 +27,7 @@ from kafka_sink.errors import (
 )
 from kafka_sink.kafka import reader as reader_module
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
-from kafka_sink.records.aborted_transactions import AbortedTransaction
+from kafka_sink.records.aborted_transaction import AbortedTransaction
 from kafka_sink.spark.reading import batch_reader
 from kafka_sink.spark.reading.batch_reader import KafkaBatchReader
 from kafka_sink.spark.source import KafkaDataSource

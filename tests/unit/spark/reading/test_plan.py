@@ -83,7 +83,6 @@ def test_a_range_knows_the_topics_id_and_the_epoch_of_its_end() -> None:
         ({"subscribe": "a"}, [("a", 0)]),
         ({"subscribePattern": "[ab]"}, [("a", 0), ("b", 0)]),
         ({"subscribePattern": "a"}, [("a", 0)]),
-        # As Spark's source finds it, anywhere in the name (SubscribePatternStrategy).
         ({"subscribePattern": "a|x"}, [("a", 0)]),
         ({"subscribePattern": "^$"}, []),
         ({"assign": '{"b": [0], "a": [1]}'}, [("b", 0)]),
@@ -93,6 +92,12 @@ def test_partitions_with_records_are_those_that_the_option_says(
     options: dict[str, str], partitions: list[tuple[str, int]]
 ) -> None:
     assert [(topic, number) for topic, number, _, _ in spans(**options)] == partitions
+
+
+def test_a_pattern_is_found_anywhere_in_a_name_as_sparks_source_finds_it(kafka: ScriptedKafka) -> None:
+    serve(kafka, {(topic, 0): ScriptedLog(0, 5) for topic in ("orders", "orders-eu", "all-orders", "order")})
+    assert {topic for topic, *_ in spans(subscribePattern="orders")} == {"orders", "orders-eu", "all-orders"}
+    assert {topic for topic, *_ in spans(subscribePattern="^orders$")} == {"orders"}
 
 
 def test_a_pattern_that_matches_nothing_says_so_and_reads_nothing(caplog: pytest.LogCaptureFixture) -> None:

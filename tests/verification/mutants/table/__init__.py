@@ -16,6 +16,7 @@ from mutants.table.operators import OPERATORS
 from mutants.table.peers import PEERS
 from mutants.table.plan import PLAN
 from mutants.table.producer import PRODUCER
+from mutants.table.reading import READING
 from mutants.table.records import RECORDS
 from mutants.table.releases import RELEASES
 from mutants.table.resources import RESOURCES
@@ -32,6 +33,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *RECORDS,
     *DECODING,
     *FETCHING,
+    *READING,
     *NETWORK,
     *CLUSTERS,
     *RESOURCES,

@@ -77,6 +77,7 @@ PRODUCER: tuple[Mutant, ...] = (
         rule="KIP-516: topic ids",
         pattern="$FOUND is not None and ids_differ($BATCH.topic_id, $FOUND.topic_id)",
         replacement="False",
+        within="_was_recreated",
         killer="tests/unit/kafka/producer/test_sender.py::"
         "test_rows_routed_before_a_topic_was_made_again_are_not_sent_to_the_new_one",
     ),

@@ -1,0 +1,32 @@
+"""Makes the schema and the reader of a read from its options. The data source imports it for reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import types as spark_types
+
+from kafka_sink.options.config import given_options
+from kafka_sink.options.reading import READING, ReadConfig, read_config
+from kafka_sink.spark.reading.batch_reader import KafkaBatchReader, of_read
+from kafka_sink.spark.reading.columns import check_user_schema, whole_schema
+from kafka_sink.text.redaction import Secret
+
+
+def schema_of(options: Mapping[str, str], token: Secret | None) -> spark_types.StructType:
+    """Return the columns of a read. Raises ConfigError."""
+    with of_read():
+        return whole_schema(include_headers=_config(options, token).include_headers)
+
+
+def reader_of(options: Mapping[str, str], schema: spark_types.StructType, token: Secret | None) -> KafkaBatchReader:
+    """Return the reader of the columns of `schema`. `token`: the pickled token callable. Raises ConfigError,
+    SchemaError."""
+    with of_read():
+        check_user_schema(schema)
+        return KafkaBatchReader(_config(options, token), tuple(schema.names))
+
+
+def _config(options: Mapping[str, str], token: Secret | None) -> ReadConfig:
+    given = given_options(options, table=READING)
+    return read_config(given if token is None else {**given, "token_callable": token})

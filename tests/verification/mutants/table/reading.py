@@ -1,0 +1,89 @@
+"""What a read of Spark plans: which offsets, in which tasks, and of which rows."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_READING = "tests/unit/spark/reading"
+_READER = "tests/unit/kafka/test_reader.py"
+
+READING: tuple[Mutant, ...] = (
+    Mutant(
+        name="reading: what an earlier range was told of a topic counts for the next",
+        rule="a topic may be made again between two reads of a worker",
+        pattern="def fetch(self, $RANGE: FetchRange, $$$ARGS) -> Fetch:\n    $$$BODY",
+        replacement="def fetch(self, $RANGE: FetchRange, $$$ARGS) -> Fetch:\n"
+        "    if not hasattr(self, 'kept'):\n"
+        "        self.kept = self._new_metadata()\n"
+        "    self._new_metadata = lambda: self.kept\n"
+        "    $$$BODY",
+        killer=f"{_READER}::test_a_range_of_a_topic_that_was_made_again_before_its_plan_is_read",
+    ),
+    Mutant(
+        name="reading: what an earlier plan was told of a topic counts for the next",
+        rule="a topic may be made again between two plans of a process",
+        pattern="client.caller.forget($NAME)",
+        replacement="pass",
+        within="_topics",
+        killer=f"{_READING}/test_plan.py::test_a_topic_that_was_made_again_is_asked_for_again",
+    ),
+    Mutant(
+        name="reading: filters narrow a plan that other queries get too",
+        rule="SPARK-58551: Spark up to 4.3 keeps a plan for every later query of a DataFrame",
+        pattern="if _IS_PLANNED_FOR_ONE_QUERY:\n    $$$NARROW",
+        replacement="if True:\n    $$$NARROW",
+        killer=f"{_READING}/test_batch_reader.py::test_pushed_filters_narrow_a_plan_that_no_other_query_gets",
+    ),
+    Mutant(
+        name="reading: deleted offsets are left out in silence",
+        rule="failOnDataLoss: nothing is left out in silence",
+        pattern="if asked.first < lost_end:\n    raise $ERROR",
+        replacement="pass",
+        killer=f"{_READING}/test_clip.py::test_deleted_offsets_are_lost_and_told_which",
+    ),
+    Mutant(
+        name="reading: an end that is not written yet is taken for the end of the log",
+        rule="a read covers what it is asked for, or fails",
+        pattern="offset > there.end",
+        replacement="False",
+        killer=f"{_READING}/test_clip.py::test_offsets_that_are_not_written_are_told_with_where_the_log_ends",
+    ),
+    Mutant(
+        name="reading: partitions that an option does not name are left out",
+        rule="KafkaOffsetReaderAdmin: offsets by partition name every partition",
+        pattern="if $EACH not in $NAMED:\n    raise $ERROR",
+        replacement="pass",
+        within="_check_named",
+        killer=f"{_READING}/test_plan.py::test_an_option_that_goes_by_partition_names_each_of_the_read_and_no_other",
+    ),
+    Mutant(
+        name="reading: a pattern must match a whole name",
+        rule="SubscribePatternStrategy: a pattern is found in a name",
+        pattern="pattern.search($NAME)",
+        replacement="pattern.fullmatch($NAME)",
+        within="_topics",
+        killer=f"{_READING}/test_plan.py::test_a_pattern_is_found_anywhere_in_a_name_as_sparks_source_finds_it",
+    ),
+    Mutant(
+        name="reading: the last offset of a cut range is lost",
+        rule="SPARK-28489: never drop offsets",
+        pattern="yield replace($RANGE, first=$FIRST, end=$FIRST + $SIZE)",
+        replacement="yield replace($RANGE, first=$FIRST, end=$FIRST + $SIZE - 1)",
+        killer=f"{_READING}/test_divide.py::test_every_offset_is_in_one_range_and_ranges_keep_what_they_know",
+    ),
+    Mutant(
+        name="reading: a filter on a later offset leaves that offset out",
+        rule="filters leave out only rows that Spark would drop",
+        pattern="(low, INT64_MAX)",
+        replacement="(low + 1, INT64_MAX)",
+        killer=f"{_READING}/test_filters.py::test_filters_narrow_a_read",
+    ),
+    Mutant(
+        name="reading: a small record of an old format is damage",
+        rule="an old format is named, with what to do",
+        pattern="HEADER_BYTES - _LENGTH_END if $IS_BATCH else _LEAST_OLD_LENGTH",
+        replacement="HEADER_BYTES - _LENGTH_END",
+        killer="tests/unit/records/test_record_batch.py::"
+        "test_a_record_of_an_older_format_counts_as_a_batch_however_small",
+    ),
+)
