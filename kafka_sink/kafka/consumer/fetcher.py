@@ -27,7 +27,7 @@ Non-obvious:
 * The check of epochs is KIP-320's, but of the range's end, not of the position: two logs that agree on the last record
   of an epoch agree on all before it. Each Fetch names the leader epoch that was checked, so no record of another
   leader slips in between.
-* A throttling broker answers without records. That is no progress, but the time hardly counts (THROTTLED_LIMITS).
+* A throttling broker answers without records. That is no progress, but the time hardly counts (`patience.py`).
 
 Pure: network and time are handed in. Source: org.apache.kafka.clients.consumer.internals.Fetcher, AbstractFetch,
 FetchCollector, OffsetFetcher, SubscriptionState; KIP-74, KIP-320, KIP-392.
@@ -51,10 +51,11 @@ from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet, after_out_of_range
+from kafka_sink.kafka.consumer.patience import Patience
 from kafka_sink.kafka.consumer.preferred_replica import PreferredReplica
 from kafka_sink.kafka.consumer.topic_watch import TopicWatch, missing
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, NO_LEADER, Metadata
+from kafka_sink.kafka.metadata import NO_LEADER, Metadata
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.list_offsets import (
@@ -71,7 +72,7 @@ from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from kafka_sink.kafka.protocol.client_response import ClientResponse
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.error_codes import error_name
 from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.records.record_batch import first_offset, next_offset
 
@@ -122,9 +123,7 @@ class Fetcher:
         self._is_asking = False
         self._not_before_ms = now_ms
         self._tries = 0
-        # Since when the caller waits for a record set, on a clock without the time in which brokers throttle; and how
-        # long brokers had throttled by then.
-        self._waiting_since_ms: int | None = None
+        self._patience = Patience(settings.no_progress_ms)
         # The leader epoch under which the log was seen to reach the range's end, and the newest under which that is so.
         self._end_epoch = self._checked_epoch = range_.leader_epoch
         self._watch = TopicWatch(range_)
@@ -155,10 +154,9 @@ class Fetcher:
         """Return the next record set, if it is there. If not, the caller waits from now on."""
         record_set, self._fetched = self._fetched, None
         if record_set is not None:
-            self._waiting_since_ms = None
-        elif self._waiting_since_ms is None:
-            self._waiting_since_ms = self._clock_ms(now_ms)
-            self._throttled_before_ms = self._network.throttled_ms(now_ms)
+            self._patience.end()
+        else:
+            self._patience.begin(now_ms, self._network.throttled_ms(now_ms))
         return record_set
 
     # --- what is asked ------------------------------------------------------------------------------------------------
@@ -173,7 +171,7 @@ class Fetcher:
         return 0 if self.is_done else min(delays_ms)
 
     def _ask(self, now_ms: int) -> None:
-        if self._has_stalled(now_ms):
+        if self._patience.is_over(now_ms, self._network.throttled_ms(now_ms)):
             self.failure = self._stalled(now_ms)
             return
         if self._is_asking or now_ms < self._not_before_ms:
@@ -190,16 +188,6 @@ class Fetcher:
         elif self._network.is_down(node_id):
             problem = self._network.last_error or f"broker {node_id} is not among the brokers of the cluster"
             self._on_error(problem, now_ms, refresh=True)
-
-    def _has_stalled(self, now_ms: int) -> bool:
-        limit_ms, since_ms = self._settings.no_progress_ms, self._waiting_since_ms
-        return since_ms is not None and (
-            self._clock_ms(now_ms) - since_ms >= limit_ms
-            or self._throttled_meanwhile_ms(now_ms) >= THROTTLED_LIMITS * limit_ms
-        )
-
-    def _throttled_meanwhile_ms(self, now_ms: int) -> int:
-        return self._network.throttled_ms(now_ms) - self._throttled_before_ms
 
     def _refresh_metadata(self, now_ms: int) -> int:
         """Request metadata if that is due. Return how many ms it is not."""
@@ -239,16 +227,6 @@ class Fetcher:
             self._last_error = problem
             self._metadata.request_update()
         return NO_LEADER
-
-    def _doubt_topic(self, now_ms: int) -> None:
-        """Believe that the topic was made again only after a while: a broker may lag behind the one that planned."""
-        if self._doubted_since_ms is None:
-            self._doubted_since_ms = now_ms
-        if now_ms - self._doubted_since_ms >= ABSENT_PATIENCE_MS:
-            self._lose(Loss(self._position, self._end, LossCause.TOPIC_RECREATED))
-        else:
-            self._last_error = "the topic has another id"
-            self._metadata.request_update()
 
     def _epoch(self) -> int:
         return self._metadata.snapshot.topics[self._range.topic].leader_epochs[self._range.partition]
@@ -451,7 +429,7 @@ class Fetcher:
     def _denied(self) -> TopicAuthorizationFailed:
         return TopicAuthorizationFailed(topic=self._range.topic, operation="READ")
 
-    def _stalled(self) -> ReadStalled:
+    def _stalled(self, now_ms: int) -> ReadStalled:
         return ReadStalled(
             topic=self._range.topic,
             partition=self._range.partition,
@@ -460,16 +438,9 @@ class Fetcher:
             waited_ms=self._settings.no_progress_ms,
             high_watermark=self._high_watermark,
             last_stable_offset=self._last_stable_offset if self._is_committed else self._high_watermark,
+            throttled_ms=self._patience.throttled_ms(self._network.throttled_ms(now_ms)),
             last_error=self._last_error or ("" if self._high_watermark >= 0 else self._network.last_error),
         )
 
     def _of_range(self, error_type: type[KafkaSinkError], **facts: object) -> KafkaSinkError:
         return error_type(topic=self._range.topic, partition=self._range.partition, **facts)
-
-    def _clock_ms(self, now_ms: int) -> int:
-        return now_ms - self._network.throttled_ms(now_ms)
-
-
-def _without(leader: int) -> str:
-    """Return why no node can be asked."""
-    return "the partition has no leader" if leader == NO_LEADER else "the brokers know only an older leader"

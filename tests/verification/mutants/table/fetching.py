@@ -158,8 +158,9 @@ FETCHING: tuple[Mutant, ...] = (
     Mutant(
         name="fetching: the time that Spark takes counts as waiting",
         rule="kafkaConsumer.pollTimeoutMs: how long a task waits for a record",
-        pattern="self._waiting_since_ms = None",
+        pattern="self.$PATIENCE.end()",
         replacement="pass",
+        within="Fetcher",
         killer=f"{_TESTS}::TestWaiting::test_time_that_the_caller_takes_does_not_count",
     ),
     Mutant(
@@ -182,5 +183,12 @@ FETCHING: tuple[Mutant, ...] = (
         pattern="self.$METADATA.request((self.$RANGE.topic,), $NOW)",
         replacement="self._metadata.request((), now_ms)",
         killer=f"{_TESTS}::TestWaiting::test_a_range_may_take_longer_than_a_topic_is_remembered",
+    ),
+    Mutant(
+        name="fetching: a quota that lets nothing through is waited for without end",
+        rule="Waits are bounded",
+        pattern="$THROTTLED >= THROTTLED_LIMITS * self.$LIMIT",
+        replacement="False",
+        killer=f"{_TESTS}::TestWaiting::test_a_quota_that_lets_nothing_through_ends_a_read",
     ),
 )
