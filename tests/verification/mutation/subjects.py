@@ -27,6 +27,12 @@ def _producer(name: str, *neighbours: str) -> Subject:
     return Subject(f"kafka_sink/kafka/producer/{name}.py", paths)
 
 
+def _consumer(name: str, *neighbours: str) -> Subject:
+    tests = (*neighbours, "fetcher")
+    paths = tuple(f"tests/unit/kafka/consumer/test_{test}.py" for test in tests)
+    return Subject(f"kafka_sink/kafka/consumer/{name}.py", paths)
+
+
 # Of the model's those that find most of the known mistakes in the two-phase commit; all of them take ten times as long.
 _EXPLORATIONS = tuple(
     f"tests/verification/model/test_exactly_once.py::{test}"
@@ -48,6 +54,12 @@ SUBJECTS: tuple[Subject, ...] = (
     _producer("sequences", "sender"),
     _producer("error_policy", "sender"),
     _producer("transaction_manager", "sender"),
+    _consumer("fetcher"),
+    _consumer("fetch_policy"),
+    _consumer("fetch_range"),
+    _consumer("topic_watch", "topic_watch"),
+    _consumer("preferred_replica"),
+    _consumer("patience", "patience"),
     Subject("kafka_sink/records/record_batch.py", ("tests/unit/records/test_record_batch.py",)),
     Subject("kafka_sink/commit/two_phase.py", ("tests/unit/commit", *_EXPLORATIONS)),
     Subject(

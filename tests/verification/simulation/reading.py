@@ -377,7 +377,12 @@ class ReadingWorld:
         return Isolation.READ_COMMITTED if is_committed else Isolation.READ_UNCOMMITTED
 
     def _is_told(self, offset: int) -> bool:
-        return any(loss.first <= offset < loss.end for loss in self.losses)
+        """Lost, or below a truncation that was told, where another record had been before. The end of an older epoch
+        may be behind the offset where the logs part (KIP-279): a reader has no epochs of its own to compare."""
+        if any(loss.first <= offset < loss.end for loss in self.losses):
+            return True
+        has_another = offset in {row[0] for row in self.delivered}
+        return has_another and any(loss.cause is LossCause.TRUNCATED and offset < loss.end for loss in self.losses)
 
     @property
     def digest(self) -> str:
