@@ -54,7 +54,7 @@ from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet, a
 from kafka_sink.kafka.consumer.preferred_replica import PreferredReplica
 from kafka_sink.kafka.consumer.topic_watch import TopicWatch, missing
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, NO_LEADER, Metadata
+from kafka_sink.kafka.metadata import NO_LEADER, Metadata
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.list_offsets import (
@@ -71,9 +71,13 @@ from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from kafka_sink.kafka.protocol.client_response import ClientResponse
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.error_codes import error_name
 from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.records.record_batch import first_offset, next_offset
+
+# How many times the limit without progress brokers may throttle a read that gets no record. A batch that is larger than
+# a quota lets through in its whole window never comes.
+THROTTLED_LIMITS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +126,10 @@ class Fetcher:
         self._is_asking = False
         self._not_before_ms = now_ms
         self._tries = 0
-        # Since when the caller waits for a record set, on a clock without the time in which brokers throttle; and how
-        # long brokers had throttled by then.
+        # Since when the caller waits for a record set, on a clock without the time in which brokers throttle.
         self._waiting_since_ms: int | None = None
+        # How long brokers had throttled by then.
+        self._throttled_before_ms = 0
         # The leader epoch under which the log was seen to reach the range's end, and the newest under which that is so.
         self._end_epoch = self._checked_epoch = range_.leader_epoch
         self._watch = TopicWatch(range_)
@@ -238,16 +243,6 @@ class Fetcher:
             self._last_error = problem
             self._metadata.request_update()
         return NO_LEADER
-
-    def _doubt_topic(self, now_ms: int) -> None:
-        """Believe that the topic was made again only after a while: a broker may lag behind the one that planned."""
-        if self._doubted_since_ms is None:
-            self._doubted_since_ms = now_ms
-        if now_ms - self._doubted_since_ms >= ABSENT_PATIENCE_MS:
-            self._lose(Loss(self._position, self._end, LossCause.TOPIC_RECREATED))
-        else:
-            self._last_error = "the topic has another id"
-            self._metadata.request_update()
 
     def _epoch(self) -> int:
         return self._metadata.snapshot.topics[self._range.topic].leader_epochs[self._range.partition]
@@ -450,7 +445,7 @@ class Fetcher:
     def _denied(self) -> TopicAuthorizationFailed:
         return TopicAuthorizationFailed(topic=self._range.topic, operation="READ")
 
-    def _stalled(self) -> ReadStalled:
+    def _stalled(self, now_ms: int) -> ReadStalled:
         return ReadStalled(
             topic=self._range.topic,
             partition=self._range.partition,
@@ -460,6 +455,7 @@ class Fetcher:
             high_watermark=self._high_watermark,
             last_stable_offset=self._last_stable_offset if self._is_committed else self._high_watermark,
             last_error=self._last_error or ("" if self._high_watermark >= 0 else self._network.last_error),
+            throttled_ms=self._throttled_meanwhile_ms(now_ms),
         )
 
     def _of_range(self, error_type: type[KafkaSinkError], **facts: object) -> KafkaSinkError:
@@ -467,8 +463,3 @@ class Fetcher:
 
     def _clock_ms(self, now_ms: int) -> int:
         return now_ms - self._network.throttled_ms(now_ms)
-
-
-def _without(leader: int) -> str:
-    """Return why no node can be asked."""
-    return "the partition has no leader" if leader == NO_LEADER else "the brokers know only an older leader"

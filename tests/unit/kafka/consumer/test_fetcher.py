@@ -385,12 +385,6 @@ class TestErrors:
         assert isinstance(failure, TopicAuthorizationFailed)
         assert (failure.topic, failure.operation) == ("orders", "READ")
 
-    def test_a_missing_acl_that_hides_the_topic(self, cluster: Cluster) -> None:
-        cluster.topic_error = 29
-        failure = failure_of(cluster, fetcher_of(cluster))
-        assert isinstance(failure, TopicAuthorizationFailed)
-        assert cluster.now_ms < 2_000
-
     @pytest.mark.parametrize(
         ("code", "name"), [(2, "CORRUPT_MESSAGE"), (76, "UNSUPPORTED_COMPRESSION_TYPE"), (999, "")]
     )
@@ -607,15 +601,6 @@ class TestTopics:
         assert isinstance(failure, OffsetsLost)
         assert (failure.first, failure.end, failure.cause) == (100, 200, LossCause.TOPIC_RECREATED)
         assert not cluster.of(FetchRequest)
-
-    def test_a_broker_that_lags_knows_the_topic_of_before(self, cluster: Cluster) -> None:
-        cluster.topic_id = OTHER
-        cluster.answers[FetchRequest].append(records((100, 199)))
-        fetcher = fetcher_of(cluster)
-        run(cluster, fetcher, until=lambda: cluster.now_ms > 3_000)
-        cluster.topic_id = ORDERS
-        assert run(cluster, fetcher) == [(100, 200)]
-        assert fetcher.failure is None
 
     def test_made_again_in_the_middle(self, cluster: Cluster) -> None:
         def recreated(_: FetchRequest) -> int:
