@@ -34,13 +34,6 @@ READ: dict[int, Action] = {
     _E.TOPIC_AUTHORIZATION_FAILED: Action.DENIED,
     # The client knows a newer epoch than the broker, which is about to learn it.
     _E.UNKNOWN_LEADER_EPOCH: Action.REFRESH_AND_RETRY,
-    # The broker knows a newer epoch than the client.
-    _E.FENCED_LEADER_EPOCH: Action.REFRESH_AND_RETRY,
-    # Whether the topic is gone or new, the metadata says.
-    _E.UNKNOWN_TOPIC_OR_PARTITION: Action.REFRESH_AND_RETRY,
-    _E.UNKNOWN_TOPIC_ID: Action.REFRESH_AND_RETRY,
-    _E.INCONSISTENT_TOPIC_ID: Action.REFRESH_AND_RETRY,
-    _E.REPLICA_NOT_AVAILABLE: Action.REFRESH_AND_RETRY,
     # Java retries it: the broker's own trouble, which may pass. The limit without progress ends it.
     _E.UNKNOWN_SERVER_ERROR: Action.RETRY,
     # The batch on the broker's disk is damaged. Another answer would be the same.

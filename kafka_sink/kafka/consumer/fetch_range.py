@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass
 
 from kafka_sink.errors.reading import LossCause
+from kafka_sink.kafka.metadata import NO_EPOCH
 from kafka_sink.records.aborted_transaction import AbortedTransaction
 
 
@@ -14,7 +15,7 @@ class FetchRange:
     """The offsets from `first` to before `end` of a partition.
 
     `topic_id`: that of the topic when the range was planned; None if the brokers have no ids.
-    `leader_epoch`: the partition's leader epoch when the log was seen to reach `end`; -1 if unknown.
+    `leader_epoch`: the partition's leader epoch when the log was seen to reach `end`; NO_EPOCH if unknown.
     """
 
     topic: str
@@ -22,7 +23,7 @@ class FetchRange:
     partition: int
     first: int
     end: int
-    leader_epoch: int = -1
+    leader_epoch: int = NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)

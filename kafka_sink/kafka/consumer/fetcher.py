@@ -72,27 +72,27 @@ from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from kafka_sink.kafka.protocol.client_response import ClientResponse
-from kafka_sink.kafka.protocol.error_codes import error_name
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.records.record_batch import first_offset, next_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
-    """Consumer settings under Kafka's names, with Java's defaults. `no_progress_ms`: how long a range may wait for a
-    record. `fail_on_data_loss`: False leaves out what cannot be read."""
+    """Consumer settings under Kafka's names. `no_progress_ms`: how long a range may wait for a record.
+    `fail_on_data_loss`: False leaves out what cannot be read."""
 
-    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
-    max_bytes: int = 1024 * 1024
-    min_bytes: int = 1
-    max_wait_ms: int = 500
-    client_rack: str = ""
-    request_timeout_ms: int = 30_000
-    metadata_max_age_ms: int = 300_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-    no_progress_ms: int = 120_000
-    fail_on_data_loss: bool = True
+    isolation_level: IsolationLevel
+    max_bytes: int
+    min_bytes: int
+    max_wait_ms: int
+    client_rack: str
+    request_timeout_ms: int
+    metadata_max_age_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    no_progress_ms: int
+    fail_on_data_loss: bool
 
 
 class Fetcher:
@@ -204,7 +204,7 @@ class Fetcher:
     def _node(self, now_ms: int) -> int:
         """Return the node to ask: for a Fetch the preferred replica, else the leader. NO_LEADER if none is known."""
         leader = self._leader()
-        if leader == NO_LEADER or self._must_ask_leader():
+        if leader == NO_LEADER or self._must_check_epoch():
             self._replica.forget()
         self._replica.expire(now_ms)
         return leader if self._replica.node == NO_LEADER else self._replica.node
@@ -215,7 +215,7 @@ class Fetcher:
         snapshot = self._metadata.snapshot
         leader = snapshot.leader(self._range.topic, self._range.partition)
         if leader == NO_LEADER:
-            code = snapshot.errors.get(self._range.topic, 0)
+            code = snapshot.errors.get(self._range.topic, ErrorCode.NONE)
             problem = f"{error_name(code)} (error {code})" if code else "the partition has no leader"
         elif missing(self._range, snapshot) is LossCause.TOPIC_RECREATED:
             problem = "a broker knows a topic of this name with another id"
@@ -233,9 +233,6 @@ class Fetcher:
 
     def _must_check_epoch(self) -> bool:
         return self._end_epoch >= 0 and self._checked_epoch < self._epoch() and not self._is_truncated
-
-    def _must_ask_leader(self) -> bool:
-        return self._must_check_epoch() or self._is_truncated or self._is_out_of_range
 
     def _next_request(self, node_id: int, now_ms: int) -> Request:
         epoch = self._epoch()
@@ -294,7 +291,7 @@ class Fetcher:
     def _look_for_topic(self, sent_ms: int, now_ms: int) -> None:
         snapshot = self._metadata.snapshot
         self._gone = self._watch.answered(snapshot, sent_ms, now_ms)
-        if on_read_error(snapshot.errors.get(self._range.topic, 0)) is Action.DENIED:
+        if on_read_error(snapshot.errors.get(self._range.topic, ErrorCode.NONE)) is Action.DENIED:
             self.failure = self._denied()
 
     def _on_answer(self, answer: ClientResponse, now_ms: int) -> None:
@@ -304,7 +301,7 @@ class Fetcher:
             case ListOffsetsResponse(partitions=(ListedOffset(error_code=code),)):
                 self._on_code(code, answer, now_ms)
             case _:
-                self._on_error(answer.error or "no answer", now_ms, refresh=True)
+                self._on_error(str(answer.error), now_ms, refresh=True)
 
     def _on_code(self, code: int, answer: ClientResponse, now_ms: int) -> None:
         match on_read_error(code):
@@ -345,7 +342,7 @@ class Fetcher:
         else:
             self._looks_ahead = self._is_committed and self._position < response.last_stable_offset
             # A broker that waits for records answers later than this.
-            self._not_before_ms = now_ms + max(0, self._settings.retry_backoff_ms - answer.latency_ms)
+            self._not_before_ms = now_ms + self._settings.retry_backoff_ms - answer.latency_ms
 
     @property
     def _is_committed(self) -> bool:

@@ -22,7 +22,8 @@ class PreferredReplica:
         self.node = NO_LEADER
         self._rack = rack
         self._max_age_ms = max_age_ms
-        self._until_ms = 0
+        # Of `node`.
+        self._until_ms: int
         # None: no replica has been in trouble.
         self._alone_until_ms: int | None = None
 
@@ -39,7 +40,8 @@ class PreferredReplica:
         return True
 
     def expire(self, now_ms: int) -> None:
-        if now_ms >= self._until_ms:
+        """The leader must be asked anew if the replica was named too long ago."""
+        if self.node != NO_LEADER and now_ms >= self._until_ms:
             self.node = NO_LEADER
 
     def forget(self) -> None:

@@ -122,9 +122,14 @@ class ReadingWorld:
         self._settings = FetchSettings(
             isolation_level=rng.choice(list(IsolationLevel)),
             max_bytes=rng.choice([1, 300, 2_000, 10**6]),
+            min_bytes=1,
             max_wait_ms=rng.choice([0, 50, 500]),
             client_rack=rng.choice(["", "a", "b"]),
+            request_timeout_ms=2_000,
             metadata_max_age_ms=rng.choice([500, 300_000]),
+            retry_backoff_ms=100,
+            retry_backoff_max_ms=1_000,
+            no_progress_ms=120_000,
             fail_on_data_loss=rng.random() < 0.3,
         )
         # Without ids a topic of the same name cannot be told from this one.

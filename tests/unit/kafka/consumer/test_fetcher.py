@@ -23,7 +23,6 @@ from kafka_sink.errors import (
     TopicAuthorizationFailed,
 )
 from kafka_sink.errors.reading import LossCause
-from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, after_out_of_range
 from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings
 from kafka_sink.kafka.isolation import IsolationLevel
@@ -49,11 +48,24 @@ from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from kafka_sink.kafka.protocol.client_response import ClientResponse
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.records.record_batch import HEADER_BYTES
 
 ORDERS, OTHER = uuid.UUID(int=9), uuid.UUID(int=10)
 RANGE = FetchRange("orders", ORDERS, 2, 100, 200, leader_epoch=7)
+# Java's defaults.
+SETTINGS: dict[str, Any] = {
+    "isolation_level": IsolationLevel.READ_UNCOMMITTED,
+    "max_bytes": 1024 * 1024,
+    "min_bytes": 1,
+    "max_wait_ms": 500,
+    "client_rack": "",
+    "request_timeout_ms": 30_000,
+    "metadata_max_age_ms": 300_000,
+    "retry_backoff_ms": 100,
+    "retry_backoff_max_ms": 1_000,
+    "no_progress_ms": 120_000,
+    "fail_on_data_loss": True,
+}
 # Enough turns for every script. A fetcher that turns more does not wait.
 MOST_TURNS = 2_000
 
@@ -87,6 +99,13 @@ class Cluster:
         }
         self.asked: list[tuple[int, Any]] = []
         self.down: set[int] = set()
+        # Neither ready nor down.
+        self.connecting: set[int] = set()
+        # Requests of these types wait for their answer.
+        self.held: set[type] = set()
+        # Instead of the answer to the next Metadata requests.
+        self.metadata_errors: list[str] = []
+        self.brokers: tuple[Broker, ...] = ()
         self.unsupported: set[type] = set()
         self.throttled = 0
         self.last_error = ""
@@ -96,13 +115,13 @@ class Cluster:
     # --- as a network -------------------------------------------------------------------------------------------------
 
     def ready(self, node_id: int, now_ms: int) -> bool:
-        return node_id not in self.down
+        return node_id not in self.down | self.connecting
 
     def is_down(self, node_id: int) -> bool:
         return node_id in self.down
 
     def least_loaded_node(self, now_ms: int) -> int | None:
-        return 3
+        return next((node_id for node_id in (3, 2, 1) if self.ready(node_id, now_ms)), None)
 
     def api_version(self, node_id: int, request: Any) -> int | None:
         return None if type(request) in self.unsupported else 1
@@ -114,11 +133,13 @@ class Cluster:
         return {}
 
     def send(self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True) -> None:
+        assert self.ready(node_id, now_ms)
+        assert type(request) not in self.unsupported
         self.asked.append((node_id, request))
         self._sent.append((node_id, request, token, now_ms))
 
     def update_brokers(self, brokers: Sequence[Broker]) -> None:
-        pass
+        self.brokers = tuple(brokers)
 
     def learn(self, broker: Broker) -> None:
         pass
@@ -127,14 +148,18 @@ class Cluster:
 
     def poll(self, wait_ms: int) -> list[ClientResponse]:
         assert wait_ms >= 0
-        sent, self._sent = self._sent, []
+        sent = [each for each in self._sent if type(each[1]) not in self.held]
+        self._sent = [each for each in self._sent if each not in sent]
         answers = [self._answered(*each) for each in sent]
         if not answers:
             self.now_ms += wait_ms
         return answers
 
     def _answered(self, node_id: int, request: Any, token: object, sent_ms: int) -> ClientResponse:
-        response = self._metadata() if isinstance(request, MetadataRequest) else self._scripted(node_id, request)
+        if isinstance(request, MetadataRequest):
+            response = self.metadata_errors.pop(0) if self.metadata_errors else self._metadata()
+        else:
+            response = self._scripted(node_id, request)
         error = response if isinstance(response, str) else None
         latency_ms = self.now_ms - sent_ms
         return ClientResponse(node_id, request, token, None if error else response, error, latency_ms)  # type: ignore[arg-type]
@@ -185,7 +210,7 @@ def fetcher_of(cluster: Cluster, range_: FetchRange = RANGE, **changed: Any) -> 
     )  # fmt: skip
     return Fetcher(
         range_,
-        settings=FetchSettings(**changed),
+        settings=FetchSettings(**{**SETTINGS, **changed}),
         network=cluster,
         metadata=metadata,
         rng=random.Random(2),
@@ -292,6 +317,8 @@ class TestARange:
 
         cluster.answers[FetchRequest] = [FetchResponse(0, 0, 500, 500, 0)] * empty_answers + [there] * 3
         assert run(cluster, fetcher_of(cluster, isolation_level=level)) == [(100, 200)]
+        looks_ahead = [request.max_bytes == 1 for _, request in cluster.of(FetchRequest)]
+        assert any(looks_ahead) == (level is IsolationLevel.READ_COMMITTED)
 
     @pytest.mark.parametrize("more", [b"", batch(100, 150)[:40]], ids=["none", "cut off"])
     def test_only_a_whole_batch_shows_a_gap(self, cluster: Cluster, more: bytes) -> None:
@@ -320,6 +347,25 @@ class TestARange:
         fetcher.run_once(0)
         assert len(cluster.of(FetchRequest)) == 2
 
+    def test_one_request_is_under_way(self, cluster: Cluster) -> None:
+        cluster.held = {FetchRequest}
+        fetcher = fetcher_of(cluster)
+        run(cluster, fetcher, until=lambda: cluster.now_ms > 10_000)
+        assert len(cluster.of(FetchRequest)) == 1
+        cluster.held = set()
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        assert run(cluster, fetcher) == [(100, 200)]
+        fetcher.run_once(cluster.now_ms)
+        assert len(cluster.of(FetchRequest)) == 1
+
+    def test_nothing_is_asked_after_a_failure(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest] += [29]
+        fetcher = fetcher_of(cluster)
+        failure = failure_of(cluster, fetcher)
+        assert fetcher.run_once(cluster.now_ms + 200_000) == 0
+        assert len(cluster.of(FetchRequest)) == 1
+        assert fetcher.failure is failure
+
     def test_isolation_level_and_aborted_transactions(self, cluster: Cluster) -> None:
         response = replace(records((100, 199)), aborted_transactions=((5, 100),))  # type: ignore[arg-type]
         cluster.answers[FetchRequest].append(response)
@@ -330,12 +376,22 @@ class TestARange:
         assert record_set.aborted_transactions == ((5, 100),)
         assert cluster.of(FetchRequest)[0][1].isolation_level is IsolationLevel.READ_COMMITTED
 
-    @pytest.mark.parametrize("response", [records(more=batch(100, 150)[:40]), records((80, 90))], ids=["cut", "before"])
-    def test_an_answer_that_goes_no_further_is_damage(self, cluster: Cluster, response: FetchResponse) -> None:
+    @pytest.mark.parametrize(
+        ("response", "reason"),
+        [
+            (records(more=batch(100, 150)[:40]), "the answer has no whole batch"),
+            (records((80, 90)), "it ends before offset 91"),
+            (records((80, 99)), "it ends before offset 100"),
+        ],
+        ids=["cut", "before", "just before"],
+    )
+    def test_an_answer_that_goes_no_further_is_damage(
+        self, cluster: Cluster, response: FetchResponse, reason: str
+    ) -> None:
         cluster.answers[FetchRequest].append(response)
         failure = failure_of(cluster, fetcher_of(cluster))
         assert isinstance(failure, RecordsCorrupt)
-        assert (failure.topic, failure.partition, failure.offset) == ("orders", 2, 100)
+        assert (failure.topic, failure.partition, failure.offset, failure.reason) == ("orders", 2, 100, reason)
 
     @settings(max_examples=examples(200), deadline=None)
     @given(logs(), st.lists(st.sampled_from(TROUBLES), max_size=20), st.sampled_from(IsolationLevel))
@@ -382,6 +438,42 @@ class TestErrors:
         assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
         assert len(cluster.of(MetadataRequest)) == 2
 
+    def test_one_that_always_breaks_is_named(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest] = ["broker 1: cut"] * 1_000
+        assert "Last: broker 1: cut." in str(failure_of(cluster, fetcher_of(cluster)))
+
+    def test_metadata_that_does_not_come_is_asked_for_again(self, cluster: Cluster) -> None:
+        cluster.metadata_errors = ["broker 3: cut", "broker 3: cut"]
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+        assert len(cluster.of(MetadataRequest)) == 3
+        assert {broker.node_id for broker in cluster.brokers} == {1, 2, 3}
+
+    def test_a_leader_that_is_being_connected_to_is_no_error(self, cluster: Cluster) -> None:
+        cluster.connecting = {1}
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        fetcher = fetcher_of(cluster)
+        run(cluster, fetcher, until=lambda: cluster.now_ms > 3_000)
+        assert len(cluster.of(MetadataRequest)) == 1
+        cluster.connecting = set()
+        assert run(cluster, fetcher) == [(100, 200)]
+
+    @pytest.mark.parametrize(("code", "refreshes"), [(78, False), (6, True)])
+    def test_the_first_retry_comes_soon(self, cluster: Cluster, code: int, refreshes: bool) -> None:
+        cluster.answers[FetchRequest] += [records((100, 149)), code, records((150, 179)), code, records((180, 199))]
+        run(cluster, fetcher_of(cluster))
+        assert 2 * 80 <= cluster.now_ms <= 2 * 120
+        assert (len(cluster.of(MetadataRequest)) > 1) == refreshes
+
+    def test_the_next_ones_later(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest] += [78, 78, 78, records((100, 199))]
+        run(cluster, fetcher_of(cluster))
+        assert 0.8 * (100 + 200 + 400) <= cluster.now_ms <= 1.2 * (100 + 200 + 400)
+
+    def test_an_error_of_the_topic_is_named(self, cluster: Cluster) -> None:
+        cluster.topic_error = 17
+        assert "INVALID_TOPIC_EXCEPTION (error 17)" in str(failure_of(cluster, fetcher_of(cluster)))
+
     def test_a_leader_that_is_down(self, cluster: Cluster) -> None:
         cluster.down = {1}
         cluster.last_error = "broker 1: Connection refused"
@@ -415,15 +507,6 @@ class TestErrors:
         assert (failure.offset, failure.code) == (100, code)
         assert name in failure.name
 
-    @pytest.mark.parametrize("code", list(ErrorCode))
-    def test_every_code_has_an_action_that_ends_or_waits(self, code: ErrorCode) -> None:
-        action = on_read_error(code)
-        assert (action is Action.TAKE) == (code == ErrorCode.NONE)
-
-    @pytest.mark.parametrize("code", [136, 500, -2])
-    def test_an_unknown_code_is_not_retried(self, code: int) -> None:
-        assert on_read_error(code) is Action.FAIL
-
 
 class TestOutOfRange:
     def test_deleted_records_are_a_loss(self, cluster: Cluster) -> None:
@@ -434,6 +517,8 @@ class TestOutOfRange:
         assert (failure.first, failure.end, failure.cause) == (100, 150, LossCause.DELETED)
         asked = [request.asked[0].timestamp_ms for _, request in cluster.of(ListOffsetsRequest)]
         assert asked == [EARLIEST, LATEST]
+        # Whether it is still the same topic.
+        assert len(cluster.of(MetadataRequest)) == 2
 
     @pytest.mark.parametrize(("earliest", "next_offset", "lost"), [(150, 150, 150), (300, None, 200)])
     def test_what_is_there_is_read_if_the_user_says_so(
@@ -481,6 +566,8 @@ class TestOutOfRange:
         cluster.ends(-1)
         cluster.bounds(0, 500)
         assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+        # One pause for each of the two, the second longer.
+        assert cluster.now_ms >= 0.8 * (100 + 200)
 
     @pytest.mark.parametrize("fail_on_data_loss", [True, False])
     def test_a_leader_that_contradicts_itself_is_asked_ever_more_rarely(
@@ -607,6 +694,19 @@ class TestEpochs:
         cluster.answers[FetchRequest].append(records((100, 199)))
         assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
 
+    def test_nor_does_it_stop_a_replica_from_being_read(self, cluster: Cluster) -> None:
+        cluster.epoch, cluster.unsupported = 9, {OffsetForLeaderEpochRequest}
+        nearer = FetchResponse(0, 0, 500, 500, 0, preferred_read_replica=2)
+        cluster.answers[FetchRequest] += [nearer, records((100, 199))]
+        run(cluster, fetcher_of(cluster, client_rack="a"))
+        assert [node_id for node_id, _ in cluster.of(FetchRequest)] == [1, 2]
+
+    def test_the_first_epoch_is_one_too(self, cluster: Cluster) -> None:
+        cluster.epoch = 1
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        run(cluster, fetcher_of(cluster, replace(RANGE, leader_epoch=0)))
+        assert cluster.of(OffsetForLeaderEpochRequest) == [(1, OffsetForLeaderEpochRequest("orders", 2, 1, 0))]
+
     def test_a_range_whose_epoch_is_unknown_is_not_checked(self, cluster: Cluster) -> None:
         cluster.epoch = 9
         cluster.answers[FetchRequest].append(records((100, 199)))
@@ -644,9 +744,8 @@ class TestTopics:
         assert fetcher.failure is None
 
     @pytest.mark.parametrize("change", [{"topic_id": OTHER}, {"topic_error": 3}])
-    @pytest.mark.parametrize("is_read_late", [False, True])
     def test_one_answer_is_no_proof_however_long_the_caller_pauses(
-        self, cluster: Cluster, change: dict[str, Any], is_read_late: bool
+        self, cluster: Cluster, change: dict[str, Any]
     ) -> None:
         """A broker that has just started answers once without the topic. Then the caller works for a minute."""
 
@@ -659,10 +758,6 @@ class TestTopics:
         turn_until(cluster, fetcher, lambda: bool(cluster.of(FetchRequest)))
         assert fetcher.take(0) is not None
         turn_until(cluster, fetcher, lambda: len(cluster.of(MetadataRequest)) == 2)
-        if is_read_late:
-            # Another one is on its way meanwhile.
-            turn_until(cluster, fetcher, lambda: len(cluster.of(MetadataRequest)) == 3)
-            fetcher.run_once(cluster.now_ms)
         answers = cluster.poll(0)
         cluster.now_ms += 60_000
         vars(cluster).update({"topic_id": ORDERS, "topic_error": 0})
@@ -674,14 +769,36 @@ class TestTopics:
         """However often another broker says that there is none."""
 
         def slowly(request: FetchRequest) -> FetchResponse:
-            cluster.topic_error = 3
             cluster.now_ms += 2_000
             return records((request.offset, request.offset + 9))
 
-        cluster.answers[FetchRequest] = [6, *[slowly] * 20]
-        cluster.topic_error = 0
+        def strays(_: FetchRequest) -> int:
+            cluster.topic_error = 3
+            return 6
+
+        cluster.answers[FetchRequest] = [strays, *[slowly] * 20]
         fetcher = fetcher_of(cluster)
         assert run(cluster, fetcher)[-1] == (190, 200)
+        assert fetcher.failure is None
+        assert len(cluster.of(MetadataRequest)) > 3
+
+    def test_an_answer_that_is_read_late_confirms_nothing(self, cluster: Cluster) -> None:
+        """It was on its way while the caller paused."""
+
+        def strays(_: FetchRequest) -> int:
+            cluster.topic_error = 3
+            return 6
+
+        cluster.answers[FetchRequest] += [strays, records((100, 199))]
+        fetcher = fetcher_of(cluster)
+        turn_until(cluster, fetcher, lambda: len(cluster.of(MetadataRequest)) == 2)
+        cluster.held = {MetadataRequest, FetchRequest}
+        turn_until(cluster, fetcher, lambda: len(cluster.of(MetadataRequest)) == 3)
+        cluster.now_ms += 60_000
+        cluster.held = {FetchRequest}
+        fetcher.handle(cluster.poll(0), cluster.now_ms)
+        cluster.held, cluster.topic_error = set(), 0
+        assert run(cluster, fetcher) == [(100, 200)]
         assert fetcher.failure is None
 
     def test_a_partition_that_is_gone(self, cluster: Cluster) -> None:
@@ -786,6 +903,28 @@ class TestReplicas:
         assert run(cluster, fetcher_of(cluster, client_rack="a")) == [(100, 150), (150, 200)]
         assert [node_id for node_id, _ in cluster.of(FetchRequest)] == [1, 2]
 
+    def test_an_epoch_that_metadata_tells_is_checked_with_the_leader(self, cluster: Cluster) -> None:
+        """Without an error: metadata was due."""
+
+        def moved(_: FetchRequest) -> FetchResponse:
+            cluster.now_ms, cluster.epoch = cluster.now_ms + 400_000, 8
+            return records((100, 149))
+
+        cluster.answers[FetchRequest] += [self.nearer(2), moved, *[FetchResponse(0, 0, 500, 500, 0)] * 3]
+        fetcher = fetcher_of(cluster, metadata_max_age_ms=10**9)
+        run(cluster, fetcher, until=lambda: bool(cluster.of(OffsetForLeaderEpochRequest)))
+        assert [node_id for node_id, _ in cluster.of(OffsetForLeaderEpochRequest)] == [1]
+
+    def test_without_a_leader_none_is_asked(self, cluster: Cluster) -> None:
+        cluster.answers[FetchRequest] += [self.nearer(2), records((100, 149))]
+        fetcher = fetcher_of(cluster, metadata_max_age_ms=10**9)
+        turn_until(cluster, fetcher, lambda: len(cluster.of(FetchRequest)) == 2)
+        cluster.leader, cluster.now_ms = -1, 400_000
+        fetcher.handle(cluster.poll(fetcher.run_once(cluster.now_ms)), cluster.now_ms)
+        assert fetcher.take(cluster.now_ms) is not None
+        run(cluster, fetcher, until=lambda: cluster.now_ms > 410_000)
+        assert len(cluster.of(FetchRequest)) == 2
+
     def test_a_new_epoch_is_checked_with_the_leader(self, cluster: Cluster) -> None:
         def moved(_: FetchRequest) -> int:
             cluster.epoch = 8
@@ -809,6 +948,7 @@ class TestWaiting:
         assert (failure.offset, failure.end, failure.waited_ms) == (100, 200, 10_000)
         assert "An open transaction begins at offset 100." in str(failure)
         assert 10_000 <= cluster.now_ms < 11_000
+        assert {request.isolation_level for _, request in cluster.of(FetchRequest)} == {committed}
 
     def test_an_end_that_the_log_does_not_reach(self, cluster: Cluster) -> None:
         def waits(request: FetchRequest) -> FetchResponse:
@@ -824,6 +964,20 @@ class TestWaiting:
         committed = IsolationLevel.READ_COMMITTED
         failure = failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000, isolation_level=committed))
         assert "An open transaction begins at offset 100." in str(failure)
+
+    def test_a_throttle_hides_nothing_either(self, cluster: Cluster) -> None:
+        """Its answer has no partition, and tells no end of the log."""
+        answers = [FetchResponse(0, 0, 500, 100, 0), *[FetchResponse(50, 0)] * 1_000]
+        cluster.answers[FetchRequest] = answers
+        committed = IsolationLevel.READ_COMMITTED
+        failure = failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000, isolation_level=committed))
+        assert "An open transaction begins at offset 100." in str(failure)
+
+    def test_an_empty_log(self, cluster: Cluster) -> None:
+        cluster.last_error = "broker 9: Connection refused"
+        cluster.answers[FetchRequest] = [FetchResponse(0, 0, 0, 0, 0)] * 1_000
+        failure = failure_of(cluster, fetcher_of(cluster, replace(RANGE, first=0), no_progress_ms=10_000))
+        assert "The partition ends at offset 0." in str(failure)
 
     def test_brokers_that_cannot_be_reached_at_all(self, cluster: Cluster) -> None:
         cluster.last_error = "broker 9: Connection refused"
