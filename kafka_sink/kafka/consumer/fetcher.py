@@ -128,8 +128,8 @@ class Fetcher:
         self._end_epoch = self._checked_epoch = range_.leader_epoch
         self._watch = TopicWatch(range_)
         self._gone: LossCause | None = None
-        # The log of a new leader ends before the range, or had ended there: its end is needed.
-        self._is_truncated = False
+        # Where the log of a new leader parts from the one before. Its end is needed then.
+        self._truncated_at: int | None = None
         # The bounds of the log are needed, and the first of them.
         self._is_out_of_range = False
         self._earliest: int | None = None
@@ -232,7 +232,7 @@ class Fetcher:
         return self._metadata.snapshot.topics[self._range.topic].leader_epochs[self._range.partition]
 
     def _must_check_epoch(self) -> bool:
-        return self._end_epoch >= 0 and self._checked_epoch < self._epoch() and not self._is_truncated
+        return self._end_epoch >= 0 and self._checked_epoch < self._epoch() and self._truncated_at is None
 
     def _next_request(self, node_id: int, now_ms: int) -> Request:
         epoch = self._epoch()
@@ -242,7 +242,7 @@ class Fetcher:
                 return check
             # As Java does with brokers that do not tell.
             self._checked_epoch = epoch
-        if self._is_truncated:
+        if self._truncated_at is not None:
             return self._bound_request(LATEST, self._settings.isolation_level)
         if self._is_out_of_range:
             bound = EARLIEST if self._earliest is None else LATEST
@@ -373,9 +373,8 @@ class Fetcher:
     def _take_bound(self, offset: int, asked: AskedOffset, now_ms: int) -> None:
         if offset < 0:
             self._on_error(f"the leader's log begins or ends at offset {offset}", now_ms, refresh=True)
-        elif self._is_truncated:
-            self._is_truncated = False
-            self._end = min(self._end, offset)
+        elif self._truncated_at is not None:
+            self._go_on_to(offset, self._truncated_at)
             self._end_epoch = self._checked_epoch = asked.leader_epoch
         elif self._earliest is None:
             self._earliest = offset
@@ -394,7 +393,20 @@ class Fetcher:
 
     def _lose_from(self, offset: int) -> None:
         """The log was truncated at `offset`."""
-        self._lose(Loss(max(self._range.first, offset), self._end, LossCause.TRUNCATED))
+        if self._settings.fail_on_data_loss:
+            self._lose(self._truncation(offset))
+        else:
+            self._truncated_at = offset
+
+    def _go_on_to(self, end: int, truncated_at: int) -> None:
+        """Other records may be there instead. Read them to the end of what may be read now: that may even be before
+        the truncation, if it took the end of a transaction."""
+        self._truncated_at = None
+        self._lose(self._truncation(min(truncated_at, end)))
+        self._end = min(self._end, end)
+
+    def _truncation(self, offset: int) -> Loss:
+        return Loss(max(self._range.first, offset), self._end, LossCause.TRUNCATED)
 
     def _lose(self, loss: Loss) -> None:
         """End with a failure, or leave out what is lost and read what is there."""
@@ -402,14 +414,10 @@ class Fetcher:
             self.failure = self._of_range(OffsetsLost, first=loss.first, end=loss.end, cause=loss.cause)
             return
         self.losses.append(loss)
-        match loss.cause:
-            case LossCause.DELETED:
-                self._position = loss.end
-            case LossCause.TRUNCATED:
-                # Other records may be there instead. The range goes to the end of what they are now.
-                self._is_truncated = True
-            case LossCause.TOPIC_DELETED | LossCause.TOPIC_RECREATED:
-                self._end = self._position
+        if loss.cause is LossCause.DELETED:
+            self._position = loss.end
+        elif loss.cause in (LossCause.TOPIC_DELETED, LossCause.TOPIC_RECREATED):
+            self._end = self._position
 
     def _on_error(self, error: str, now_ms: int, *, refresh: bool) -> None:
         """Try again after the backoff, at the leader."""

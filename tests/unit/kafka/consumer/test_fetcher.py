@@ -645,6 +645,16 @@ class TestEpochs:
             assert taken == [(100, 150), (150, 200)]
             assert fetcher.losses == [Loss(120, 200, LossCause.TRUNCATED)]
 
+    def test_a_truncation_may_take_the_end_of_a_transaction(self, cluster: Cluster) -> None:
+        """Then its records, before where the logs part, may not be read any more."""
+        cluster.epoch = 8
+        cluster.answers[OffsetForLeaderEpochRequest].append(OffsetForLeaderEpochResponse(0, 0, 7, 150))
+        cluster.ends(140)
+        cluster.answers[FetchRequest].append(records((100, 139)))
+        fetcher = fetcher_of(cluster, fail_on_data_loss=False, isolation_level=IsolationLevel.READ_COMMITTED)
+        assert run(cluster, fetcher) == [(100, 140)]
+        assert fetcher.losses == [Loss(140, 200, LossCause.TRUNCATED)]
+
     def test_what_was_told_once_is_not_told_again(self, cluster: Cluster) -> None:
         """From then on the range is of the new log: the next leader is asked for the end of the new epoch."""
 

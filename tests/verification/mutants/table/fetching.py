@@ -10,7 +10,7 @@ FETCHING: tuple[Mutant, ...] = (
     Mutant(
         name="fetching: the log of a new leader is not checked",
         rule="KIP-320: a reader validates its position when the leader epoch changes",
-        pattern="self.$END_EPOCH >= 0 and self.$CHECKED < self.$EPOCH() and not self.$TRUNCATED",
+        pattern="self.$END_EPOCH >= 0 and self.$CHECKED < self.$EPOCH() and self.$TRUNCATED is None",
         replacement="False",
         killer=f"{_TESTS}::TestEpochs::test_a_truncated_log_is_a_loss",
     ),
