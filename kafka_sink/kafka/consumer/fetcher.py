@@ -13,7 +13,7 @@ What is asked next is decided anew in each turn, from what is known (`_next_requ
 | Known | Asked |
 |---|---|
 | the leader has a newer epoch than was checked | OffsetForLeaderEpoch: is the log whole up to the range's end? |
-| it ended before, and the user goes on with what is there | ListOffsets: where does the log end now? |
+| it ended before | ListOffsets: where does what may be read end now? |
 | a broker said that the position is out of range | ListOffsets: where does the log begin and end? |
 | no committed record came, although there is one to read | Fetch of one batch of any kind: where does it begin? |
 | otherwise | Fetch, of the preferred replica or the leader |
@@ -61,6 +61,7 @@ from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.list_offsets import (
     EARLIEST,
     LATEST,
+    NO_OFFSET,
     AskedOffset,
     ListedOffset,
     ListOffsetsRequest,
@@ -132,12 +133,12 @@ class Fetcher:
         self._truncated_at: int | None = None
         # The bounds of the log are needed, and the first of them.
         self._is_out_of_range = False
-        self._earliest: int | None = None
+        self._earliest: int | None
         # Whether the next Fetch is only for where the next batch begins.
         self._looks_ahead = False
         self._replica = PreferredReplica(settings.client_rack, settings.metadata_max_age_ms)
         # For the message of a range that gets no further.
-        self._high_watermark = self._last_stable_offset = -1
+        self._high_watermark = self._last_stable_offset = NO_OFFSET
         self._last_error = ""
         metadata.want({range_.topic}, now_ms)
 
@@ -192,9 +193,9 @@ class Fetcher:
     def _refresh_metadata(self, now_ms: int) -> int:
         """Request metadata if that is due. Return how many ms it is not."""
         delay_ms = self._metadata.next_request_delay_ms(now_ms)
-        if delay_ms is None or delay_ms > 0:
-            return LONGEST_POLL_MS if delay_ms is None else min(delay_ms, LONGEST_POLL_MS)
-        node_id = self._network.least_loaded_node(now_ms)
+        if delay_ms:
+            return min(delay_ms, LONGEST_POLL_MS)
+        node_id = self._network.least_loaded_node(now_ms) if delay_ms is not None else None
         if node_id is not None:
             # In use, so it is not forgotten however long the range takes.
             request = self._metadata.request((self._range.topic,), now_ms)
@@ -368,7 +369,7 @@ class Fetcher:
         """An undefined end (-1) is truncation too, as for Java's consumer: the leader knows no such epoch."""
         self._checked_epoch = request.current_leader_epoch
         if response.end_offset < self._end:
-            self._lose_from(response.end_offset)
+            self._truncated_at = response.end_offset
 
     def _take_bound(self, offset: int, asked: AskedOffset, now_ms: int) -> None:
         if offset < 0:
@@ -387,26 +388,17 @@ class Fetcher:
             case LossCause.DELETED as cause:
                 self._lose(Loss(self._position, min(earliest, self._end), cause))
             case LossCause.TRUNCATED:
-                self._lose_from(latest)
+                self._truncated_at = latest
 
     # --- what it means ------------------------------------------------------------------------------------------------
 
-    def _lose_from(self, offset: int) -> None:
-        """The log was truncated at `offset`."""
-        if self._settings.fail_on_data_loss:
-            self._lose(self._truncation(offset))
-        else:
-            self._truncated_at = offset
-
     def _go_on_to(self, end: int, truncated_at: int) -> None:
-        """Other records may be there instead. Read them to the end of what may be read now: that may even be before
-        the truncation, if it took the end of a transaction."""
+        """Lose what is behind `truncated_at`. Other records may be there instead, up to `end`, the end of what may be
+        read now. Even that may be before the truncation, if it took the end of a transaction."""
         self._truncated_at = None
-        self._lose(self._truncation(min(truncated_at, end)))
+        first = max(self._range.first, min(truncated_at, end))
+        self._lose(Loss(first, self._end, LossCause.TRUNCATED))
         self._end = min(self._end, end)
-
-    def _truncation(self, offset: int) -> Loss:
-        return Loss(max(self._range.first, offset), self._end, LossCause.TRUNCATED)
 
     def _lose(self, loss: Loss) -> None:
         """End with a failure, or leave out what is lost and read what is there."""

@@ -222,11 +222,11 @@ def run(cluster: Cluster, fetcher: Fetcher, until: Callable[[], bool] = lambda: 
     """Drive to the end. Return what was taken: the first wanted offset and the next one of each record set."""
     taken = []
     for _ in range(MOST_TURNS):
+        if fetcher.is_done or until():
+            return taken
         record_set = fetcher.take(cluster.now_ms)
         if record_set is not None:
             taken.append((record_set.offset, record_set.next_offset))
-        if fetcher.is_done or until():
-            return taken
         fetcher.handle(cluster.poll(fetcher.run_once(cluster.now_ms)), cluster.now_ms)
     raise AssertionError("it turns without an end")
 
@@ -449,6 +449,24 @@ class TestErrors:
         assert len(cluster.of(MetadataRequest)) == 3
         assert {broker.node_id for broker in cluster.brokers} == {1, 2, 3}
 
+    def test_metadata_is_asked_for_once_at_a_time(self, cluster: Cluster) -> None:
+        cluster.held = {MetadataRequest}
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        fetcher = fetcher_of(cluster)
+        run(cluster, fetcher, until=lambda: cluster.now_ms > 3_000)
+        assert len(cluster.of(MetadataRequest)) == 1
+        cluster.held = set()
+        assert run(cluster, fetcher) == [(100, 200)]
+
+    def test_metadata_waits_for_a_connection(self, cluster: Cluster) -> None:
+        cluster.connecting = {1, 2, 3}
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        fetcher = fetcher_of(cluster)
+        run(cluster, fetcher, until=lambda: cluster.now_ms > 3_000)
+        assert not cluster.asked
+        cluster.connecting = set()
+        assert run(cluster, fetcher) == [(100, 200)]
+
     def test_a_leader_that_is_being_connected_to_is_no_error(self, cluster: Cluster) -> None:
         cluster.connecting = {1}
         cluster.answers[FetchRequest].append(records((100, 199)))
@@ -483,6 +501,17 @@ class TestErrors:
         assert not cluster.of(FetchRequest)
         cluster.leader = 2
         assert run(cluster, fetcher) == [(100, 200)]
+
+    @pytest.mark.parametrize(
+        ("last_error", "problem"),
+        [
+            ("broker 1: Connection refused", "broker 1: Connection refused"),
+            ("", "broker 1 is not among the brokers of the cluster"),
+        ],
+    )
+    def test_one_that_stays_down_is_named(self, cluster: Cluster, last_error: str, problem: str) -> None:
+        cluster.down, cluster.last_error = {1}, last_error
+        assert f"Last: {problem}." in str(failure_of(cluster, fetcher_of(cluster)))
 
     def test_no_leader(self, cluster: Cluster) -> None:
         cluster.leader = -1
@@ -566,8 +595,9 @@ class TestOutOfRange:
         cluster.ends(-1)
         cluster.bounds(0, 500)
         assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
-        # One pause for each of the two, the second longer.
+        # One pause for each of the two, the second longer; and metadata that may be newer.
         assert cluster.now_ms >= 0.8 * (100 + 200)
+        assert len(cluster.of(MetadataRequest)) == 3
 
     @pytest.mark.parametrize("fail_on_data_loss", [True, False])
     def test_a_leader_that_contradicts_itself_is_asked_ever_more_rarely(
@@ -799,15 +829,17 @@ class TestTopics:
             cluster.topic_error = 3
             return 6
 
-        cluster.answers[FetchRequest] += [strays, records((100, 199))]
+        cluster.answers[FetchRequest] = [strays] + [lambda _: 78 if cluster.held else records((100, 199))] * 50
         fetcher = fetcher_of(cluster)
         turn_until(cluster, fetcher, lambda: len(cluster.of(MetadataRequest)) == 2)
-        cluster.held = {MetadataRequest, FetchRequest}
+        cluster.held = {MetadataRequest}
         turn_until(cluster, fetcher, lambda: len(cluster.of(MetadataRequest)) == 3)
         cluster.now_ms += 60_000
-        cluster.held = {FetchRequest}
-        fetcher.handle(cluster.poll(0), cluster.now_ms)
-        cluster.held, cluster.topic_error = set(), 0
+        cluster.held = set()
+        late = cluster.poll(0)
+        fetcher.handle(late, cluster.now_ms)
+        assert any(isinstance(answer.request, MetadataRequest) for answer in late)
+        cluster.topic_error = 0
         assert run(cluster, fetcher) == [(100, 200)]
         assert fetcher.failure is None
 
@@ -849,6 +881,7 @@ class TestReplicas:
         cluster.answers[FetchRequest] += [self.nearer(2), records((100, 149)), records((150, 199))]
         assert run(cluster, fetcher_of(cluster, client_rack="a")) == [(100, 150), (150, 200)]
         assert [node_id for node_id, _ in cluster.of(FetchRequest)] == [1, 2, 2]
+        assert cluster.now_ms == 0
 
     def test_it_is_asked_for_anew_after_a_while(self, cluster: Cluster) -> None:
         def later(_: FetchRequest) -> FetchResponse:
