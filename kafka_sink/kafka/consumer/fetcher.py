@@ -172,9 +172,6 @@ class Fetcher:
         return 0 if self.is_done else min(delays_ms)
 
     def _ask(self, now_ms: int) -> None:
-        if self._patience.is_over(now_ms, self._network.throttled_ms(now_ms)):
-            self.failure = self._stalled(now_ms)
-            return
         if self._is_asking or now_ms < self._not_before_ms:
             return
         if self._gone is not None:
@@ -280,6 +277,13 @@ class Fetcher:
             elif answer.token is self._of_read:
                 self._is_asking = False
                 self._on_answer(answer, now_ms)
+        if not self.is_done and self._fetched is None:
+            self._look_at_clock(now_ms)
+
+    def _look_at_clock(self, now_ms: int) -> None:
+        """Fail if the caller has waited for too long, and no answer that was there has ended its wait."""
+        if self._patience.is_over(now_ms, self._network.throttled_ms(now_ms)):
+            self.failure = self._stalled(now_ms)
 
     def _on_metadata(self, answer: ClientResponse, now_ms: int) -> None:
         if isinstance(answer.response, MetadataResponse):

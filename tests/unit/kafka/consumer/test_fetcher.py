@@ -1090,6 +1090,20 @@ class TestWaiting:
         assert run(cluster, fetcher) == [(150, 200)]
         assert fetcher.failure is None
 
+    def test_an_answer_that_is_there_counts_however_late_it_is_read(self, cluster: Cluster) -> None:
+        """The process was suspended while it waited."""
+        cluster.held = {FetchRequest}
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        fetcher = fetcher_of(cluster, no_progress_ms=10_000)
+        run(cluster, fetcher, until=lambda: cluster.now_ms > 3_000)
+        assert fetcher.take(cluster.now_ms) is None
+        cluster.now_ms += 1_000_000
+        fetcher.run_once(cluster.now_ms)
+        cluster.held = set()
+        fetcher.handle(cluster.poll(0), cluster.now_ms)
+        assert run(cluster, fetcher) == [(100, 200)]
+        assert fetcher.failure is None
+
     def test_a_wait_is_bounded(self, cluster: Cluster) -> None:
         assert 0 <= fetcher_of(cluster).run_once(0) <= LONGEST_POLL_MS
 

@@ -151,8 +151,8 @@ FETCHING: tuple[Mutant, ...] = (
     Mutant(
         name="fetching: empty answers are asked for without a pause",
         rule="A fetcher never turns without waiting",
-        pattern="self.$SETTINGS.retry_backoff_ms - $ANSWER.latency_ms",
-        replacement="0",
+        pattern="$NOW + self.$SETTINGS.retry_backoff_ms - $ANSWER.latency_ms",
+        replacement="now_ms",
         killer=f"{_TESTS}::TestWaiting::test_answers_without_records_are_not_asked_for_faster_than_errors",
     ),
     Mutant(
@@ -190,5 +190,20 @@ FETCHING: tuple[Mutant, ...] = (
         pattern="$THROTTLED >= THROTTLED_LIMITS * self.$LIMIT",
         replacement="False",
         killer=f"{_TESTS}::TestWaiting::test_a_quota_that_lets_nothing_through_ends_a_read",
+    ),
+    Mutant(
+        name="fetching: two requests are under way",
+        rule="One record set is used while another one comes",
+        pattern="self.$ASKING or $NOW < self.$NOT_BEFORE",
+        replacement="now_ms < self._not_before_ms",
+        within="Fetcher",
+        killer=f"{_TESTS}::TestARange::test_one_request_is_under_way",
+    ),
+    Mutant(
+        name="fetching: records of a transaction whose end was truncated are left out in silence",
+        rule="failOnDataLoss: nothing is left out in silence",
+        pattern="min(truncated_at, end)",
+        replacement="truncated_at",
+        killer=f"{_TESTS}::TestEpochs::test_a_truncation_may_take_the_end_of_a_transaction",
     ),
 )
