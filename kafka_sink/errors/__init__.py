@@ -94,12 +94,13 @@
     │   ├── TransactionRefused
     │   ├── UnreadableState
     │   └── ReceiptNotWritten
-    ├── ReadError                    the records that a read asks for
+    ├── ReadError                    the records that a read asks for, and its progress
     │   ├── OffsetsLost
     │   ├── ReadStalled
     │   ├── FetchRefused
     │   ├── RecordsCorrupt
     │   ├── MessageFormatTooOld
+    │   ├── GroupCommitFailed        ... is a warning: the stream reads on
     │   ├── TopicToReadMissing       ... when it is planned
     │   ├── PartitionToReadMissing
     │   ├── OffsetNotWritten
@@ -192,6 +193,7 @@ from kafka_sink.errors.read_plan import (
 )
 from kafka_sink.errors.reading import (
     FetchRefused,
+    GroupCommitFailed,
     LossCause,
     MessageFormatTooOld,
     OffsetsLost,
@@ -275,10 +277,10 @@ __all__ = [
     "CommitTopicTooSmall", "CommittedDataMissing", "ConfigError", "ContinuousTriggerUnsupported",
     "CoordinatorRefused", "CoordinatorUnavailable", "DataState", "DeadLetterTopicNamed", "DecisionPending",
     "DeliveryError", "DeliveryTimeout", "DriverFenced", "DuplicateColumn", "ExactlyOnceError", "Explanation",
-    "FetchRefused", "FingerprintsLost", "FormatNotReplaced", "HangingTransaction", "HeaderKeyNotUtf8",
-    "HeaderKeyNull", "InterceptorFailed", "InvalidArgument", "InvalidOption", "KafkaSinkError",
-    "LeaderDisagrees", "LeaderUnavailable", "LossCause", "MarkersLost", "MessageFormatTooOld", "MissingColumn",
-    "MissingOption", "NameNotAllowed", "NoRecordSince", "NonDeterministicReplay", "NotPlanned",
+    "FetchRefused", "FingerprintsLost", "FormatNotReplaced", "GroupCommitFailed", "HangingTransaction",
+    "HeaderKeyNotUtf8", "HeaderKeyNull", "InterceptorFailed", "InvalidArgument", "InvalidOption",
+    "KafkaSinkError", "LeaderDisagrees", "LeaderUnavailable", "LossCause", "MarkersLost", "MessageFormatTooOld",
+    "MissingColumn", "MissingOption", "NameNotAllowed", "NoRecordSince", "NonDeterministicReplay", "NotPlanned",
     "OffsetNotWritten", "OffsetsLost", "PartitionOutOfRange", "PartitionToReadMissing", "Parts",
     "PreparedRowsGone", "ProduceRejected", "ProducerClosed", "ProducerIdRefused", "ProtocolError",
     "QuotaOutlastsTransaction", "RateOutlastsTransaction", "ReadError", "ReadStalled", "ReadUnsupported",

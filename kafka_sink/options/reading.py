@@ -53,6 +53,16 @@ def _isolation_level(text: str) -> IsolationLevel:
     return IsolationLevel[text.upper()]
 
 
+def _group_id(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
+
+
+# GroupCoordinatorService takes every name that is not empty.
+_GROUP_ID = Kind("a name that is not empty", _group_id)
+
+
 def _of_writes(*names: str) -> tuple[Option, ...]:
     return tuple(WRITING.by_key[name] for name in names)
 
@@ -101,6 +111,11 @@ SECTIONS: tuple[Section, ...] = (
         Option("maxRecordsPerPartition", "max_records_per_partition", kinds.integer(1, INT64_MAX), None,
                "most offsets in one partition of the DataFrame"),
     )),
+    Section("Lag in Kafka's own tools", "", (
+        Option("groupId", "group_id", _GROUP_ID, None,
+               "streams: commits their progress to this consumer group, so that Kafka's tools show their lag; it must "
+               "have no members. Streams never read it. Batch reads have no effect on it"),
+    )),
     Section("Fetching", _FETCHING, (
         Option("kafka.isolation.level", "isolation_level",
                Kind("one of: read_uncommitted, read_committed", _isolation_level), IsolationLevel.READ_UNCOMMITTED,
@@ -136,8 +151,10 @@ SECTIONS: tuple[Section, ...] = (
     )),
     _SECURITY,
     Section("Accepted without effect", "", (
-        *(Option(name, None, kinds.TEXT, None, "reads have no consumer group, and commit no offsets")
-          for name in ("kafka.group.id", "groupIdPrefix", "kafka.group.instance.id", "kafka.session.timeout.ms",
+        *(Option(name, None, kinds.TEXT, None, "reads join no consumer group. groupId names one that shows their lag")
+          for name in ("kafka.group.id", "groupIdPrefix")),
+        *(Option(name, None, kinds.TEXT, None, "reads join no consumer group")
+          for name in ("kafka.group.instance.id", "kafka.session.timeout.ms",
                        "kafka.heartbeat.interval.ms", "kafka.max.poll.interval.ms",
                        "kafka.partition.assignment.strategy", "kafka.group.protocol", "kafka.group.remote.assignor",
                        "kafka.share.acknowledgement.mode", "kafka.share.acquire.mode")),
@@ -195,6 +212,7 @@ class ReadConfig(Discreet):
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records_per_partition: int | None
+    group_id: str | None
     poll_timeout_ms: int
 
 
