@@ -113,8 +113,8 @@ SECTIONS: tuple[Section, ...] = (
     )),
     Section("Lag in Kafka's own tools", "", (
         Option("groupId", "group_id", _GROUP_ID, None,
-               "streams: commits their progress to this consumer group, so that Kafka's tools show their lag; it must "
-               "have no members. Streams never read it. Batch reads have no effect on it"),
+               "streams: the consumer group that a stream commits its progress to, so that Kafka's tools show its lag; "
+               "it must have no members. The stream never reads it. Batch reads commit nothing"),
     )),
     Section("Fetching", _FETCHING, (
         Option("kafka.isolation.level", "isolation_level",
@@ -151,7 +151,7 @@ SECTIONS: tuple[Section, ...] = (
     )),
     _SECURITY,
     Section("Accepted without effect", "", (
-        *(Option(name, None, kinds.TEXT, None, "reads join no consumer group. groupId names one that shows their lag")
+        *(Option(name, None, kinds.TEXT, None, "reads join no consumer group; to see the lag of a stream, set groupId")
           for name in ("kafka.group.id", "groupIdPrefix")),
         *(Option(name, None, kinds.TEXT, None, "reads join no consumer group")
           for name in ("kafka.group.instance.id", "kafka.session.timeout.ms",
