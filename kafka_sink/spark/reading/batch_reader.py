@@ -9,7 +9,7 @@ Source: pyspark/sql/worker/plan_data_source_read.py, data_source_pushdown_filter
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,13 +19,16 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from kafka_sink.errors import KafkaSinkError, MessageFormatTooOld, RecordsCorrupt
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
+from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kept import lease_admin_client, lease_reader
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.records.decoder import RecordSetDecoder
 from kafka_sink.records.undecodable import OldFormat, Undecodable
+from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.columns import Rows
 from kafka_sink.spark.reading.filters import Wanted
 from kafka_sink.spark.reading.plan import plan
+from kafka_sink.spark.reading.reported import reported
 
 log = logging.getLogger("kafka_sink")
 
@@ -73,9 +76,10 @@ class _PushFilters:
 class KafkaBatchReader(DataSourceReader):
     """`wanted`: what filters leave of the read."""
 
-    def __init__(self, config: ReadConfig, columns: tuple[str, ...]) -> None:
+    def __init__(self, config: ReadConfig, columns: tuple[str, ...], interceptors: Sequence[Interceptor] = ()) -> None:
         self._config = config
         self._columns = columns
+        self._interceptors = tuple(interceptors)
         self.wanted = Wanted()
 
     @property
@@ -97,16 +101,18 @@ class KafkaBatchReader(DataSourceReader):
         if not isinstance(partition, RangePartition):
             return
         with told_to_spark(), of_read():
-            yield from self._rows(partition.range)
+            yield from reported(self._rows(partition.range), self._interceptors)
 
-    def _rows(self, range_: FetchRange) -> Iterator[pa.RecordBatch]:
+    def _rows(self, range_: FetchRange) -> Generator[pa.RecordBatch, None, ReadStatistics]:
         config = self._config
+        row_count = byte_count = 0
         rows = Rows(self._columns, range_.topic, range_.partition)
         with lease_reader(config.consumer) as reader:
             fetch = reader.fetch(
                 range_, fail_on_data_loss=config.fail_on_data_loss, poll_timeout_ms=config.poll_timeout_ms
             )
             for record_set in fetch:
+                byte_count += record_set.records.nbytes
                 decoder = RecordSetDecoder(
                     record_set.records,
                     first_offset=record_set.offset,
@@ -116,6 +122,7 @@ class KafkaBatchReader(DataSourceReader):
                     check_crcs=config.consumer.check_crcs,
                 )
                 for batch in rows.complete(_decoded(decoder, range_)):
+                    row_count += batch.num_rows
                     yield batch
                     fetch.go_on()
             for loss in fetch.losses:
@@ -123,6 +130,8 @@ class KafkaBatchReader(DataSourceReader):
                     "offsets %d to %d of %s-%d are left out: %s (failOnDataLoss is false)",
                     loss.first, loss.end - 1, range_.topic, range_.partition, loss.cause,
                 )  # fmt: skip
+        left_out_count = sum(loss.end - loss.first for loss in fetch.losses)
+        return ReadStatistics(range_.topic, range_.partition, row_count, byte_count, left_out_count)
 
 
 def _decoded(decoder: RecordSetDecoder, range_: FetchRange) -> Iterator[pa.RecordBatch]:
