@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
@@ -22,10 +24,12 @@ import waiting
 from code_blocks import run_python
 from kafka_sink.broker import LocalKafka
 from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, StreamTally
-from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch
+from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Read, ReadTotals
 from kafka_sink.monitoring.prometheus import Prometheus
 from kafka_sink.monitoring.receipts import ReceiptTotals
 from kafka_sink.monitoring.transactions import OpenTransactions, TransactionWatch
+from kafka_sink.spark.read_tally import ReadTally
+from kafka_sink.spark.tally import Tally
 from read_back import read_topic
 from waiting import wait_until
 
@@ -280,6 +284,88 @@ def test_the_lag_is_what_the_source_had_and_did_not_give(
     finally:
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     assert (told[0].total.row_count, told[0].lag) == (5, {"0": 4})
+
+
+# --- reads ------------------------------------------------------------------------------------------------------------
+
+
+def filled(session: SparkSession, kafka: LocalKafka, topic: str, rows: int) -> int:
+    """Write rows to a topic. Return the bytes of their record batches, as the leaders acknowledged them."""
+    tally = Tally(session)
+    kafka_sink.register(session, interceptors=[tally])
+    frame = session.range(0, rows, 1, 2).selectExpr("cast(id AS STRING) AS value")
+    frame.write.format("pykafka").mode("append").options(**of_cluster(kafka), topic=topic).save()
+    return sum(receipt.batch_bytes for receipt in tally.value.values())
+
+
+def of_cluster(kafka: LocalKafka) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+
+
+def delete_records(kafka: LocalKafka, topic: str, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    partition = TopicPartition(topic, 0, before)
+    admin.delete_records([partition])[partition].result(30)
+
+
+def test_a_tally_counts_what_a_batch_has_read(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    session, name = spark.newSession(), topic(2)
+    byte_count = filled(session, kafka, name, 1_000)
+    replaced = {"localhost:9092": kafka.bootstrap_servers, "orders": name}
+    given: dict[str, Any] = {"kafka_sink": kafka_sink, "spark": session}
+    names = run_python("docs/operations.md", "Watching a write", 2, replaced, given)
+    read = names["tally"].value.values()
+    assert names["row_count"] == sum(each.row_count for each in read) == 1_000
+    assert sum(each.byte_count for each in read) == byte_count
+    assert {each.left_out_count for each in read} == {0}
+
+
+def test_offsets_that_tasks_leave_out_are_counted(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    session, name = spark.newSession(), topic(1)
+    filled(session, kafka, name, 100)
+    tally = ReadTally(session)
+    kafka_sink.register(session, interceptors=[tally])
+    frame = (
+        session.read.format("pykafka").options(**of_cluster(kafka), subscribe=name)
+        .option("failOnDataLoss", "false").load()
+    )  # fmt: skip
+    # The first action plans for both.
+    assert frame.count() == 100
+    delete_records(kafka, name, 30)
+    assert frame.count() == 70
+    (both,) = tally.value.values()
+    assert (both.row_count, both.left_out_count) == (170, 30)
+
+
+def test_a_micro_batch_that_reads_and_writes_counts_each_once(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    session, source, sink, textfile = spark.newSession(), topic(2), topic(2), tmp_path / "pykafka.prom"
+    byte_count = filled(session, kafka, source, 500)
+
+    def copy(batch: DataFrame, batch_id: int) -> None:
+        rows = batch.sparkSession.read.format("pykafka").options(**of_cluster(kafka), subscribe=source).load()
+        rows.select("value").write.format("pykafka").mode("append").options(**of_cluster(kafka), topic=sink).save()
+
+    lines = io.StringIO()
+    with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
+        query = (
+            streamed(session, tmp_path, files=4).writeStream.queryName("copies").foreachBatch(copy)
+            .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        )  # fmt: skip
+        assert query.awaitTermination(120)
+        wait_until(lambda: len(told) >= 2, 30, "the listener was told")
+    assert [one.read for one in told] == [Read({source: ReadTotals(500, byte_count)})] * 2
+    assert [one.topics[sink].row_count for one in told] == [500, 500]
+    assert read_count(kafka, sink) == 1_000
+    said = textfile.read_text()
+    assert f'pykafka_read_rows_total{{query="copies",topic="{source}"}} 1000.0' in said
+    assert f'pykafka_read_offsets_left_out_total{{query="copies",topic="{source}"}} 0.0' in said
+    assert f"; 500 read (0.0 MB) from {source}" in lines.getvalue()
 
 
 def held(until: Path) -> kafka_sink.Interceptor:

@@ -48,8 +48,13 @@ def test_no_checkpoint_is_an_oserror(tmp_path: Path) -> None:
     ("planned", "recorded", "decision", "words"),
     [
         (None, None, None, "no micro-batch was planned yet"),
-        (0, None, None, "micro-batch 0 planned, none recorded; nothing was decided. Either micro-batch 0 is"),
-        (0, None, decided(9, "another"), "another query's micro-batch was decided. Either micro-batch 0 is being"),
+        (
+            0,
+            None,
+            None,
+            "micro-batch 0 planned, none recorded; nothing was decided. Either the query does not write exactly-once",
+        ),
+        (0, None, decided(9, "another"), "another query's micro-batch was decided. Either the query"),
         (7, 7, decided(7), "in step with the sink"),
         (7, 6, decided(7), "decided and not recorded yet. A start finds its rows visible"),
         (8, 7, decided(7), "being written, or the query ended while it was written. A start writes it"),
