@@ -73,13 +73,13 @@ class TopicProgress:
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """One source of a query. `micro_batch_id`: the one up to which the figures are; None: of an unknown one.
-    `is_recorded`: False if it is planned, and none is recorded. `topics` is None if the source is not Kafka."""
+    """One source of a query. `micro_batch_id`: the one up to which it has read. `is_recorded`: False if that one is only
+    planned, because none is recorded yet. If the source is not Kafka, only its name is known."""
 
     name: str
-    micro_batch_id: int | None
-    is_recorded: bool
-    topics: tuple[TopicProgress, ...] | None
+    micro_batch_id: int | None = None
+    is_recorded: bool = False
+    topics: tuple[TopicProgress, ...] | None = None
 
 
 def topic_progress(

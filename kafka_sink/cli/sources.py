@@ -44,15 +44,15 @@ def _source(
     logs: Mapping[TopicPartition, Log | None],
 ) -> SourceProgress:
     is_recorded = recorded is not None
-    micro_batch_id = checkpoint.recorded if is_recorded else checkpoint.planned
     position = recorded if is_recorded else planned
     if position is None:
-        return SourceProgress(name, micro_batch_id, is_recorded, None)
+        return SourceProgress(name)
     ends = planned or {}
     topics = (
         topic_progress(topic, position.get(topic, {}), ends.get(topic, {}), logs)
         for topic in sorted({*position, *ends})
     )
+    micro_batch_id = checkpoint.recorded if is_recorded else checkpoint.planned
     return SourceProgress(name, micro_batch_id, is_recorded, tuple(topics))
 
 
@@ -97,7 +97,7 @@ def heading(source: SourceProgress) -> str:
 
 def rows_of(topics: Iterable[TopicProgress]) -> list[tuple[str, ...]]:
     """Return the rows of the table, whose columns are HEADS."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for each in topics:
         slowest = each.slowest
         furthest = "" if slowest is None else f"{each.topic}-{slowest.partition}: {slowest.behind:,}"

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.cli.checkpoint import Checkpoint, compared, read_checkpoint
+from kafka_sink.cli.checkpoint import (
+    MAX_OFFSETS_BYTES,
+    Checkpoint,
+    SourceOffsets,
+    compared,
+    read_checkpoint,
+    read_sources,
+)
 from kafka_sink.commit.markers import Decision, Ids
 
 QUERY = "7e1c"
@@ -42,6 +49,44 @@ def test_a_query_that_has_just_begun_has_neither(tmp_path: Path, monkeypatch: py
 def test_no_checkpoint_is_an_oserror(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         read_checkpoint(str(tmp_path))
+
+
+def offsets_in(folder: Path, **files: str) -> Path:
+    """A checkpoint whose log of offsets has files b<number>."""
+    (folder / "offsets").mkdir()
+    for name, text in files.items():
+        (folder / "offsets" / name.removeprefix("b")).write_text(text)
+    return folder
+
+
+METADATA = '{"batchWatermarkMs":0,"conf":{"a":"b"}}'
+
+
+@pytest.mark.parametrize(
+    ("recorded", "planned"),
+    [
+        (f'v1\n{METADATA}\n{{"t":{{"0":5}}}}\n-', f'v1\n{METADATA}\n{{"t":{{"0":9}}}}\n{{"logOffset":3}}'),
+        (f'v2\n{METADATA}\n0:{{"t":{{"0":5}}}}\n', f'v2\n{METADATA}\n1:{{"logOffset":3}}\n0:{{"t":{{"0":9}}}}\n'),
+    ],
+)
+def test_offsets_of_sources_are_those_of_both_micro_batches(tmp_path: Path, recorded: str, planned: str) -> None:
+    folder = offsets_in(tmp_path, b7=recorded, b8=planned)
+    assert read_sources(str(folder), Checkpoint(QUERY, planned=8, recorded=7)) == {
+        "0": SourceOffsets('{"t":{"0":5}}', '{"t":{"0":9}}'), "1": SourceOffsets(None, '{"logOffset":3}')
+    }  # fmt: skip
+    assert read_sources(str(folder), Checkpoint(QUERY, planned=7, recorded=None)) == {
+        "0": SourceOffsets(None, '{"t":{"0":5}}')
+    }
+    assert read_sources(str(folder), Checkpoint(QUERY, planned=None, recorded=None)) == {}
+
+
+@pytest.mark.parametrize("text", ["", "v3\n{}\n{}", "x" * (MAX_OFFSETS_BYTES + 1)])
+def test_a_log_of_offsets_that_cannot_be_read_is_an_oserror(tmp_path: Path, text: str) -> None:
+    folder = offsets_in(tmp_path, b7=text)
+    with pytest.raises(OSError, match="offsets/7 has "):
+        read_sources(str(folder), Checkpoint(QUERY, planned=7, recorded=None))
+    with pytest.raises(FileNotFoundError):
+        read_sources(str(folder), Checkpoint(QUERY, planned=8, recorded=None))
 
 
 @pytest.mark.parametrize(
