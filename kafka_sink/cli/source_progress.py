@@ -73,7 +73,7 @@ class TopicProgress:
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """One source of a query. `micro_batch_id`: the one up to which it has read. `is_recorded`: False if that one is only
+    """One source of a query. `micro_batch_id`: the last one that it has read. `is_recorded`: False if that one is only
     planned, because none is recorded yet. If the source is not Kafka, only its name is known."""
 
     name: str
