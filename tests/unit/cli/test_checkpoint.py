@@ -80,10 +80,17 @@ def test_offsets_of_sources_are_those_of_both_micro_batches(tmp_path: Path, reco
     assert read_sources(str(folder), Checkpoint(QUERY, planned=None, recorded=None)) == {}
 
 
-@pytest.mark.parametrize("text", ["", "v3\n{}\n{}", "x" * (MAX_OFFSETS_BYTES + 1)])
-def test_a_log_of_offsets_that_cannot_be_read_is_an_oserror(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "another format than v1 and v2"),
+        ("v3\n{}\n{}", "another format than v1 and v2"),
+        (f"v1\n{METADATA}\n".ljust(MAX_OFFSETS_BYTES + 1), "more than 16,777,216 bytes"),
+    ],
+)
+def test_a_log_of_offsets_that_cannot_be_read_is_an_oserror(tmp_path: Path, text: str, words: str) -> None:
     folder = offsets_in(tmp_path, b7=text)
-    with pytest.raises(OSError, match="offsets/7 has "):
+    with pytest.raises(OSError, match=f"offsets/7 has {words}"):
         read_sources(str(folder), Checkpoint(QUERY, planned=7, recorded=None))
     with pytest.raises(FileNotFoundError):
         read_sources(str(folder), Checkpoint(QUERY, planned=8, recorded=None))
