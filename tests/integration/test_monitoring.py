@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,10 @@ from waiting import wait_until
 cloudpickle.register_pickle_by_value(waiting)  # type: ignore[no-untyped-call]
 
 ROWS_A_FILE = 10
+
+NEEDS_STREAMS = pytest.mark.skipif(
+    find_spec("kafka_sink.spark.reading.stream_reader") is None, reason='format("pykafka") does not read streams yet'
+)
 
 
 def read_count(kafka: LocalKafka, topic: str) -> int:
@@ -366,6 +371,55 @@ def test_a_micro_batch_that_reads_and_writes_counts_each_once(
     assert f'pykafka_read_rows_total{{query="copies",topic="{source}"}} 1000.0' in said
     assert f'pykafka_read_offsets_left_out_total{{query="copies",topic="{source}"}} 0.0' in said
     assert f"; 500 read (0.0 MB) from {source}" in lines.getvalue()
+
+
+def copied(
+    session: SparkSession, kafka: LocalKafka, source: str, sink: str, checkpoint: Path, options: Mapping[str, str]
+) -> None:
+    """Copy what is there from topic to topic, exactly once, in a stream that ends."""
+    options = {"subscribe": source, "startingOffsets": "earliest", **of_cluster(kafka), **options}
+    frame = session.readStream.format("pykafka").options(**options).load().select("value")
+    writer = to_topic(frame, kafka, sink, checkpoint, {"deliveryGuarantee": "exactly-once"})
+    assert writer.queryName("copies").start().awaitTermination(120)
+
+
+@NEEDS_STREAMS
+def test_a_stream_from_topic_to_topic_counts_both_sides_once(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    session, source, sink, textfile = spark.newSession(), topic(2), topic(2), tmp_path / "pykafka.prom"
+    filled(session, kafka, source, 500)
+    lines = io.StringIO()
+    with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
+        copied(session, kafka, source, sink, tmp_path / "checkpoint", {"maxOffsetsPerTrigger": "200"})
+        wait_until(lambda: sum(one.input_row_count for one in told) >= 500, 30, "the listener was told")
+    assert sum(one.read.total.row_count for one in told) == sum(one.total.row_count for one in told) == 500
+    assert [one.read.total.row_count for one in told] == [one.input_row_count for one in told]
+    assert all(set(one.read.topics) == {source} and set(one.topics) == {sink} for one in told)
+    assert read_count(kafka, sink) == 500
+    assert f'pykafka_read_rows_total{{query="copies",topic="{source}"}} 500.0' in textfile.read_text()
+    assert f" read (0.0 MB) from {source}" in lines.getvalue()
+    if hasattr(DataSourceStreamReader, "reportLatestOffset"):
+        assert [one.lag for one in told] == [{"0": 300}, {"0": 100}, {"0": 0}]
+
+
+@NEEDS_STREAMS
+def test_offsets_that_a_stream_leaves_out_are_counted(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    session, source, sink, textfile = spark.newSession(), topic(1), topic(1), tmp_path / "pykafka.prom"
+    filled(session, kafka, source, 100)
+    lines = io.StringIO()
+    with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
+        copied(session, kafka, source, sink, tmp_path / "checkpoint", {})
+        frame = session.range(0, 50, 1, 1).selectExpr("cast(id AS STRING) AS value")
+        frame.write.format("pykafka").mode("append").options(**of_cluster(kafka), topic=source).save()
+        delete_records(kafka, source, 130)
+        copied(session, kafka, source, sink, tmp_path / "checkpoint", {"failOnDataLoss": "false"})
+        wait_until(lambda: len(told) >= 2, 30, "the listener was told")
+    assert [(one.read.total.row_count, one.read.total.left_out_count) for one in told] == [(100, 0), (20, 30)]
+    assert f'pykafka_read_offsets_left_out_total{{query="copies",topic="{source}"}} 30.0' in textfile.read_text()
+    assert lines.getvalue().endswith(f"; DATA LOSS: 30 offsets of {source} left out\n")
 
 
 def held(until: Path) -> kafka_sink.Interceptor:
