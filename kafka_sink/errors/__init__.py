@@ -96,6 +96,7 @@
     │   └── ReceiptNotWritten
     ├── ReadError                    the records that a read asks for
     │   ├── OffsetsLost
+    │   ├── LogBroken                ... a stream's log does not go on
     │   ├── ReadStalled
     │   ├── FetchRefused
     │   ├── RecordsCorrupt
@@ -192,6 +193,7 @@ from kafka_sink.errors.read_plan import (
 )
 from kafka_sink.errors.reading import (
     FetchRefused,
+    LogBroken,
     LossCause,
     MessageFormatTooOld,
     OffsetsLost,
@@ -277,8 +279,8 @@ __all__ = [
     "DeliveryError", "DeliveryTimeout", "DriverFenced", "DuplicateColumn", "ExactlyOnceError", "Explanation",
     "FetchRefused", "FingerprintsLost", "FormatNotReplaced", "HangingTransaction", "HeaderKeyNotUtf8",
     "HeaderKeyNull", "InterceptorFailed", "InvalidArgument", "InvalidOption", "KafkaSinkError",
-    "LeaderDisagrees", "LeaderUnavailable", "LossCause", "MarkersLost", "MessageFormatTooOld", "MissingColumn",
-    "MissingOption", "NameNotAllowed", "NoRecordSince", "NonDeterministicReplay", "NotPlanned",
+    "LeaderDisagrees", "LeaderUnavailable", "LogBroken", "LossCause", "MarkersLost", "MessageFormatTooOld",
+    "MissingColumn", "MissingOption", "NameNotAllowed", "NoRecordSince", "NonDeterministicReplay", "NotPlanned",
     "OffsetNotWritten", "OffsetsLost", "PartitionOutOfRange", "PartitionToReadMissing", "Parts",
     "PreparedRowsGone", "ProduceRejected", "ProducerClosed", "ProducerIdRefused", "ProtocolError",
     "QuotaOutlastsTransaction", "RateOutlastsTransaction", "ReadError", "ReadStalled", "ReadUnsupported",

@@ -54,6 +54,41 @@ class OffsetsLost(ReadError):
         )
 
 
+_BREAKS = _CAUSES | {
+    LossCause.TRUNCATED: "a replica without the records from there on has become the leader, or the topic was deleted "
+    "and created again",
+}
+_OF_A_NEW_TOPIC = "To read a new topic from its start, start the query with a new checkpoint."
+_GOES_ON: dict[str, str] = {
+    LossCause.TOPIC_DELETED: "With failOnDataLoss=false the query goes on with its other partitions, and reads the "
+    "topic from its start once it is created again.",
+    LossCause.TOPIC_RECREATED: f"{_OF_A_NEW_TOPIC} With failOnDataLoss=false a query that runs meanwhile does so by "
+    "itself; one that is restarted goes on at its offset.",
+    LossCause.TRUNCATED: f"With failOnDataLoss=false the query goes on there. {_REMEDIES[LossCause.TRUNCATED]} "
+    f"{_OF_A_NEW_TOPIC}",
+}
+
+
+class LogBroken(ReadError):
+    """The log that a stream has read up to `position` does not go on there. `cause`: a LossCause. `goes_on_at`: the
+    offset at which the stream would read on, -1 if nowhere."""
+
+    topic: str
+    partition: int
+    position: int
+    cause: str
+    goes_on_at: int
+
+    def explanation(self) -> Explanation:
+        where = f"but at {self.goes_on_at}" if self.goes_on_at >= 0 else "nor anywhere else"
+        return Explanation(
+            f"the log of {self.topic}-{self.partition} does not go on at offset {self.position}, up to which the "
+            f"stream has read it, {where}: {_BREAKS.get(self.cause, self.cause)}.",
+            DataState.GONE,
+            _GOES_ON.get(self.cause, _OF_A_NEW_TOPIC),
+        )
+
+
 class ReadStalled(ReadError):
     """`offset`: the next to read. `end`: where the range ends. `high_watermark` and `last_stable_offset`: as the last
     answer tells, -1 if none does; a reader of uncommitted records reads to the high watermark, which is both then."""

@@ -84,10 +84,10 @@ class WriteModeUnsupported(KafkaSinkError):
 class ReadUnsupported(KafkaSinkError):
     def explanation(self) -> Explanation:
         return Explanation(
-            'format("pykafka") reads batches: it reads no stream yet, and no table can be made of it.',
+            'no table can be made of format("pykafka"): Spark hands the options of a table to nobody who reads it.',
             DataState.NO_DATA,
-            'Read a batch with spark.read.format("pykafka"), or in SQL with CREATE TEMPORARY VIEW ... USING pykafka '
-            'OPTIONS (...). Read a stream with Spark\'s own source: spark.readStream.format("kafka").',
+            'Read a batch with spark.read.format("pykafka"), a stream with spark.readStream.format("pykafka"), or in '
+            "SQL with CREATE TEMPORARY VIEW ... USING pykafka OPTIONS (...).",
             known="No row was read or sent.",
         )
 

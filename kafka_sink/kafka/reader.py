@@ -49,8 +49,8 @@ class Reader:
         """Close the connections."""
         self._network.close()
 
-    def fetch(self, range_: FetchRange, *, fail_on_data_loss: bool, poll_timeout_ms: int) -> Fetch:
-        """Begin to read a range. `poll_timeout_ms`: how long it may wait for a record."""
+    def fetch(self, range_: FetchRange, *, fail_on_data_loss: bool, goes_on: bool, poll_timeout_ms: int) -> Fetch:
+        """Begin to read a range. `poll_timeout_ms`: how long it may wait for a record. Others: see `FetchSettings`."""
         config = self._config
         settings = FetchSettings(
             isolation_level=config.isolation_level,
@@ -64,6 +64,7 @@ class Reader:
             retry_backoff_max_ms=config.retry_backoff_max_ms,
             no_progress_ms=poll_timeout_ms,
             fail_on_data_loss=fail_on_data_loss,
+            goes_on=goes_on,
         )
         fetcher = Fetcher(
             range_,

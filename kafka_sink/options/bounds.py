@@ -53,6 +53,16 @@ class AtTimes:
 Bound = AtOffset | AtOffsets | AtTime | AtTimes
 
 
+def begins_at_latest(starting: Bound) -> bool:
+    """Return whether any partition begins where it ends."""
+    match starting:
+        case AtOffset(offset):
+            return offset == LATEST
+        case AtOffsets(by_partition):
+            return LATEST in by_partition.values()
+    return False
+
+
 def is_reversed(starting: Bound, ending: Bound) -> bool:
     """Return whether a read of these bounds ends before it begins, whatever the cluster has."""
     match starting, ending:
@@ -99,14 +109,8 @@ def _time(value: int) -> int:
 
 
 def _starting_offsets(text: str) -> Bound:
-    if text.lower() == "earliest":
-        return AtOffset(EARLIEST)
-    if text.lower() == "latest":
-        raise Problem("a batch read that begins at the latest offset has no rows")
-    offsets = _partitions_of(text, _offset)
-    if LATEST in offsets.values():
-        raise Problem("a batch read cannot begin at the latest offset, -1")
-    return AtOffsets(offsets)
+    known = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
+    return AtOffsets(_partitions_of(text, _offset)) if known is None else AtOffset(known)
 
 
 def _ending_offsets(text: str) -> Bound:
@@ -154,7 +158,7 @@ def _subscribed(text: str) -> tuple[str, ...]:
     return topics
 
 
-STARTING_OFFSETS = Kind('earliest, or JSON like {"orders": {"0": 23, "1": -2}}', _starting_offsets)
+STARTING_OFFSETS = Kind('earliest, latest, or JSON like {"orders": {"0": 23, "1": -2}}', _starting_offsets)
 ENDING_OFFSETS = Kind('latest, or JSON like {"orders": {"0": 50, "1": -1}}', _ending_offsets)
 TIMESTAMP = Kind("milliseconds since 1970", _timestamp)
 TIMESTAMPS = Kind('JSON like {"orders": {"0": 1700000000000}}, milliseconds since 1970', _timestamps)

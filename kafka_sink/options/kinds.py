@@ -45,6 +45,17 @@ def integer(low: int, high: int = INT32_MAX) -> Kind:
     return Kind(f"a whole number from {low} to {high}", read)
 
 
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}
+
+
+def duration_ms(text: str) -> int:
+    """Source: org.apache.spark.network.util.JavaUtils.timeStringAs; a microsecond would be no delay."""
+    found = re.fullmatch("([0-9]{1,12})([a-z]*)", text.lower())
+    if found is None or found[2] not in _UNITS_MS:
+        raise ValueError
+    return int(found[1]) * _UNITS_MS[found[2]]
+
+
 def gzip_level(text: str) -> int:
     # Kafka uses -1 for zlib's default. It does not allow zlib's level 0, which stores without compression.
     if not re.fullmatch("-1|[1-9]", text):
@@ -150,6 +161,7 @@ BOOLEAN = Kind("true or false", _boolean)
 TEXT = Kind("any text", str)
 MILLISECONDS = integer(1)
 MILLISECONDS_OR_NONE = integer(0)
+DURATION = Kind("a time with a unit, like 30s, 15m or 1h; without a unit, milliseconds", duration_ms)
 SOCKET_BUFFER = integer(-1)
 
 

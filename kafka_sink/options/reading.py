@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from kafka_sink.errors import InvalidOption, MissingOption
+from kafka_sink.errors import InvalidOption, MissingOption, RefusedOption
 from kafka_sink.kafka.config import ConsumerConfig, SecurityConfig
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -29,6 +29,7 @@ from kafka_sink.options.bounds import (
     TIMESTAMPS,
     AtOffset,
     Bound,
+    begins_at_latest,
     is_reversed,
 )
 from kafka_sink.options.config import SECURITY_FIELDS, SECURITY_RULES, GivenOptions, check_protocol_is_named
@@ -63,6 +64,13 @@ def _of_writes(*names: str) -> tuple[Option, ...]:
 # Options that reads have too, with another meaning or default.
 _OTHERWISE = ("kafka.client.rack", "kafka.receive.buffer.bytes")
 
+_BOUNDS = """\
+Of several, a timestamp counts first, then timestamps, then offsets. A stream begins there once; afterwards its
+checkpoint counts. It has no end: options for one are refused."""
+_PACE = """\
+Batch reads accept these without effect, as Spark's source does. They need Spark 4.2: an earlier Spark asks no Python
+source for less than all."""
+
 _FETCHING = """\
 A task has one request under way while Spark takes the rows of the answer before. So a task holds at most two answers,
 and one Arrow batch. An answer has at most `kafka.max.partition.fetch.bytes`, or one record batch if that is larger."""
@@ -81,9 +89,10 @@ SECTIONS: tuple[Section, ...] = (
                "true: the query fails if offsets that it should read are not there (any more); false: it logs a "
                "warning, and reads what is there"),
     )),
-    Section("Where to begin and to end", "Of several, a timestamp counts first, then timestamps, then offsets.", (
-        Option("startingOffsets", "starting_offsets", STARTING_OFFSETS, AtOffset(EARLIEST),
-               "first offset of each partition; -2: earliest"),
+    Section("Where to begin and to end", _BOUNDS, (
+        Option("startingOffsets", "starting_offsets", STARTING_OFFSETS, None,
+               "first offset of each partition; -2: earliest; -1: latest, for streams only. Not set: a batch begins at "
+               "the earliest, a stream at the latest offset"),
         Option("startingTimestamp", "starting_timestamp", TIMESTAMP, None,
                "begins each partition at its first record that is not older"),
         Option("startingOffsetsByTimestamp", "starting_timestamps", TIMESTAMPS, None, "the same, by partition"),
@@ -100,6 +109,14 @@ SECTIONS: tuple[Section, ...] = (
                "splits partitions into ranges of offsets, so that the DataFrame has about as many partitions"),
         Option("maxRecordsPerPartition", "max_records_per_partition", kinds.integer(1, INT64_MAX), None,
                "most offsets in one partition of the DataFrame"),
+    )),
+    Section("How much a micro-batch reads", _PACE, (
+        Option("maxOffsetsPerTrigger", "max_offsets_per_trigger", kinds.integer(1, INT64_MAX), None,
+               "about how many offsets a micro-batch has, divided in proportion to what each partition has"),
+        Option("minOffsetsPerTrigger", "min_offsets_per_trigger", kinds.integer(1, INT64_MAX), None,
+               "how many new offsets a micro-batch waits for; trigger(availableNow=True) does not wait"),
+        Option("maxTriggerDelay", "max_trigger_delay_ms", kinds.DURATION, 15 * 60 * 1000,
+               "for how long it waits for them at most"),
     )),
     Section("Fetching", _FETCHING, (
         Option("kafka.isolation.level", "isolation_level",
@@ -141,8 +158,6 @@ SECTIONS: tuple[Section, ...] = (
                        "kafka.heartbeat.interval.ms", "kafka.max.poll.interval.ms",
                        "kafka.partition.assignment.strategy", "kafka.group.protocol", "kafka.group.remote.assignor",
                        "kafka.share.acknowledgement.mode", "kafka.share.acquire.mode")),
-        *(Option(name, None, kinds.TEXT, None, "as in Spark's source: it is for streams")
-          for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")),
         *(Option(name, None, kinds.TEXT, None, "the client retries until kafka.default.api.timeout.ms")
           for name in ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs")),
         Option("kafka.max.poll.records", None, kinds.TEXT, None, "rows come in Arrow batches"),
@@ -195,6 +210,9 @@ class ReadConfig(Discreet):
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
     poll_timeout_ms: int
 
 
@@ -203,8 +221,9 @@ _CONSUMER_FIELDS = frozenset(field.name for field in fields(ConsumerConfig)) - {
 _WHAT = ("subscribe", "subscribe_pattern", "assign")
 
 
-def read_config(given: GivenOptions) -> ReadConfig:
-    """Return the configuration: `given`, completed with the defaults. Raises MissingOption, InvalidOption."""
+def read_config(given: GivenOptions, *, is_stream: bool = False) -> ReadConfig:
+    """Return the configuration: `given`, completed with the defaults. Raises MissingOption, InvalidOption,
+    RefusedOption."""
     values = {"token_callable": None} | {field: option.default for field, option in _OPTION_OF.items()} | dict(given)
     for field, value in values.items():
         if value is REQUIRED:
@@ -216,8 +235,14 @@ def read_config(given: GivenOptions) -> ReadConfig:
         rule.check(values)
     security = SecurityConfig(**{field: values[field] for field in SECURITY_FIELDS})
     consumer = ConsumerConfig(**{field: values[field] for field in _CONSUMER_FIELDS}, security=security)
+    if values["starting_offsets"] is None:
+        values["starting_offsets"] = AtOffset(LATEST if is_stream else EARLIEST)
     starting, starting_option = _bound(values, "starting")
     ending, ending_option = _bound(values, "ending")
+    if is_stream:
+        _check_stream(given, values)
+    elif begins_at_latest(starting):
+        raise InvalidOption(option=starting_option, value=None, expected="where records are; a batch would have none")
     if is_reversed(starting, ending):
         raise InvalidOption(option=ending_option, value=None, expected=f"not before {starting_option}, as it is")
     return ReadConfig(
@@ -230,6 +255,19 @@ def read_config(given: GivenOptions) -> ReadConfig:
             if field.name not in ("consumer", "starting", "ending")
         },
     )
+
+
+def _check_stream(given: GivenOptions, values: Mapping[str, Any]) -> None:
+    """Raise RefusedOption or InvalidOption for what a stream cannot have."""
+    for field, option in _OPTION_OF.items():
+        if field.startswith("ending_") and field in given:
+            raise RefusedOption(
+                option=option.name, instead="a stream has no end: use trigger(availableNow=True) to stop."
+            )
+    least, most = values["min_offsets_per_trigger"], values["max_offsets_per_trigger"]
+    if least is not None and most is not None and least > most:
+        name = _OPTION_OF["min_offsets_per_trigger"].name
+        raise InvalidOption(option=name, value=str(least), expected=f"at most maxOffsetsPerTrigger, which is {most}")
 
 
 def _bound(values: Mapping[str, Any], which: str) -> tuple[Bound, str]:

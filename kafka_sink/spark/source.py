@@ -54,7 +54,7 @@ _OF_A_TABLE = "provider"
 
 
 class KafkaDataSource(DataSource):
-    """`format("pykafka")`. It writes batches and streams, and reads batches."""
+    """`format("pykafka")`. It writes and reads batches and streams."""
 
     interceptors: ClassVar[tuple[Interceptor, ...]] = ()
     # The pickled token callable that `register` received for OAUTHBEARER.
@@ -115,8 +115,10 @@ class KafkaDataSource(DataSource):
 
     @told_to_spark()
     def streamReader(self, schema: spark_types.StructType) -> DataSourceStreamReader:
-        """Raise ReadUnsupported."""
-        raise ReadUnsupported
+        """Return the reader of a stream. Raises ConfigError, SchemaError."""
+        from kafka_sink.spark.reading.reads import stream_reader_of
+
+        return stream_reader_of(self.options, schema, self.token_callable, self.interceptors)
 
     def _given(self) -> GivenOptions:
         given = given_options(self.options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,10 +37,6 @@ from waiting import wait_until
 cloudpickle.register_pickle_by_value(waiting)  # type: ignore[no-untyped-call]
 
 ROWS_A_FILE = 10
-
-NEEDS_STREAMS = pytest.mark.skipif(
-    find_spec("kafka_sink.spark.reading.stream_reader") is None, reason='format("pykafka") does not read streams yet'
-)
 
 
 def read_count(kafka: LocalKafka, topic: str) -> int:
@@ -383,7 +378,6 @@ def copied(
     assert writer.queryName("copies").start().awaitTermination(120)
 
 
-@NEEDS_STREAMS
 def test_a_stream_from_topic_to_topic_counts_both_sides_once(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -403,7 +397,6 @@ def test_a_stream_from_topic_to_topic_counts_both_sides_once(
         assert [one.lag for one in told] == [{"0": 300}, {"0": 100}, {"0": 0}]
 
 
-@NEEDS_STREAMS
 def test_offsets_that_a_stream_leaves_out_are_counted(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,6 @@ from code_blocks import words_of
 from kafka_reads import JVM, PYKAFKA, add_jvm_source
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import transactions
-
-NEEDS_STREAMS = pytest.mark.skipif(
-    find_spec("kafka_sink.spark.reading.stream_reader") is None, reason='format("pykafka") does not read streams yet'
-)
 
 
 @pytest.fixture
@@ -54,7 +49,7 @@ def state_of(folder: Path) -> dict[Path, tuple[int, bytes]]:
     return {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in folder.rglob("*") if file.is_file()}
 
 
-@pytest.mark.parametrize("source", [JVM, pytest.param(PYKAFKA, marks=NEEDS_STREAMS)])
+@pytest.mark.parametrize("source", [JVM, PYKAFKA])
 @pytest.mark.parametrize("format_version", ["1", "2"])
 def test_status_tells_how_far_a_stream_is(
     session: SparkSession,

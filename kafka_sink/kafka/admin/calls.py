@@ -89,10 +89,16 @@ class Caller:
     # --- any broker ---------------------------------------------------------------------------------------------------
 
     def metadata(
-        self, topics: tuple[str, ...] | None, deadline_ms: int, *, allow_auto_topic_creation: bool = False
+        self,
+        topics: tuple[str, ...] | None,
+        deadline_ms: int,
+        *,
+        allow_auto_topic_creation: bool = False,
+        beside: Sequence[Call] = (),
     ) -> MetadataResponse:
-        """Return the metadata of `topics` from any broker. Raises BrokersUnreachable."""
-        response = self.ask_any(MetadataRequest(topics, allow_auto_topic_creation), deadline_ms)
+        """Return the metadata of `topics` from any broker. The calls `beside` are done by then, in the same round trip.
+        Raises BrokersUnreachable."""
+        response = self.ask_any(MetadataRequest(topics, allow_auto_topic_creation), deadline_ms, beside)
         assert isinstance(response, MetadataResponse)
         self._take_brokers(response)
         now_ms = monotonic_ms()
@@ -114,12 +120,12 @@ class Caller:
         """Remove the topic from the cache, because its metadata was wrong."""
         self._topics.pop(topic, None)
 
-    def ask_any(self, request: Request, deadline_ms: int) -> Response:
-        """Return any broker's answer. Raises BrokersUnreachable."""
+    def ask_any(self, request: Request, deadline_ms: int, beside: Sequence[Call] = ()) -> Response:
+        """Return any broker's answer. The calls `beside` are done by then. Raises BrokersUnreachable."""
         tries = 0
         while True:
             call = Call(self.any_node(deadline_ms), request)
-            self.run([call], deadline_ms)
+            self.run([call, *beside], deadline_ms)
             if call.response is not None:
                 return call.response
             tries += 1

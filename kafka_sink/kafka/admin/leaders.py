@@ -38,16 +38,16 @@ def by_leader(
         for each in topic.partitions:
             leaders[TopicPartition(topic.name, each.partition)] = each.leader_id
             codes[TopicPartition(topic.name, each.partition)] = each.error_code
-    led: dict[int, Partitions] = {}
+    led: dict[int, list[TopicPartition]] = {}
     reasons = {}
     for partition in partitions:
         leader_id = leaders.get(partition, -1)
         if leader_id >= 0:
-            led[leader_id] = (*led.get(leader_id, ()), partition)
+            led.setdefault(leader_id, []).append(partition)
         else:
             code = of_topic[partition[0]].error_code or codes.get(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             reasons[partition] = named(code)
-    return led, reasons
+    return {leader_id: tuple(of_leader) for leader_id, of_leader in led.items()}, reasons
 
 
 def of_partitions(response: Response | None) -> Sequence[ProducersOfPartition | PartitionResult | ListedOffset]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kafka_sink.errors import TopicAuthorizationFailed
 from kafka_sink.kafka.admin.client import AdminClient
@@ -11,6 +11,13 @@ from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.apis.list_offsets import AskedOffset, ListedOffset, ListOffsetsRequest
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+
+
+def list_offsets_request(
+    timestamps_ms: Mapping[TopicPartition, int], isolation_level: IsolationLevel, timeout_ms: int
+) -> ListOffsetsRequest:
+    asked = tuple(AskedOffset(*each, timestamp_ms) for each, timestamp_ms in timestamps_ms.items())
+    return ListOffsetsRequest(asked, isolation_level, timeout_ms)
 
 
 def list_offsets(
@@ -23,18 +30,21 @@ def list_offsets(
     """
 
     def request_of(partitions: Partitions) -> ListOffsetsRequest:
-        return ListOffsetsRequest(
-            tuple(AskedOffset(*each, timestamps_ms[each]) for each in partitions),
-            isolation_level,
-            client.config.request_timeout_ms,
-        )
+        of_leader = {each: timestamps_ms[each] for each in partitions}
+        return list_offsets_request(of_leader, isolation_level, client.config.request_timeout_ms)
 
-    found = client.ask_leaders(timestamps_ms, request_of, _is_final)
-    for listed in found.values():
-        if on_read_error(listed.error_code) is Action.DENIED:
-            raise TopicAuthorizationFailed(topic=listed.topic, operation="READ")
+    found = client.ask_leaders(timestamps_ms, request_of, is_final)
+    raise_if_denied(found.values())
     return found
 
 
-def _is_final(code: int) -> bool:
+def raise_if_denied(found: Iterable[ListedOffset]) -> None:
+    """Raise TopicAuthorizationFailed if an ACL is missing."""
+    for listed in found:
+        if on_read_error(listed.error_code) is Action.DENIED:
+            raise TopicAuthorizationFailed(topic=listed.topic, operation="READ")
+
+
+def is_final(code: int) -> bool:
+    """Return whether an answer with this error code is not asked for again."""
     return on_read_error(code) not in (Action.RETRY, Action.REFRESH_AND_RETRY)

@@ -81,7 +81,8 @@ from kafka_sink.records.record_batch import first_offset, next_offset
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
     """Consumer settings under Kafka's names. `no_progress_ms`: how long a range may wait for a record.
-    `fail_on_data_loss`: False leaves out what cannot be read."""
+    `fail_on_data_loss`: False leaves out what cannot be read. `goes_on`: whether a range of a truncated log includes
+    the records that replace the lost ones."""
 
     isolation_level: IsolationLevel
     max_bytes: int
@@ -94,6 +95,7 @@ class FetchSettings:
     retry_backoff_max_ms: int
     no_progress_ms: int
     fail_on_data_loss: bool
+    goes_on: bool
 
 
 class Fetcher:
@@ -402,7 +404,7 @@ class Fetcher:
         self._truncated_at = None
         first = max(self._range.first, min(truncated_at, end))
         self._lose(Loss(first, self._end, LossCause.TRUNCATED))
-        self._end = min(self._end, end)
+        self._end = min(self._end, end if self._settings.goes_on else first)
 
     def _lose(self, loss: Loss) -> None:
         """End with a failure, or leave out what is lost and read what is there."""

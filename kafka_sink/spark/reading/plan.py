@@ -10,22 +10,13 @@ Source: org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
-from kafka_sink.errors import (
-    InvalidOption,
-    NoRecordSince,
-    PartitionToReadMissing,
-    TopicAuthorizationFailed,
-    TopicToReadMissing,
-)
+from kafka_sink.errors import InvalidOption, NoRecordSince
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.offsets import list_offsets
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.apis.list_offsets import EARLIEST, LATEST, NO_OFFSET, ListedOffset
-from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.needs import READING
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.bounds import AtOffset, AtOffsets, AtTime, AtTimes, Bound
@@ -33,8 +24,7 @@ from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.reading.clip import Offsets, clipped
 from kafka_sink.spark.reading.divide import divide
 from kafka_sink.spark.reading.filters import Wanted
-
-log = logging.getLogger("kafka_sink")
+from kafka_sink.spark.reading.topics import partitions_to_read, topics_to_read
 
 
 def plan(client: AdminClient, config: ReadConfig, wanted: Wanted) -> list[FetchRange]:
@@ -43,12 +33,12 @@ def plan(client: AdminClient, config: ReadConfig, wanted: Wanted) -> list[FetchR
     Raises a ReadError, ClusterError or ConfigError.
     """
     client.require(READING)
-    topics = _topics(client, config)
-    every = _partitions(topics, config)
-    _check_named(every, config.starting, "starting")
-    _check_named(every, config.ending, "ending")
+    topics = topics_to_read(client, config)
+    every = partitions_to_read(topics, config)
+    check_named(every, config.starting, "starting")
+    check_named(every, config.ending, "ending")
     partitions = [each for each in every if wanted.has(each)]
-    logs = _Logs(client, config, partitions)
+    logs = LogBounds(client, config, partitions)
     starting = logs.starting_offsets()
     ending = logs.ending_offsets()
     since = None if wanted.timestamp_ms is None else logs.first_since(dict.fromkeys(partitions, wanted.timestamp_ms))
@@ -69,51 +59,10 @@ def plan(client: AdminClient, config: ReadConfig, wanted: Wanted) -> list[FetchR
     return divide(ranges, config.min_partitions, config.max_records_per_partition)
 
 
-# --- topics and partitions --------------------------------------------------------------------------------------------
-
-
-def _topics(client: AdminClient, config: ReadConfig) -> Mapping[str, TopicMetadata]:
-    """Return the topics of the read by name. Raises TopicToReadMissing, TopicAuthorizationFailed."""
-    pattern = config.subscribe_pattern
-    if pattern is not None:
-        every = client.topics(None)
-        found = {
-            name: topic
-            for name, topic in sorted(every.items())
-            if not topic.is_internal and not topic.error_code and pattern.search(name)
-        }
-        if not found:
-            log.warning("subscribePattern %r matches none of the topics that this principal may see", pattern.pattern)
-        return found
-    names = config.subscribe or tuple(dict.fromkeys(each.topic for each in config.assign or ()))
-    for name in names:
-        # It may have been made again since this client was told of it.
-        client.caller.forget(name)
-    found = client.topics(names)
-    for name in names:
-        if found[name].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            raise TopicAuthorizationFailed(topic=name, operation="READ")
-        if found[name].error_code or not found[name].partitions:
-            raise TopicToReadMissing(topic=name)
-    return {name: found[name] for name in names}
-
-
-def _partitions(topics: Mapping[str, TopicMetadata], config: ReadConfig) -> list[TopicPartition]:
-    if config.assign is None:
-        return [
-            TopicPartition(name, number) for name, topic in topics.items() for number in range(len(topic.partitions))
-        ]
-    for each in config.assign:
-        count = len(topics[each.topic].partitions)
-        if each.partition >= count:
-            raise PartitionToReadMissing(topic=each.topic, partition=each.partition, partition_count=count)
-    return list(config.assign)
-
-
 # --- where to begin and to end ----------------------------------------------------------------------------------------
 
 
-def _check_named(partitions: Sequence[TopicPartition], bound: Bound, which: str) -> None:
+def check_named(partitions: Sequence[TopicPartition], bound: Bound, which: str) -> None:
     """Raise InvalidOption unless an option that goes by partition names those of the read, as Spark's source asks."""
     match bound:
         case AtOffsets(named):
@@ -133,7 +82,7 @@ def _misnamed(option: str, problem: str) -> InvalidOption:
     return InvalidOption(option=option, value=None, expected=f"a value for each partition of the read; {problem}")
 
 
-class _Logs:
+class LogBounds:
     """Where the partitions of the read begin and end, and what offsets the user's bounds are in them."""
 
     def __init__(self, client: AdminClient, config: ReadConfig, partitions: Sequence[TopicPartition]) -> None:

@@ -9,15 +9,22 @@ from pyspark.sql import types as spark_types
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, ReadConfig, read_config
 from kafka_sink.spark.interceptors import Interceptor
-from kafka_sink.spark.reading.batch_reader import KafkaBatchReader, of_read
+from kafka_sink.spark.reading.batch_reader import KafkaBatchReader
 from kafka_sink.spark.reading.columns import check_user_schema, whole_schema
+from kafka_sink.spark.reading.range_reader import of_read
+from kafka_sink.spark.reading.read_limits import check_limits
+from kafka_sink.spark.reading.stream_reader import KafkaStreamReader
 from kafka_sink.text.redaction import Secret
 
 
 def schema_of(options: Mapping[str, str], token: Secret | None) -> spark_types.StructType:
-    """Return the columns of a read. Raises ConfigError."""
+    """Return the columns of a read. Raises ConfigError.
+
+    Spark does not tell whether the read is a batch or a stream, so only what holds for both is checked.
+    """
     with of_read():
-        return whole_schema(include_headers=_config(options, token).include_headers)
+        given = given_options(options, table=READING)
+        return whole_schema(include_headers=bool(given.get("include_headers")))
 
 
 def reader_of(
@@ -33,6 +40,20 @@ def reader_of(
         return KafkaBatchReader(_config(options, token), tuple(schema.names), interceptors)
 
 
-def _config(options: Mapping[str, str], token: Secret | None) -> ReadConfig:
+def stream_reader_of(
+    options: Mapping[str, str],
+    schema: spark_types.StructType,
+    token: Secret | None,
+    interceptors: Sequence[Interceptor] = (),
+) -> KafkaStreamReader:
+    """Return the stream reader of the columns of `schema`; see `reader_of`."""
+    with of_read():
+        check_user_schema(schema)
+        config = _config(options, token, is_stream=True)
+        check_limits(config)
+        return KafkaStreamReader(config, tuple(schema.names), interceptors)
+
+
+def _config(options: Mapping[str, str], token: Secret | None, *, is_stream: bool = False) -> ReadConfig:
     given = given_options(options, table=READING)
-    return read_config(given if token is None else {**given, "token_callable": token})
+    return read_config(given if token is None else {**given, "token_callable": token}, is_stream=is_stream)

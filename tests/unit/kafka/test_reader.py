@@ -78,7 +78,7 @@ def connected(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 def fetch(reader: Reader, topic_id: uuid.UUID = OLD, *, partition: int = 0, lenient: bool = False) -> Fetch:
     range_ = FetchRange("t", topic_id, partition, 0, END)
-    return reader.fetch(range_, fail_on_data_loss=not lenient, poll_timeout_ms=10_000)
+    return reader.fetch(range_, fail_on_data_loss=not lenient, goes_on=True, poll_timeout_ms=10_000)
 
 
 def offsets(found: Fetch) -> list[tuple[int, int]]:

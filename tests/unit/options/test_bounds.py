@@ -38,6 +38,7 @@ BY_PARTITION = (STARTING_OFFSETS, ENDING_OFFSETS, TIMESTAMPS)
     [
         (STARTING_OFFSETS, "earliest", AtOffset(EARLIEST)),
         (STARTING_OFFSETS, "EARLIEST", AtOffset(EARLIEST)),
+        (STARTING_OFFSETS, "latest", AtOffset(LATEST)),
         (ENDING_OFFSETS, "Latest", AtOffset(LATEST)),
         (STARTING_OFFSETS, '{"a":{"0":23,"1":-2},"b":{"0":0}}', AtOffsets({A0: 23, A1: EARLIEST, B0: 0})),
         (ENDING_OFFSETS, '{"a": {"0": -1, "1": 9223372036854775807}}', AtOffsets({A0: LATEST, A1: INT64_MAX})),
@@ -90,8 +91,6 @@ def test_only_numbers_of_partitions_are_assigned(text: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "why"),
     [
-        (STARTING_OFFSETS, "latest", "begins at the latest offset has no rows"),
-        (STARTING_OFFSETS, '{"a":{"0":5,"1":-1}}', "cannot begin at the latest offset, -1"),
         (ENDING_OFFSETS, "earliest", "ends at the earliest offset has no rows"),
         (ENDING_OFFSETS, '{"a":{"0":-2}}', "cannot end at the earliest offset, -2"),
         (STARTING_OFFSETS, '{"a":{"0":-3}}', "-3 is no offset"),

@@ -16,7 +16,7 @@ from effort import each
 from kafka_sink.errors import ConfigError, InvalidOption, MissingOption, RefusedOption, UnknownOption
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.options.bounds import EARLIEST, LATEST, AtOffset, AtOffsets, AtTime, AtTimes
+from kafka_sink.options.bounds import EARLIEST, LATEST, AtOffset, AtOffsets, AtTime, AtTimes, begins_at_latest
 from kafka_sink.options.config import given_options
 from kafka_sink.options.option import REQUIRED, Option
 from kafka_sink.options.reading import READING, ReadConfig, read_config
@@ -36,6 +36,10 @@ OWN_DEFAULTS = {"client.id", "receive.buffer.bytes", "send.buffer.bytes", "sasl.
 def config(**options: str) -> ReadConfig:
     """A ReadConfig of these options; underscores are dots."""
     return read_config(given_options(OPTIONS | options, table=READING))
+
+
+def stream_config(**options: str) -> ReadConfig:
+    return read_config(given_options(OPTIONS | options, table=READING), is_stream=True)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -176,7 +180,6 @@ def test_a_read_that_ends_before_it_begins_is_refused(options: dict[str, str]) -
         ("subscribePattern", ""),
         ("subscribePattern", "orders-("),
         ("assign", '{"t": []}'),
-        ("startingOffsets", "latest"),
         ("endingOffsets", "earliest"),
         ("startingTimestamp", "yesterday"),
         ("startingOffsetsByTimestampStrategy", "earliest"),
@@ -196,6 +199,37 @@ def test_a_value_that_cannot_be_used_is_named_with_what_was_expected(name: str, 
         config(**{name: text})
     assert failure.value.option == name
     assert repr(text) in str(failure.value)
+
+
+@pytest.mark.parametrize("text", ["latest", '{"t":{"0":5,"1":-1}}'])
+def test_only_a_stream_begins_at_the_latest_offset(text: str) -> None:
+    with pytest.raises(InvalidOption, match="a batch would have none"):
+        config(startingOffsets=text)
+    assert begins_at_latest(stream_config(startingOffsets=text).starting)
+
+
+def test_a_stream_begins_at_the_latest_offset_by_default() -> None:
+    assert stream_config().starting == AtOffset(LATEST)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("endingOffsets", "latest"), ("endingTimestamp", "1"), ("endingOffsetsByTimestamp", '{"t":{"0":1}}')],
+)
+def test_a_stream_has_no_end(name: str, text: str) -> None:
+    with pytest.raises(RefusedOption, match=f"{name}.*availableNow"):
+        stream_config(**{name: text})
+
+
+@pytest.mark.parametrize(("text", "milliseconds"), [("15m", 900_000), ("1h", 3_600_000), ("30s", 30_000), ("7", 7)])
+def test_how_much_a_micro_batch_reads(text: str, milliseconds: int) -> None:
+    made = stream_config(maxOffsetsPerTrigger="20", minOffsetsPerTrigger="10", maxTriggerDelay=text)
+    assert (made.max_offsets_per_trigger, made.min_offsets_per_trigger) == (20, 10)
+    assert made.max_trigger_delay_ms == milliseconds
+    with pytest.raises(InvalidOption, match=r"minOffsetsPerTrigger.*at most maxOffsetsPerTrigger, which is 20"):
+        stream_config(maxOffsetsPerTrigger="20", minOffsetsPerTrigger="21")
+    with pytest.raises(InvalidOption, match="maxTriggerDelay"):
+        stream_config(maxTriggerDelay="soon")
 
 
 def test_exactly_one_option_says_what_to_read() -> None:

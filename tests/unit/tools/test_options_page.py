@@ -50,7 +50,6 @@ def test_every_name_of_a_read_is_on_its_page(name: str) -> None:
 
 def test_defaults_are_shown_as_they_are_written() -> None:
     for cells in (
-        "`startingOffsets` | `earliest`",
         "`endingOffsets` | `latest`",
         "`kafka.isolation.level` | `read_uncommitted`",
     ):

@@ -131,6 +131,7 @@ class ReadingWorld:
             retry_backoff_max_ms=1_000,
             no_progress_ms=120_000,
             fail_on_data_loss=rng.random() < 0.3,
+            goes_on=True,
         )
         # Without ids a topic of the same name cannot be told from this one.
         self._knows_ids = bool(self._faults.weights["topic_again"]) or rng.random() < 0.7

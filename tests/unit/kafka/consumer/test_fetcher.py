@@ -65,6 +65,7 @@ SETTINGS: dict[str, Any] = {
     "retry_backoff_max_ms": 1_000,
     "no_progress_ms": 120_000,
     "fail_on_data_loss": True,
+    "goes_on": True,
 }
 # Enough turns for every script. A fetcher that turns more does not wait.
 MOST_TURNS = 2_000

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from kafka_sink import Interceptor, kept
 from kafka_sink.errors import (
@@ -20,7 +20,6 @@ from kafka_sink.errors import (
     KafkaSinkError,
     MessageFormatTooOld,
     OffsetsLost,
-    ReadUnsupported,
     RecordsCorrupt,
     TopicToReadMissing,
     UnknownOption,
@@ -263,11 +262,6 @@ def test_errors_of_a_plan_are_those_of_a_read(fail: Callable[[], object], error:
     assert "the records stay in Kafka" in str(failure.value)
     # In the form that `kafka_sink.error_of` reads back.
     assert failure.value.__notes__
-
-
-def test_streams_are_not_read_yet() -> None:
-    with pytest.raises(ReadUnsupported, match=r"spark\.readStream\.format\(\"kafka\"\)"):
-        KafkaDataSource(OPTIONS).streamReader(StructType([StructField("value", BinaryType())]))
 
 
 @pytest.mark.parametrize(("is_for_one_query", "left"), [(True, (4, 6)), (False, (0, 6))])

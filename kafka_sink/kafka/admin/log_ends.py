@@ -1,0 +1,91 @@
+"""Finds where logs end, again and again, in one round trip to each broker.
+
+A stream asks before each micro-batch. The leaders of the time before are asked at once, beside the request for the
+metadata of the topics. Only partitions that are new, or whose leader has moved, take a second round trip.
+
+Source: org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin.fetchLatestOffsets, which takes two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kafka_sink.kafka.admin.calls import Call
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.admin.leaders import by_leader, of_partitions
+from kafka_sink.kafka.admin.offsets import is_final, list_offsets, list_offsets_request, raise_if_denied
+from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.protocol.apis.list_offsets import LATEST, ListedOffset
+from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
+from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+
+Topics = Mapping[str, TopicMetadata]
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """`topics`: by name, also those with an error. `ends`: of the partitions that are there."""
+
+    topics: Topics = field(default_factory=dict)
+    ends: Mapping[TopicPartition, ListedOffset] = field(default_factory=dict)
+
+
+def log_ends(
+    client: AdminClient,
+    names: tuple[str, ...] | None,
+    partitions_of: Callable[[Topics], Iterable[TopicPartition]],
+    isolation_level: IsolationLevel,
+    earlier: Logs,
+) -> Logs:
+    """Return the topics of these names (None: all that the principal may describe), and where `partitions_of` them end.
+
+    `earlier`: the last answer. Raises TopicAuthorizationFailed, LeaderUnavailable, BrokersUnreachable.
+    """
+    caller = client.caller
+    deadline_ms = caller.deadline_ms()
+    led, _ = by_leader(partitions_of(earlier.topics), earlier.topics.values())
+    timeout_ms = client.config.request_timeout_ms
+    calls = [
+        Call(leader, list_offsets_request(dict.fromkeys(of_leader, LATEST), isolation_level, timeout_ms))
+        for leader, of_leader in led.items()
+    ]
+    answer = caller.metadata(names, deadline_ms, beside=calls)
+    topics = {topic.name: topic for topic in answer.topics}
+    partitions = list(partitions_of(topics))
+    ends = {
+        TopicPartition(end.topic, end.partition): end
+        for call in calls
+        for end in of_partitions(call.response)
+        if isinstance(end, ListedOffset) and is_final(end.error_code)
+    }
+    found = {each: ends[each] for each in partitions if each in ends and _is_same(each.topic, earlier.topics, topics)}
+    raise_if_denied(found.values())
+    rest = dict.fromkeys((each for each in partitions if each not in found), LATEST)
+    return Logs(topics, found | list_offsets(client, rest, isolation_level))
+
+
+def _is_same(name: str, earlier: Topics, now: Topics) -> bool:
+    return earlier[name].topic_id == now[name].topic_id
+
+
+def epoch_ends(client: AdminClient, logs: Logs, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Return where a leader epoch ends in the log of the leader of now, -1 if it does not know: for the partitions
+    whose leader answers. Raises BrokersUnreachable."""
+    led, _ = by_leader(epochs, logs.topics.values())
+    leaders = {each: leader for leader, of_leader in led.items() for each in of_leader}
+    calls = {
+        each: Call(leader, OffsetForLeaderEpochRequest(*each, logs.ends[each].leader_epoch, epochs[each]))
+        for each, leader in leaders.items()
+    }
+    client.caller.run(tuple(calls.values()), client.caller.deadline_ms())
+    return {
+        each: call.response.end_offset
+        for each, call in calls.items()
+        if isinstance(call.response, OffsetForLeaderEpochResponse) and call.response.error_code == ErrorCode.NONE
+    }

@@ -1,0 +1,97 @@
+"""Whether the logs that a stream goes on with are those that it has read so far. Pure.
+
+Between two micro-batches a topic may be deleted or created again, and an unclean election may truncate a log. A stream
+that compared only offsets would go on at its offset in another log, and neither read nor miss what is below. So the
+planner keeps for each partition under which topic id and leader epoch its log was seen to reach an offset:
+
+| The log now | The stream |
+|---|---|
+| is in no answer | has lost what it did not read |
+| is of a topic with another id | reads the new topic from its start |
+| parts from the earlier log before the position (KIP-320) | reads on from there: other records follow |
+| ends before the position | reads on from its end |
+
+A planner that has just started knows only the positions, as they are in Spark's checkpoint: it sees the first and the
+last case.
+
+Source: KIP-320, KIP-516; org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin.getOffsetRangesFromResolvedOffsets.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kafka_sink.errors.reading import LossCause
+from kafka_sink.kafka.metadata import NO_EPOCH
+from kafka_sink.kafka.protocol.topic_id import ids_differ
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.spark.reading.positions import Positions
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The log was seen to reach `offset` under `leader_epoch`. `topic_id`: None if the brokers have no ids."""
+
+    topic_id: uuid.UUID | None
+    offset: int
+    leader_epoch: int
+
+
+LogEnds: TypeAlias = Mapping[TopicPartition, LogEnd]
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """The log that a stream has read up to `position` does not go on there. `goes_on_at`: where the stream reads on,
+    None if nowhere."""
+
+    position: int
+    cause: LossCause
+    goes_on_at: int | None
+
+
+def with_newer_leaders(positions: Positions, known: LogEnds, now: LogEnds) -> Iterator[TopicPartition]:
+    """Return the partitions whose log must be compared with that of an earlier leader."""
+    for each in positions:
+        before, log = known.get(each), now.get(each)
+        if before is None or log is None or ids_differ(before.topic_id, log.topic_id):
+            continue
+        if NO_EPOCH < before.leader_epoch < log.leader_epoch:
+            yield each
+
+
+def breaks(
+    positions: Positions, known: LogEnds, now: LogEnds, epoch_ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Break]:
+    """Return the partitions whose log does not go on at the stream's position.
+
+    `known`, `now`: what was seen of the logs before and is seen now. `epoch_ends`: where the leader epoch of `known`
+    ends in the log of the new leader, -1 if it does not know.
+    """
+    found = {}
+    for each, position in positions.items():
+        broken = _break(position, known.get(each), now.get(each), epoch_ends.get(each))
+        if broken is not None:
+            found[each] = broken
+    return found
+
+
+def _break(position: int, before: LogEnd | None, log: LogEnd | None, epoch_end: int | None) -> Break | None:
+    if log is None:
+        return Break(position, LossCause.TOPIC_DELETED, None)
+    if before is not None and ids_differ(before.topic_id, log.topic_id):
+        return Break(position, LossCause.TOPIC_RECREATED, 0)
+    if epoch_end is not None and epoch_end < position:
+        return Break(position, LossCause.TRUNCATED, min(position, log.offset) if epoch_end < 0 else epoch_end)
+    if log.offset < position:
+        return Break(position, LossCause.TRUNCATED, log.offset)
+    return None
+
+
+def is_doubtful(positions: Positions, known: LogEnds, now: LogEnds) -> bool:
+    """Return whether the answer may come from a broker that lags: it misses what was there, or has an older leader."""
+    is_older = any(each in now and now[each].leader_epoch < before.leader_epoch for each, before in known.items())
+    return is_older or bool(breaks(positions, known, now, {}))

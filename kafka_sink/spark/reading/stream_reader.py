@@ -1,0 +1,79 @@
+"""The reader of a stream. Spark plans with one of them as long as the query runs, and reads with others, in tasks.
+
+Spark 4.2 tells the planner where a micro-batch begins, and how much to read of what is there. Earlier versions ask only
+for the latest offsets.
+
+Source: pyspark/sql/streaming/python_streaming_source_runner.py; PythonMicroBatchStream.scala.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from kafka_sink.errors.failures import told_to_spark
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kept import lease_admin_client
+from kafka_sink.options.reading import ReadConfig
+from kafka_sink.spark.interceptors import Interceptor
+from kafka_sink.spark.reading.positions import Checkpointed, checkpointed, positions_of
+from kafka_sink.spark.reading.range_reader import RangePartition, RangeReader, of_read
+from kafka_sink.spark.reading.read_limits import StreamReader, is_limited, read_limit
+from kafka_sink.spark.reading.stream_plan import StreamPlan
+
+
+class KafkaStreamReader(StreamReader):
+    def __init__(self, config: ReadConfig, columns: tuple[str, ...], interceptors: Sequence[Interceptor] = ()) -> None:
+        self._config = config
+        self._columns = columns
+        self._interceptors = tuple(interceptors)
+        self._plan = StreamPlan(config)
+        # The cluster that the query reads, once that is known.
+        self._cluster_id: str | None = None
+        # Where the next micro-batch begins, for a Spark that does not say so.
+        self._next: Checkpointed = {}
+
+    def initialOffset(self) -> Checkpointed:
+        with self._client() as client:
+            self._next = checkpointed(self._plan.initial(client))
+        return self._next
+
+    def latestOffset(self, start: Checkpointed | None = None, limit: Any = None) -> Checkpointed:
+        """Return where the micro-batch ends that begins at `start`. Before Spark 4.2 there are no arguments."""
+        begins = positions_of(self._next if start is None else start)
+        with self._client() as client:
+            return checkpointed(self._plan.end(client, begins, is_limited=is_limited(limit)))
+
+    def getDefaultReadLimit(self) -> Any:
+        return read_limit(self._config)
+
+    def reportLatestOffset(self) -> Checkpointed | None:
+        return checkpointed(self._plan.latest) or None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._plan.end_now()
+
+    def partitions(self, start: Checkpointed, end: Checkpointed) -> Sequence[RangePartition]:
+        self._next = end
+        with self._client() as client:
+            ranges = self._plan.ranges(client, positions_of(start), positions_of(end))
+        return [RangePartition(each) for each in ranges]
+
+    def commit(self, end: Checkpointed) -> None:
+        """Note that Spark has recorded the micro-batch that ends at `end`."""
+        self._plan.is_begun = True
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a range. Raises a ReadError, ClusterError or WorkerExhausted."""
+        return RangeReader(self._config, self._columns, self._interceptors, goes_on=False).rows(partition)
+
+    @contextmanager
+    def _client(self) -> Iterator[AdminClient]:
+        """Lease a client. Raises errors as those of a read."""
+        with told_to_spark(), of_read(), lease_admin_client(self._config.consumer, self._cluster_id) as client:
+            yield client
+            self._cluster_id = client.cluster_id

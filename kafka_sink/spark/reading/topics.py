@@ -1,0 +1,87 @@
+"""Which topics and partitions the options of a read name: `subscribe`, `subscribePattern` or `assign`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from kafka_sink.errors import PartitionToReadMissing, TopicAuthorizationFailed, TopicToReadMissing
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.options.reading import ReadConfig
+
+log = logging.getLogger("kafka_sink")
+
+Topics = Mapping[str, TopicMetadata]
+
+
+def names_to_read(config: ReadConfig) -> tuple[str, ...] | None:
+    """Return the names of the topics, or None for a pattern."""
+    if config.subscribe_pattern is not None:
+        return None
+    return config.subscribe or tuple(dict.fromkeys(each.topic for each in config.assign or ()))
+
+
+def topics_to_read(client: AdminClient, config: ReadConfig) -> Topics:
+    """Return the topics by name. Raises TopicToReadMissing, TopicAuthorizationFailed, BrokersUnreachable."""
+    names = names_to_read(config)
+    if names is None:
+        found = _matching(client.topics(None), config)
+        if not found:
+            pattern = config.subscribe_pattern
+            assert pattern is not None
+            log.warning("subscribePattern %r matches none of the topics that this principal may see", pattern.pattern)
+        return found
+    for name in names:
+        # It may have been made again since this client was told of it.
+        client.caller.forget(name)
+    told = client.topics(names)
+    check_readable(told)
+    for name in names:
+        if told[name].error_code or not told[name].partitions:
+            raise TopicToReadMissing(topic=name)
+    return {name: told[name] for name in names}
+
+
+def check_readable(topics: Topics) -> None:
+    """Raise TopicAuthorizationFailed if an ACL is missing."""
+    for name, topic in topics.items():
+        if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise TopicAuthorizationFailed(topic=name, operation="READ")
+
+
+def partitions_to_read(topics: Topics, config: ReadConfig) -> list[TopicPartition]:
+    """Return the partitions. Raises PartitionToReadMissing."""
+    for each in config.assign or ():
+        count = len(topics[each.topic].partitions)
+        if each.partition >= count:
+            raise PartitionToReadMissing(topic=each.topic, partition=each.partition, partition_count=count)
+    return partitions_there(topics, config)
+
+
+def partitions_there(topics: Topics, config: ReadConfig) -> list[TopicPartition]:
+    """Return those of the partitions that are there. `topics`: as a Metadata answer tells them."""
+    if config.subscribe_pattern is not None:
+        topics = _matching(topics, config)
+    there = [
+        TopicPartition(name, number)
+        for name, topic in topics.items()
+        if not topic.error_code
+        for number in range(len(topic.partitions))
+    ]
+    if config.assign is None:
+        return there
+    known = set(there)
+    return [each for each in config.assign if each in known]
+
+
+def _matching(topics: Topics, config: ReadConfig) -> Topics:
+    pattern = config.subscribe_pattern
+    assert pattern is not None
+    return {
+        name: topic
+        for name, topic in sorted(topics.items())
+        if not topic.is_internal and not topic.error_code and pattern.search(name)
+    }
