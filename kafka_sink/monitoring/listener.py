@@ -43,6 +43,7 @@ from kafka_sink.errors.failures import error_of
 from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.statistics import WriteStatistics
+from kafka_sink.monitoring.broken_logs import broken_logs_of
 from kafka_sink.monitoring.lag import lag_of
 from kafka_sink.monitoring.micro_batch import (
     Attentive,
@@ -160,6 +161,7 @@ def micro_batch_of(progress: StreamingQueryProgress, counted: Counted, *, ended_
         written=counted.written_in(run),
         read=counted.read_in(run),
         lag=lag_of(progress.sources),
+        broken_logs=broken_logs_of(progress.sources),
     )
 
 
@@ -204,8 +206,7 @@ class ProgressListener(StreamingQueryListener):
         progress = event.progress
         query = self._names[str(progress.id)] = progress.name or str(progress.id)
         micro_batch = micro_batch_of(progress, self._counted, ended_s=self._clock_s())
-        # A micro-batch whose offsets are all lost has no rows.
-        if not micro_batch.topics and not micro_batch.read.topics and progress.numInputRows == 0:
+        if progress.numInputRows == 0 and not micro_batch.is_notable:
             seen_s = micro_batch.ended_s
             self._tell(f"that query {query} is idle", lambda watcher: watcher.idle(query, seen_s))
             return

@@ -131,6 +131,8 @@ class MicroBatch:
     - `read`: what tasks have read by `format("pykafka")`. Other sources count in `input_row_count` only.
     - `lag`: records that a source had and the micro-batch did not read, by the source's number in the query. Sources
       that do not report it are absent.
+    - `broken_logs`: partitions whose log did not go on where the query had read, by the source's number; see
+      `broken_logs.py`
     """
 
     query: str
@@ -142,6 +144,12 @@ class MicroBatch:
     written: Written = field(default_factory=Written)
     read: Read = field(default_factory=Read)
     lag: Mapping[str, int] = field(default_factory=dict)
+    broken_logs: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_notable(self) -> bool:
+        """True if the micro-batch read, wrote or lost something. One that has lost all has no rows."""
+        return bool(self.topics or self.read.topics or any(self.broken_logs.values()))
 
     @property
     def topics(self) -> TotalsByTopic:
@@ -189,6 +197,8 @@ class MicroBatch:
         if lost := {topic: totals for topic, totals in self.read.topics.items() if totals.left_out_count}:
             count = sum(totals.left_out_count for totals in lost.values())
             notes.append(f"DATA LOSS: {count:,} offsets of {_named(lost)} left out")
+        if broken := sum(self.broken_logs.values()):
+            notes.append(f"DATA LOSS: {broken:,} partitions were deleted, created again or truncated")
         return notes
 
 

@@ -33,6 +33,9 @@ class OpenTelemetry(Attentive, TransactionWatcher):
         self._left_out = self._counter(
             "read.offsets_left_out", "{offset}", "Data loss: offsets that could not be read."
         )
+        self._broken_logs = self._counter(
+            "source.broken_logs", "{partition}", "Data loss: partitions that were deleted, created again or truncated."
+        )
         self._throttled = self._counter("throttled", "s", "Time that brokers throttled tasks, summed over tasks.")
         self._duration = meter.create_histogram("pykafka.micro_batch.duration", "s", "Duration of a micro-batch.")
         self._write = meter.create_histogram("pykafka.write.duration", "s", "Its part in tasks and commit.")
@@ -73,6 +76,8 @@ class OpenTelemetry(Attentive, TransactionWatcher):
             self._read_rows.add(read.row_count, of_topic)
             self._read_bytes.add(read.byte_count, of_topic)
             self._left_out.add(read.left_out_count, of_topic)
+        for source, partitions in micro_batch.broken_logs.items():
+            self._broken_logs.add(partitions, {**of_query, "source": source})
         if micro_batch.written.throttled_ms is not None:
             self._throttled.add(micro_batch.written.throttled_ms / 1000, of_query)
         self._input_rows.add(micro_batch.input_row_count, of_query)

@@ -62,6 +62,9 @@ class Prometheus(Attentive, TransactionWatcher):
         self._lag = self._gauge(
             "source_lag_records", "Records that a source had and the last micro-batch did not read.", BY_SOURCE
         )
+        self._broken_logs = self._counter(
+            "source_broken_logs", "Data loss: partitions that were deleted, created again or truncated.", BY_SOURCE
+        )
 
     def _count_micro_batches(self) -> None:
         self._micro_batches = self._counter("micro_batches", "Micro-batches that read or wrote something.", BY_QUERY)
@@ -110,6 +113,8 @@ class Prometheus(Attentive, TransactionWatcher):
             self._left_out.labels(*labels).inc(read.left_out_count)
         for source, records in micro_batch.lag.items():
             self._lag.labels(query, source).set(records)
+        for source, partitions in micro_batch.broken_logs.items():
+            self._broken_logs.labels(query, source).inc(partitions)
         self._input_rows.labels(query).inc(micro_batch.input_row_count)
         self._micro_batches.labels(query).inc()
         self._seconds.labels(query).inc(micro_batch.duration_ms / 1000)

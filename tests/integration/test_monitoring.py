@@ -415,6 +415,29 @@ def test_offsets_that_a_stream_leaves_out_are_counted(
     assert lines.getvalue().endswith(f"; DATA LOSS: 30 offsets of {source} left out\n")
 
 
+def test_a_topic_that_a_stream_finds_created_again_is_told(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    session, source, sink, textfile = spark.newSession(), topic(1), topic(1), tmp_path / "pykafka.prom"
+    filled(session, kafka, source, 100)
+    lines = io.StringIO()
+    with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
+        copied(session, kafka, source, sink, tmp_path / "checkpoint", {})
+        AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).delete_topics([source])[source].result(30)
+        wait_until(lambda: not topic_exists(kafka, source), 30, "the topic is gone")
+        kafka.create_topic(source, 1)
+        copied(session, kafka, source, sink, tmp_path / "checkpoint", {"failOnDataLoss": "false"})
+        wait_until(lambda: len(told) >= 2, 30, "the listener was told")
+    assert [one.broken_logs for one in told] == [{}, {"0": 1}]
+    assert told[1].input_row_count == 0
+    assert 'pykafka_source_broken_logs_total{query="copies",source="0"} 1.0' in textfile.read_text()
+    assert lines.getvalue().endswith("; DATA LOSS: 1 partitions were deleted, created again or truncated\n")
+
+
+def topic_exists(kafka: LocalKafka, topic: str) -> bool:
+    return topic in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=30).topics
+
+
 def held(until: Path) -> kafka_sink.Interceptor:
     """Holds a task's second Arrow batch back until a file is there. A class of a function travels with its object."""
 

@@ -60,12 +60,12 @@ def in_task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return properties
 
 
-def event(batch_id: int = 7, rows: int = 8, name: str | None = "orders") -> Any:
+def event(batch_id: int = 7, rows: int = 8, name: str | None = "orders", start: str = '{"t":{"0":1}}') -> Any:
     durations = {"triggerExecution": 90, "addBatch": 60}
     return SimpleNamespace(
         progress=SimpleNamespace(
             runId="run", id="query", name=name, batchId=batch_id, numInputRows=rows, durationMs=durations,
-            sources=[SimpleNamespace(endOffset='{"t":{"0":5}}', latestOffset='{"t":{"0":9}}')],
+            sources=[SimpleNamespace(startOffset=start, endOffset='{"t":{"0":5}}', latestOffset='{"t":{"0":9}}')],
         )
     )  # fmt: skip
 
@@ -115,6 +115,12 @@ def test_a_micro_batch_whose_offsets_are_all_lost_is_told(in_task: dict[str, str
     assert [one.read for one in told] == [Read({"t": ReadTotals(0, 0, 4)})]
 
 
+def test_a_micro_batch_in_which_a_log_is_broken_is_told() -> None:
+    told = list[MicroBatch]()
+    ProgressListener(make_tally(), told.append).onQueryProgress(event(rows=0, start='{"t":{"0":7}}'))
+    assert [one.broken_logs for one in told] == [{"0": 1}]
+
+
 def test_only_the_last_micro_batches_are_kept_and_a_sum_is_a_new_value() -> None:
     param, kept = RecentParam[Written](), {}
     for batch_id in range(KEPT_MICRO_BATCHES + 5):
@@ -138,7 +144,7 @@ def test_a_watcher_is_told_what_spark_and_the_leaders_say(in_task: dict[str, str
     assert told == [
         MicroBatch(
             query="orders", batch_id=7, input_row_count=8, duration_ms=90, write_ms=60, ended_s=12.5,
-            written=Written(TOPICS), read=Read({"in": ReadTotals(8, 90)}), lag={"0": 4},
+            written=Written(TOPICS), read=Read({"in": ReadTotals(8, 90)}), lag={"0": 4}, broken_logs={"0": 0},
         )
     ]  # fmt: skip
 

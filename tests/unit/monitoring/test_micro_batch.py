@@ -51,6 +51,13 @@ def test_a_line_tells_what_was_read_and_what_is_lost() -> None:
     )
 
 
+def test_a_line_tells_that_logs_are_broken() -> None:
+    assert str(replace(ONE, broken_logs={"0": 2, "1": 1})).endswith(
+        "; DATA LOSS: 3 partitions were deleted, created again or truncated"
+    )
+    assert str(replace(ONE, broken_logs={"0": 0})).endswith(" rows/s")
+
+
 def test_a_bounded_number_of_topics_that_are_read_is_named() -> None:
     read = Read()
     for number in range(2 * MOST_NAMED):

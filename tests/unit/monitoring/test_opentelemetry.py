@@ -20,6 +20,7 @@ ONE = MicroBatch(
     ),
     read=Read({"in": ReadTotals(40, 900, 6)}),
     lag={"0": 5_000},
+    broken_logs={"0": 2},
 )  # fmt: skip
 
 
@@ -58,6 +59,7 @@ def test_counters_add_up_and_durations_are_a_histogram() -> None:
         ("pykafka.read.bytes", "in"): 1_800,
         ("pykafka.read.offsets_left_out", "in"): 12,
         ("pykafka.source.lag", "0"): 5_000,
+        ("pykafka.source.broken_logs", "0"): 4,
         ("pykafka.query.seen", ""): 1_700_000_090,
         ("pykafka.input_rows", ""): 80,
     }

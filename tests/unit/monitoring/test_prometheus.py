@@ -31,6 +31,7 @@ ONE = MicroBatch(
     ),
     read=Read({"in": ReadTotals(40, 900, 6)}),
     lag={"0": 5_000},
+    broken_logs={"0": 2},
 )  # fmt: skip
 
 
@@ -74,6 +75,7 @@ def test_a_file_has_what_was_counted_so_far(tmp_path: Path) -> None:
         ("pykafka_read_bytes_total", "orders", "in"): 1_000,
         ("pykafka_read_offsets_left_out_total", "orders", "in"): 6,
         ("pykafka_source_lag_records", "orders", "0"): 40,
+        ("pykafka_source_broken_logs_total", "orders", "0"): 4,
         ("pykafka_query_seen_timestamp_seconds", "orders", ""): 1_700_000_090,
         ("pykafka_input_rows_total", "orders", ""): 80,
         ("pykafka_micro_batches_total", "orders", ""): 2,
