@@ -420,11 +420,11 @@ def test_a_topic_that_a_stream_finds_created_again_is_told(
 ) -> None:
     session, source, sink, textfile = spark.newSession(), topic(1), topic(1), tmp_path / "pykafka.prom"
     filled(session, kafka, source, 100)
-    lines = io.StringIO()
+    lines, admin = io.StringIO(), AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
         copied(session, kafka, source, sink, tmp_path / "checkpoint", {})
-        AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).delete_topics([source])[source].result(30)
-        wait_until(lambda: not topic_exists(kafka, source), 30, "the topic is gone")
+        admin.delete_topics([source])[source].result(30)
+        wait_until(lambda: source not in admin.list_topics(timeout=30).topics, 30, "the topic is gone")
         kafka.create_topic(source, 1)
         copied(session, kafka, source, sink, tmp_path / "checkpoint", {"failOnDataLoss": "false"})
         wait_until(lambda: len(told) >= 2, 30, "the listener was told")
@@ -432,10 +432,6 @@ def test_a_topic_that_a_stream_finds_created_again_is_told(
     assert told[1].input_row_count == 0
     assert 'pykafka_source_broken_logs_total{query="copies",source="0"} 1.0' in textfile.read_text()
     assert lines.getvalue().endswith("; DATA LOSS: 1 partitions were deleted, created again or truncated\n")
-
-
-def topic_exists(kafka: LocalKafka, topic: str) -> bool:
-    return topic in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=30).topics
 
 
 def held(until: Path) -> kafka_sink.Interceptor:
