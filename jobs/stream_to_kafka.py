@@ -44,7 +44,7 @@ import kafka_sink
 from job_support import add_columns, add_files, add_sink, kafka_columns, look_before, session, sigterm, sink_options
 from kafka_sink.command_line import parser_of
 from kafka_sink.errors.failures import told_by_spark
-from kafka_sink.monitoring.listener import Acknowledged, StreamTally, micro_batch_of
+from kafka_sink.monitoring.listener import Counted, StreamTally, micro_batch_of
 from kafka_sink.monitoring.micro_batch import MicroBatch
 
 PROGRESS_POLL_SECONDS = 1
@@ -107,7 +107,7 @@ def start(rows: DataFrame, args: argparse.Namespace) -> StreamingQuery:
     return writer.start()
 
 
-def follow(query: StreamingQuery, terminate: threading.Event, acknowledged: Acknowledged) -> None:
+def follow(query: StreamingQuery, terminate: threading.Event, counted: Counted) -> None:
     """Print one line for each micro-batch until the query ends or is held, then a total. Raises the query's error."""
     total = Total()
     ended = False
@@ -124,7 +124,7 @@ def follow(query: StreamingQuery, terminate: threading.Event, acknowledged: Ackn
         for progress in query.recentProgress:
             # While Spark waits for files it also reports progress, with the number of the next micro-batch.
             if progress.batchId > total.last_batch_id and progress.numInputRows:
-                micro_batch = micro_batch_of(progress, acknowledged, ended_s=time.time())
+                micro_batch = micro_batch_of(progress, counted, ended_s=time.time())
                 total.add(micro_batch)
                 print(replace(micro_batch, query="micro-batch"), flush=True)
         ended |= held

@@ -19,6 +19,7 @@ from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.reading import ReadConfig
+from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.positions import Checkpointed, checkpointed, positions_of
 from kafka_sink.spark.reading.range_reader import RangePartition, RangeReader, of_read
 from kafka_sink.spark.reading.read_limits import StreamReader, is_limited, read_limit
@@ -26,9 +27,10 @@ from kafka_sink.spark.reading.stream_plan import StreamPlan
 
 
 class KafkaStreamReader(StreamReader):
-    def __init__(self, config: ReadConfig, columns: tuple[str, ...]) -> None:
+    def __init__(self, config: ReadConfig, columns: tuple[str, ...], interceptors: Sequence[Interceptor] = ()) -> None:
         self._config = config
         self._columns = columns
+        self._interceptors = tuple(interceptors)
         self._plan = StreamPlan(config)
         # The cluster that the query reads, once that is known.
         self._cluster_id: str | None = None
@@ -67,7 +69,7 @@ class KafkaStreamReader(StreamReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Return the rows of a range. Raises a ReadError, ClusterError or WorkerExhausted."""
-        return RangeReader(self._config, self._columns, goes_on=False).rows(partition)
+        return RangeReader(self._config, self._columns, self._interceptors, goes_on=False).rows(partition)
 
     @contextmanager
     def _client(self) -> Iterator[AdminClient]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import stream_to_kafka as job
-from kafka_sink.monitoring.micro_batch import BadRows, Run, Totals, Written
+from kafka_sink.monitoring.micro_batch import BadRows, Read, Run, Totals, Written
 
 NEEDED = ["--source", "in", "--schema", "id INT", "--topic", "t", "--checkpoint", "c", "--available-now"]
 
@@ -74,6 +74,9 @@ class AllButOne:
     def written_in(self, run: Run) -> Written:
         count = self.rows[run.batch_id]
         return Written({"t": Totals(count - 1, 1, 100_000)}, {BadRows("dropped", "KeyNull"): 1})
+
+    def read_in(self, run: Run) -> Read:
+        return Read()
 
 
 def test_every_micro_batch_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
