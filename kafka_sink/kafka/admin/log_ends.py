@@ -74,16 +74,21 @@ def _is_same(name: str, earlier: Topics, now: Topics) -> bool:
     return earlier[name].topic_id == now[name].topic_id
 
 
-def epoch_ends(client: AdminClient, logs: Logs, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return where a leader epoch ends in the log of the leader of now, -1 if it does not know: for the partitions
-    whose leader answers. Raises BrokersUnreachable."""
+def epoch_ends(
+    client: AdminClient, logs: Logs, epochs: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int | None]:
+    """Return where a leader epoch ends in the log of the leader of now, -1 if it does not know, None if brokers
+    lack the request: for the partitions whose leader answers. Raises BrokersUnreachable."""
+    deadline_ms = client.caller.deadline_ms()
+    if epochs and not client.caller.takes(OffsetForLeaderEpochRequest("", 0, -1, -1), deadline_ms):
+        return dict.fromkeys(epochs)
     led, _ = by_leader(epochs, logs.topics.values())
     leaders = {each: leader for leader, of_leader in led.items() for each in of_leader}
     calls = {
         each: Call(leader, OffsetForLeaderEpochRequest(*each, logs.ends[each].leader_epoch, epochs[each]))
         for each, leader in leaders.items()
     }
-    client.caller.run(tuple(calls.values()), client.caller.deadline_ms())
+    client.caller.run(tuple(calls.values()), deadline_ms)
     return {
         each: call.response.end_offset
         for each, call in calls.items()

@@ -20,7 +20,7 @@ def rate_limited(limit: int, start: Positions, ends: Positions) -> Positions:
     total = sum(sizes.values())
     if total <= limit:
         return ends
-    return dict(ends) | {each: start[each] + _share(limit * (size / total)) for each, size in sizes.items()}
+    return dict(ends) | {each: start[each] + min(size, _share(limit * (size / total))) for each, size in sizes.items()}
 
 
 def _share(prorated: float) -> int:

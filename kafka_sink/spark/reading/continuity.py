@@ -8,6 +8,7 @@ planner keeps for each partition under which topic id and leader epoch its log w
 |---|---|
 | is in no answer | has lost what it did not read |
 | is of a topic with another id | reads the new topic from its start |
+| has an older leader epoch, and no topic id | reads the new topic from its start: epochs only grow |
 | parts from the earlier log before the position (KIP-320) | reads on from there: other records follow |
 | ends before the position | reads on from its end |
 
@@ -63,13 +64,30 @@ def with_newer_leaders(positions: Positions, known: LogEnds, now: LogEnds) -> It
             yield each
 
 
+def of_earlier_leaders(known: LogEnds, now: LogEnds) -> set[TopicPartition]:
+    """Return the partitions whose answer is of a leader that was replaced before: leader epochs of a topic only grow.
+    Without ids it may be another topic."""
+    return {
+        each
+        for each, before in known.items()
+        if each in now
+        and before.topic_id is not None
+        and now[each].topic_id == before.topic_id
+        and _is_older(before, now[each])
+    }
+
+
+def _is_older(before: LogEnd, log: LogEnd) -> bool:
+    return NO_EPOCH < log.leader_epoch < before.leader_epoch
+
+
 def breaks(
-    positions: Positions, known: LogEnds, now: LogEnds, epoch_ends: Mapping[TopicPartition, int]
+    positions: Positions, known: LogEnds, now: LogEnds, epoch_ends: Mapping[TopicPartition, int | None]
 ) -> dict[TopicPartition, Break]:
     """Return the partitions whose log does not go on at the stream's position.
 
     `known`, `now`: what was seen of the logs before and is seen now. `epoch_ends`: where the leader epoch of `known`
-    ends in the log of the new leader, -1 if it does not know.
+    ends in the log of the new leader, -1 if that has no such epoch, None if the broker cannot tell.
     """
     found = {}
     for each, position in positions.items():
@@ -82,16 +100,10 @@ def breaks(
 def _break(position: int, before: LogEnd | None, log: LogEnd | None, epoch_end: int | None) -> Break | None:
     if log is None:
         return Break(position, LossCause.TOPIC_DELETED, None)
-    if before is not None and ids_differ(before.topic_id, log.topic_id):
+    if before is not None and (ids_differ(before.topic_id, log.topic_id) or _is_older(before, log)):
         return Break(position, LossCause.TOPIC_RECREATED, 0)
     if epoch_end is not None and epoch_end < position:
         return Break(position, LossCause.TRUNCATED, min(position, log.offset) if epoch_end < 0 else epoch_end)
     if log.offset < position:
         return Break(position, LossCause.TRUNCATED, log.offset)
     return None
-
-
-def is_doubtful(positions: Positions, known: LogEnds, now: LogEnds) -> bool:
-    """Return whether the answer may come from a broker that lags: it misses what was there, or has an older leader."""
-    is_older = any(each in now and now[each].leader_epoch < before.leader_epoch for each, before in known.items())
-    return is_older or bool(breaks(positions, known, now, {}))

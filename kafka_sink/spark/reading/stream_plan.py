@@ -20,23 +20,26 @@ Source: org.apache.spark.sql.kafka010.KafkaMicroBatchStream.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
-from kafka_sink.errors import LeaderUnavailable, LogBroken, OffsetsLost, ReadError
+from kafka_sink.errors import FetchRefused, LeaderUnavailable, LogBroken, OffsetsLost, ReadError
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.log_ends import Logs, epoch_ends, log_ends
 from kafka_sink.kafka.admin.offsets import list_offsets
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
+from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
-from kafka_sink.kafka.protocol.apis.list_offsets import EARLIEST
+from kafka_sink.kafka.protocol.apis.list_offsets import EARLIEST, LATEST
+from kafka_sink.kafka.protocol.error_codes import error_name
 from kafka_sink.kafka.protocol.needs import READING
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.reading.admission import Delay, rate_limited
 from kafka_sink.spark.reading.clip import Offsets, clipped
-from kafka_sink.spark.reading.continuity import Break, LogEnd, breaks, is_doubtful, with_newer_leaders
+from kafka_sink.spark.reading.continuity import Break, LogEnd, breaks, of_earlier_leaders, with_newer_leaders
 from kafka_sink.spark.reading.divide import divide
 from kafka_sink.spark.reading.plan import LogBounds, check_named
 from kafka_sink.spark.reading.positions import Positions
@@ -51,18 +54,27 @@ from kafka_sink.spark.reading.topics import (
 log = logging.getLogger("kafka_sink")
 
 
-class StreamPlan:
-    """For one stream. Each method that asks the cluster raises a ReadError, ClusterError or ConfigError."""
+def warn(error: ReadError) -> None:
+    log.warning("%s The stream goes on (failOnDataLoss is false).", error.parts().happened)
 
-    def __init__(self, config: ReadConfig) -> None:
+
+class StreamPlan:
+    """For one stream. Each method that asks the cluster raises a ReadError, ClusterError or ConfigError.
+
+    `tell`: takes each loss that does not end the query.
+    """
+
+    def __init__(self, config: ReadConfig, tell: Callable[[ReadError], None] = warn) -> None:
         self._config = config
+        self._tell_user = tell
         self._delay = Delay(config.min_offsets_per_trigger or 0, config.max_trigger_delay_ms)
         # The last answers of the cluster, and what they say of each log.
         self._logs = Logs()
         self._known: dict[TopicPartition, LogEnd] = {}
         # Steps that were told, until the stream has taken them; with the log as it is there.
         self._steps: dict[TopicPartition, tuple[Break, LogEnd | None]] = {}
-        # Partitions that begin where they end, until the first micro-batch has recorded it.
+        # Where a new stream begins, and which of that is the end of a log, until the first micro-batch records it.
+        self._begins: dict[TopicPartition, int] = {}
         self._begin_at_end: dict[TopicPartition, int] = {}
         self.is_begun = False
         self._ends_now = False
@@ -94,6 +106,7 @@ class StreamPlan:
             asked = Offsets(starting[each], max(starting[each], there.end))
             positions[each] = clipped(each, asked, there, fail_on_data_loss=config.fail_on_data_loss).first
             self._known[each] = LogEnd(topics[each.topic].topic_id, there.end, bounds.latest[each].leader_epoch)
+        self._begins = positions
         self._begin_at_end = {each: offset for each, offset in positions.items() if offset == self._known[each].offset}
         return positions
 
@@ -103,8 +116,7 @@ class StreamPlan:
         steps: Mapping[TopicPartition, Break] = {}
         ends = self._target
         if ends is None:
-            steps = self._look(client, start)
-            ends = self.latest
+            ends, steps = self._look(client, start)
             if self._ends_now:
                 self._target = ends
         if not self.is_begun:
@@ -119,10 +131,13 @@ class StreamPlan:
         self.is_begun = True
         if start == end:
             return []
-        unknown = {each: offset for each, offset in end.items() if each not in self._known}
+        unknown = {each: offset for each, offset in end.items() if each not in self._known | self._steps}
         if unknown:
-            self._known |= self._log_ends(client, unknown)
-        for each in start.keys() - end.keys() - self._steps.keys():
+            # Of the others only `_look` may note more: it compares them with what was known.
+            ends = self._log_ends(client, unknown)
+            self._known |= {each: ends[each] for each in unknown if each in ends}
+        # What begins now and is not in the first micro-batch, as it was recorded, is new since.
+        for each in start.keys() - end.keys() - self._steps.keys() - self._begins.keys():
             self._tell(each, Break(start[each], LossCause.TOPIC_DELETED, None))
         ranges = []
         new = self._earliest(client, [each for each in end if each not in start])
@@ -156,7 +171,8 @@ class StreamPlan:
 
     def _range(self, partition: TopicPartition, asked: Offsets) -> FetchRange | None:
         """Return the range, or None if it has no offsets. Raises LogBroken, OffsetsLost."""
-        if partition in self._steps or self._begin_at_end.get(partition) == asked.first >= asked.end:
+        # The first micro-batch, as it was recorded, may end before the offset at which the stream begins by now.
+        if partition in self._steps or self._begins.get(partition) == asked.first >= asked.end:
             return None
         log_there = self._known.get(partition)
         if log_there is None:
@@ -179,15 +195,15 @@ class StreamPlan:
 
     # --- do the logs go on? -------------------------------------------------------------------------------------------
 
-    def _look(self, client: AdminClient, positions: Positions) -> dict[TopicPartition, Break]:
-        """Note where the logs end now. Return where they do not go on at `positions`. Raises LogBroken."""
+    def _look(self, client: AdminClient, positions: Positions) -> tuple[Positions, Mapping[TopicPartition, Break]]:
+        """Note where the logs end now. Return that, and where they do not go on at `positions`. Raises LogBroken."""
         ends, epochs = self._compared(client, positions)
         broken = breaks(positions, self._known, ends, epochs)
         for each, found in broken.items():
             self._tell(each, found)
             self._steps[each] = found, ends.get(each)
         self._known |= {each: end for each, end in ends.items() if each not in broken}
-        return broken
+        return {each: end.offset for each, end in ends.items()}, broken
 
     def _finish_steps(self, positions: Positions) -> None:
         """Forget the steps that the stream has taken."""
@@ -200,7 +216,7 @@ class StreamPlan:
 
     def _compared(
         self, client: AdminClient, positions: Positions
-    ) -> tuple[dict[TopicPartition, LogEnd], Mapping[TopicPartition, int]]:
+    ) -> tuple[dict[TopicPartition, LogEnd], Mapping[TopicPartition, int | None]]:
         """Return where the logs end, and where the known leader epochs end in the logs of newer leaders.
 
         Raises LeaderUnavailable.
@@ -217,39 +233,66 @@ class StreamPlan:
                 return ends, epochs
             tries += 1
             if not client.caller.pause(tries, deadline_ms):
-                raise LeaderUnavailable(
-                    **min(missing)._asdict(),
-                    waited_ms=client.config.api_timeout_ms,
-                    timeout_option=client.config.api_timeout_option,
-                    last_error="it does not tell where the records of the leader before end",
-                )
+                raise self._unavailable(client, min(missing), "it does not tell where the records before it end")
+
+    def _unavailable(self, client: AdminClient, partition: TopicPartition, last_error: str) -> LeaderUnavailable:
+        return LeaderUnavailable(
+            **partition._asdict(),
+            waited_ms=client.config.api_timeout_ms,
+            timeout_option=client.config.api_timeout_option,
+            last_error=last_error,
+        )
 
     def _log_ends(self, client: AdminClient, positions: Positions) -> dict[TopicPartition, LogEnd]:
         """Return where the logs end. A broker that lags is no proof that anything is gone, so an answer that says so
-        counts only if a request confirms it that was sent ABSENT_PATIENCE_MS later."""
-        config = self._config
+        counts only if a request confirms it that was sent ABSENT_PATIENCE_MS later. The answer of an earlier leader
+        never counts. Raises LeaderUnavailable."""
+        deadline_ms = client.caller.deadline_ms() + ABSENT_PATIENCE_MS
         doubted_since_ms = None
         while True:
             sent_ms = monotonic_ms()
-            self._logs = log_ends(
-                client,
-                names_to_read(config),
-                lambda topics: partitions_there(topics, config),
-                config.consumer.isolation_level,
-                self._logs,
-            )
-            check_readable(self._logs.topics)
-            ends = {
-                each: LogEnd(self._logs.topics[each.topic].topic_id, end.offset, end.leader_epoch)
-                for each, end in self._logs.ends.items()
-            }
-            if not is_doubtful(positions, self._known, ends):
+            ends = self._asked_ends(client, positions)
+            stale = of_earlier_leaders(self._known, ends)
+            doubtful = breaks(positions, self._known, ends, {})
+            if stale:
+                doubted_since_ms = None
+            elif not doubtful:
                 return ends
-            if doubted_since_ms is None:
+            elif doubted_since_ms is None:
                 doubted_since_ms = monotonic_ms()
             elif sent_ms - doubted_since_ms >= ABSENT_PATIENCE_MS:
                 return ends
-            client.caller.pause(1, client.caller.deadline_ms())
+            if not client.caller.pause(1, deadline_ms):
+                raise self._unavailable(client, min({*stale, *doubtful}), "a broker answers that knows an older leader")
+
+    def _asked_ends(self, client: AdminClient, positions: Positions) -> dict[TopicPartition, LogEnd]:
+        """Ask where the logs end."""
+        config = self._config
+        level = config.consumer.isolation_level
+        self._logs = log_ends(
+            client,
+            names_to_read(config),
+            lambda topics: partitions_there(topics, config),
+            level,
+            self._logs,
+        )
+        check_readable(self._logs.topics)
+        for each, listed in self._logs.ends.items():
+            if listed.error_code:
+                code, name = listed.error_code, error_name(listed.error_code)
+                raise FetchRefused(**each._asdict(), offset=positions.get(each, 0), code=code, name=name)
+        ends = {
+            each: LogEnd(self._logs.topics[each.topic].topic_id, end.offset, end.leader_epoch)
+            for each, end in self._logs.ends.items()
+        }
+        if level is IsolationLevel.READ_COMMITTED:
+            # A transaction is open again if a truncation took its end. DeleteRecords may delete the first part of one.
+            # Both leave the last stable offset before the position, in a log that goes on there.
+            behind = [each for each, position in positions.items() if each in ends and ends[each].offset < position]
+            high_watermarks = list_offsets(client, dict.fromkeys(behind, LATEST), IsolationLevel.READ_UNCOMMITTED)
+            for each, found in high_watermarks.items():
+                ends[each] = replace(ends[each], offset=max(ends[each].offset, min(found.offset, positions[each])))
+        return ends
 
     def _tell(self, partition: TopicPartition, found: Break) -> None:
         """Raise LogBroken, or log a warning with failOnDataLoss=false."""
@@ -269,7 +312,7 @@ class StreamPlan:
     def _raise_or_warn(self, error: ReadError) -> None:
         if self._config.fail_on_data_loss:
             raise error
-        log.warning("%s The stream goes on (failOnDataLoss is false).", error.parts().happened)
+        self._tell_user(error)
 
 
 def _after(start: Positions, steps: Mapping[TopicPartition, Break]) -> Positions:

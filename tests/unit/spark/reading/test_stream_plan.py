@@ -1,0 +1,773 @@
+"""Plans of the micro-batches of a stream, over scripted brokers whose time only polls move."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from kafka_sink.errors import (
+    FetchRefused,
+    InvalidOption,
+    LeaderUnavailable,
+    LogBroken,
+    OffsetNotWritten,
+    OffsetsLost,
+    ReadError,
+    TopicAuthorizationFailed,
+    TopicToReadMissing,
+)
+from kafka_sink.errors.reading import LossCause
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.consumer.fetch_range import FetchRange
+from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
+from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from kafka_sink.kafka.protocol.requests import api_of
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kept import once
+from kafka_sink.options.config import given_options
+from kafka_sink.options.reading import READING, read_config
+from kafka_sink.spark.reading import stream_plan
+from kafka_sink.spark.reading.positions import Positions
+from kafka_sink.spark.reading.stream_plan import StreamPlan
+from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_logs import ScriptedLog, serve
+
+DENIED, NOT_LEADER, FENCED, INVALID_REQUEST = 29, 6, 74, 42
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+ID_A, ID_B, ID_AGAIN = (uuid.UUID(int=number) for number in (1, 2, 3))
+LENIENT = {"failOnDataLoss": "false"}
+COMMITTED = {"kafka.isolation.level": "read_committed"}
+
+
+@dataclass
+class Cluster:
+    """Two topics, of two partitions and one. `epoch_ends`: where an epoch ends in the leader's log."""
+
+    kafka: ScriptedKafka = field(default_factory=ScriptedKafka)
+    logs: dict[tuple[str, int], ScriptedLog] = field(default_factory=dict)
+    epoch_ends: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.logs |= {A0: ScriptedLog(0, 10, leader_epoch=3), A1: ScriptedLog(0, 0), B0: ScriptedLog(0, 100)}
+        serve(self.kafka, self.logs)
+        self.kafka.topic_ids |= {"a": ID_A, "b": ID_B}
+        self.kafka.always(OffsetForLeaderEpochRequest, self._epoch_end)
+
+    def _epoch_end(self, asked: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        partition = TopicPartition(asked.topic, asked.partition)
+        assert asked.current_leader_epoch == self.logs[partition].leader_epoch
+        return OffsetForLeaderEpochResponse(0, 0, asked.leader_epoch, self.epoch_ends[partition])
+
+    def add(self, partition: TopicPartition, log: ScriptedLog) -> None:
+        self.logs[partition] = log
+        self.kafka.leaders[partition] = min(self.kafka.brokers)
+
+    def delete(self, topic: str) -> None:
+        for partition in [each for each in self.kafka.leaders if each[0] == topic]:
+            del self.kafka.leaders[partition]
+
+    def recreate(self, topic: str, *logs: ScriptedLog) -> None:
+        self.delete(topic)
+        for number, log in enumerate(logs):
+            self.add(TopicPartition(topic, number), log)
+        self.kafka.topic_ids[topic] = ID_AGAIN
+
+    def elect(self, partition: TopicPartition, *, epoch_end: int, latest: int) -> None:
+        log = self.logs[partition]
+        log.leader_epoch, log.latest = log.leader_epoch + 1, latest
+        self.epoch_ends[partition] = epoch_end
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture(autouse=True)
+def network(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
+    monkeypatch.setattr(stream_plan, "monotonic_ms", lambda: cluster.kafka.now_ms)
+    return connect_clients(ScriptedNetwork(cluster.kafka), monkeypatch)
+
+
+class Stream:
+    """A plan in one process, with the client that it keeps. `told`: its losses."""
+
+    def __init__(self, **options: str) -> None:
+        topics = {} if {"assign", "subscribePattern"} & options.keys() else {"subscribe": "a"}
+        given = {"kafka.bootstrap.servers": "localhost:1", **topics, **options}
+        config = read_config(given_options(given, table=READING), is_stream=True)
+        self.told: list[ReadError] = []
+        self.plan = StreamPlan(config, self.told.append)
+        self.is_limited = not options.keys().isdisjoint({"maxOffsetsPerTrigger", "minOffsetsPerTrigger"})
+        self._once = once(AdminClient, config.consumer)
+        self._client = self._once.__enter__()
+
+    def initial(self) -> Positions:
+        return self.plan.initial(self._client)
+
+    def end(self, start: Positions, *, is_limited: bool | None = None) -> Positions:
+        return self.plan.end(self._client, start, is_limited=self.is_limited if is_limited is None else is_limited)
+
+    def ranges(self, start: Positions, end: Positions) -> list[FetchRange]:
+        return self.plan.ranges(self._client, start, end)
+
+    def spans(self, start: Positions, end: Positions) -> list[tuple[str, int, int, int]]:
+        return [(each.topic, each.partition, each.first, each.end) for each in self.ranges(start, end)]
+
+    def goes_on(self, start: Positions) -> Positions:
+        """A whole micro-batch. Return where it ends."""
+        end = self.end(start)
+        self.ranges(start, end)
+        return end
+
+
+# --- where it begins --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "positions"),
+    [
+        ({}, {A0: 10, A1: 0}),
+        ({"startingOffsets": "latest"}, {A0: 10, A1: 0}),
+        ({"startingOffsets": "earliest"}, {A0: 2, A1: 0}),
+        ({"startingOffsets": json.dumps({"a": {"0": 7, "1": -1}})}, {A0: 7, A1: 0}),
+        ({"startingOffsets": json.dumps({"a": {"0": -2, "1": -2}})}, {A0: 2, A1: 0}),
+        ({"assign": '{"a": [0]}', "startingTimestamp": "500"}, {A0: 6}),
+        (
+            {
+                "startingOffsetsByTimestamp": json.dumps({"a": {"0": 900, "1": 0}}),
+                "startingOffsetsByTimestampStrategy": "latest",
+            },
+            {A0: 10, A1: 0},
+        ),
+        ({"assign": '{"a": [1], "b": [0]}'}, {A1: 0, B0: 100}),
+        ({"subscribePattern": "[ab]"}, {A0: 10, A1: 0, B0: 100}),
+        ({"subscribePattern": "x"}, {}),
+    ],
+)
+def test_where_a_stream_begins(cluster: Cluster, options: dict[str, str], positions: Positions) -> None:
+    cluster.logs[A0] = ScriptedLog(2, 10, times={4: 100, 6: 600})
+    assert Stream(**options).initial() == positions
+
+
+def test_beginnings_that_cannot_be(cluster: Cluster) -> None:
+    cluster.logs[A0] = ScriptedLog(2, 10)
+    with pytest.raises(TopicToReadMissing):
+        Stream(subscribe="a,x").initial()
+    with pytest.raises(InvalidOption, match="a-1 has none"):
+        Stream(startingOffsets='{"a": {"0": 5}}').initial()
+    before, behind = ({"startingOffsets": json.dumps({"a": {"0": offset, "1": 0}})} for offset in (1, 11))
+    with pytest.raises(OffsetsLost, match="offsets 1 to 1 of a-0"):
+        Stream(**before).initial()
+    with pytest.raises(OffsetNotWritten, match="offset 11 of a-0"):
+        Stream(**behind).initial()
+    assert Stream(**before, **LENIENT).initial() == {A0: 2, A1: 0}
+    assert Stream(**behind, **LENIENT).initial() == {A0: 10, A1: 0}
+
+
+# --- the first micro-batch --------------------------------------------------------------------------------------------
+
+
+def test_the_first_micro_batch_of_a_partition_that_begins_at_its_end_records_only_that(cluster: Cluster) -> None:
+    stream = Stream(startingOffsets=json.dumps({"a": {"0": 4, "1": -1}}))
+    start = stream.initial()
+    cluster.logs[A0].latest, cluster.logs[A1].latest = 12, 5
+    end = stream.end(start)
+    assert end == {A0: 12, A1: 0}
+    assert stream.spans(start, end) == [("a", 0, 4, 12)]
+    assert stream.end(end) == {A0: 12, A1: 5}
+
+
+def test_spark_asks_twice_where_a_stream_begins(cluster: Cluster) -> None:
+    stream = Stream()
+    end = stream.end(stream.initial())
+    cluster.logs[A0].latest = 15
+    start = stream.initial()
+    assert (start[A0], end[A0]) == (15, 10)
+    assert stream.ranges(start, end) == []
+    following = stream.end(end)
+    assert stream.spans(end, following) == [("a", 0, 10, 15)]
+
+
+def test_a_new_process_runs_the_first_micro_batch_again_from_latest(cluster: Cluster) -> None:
+    """Nothing between the beginning of then and that of now is left out."""
+    stream = Stream()
+    logged = stream.end(stream.initial())
+    cluster.logs[A0].latest = 15
+    again = Stream()
+    assert again.ranges(again.initial(), logged) == []
+    cluster.logs[A0].latest = 17
+    assert again.spans(logged, again.end(logged)) == [("a", 0, 10, 17)]
+    assert not again.told
+
+
+def test_a_new_process_runs_the_first_micro_batch_again_from_earliest(cluster: Cluster) -> None:
+    stream = Stream(startingOffsets="earliest")
+    logged = stream.end(stream.initial())
+    cluster.logs[A0] = ScriptedLog(4, 15, leader_epoch=3)
+    again = Stream(startingOffsets="earliest")
+    assert again.spans(again.initial(), logged) == [("a", 0, 4, 10)]
+    # All of it is deleted by then. The next micro-batch tells that, as it begins where this one ended.
+    cluster.logs[A0] = ScriptedLog(12, 15, leader_epoch=3)
+    third = Stream(startingOffsets="earliest")
+    assert third.spans(third.initial(), logged) == []
+    assert third.spans(logged, third.end(logged)) == [("a", 0, 10, 15)]
+
+
+def test_what_is_new_since_the_first_micro_batch_was_recorded_is_not_taken_for_deleted(cluster: Cluster) -> None:
+    stream = Stream(subscribePattern=".", startingOffsets="earliest")
+    logged = stream.end(stream.initial())
+    cluster.add(TopicPartition("c", 0), ScriptedLog(0, 3))
+    again = Stream(subscribePattern=".", startingOffsets="earliest")
+    assert again.spans(again.initial(), logged) == [("a", 0, 0, 10), ("b", 0, 0, 100)]
+    assert again.spans(logged, again.end(logged)) == [("c", 0, 0, 3)]
+
+
+# --- micro-batches ----------------------------------------------------------------------------------------------------
+
+
+def test_micro_batches_follow_each_other(cluster: Cluster) -> None:
+    stream = Stream(startingOffsets="earliest")
+    start = stream.initial()
+    end = stream.end(start)
+    assert stream.ranges(start, end) == [FetchRange("a", ID_A, 0, 0, 10, 3)]
+    assert stream.end(end) == end
+    cluster.logs[A0].latest, cluster.logs[A1].latest = 14, 2
+    following = stream.end(end)
+    assert stream.ranges(end, following) == [FetchRange("a", ID_A, 0, 10, 14, 3), FetchRange("a", ID_A, 1, 0, 2, 0)]
+    assert stream.plan.latest == following
+
+
+def test_a_new_process_plans_a_micro_batch_that_was_recorded(cluster: Cluster) -> None:
+    cluster.logs[A0].latest = 30
+    assert Stream().ranges({A0: 10, A1: 0}, {A0: 20, A1: 0}) == [FetchRange("a", ID_A, 0, 10, 20, 3)]
+    assert Stream().ranges({A0: 10, A1: 0}, {A0: 10, A1: 0}) == []
+
+
+def test_a_micro_batch_is_planned_again_without_a_question(cluster: Cluster) -> None:
+    stream = Stream(startingOffsets="earliest")
+    start = stream.initial()
+    end = stream.end(start)
+    planned = stream.ranges(start, end)
+    asked = len(cluster.kafka.received)
+    assert stream.ranges(start, end) == planned
+    assert len(cluster.kafka.received) == asked
+
+
+def test_partitions_are_divided_among_tasks() -> None:
+    stream = Stream(minPartitions="2", startingOffsets="earliest")
+    start = stream.initial()
+    assert stream.spans(start, stream.end(start)) == [("a", 0, 0, 5), ("a", 0, 5, 10)]
+
+
+def test_new_partitions_and_new_topics_are_read_from_their_start(cluster: Cluster) -> None:
+    stream = Stream(subscribePattern="[abc]")
+    start = stream.goes_on(stream.initial())
+    a2, c0 = TopicPartition("a", 2), TopicPartition("c", 0)
+    cluster.add(a2, ScriptedLog(0, 4))
+    cluster.add(c0, ScriptedLog(0, 3))
+    end = stream.end(start)
+    assert end == {**start, a2: 4, c0: 3}
+    assert stream.spans(start, end) == [("a", 2, 0, 4), ("c", 0, 0, 3)]
+    assert not stream.told
+
+
+def test_what_a_new_partition_has_lost_is_told(cluster: Cluster) -> None:
+    a2 = TopicPartition("a", 2)
+    stream, strict = Stream(**LENIENT), Stream()
+    start = stream.goes_on(stream.initial())
+    cluster.add(a2, ScriptedLog(3, 4))
+    end = stream.end(start)
+    assert stream.spans(start, end) == [("a", 2, 3, 4)]
+    assert [str(each) for each in stream.told] == [
+        str(OffsetsLost(topic="a", partition=2, first=0, end=3, cause=LossCause.DELETED))
+    ]
+    with pytest.raises(OffsetsLost, match="offsets 0 to 2 of a-2"):
+        strict.ranges(start, end)
+    # And nothing of it is left.
+    cluster.logs[a2] = ScriptedLog(9, 9)
+    assert Stream(**LENIENT).spans(start, end) == []
+
+
+# --- how much ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_counts_for_new_partitions_from_their_start(cluster: Cluster) -> None:
+    stream = Stream(subscribe="a,b", maxOffsetsPerTrigger="22", startingOffsets="earliest")
+    start = stream.initial()
+    assert stream.end(start) == {A0: 2, A1: 0, B0: 20}
+    assert stream.end(start, is_limited=False) == {A0: 10, A1: 0, B0: 100}
+    stream.goes_on(start)
+    cluster.logs[A1] = ScriptedLog(0, 90)
+    assert stream.end({A0: 10, B0: 100}) == {A0: 10, A1: 22, B0: 100}
+    cluster.logs[A1] = ScriptedLog(80, 90)
+    assert stream.end({A0: 10, B0: 100}) == {A0: 10, A1: 90, B0: 100}
+
+
+def test_a_micro_batch_waits_for_enough_records_but_not_too_long(cluster: Cluster) -> None:
+    stream = Stream(minOffsetsPerTrigger="5", maxTriggerDelay="10s")
+    start = stream.initial()
+    end = stream.goes_on(start)
+    cluster.logs[A0].latest = 14
+    assert stream.end(end) == end
+    cluster.logs[A0].latest = 15
+    assert stream.end(end)[A0] == 15
+    end = {**end, A0: 15}
+    cluster.logs[A0].latest = 16
+    assert stream.end(end) == end
+    cluster.kafka.pass_time(10_000)
+    assert stream.end(end)[A0] == 16
+
+
+def test_a_micro_batch_that_waited_is_limited_too(cluster: Cluster) -> None:
+    stream = Stream(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="6")
+    end = stream.goes_on(stream.initial())
+    cluster.logs[A0].latest = 14
+    assert stream.end(end) == end
+    cluster.logs[A0].latest = 20
+    assert stream.end(end)[A0] == 16
+
+
+def test_available_now_reads_what_is_there_at_its_first_look(cluster: Cluster) -> None:
+    stream = Stream(startingOffsets="earliest", maxOffsetsPerTrigger="6", minOffsetsPerTrigger="5")
+    stream.plan.end_now()
+    start = stream.initial()
+    end = stream.goes_on(start)
+    assert end == {A0: 6, A1: 0}
+    cluster.logs[A0].latest = 50
+    end = stream.goes_on(end)
+    assert end == {A0: 10, A1: 0}
+    assert stream.goes_on(end) == end
+
+
+def test_available_now_with_a_step(cluster: Cluster) -> None:
+    stream = Stream(**LENIENT, maxOffsetsPerTrigger="6")
+    stream.plan.end_now()
+    start = {A0: 12, A1: 0}
+    end = stream.goes_on(start)
+    assert end == {A0: 10, A1: 0}
+    cluster.logs[A0].latest = 50
+    assert stream.goes_on(end) == end
+    assert len(stream.told) == 1
+
+
+def test_available_now_with_a_step_into_a_new_topic(cluster: Cluster) -> None:
+    stream = Stream(**LENIENT)
+    end = stream.goes_on(stream.initial())
+    cluster.recreate("a", ScriptedLog(0, 4))
+    stream.plan.end_now()
+    end = stream.goes_on(end)
+    assert end == {A0: 0}
+    cluster.logs[A0].latest = 8
+    following = stream.end(end)
+    assert stream.ranges(end, following) == [FetchRange("a", ID_AGAIN, 0, 0, 4, 0)]
+
+
+# --- what it asks -----------------------------------------------------------------------------------------------------
+
+
+def test_a_look_is_one_round_trip(cluster: Cluster, network: ScriptedNetwork) -> None:
+    kafka = cluster.kafka
+    kafka.leaders[A1] = kafka.leaders[B0] = 2
+    stream = Stream(subscribe="a,b")
+    end = stream.goes_on(stream.initial())
+    stream.goes_on(end)
+    for latest in (20, 30, 40):
+        cluster.logs[A0].latest = latest
+        del kafka.received[:]
+        polls = len(network.waits)
+        end = stream.goes_on(end)
+        assert end[A0] == latest
+        assert sorted(node for node, _ in kafka.asked(ListOffsetsRequest)) == [1, 2]
+        assert len(kafka.asked(MetadataRequest)) == 1
+        assert len(kafka.received) == 3
+        assert len(network.waits) - polls == 1
+
+
+def test_a_leader_that_moved_is_asked_in_a_second_round_trip(cluster: Cluster) -> None:
+    kafka = cluster.kafka
+    stream = Stream()
+    end = stream.goes_on(stream.initial())
+    kafka.leaders[A0] = 2
+
+    def answer(request: ListOffsetsRequest) -> ListOffsetsResponse:
+        node = next(node for node, each in kafka.received if each is request)
+        listed = []
+        for each in request.asked:
+            partition = TopicPartition(each.topic, each.partition)
+            log, is_led = cluster.logs[partition], kafka.leaders[partition] == node
+            found = (0, -1, log.latest, log.leader_epoch) if is_led else (NOT_LEADER, -1, -1, -1)
+            listed.append(ListedOffset(*partition, *found))
+        return ListOffsetsResponse(0, tuple(listed))
+
+    cluster.logs[A0].latest = 12
+    kafka.always(ListOffsetsRequest, answer)
+    del kafka.received[:]
+    assert stream.end(end)[A0] == 12
+    assert [(node, len(asked.asked)) for node, asked in kafka.asked(ListOffsetsRequest)] == [(1, 2), (2, 1)]
+
+
+def test_a_missing_acl_is_an_error_with_the_acl_to_add(cluster: Cluster) -> None:
+    stream = Stream(**LENIENT)
+    end = stream.goes_on(stream.initial())
+    cluster.kafka.topic_codes["a"] = DENIED
+    with pytest.raises(TopicAuthorizationFailed, match="READ"):
+        stream.end(end)
+    assert cluster.kafka.now_ms < ABSENT_PATIENCE_MS
+
+
+def test_an_answer_that_refuses_is_no_loss(cluster: Cluster) -> None:
+    stream = Stream(**LENIENT)
+    end = stream.goes_on(stream.initial())
+
+    def refuse(request: ListOffsetsRequest) -> ListOffsetsResponse:
+        refused = (ListedOffset(each.topic, each.partition, INVALID_REQUEST, -1, -1, -1) for each in request.asked)
+        return ListOffsetsResponse(0, tuple(refused))
+
+    cluster.kafka.always(ListOffsetsRequest, refuse)
+    with pytest.raises(FetchRefused, match="INVALID_REQUEST"):
+        stream.end(end)
+    assert not stream.told
+
+
+# --- logs that do not go on -------------------------------------------------------------------------------------------
+
+
+def broken(position: int, cause: LossCause, goes_on_at: int, partition: TopicPartition = A0) -> str:
+    return str(LogBroken(**partition._asdict(), position=position, cause=cause, goes_on_at=goes_on_at))
+
+
+def assert_a_step(cluster: Cluster, start: Positions, stream: Stream, step: Positions, *told: str) -> None:
+    """The stream takes the step in a micro-batch without rows, once, and tells it once. Another one fails instead."""
+    end = stream.end(start)
+    assert end == step
+    assert stream.ranges(start, end) == []
+    assert [str(each) for each in stream.told] == list(told)
+    stream.end(end)
+    assert [str(each) for each in stream.told] == list(told), "once"
+
+
+def test_a_topic_that_is_deleted(cluster: Cluster) -> None:
+    stream, strict = Stream(**LENIENT, subscribe="a,b"), Stream(subscribe="a,b")
+    start = stream.goes_on(stream.initial())
+    strict.goes_on(strict.initial())
+    cluster.delete("a")
+    gone = (broken(10, LossCause.TOPIC_DELETED, -1), broken(0, LossCause.TOPIC_DELETED, -1, A1))
+    assert_a_step(cluster, start, stream, {B0: 100}, *gone)
+    with pytest.raises(LogBroken, match=r"a-0 does not go on at offset 10.*does not exist any more"):
+        strict.end(start)
+    # It is made again, and read from its start.
+    cluster.recreate("a", ScriptedLog(0, 2))
+    end = stream.end({B0: 100})
+    assert end == {B0: 100, A0: 2}
+    assert stream.ranges({B0: 100}, end) == [FetchRange("a", ID_AGAIN, 0, 0, 2, 0)]
+
+
+def test_a_stream_may_lose_all_of_its_topics(cluster: Cluster) -> None:
+    stream = Stream(**LENIENT)
+    start = stream.goes_on(stream.initial())
+    cluster.delete("a")
+    step = stream.goes_on(start)
+    assert step == {}
+    assert stream.goes_on({}) == {}
+    cluster.recreate("a", ScriptedLog(0, 2))
+    assert stream.spans({}, stream.end({})) == [("a", 0, 0, 2)]
+
+
+def test_a_topic_that_is_made_again(cluster: Cluster) -> None:
+    stream, strict = Stream(**LENIENT), Stream()
+    start = stream.goes_on(stream.initial())
+    strict.goes_on(strict.initial())
+    cluster.recreate("a", ScriptedLog(0, 30, leader_epoch=3), ScriptedLog(0, 0))
+    told = (broken(10, LossCause.TOPIC_RECREATED, 0), broken(0, LossCause.TOPIC_RECREATED, 0, A1))
+    assert_a_step(cluster, start, stream, {A0: 0, A1: 0}, *told)
+    assert stream.ranges({A0: 0, A1: 0}, {A0: 30, A1: 0}) == [FetchRange("a", ID_AGAIN, 0, 0, 30, 3)]
+    with pytest.raises(LogBroken, match=r"at offset 10, .* but at 0: the topic was deleted and created again"):
+        strict.end(start)
+
+
+def test_a_topic_that_is_made_again_twice(cluster: Cluster) -> None:
+    stream = Stream(**LENIENT, assign='{"a": [0]}')
+    start = stream.goes_on(stream.initial())
+    cluster.recreate("a", ScriptedLog(0, 30, leader_epoch=3))
+    step = stream.goes_on(start)
+    cluster.kafka.topic_ids["a"] = uuid.UUID(int=9)
+    assert stream.end(step) == {A0: 0}
+    assert [str(each) for each in stream.told] == [
+        broken(10, LossCause.TOPIC_RECREATED, 0),
+        broken(0, LossCause.TOPIC_RECREATED, 0),
+    ]
+    assert [each.topic_id for each in stream.ranges(step, stream.end(step))] == [uuid.UUID(int=9)]
+
+
+def test_a_topic_that_is_made_again_at_brokers_without_ids(cluster: Cluster) -> None:
+    cluster.kafka.topic_ids.clear()
+    stream = Stream(**LENIENT, assign='{"a": [0]}')
+    start = stream.goes_on(stream.initial())
+    cluster.logs[A0] = ScriptedLog(0, 30, leader_epoch=0)
+    assert_a_step(cluster, start, stream, {A0: 0}, broken(10, LossCause.TOPIC_RECREATED, 0))
+    assert stream.spans({A0: 0}, {A0: 30}) == [("a", 0, 0, 30)]
+
+
+def test_brokers_that_learn_ids_change_nothing(cluster: Cluster) -> None:
+    cluster.kafka.topic_ids.clear()
+    stream = Stream()
+    start = stream.goes_on(stream.initial())
+    cluster.kafka.topic_ids["a"] = ID_A
+    assert stream.end(start) == start
+    cluster.kafka.topic_ids.clear()
+    assert stream.end(start) == start
+
+
+@pytest.mark.parametrize("latest", [8, 10, 30])
+def test_a_log_that_is_truncated(cluster: Cluster, latest: int) -> None:
+    """However far it has grown again by then."""
+    stream, strict = Stream(**LENIENT), Stream()
+    start = stream.goes_on(stream.initial())
+    strict.goes_on(strict.initial())
+    cluster.elect(A0, epoch_end=7, latest=latest)
+    with pytest.raises(LogBroken, match=r"a-0 does not go on at offset 10.* but at 7"):
+        strict.end(start)
+    assert_a_step(cluster, start, stream, {A0: 7, A1: 0}, broken(10, LossCause.TRUNCATED, 7))
+    end = stream.end({A0: 7, A1: 0})
+    assert stream.ranges({A0: 7, A1: 0}, end) == [FetchRange("a", ID_A, 0, 7, latest, 4)]
+
+
+def test_a_log_that_is_truncated_twice(cluster: Cluster) -> None:
+    stream = Stream(**LENIENT)
+    start = stream.goes_on(stream.initial())
+    cluster.elect(A0, epoch_end=7, latest=9)
+    step = stream.goes_on(start)
+    cluster.elect(A0, epoch_end=5, latest=20)
+    step = stream.goes_on(step)
+    assert step == {A0: 5, A1: 0}
+    assert [str(each) for each in stream.told] == [
+        broken(10, LossCause.TRUNCATED, 7),
+        broken(7, LossCause.TRUNCATED, 5),
+    ]
+    assert stream.spans(step, stream.end(step)) == [("a", 0, 5, 20)]
+
+
+def test_a_log_that_is_truncated_behind_the_position_goes_on(cluster: Cluster) -> None:
+    stream = Stream(startingOffsets=json.dumps({"a": {"0": 4, "1": 0}}), maxOffsetsPerTrigger="2")
+    start = stream.goes_on(stream.initial())
+    assert start == {A0: 6, A1: 0}
+    cluster.elect(A0, epoch_end=6, latest=20)
+    end = stream.end(start)
+    assert stream.ranges(start, end) == [FetchRange("a", ID_A, 0, 6, 8, 4)]
+
+
+def test_a_new_leader_is_compared_once(cluster: Cluster) -> None:
+    stream = Stream()
+    start = stream.goes_on(stream.initial())
+    cluster.elect(A0, epoch_end=10, latest=10)
+    assert stream.end(start) == stream.end(start) == start
+    ((_, request),) = cluster.kafka.asked(OffsetForLeaderEpochRequest)
+    assert request == OffsetForLeaderEpochRequest("a", 0, 4, 3)
+
+
+def test_a_truncation_that_a_task_has_seen_is_stepped_back_over(cluster: Cluster) -> None:
+    """The task reads to where the logs part, and Spark records the end that was planned."""
+    stream = Stream(**LENIENT, startingOffsets="earliest")
+    start = stream.initial()
+    end = stream.goes_on(start)
+    cluster.elect(A0, epoch_end=7, latest=12)
+    assert stream.goes_on(end) == {A0: 7, A1: 0}
+
+
+def test_what_a_new_process_sees_of_a_truncation(cluster: Cluster) -> None:
+    cluster.logs[A0].latest = 8
+    stream = Stream(**LENIENT)
+    assert_a_step(cluster, {A0: 10, A1: 0}, stream, {A0: 8, A1: 0}, broken(10, LossCause.TRUNCATED, 8))
+    with pytest.raises(LogBroken, match=r"at offset 10.* but at 8"):
+        Stream().end({A0: 10, A1: 0})
+
+
+def test_a_new_process_takes_a_step_again_that_was_recorded(cluster: Cluster) -> None:
+    start, step = {A0: 10, A1: 0}, {A0: 8, A1: 0}
+    stream = Stream(**LENIENT)
+    assert stream.ranges(start, step) == []
+    assert [str(each) for each in stream.told] == [broken(10, LossCause.TRUNCATED, 8)]
+    with pytest.raises(LogBroken, match=r"at offset 10.* but at 8"):
+        Stream().ranges(start, step)
+    gone = Stream(**LENIENT)
+    assert gone.ranges(start, {A1: 0}) == []
+    assert [str(each) for each in gone.told] == [broken(10, LossCause.TOPIC_DELETED, -1)]
+
+
+def test_a_recorded_micro_batch_whose_end_is_gone(cluster: Cluster) -> None:
+    start, end = {A0: 5, A1: 0}, {A0: 15, A1: 3}
+    stream = Stream(**LENIENT)
+    assert stream.spans(start, end) == [("a", 0, 5, 10)]
+    assert [(each.first, each.end) for each in stream.told if isinstance(each, OffsetsLost)] == [(10, 15), (0, 3)]
+    with pytest.raises(OffsetsLost, match="offsets 10 to 14 of a-0"):
+        Stream().ranges(start, end)
+    cluster.delete("a")
+    gone = Stream(**LENIENT)
+    assert gone.ranges(start, end) == []
+    assert [type(each) for each in gone.told] == [LogBroken, LogBroken]
+
+
+def test_a_step_does_not_hide_what_happens_to_other_partitions_meanwhile(cluster: Cluster) -> None:
+    stream = Stream(**LENIENT, subscribe="a,b")
+    start = stream.goes_on({A0: 10, A1: 0, B0: 100})
+    cluster.recreate("a", ScriptedLog(0, 3), ScriptedLog(0, 0))
+    step = stream.end(start)
+    cluster.elect(B0, epoch_end=90, latest=120)
+    assert stream.ranges(start, step) == []
+    assert stream.end(step) == {A0: 0, A1: 0, B0: 90}
+
+
+def test_a_step_of_a_new_process_does_not_hide_what_happens_to_other_partitions(cluster: Cluster) -> None:
+    stream = Stream(**LENIENT, subscribe="a,b")
+    start = {A0: 12, A1: 0, B0: 100}
+    step = stream.end(start)
+    assert step == {A0: 10, A1: 0, B0: 100}
+    cluster.elect(B0, epoch_end=90, latest=120)
+    assert stream.ranges(start, step) == []
+    assert stream.end(step) == {A0: 10, A1: 0, B0: 90}
+
+
+def test_a_loss_is_logged(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    stream = Stream(**LENIENT)
+    stream.plan._tell_user = stream_plan.warn
+    with caplog.at_level(logging.WARNING):
+        stream.end({A0: 12, A1: 0})
+    assert "the log of a-0 does not go on at offset 12" in caplog.text
+    assert "The stream goes on (failOnDataLoss is false)." in caplog.text
+
+
+# --- brokers that lag -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gone", ["topic", "partition", "id", "end"])
+def test_a_broker_that_lags_is_no_loss(cluster: Cluster, gone: str) -> None:
+    kafka = cluster.kafka
+    stream = Stream()
+    start = stream.goes_on(stream.initial())
+    before = dict(kafka.leaders), dict(kafka.topic_ids), replace(cluster.logs[A0])
+    match gone:
+        case "topic":
+            cluster.delete("a")
+        case "partition":
+            del kafka.leaders[A1]
+        case "id":
+            kafka.topic_ids["a"] = ID_AGAIN
+        case "end":
+            cluster.logs[A0].latest = 9
+
+    def catch_up() -> None:
+        kafka.leaders, kafka.topic_ids = before[0], before[1]
+        cluster.logs[A0] = before[2]
+
+    kafka.at.append((kafka.now_ms + ABSENT_PATIENCE_MS - 1_000, catch_up))
+    assert stream.end(start) == start
+    assert kafka.now_ms < ABSENT_PATIENCE_MS + 1_000
+
+
+def test_a_loss_is_confirmed_by_a_request_that_was_sent_later(cluster: Cluster) -> None:
+    stream = Stream()
+    start = stream.goes_on(stream.initial())
+    since_ms = cluster.kafka.now_ms
+    cluster.delete("a")
+    with pytest.raises(LogBroken):
+        stream.end(start)
+    assert since_ms + ABSENT_PATIENCE_MS <= cluster.kafka.now_ms <= since_ms + ABSENT_PATIENCE_MS + 2_000
+
+
+def test_a_step_that_was_taken_is_not_doubted_again(cluster: Cluster) -> None:
+    stream = Stream(**LENIENT, subscribe="a,b")
+    start = stream.goes_on(stream.initial())
+    cluster.delete("a")
+    step = stream.goes_on(start)
+    since_ms = cluster.kafka.now_ms
+    assert stream.goes_on(step) == step
+    assert cluster.kafka.now_ms - since_ms < 1_000
+
+
+def test_the_answer_of_an_earlier_leader_never_counts(cluster: Cluster) -> None:
+    stream = Stream(**LENIENT, **{"kafka.default.api.timeout.ms": "20000"})
+    start = stream.goes_on(stream.initial())
+    cluster.logs[A0] = ScriptedLog(0, 4, leader_epoch=2)
+    with pytest.raises(LeaderUnavailable, match="a broker answers that knows an older leader"):
+        stream.end(start)
+    assert not stream.told
+    assert cluster.kafka.now_ms <= 30_000
+    cluster.logs[A0] = ScriptedLog(0, 12, leader_epoch=3)
+    assert stream.end(start)[A0] == 12
+
+
+def test_a_leader_that_does_not_tell_where_an_epoch_ends_is_asked_again(cluster: Cluster) -> None:
+    kafka = cluster.kafka
+    stream = Stream()
+    start = stream.goes_on(stream.initial())
+    cluster.elect(A0, epoch_end=10, latest=12)
+    kafka.script(OffsetForLeaderEpochRequest, *[lambda _: OffsetForLeaderEpochResponse(0, FENCED, -1, -1)] * 2)
+    assert stream.end(start)[A0] == 12
+    kafka.always(OffsetForLeaderEpochRequest, lambda _: OffsetForLeaderEpochResponse(0, FENCED, -1, -1))
+    cluster.elect(A0, epoch_end=12, latest=12)
+    with pytest.raises(LeaderUnavailable, match=r"a-0.*where the records before it end"):
+        stream.end(start)
+
+
+def test_brokers_that_lack_the_comparison_are_believed(cluster: Cluster) -> None:
+    stream = Stream()
+    start = stream.goes_on(stream.initial())
+    speaks = cluster.kafka.spoken
+
+    def spoken(request: Any) -> int | None:
+        is_lacking = api_of(request).name == "OffsetForLeaderEpoch"
+        return None if is_lacking else speaks(request)
+
+    cluster.kafka.spoken = spoken
+    cluster.elect(A0, epoch_end=7, latest=12)
+    assert stream.end(start)[A0] == 12
+    assert not cluster.kafka.asked(OffsetForLeaderEpochRequest)
+
+
+# --- committed records ------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_of_committed_records_ends_before_the_first_open_transaction(cluster: Cluster) -> None:
+    cluster.logs[A0].stable = 6
+    stream = Stream(**COMMITTED, startingOffsets="earliest")
+    start = stream.initial()
+    end = stream.end(start)
+    assert stream.spans(start, end) == [("a", 0, 0, 6)]
+    cluster.logs[A0].stable = None
+    assert stream.spans(end, stream.end(end)) == [("a", 0, 6, 10)]
+
+
+def test_a_transaction_that_is_open_again_is_no_loss(cluster: Cluster) -> None:
+    """A truncation took its marker. Its records were read, and are not read again."""
+    stream = Stream(**COMMITTED, **LENIENT)
+    start = stream.goes_on(stream.initial())
+    cluster.elect(A0, epoch_end=8, latest=9)
+    cluster.logs[A0].stable = 5
+    assert_a_step(cluster, start, stream, {A0: 8, A1: 0}, broken(10, LossCause.TRUNCATED, 8))
+    step = {A0: 8, A1: 0}
+    assert stream.end(step) == step
+    assert Stream(**COMMITTED).end(step) == step, "a new process"
+    cluster.logs[A0].stable = None
+    assert stream.spans(step, stream.end(step)) == [("a", 0, 8, 9)]
+
+
+def test_a_log_that_begins_inside_of_an_open_transaction_goes_on(cluster: Cluster) -> None:
+    """Kafka 4 tells a last stable offset before the first offset then."""
+    cluster.logs[A0] = ScriptedLog(6, 10, stable=4)
+    stream = Stream(**COMMITTED, startingOffsets="earliest")
+    start = stream.initial()
+    assert start[A0] == 6
+    assert stream.goes_on(start) == start
+    cluster.logs[A0].stable = None
+    assert stream.spans(start, stream.end(start)) == [("a", 0, 6, 10)]

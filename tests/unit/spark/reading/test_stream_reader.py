@@ -1,0 +1,185 @@
+"""The reader of a stream, as Spark calls it, over scripted brokers."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import uuid
+from typing import Any
+
+import pyarrow as pa
+import pyspark.cloudpickle as cloudpickle
+import pytest
+
+from kafka_sink import kept
+from kafka_sink.errors import KafkaSinkError, LogBroken
+from kafka_sink.kafka import reader as reader_module
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+from kafka_sink.spark.reading import read_limits, stream_plan
+from kafka_sink.spark.source import KafkaDataSource
+from record_sets import plain
+from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_logs import ScriptedLog, serve
+
+OPTIONS = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}
+
+
+@pytest.fixture
+def log() -> ScriptedLog:
+    return ScriptedLog(0, 6)
+
+
+@pytest.fixture
+def kafka(log: ScriptedLog) -> ScriptedKafka:
+    made = ScriptedKafka()
+    serve(made, {("t", 0): log})
+    made.topic_ids["t"] = uuid.UUID(int=1)
+    records = memoryview(bytes(plain(*(b"%d" % number for number in range(6)))))
+    made.always(FetchRequest, lambda request: FetchResponse(0, 0, 6, 6, 0, (), records=records))
+    return made
+
+
+@pytest.fixture(autouse=True)
+def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
+    network = connect_clients(ScriptedNetwork(kafka), monkeypatch)
+    monkeypatch.setattr(reader_module, "connect", lambda *_, **__: network)
+    for module in (reader_module, stream_plan):
+        monkeypatch.setattr(module, "monotonic_ms", lambda: kafka.now_ms)
+    monkeypatch.setattr(kept, "KEPT", kept.Kept())
+    return network
+
+
+def reader(**options: str) -> Any:
+    source = KafkaDataSource(OPTIONS | {"startingOffsets": "earliest"} | options)
+    return source.streamReader(source.schema())
+
+
+class _Limits:
+    """The part of Spark 4.2's module that the reader uses."""
+
+    class ReadLimit:
+        def __init__(self, count: int = 0) -> None:
+            self.count = count
+
+    class ReadAllAvailable(ReadLimit):
+        pass
+
+    class ReadMaxRows(ReadLimit):
+        pass
+
+    class ReadMinRows(ReadLimit):
+        pass
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> type[_Limits]:
+    monkeypatch.setattr(read_limits, "_limits", _Limits)
+    return _Limits
+
+
+def ranges(partitions: Any) -> list[tuple[int, int]]:
+    return [(each.range.first, each.range.end) for each in partitions]
+
+
+def test_offsets_are_those_of_sparks_source(limits: type[_Limits]) -> None:
+    made = reader()
+    start = made.initialOffset()
+    assert json.dumps(start) == '{"t": {"0": 0}}'
+    assert made.reportLatestOffset() is None
+    end = made.latestOffset(start, limits.ReadAllAvailable())
+    assert json.dumps(end) == '{"t": {"0": 6}}'
+    assert ranges(made.partitions(start, end)) == [(0, 6)]
+    assert made.reportLatestOffset() == end
+    made.commit(end)
+
+
+def test_spark_before_4_2_gives_no_arguments(log: ScriptedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_limits, "_limits", None)
+    made = reader()
+    start = made.initialOffset()
+    end = made.latestOffset()
+    assert end == {"t": {"0": 6}}
+    made.partitions(start, end)
+    made.commit(end)
+    log.latest = 4
+    with pytest.raises(LogBroken, match="at offset 6"):
+        made.latestOffset()
+
+
+def test_spark_before_4_2_begins_a_new_process_without_a_start(
+    log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_limits, "_limits", None)
+    made = reader()
+    end = made.latestOffset()
+    assert end == {"t": {"0": 6}}
+    assert ranges(made.partitions({"t": {"0": 4}}, end)) == [(4, 6)]
+    log.latest = 3
+    again = reader()
+    with pytest.raises(LogBroken, match=r"at offset 4.* but at 3"):
+        again.partitions({"t": {"0": 4}}, again.latestOffset())
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "count", "end"),
+    [
+        ({}, "ReadAllAvailable", 0, 6),
+        ({"maxOffsetsPerTrigger": "2"}, "ReadMaxRows", 2, 2),
+        ({"minOffsetsPerTrigger": "3"}, "ReadMinRows", 3, 6),
+        ({"minOffsetsPerTrigger": "1", "maxOffsetsPerTrigger": "2"}, "ReadMaxRows", 2, 2),
+    ],
+)
+def test_the_limit_that_spark_is_told(
+    limits: type[_Limits], options: dict[str, str], kind: str, count: int, end: int
+) -> None:
+    made = reader(**options)
+    limit = made.getDefaultReadLimit()
+    assert (type(limit).__name__, limit.count) == (kind, count)
+    start = made.initialOffset()
+    assert made.latestOffset(start, limit) == {"t": {"0": end}}
+    assert made.latestOffset(start, limits.ReadAllAvailable()) == {"t": {"0": 6}}, "trigger once asks for all"
+
+
+def test_available_now(limits: type[_Limits], log: ScriptedLog) -> None:
+    made = reader(maxOffsetsPerTrigger="5")
+    start = made.initialOffset()
+    made.prepareForTriggerAvailableNow()
+    limit = made.getDefaultReadLimit()
+    end = made.latestOffset(start, limit)
+    made.partitions(start, end)
+    log.latest = 20
+    assert made.latestOffset(end, limit) == {"t": {"0": 6}}
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_task_reads_with_a_copy_of_the_reader(limits: type[_Limits], is_used: bool) -> None:
+    made = reader()
+    sent = cloudpickle.dumps(made)
+    start = made.initialOffset()
+    (part,) = made.partitions(start, made.latestOffset(start, limits.ReadAllAvailable()))
+    copy, sent_part = pickle.loads(cloudpickle.dumps(made) if is_used else sent), pickle.loads(pickle.dumps(part))
+    batches = list(copy.read(sent_part))
+    assert all(isinstance(batch, pa.RecordBatch) for batch in batches)
+    assert [row["value"] for batch in batches for row in batch.to_pylist()] == [b"%d" % number for number in range(6)]
+    assert list(copy.read(None)) == []
+
+
+def test_another_cluster_behind_the_same_address_is_an_error(
+    limits: type[_Limits], kafka: ScriptedKafka, network: ScriptedNetwork
+) -> None:
+    """Its topic of the same name is another, even if its offsets would fit."""
+    made = reader()
+    start = made.initialOffset()
+    made.partitions(start, made.latestOffset(start, limits.ReadAllAvailable()))
+    kafka.cluster_id = "another"
+    network.interruptions += 1
+    with pytest.raises(KafkaSinkError, match="another"):
+        made.latestOffset({"t": {"0": 6}}, limits.ReadAllAvailable())
+
+
+def test_errors_are_those_of_a_read(limits: type[_Limits], kafka: ScriptedKafka) -> None:
+    made = reader(**{"kafka.default.api.timeout.ms": "1000"})
+    start = made.initialOffset()
+    kafka.down |= kafka.brokers
+    with pytest.raises(KafkaSinkError, match="the records stay in Kafka"):
+        made.latestOffset(start, limits.ReadAllAvailable())
