@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import export_to_kafka
 import kafka_sink
+import stream_support
 import stream_to_kafka
 from code_blocks import ROOT, blocks, run_bash, run_python, words_of
 from committed_rows import read_values
@@ -407,7 +408,7 @@ def test_jobs(
     assert [submit, job] == ["spark-submit", "jobs/stream_to_kafka.py"]
     args = stream_to_kafka.parse(words)
     query = stream_to_kafka.start(stream_to_kafka.read(own_session, args), args)
-    stream_to_kafka.follow(query, threading.Event(), StreamTally(own_session))
+    stream_support.follow(query, threading.Event(), StreamTally(own_session))
     ((_, _, record),) = read_topic(kafka.bootstrap_servers, people, DEADLINE_S)
     assert (record.key, json.loads(record.value or b"")["name"]) == (b"7", "Ann")
 

@@ -21,6 +21,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import export_to_kafka
+import stream_support
 import stream_to_kafka
 from kafka_sink import functions as K
 from kafka_sink.broker import LocalKafka
@@ -128,7 +129,7 @@ def test_a_stream_that_is_held_at_any_moment_has_committed_what_is_in_the_topic(
     deadline = time.monotonic() + DEADLINE_S
     while not (query.status["message"].startswith(moment) and query.lastProgress):
         assert query.isActive and time.monotonic() < deadline, query.status
-    stream_to_kafka.hold_between_micro_batches(query)
+    stream_support.hold_between_micro_batches(query)
     try:
         micro_batches = numbers(tmp_path / "commits")
         assert micro_batches == numbers(tmp_path / "offsets")
