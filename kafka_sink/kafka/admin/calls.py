@@ -183,9 +183,8 @@ class Caller:
         now_ms = monotonic_ms()
         wait_ms = self.coordinators.run_once(now_ms)
         self._list_brokers(now_ms)
-        for call in calls:
-            self._send(call, now_ms)
-        if any(call.done and not call.sent for call in calls):
+        ended = [self._send(call, now_ms) for call in calls]
+        if any(ended):
             wait_ms = 0
         for answer in self.network.poll(max(0, min(wait_ms, until_ms - self.clock_ms()))):
             self._take(answer)
@@ -201,14 +200,17 @@ class Caller:
         else:
             self.coordinators.handle(answer, monotonic_ms())
 
-    def _send(self, call: Call, now_ms: int) -> None:
+    def _send(self, call: Call, now_ms: int) -> bool:
+        """Send the call, if it can go. Return True if it has ended now, as its node is down."""
         if call.sent or call.done:
-            return
+            return False
         if self.network.ready(call.node_id, now_ms):
             call.sent = True
             self.network.send(call.node_id, call.request, now_ms, call)
         elif self.network.is_down(call.node_id):
             call.error, call.done = self.network.last_error, True
+            return True
+        return False
 
     def _list_brokers(self, now_ms: int) -> None:
         if now_ms < self._brokers_due_ms:

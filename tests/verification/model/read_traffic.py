@@ -14,16 +14,17 @@ _PRODUCE_VERSION = 9
 
 
 class ReadTraffic:
-    """Rows to partition 0, some in transactions, each of a producer of its own. Its brokers verify none, so it needs no
-    coordinator: it writes markers to the leader."""
+    """Rows to one partition, some in transactions, each of a producer of its own. Brokers of the model verify none, so
+    it needs no coordinator: it writes markers to the leader."""
 
-    def __init__(self, client: ByteClient, rng: random.Random) -> None:
+    def __init__(self, client: ByteClient, rng: random.Random, partition: int = 0) -> None:
         self.client = client
         self._rng = rng
+        self._partition = partition
         self._open: dict[int, bool] = {}
         self.ended: dict[int, bool] = {}
         self._rows = 0
-        self._producer_id = 1_000
+        self._producer_id = 1_000 * (1 + partition)
 
     def step(self) -> None:
         kind = self._rng.choices(["row", "begin", "go on", "end"], [5, 3, 3, 4])[0]
@@ -63,7 +64,7 @@ class ReadTraffic:
 
     def _send(self, records: bytes, transactional_id: str | None) -> None:
         kio_version = kio_module(PRODUCE, _PRODUCE_VERSION, "request")
-        data = kio_version.PartitionProduceData(index=0, records=records)
+        data = kio_version.PartitionProduceData(index=self._partition, records=records)
         self._to_leader(
             PRODUCE, _PRODUCE_VERSION,
             kio_version.ProduceRequest(
@@ -74,7 +75,7 @@ class ReadTraffic:
 
     def end(self, producer_id: int) -> int | None:
         kio_version = kio_module(WRITE_TXN_MARKERS, 1, "request")
-        topics = (kio_version.WritableTxnMarkerTopic(name="t", partition_indexes=(0,)),)
+        topics = (kio_version.WritableTxnMarkerTopic(name="t", partition_indexes=(self._partition,)),)
         marker = kio_version.WritableTxnMarker(
             transaction_result=self.ended[producer_id], topics=topics, coordinator_epoch=0, producer_id=producer_id,
             producer_epoch=0,
@@ -82,7 +83,7 @@ class ReadTraffic:
         return self._to_leader(WRITE_TXN_MARKERS, 1, kio_version.WriteTxnMarkersRequest(markers=(marker,)))
 
     def _to_leader(self, api_key: int, version: int, message: Any) -> int | None:
-        leader = self.client.cluster.leader("t", 0)
+        leader = self.client.cluster.leader("t", self._partition)
         if leader is None or not self.client.cluster.is_alive(leader):
             return None
         # A request behind one that waits would wait, too.

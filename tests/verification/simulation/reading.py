@@ -11,14 +11,10 @@ been delivered once, in order, or be among the losses that the fetcher told; and
 
 from __future__ import annotations
 
-import datetime
-import random
 import traceback
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 from kafka_sink.errors import OffsetsLost
 from kafka_sink.errors.reading import LossCause
@@ -32,82 +28,40 @@ from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
 from kafka_sink.records.decoder import RecordSetDecoder
-from model.byte_client import ByteClient
-from model.cluster import Cluster
-from model.read_faults import WEIGHTS, ReadFaults
 from model.read_journal import Isolation
-from model.read_traffic import ReadTraffic
-from model.readable_records import Fate, ReadableRecord
-from model.settings import KAFKA_3_3, ClusterSettings
-from simulation.faults import address_of
-from simulation.network import Network
+from model.readable_records import Fate
 from simulation.producer import SOFTWARE_VERSION
-from simulation.scheduler import Scheduler, Timer
+from simulation.read_world import (
+    COLUMNS,
+    FAULTS_END_MS,
+    HEALED_MS,
+    PARTITION,
+    TOPIC,
+    ReadResult,
+    ReadWorld,
+    Row,
+    Trace,
+    key_of,
+    row_of,
+)
+from simulation.scheduler import Timer
 
-NODES = (0, 1, 2)
-RACKS = {0: "a", 1: "b", 2: "a"}
-TOPIC, PARTITION = "t", 0
-FAULTS_END_MS = 20_000
-HEALED_MS = FAULTS_END_MS + 8_000
 # The last range is planned after HEALED_MS; a reader that is not done by then hangs.
 GIVE_UP_MS = HEALED_MS + 200_000
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-COLUMNS = ("offset", "timestamp", "key", "value", "headers")
 # Turns before the clock moves.
 MAX_IDLE_TURNS = 100
 
-# Followers that lag become leaders, again and again.
-_TRUNCATING = {"lag": 40, "unclean_election": 40, "restart": 40}
 
-Trace = Callable[[str], None]
-Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class ReadResult:
-    problem: str | None
-    digest: str
-    counts: Counter[str]
-
-
-class _UnheardClient(ByteClient):
-    """Nobody reads its answers: the network takes what the cluster says, and drops what is for none of its wires."""
-
-    def collect(self) -> None:
-        pass
-
-
-class ReadingWorld:
+class ReadingWorld(ReadWorld):
     def __init__(self, seed: int, trace: Trace | None = None) -> None:
-        self.counts: Counter[str] = Counter()
-        self._trace = trace
-        self._rng = rng = random.Random(f"{seed}/reading")
-        self._scheduler = Scheduler()
-        settings = ClusterSettings(
-            generation=KAFKA_3_3, replica_lag_time_max_ms=100, failure_detection_ms=(10, 100),
-            racks=rng.choice([{}, RACKS]), metadata_lag_ms=(1, 30), high_watermark_checkpoint_interval_ms=500,
-        )  # fmt: skip
-        self._cluster = Cluster(node_ids=NODES, rng=random.Random(f"{seed}/cluster"), settings=settings)
-        self._cluster.create_topic(TOPIC, 1, 3, 1)
-        self._cluster.advance(2_000)
-        self._scheduler.now_ms = 2_000
+        super().__init__(seed, "read", trace)
+        rng = self._rng
         self._topic_id = self._cluster.topic_id(TOPIC)
-        addresses = {address_of(node_id): node_id for node_id in NODES}
-        self._network = Network(self._cluster, self._scheduler, random.Random(f"{seed}/network"), addresses, self._say)
-        if trace is None:
-            self._network.trace = None
-        self._traffic = ReadTraffic(_UnheardClient(self._cluster, _next_connection=10**6), rng)
-        weights = {**WEIGHTS, "topic_again": rng.choice([0, 0, 0, 2]), **rng.choice([{}, _TRUNCATING])}
-        self._faults = ReadFaults(self._cluster, TOPIC, rng, weights)
         # Of the reader, after each record set: a truncation hits what a slow one has not read yet.
         self._pauses_ms = rng.choice([(0, 0, 5, 300), (0, 300, 1_000, 3_000)])
         self._transport = self._network.transport("reader", self._wake_up)
-        config = read_config(
-            given_options(
-                {"kafka.bootstrap.servers": ",".join(f"{host}:{port}" for host, port in addresses), "subscribe": TOPIC},
-                table=READING,
-            )
-        ).consumer
+        given = {"kafka.bootstrap.servers": self._servers, "subscribe": TOPIC}
+        config = read_config(given_options(given, table=READING)).consumer
         self._client = NetworkClient(
             self._transport,
             clock_ms=self._scheduler.clock_ms,
@@ -156,70 +110,15 @@ class ReadingWorld:
 
     def run(self) -> None:
         """Raises AssertionError for what must not be."""
-        scheduler = self._scheduler
-        scheduler.after(0, self._write)
-        scheduler.after(0, self._strike)
-        scheduler.at(FAULTS_END_MS, self._heal)
+        self._begin()
         self._plan_turn(0)
         while not self._is_over:
-            assert scheduler.now_ms < GIVE_UP_MS, f"the reader hangs at {self._range}, position {self._next}"
-            ours_ms, theirs_ms = scheduler.next_ms(), self._cluster.next_event_ms()
-            if theirs_ms is not None and (ours_ms is None or theirs_ms <= ours_ms):
-                scheduler.now_ms = max(scheduler.now_ms, theirs_ms)
-                self._cluster.advance(theirs_ms)
-                self._network.deliver_answers()
-            else:
-                scheduler.step()
+            assert self._scheduler.now_ms < GIVE_UP_MS, f"the reader hangs at {self._range}, position {self._next}"
+            self._step()
 
     @property
     def _is_over(self) -> bool:
         return self._is_last and self._fetcher is None
-
-    def _say(self, text: str) -> None:
-        if self._trace:
-            self._trace(f"{self._scheduler.now_ms:>7} ms  {text}")
-
-    def _write(self) -> None:
-        if self._scheduler.now_ms < FAULTS_END_MS:
-            self._cluster.advance(self._scheduler.now_ms)
-            self._traffic.step()
-            self._network.deliver_answers()
-            self._scheduler.after(self._rng.choice([1, 10, 50, 200]), self._write)
-
-    def _strike(self) -> None:
-        if self._scheduler.now_ms >= FAULTS_END_MS:
-            return
-        self._cluster.advance(self._scheduler.now_ms)
-        done = self._faults.strike() if self._rng.random() < 0.6 else self._strike_network()
-        if done is not None:
-            self.counts[f"read: fault {done.split()[0]}"] += 1
-            self._say(f"FAULT {done}")
-        self._network.deliver_answers()
-        self._scheduler.after(self._rng.choice([10, 100, 500, 2_000]), self._strike)
-
-    def _strike_network(self) -> str | None:
-        wires = self._network.wires()
-        if not wires:
-            return None
-        wire = self._rng.choice(wires)
-        kind = self._rng.choice(["cut", "cut", "mute", "deafen"])
-        getattr(self._network, kind)(wire)
-        return kind
-
-    def _heal(self) -> None:
-        self._say("the faults stop")
-        self._faults.heal()
-        self._network.reset_impaired()
-        self._scheduler.after(3_000, self._elect)
-
-    def _elect(self) -> None:
-        for partition in range(self._cluster.partition_count(TOPIC)):
-            if self._cluster.leader(TOPIC, partition) is None:
-                self._cluster.elect(TOPIC, partition, unclean=True)
-        self._scheduler.after(3_000, self._end_transactions)
-
-    def _end_transactions(self) -> None:
-        self._traffic.finish()
 
     # --- the reader ---------------------------------------------------------------------------------------------------
 
@@ -285,7 +184,7 @@ class ReadingWorld:
         self.counts["read: ranges"] += 1
         self._rows = []
         self._promised = {
-            _key(each)
+            key_of(each)
             for each in self._cluster.readable_records(TOPIC, PARTITION, self._isolation, self._next, end)
             if each.fate is Fate.KEPT
         }
@@ -327,7 +226,7 @@ class ReadingWorld:
             aborted=record_set.aborted_transactions,
         )  # fmt: skip
         for batch in decoder:
-            self._rows += [_row(each) for each in batch.to_pylist()]
+            self._rows += [row_of(each) for each in batch.to_pylist()]
         self.counts["read: record sets"] += 1
 
     def _end_range(self, fetcher: Fetcher) -> None:
@@ -358,7 +257,7 @@ class ReadingWorld:
     def mistakes(self) -> list[str]:
         """What is wrong with what was delivered."""
         records = self._cluster.readable_records(TOPIC, PARTITION, self._isolation, self.first, topic_id=self._topic_id)
-        readable = {_key(each): each.fate for each in records}
+        readable = {key_of(each): each.fate for each in records}
         delivered = Counter(self.delivered)
         offsets = [row[0] for row in self.delivered]
         found = [f"{row} was never readable there" for row in delivered if row not in readable]
@@ -390,10 +289,6 @@ class ReadingWorld:
         has_another = offset in {row[0] for row in self.delivered}
         return has_another and any(loss.cause is LossCause.TRUNCATED and offset < loss.end for loss in self.losses)
 
-    @property
-    def digest(self) -> str:
-        return self._network.digest
-
 
 def run_reads(seed: int, trace: Trace | None = None) -> ReadResult:
     world = ReadingWorld(seed, trace)
@@ -404,13 +299,3 @@ def run_reads(seed: int, trace: Trace | None = None) -> ReadResult:
         mistakes = [f"a defect:\n{traceback.format_exc()}"]
     problem = f"reading: {'; '.join(mistakes[:5])}" if mistakes else None
     return ReadResult(problem, world.digest, world.counts)
-
-
-def _key(record: ReadableRecord) -> Row:
-    return record.offset, record.timestamp, record.key, record.value, record.headers
-
-
-def _row(record: dict[str, Any]) -> Row:
-    milliseconds = (record["timestamp"] - _EPOCH) // datetime.timedelta(milliseconds=1)
-    headers = tuple((each["key"], each["value"]) for each in record["headers"] or ())
-    return record["offset"], milliseconds, record["key"], record["value"], headers

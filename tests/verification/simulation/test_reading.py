@@ -15,7 +15,8 @@ from kafka_sink.kafka.consumer.fetcher import Fetcher
 from kafka_sink.kafka.protocol.apis.fetch import FetchResponse
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from model.read_faults import WEIGHTS
-from simulation.reading import ReadResult, run_reads
+from simulation.read_world import ReadResult
+from simulation.reading import run_reads
 
 SEEDS = range(30)
 

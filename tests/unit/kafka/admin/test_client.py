@@ -26,7 +26,7 @@ from kafka_sink.errors import (
     TopicNameInvalid,
     TopicNotFound,
 )
-from kafka_sink.kafka.admin.calls import TOPICS_FRESH_MS
+from kafka_sink.kafka.admin.calls import TOPICS_FRESH_MS, Call
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.topics import create_topic
 from kafka_sink.kafka.config import ProducerConfig
@@ -70,6 +70,7 @@ from kafka_sink.kafka.protocol.apis.write_txn_markers import (
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.needs import EXACTLY_ONCE
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import sink_config
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork, connect_clients
@@ -210,6 +211,20 @@ class TestAskLeaders:
         kafka.at = [(0, lambda: kafka.leaders.update({("a", 0): 2}))]
         client.ask_leaders([("a", 0)], DescribeProducersRequest)
         assert kafka.now_ms <= 1.2 * client.config.retry_backoff_ms
+
+    def test_a_leader_that_is_down_does_not_spoil_the_wait_for_another(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.leaders = {("t", 0): 1, ("t", 1): 2}
+        kafka.down.add(2)
+        kafka.silent.add(1)
+        network.known |= {1, 2}
+        calls = [Call(1, DescribeProducersRequest((TopicPartition("t", 0),))), Call(2, ListTransactionsRequest())]
+        deadline_ms = client.caller.deadline_ms()
+        del network.waits[:]
+        client.caller.run(calls, deadline_ms)
+        assert [call.done for call in calls] == [False, True]
+        assert len(network.waits) < 20
 
     def test_what_was_said_of_leaders_is_good_for_a_second(
         self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient

@@ -1,0 +1,464 @@
+"""The stream of a seed: the shipped planner, admin client, reader and decoder over the model, driven as Spark does it.
+
+    ReadWorld ──> Network ──> AdminClient ──> StreamPlan ──> ranges ──> Reader ──> what a micro-batch delivers
+                                                  ^                                     │
+    driver: offset log ── commit log ─────────────┴── a crash at any moment <───────────┘
+
+Each process of the driver has a planner and clients of its own, and of the processes before only what the two logs
+have: a micro-batch that is in the offset log and not in the commit log runs again, and replaces the failed attempt.
+
+At the end each record that was kept must have been delivered once, in order, unless its loss was told; and nothing else
+may have been delivered. What a reader cannot know is no mistake:
+
+* A new process has only positions. What became readable below them since the last recorded look of the process before
+  is behind the stream: the log was truncated or made again and has grown past the position.
+* Logs may part before the end of the known epoch (KIP-279), so a record may hide below a truncation that was told,
+  where another one had been.
+* What was told to be truncated may come back with an earlier leader.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import traceback
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+from unittest import mock
+
+from kafka_sink.errors import BrokersUnreachable, LeaderUnavailable, LogBroken, OffsetsLost, ReadError, ReadStalled
+from kafka_sink.errors.reading import LossCause
+from kafka_sink.kafka import reader as reader_module
+from kafka_sink.kafka.admin import calls
+from kafka_sink.kafka.admin import client as admin_module
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.config import ClientConfig
+from kafka_sink.kafka.connections import network_settings
+from kafka_sink.kafka.consumer.fetch_range import FetchRange
+from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.net.network_client import NetworkClient
+from kafka_sink.kafka.net.transport import Event
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.reader import Reader
+from kafka_sink.options.config import given_options
+from kafka_sink.options.reading import READING, read_config
+from kafka_sink.records.decoder import RecordSetDecoder
+from kafka_sink.spark.reading import stream_plan
+from kafka_sink.spark.reading.positions import Positions, checkpointed, positions_of
+from kafka_sink.spark.reading.stream_plan import StreamPlan
+from model.partition import Partition
+from model.read_journal import Isolation
+from model.read_traffic import ReadTraffic
+from model.readable_records import Fate, ReadableRecord
+from simulation.network import Network, SimulatedTransport
+from simulation.producer import SOFTWARE_VERSION
+from simulation.read_world import (
+    COLUMNS,
+    FAULTS_END_MS,
+    HEALED_MS,
+    TOPIC,
+    ReadResult,
+    ReadWorld,
+    Row,
+    Trace,
+    key_of,
+    row_of,
+)
+
+GIVE_UP_MS = HEALED_MS + 300_000
+MAX_IDLE_POLLS = 200
+# What takes records from readers.
+_LOSING = ("retention", "delete_records", "unclean_election", "topic_again")
+_CLOCKS = (calls, admin_module, reader_module, stream_plan)
+
+
+class _Crash(BaseException):
+    """The driver's process ends here."""
+
+
+class Log(NamedTuple):
+    """Of one topic: a topic that is made again has others."""
+
+    topic_id: uuid.UUID | None
+    partition: int
+
+
+class Place(NamedTuple):
+    """Where a record is. No leader epoch has two leaders."""
+
+    log: Log
+    leader_epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A loss. `epoch`: the records of newer leaders are no part of it."""
+
+    partition: int
+    first: int
+    end: int
+    cause: str
+    epoch: int
+
+
+class _BlockingTransport(SimulatedTransport):
+    """Its poll lets the world go on until there is something."""
+
+    def __init__(self, network: Network, name: str, wait: Callable[[int, Callable[[], bool]], None]) -> None:
+        super().__init__(network, name, self._note)
+        self._wait = wait
+        self._has_news = False
+
+    def _note(self) -> None:
+        self._has_news = True
+
+    def poll(self, timeout_ms: int) -> list[Event]:
+        self._wait(timeout_ms, lambda: self._has_news)
+        self._has_news = False
+        return super().poll(timeout_ms)
+
+
+class StreamingWorld(ReadWorld):
+    def __init__(self, seed: int, trace: Trace | None = None) -> None:
+        super().__init__(seed, "stream", trace, partitions=2)
+        rng = self._rng
+        is_limited = rng.random() < 0.5
+        options = {
+            "kafka.bootstrap.servers": self._servers,
+            **rng.choice([{"subscribe": TOPIC}, {"subscribePattern": f"^{TOPIC}$"}]),
+            "startingOffsets": rng.choice(["earliest", "earliest", "latest"]),
+            "failOnDataLoss": rng.choice(["true", "false", "false"]),
+            "kafka.isolation.level": rng.choice(["read_committed", "read_uncommitted"]),
+            "kafka.request.timeout.ms": "2000",
+            "kafka.metadata.max.age.ms": rng.choice(["500", "300000"]),
+            **({"maxOffsetsPerTrigger": rng.choice(["5", "40"])} if is_limited else {}),
+            **rng.choice([{}, {}, {"minPartitions": "3"}]),
+        }
+        self._config = read_config(given_options(options, table=READING), is_stream=True)
+        self._is_limited = is_limited
+        # As a job that is started again and again, with a trigger that ends.
+        self._ends_now = rng.random() < 0.2
+        self._pauses_ms = rng.choice([(0, 0, 5, 100), (0, 100, 1_000)])
+        self._crash_at_ms: int | None = None
+        self._idle_polls = (0, 0)
+        self._clients: list[AdminClient | Reader] = []
+        # Spark's checkpoint.
+        self._offset_log: list[str] = []
+        self._committed = 0
+        # What was readable before the last look whose outcome is recorded, and what a new process could not see.
+        self._seen: dict[Log, set[Place]] = {}
+        self._unseen: set[Place] = set()
+        # Where the stream began in logs that were there; in others it begins at 0.
+        self._first: dict[Log, int] = {}
+        self.delivered: Counter[tuple[Log, Row]] = Counter()
+        self._undone: set[tuple[Log, Row]] = set()
+        self._behind: dict[Log, int] = {}
+        self.told: list[Told] = []
+        self._mistakes: list[str] = []
+        self.failure: ReadError | None = None
+        self._is_over = False
+
+    def _weights(self) -> dict[str, int]:
+        weights = super()._weights()
+        self._is_gentle = self._rng.random() < 0.25
+        return {**weights, **dict.fromkeys(_LOSING, 0)} if self._is_gentle else weights
+
+    def _next_traffic(self) -> ReadTraffic:
+        for number in range(len(self._traffic), self._cluster.partition_count(TOPIC)):
+            self._traffic.append(ReadTraffic(self._unheard, self._rng, number))
+        return self._rng.choice(self._traffic)
+
+    # --- time, and clients ------------------------------------------------------------------------------------------
+
+    def wait(self, wait_ms: int, is_enough: Callable[[], bool] = lambda: False) -> None:
+        """Let the world go on. Raises _Crash."""
+        scheduler = self._scheduler
+        assert scheduler.now_ms < GIVE_UP_MS, f"the stream hangs at {self._offset_log[-1:]}"
+        at_ms, polls = self._idle_polls
+        self._idle_polls = (at_ms, polls + 1) if at_ms == scheduler.now_ms else (scheduler.now_ms, 0)
+        assert self._idle_polls[1] < MAX_IDLE_POLLS, "a client turns without waiting"
+        until_ms = scheduler.now_ms + wait_ms
+        while scheduler.now_ms < until_ms and not is_enough():
+            if self._crash_at_ms is not None and scheduler.now_ms >= self._crash_at_ms:
+                raise _Crash
+            due_ms = [at for at in (scheduler.next_ms(), self._cluster.next_event_ms()) if at is not None]
+            if min(due_ms, default=until_ms + 1) > until_ms:
+                scheduler.now_ms = until_ms
+                self._cluster.advance(until_ms)
+                self._network.deliver_answers()
+            else:
+                self._step()
+
+    def connect(
+        self,
+        config: ClientConfig,
+        *,
+        metrics: Metrics,
+        rng: random.Random,
+        cluster_id: str | None = None,
+        max_in_flight: int | None = None,
+    ) -> NetworkClient:
+        """As `kafka_sink.kafka.connections.connect`."""
+        rng.seed(self._rng.random())
+        settings = replace(network_settings(config), client_software_version=SOFTWARE_VERSION)
+        if max_in_flight is not None:
+            settings = replace(settings, max_in_flight=max_in_flight)
+        return NetworkClient(
+            _BlockingTransport(self._network, "stream", self.wait),
+            clock_ms=self._scheduler.clock_ms,
+            rng=rng,
+            settings=settings,
+            metrics=metrics,
+            resolve=self._network.resolve,
+            cluster_id=cluster_id,
+        )
+
+    @contextmanager
+    def _shipped_clients(self) -> Iterator[None]:
+        """Let clients that are made now live in this world."""
+        with ExitStack() as patches:
+            for module in (calls, reader_module):
+                patches.enter_context(mock.patch.object(module, "connect", self.connect))
+            for clock in _CLOCKS:
+                patches.enter_context(mock.patch.object(clock, "monotonic_ms", self._scheduler.clock_ms))
+            yield
+
+    # --- the driver -------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Raises AssertionError for what must not be."""
+        self._begin()
+        with self._shipped_clients():
+            while not self._is_over:
+                self._run_process()
+
+    def _run_process(self) -> None:
+        now_ms = self._scheduler.now_ms
+        lives_ms = self._rng.choice([None, 100, 1_000, 3_000, 9_000])
+        has_faults = now_ms < FAULTS_END_MS
+        self._crash_at_ms = now_ms + lives_ms if lives_ms is not None and has_faults else None
+        try:
+            self._say(f"a process begins at {self._offset_log[-1:]}, {self._committed} committed")
+            self._process()
+        except _Crash:
+            self.counts["stream: crashes"] += 1
+        except (LeaderUnavailable, BrokersUnreachable, ReadStalled) as error:
+            self._say(f"the query fails: {error}")
+            self.counts[f"stream: {type(error).__name__}"] += 1
+        except (LogBroken, OffsetsLost) as error:
+            assert self._config.fail_on_data_loss, error
+            self._say(f"the stream ends: {error}")
+            self.counts[f"stream: {type(error).__name__}"] += 1
+            self.failure, self._is_over = error, True
+        self._crash_at_ms = None
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
+        self.wait(self._rng.choice([1, 100, 2_000]))
+
+    def _process(self) -> None:
+        """As MicroBatchExecution does."""
+        config = self._config
+        plan = StreamPlan(config, self._tell)
+        client, reader = AdminClient(config.consumer), Reader(config.consumer)
+        self._clients += [client, reader]
+        if self._ends_now:
+            plan.end_now()
+        looks = 0
+        while True:
+            start = positions_of(json.loads(self._offset_log[self._committed - 1])) if self._committed else None
+            if len(self._offset_log) == self._committed:
+                is_last = self._scheduler.now_ms >= HEALED_MS
+                end = self._end(plan, client, start, looks)
+                looks += 1
+                if end == start:
+                    self._is_over = is_last
+                    if is_last or self._ends_now:
+                        return
+                    self.wait(200)
+                    continue
+                self._offset_log.append(json.dumps(checkpointed(end)))
+            self._micro_batch(plan, client, reader, start)
+            plan.is_begun = True
+            self._committed += 1
+            self.counts["stream: micro-batches"] += 1
+            self.wait(self._rng.choice([0, 100, 1_000]))
+
+    def _end(self, plan: StreamPlan, client: AdminClient, start: Positions | None, looks: int) -> Positions:
+        """Return where the next micro-batch ends."""
+        begins = plan.initial(client) if start is None else start
+        seen = self._readable()
+        end = plan.end(client, begins, is_limited=self._is_limited)
+        self._say(f"plans {dict(begins)} to {dict(end)}")
+        if not looks and start is not None:
+            self._note_unseen(start)
+        if not (looks and self._ends_now):
+            self._seen.update(seen)
+        return end
+
+    def _micro_batch(self, plan: StreamPlan, client: AdminClient, reader: Reader, start: Positions | None) -> None:
+        end = positions_of(json.loads(self._offset_log[self._committed]))
+        begins = plan.initial(client) if start is None else start
+        ranges = plan.ranges(client, begins, end)
+        rows: list[tuple[Log, Row]] = []
+        losses: list[Told] = []
+        for range_ in ranges:
+            self._say(f"reads {range_}")
+            rows += self._task(reader, range_, losses)
+        if start is None:
+            for each, stop in end.items():
+                known = plan._known.get(each)
+                if known is not None and each in begins:
+                    self._first[Log(known.topic_id, each.partition)] = min(begins[each], stop)
+        self.told += losses
+        self._deliver(rows)
+
+    def _task(self, reader: Reader, range_: FetchRange, losses: list[Told]) -> list[tuple[Log, Row]]:
+        rows = []
+        config = self._config
+        fetch = reader.fetch(
+            range_, fail_on_data_loss=config.fail_on_data_loss, goes_on=False, poll_timeout_ms=config.poll_timeout_ms
+        )
+        for record_set in fetch:
+            decoder = RecordSetDecoder(
+                record_set.records, first_offset=record_set.offset, end_offset=range_.end, columns=COLUMNS,
+                aborted=record_set.aborted_transactions,
+            )  # fmt: skip
+            log = Log(range_.topic_id, range_.partition)
+            rows += [(log, row_of(each)) for batch in decoder for each in batch.to_pylist()]
+            self.wait(self._rng.choice(self._pauses_ms))
+        for loss in fetch.losses:
+            self._say(f"lost: {loss}")
+            losses.append(Told(range_.partition, loss.first, loss.end, loss.cause, range_.leader_epoch))
+        return rows
+
+    # --- what happened ----------------------------------------------------------------------------------------------
+
+    def _tell(self, error: ReadError) -> None:
+        self._say(f"told: {error.parts().happened}")
+        self.counts[f"stream: told {type(error).__name__}"] += 1
+        match error:
+            case OffsetsLost(partition=number, first=first, end=end, cause=cause):
+                self.told.append(Told(number, first, end, cause, -1))
+            case LogBroken(partition=number, position=position, goes_on_at=goes_on_at, cause=cause):
+                self.told.append(Told(number, max(goes_on_at, 0), position, cause, -1))
+                if cause == LossCause.TRUNCATED:
+                    self._undo(number, goes_on_at)
+
+    def _undo(self, partition: int, goes_on_at: int) -> None:
+        """What was delivered from there on is lost; it may come back with an earlier leader."""
+        gone = {key for key in self.delivered if key[0].partition == partition and key[1][0] >= goes_on_at}
+        self._undone |= gone
+        for key in gone:
+            del self.delivered[key]
+        for log in self._behind:
+            if log.partition == partition:
+                self._behind[log] = min(self._behind[log], goes_on_at - 1)
+
+    def _deliver(self, rows: list[tuple[Log, Row]]) -> None:
+        for log, row in rows:
+            if row[0] <= self._behind.get(log, -1):
+                self._mistakes.append(f"{row} of {log} came behind offset {self._behind[log]}")
+            self._behind[log] = row[0]
+            self.delivered[log, row] += 1
+        self.counts["stream: records"] += len(rows)
+
+    def _leader(self, partition: int) -> Partition | None:
+        leader = self._cluster.leader(TOPIC, partition)
+        return None if leader is None else self._cluster.replica(TOPIC, partition, leader)
+
+    def _logs(self) -> Iterator[tuple[Log, Partition]]:
+        for number in range(self._cluster.partition_count(TOPIC)):
+            leader = self._leader(number)
+            if leader is not None:
+                yield Log(self._cluster.topic_id(TOPIC), number), leader
+
+    def _readable(self) -> dict[Log, set[Place]]:
+        return {log: set(_places(log, leader.readable(self._isolation))) for log, leader in self._logs()}
+
+    def _note_unseen(self, positions: Positions) -> None:
+        """Note what a process that begins finds below its positions, where the one before had not seen it."""
+        for log, leader in self._logs():
+            position = positions.get(TopicPartition(TOPIC, log.partition), 0)
+            there = {place for place in _places(log, leader.log.batches) if place.offset < position}
+            self._unseen |= there - self._seen.get(log, set())
+
+    # --- the oracle -------------------------------------------------------------------------------------------------
+
+    def mistakes(self) -> list[str]:
+        """What is wrong with what was delivered."""
+        found = list(self._mistakes)
+        found += [f"{key} was delivered {count} times" for key, count in self.delivered.items() if count > 1]
+        positions = positions_of(json.loads(self._offset_log[self._committed - 1])) if self._committed else {}
+        logs = {log for log, _ in self.delivered} | {log for log, _ in self._logs()}
+        for log in sorted(logs, key=repr):
+            position = positions.get(TopicPartition(TOPIC, log.partition), 0)
+            found += self._mistakes_of(log, position)
+        if self._is_gentle:
+            assert self.failure is None, f"a false alarm: {self.failure}"
+            found += [f"a false alarm: {told}" for told in self.told]
+        return found
+
+    def _mistakes_of(self, log: Log, position: int) -> list[str]:
+        records = {key_of(each): each for each in self._records(log)}
+        delivered = {row for of, row in self.delivered if of == log}
+        found = [f"{row} was never readable in {log}" for row in delivered if row not in records]
+        if log.topic_id != self._cluster.topic_id(TOPIC):
+            return found
+        first = self._first.get(log, 0)
+        taken = {row[0] for row in delivered} | {row[0] for of, row in self._undone if of == log}
+        for row, record in records.items():
+            if row in delivered or record.fate not in (Fate.KEPT, Fate.DELETED) or not first <= row[0] < position:
+                continue
+            if not self._is_excused(log, row, record, taken):
+                found.append(f"{row} of {log} was left out ({record.fate.name})")
+        return found
+
+    def _is_excused(self, log: Log, row: Row, record: ReadableRecord, taken: set[int]) -> bool:
+        offset = row[0]
+        if Place(log, record.leader_epoch, offset) in self._unseen:
+            self.counts["stream: records that a new process could not see"] += 1
+            return True
+        if (log, row) in self._undone:
+            self.counts["stream: records that came back"] += 1
+            return True
+        told = [each for each in self.told if each.partition == log.partition]
+        if any(each.first <= offset < each.end and _covers(each, record) for each in told):
+            return True
+        return offset in taken and any(each.cause == LossCause.TRUNCATED and offset < each.end for each in told)
+
+    def _records(self, log: Log) -> list[ReadableRecord]:
+        return self._cluster.readable_records(TOPIC, log.partition, self._isolation, topic_id=log.topic_id)
+
+    @property
+    def _isolation(self) -> Isolation:
+        is_committed = self._config.consumer.isolation_level is IsolationLevel.READ_COMMITTED
+        return Isolation.READ_COMMITTED if is_committed else Isolation.READ_UNCOMMITTED
+
+
+def _places(log: Log, batches: Any) -> Iterator[Place]:
+    for batch in batches:
+        for offset in range(batch.base_offset, batch.base_offset + batch.last_offset_delta + 1):
+            yield Place(log, batch.leader_epoch, offset)
+
+
+def _covers(told: Told, record: ReadableRecord) -> bool:
+    """Of a truncated log only what was there before is lost: what followed is for a later micro-batch."""
+    return told.cause != LossCause.TRUNCATED or record.leader_epoch <= told.epoch
+
+
+def run_stream(seed: int, trace: Trace | None = None) -> ReadResult:
+    world = StreamingWorld(seed, trace)
+    try:
+        world.run()
+        mistakes = world.mistakes()
+    except Exception:
+        mistakes = [f"a defect:\n{traceback.format_exc()}"]
+    problem = f"streaming: {'; '.join(mistakes[:5])}" if mistakes else None
+    return ReadResult(problem, world.digest, world.counts)
