@@ -9,7 +9,8 @@ Non-obvious:
 
 * Spark keeps no initial offsets for a Python source. If the first micro-batch fails, the next run asks for them again,
   and the latest offset is another one by then. So a partition that begins at its end has no row in the first
-  micro-batch, which only records where it begins. JVM: KafkaSourceInitialOffsetWriter.
+  micro-batch, which only records where it begins. If a first micro-batch is planned again and a partition would begin
+  behind its end, it has no row there, and the next one begins at that end. JVM: KafkaSourceInitialOffsetWriter.
 * A log that does not go on at the stream's position (`continuity.py`) fails the query. With failOnDataLoss=false the
   stream steps to where it goes on, in a micro-batch of its own without rows. So the step is in the checkpoint, and a
   run that starts later takes it too.
@@ -62,8 +63,9 @@ class StreamPlan:
         self._known: dict[TopicPartition, LogEnd] = {}
         # Steps that were told, until the stream has taken them; with the log as it is there.
         self._steps: dict[TopicPartition, tuple[Break, LogEnd | None]] = {}
-        # Partitions that begin where they end, until the first micro-batch has recorded it.
-        self._begin_at_end: dict[TopicPartition, int] = {}
+        # Where a new stream begins; and of that the partitions that begin at their ends.
+        self._initial: Positions = {}
+        self._begin_at_end: Positions = {}
         self.is_begun = False
         self._ends_now = False
         self._target: Positions | None = None
@@ -94,6 +96,7 @@ class StreamPlan:
             asked = Offsets(starting[each], max(starting[each], there.end))
             positions[each] = clipped(each, asked, there, fail_on_data_loss=config.fail_on_data_loss).first
             self._known[each] = LogEnd(topics[each.topic].topic_id, there.end, bounds.latest[each].leader_epoch)
+        self._initial = positions
         self._begin_at_end = {each: offset for each, offset in positions.items() if offset == self._known[each].offset}
         return positions
 
@@ -156,7 +159,7 @@ class StreamPlan:
 
     def _range(self, partition: TopicPartition, asked: Offsets) -> FetchRange | None:
         """Return the range, or None if it has no offsets. Raises LogBroken, OffsetsLost."""
-        if partition in self._steps or self._begin_at_end.get(partition) == asked.first >= asked.end:
+        if partition in self._steps or self._initial.get(partition) == asked.first >= asked.end:
             return None
         log_there = self._known.get(partition)
         if log_there is None:
