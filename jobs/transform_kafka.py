@@ -3,7 +3,7 @@
     # all that is there, then the end; the next run goes on behind it
     spark-submit jobs/transform_kafka.py --subscribe orders --starting-offsets earliest \\
         --bootstrap-servers localhost:9092 --topic large-orders --checkpoint /data/checkpoints/large-orders \\
-        --where "get_json_object(CAST(value AS STRING), '$.amount') > 100" --available-now
+        --where "get_json_object(CAST(value AS STRING), '$.quantity') > 30" --available-now
 
     # runs until it is stopped; every committed record of the source is in the topic once, whatever crashes
     spark-submit jobs/transform_kafka.py --subscribe orders,returns --starting-offsets earliest \\
