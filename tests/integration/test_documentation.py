@@ -152,7 +152,8 @@ def test_a_stream_is_read(spark: SparkSession, kafka: LocalKafka, topic: Callabl
     replaced["/data/"] = f"{tmp_path}/"
     for rows in (numbered(spark), numbered(spark).selectExpr("concat('later ', value) AS value")):
         kafka_sink.export(rows, name, value="value", bootstrap_servers=kafka.bootstrap_servers)
-        run_python("docs/reading.md", "Streams", 0, replaced, {"spark": spark})["query"].awaitTermination(DEADLINE_S)
+        query = run_python("docs/reading.md", "Streams", 0, replaced, {"spark": spark})["query"]
+        assert query.awaitTermination(DEADLINE_S), query.status
     found = Counter(row.value for row in spark.read.parquet(f"{tmp_path}/orders").collect())
     assert found == ALL_ONCE + Counter(f"later {value}" for value in ALL_ONCE)
 
@@ -206,7 +207,7 @@ def test_a_query_moves_to_this_source_and_back(
             orders, sink, value="value", bootstrap_servers=kafka.bootstrap_servers, exactly_once=True,
             checkpoint_location=str(tmp_path), trigger={"availableNow": True},
         )  # fmt: skip
-        query.awaitTermination(DEADLINE_S)
+        assert query.awaitTermination(DEADLINE_S), query.status
 
     def theirs(**options: str) -> DataFrame:
         reader = spark.readStream.format("kafka").options(**{"kafka.bootstrap.servers": kafka.bootstrap_servers})
