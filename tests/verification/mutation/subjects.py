@@ -33,6 +33,11 @@ def _consumer(name: str, *neighbours: str) -> Subject:
     return Subject(f"kafka_sink/kafka/consumer/{name}.py", paths)
 
 
+def _stream(name: str, *neighbours: str) -> Subject:
+    paths = tuple(f"tests/unit/spark/reading/test_{test}.py" for test in (name, *neighbours))
+    return Subject(f"kafka_sink/spark/reading/{name}.py", paths)
+
+
 # Of the model's those that find most of the known mistakes in the two-phase commit; all of them take ten times as long.
 _EXPLORATIONS = tuple(
     f"tests/verification/model/test_exactly_once.py::{test}"
@@ -60,6 +65,10 @@ SUBJECTS: tuple[Subject, ...] = (
     _consumer("topic_watch", "topic_watch"),
     _consumer("preferred_replica", "preferred_replica"),
     _consumer("patience", "patience"),
+    _stream("continuity", "stream_plan"),
+    _stream("admission", "stream_plan"),
+    _stream("positions"),
+    _stream("stream_plan"),
     Subject("kafka_sink/records/record_batch.py", ("tests/unit/records/test_record_batch.py",)),
     Subject("kafka_sink/commit/two_phase.py", ("tests/unit/commit", *_EXPLORATIONS)),
     Subject(

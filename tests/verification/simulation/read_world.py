@@ -32,7 +32,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 COLUMNS = ("offset", "timestamp", "key", "value", "headers")
 
 # Followers that lag become leaders, again and again.
-_TRUNCATING = {"lag": 40, "unclean_election": 40, "restart": 40}
+TRUNCATING = {"lag": 40, "unclean_election": 40, "restart": 40}
 
 Trace = Callable[[str], None]
 Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
@@ -80,7 +80,7 @@ class ReadWorld:
 
     def _weights(self) -> dict[str, int]:
         rng = self._rng
-        return {**WEIGHTS, "topic_again": rng.choice([0, 0, 0, 2]), **rng.choice([{}, _TRUNCATING])}
+        return {**WEIGHTS, "topic_again": rng.choice([0, 0, 0, 2]), **rng.choice([{}, TRUNCATING])}
 
     def _begin(self) -> None:
         self._scheduler.after(0, self._write)

@@ -11,9 +11,10 @@ At the end each record that was kept must have been delivered once, in order, un
 may have been delivered. What a reader cannot know is no mistake:
 
 * A new process has only positions. What became readable below them since the last recorded look of the process before
-  is behind the stream: the log was truncated or made again and has grown past the position.
-* Logs may part before the end of the known epoch (KIP-279), so a record may hide below a truncation that was told,
-  where another one had been.
+  is behind the stream: the log was truncated or made again and has grown past the position. Nor does a stream read it
+  that ends with the error that says so.
+* Logs may part before the end of the known epoch (KIP-279), so a record of an earlier leader may hide below a
+  truncation that was told, where another one had been.
 * What was told to be truncated may come back with an earlier leader.
 """
 
@@ -62,6 +63,7 @@ from simulation.read_world import (
     FAULTS_END_MS,
     HEALED_MS,
     TOPIC,
+    TRUNCATING,
     ReadResult,
     ReadWorld,
     Row,
@@ -98,7 +100,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A loss. `epoch`: the records of newer leaders are no part of it."""
+    """A loss. `epoch`: the leader epoch that was known; records of newer leaders are no part of a truncation."""
 
     partition: int
     first: int
@@ -165,8 +167,8 @@ class StreamingWorld(ReadWorld):
         self._is_over = False
 
     def _weights(self) -> dict[str, int]:
-        weights = super()._weights()
-        self._is_gentle = self._rng.random() < 0.25
+        self._is_gentle = self._rng.random() < 0.2
+        weights = {**super()._weights(), **self._rng.choice([{}, TRUNCATING, {**TRUNCATING, "topic_again": 5}])}
         return {**weights, **dict.fromkeys(_LOSING, 0)} if self._is_gentle else weights
 
     def _next_traffic(self) -> ReadTraffic:
@@ -237,6 +239,15 @@ class StreamingWorld(ReadWorld):
         with self._shipped_clients():
             while not self._is_over:
                 self._run_process()
+        if self.failure is not None:
+            # The oracle asks a cluster that has healed.
+            self.wait(HEALED_MS - self._scheduler.now_ms)
+            self._note_unseen(self._positions)
+
+    @property
+    def _positions(self) -> Positions:
+        """Where the stream is, as Spark has committed it."""
+        return positions_of(json.loads(self._offset_log[self._committed - 1])) if self._committed else {}
 
     def _run_process(self) -> None:
         now_ms = self._scheduler.now_ms
@@ -265,14 +276,14 @@ class StreamingWorld(ReadWorld):
     def _process(self) -> None:
         """As MicroBatchExecution does."""
         config = self._config
-        plan = StreamPlan(config, self._tell)
+        plan = self._plan = StreamPlan(config, self._tell)
         client, reader = AdminClient(config.consumer), Reader(config.consumer)
         self._clients += [client, reader]
         if self._ends_now:
             plan.end_now()
         looks = 0
         while True:
-            start = positions_of(json.loads(self._offset_log[self._committed - 1])) if self._committed else None
+            start = self._positions if self._committed else None
             if len(self._offset_log) == self._committed:
                 is_last = self._scheduler.now_ms >= HEALED_MS
                 end = self._end(plan, client, start, looks)
@@ -347,7 +358,9 @@ class StreamingWorld(ReadWorld):
             case OffsetsLost(partition=number, first=first, end=end, cause=cause):
                 self.told.append(Told(number, first, end, cause, -1))
             case LogBroken(partition=number, position=position, goes_on_at=goes_on_at, cause=cause):
-                self.told.append(Told(number, max(goes_on_at, 0), position, cause, -1))
+                known = self._plan._known.get(TopicPartition(TOPIC, number))
+                epoch = -1 if known is None else known.leader_epoch
+                self.told.append(Told(number, max(goes_on_at, 0), position, cause, epoch))
                 if cause == LossCause.TRUNCATED:
                     self._undo(number, goes_on_at)
 
@@ -395,10 +408,9 @@ class StreamingWorld(ReadWorld):
         """What is wrong with what was delivered."""
         found = list(self._mistakes)
         found += [f"{key} was delivered {count} times" for key, count in self.delivered.items() if count > 1]
-        positions = positions_of(json.loads(self._offset_log[self._committed - 1])) if self._committed else {}
         logs = {log for log, _ in self.delivered} | {log for log, _ in self._logs()}
         for log in sorted(logs, key=repr):
-            position = positions.get(TopicPartition(TOPIC, log.partition), 0)
+            position = self._positions.get(TopicPartition(TOPIC, log.partition), 0)
             found += self._mistakes_of(log, position)
         if self._is_gentle:
             assert self.failure is None, f"a false alarm: {self.failure}"
@@ -428,10 +440,12 @@ class StreamingWorld(ReadWorld):
         if (log, row) in self._undone:
             self.counts["stream: records that came back"] += 1
             return True
-        told = [each for each in self.told if each.partition == log.partition]
-        if any(each.first <= offset < each.end and _covers(each, record) for each in told):
-            return True
-        return offset in taken and any(each.cause == LossCause.TRUNCATED and offset < each.end for each in told)
+        return any(
+            told.first <= offset < told.end
+            or (told.cause == LossCause.TRUNCATED and offset < told.end and offset in taken)
+            for told in self.told
+            if told.partition == log.partition and _covers(told, record)
+        )
 
     def _records(self, log: Log) -> list[ReadableRecord]:
         return self._cluster.readable_records(TOPIC, log.partition, self._isolation, topic_id=log.topic_id)

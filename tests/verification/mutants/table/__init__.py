@@ -22,6 +22,7 @@ from mutants.table.releases import RELEASES
 from mutants.table.resources import RESOURCES
 from mutants.table.rows import ROWS
 from mutants.table.security import SECURITY
+from mutants.table.streaming import STREAMING
 from mutants.table.task import TASK
 from mutants.table.versions import VERSIONS
 
@@ -34,6 +35,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *DECODING,
     *FETCHING,
     *READING,
+    *STREAMING,
     *NETWORK,
     *CLUSTERS,
     *RESOURCES,

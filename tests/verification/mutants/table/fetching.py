@@ -76,6 +76,7 @@ FETCHING: tuple[Mutant, ...] = (
         rule="failOnDataLoss: a loss ends the query",
         pattern="self.$SETTINGS.fail_on_data_loss",
         replacement="False",
+        within="Fetcher",
         killer=f"{_TESTS}::TestOutOfRange::test_deleted_records_are_a_loss",
     ),
     Mutant(

@@ -24,7 +24,7 @@ READING: tuple[Mutant, ...] = (
         rule="a topic may be made again between two plans of a process",
         pattern="client.caller.forget($NAME)",
         replacement="pass",
-        within="_topics",
+        within="topics_to_read",
         killer=f"{_READING}/test_plan.py::test_a_topic_that_was_made_again_is_asked_for_again",
     ),
     Mutant(
@@ -53,7 +53,7 @@ READING: tuple[Mutant, ...] = (
         rule="KafkaOffsetReaderAdmin: offsets by partition name every partition",
         pattern="if $EACH not in $NAMED:\n    raise $ERROR",
         replacement="pass",
-        within="_check_named",
+        within="check_named",
         killer=f"{_READING}/test_plan.py::test_an_option_that_goes_by_partition_names_each_of_the_read_and_no_other",
     ),
     Mutant(
@@ -61,7 +61,7 @@ READING: tuple[Mutant, ...] = (
         rule="SubscribePatternStrategy: a pattern is found in a name",
         pattern="pattern.search($NAME)",
         replacement="pattern.fullmatch($NAME)",
-        within="_topics",
+        within="_matching",
         killer=f"{_READING}/test_plan.py::test_a_pattern_is_found_anywhere_in_a_name_as_sparks_source_finds_it",
     ),
     Mutant(

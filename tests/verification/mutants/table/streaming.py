@@ -1,0 +1,201 @@
+"""What a stream plans from one micro-batch to the next, and what it takes for a break of a log."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_TESTS = "tests/unit/spark/reading"
+_PLAN = f"{_TESTS}/test_stream_plan.py"
+_ADMISSION = f"{_TESTS}/test_admission.py"
+_ENDS = "tests/unit/kafka/admin/test_log_ends.py"
+_SILENCE = "failOnDataLoss: nothing is left out in silence"
+
+STREAMING: tuple[Mutant, ...] = (
+    Mutant(
+        name="streaming: a log that ends before the position goes on",
+        rule=_SILENCE,
+        pattern="$LOG.offset < $POSITION",
+        replacement="False",
+        within="_break",
+        killer=f"{_PLAN}::test_what_a_new_process_sees_of_a_truncation",
+    ),
+    Mutant(
+        name="streaming: a truncated log that has grown again goes on",
+        rule="KIP-320: an end offset below the position is truncation",
+        pattern="$END is not None and $END < $POSITION",
+        replacement="False",
+        within="_break",
+        killer=f"{_PLAN}::test_a_log_that_is_truncated",
+    ),
+    Mutant(
+        name="streaming: the log of a new leader is not compared",
+        rule="KIP-320: a reader validates its position when the leader epoch changes",
+        pattern="NO_EPOCH < $BEFORE.leader_epoch < $LOG.leader_epoch",
+        replacement="False",
+        within="with_newer_leaders",
+        killer=f"{_PLAN}::test_a_log_that_is_truncated",
+    ),
+    Mutant(
+        name="streaming: a topic that was made again is read on",
+        rule="KIP-516: a topic is its id",
+        pattern="ids_differ($BEFORE.topic_id, $LOG.topic_id) or _is_older($BEFORE, $LOG)",
+        replacement="_is_older(before, log)",
+        killer=f"{_PLAN}::test_a_topic_that_is_made_again",
+    ),
+    Mutant(
+        name="streaming: a topic without an id that was made again is read on",
+        rule="KIP-320: leader epochs only grow",
+        pattern="ids_differ($BEFORE.topic_id, $LOG.topic_id) or _is_older($BEFORE, $LOG)",
+        replacement="ids_differ(before.topic_id, log.topic_id)",
+        killer=f"{_PLAN}::test_a_topic_that_is_made_again_at_brokers_without_ids",
+    ),
+    Mutant(
+        name="streaming: a leader that was replaced is believed",
+        rule="KIP-320: leader epochs only grow",
+        pattern="$STALE = of_earlier_leaders($$$ARGS)",
+        replacement="$STALE = set()",
+        killer=f"{_PLAN}::test_the_answer_of_an_earlier_leader_never_counts",
+    ),
+    Mutant(
+        name="streaming: what one broker does not know is lost",
+        rule="A broker that lags is believed only when another answer confirms it",
+        pattern="$SENT - $SINCE >= ABSENT_PATIENCE_MS",
+        replacement="True",
+        within="StreamPlan",
+        killer=f"{_PLAN}::test_a_broker_that_lags_is_no_loss",
+    ),
+    Mutant(
+        name="streaming: where a new stream begins is not recorded",
+        rule="startingOffsets=latest: what comes after the start is read, whenever the first micro-batch fails",
+        pattern="if not self.is_begun:\n    $ENDS = $$$VALUE",
+        replacement="pass",
+        killer=f"{_PLAN}::test_the_first_micro_batch_of_a_partition_that_begins_at_its_end_records_only_that",
+    ),
+    Mutant(
+        name="streaming: a first micro-batch that runs again is a truncation",
+        rule="startingOffsets=latest: what comes after the start is read, whenever the first micro-batch fails",
+        pattern="self.$BEGINS.get($PARTITION) == $ASKED.first >= $ASKED.end",
+        replacement="False",
+        killer=f"{_PLAN}::test_a_new_process_runs_the_first_micro_batch_again_from_latest",
+    ),
+    Mutant(
+        name="streaming: what is new since the first micro-batch was recorded is taken for deleted",
+        rule="A false alarm ends a query for nothing",
+        pattern="$START.keys() - $END.keys() - self.$STEPS.keys() - self.$BEGINS.keys()",
+        replacement="start.keys() - end.keys() - self._steps.keys()",
+        killer=f"{_PLAN}::test_what_is_new_since_the_first_micro_batch_was_recorded_is_not_taken_for_deleted",
+    ),
+    Mutant(
+        name="streaming: availableNow reads what comes later, too",
+        rule="trigger(availableNow=True) ends",
+        pattern="self.$TARGET = $ENDS",
+        replacement="pass",
+        within="StreamPlan.end",
+        killer=f"{_PLAN}::test_available_now_reads_what_is_there_at_its_first_look",
+    ),
+    Mutant(
+        name="streaming: after a step nothing more is read",
+        rule="failOnDataLoss=false: the stream reads what is there",
+        pattern="del self.$STEPS[$EACH]",
+        replacement="pass",
+        within="StreamPlan",
+        killer=f"{_PLAN}::test_a_log_that_is_truncated",
+    ),
+    Mutant(
+        name="streaming: what is known of a log is forgotten with a step",
+        rule="KIP-320: a reader validates its position when the leader epoch changes",
+        pattern="self.$KNOWN[$EACH] = $LOG",
+        replacement="pass",
+        within="_finish_steps",
+        killer=f"{_PLAN}::test_a_log_that_is_truncated_twice",
+    ),
+    Mutant(
+        name="streaming: a transaction that is open again is a truncation",
+        rule="KIP-98: the last stable offset is no end of the log",
+        pattern="$LEVEL is IsolationLevel.READ_COMMITTED",
+        replacement="False",
+        within="StreamPlan",
+        killer=f"{_PLAN}::test_a_transaction_that_is_open_again_is_no_loss",
+    ),
+    Mutant(
+        name="streaming: a break is no failure",
+        rule="failOnDataLoss: a loss ends the query",
+        pattern="self.$CONFIG.fail_on_data_loss",
+        replacement="False",
+        within="_raise_or_warn",
+        killer=f"{_PLAN}::test_a_log_that_is_truncated",
+    ),
+    Mutant(
+        name="streaming: a break is not told",
+        rule=_SILENCE,
+        pattern="self.$TELL($ERROR)",
+        replacement="pass",
+        within="_raise_or_warn",
+        killer=f"{_PLAN}::test_a_log_that_is_truncated",
+    ),
+    Mutant(
+        name="streaming: what a new partition has lost is not told",
+        rule=_SILENCE,
+        pattern="self.$TELL($EACH, Offsets($FIRST, $EARLIEST), LossCause.DELETED)",
+        replacement="pass",
+        killer=f"{_PLAN}::test_what_a_new_partition_has_lost_is_told",
+    ),
+    Mutant(
+        name="streaming: tasks are not told the leader epoch",
+        rule="KIP-320: a task notices a log that was truncated since",
+        pattern="$LOG.leader_epoch",
+        replacement="-1",
+        within="StreamPlan._range",
+        killer=f"{_PLAN}::test_micro_batches_follow_each_other",
+    ),
+    Mutant(
+        name="streaming: a small partition is starved",
+        rule="maxOffsetsPerTrigger: each partition with new offsets gets one",
+        pattern="math.ceil($PRORATED) if $PRORATED < 1 else math.floor($PRORATED)",
+        replacement="math.floor(prorated)",
+        killer=f"{_ADMISSION}::test_a_partition_is_never_starved",
+    ),
+    Mutant(
+        name="streaming: a limit of doubles goes beyond the end",
+        rule="SPARK-26718: no more than there is",
+        pattern="min($SIZE, _share($$$PRORATED))",
+        replacement="_share(limit * (size / total))",
+        killer=f"{_ADMISSION}::test_each_gets_its_share",
+    ),
+    Mutant(
+        name="streaming: a micro-batch waits without end",
+        rule="maxTriggerDelay: for how long it waits at most",
+        pattern="self.$LAST is None or $NOW - self.$LAST >= self.$DELAY",
+        replacement="self._last_ms is None",
+        killer=f"{_ADMISSION}::test_a_delay_ends_with_enough_records_or_in_time",
+    ),
+    Mutant(
+        name="streaming: the end of an earlier topic counts for the new one",
+        rule="KIP-516: a topic is its id",
+        pattern="$EARLIER[$NAME].topic_id == $NOW[$NAME].topic_id",
+        replacement="True",
+        killer=f"{_ENDS}::test_the_answer_about_an_earlier_topic_does_not_count",
+    ),
+    Mutant(
+        name="streaming: a look takes two round trips",
+        rule="A micro-batch begins after one round trip to each broker",
+        pattern="$CALLER.metadata($NAMES, $DEADLINE, beside=$CALLS)",
+        replacement="caller.metadata(names, deadline_ms)",
+        killer=f"{_PLAN}::test_a_look_is_one_round_trip",
+    ),
+    Mutant(
+        name="streaming: a leader that refuses tells where an epoch ends",
+        rule="KIP-320: a leader that is fenced is asked again",
+        pattern="isinstance($RESPONSE, OffsetForLeaderEpochResponse) and $RESPONSE.error_code == ErrorCode.NONE",
+        replacement="isinstance($RESPONSE, OffsetForLeaderEpochResponse)",
+        killer=f"{_ENDS}::test_where_epochs_end",
+    ),
+    Mutant(
+        name="streaming: another cluster behind the same address is read on",
+        rule="KIP-78: a cluster is its id",
+        pattern="self.$CLUSTER = $CLIENT.cluster_id",
+        replacement="pass",
+        within="KafkaStreamReader",
+        killer=f"{_TESTS}/test_stream_reader.py::test_another_cluster_behind_the_same_address_is_an_error",
+    ),
+)

@@ -1,0 +1,108 @@
+"""The shipped stream over the model: nothing is lost in silence, doubled or made up. Each rule is seen to be broken."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from kafka_sink.kafka.reader import Fetch, Reader
+from kafka_sink.spark.reading import continuity, stream_plan
+from kafka_sink.spark.reading.positions import Positions
+from kafka_sink.spark.reading.stream_plan import StreamPlan
+from simulation.read_world import ReadResult
+from simulation.streaming import run_stream
+
+SEEDS = range(30)
+
+
+@functools.cache
+def run(seed: int) -> ReadResult:
+    return run_stream(seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_seed(seed: int) -> None:
+    assert run(seed).problem is None
+
+
+def test_what_happens_is_real() -> None:
+    counts: Counter[str] = sum((run(seed).counts for seed in SEEDS), Counter())
+    assert counts["stream: records"] > 3_000
+    assert counts["stream: crashes"] > 30
+    for what in ("told LogBroken", "OffsetsLost", "records that a new process could not see"):
+        assert counts[f"stream: {what}"] > 0, what
+
+
+def test_a_seed_is_a_run_to_the_byte() -> None:
+    lines: list[str] = []
+    assert run_stream(5, lines.append).digest == run(5).digest
+    assert any("FAULT" in line for line in lines)
+    assert run(6).digest != run(5).digest
+
+
+# --- streams with a mistake: one of the seeds finds each --------------------------------------------------------------
+
+
+def leaders_not_compared(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stream_plan, "with_newer_leaders", lambda *_: iter(()))
+
+
+def topic_ids_not_compared(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(continuity, "ids_differ", lambda first, second: False)
+
+
+def steps_not_taken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stream_plan, "_after", lambda start, steps: start)
+
+
+def losses_untold(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Fetch, "losses", ())
+
+
+def tasks_read_what_replaced_their_records(patch: pytest.MonkeyPatch) -> None:
+    fetch = Reader.fetch
+
+    def mistaken(self: Reader, *args: Any, **settings: Any) -> Fetch:
+        return fetch(self, *args, **{**settings, "goes_on": True})
+
+    patch.setattr(Reader, "fetch", mistaken)
+
+
+def the_beginning_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    initial = StreamPlan.initial
+
+    def mistaken(self: StreamPlan, client: Any) -> Positions:
+        positions = initial(self, client)
+        self._begin_at_end = {}
+        return positions
+
+    patch.setattr(StreamPlan, "initial", mistaken)
+
+
+def what_a_lagging_broker_says_is_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stream_plan, "ABSENT_PATIENCE_MS", -1)
+
+
+def what_is_behind_the_last_stable_offset_is_lost(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stream_plan, "IsolationLevel", type("_", (), {"READ_COMMITTED": object(), "READ_UNCOMMITTED": None}))
+
+
+MISTAKES = (
+    (leaders_not_compared, 0),
+    (topic_ids_not_compared, 0),
+    (steps_not_taken, 0),
+    (losses_untold, 0),
+    (tasks_read_what_replaced_their_records, 0),
+    (the_beginning_is_not_recorded, 0),
+    (what_a_lagging_broker_says_is_believed, 0),
+    (what_is_behind_the_last_stable_offset_is_lost, 0),
+)
+
+
+@pytest.mark.parametrize(("mistake", "seed"), MISTAKES)
+def test_a_stream_with_a_mistake_is_found(mistake: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    mistake(monkeypatch)
+    assert run_stream(seed).problem is not None
