@@ -97,8 +97,10 @@ def prepare(archive: Path, incoming: Path) -> Comparison:
 
 
 def run_job(words: list[list[str]], workspace: Path) -> None:
-    """Run a job under spark-submit, and print its lines as they arrive. `words`: the job and its arguments, in groups for
-    printing."""
+    """Run a job under spark-submit, and print its lines as they arrive.
+
+    `words`: the job and its arguments, in groups for printing.
+    """
     command = [*spark_submit(), *words]
     show(command)
     log = workspace / f"{Path(words[0][0]).stem}.log"
