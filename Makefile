@@ -39,7 +39,7 @@ help:  ## list the targets
 		printf '  make %-20s %s\n' "$$target" "$$text"; done
 
 .PHONY: demo
-demo: java $(WHEEL) $(FLIGHTS)  ## stream 336,776 real flights into a local Kafka broker, read them back, compare
+demo: java $(WHEEL) $(FLIGHTS)  ## stream 336,776 real flights into a local Kafka broker, and into another topic; read both back, compare
 	$(BIN)/python demo --archive $(FLIGHTS) --workspace build/demo
 
 .PHONY: first-run
