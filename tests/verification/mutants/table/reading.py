@@ -59,9 +59,8 @@ READING: tuple[Mutant, ...] = (
     Mutant(
         name="reading: a pattern must match a whole name",
         rule="SubscribePatternStrategy: a pattern is found in a name",
-        pattern="pattern.search($NAME)",
-        replacement="pattern.fullmatch($NAME)",
-        within="_matching",
+        pattern="not $TOPIC.is_internal and not $TOPIC.error_code and pattern.search($NAME)",
+        replacement="not topic.is_internal and not topic.error_code and pattern.fullmatch(name)",
         killer=f"{_READING}/test_plan.py::test_a_pattern_is_found_anywhere_in_a_name_as_sparks_source_finds_it",
     ),
     Mutant(
