@@ -28,6 +28,8 @@ SPARK = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 # Less than what gathers while the application starts, so that the limit counts.
 MAX_OFFSETS = 1_000
 ADMIN_TIMEOUT_S = 60
+# After so many starts without a micro-batch in between, nothing is killed until the next one.
+STARTS_TO_KILL = 2
 
 
 class TopicSupervisor:
