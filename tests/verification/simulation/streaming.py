@@ -15,6 +15,8 @@ may have been delivered. What a reader cannot know is no mistake:
   that ends with the error that says so.
 * Logs may part before the end of the known epoch (KIP-279), so a record of an earlier leader may hide below a
   truncation that was told, where another one had been.
+* Where logs part is forgotten with the records there, once they are deleted: what was below the offset at which a
+  truncated log was told to go on, and is deleted, nobody can tell.
 * What was told to be truncated may come back with an earlier leader.
 """
 
@@ -63,7 +65,6 @@ from simulation.read_world import (
     FAULTS_END_MS,
     HEALED_MS,
     TOPIC,
-    TRUNCATING,
     ReadResult,
     ReadWorld,
     Row,
@@ -75,7 +76,7 @@ from simulation.read_world import (
 GIVE_UP_MS = HEALED_MS + 300_000
 MAX_IDLE_POLLS = 200
 # What takes records from readers.
-_LOSING = ("retention", "delete_records", "unclean_election", "topic_again")
+_LOSING = ("retention", "delete_records", "unclean_election", "truncation", "topic_again")
 _CLOCKS = (calls, admin_module, reader_module, stream_plan)
 
 
@@ -127,6 +128,9 @@ class _BlockingTransport(SimulatedTransport):
 
 
 class StreamingWorld(ReadWorld):
+    faults_apart_ms = (10, 50, 100, 500)
+    share_of_network = 0.1
+
     def __init__(self, seed: int, trace: Trace | None = None) -> None:
         super().__init__(seed, "stream", trace, partitions=2)
         rng = self._rng
@@ -135,7 +139,7 @@ class StreamingWorld(ReadWorld):
             "kafka.bootstrap.servers": self._servers,
             **rng.choice([{"subscribe": TOPIC}, {"subscribePattern": f"^{TOPIC}$"}]),
             "startingOffsets": rng.choice(["earliest", "earliest", "latest"]),
-            "failOnDataLoss": rng.choice(["true", "false", "false"]),
+            "failOnDataLoss": rng.choice(["true", "false", "false", "false"]),
             "kafka.isolation.level": rng.choice(["read_committed", "read_uncommitted"]),
             "kafka.request.timeout.ms": "2000",
             "kafka.metadata.max.age.ms": rng.choice(["500", "300000"]),
@@ -145,7 +149,7 @@ class StreamingWorld(ReadWorld):
         self._config = read_config(given_options(options, table=READING), is_stream=True)
         self._is_limited = is_limited
         # As a job that is started again and again, with a trigger that ends.
-        self._ends_now = rng.random() < 0.2
+        self._ends_now = rng.random() < 0.15
         self._pauses_ms = rng.choice([(0, 0, 5, 100), (0, 100, 1_000)])
         self._crash_at_ms: int | None = None
         self._idle_polls = (0, 0)
@@ -168,7 +172,8 @@ class StreamingWorld(ReadWorld):
 
     def _weights(self) -> dict[str, int]:
         self._is_gentle = self._rng.random() < 0.2
-        weights = {**super()._weights(), **self._rng.choice([{}, TRUNCATING, {**TRUNCATING, "topic_again": 5}])}
+        drawn = self._rng.choice([{}, {"truncation": 30}, {"truncation": 60, "topic_again": 4}])
+        weights = {**super()._weights(), **drawn}
         return {**weights, **dict.fromkeys(_LOSING, 0)} if self._is_gentle else weights
 
     def _next_traffic(self) -> ReadTraffic:
@@ -251,7 +256,7 @@ class StreamingWorld(ReadWorld):
 
     def _run_process(self) -> None:
         now_ms = self._scheduler.now_ms
-        lives_ms = self._rng.choice([None, 100, 1_000, 3_000, 9_000])
+        lives_ms = self._rng.choice([None, None, 100, 1_000, 3_000, 9_000])
         has_faults = now_ms < FAULTS_END_MS
         self._crash_at_ms = now_ms + lives_ms if lives_ms is not None and has_faults else None
         try:
@@ -281,11 +286,13 @@ class StreamingWorld(ReadWorld):
         self._clients += [client, reader]
         if self._ends_now:
             plan.end_now()
-        looks = 0
+        looks, is_last = 0, False
         while True:
             start = self._positions if self._committed else None
             if len(self._offset_log) == self._committed:
-                is_last = self._scheduler.now_ms >= HEALED_MS
+                if not (looks and self._ends_now):
+                    # Otherwise it goes by what it saw at its first look.
+                    is_last = self._scheduler.now_ms >= HEALED_MS
                 end = self._end(plan, client, start, looks)
                 looks += 1
                 if end == start:
@@ -309,8 +316,7 @@ class StreamingWorld(ReadWorld):
         self._say(f"plans {dict(begins)} to {dict(end)}")
         if not looks and start is not None:
             self._note_unseen(start)
-        if not (looks and self._ends_now):
-            self._seen.update(seen)
+        self._seen.update(seen)
         return end
 
     def _micro_batch(self, plan: StreamPlan, client: AdminClient, reader: Reader, start: Positions | None) -> None:
@@ -353,7 +359,7 @@ class StreamingWorld(ReadWorld):
 
     def _tell(self, error: ReadError) -> None:
         self._say(f"told: {error.parts().happened}")
-        self.counts[f"stream: told {type(error).__name__}"] += 1
+        self.counts[f"stream: told {type(error).__name__} {getattr(error, 'cause', '')}"] += 1
         match error:
             case OffsetsLost(partition=number, first=first, end=end, cause=cause):
                 self.told.append(Told(number, first, end, cause, -1))
@@ -426,7 +432,8 @@ class StreamingWorld(ReadWorld):
         first = self._first.get(log, 0)
         taken = {row[0] for row in delivered} | {row[0] for of, row in self._undone if of == log}
         for row, record in records.items():
-            if row in delivered or record.fate not in (Fate.KEPT, Fate.DELETED) or not first <= row[0] < position:
+            is_due = row[0] < position or (self.failure is None and record.fate is Fate.KEPT)
+            if row in delivered or record.fate not in (Fate.KEPT, Fate.DELETED) or row[0] < first or not is_due:
                 continue
             if not self._is_excused(log, row, record, taken):
                 found.append(f"{row} of {log} was left out ({record.fate.name})")
@@ -440,12 +447,12 @@ class StreamingWorld(ReadWorld):
         if (log, row) in self._undone:
             self.counts["stream: records that came back"] += 1
             return True
-        return any(
-            told.first <= offset < told.end
-            or (told.cause == LossCause.TRUNCATED and offset < told.end and offset in taken)
-            for told in self.told
-            if told.partition == log.partition and _covers(told, record)
-        )
+        told = [each for each in self.told if each.partition == log.partition]
+        behind = [each for each in told if each.cause == LossCause.TRUNCATED and offset < each.end]
+        if record.fate is Fate.DELETED and any(offset < each.first for each in behind):
+            return True
+        covering = (each for each in told if each.first <= offset < each.end or (each in behind and offset in taken))
+        return any(_covers(each, record) for each in covering)
 
     def _records(self, log: Log) -> list[ReadableRecord]:
         return self._cluster.readable_records(TOPIC, log.partition, self._isolation, topic_id=log.topic_id)
