@@ -141,11 +141,13 @@ class StreamingWorld(ReadWorld):
             "startingOffsets": rng.choice(["earliest", "earliest", "latest"]),
             "failOnDataLoss": rng.choice(["true", "false", "false", "false"]),
             "kafka.isolation.level": rng.choice(["read_committed", "read_uncommitted"]),
+            "kafka.max.partition.fetch.bytes": rng.choice(["1024", "1048576"]),
             "kafka.request.timeout.ms": "2000",
             "kafka.metadata.max.age.ms": rng.choice(["500", "300000"]),
             **({"maxOffsetsPerTrigger": rng.choice(["5", "40"])} if is_limited else {}),
             **rng.choice([{}, {}, {"minPartitions": "3"}]),
         }
+        self._begins_at_latest = options["startingOffsets"] == "latest"
         self._config = read_config(given_options(options, table=READING), is_stream=True)
         self._is_limited = is_limited
         # As a job that is started again and again, with a trigger that ends.
@@ -160,7 +162,9 @@ class StreamingWorld(ReadWorld):
         # What was readable before the last look whose outcome is recorded, and what a new process could not see.
         self._seen: dict[Log, set[Place]] = {}
         self._unseen: set[Place] = set()
-        # Where the stream began in logs that were there; in others it begins at 0.
+        # Where the stream began, as the process saw that planned the first micro-batch.
+        self._began: Positions = {}
+        # The same in logs that were there; in others it begins at 0.
         self._first: dict[Log, int] = {}
         self.delivered: Counter[tuple[Log, Row]] = Counter()
         self._undone: set[tuple[Log, Row]] = set()
@@ -311,6 +315,8 @@ class StreamingWorld(ReadWorld):
     def _end(self, plan: StreamPlan, client: AdminClient, start: Positions | None, looks: int) -> Positions:
         """Return where the next micro-batch ends."""
         begins = plan.initial(client) if start is None else start
+        if start is None:
+            self._began = begins
         seen = self._readable()
         end = plan.end(client, begins, is_limited=self._is_limited)
         self._say(f"plans {dict(begins)} to {dict(end)}")
@@ -329,10 +335,12 @@ class StreamingWorld(ReadWorld):
             self._say(f"reads {range_}")
             rows += self._task(reader, range_, losses)
         if start is None:
+            # Without the checkpoint of a first micro-batch, the earliest offset is where it is by now.
+            first = self._began if self._begins_at_latest else begins
             for each, stop in end.items():
                 known = plan._known.get(each)
-                if known is not None and each in begins:
-                    self._first[Log(known.topic_id, each.partition)] = min(begins[each], stop)
+                if known is not None and each in first:
+                    self._first[Log(known.topic_id, each.partition)] = min(first[each], stop)
         self.told += losses
         self._deliver(rows)
 
@@ -373,6 +381,8 @@ class StreamingWorld(ReadWorld):
     def _undo(self, partition: int, goes_on_at: int) -> None:
         """What was delivered from there on is lost; it may come back with an earlier leader."""
         gone = {key for key in self.delivered if key[0].partition == partition and key[1][0] >= goes_on_at}
+        there = {(log, row) for log, _ in self._logs() if log.partition == partition for row in self._there(log)}
+        self._mistakes += [f"{key} was told to be lost, and is there" for key in gone & there]
         self._undone |= gone
         for key in gone:
             del self.delivered[key]
@@ -453,6 +463,11 @@ class StreamingWorld(ReadWorld):
             return True
         covering = (each for each in told if each.first <= offset < each.end or (each in behind and offset in taken))
         return any(_covers(each, record) for each in covering)
+
+    def _there(self, log: Log) -> list[Row]:
+        """What the leader has, of open transactions too."""
+        records = self._cluster.readable_records(TOPIC, log.partition, Isolation.READ_UNCOMMITTED)
+        return [key_of(each) for each in records if each.fate is Fate.KEPT]
 
     def _records(self, log: Log) -> list[ReadableRecord]:
         return self._cluster.readable_records(TOPIC, log.partition, self._isolation, topic_id=log.topic_id)
