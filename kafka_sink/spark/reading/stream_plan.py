@@ -113,12 +113,11 @@ class StreamPlan:
     def end(self, client: AdminClient, start: Positions, *, is_limited: bool) -> Positions:
         """Return where the micro-batch ends that begins at `start`. `is_limited`: the limits of the options count."""
         self._finish_steps(start)
-        steps: Mapping[TopicPartition, Break] = {}
-        ends = self._target
-        if ends is None:
-            ends, steps = self._look(client, start)
-            if self._ends_now:
-                self._target = ends
+        ends, steps = self._look(client, start)
+        if self._ends_now:
+            target = self._target = ends if self._target is None else self._target
+            # A log may have been truncated since, or be another one.
+            ends = {each: min(end, target[each]) for each, end in ends.items() if each in target}
         if not self.is_begun:
             ends = dict(ends) | {each: offset for each, offset in self._begin_at_end.items() if each in ends}
         if steps:

@@ -119,6 +119,16 @@ class ReadFaults:
         self.cluster.elect(self.topic, partition, node_id, unclean=True)
         return f"of {node_id}"
 
+    def _truncation(self, partition: int) -> str | None:
+        """In two strikes: a follower falls behind, and is elected."""
+        done = self._unclean_election(partition)
+        candidates = self._live(partition, in_sync=True)
+        if done is not None or not candidates:
+            return done
+        node_id = self.rng.choice(candidates)
+        self.cluster.isolate(node_id)
+        return f"{node_id} falls behind"
+
     def _lag(self, partition: int) -> str | None:
         node_id = self.rng.choice(self.cluster.state(self.topic, partition).replicas)
         self.cluster.isolate(node_id)

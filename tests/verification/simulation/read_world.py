@@ -32,7 +32,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 COLUMNS = ("offset", "timestamp", "key", "value", "headers")
 
 # Followers that lag become leaders, again and again.
-TRUNCATING = {"lag": 40, "unclean_election": 40, "restart": 40}
+_TRUNCATING = {"lag": 40, "unclean_election": 40, "restart": 40}
 
 Trace = Callable[[str], None]
 Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
@@ -54,6 +54,10 @@ class _UnheardClient(ByteClient):
 
 class ReadWorld:
     """`partitions`: how many have producers from the start. `name`: of the reader, among those of a seed."""
+
+    # Between two faults, and how many of them are the network's.
+    faults_apart_ms: tuple[int, ...] = (10, 100, 500, 2_000)
+    share_of_network = 0.4
 
     def __init__(self, seed: int, name: str, trace: Trace | None, partitions: int = 1) -> None:
         self._name = name
@@ -80,7 +84,7 @@ class ReadWorld:
 
     def _weights(self) -> dict[str, int]:
         rng = self._rng
-        return {**WEIGHTS, "topic_again": rng.choice([0, 0, 0, 2]), **rng.choice([{}, TRUNCATING])}
+        return {**WEIGHTS, "topic_again": rng.choice([0, 0, 0, 2]), **rng.choice([{}, _TRUNCATING])}
 
     def _begin(self) -> None:
         self._scheduler.after(0, self._write)
@@ -120,12 +124,12 @@ class ReadWorld:
         if self._scheduler.now_ms >= FAULTS_END_MS:
             return
         self._cluster.advance(self._scheduler.now_ms)
-        done = self._faults.strike() if self._rng.random() < 0.6 else self._strike_network()
+        done = self._faults.strike() if self._rng.random() < 1 - self.share_of_network else self._strike_network()
         if done is not None:
             self.counts[f"{self._name}: fault {done.split()[0]}"] += 1
             self._say(f"FAULT {done}")
         self._network.deliver_answers()
-        self._scheduler.after(self._rng.choice([10, 100, 500, 2_000]), self._strike)
+        self._scheduler.after(self._rng.choice(self.faults_apart_ms), self._strike)
 
     def _strike_network(self) -> str | None:
         wires = self._network.wires()

@@ -15,6 +15,8 @@ may have been delivered. What a reader cannot know is no mistake:
   that ends with the error that says so.
 * Logs may part before the end of the known epoch (KIP-279), so a record of an earlier leader may hide below a
   truncation that was told, where another one had been.
+* Where logs part is forgotten with the records there, once they are deleted: what was below the offset at which a
+  truncated log was told to go on, and is deleted, nobody can tell.
 * What was told to be truncated may come back with an earlier leader.
 """
 
@@ -63,7 +65,6 @@ from simulation.read_world import (
     FAULTS_END_MS,
     HEALED_MS,
     TOPIC,
-    TRUNCATING,
     ReadResult,
     ReadWorld,
     Row,
@@ -75,7 +76,7 @@ from simulation.read_world import (
 GIVE_UP_MS = HEALED_MS + 300_000
 MAX_IDLE_POLLS = 200
 # What takes records from readers.
-_LOSING = ("retention", "delete_records", "unclean_election", "topic_again")
+_LOSING = ("retention", "delete_records", "unclean_election", "truncation", "topic_again")
 _CLOCKS = (calls, admin_module, reader_module, stream_plan)
 
 
@@ -127,6 +128,9 @@ class _BlockingTransport(SimulatedTransport):
 
 
 class StreamingWorld(ReadWorld):
+    faults_apart_ms = (10, 50, 100, 500)
+    share_of_network = 0.1
+
     def __init__(self, seed: int, trace: Trace | None = None) -> None:
         super().__init__(seed, "stream", trace, partitions=2)
         rng = self._rng
@@ -135,17 +139,19 @@ class StreamingWorld(ReadWorld):
             "kafka.bootstrap.servers": self._servers,
             **rng.choice([{"subscribe": TOPIC}, {"subscribePattern": f"^{TOPIC}$"}]),
             "startingOffsets": rng.choice(["earliest", "earliest", "latest"]),
-            "failOnDataLoss": rng.choice(["true", "false", "false"]),
+            "failOnDataLoss": rng.choice(["true", "false", "false", "false"]),
             "kafka.isolation.level": rng.choice(["read_committed", "read_uncommitted"]),
+            "kafka.max.partition.fetch.bytes": rng.choice(["1024", "1048576"]),
             "kafka.request.timeout.ms": "2000",
             "kafka.metadata.max.age.ms": rng.choice(["500", "300000"]),
             **({"maxOffsetsPerTrigger": rng.choice(["5", "40"])} if is_limited else {}),
             **rng.choice([{}, {}, {"minPartitions": "3"}]),
         }
+        self._begins_at_latest = options["startingOffsets"] == "latest"
         self._config = read_config(given_options(options, table=READING), is_stream=True)
         self._is_limited = is_limited
         # As a job that is started again and again, with a trigger that ends.
-        self._ends_now = rng.random() < 0.2
+        self._ends_now = rng.random() < 0.15
         self._pauses_ms = rng.choice([(0, 0, 5, 100), (0, 100, 1_000)])
         self._crash_at_ms: int | None = None
         self._idle_polls = (0, 0)
@@ -156,7 +162,9 @@ class StreamingWorld(ReadWorld):
         # What was readable before the last look whose outcome is recorded, and what a new process could not see.
         self._seen: dict[Log, set[Place]] = {}
         self._unseen: set[Place] = set()
-        # Where the stream began in logs that were there; in others it begins at 0.
+        # Where the stream began, as the process saw that planned the first micro-batch.
+        self._began: Positions = {}
+        # The same in logs that were there; in others it begins at 0.
         self._first: dict[Log, int] = {}
         self.delivered: Counter[tuple[Log, Row]] = Counter()
         self._undone: set[tuple[Log, Row]] = set()
@@ -168,7 +176,8 @@ class StreamingWorld(ReadWorld):
 
     def _weights(self) -> dict[str, int]:
         self._is_gentle = self._rng.random() < 0.2
-        weights = {**super()._weights(), **self._rng.choice([{}, TRUNCATING, {**TRUNCATING, "topic_again": 5}])}
+        drawn = self._rng.choice([{}, {"truncation": 30}, {"truncation": 60, "topic_again": 4}])
+        weights = {**super()._weights(), **drawn}
         return {**weights, **dict.fromkeys(_LOSING, 0)} if self._is_gentle else weights
 
     def _next_traffic(self) -> ReadTraffic:
@@ -251,7 +260,7 @@ class StreamingWorld(ReadWorld):
 
     def _run_process(self) -> None:
         now_ms = self._scheduler.now_ms
-        lives_ms = self._rng.choice([None, 100, 1_000, 3_000, 9_000])
+        lives_ms = self._rng.choice([None, None, 100, 1_000, 3_000, 9_000])
         has_faults = now_ms < FAULTS_END_MS
         self._crash_at_ms = now_ms + lives_ms if lives_ms is not None and has_faults else None
         try:
@@ -281,11 +290,13 @@ class StreamingWorld(ReadWorld):
         self._clients += [client, reader]
         if self._ends_now:
             plan.end_now()
-        looks = 0
+        looks, is_last = 0, False
         while True:
             start = self._positions if self._committed else None
             if len(self._offset_log) == self._committed:
-                is_last = self._scheduler.now_ms >= HEALED_MS
+                if not (looks and self._ends_now):
+                    # Otherwise it goes by what it saw at its first look.
+                    is_last = self._scheduler.now_ms >= HEALED_MS
                 end = self._end(plan, client, start, looks)
                 looks += 1
                 if end == start:
@@ -304,13 +315,14 @@ class StreamingWorld(ReadWorld):
     def _end(self, plan: StreamPlan, client: AdminClient, start: Positions | None, looks: int) -> Positions:
         """Return where the next micro-batch ends."""
         begins = plan.initial(client) if start is None else start
+        if start is None:
+            self._began = begins
         seen = self._readable()
         end = plan.end(client, begins, is_limited=self._is_limited)
         self._say(f"plans {dict(begins)} to {dict(end)}")
         if not looks and start is not None:
             self._note_unseen(start)
-        if not (looks and self._ends_now):
-            self._seen.update(seen)
+        self._seen.update(seen)
         return end
 
     def _micro_batch(self, plan: StreamPlan, client: AdminClient, reader: Reader, start: Positions | None) -> None:
@@ -323,10 +335,12 @@ class StreamingWorld(ReadWorld):
             self._say(f"reads {range_}")
             rows += self._task(reader, range_, losses)
         if start is None:
+            # Without the checkpoint of a first micro-batch, the earliest offset is where it is by now.
+            first = self._began if self._begins_at_latest else begins
             for each, stop in end.items():
                 known = plan._known.get(each)
-                if known is not None and each in begins:
-                    self._first[Log(known.topic_id, each.partition)] = min(begins[each], stop)
+                if known is not None and each in first:
+                    self._first[Log(known.topic_id, each.partition)] = min(first[each], stop)
         self.told += losses
         self._deliver(rows)
 
@@ -353,7 +367,7 @@ class StreamingWorld(ReadWorld):
 
     def _tell(self, error: ReadError) -> None:
         self._say(f"told: {error.parts().happened}")
-        self.counts[f"stream: told {type(error).__name__}"] += 1
+        self.counts[f"stream: told {type(error).__name__} {getattr(error, 'cause', '')}"] += 1
         match error:
             case OffsetsLost(partition=number, first=first, end=end, cause=cause):
                 self.told.append(Told(number, first, end, cause, -1))
@@ -367,6 +381,8 @@ class StreamingWorld(ReadWorld):
     def _undo(self, partition: int, goes_on_at: int) -> None:
         """What was delivered from there on is lost; it may come back with an earlier leader."""
         gone = {key for key in self.delivered if key[0].partition == partition and key[1][0] >= goes_on_at}
+        there = {(log, row) for log, _ in self._logs() if log.partition == partition for row in self._there(log)}
+        self._mistakes += [f"{key} was told to be lost, and is there" for key in gone & there]
         self._undone |= gone
         for key in gone:
             del self.delivered[key]
@@ -426,7 +442,8 @@ class StreamingWorld(ReadWorld):
         first = self._first.get(log, 0)
         taken = {row[0] for row in delivered} | {row[0] for of, row in self._undone if of == log}
         for row, record in records.items():
-            if row in delivered or record.fate not in (Fate.KEPT, Fate.DELETED) or not first <= row[0] < position:
+            is_due = row[0] < position or (self.failure is None and record.fate is Fate.KEPT)
+            if row in delivered or record.fate not in (Fate.KEPT, Fate.DELETED) or row[0] < first or not is_due:
                 continue
             if not self._is_excused(log, row, record, taken):
                 found.append(f"{row} of {log} was left out ({record.fate.name})")
@@ -440,12 +457,17 @@ class StreamingWorld(ReadWorld):
         if (log, row) in self._undone:
             self.counts["stream: records that came back"] += 1
             return True
-        return any(
-            told.first <= offset < told.end
-            or (told.cause == LossCause.TRUNCATED and offset < told.end and offset in taken)
-            for told in self.told
-            if told.partition == log.partition and _covers(told, record)
-        )
+        told = [each for each in self.told if each.partition == log.partition]
+        behind = [each for each in told if each.cause == LossCause.TRUNCATED and offset < each.end]
+        if record.fate is Fate.DELETED and any(offset < each.first for each in behind):
+            return True
+        covering = (each for each in told if each.first <= offset < each.end or (each in behind and offset in taken))
+        return any(_covers(each, record) for each in covering)
+
+    def _there(self, log: Log) -> list[Row]:
+        """What the leader has, of open transactions too."""
+        records = self._cluster.readable_records(TOPIC, log.partition, Isolation.READ_UNCOMMITTED)
+        return [key_of(each) for each in records if each.fate is Fate.KEPT]
 
     def _records(self, log: Log) -> list[ReadableRecord]:
         return self._cluster.readable_records(TOPIC, log.partition, self._isolation, topic_id=log.topic_id)

@@ -82,10 +82,6 @@ def the_beginning_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StreamPlan, "initial", mistaken)
 
 
-def what_a_lagging_broker_says_is_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stream_plan, "ABSENT_PATIENCE_MS", -1)
-
-
 def what_is_behind_the_last_stable_offset_is_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stream_plan, "IsolationLevel", type("_", (), {"READ_COMMITTED": object(), "READ_UNCOMMITTED": None}))
 
@@ -97,7 +93,6 @@ MISTAKES = (
     (losses_untold, 0),
     (tasks_read_what_replaced_their_records, 0),
     (the_beginning_is_not_recorded, 0),
-    (what_a_lagging_broker_says_is_believed, 0),
     (what_is_behind_the_last_stable_offset_is_lost, 0),
 )
 

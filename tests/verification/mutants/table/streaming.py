@@ -153,7 +153,7 @@ STREAMING: tuple[Mutant, ...] = (
         rule="maxOffsetsPerTrigger: each partition with new offsets gets one",
         pattern="math.ceil($PRORATED) if $PRORATED < 1 else math.floor($PRORATED)",
         replacement="math.floor(prorated)",
-        killer=f"{_ADMISSION}::test_a_partition_is_never_starved",
+        killer=f"{_ADMISSION}::test_never_beyond_an_end_and_always_beyond_a_start",
     ),
     Mutant(
         name="streaming: a limit of doubles goes beyond the end",
