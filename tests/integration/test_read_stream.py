@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import kafka_sink
+import processes
 from kafka_reads import JVM, PYKAFKA, add_jvm_source
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import (
@@ -500,17 +502,9 @@ def test_two_topics_one_source_twice_and_a_join(both: SparkSession, broker: Loca
 
 
 def planners() -> list[int]:
-    """The processes that plan streams."""
-    return [
-        int(each.parent.name)
-        for each in Path("/proc").glob("[0-9]*/cmdline")
-        if b"python_streaming_source_runner" in each.read_bytes()
-    ]
-
-
-def connected(broker: LocalKafka, processes: list[int]) -> list[int]:
-    """Those of the processes that are connected to the broker."""
-    return [each for each in set(connections_to(broker.bootstrap_servers).values()) if each in processes]
+    """The processes that plan streams of this process's Spark."""
+    own = processes.below(os.getpid(), processes.of_session(os.getsid(0)))
+    return [each.process_id for each in processes.planners(own)]
 
 
 def test_the_end_of_a_query_ends_its_planner(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:

@@ -37,6 +37,16 @@ def of_session(session_id: int) -> list[Process]:
     return found
 
 
+def below(process_id: int, processes: Iterable[Process]) -> list[Process]:
+    """Return the descendants of a process among them."""
+    every = list(processes)
+    found, parents = [], {process_id}
+    while children := [each for each in every if each.parent_id in parents]:
+        found += children
+        parents = {each.process_id for each in children}
+    return found
+
+
 def workers(processes: Iterable[Process]) -> list[Process]:
     """Return Spark's Python workers among them, which run tasks, plan, or commit."""
     daemons = {each.process_id: each for each in processes if WORKERS_COMMAND in each.command}
