@@ -306,6 +306,7 @@ class StreamingWorld(ReadWorld):
                     self.wait(200)
                     continue
                 self._offset_log.append(json.dumps(checkpointed(end)))
+                self.wait(self._rng.choice(self._pauses_ms))
             self._micro_batch(plan, client, reader, start)
             plan.is_begun = True
             self._committed += 1
@@ -317,6 +318,7 @@ class StreamingWorld(ReadWorld):
         begins = plan.initial(client) if start is None else start
         if start is None:
             self._began = begins
+            self.wait(self._rng.choice(self._pauses_ms))
         seen = self._readable()
         end = plan.end(client, begins, is_limited=self._is_limited)
         self._say(f"plans {dict(begins)} to {dict(end)}")
