@@ -30,11 +30,12 @@ class FetchRange:
 class RecordSet:
     """The answer of one Fetch request: record batches, a view of the received bytes. The last one may be cut off.
 
-    `offset`: the first offset that is wanted of it; the first batch may begin before. `next_offset`: after its last
-    whole batch.
+    `offset`: the first offset that is wanted of it; the first batch may begin before. `end`: before which they are
+    wanted; that of the range, or where a log parts that was truncated since. `next_offset`: after its last whole batch.
     """
 
     offset: int
+    end: int
     next_offset: int
     records: memoryview
     aborted_transactions: tuple[AbortedTransaction, ...]

@@ -361,7 +361,7 @@ class Fetcher:
             reason = "the answer has no whole batch" if following is None else f"it ends before offset {following}"
             self.failure = self._of_range(RecordsCorrupt, offset=self._position, reason=reason)
             return
-        self._fetched = RecordSet(self._position, following, response.records, response.aborted_transactions)
+        self._fetched = RecordSet(self._position, self._end, following, response.records, response.aborted_transactions)
         self._position = following
 
     def _pass_gap(self, response: FetchResponse) -> None:

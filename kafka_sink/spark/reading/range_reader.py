@@ -79,7 +79,7 @@ class RangeReader:
                 decoder = RecordSetDecoder(
                     record_set.records,
                     first_offset=record_set.offset,
-                    end_offset=range_.end,
+                    end_offset=record_set.end,
                     columns=rows.decoded,
                     aborted=record_set.aborted_transactions,
                     check_crcs=config.consumer.check_crcs,

@@ -132,6 +132,7 @@ class ScriptedKafka:
         # Node id -> when its throttle began, and when it ends.
         self.throttled: dict[int, tuple[int, int]] = {}
         self.leaders: dict[tuple[str, int], int] = {}
+        self.leader_epoch = 0
         self.partitions = 0
         self.topic_id: uuid.UUID | None = None
         self.topic_error = 0
@@ -253,7 +254,8 @@ class ScriptedKafka:
             leaders = [min(self.brokers)] * self.partitions
             code = 0 if leaders else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         partitions = tuple(
-            PartitionMetadata(0 if leader >= 0 else 5, number, leader, 0) for number, leader in enumerate(leaders)
+            PartitionMetadata(0 if leader >= 0 else 5, number, leader, self.leader_epoch)
+            for number, leader in enumerate(leaders)
         )
         return TopicMetadata(code, name, self.topic_ids.get(name, self.topic_id), partitions)
 

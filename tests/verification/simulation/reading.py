@@ -222,7 +222,7 @@ class ReadingWorld(ReadWorld):
     def _take(self, record_set: RecordSet) -> None:
         assert self._range is not None
         decoder = RecordSetDecoder(
-            record_set.records, first_offset=record_set.offset, end_offset=self._range.end, columns=COLUMNS,
+            record_set.records, first_offset=record_set.offset, end_offset=record_set.end, columns=COLUMNS,
             aborted=record_set.aborted_transactions,
         )  # fmt: skip
         for batch in decoder:

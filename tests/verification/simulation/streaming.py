@@ -354,7 +354,7 @@ class StreamingWorld(ReadWorld):
         )
         for record_set in fetch:
             decoder = RecordSetDecoder(
-                record_set.records, first_offset=record_set.offset, end_offset=range_.end, columns=COLUMNS,
+                record_set.records, first_offset=record_set.offset, end_offset=record_set.end, columns=COLUMNS,
                 aborted=record_set.aborted_transactions,
             )  # fmt: skip
             log = Log(range_.topic_id, range_.partition)

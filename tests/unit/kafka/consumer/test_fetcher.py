@@ -676,6 +676,23 @@ class TestEpochs:
             assert taken == [(100, 150), (150, 200)]
             assert fetcher.losses == [Loss(120, 200, LossCause.TRUNCATED)]
 
+    @pytest.mark.parametrize(("goes_on", "end"), [(True, 200), (False, 120)])
+    def test_what_replaced_lost_records_may_be_for_another_range(
+        self, cluster: Cluster, goes_on: bool, end: int
+    ) -> None:
+        """One answer may have records of both."""
+        cluster.epoch = 8
+        cluster.answers[OffsetForLeaderEpochRequest].append(OffsetForLeaderEpochResponse(0, 0, 7, 120))
+        cluster.answers[FetchRequest].append(records((100, 119), (120, 199)))
+        fetcher = fetcher_of(cluster, fail_on_data_loss=False, goes_on=goes_on)
+        turn_until(cluster, fetcher, lambda: bool(cluster.of(FetchRequest)))
+        fetcher.handle(cluster.poll(0), cluster.now_ms)
+        record_set = fetcher.take(cluster.now_ms)
+        assert record_set is not None
+        assert (record_set.offset, record_set.end, record_set.next_offset) == (100, end, 200)
+        assert fetcher.is_done
+        assert fetcher.losses == [Loss(120, 200, LossCause.TRUNCATED)]
+
     def test_a_truncation_may_take_the_end_of_a_transaction(self, cluster: Cluster) -> None:
         """Then its records, before where the logs part, may not be read any more."""
         cluster.epoch = 8

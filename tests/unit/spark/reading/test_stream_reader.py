@@ -15,6 +15,10 @@ from kafka_sink import kept
 from kafka_sink.errors import KafkaSinkError, LogBroken
 from kafka_sink.kafka import reader as reader_module
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 from kafka_sink.spark.reading import read_limits, stream_plan
 from kafka_sink.spark.source import KafkaDataSource
 from record_sets import plain
@@ -162,6 +166,24 @@ def test_a_task_reads_with_a_copy_of_the_reader(limits: type[_Limits], is_used: 
     assert all(isinstance(batch, pa.RecordBatch) for batch in batches)
     assert [row["value"] for batch in batches for row in batch.to_pylist()] == [b"%d" % number for number in range(6)]
     assert list(copy.read(None)) == []
+
+
+def test_a_task_leaves_what_replaced_its_records_to_the_next_micro_batch(
+    limits: type[_Limits], kafka: ScriptedKafka, log: ScriptedLog
+) -> None:
+    """The log was truncated at 4 since the plan, and has grown again. An answer has records of both."""
+    made = reader(failOnDataLoss="false")
+    start = made.initialOffset()
+    end = made.latestOffset(start, limits.ReadAllAvailable())
+    (part,) = made.partitions(start, end)
+    log.leader_epoch = kafka.leader_epoch = 1
+    kafka.always(OffsetForLeaderEpochRequest, lambda _: OffsetForLeaderEpochResponse(0, 0, 0, 4))
+    assert [row["offset"] for batch in made.read(part) for row in batch.to_pylist()] == [0, 1, 2, 3]
+    step = made.latestOffset(end, limits.ReadAllAvailable())
+    assert step == {"t": {"0": 4}}
+    assert made.partitions(end, step) == []
+    (part,) = made.partitions(step, made.latestOffset(step, limits.ReadAllAvailable()))
+    assert [row["offset"] for batch in made.read(part) for row in batch.to_pylist()] == [4, 5]
 
 
 def test_another_cluster_behind_the_same_address_is_an_error(

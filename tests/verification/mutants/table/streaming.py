@@ -88,9 +88,8 @@ STREAMING: tuple[Mutant, ...] = (
     Mutant(
         name="streaming: availableNow reads what comes later, too",
         rule="trigger(availableNow=True) ends",
-        pattern="self.$TARGET = $ENDS",
-        replacement="pass",
-        within="StreamPlan.end",
+        pattern="$ENDS if self.$TARGET is None else self.$TARGET",
+        replacement="ends",
         killer=f"{_PLAN}::test_available_now_reads_what_is_there_at_its_first_look",
     ),
     Mutant(
@@ -147,6 +146,21 @@ STREAMING: tuple[Mutant, ...] = (
         replacement="-1",
         within="StreamPlan._range",
         killer=f"{_PLAN}::test_micro_batches_follow_each_other",
+    ),
+    Mutant(
+        name="streaming: a task reads what replaced lost records, and the next micro-batch again",
+        rule="exactly-once: each record is in one micro-batch",
+        pattern="RangeReader($CONFIG, $COLUMNS, goes_on=False)",
+        replacement="RangeReader($CONFIG, $COLUMNS, goes_on=True)",
+        killer=f"{_TESTS}/test_stream_reader.py::test_a_task_leaves_what_replaced_its_records_to_the_next_micro_batch",
+    ),
+    Mutant(
+        name="streaming: a task takes the whole of an answer that has records of two micro-batches",
+        rule="exactly-once: each record is in one micro-batch",
+        pattern="record_set.end",
+        replacement="range_.end",
+        within="RangeReader",
+        killer=f"{_TESTS}/test_stream_reader.py::test_a_task_leaves_what_replaced_its_records_to_the_next_micro_batch",
     ),
     Mutant(
         name="streaming: a small partition is starved",
