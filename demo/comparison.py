@@ -52,6 +52,13 @@ class Comparison:
             self.without_key += record.key is None
         self._sources += 1
 
+    def anew(self) -> Comparison:
+        """Return a comparison with the same expected records, of which none is seen yet."""
+        made = Comparison()
+        made.expected_checksum, made.without_key = self.expected_checksum, self.without_key
+        made._places, made._sources = self._places, self._sources
+        return made
+
     def see(self, partition: int, offset: int, record: Record) -> None:
         """Add the next record of `partition`."""
         digest = record.digest()

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kafka_sink.command_line import add_options, assignment, options_of, say, tell
 from kafka_sink.doctor.engine import examine
+from kafka_sink.doctor.report import Report
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.spark.validation import configuration
 
@@ -43,12 +44,12 @@ def add_files(parser: argparse._ArgumentGroup) -> None:
     )
 
 
-def add_columns(parser: argparse.ArgumentParser) -> None:
+def add_columns(parser: argparse.ArgumentParser, *, key: str | None = None, value: str = "to_json(struct(*))") -> None:
     columns = parser.add_argument_group(
         "columns", f"SQL expressions over the source's columns; {PARTITIONS} in one is the topic's number of partitions"
     )
-    columns.add_argument("--value", default="to_json(struct(*))", metavar="EXPR", help="default: %(default)s")
-    columns.add_argument("--key", metavar="EXPR", help="string or binary; default: no key")
+    columns.add_argument("--value", default=value, metavar="EXPR", help="default: %(default)s")
+    columns.add_argument("--key", default=key, metavar="EXPR", help=f"string or binary; default: {key or 'no key'}")
     columns.add_argument("--headers", metavar="EXPR", help="array<struct<key: string, value: binary>>; default: none")
     columns.add_argument("--timestamp", metavar="EXPR", help="default: the time of the write")
     columns.add_argument("--partition", metavar="EXPR", help=f'"tenant_id %% {PARTITIONS}"; default: by key, or sticky')
@@ -98,8 +99,13 @@ def look_before(rows: DataFrame, options: Mapping[str, str]) -> None:
     Create a missing topic if createTopics is set. If the write would fail, print the failed steps and exit with
     status 1.
     """
+    end_unless_ok(lambda: examine(configuration(rows, options, None)))
+
+
+def end_unless_ok(examined: Callable[[], Report]) -> None:
+    """Exit with status 1 if an examination raises an error, or has failed steps."""
     try:
-        report = examine(configuration(rows, options, None))
+        report = examined()
     except KafkaSinkError as error:
         sys.exit(say(f"error: {error}", 1))
     if not report.ok:

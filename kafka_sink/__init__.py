@@ -62,10 +62,10 @@ def register(
     `spark.pyspark.python` names the Python, or if another `pyspark_*` module breaks the look-up. Workers must be able
     to import the package.
 
-    All later writes of the session use `interceptors`, in this order. Another call of `register` replaces them. `token`
-    is for `kafka.sasl.mechanism=OAUTHBEARER`, instead of `kafka.sasl.oauthbearer.token.endpoint.url`. It returns a
-    token and its lifetime in seconds, and is called again after 80 % of that time. It is pickled and runs on executors.
-    With exactly-once it also runs in the processes that plan and commit writes.
+    All later writes and reads of the session use `interceptors`, in this order. Another call of `register` replaces
+    them. `token` is for `kafka.sasl.mechanism=OAUTHBEARER`, instead of `kafka.sasl.oauthbearer.token.endpoint.url`. It
+    returns a token and its lifetime in seconds, and is called again after 80 % of that time. It is pickled and runs on
+    executors. With exactly-once it also runs in the processes that plan and commit writes.
 
     Raises TypeError if an interceptor is not an Interceptor object (e.g. a class), or if `token` is not callable.
     """

@@ -88,10 +88,11 @@ def configuration(args: argparse.Namespace) -> SinkConfig:
 
 
 def read_configuration(args: argparse.Namespace) -> ReadConfig:
-    """Return the configuration of the read. Raises ConfigError."""
+    """Return the configuration of the read: of a stream, unless the options say where it ends. Raises ConfigError."""
     texts = options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers, "subscribe": args.topic})
+    is_stream = not any(name.lower().startswith("ending") for name in texts)
     try:
-        return read_config(given_options(texts, table=READING))
+        return read_config(given_options(texts, table=READING), is_stream=is_stream)
     except ConfigError as error:
         raise error.of_read() from None
 

@@ -1,9 +1,16 @@
-"""The progress of a query in its checkpoint, compared with the sink's decision.
+"""The progress of a query in its checkpoint, compared with the sink's decision. Reads only.
 
 Spark writes offsets/N before micro-batch N runs, and commits/N after its commit. So their last numbers differ by at
-most one. The checkpoint may be anywhere that pyarrow can read: a path, file:, s3:, gs:, abfs:, hdfs:.
+most one. offsets/N says up to where micro-batch N reads its sources:
 
-Source: Spark's StreamingQueryCheckpointMetadata, HDFSMetadataLog.
+    v1                                         v2 (spark.sql.streaming.offsetLog.formatVersion, Spark 4.1)
+    {"batchWatermarkMs":0, ...}                {"batchWatermarkMs":0, ...}
+    {"orders":{"0":23}}                        0:{"orders":{"0":23}}
+    -                                          (a source that has none is absent)
+
+The checkpoint may be anywhere that pyarrow can read: a path, file:, s3:, gs:, abfs:, hdfs:.
+
+Source: Spark's StreamingQueryCheckpointMetadata, HDFSMetadataLog, OffsetSeqLog.
 """
 
 from __future__ import annotations
@@ -17,6 +24,11 @@ from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from kafka_sink.commit.markers import Decision
 
+# 100,000 partitions take about 2 MB.
+MAX_OFFSETS_BYTES = 16 * 1024 * 1024
+# In the log of offsets, instead of the offsets of a source that has none.
+NO_OFFSETS = "-"
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -27,13 +39,52 @@ class Checkpoint:
     recorded: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class SourceOffsets:
+    """Up to where the micro-batches that are recorded and planned read one source, as Spark's log has it. None: that
+    micro-batch is not there, or the log has nothing of the source."""
+
+    recorded: str | None
+    planned: str | None
+
+
 def read_checkpoint(location: str) -> Checkpoint:
     """Return the checkpoint at `location`. Raises OSError if it does not exist or cannot be read."""
-    # pyarrow does not accept relative paths.
-    system, folder = FileSystem.from_uri(location if ":" in location else os.path.abspath(location))
+    system, folder = _opened(location)
     with system.open_input_stream(posixpath.join(folder, "metadata")) as file:
         query_id = str(json.loads(file.read())["id"])
     return Checkpoint(query_id, _last(system, folder, "offsets"), _last(system, folder, "commits"))
+
+
+def read_sources(location: str, checkpoint: Checkpoint) -> dict[str, SourceOffsets]:
+    """Return the offsets by the source's number in the query, or by its name if it has one. Raises OSError."""
+    system, folder = _opened(location)
+    recorded, planned = (
+        {} if each is None else _offsets(system, posixpath.join(folder, "offsets", str(each)))
+        for each in (checkpoint.recorded, checkpoint.planned)
+    )
+    return {each: SourceOffsets(recorded.get(each), planned.get(each)) for each in sorted({*recorded, *planned})}
+
+
+def _opened(location: str) -> tuple[FileSystem, str]:
+    # pyarrow does not accept relative paths.
+    system, folder = FileSystem.from_uri(location if ":" in location else os.path.abspath(location))
+    return system, folder
+
+
+def _offsets(system: FileSystem, path: str) -> dict[str, str]:
+    """Return the offsets of each source in a file of the log. Raises OSError."""
+    with system.open_input_stream(path) as file:
+        found = file.read(MAX_OFFSETS_BYTES + 1)
+    if len(found) > MAX_OFFSETS_BYTES:
+        raise OSError(f"{path} has more than {MAX_OFFSETS_BYTES:,} bytes")
+    version, *lines = found.decode(errors="replace").rstrip("\n").split("\n")
+    of_sources = lines[1:]
+    if version == "v1":
+        return {str(number): text for number, text in enumerate(of_sources) if text != NO_OFFSETS}
+    if version == "v2":
+        return {name: text for name, _, text in (line.partition(":") for line in of_sources)}
+    raise OSError(f"{path} has another format than v1 and v2")
 
 
 def _last(system: FileSystem, folder: str, log: str) -> int | None:
@@ -53,8 +104,8 @@ def compared(checkpoint: Checkpoint, decision: Decision | None) -> str:
     if decision is None or decision.query_id != checkpoint.query_id:
         whose = "nothing was" if decision is None else "another query's micro-batch was"
         return (
-            f"{stands}; {whose} decided. Either micro-batch 0 is being written, or a start would write the whole "
-            "source again"
+            f"{stands}; {whose} decided. Either the query does not write exactly-once with this sink, or micro-batch 0 "
+            "is being written, or a start would write the whole source again"
         )
     decided = decision.micro_batch_id
     if decided > planned:

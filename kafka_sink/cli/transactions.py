@@ -2,7 +2,7 @@
 
     list      all sinks, or the sinks whose names begin with the prefix: last decision, open transactions
     describe  one sink: its decision, its slots, its open transactions
-    status    the same, compared with the query's checkpoint and its receipts
+    status    the same, compared with the query's checkpoint and its receipts, and how far its Kafka sources are
     repair    commit the decided transactions, and end hanging transactions; does not disturb a running query
     abort     abort the open, undecided transactions; stops a running query, so it needs --take-over
 
@@ -25,8 +25,10 @@ with --json each prints one document. Times are milliseconds since 1970. null: u
               transaction; open: transactional_id, slot, producer_id, producer_epoch, state, prepared, decided,
               start_time_ms, timeout_ms, holds; hanging: transactional_id, topic, partition, start_offset, committed;
               topics_gone; topics_created_again: topic, old_id, new_id; not_looked_at: topic, partition, why
-    status    as describe, and checkpoint: query_id, planned, recorded, compared; receipt (null: none): micro_batch_id,
-              rows, record_batches, bytes, acknowledged_ms, or error
+    status    as describe, and checkpoint: query_id, planned, recorded, compared; sources: source, micro_batch_id,
+              recorded, topics (null: not Kafka): topic, behind, planned, not_looked_at, gone, partitions: partition,
+              position, behind, planned, behind_open_transactions, deleted, ahead; sources_error: why sources is null;
+              receipt (null: none): micro_batch_id, rows, record_batches, bytes, acknowledged_ms, or error
     repair    dry_run; commit, end: transactions that were, or with --dry-run would be, committed or ended; refused:
               with why; after: as describe
     abort     sink, took_over, aborted; or refused, and open: the transactions that --take-over would abort
@@ -44,7 +46,9 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from kafka_sink.cli.checkpoint import Checkpoint, compared, read_checkpoint
+from kafka_sink.cli import sources
+from kafka_sink.cli.checkpoint import Checkpoint, compared, read_checkpoint, read_sources
+from kafka_sink.cli.source_progress import SourceProgress, source_document
 from kafka_sink.command_line import (
     add_json,
     add_options,
@@ -53,6 +57,7 @@ from kafka_sink.command_line import (
     options_of,
     parser_of,
     say,
+    shown,
     tell,
     tell_json,
     terminal_width,
@@ -98,8 +103,6 @@ from kafka_sink.text.table import table
 from kafka_sink.verification import receipt_file
 
 OK, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
-# Slots or partitions in one line. The table shows all of them.
-MOST_SHOWN = 8
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -299,20 +302,23 @@ def describe(session: Session) -> int:
 
 def status(session: Session) -> int:
     """Compares a query's sink with its checkpoint, and describes the sink. Shows its decision, its visible slots, its
-    open transactions and the rows that they hide. Changes nothing."""
+    open transactions and the rows that they hide. Shows how far the query's Kafka sources, Spark's or pykafka's, are
+    behind the ends of their topics, as offsets. The topics are those of this cluster. Changes nothing."""
     try:
         checkpoint = read_checkpoint(session.args.checkpoint)
     except OSError as error:
         return say(f"error: {session.args.checkpoint} is not a readable checkpoint: {error}", FAILED)
     found = session.describe_sink(session.sink(session.prefix), session.partitions())
     if session.json:
-        tell_json(session.document_of(found) | progress_of(checkpoint, found, session.args.receipts))
+        progress = progress_of(checkpoint, found, session.args.receipts)
+        tell_json(session.document_of(found) | progress | sources_document(sources_of(session, checkpoint)))
         return OK
     tell_decision(found)
     tell_topics(session, found)
     tell(f"Checkpoint of query {checkpoint.query_id}: {compared(checkpoint, found.decision)}")
     if session.args.receipts is not None:
         tell_receipt(session.args.receipts, checkpoint.query_id)
+    tell_sources(sources_of(session, checkpoint))
     tell_sink(found)
     return OK
 
@@ -532,6 +538,36 @@ def tell_receipt(receipts_path: str, query_id: str) -> None:
     )
 
 
+def sources_of(session: Session, checkpoint: Checkpoint) -> list[SourceProgress] | str:
+    """Return how far the query's sources are, or why that is unknown."""
+    try:
+        offsets = read_sources(session.args.checkpoint, checkpoint)
+        return sources.progress_of(session.client, checkpoint, offsets)
+    except OSError as error:
+        return f"the checkpoint's offsets cannot be read: {reason_for(session.args.checkpoint, error)}"
+    except KafkaSinkError as error:
+        return str(error.of_read())
+
+
+def tell_sources(found: list[SourceProgress] | str) -> None:
+    if isinstance(found, str):
+        tell(f"Sources: {found}")
+        return
+    for source in found:
+        tell("", sources.heading(source))
+        topics = source.topics or ()
+        if topics:
+            tell_table(sources.HEADS, sources.rows_of(topics))
+        for topic in topics:
+            tell(*sources.notes_of(topic))
+
+
+def sources_document(found: list[SourceProgress] | str) -> Document:
+    if isinstance(found, str):
+        return {"sources": None, "sources_error": found}
+    return {"sources": [source_document(each) for each in found], "sources_error": None}
+
+
 def progress_of(checkpoint: Checkpoint, found: SinkTransactions, receipts_path: str | None) -> Document:
     """Return the keys that `status --json` adds to the document of `describe`."""
     receipt: Document | None = None
@@ -721,13 +757,6 @@ def marker_now(marker: Marker | None) -> str:
 
 def named(partition: TopicPartition) -> str:
     return f"{partition[0]}-{partition[1]}"
-
-
-def shown(words: Iterable[str]) -> str:
-    """Return the first `MOST_SHOWN` words, and the count of the others."""
-    every = list(words)
-    more = f" and {len(every) - MOST_SHOWN} more" if len(every) > MOST_SHOWN else ""
-    return ", ".join(every[:MOST_SHOWN]) + more
 
 
 def since(description: TransactionDescription) -> str:

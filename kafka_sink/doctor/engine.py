@@ -231,6 +231,39 @@ class Examination:
         assert isinstance(response, MetadataResponse)
         return response.topics[0]
 
+    def operations_on(self, group_id: str) -> tuple[int, int]:
+        """Return the error code of its coordinator, and the operations that are allowed on a group, which need not
+        exist. Raises NoAnswer, _NotReached."""
+
+        def code_of(response: object) -> int:
+            assert isinstance(response, DescribeGroupResponse)
+            return response.error_code
+
+        request = DescribeGroupRequest(group_id)
+        code, response = self.of_coordinator(CoordinatorKind.GROUP, group_id, request, code_of)
+        return code, response.authorized_operations if isinstance(response, DescribeGroupResponse) else 0
+
+    def of_coordinator(
+        self, kind: CoordinatorKind, key: str, request: Request, code_of: Callable[[object], int]
+    ) -> tuple[int, object]:
+        """Return the error code and the answer of the coordinator of `key`. The answer is None if no coordinator is
+        found. Raises NoAnswer, _NotReached."""
+        code, response = int(ErrorCode.COORDINATOR_NOT_AVAILABLE), None
+        for _ in _tries():
+            found = self.ask(FindCoordinatorRequest(kind, (key,)))
+            assert isinstance(found, FindCoordinatorResponse)
+            (coordinator,) = found.coordinators
+            code = coordinator.error_code
+            if code == ErrorCode.NONE:
+                dialogue = self._hosts.brokers.get(coordinator.node_id)
+                if dialogue is None:
+                    raise _NotReached(f"broker {coordinator.node_id}")
+                response = dialogue.ask(request)
+                code = code_of(response)
+            if not _is_too_early(code):
+                break
+        return code, response
+
 
 class _WriteExamination(Examination):
     """The steps that follow the steps of the hosts."""
@@ -379,40 +412,11 @@ class _WriteExamination(Examination):
             assert isinstance(response, EndTxnResponse)
             return response.error_code
 
-        code, _ = self._of_coordinator(CoordinatorKind.TRANSACTION, name, request, code_of)
+        code, _ = self.of_coordinator(CoordinatorKind.TRANSACTION, name, request, code_of)
         return judging.transactional_id(code, prefix, self._config)
 
     def _group(self, prefix: str) -> Finding:
-        name = f"{prefix}.check"
-
-        def code_of(response: object) -> int:
-            assert isinstance(response, DescribeGroupResponse)
-            return response.error_code
-
-        code, response = self._of_coordinator(CoordinatorKind.GROUP, name, DescribeGroupRequest(name), code_of)
-        operations = response.authorized_operations if isinstance(response, DescribeGroupResponse) else 0
-        return judging.group(code, operations, prefix, self._config)
-
-    def _of_coordinator(
-        self, kind: CoordinatorKind, key: str, request: Request, code_of: Callable[[object], int]
-    ) -> tuple[int, object]:
-        """Return the error code and the answer of the coordinator of `key`. The answer is None if no coordinator is
-        found. Raises NoAnswer, _NotReached."""
-        code, response = int(ErrorCode.COORDINATOR_NOT_AVAILABLE), None
-        for _ in _tries():
-            found = self.ask(FindCoordinatorRequest(kind, (key,)))
-            assert isinstance(found, FindCoordinatorResponse)
-            (coordinator,) = found.coordinators
-            code = coordinator.error_code
-            if code == ErrorCode.NONE:
-                dialogue = self._hosts.brokers.get(coordinator.node_id)
-                if dialogue is None:
-                    raise _NotReached(f"broker {coordinator.node_id}")
-                response = dialogue.ask(request)
-                code = code_of(response)
-            if not _is_too_early(code):
-                break
-        return code, response
+        return judging.group(*self.operations_on(f"{prefix}.check"), prefix, self._config)
 
     def _ceiling(self) -> Finding:
         if not self._hosts.brokers:

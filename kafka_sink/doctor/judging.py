@@ -351,9 +351,21 @@ def transactional_id(code: int, prefix: str, config: SinkConfig) -> Finding:
 
 
 def group(code: int, authorized_operations: int, prefix: str, config: SinkConfig) -> Finding:
-    acl = f"GROUP {prefix} READ (prefixed)"
+    """Judge the groups of an exactly-once write."""
+    return _group_read(code, authorized_operations, f"GROUP {prefix} READ (prefixed)", config.producer)
+
+
+def progress_group(code: int, authorized_operations: int, group_id: str, config: ClientConfig) -> Finding:
+    """Judge the group of the option groupId, which no read needs."""
+    found = _group_read(code, authorized_operations, f"GROUP {group_id} READ", config)
+    if found.status is not Status.FAILED:
+        return found
+    return warning(f"{found.found}; a stream reads even so, and its progress is not committed", found.remedy)
+
+
+def _group_read(code: int, authorized_operations: int, acl: str, config: ClientConfig) -> Finding:
     if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-        return failed(f"not allowed: {acl}", acl_remedy(acl, config.producer))
+        return failed(f"not allowed: {acl}", acl_remedy(acl, config))
     if code != ErrorCode.NONE:
         return _no_coordinator(code, "__consumer_offsets")
     match allows(authorized_operations, AclOperation.READ):
@@ -362,7 +374,7 @@ def group(code: int, authorized_operations: int, prefix: str, config: SinkConfig
         case True:
             return ok(acl)
         case _:
-            return failed(f"not allowed: {acl}", acl_remedy(acl, config.producer))
+            return failed(f"not allowed: {acl}", acl_remedy(acl, config))
 
 
 def _no_coordinator(code: int, internal_topic: str) -> Finding:

@@ -1,6 +1,7 @@
 """The examination of a read: everything that it needs of a cluster. It reads no record.
 
 bootstrap servers ─> each broker at its advertised address ─> each topic: is it there, may it be read, is it led
+                                                           ─> the group of groupId: may it be committed to
 """
 
 from __future__ import annotations
@@ -45,6 +46,12 @@ class _ReadExamination(Examination):
             self._names = tuple(dict.fromkeys(each.topic for each in self._config.assign or ()))
         for name in self._names[:MOST_TOPICS]:
             self._take_topic(name)
+        group_id = self._config.group_id
+        if group_id is not None:
+            self.take("group acl", f"group {group_id}", lambda: self._group(group_id))
+
+    def _group(self, group_id: str) -> Finding:
+        return judging.progress_group(*self.operations_on(group_id), group_id, self._client)
 
     def _matching(self) -> Finding:
         """Ask which topics the pattern matches."""

@@ -48,11 +48,11 @@ _TABLE: tuple[Step, ...] = (
     # Only with badRows=deadLetter.
     Step("dead letter topic", ("cluster",)),
     Step("producer id", ("write acl", "at-least-once")),
-    # Reads, and exactly-once writes.
+    # Reads, and exactly-once writes. A read has a group with groupId.
     Step("read acl", ("topic",)),
+    Step("group acl", ("exactly-once",)),
     Step("commit topic", ("exactly-once",)),
     Step("transactional id acl", ("exactly-once",)),
-    Step("group acl", ("exactly-once",)),
     Step("transaction timeout", ("exactly-once",)),
     Step("retention of state", ("exactly-once",)),
 )

@@ -94,13 +94,14 @@
     │   ├── TransactionRefused
     │   ├── UnreadableState
     │   └── ReceiptNotWritten
-    ├── ReadError                    the records that a read asks for
+    ├── ReadError                    the records that a read asks for, and its progress
     │   ├── OffsetsLost
     │   ├── LogBroken                ... a stream's log does not go on
     │   ├── ReadStalled
     │   ├── FetchRefused
     │   ├── RecordsCorrupt
     │   ├── MessageFormatTooOld
+    │   ├── GroupCommitFailed        ... is a warning: the stream reads on
     │   ├── TopicToReadMissing       ... when it is planned
     │   ├── PartitionToReadMissing
     │   ├── OffsetNotWritten
@@ -193,6 +194,7 @@ from kafka_sink.errors.read_plan import (
 )
 from kafka_sink.errors.reading import (
     FetchRefused,
+    GroupCommitFailed,
     LogBroken,
     LossCause,
     MessageFormatTooOld,
@@ -277,9 +279,10 @@ __all__ = [
     "CommitTopicTooSmall", "CommittedDataMissing", "ConfigError", "ContinuousTriggerUnsupported",
     "CoordinatorRefused", "CoordinatorUnavailable", "DataState", "DeadLetterTopicNamed", "DecisionPending",
     "DeliveryError", "DeliveryTimeout", "DriverFenced", "DuplicateColumn", "ExactlyOnceError", "Explanation",
-    "FetchRefused", "FingerprintsLost", "FormatNotReplaced", "HangingTransaction", "HeaderKeyNotUtf8",
-    "HeaderKeyNull", "InterceptorFailed", "InvalidArgument", "InvalidOption", "KafkaSinkError",
-    "LeaderDisagrees", "LeaderUnavailable", "LogBroken", "LossCause", "MarkersLost", "MessageFormatTooOld",
+    "FetchRefused", "FingerprintsLost", "FormatNotReplaced", "GroupCommitFailed", "HangingTransaction",
+    "HeaderKeyNotUtf8", "HeaderKeyNull", "InterceptorFailed", "InvalidArgument", "InvalidOption",
+    "KafkaSinkError", "LeaderDisagrees", "LeaderUnavailable", "LogBroken", "LossCause", "MarkersLost",
+    "MessageFormatTooOld",
     "MissingColumn", "MissingOption", "NameNotAllowed", "NoRecordSince", "NonDeterministicReplay", "NotPlanned",
     "OffsetNotWritten", "OffsetsLost", "PartitionOutOfRange", "PartitionToReadMissing", "Parts",
     "PreparedRowsGone", "ProduceRejected", "ProducerClosed", "ProducerIdRefused", "ProtocolError",

@@ -1,4 +1,4 @@
-"""Errors about the records that a read asks for."""
+"""Errors about the records that a read asks for, and about its progress."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kafka_sink.errors.wording import DataState
 
 
 class ReadError(KafkaSinkError):
-    """The records of a range of offsets could not be read."""
+    """The records of a range of offsets could not be read, or the progress of a stream not be committed."""
 
 
 class LossCause(StrEnum):
@@ -183,4 +183,21 @@ class MessageFormatTooOld(ReadError):
             "Kafka before 0.11, which this source does not read.",
             DataState.NOT_READ,
             'Read the topic with format("kafka") and write it to another topic, or begin after these records.',
+        )
+
+
+class GroupCommitFailed(ReadError):
+    """A stream logs it as a warning and reads on: only tools look at the group of the option groupId."""
+
+    group_id: str
+    reason: str
+    remedy: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the stream's progress was not committed to consumer group {self.group_id!r}: {self.reason}.",
+            DataState.NO_DATA,
+            f"To fix it: {self.remedy}.",
+            known="Nothing is lost: the stream reads on, and the offsets in its checkpoint count. Only the lag that "
+            "tools show for the group is too large.",
         )

@@ -118,6 +118,16 @@ class Metadata:
         self._not_before_ms = 0
         self._attempts_without_success = 0
 
+    def take_over(self, topic: str, earlier: Metadata) -> None:
+        """Begin with what `earlier` knows of the topic, for as long as that is fresh."""
+        self.snapshot = replace(
+            self.snapshot,
+            brokers=earlier.snapshot.brokers,
+            topics=MappingProxyType({topic: earlier.snapshot.topics[topic]}),
+        )
+        self._fresh_until_ms[topic] = earlier._fresh_until_ms.get(topic, 0)
+        self._ever_seen.add(topic)
+
     def want(self, topics: Collection[str], now_ms: int) -> int:
         """Note that a writer uses `topics`. Every request from now on includes them, until they are idle.
 

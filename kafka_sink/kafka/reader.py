@@ -18,10 +18,13 @@ from kafka_sink.kafka.config import ConsumerConfig
 from kafka_sink.kafka.connections import connect
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
 from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings
-from kafka_sink.kafka.metadata import MAX_IDLE_MS, Metadata
+from kafka_sink.kafka.metadata import MAX_IDLE_MS, NO_LEADER, Metadata, MetadataSnapshot
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.network import LONGEST_POLL_MS
+
+# Of so many topics the leaders are kept from one range to the next.
+MOST_TOPICS = 100
 
 
 class Reader:
@@ -32,6 +35,8 @@ class Reader:
         self._config = config
         self._rng = random.Random()
         self._network = connect(config, metrics=Metrics(), rng=self._rng, cluster_id=cluster_id)
+        # What the last range of each topic knew, the most recent last.
+        self._known: dict[str, Metadata] = {}
         self.used_at_ms = monotonic_ms()
 
     @property
@@ -70,16 +75,16 @@ class Reader:
             range_,
             settings=settings,
             network=self._network,
-            metadata=self._new_metadata(),
+            metadata=self._metadata_of(range_),
             rng=self._rng,
             now_ms=monotonic_ms(),
         )
         return Fetch(self._network, fetcher)
 
-    def _new_metadata(self) -> Metadata:
-        """What is known of a topic is for one range: the next may be of a topic that was made again since."""
+    def _metadata_of(self, range_: FetchRange) -> Metadata:
+        """Return metadata for one range, with what the range before knew of the same topic."""
         config = self._config
-        return Metadata(
+        metadata = Metadata(
             max_age_ms=config.metadata_max_age_ms,
             max_idle_ms=MAX_IDLE_MS,
             backoff_initial_ms=config.retry_backoff_ms,
@@ -87,6 +92,26 @@ class Reader:
             rng=self._rng,
             creates_topics=False,
         )
+        earlier = self._known.pop(range_.topic, None)
+        if earlier is not None and _has_leader(earlier.snapshot, range_):
+            metadata.take_over(range_.topic, earlier)
+        self._known[range_.topic] = metadata
+        if len(self._known) > MOST_TOPICS:
+            del self._known[next(iter(self._known))]
+        return metadata
+
+
+def _has_leader(snapshot: MetadataSnapshot, range_: FetchRange) -> bool:
+    """Return whether the snapshot has the range's topic, not another of the same name, and a leader that is not older
+    than the range's."""
+    topic = snapshot.topics.get(range_.topic)
+    if (
+        topic is None
+        or topic.topic_id != range_.topic_id
+        or snapshot.leader(range_.topic, range_.partition) == NO_LEADER
+    ):
+        return False
+    return topic.leader_epochs[range_.partition] >= range_.leader_epoch
 
 
 class Fetch:

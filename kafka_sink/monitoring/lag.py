@@ -7,17 +7,15 @@ micro-batch reads all records, and the lag is 0.
 Other sources (files, rate) have offsets in another form, or report no latest offset. A Python source may report both in
 this form (`reportLatestOffset`, Spark 4.2).
 
-Source: KafkaMicroBatchStream.reportLatestOffset, KafkaSourceOffset; JsonUtils writes {"topic": {"partition": offset}}.
+Source: KafkaMicroBatchStream.reportLatestOffset, KafkaSourceOffset.
 """
 
 from __future__ import annotations
 
-import ast
-import json
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Iterable
+from typing import Protocol
 
-OffsetsByTopic: TypeAlias = Mapping[str, Mapping[str, int]]
+from kafka_sink.text.source_offsets import kafka_offsets
 
 
 class Source(Protocol):
@@ -41,7 +39,7 @@ def records_behind(source: Source) -> int | None:
 
     Offsets without a record (transaction markers, compacted records) count too.
     """
-    latest, ended = _offsets(source.latestOffset), _offsets(source.endOffset)
+    latest, ended = kafka_offsets(source.latestOffset), kafka_offsets(source.endOffset)
     if latest is None or ended is None:
         return None
     return sum(
@@ -49,29 +47,3 @@ def records_behind(source: Source) -> int | None:
         for topic, partitions in latest.items()
         for partition, offset in partitions.items()
     )
-
-
-def _offsets(text: str) -> OffsetsByTopic | None:
-    """Return the offsets if they have the form of Kafka's source, else None."""
-    offsets = _parsed(text)
-    if not isinstance(offsets, dict) or not offsets:
-        return None
-    for partitions in offsets.values():
-        if not isinstance(partitions, dict) or not all(map(_is_offset, partitions.items())):
-            return None
-    return offsets
-
-
-def _is_offset(of_partition: tuple[Any, Any]) -> bool:
-    partition, offset = of_partition
-    return isinstance(partition, str) and partition.isdigit() and type(offset) is int
-
-
-def _parsed(text: str) -> Any:
-    """Parse JSON, or the text of a Python dict, which pyspark 4.1 returns with Spark Connect."""
-    for parse in (json.loads, ast.literal_eval):
-        try:
-            return parse(text)
-        except (ValueError, SyntaxError):
-            continue
-    return None

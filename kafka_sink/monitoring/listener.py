@@ -6,12 +6,12 @@
     spark.streams.addListener(ProgressListener(tally, Prometheus(...))) # or other watchers
 
 Spark's own progress counts the rows that Spark gave to the sink, with bad rows (-1 for foreachBatch), and names no
-topic. An accumulator brings the acknowledged rows to the driver when a task ends. They are counted by the run and
-number of their micro-batch. A micro-batch that failed and runs again belongs to another run, so it is counted once.
-Spark drops the counts of failed tasks, so their retries are in no sum.
+topic. Accumulators bring the rows that were acknowledged, and those that pykafka's source read, to the driver when a
+task ends. They are counted by the run and number of their micro-batch. A micro-batch that failed and runs again belongs
+to another run, so it is counted once. Spark drops the counts of failed tasks, so their retries are in no sum.
 
-Writes in foreachBatch count for the micro-batch that runs them. With Spark Connect there are no accumulators: use
-receipts (monitoring/receipts.py).
+Writes and batch reads in foreachBatch count for the micro-batch that runs them. With Spark Connect there are no
+accumulators: use receipts (monitoring/receipts.py), which do not say what was read.
 
 Source: StreamExecution.scala sets a run's job group and a micro-batch's number as local properties; ProgressReporter
 posts QueryProgressEvent after the commit log.
@@ -24,7 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol, TextIO
+from typing import Protocol, Self, TextIO, TypeVar
 
 from pyspark import AccumulatorParam, TaskContext
 from pyspark.sql import SparkSession
@@ -40,10 +40,22 @@ from pyspark.sql.streaming.listener import (
 from kafka_sink.command_line import tell
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.errors.failures import error_of
+from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.statistics import WriteStatistics
+from kafka_sink.monitoring.broken_logs import broken_logs_of
 from kafka_sink.monitoring.lag import lag_of
-from kafka_sink.monitoring.micro_batch import Attentive, BadRows, MicroBatch, Run, Totals, Watcher, Written
+from kafka_sink.monitoring.micro_batch import (
+    Attentive,
+    BadRows,
+    MicroBatch,
+    Read,
+    ReadTotals,
+    Run,
+    Totals,
+    Watcher,
+    Written,
+)
 from kafka_sink.spark.interceptors import Interceptor
 
 log = logging.getLogger(__name__)
@@ -52,36 +64,48 @@ log = logging.getLogger(__name__)
 KEPT_MICRO_BATCHES = 100
 
 
-Recent = Mapping[Run, Written]
+class Counts(Protocol):
+    """The counts of a micro-batch."""
+
+    def plus(self, other: Self) -> Self: ...
 
 
-class RecentParam(AccumulatorParam[Recent]):
+T = TypeVar("T", bound=Counts)
+
+
+class RecentParam(AccumulatorParam[Mapping[Run, T]]):
     """Adds up by micro-batch, and keeps the last KEPT_MICRO_BATCHES.
 
     Each sum is a new dict, because a listener's thread may be reading the old one.
     """
 
-    def zero(self, value: Recent) -> Recent:
+    def zero(self, value: Mapping[Run, T]) -> Mapping[Run, T]:
         return {}
 
-    def addInPlace(self, value1: Recent, value2: Recent) -> Recent:
+    def addInPlace(self, value1: Mapping[Run, T], value2: Mapping[Run, T]) -> Mapping[Run, T]:
         added = dict(value1)
-        for run, written in value2.items():
-            added[run] = added.pop(run, Written()).plus(written)
+        for run, counts in value2.items():
+            added[run] = added.pop(run).plus(counts) if run in added else counts
         return {run: added[run] for run in list(added)[-KEPT_MICRO_BATCHES:]}
 
 
 class StreamTally(Interceptor):
-    """Counts acknowledged rows, retries, bad rows and throttling, by micro-batch. One tally can count for all streams
-    of a session."""
+    """Counts acknowledged rows, retries, bad rows, throttling and reads, by micro-batch. One tally can count for all
+    streams of a session."""
 
     def __init__(self, spark: SparkSession) -> None:
-        nothing_yet: Recent = {}
-        self._recent = spark.sparkContext.accumulator(nothing_yet, RecentParam())
+        nothing_written: Mapping[Run, Written] = {}
+        nothing_read: Mapping[Run, Read] = {}
+        self._written = spark.sparkContext.accumulator(nothing_written, RecentParam[Written]())
+        self._read = spark.sparkContext.accumulator(nothing_read, RecentParam[Read]())
+
+    # Only the process that made the tally can call these two, not tasks.
 
     def written_in(self, run: Run) -> Written:
-        """Return the counts of a micro-batch. Only the process that made the tally can call it, not tasks."""
-        return self._recent.value.get(run, Written())
+        return self._written.value.get(run, Written())
+
+    def read_in(self, run: Run) -> Read:
+        return self._read.value.get(run, Read())
 
     def on_acknowledgement(self, receipts: tuple[PartitionOffsets, ...], error: Exception | None) -> None:
         acknowledged = Written()
@@ -96,10 +120,16 @@ class StreamTally(Interceptor):
         bad_rows |= {BadRows("dead_lettered", reason): count for reason, count in statistics.dead_lettered.items()}
         self._add(Written().plus(Written(retried, bad_rows, statistics.throttled_ms)))
 
+    def on_read(self, statistics: ReadStatistics) -> None:
+        run = _run_of(TaskContext.get())
+        if run is not None:
+            totals = ReadTotals(statistics.row_count, statistics.byte_count, statistics.left_out_count)
+            self._read.add({run: Read({statistics.topic: totals})})
+
     def _add(self, written: Written) -> None:
         run = _run_of(TaskContext.get())
         if run is not None and written != Written():
-            self._recent.add({run: written})
+            self._written.add({run: written})
 
 
 def _run_of(context: TaskContext | None) -> Run | None:
@@ -111,14 +141,16 @@ def _run_of(context: TaskContext | None) -> Run | None:
     return None if query_id is None or run_id is None or batch_id is None else Run(query_id, run_id, int(batch_id))
 
 
-class Acknowledged(Protocol):
-    """A source of acknowledged rows: a `StreamTally`, or `monitoring.receipts.ReceiptTotals`."""
+class Counted(Protocol):
+    """Counts of micro-batches: a `StreamTally`, or `monitoring.receipts.ReceiptTotals`."""
 
     def written_in(self, run: Run) -> Written: ...
+    def read_in(self, run: Run) -> Read: ...
 
 
-def micro_batch_of(progress: StreamingQueryProgress, acknowledged: Acknowledged, *, ended_s: float) -> MicroBatch:
-    """Join Spark's progress of a micro-batch, or of a trigger without new rows, with the acknowledged rows."""
+def micro_batch_of(progress: StreamingQueryProgress, counted: Counted, *, ended_s: float) -> MicroBatch:
+    """Join Spark's progress of a micro-batch, or of a trigger without new rows, with the counts of its tasks."""
+    run = Run(str(progress.id), str(progress.runId), progress.batchId)
     return MicroBatch(
         query=progress.name or str(progress.id),
         batch_id=progress.batchId,
@@ -126,8 +158,10 @@ def micro_batch_of(progress: StreamingQueryProgress, acknowledged: Acknowledged,
         duration_ms=progress.durationMs.get("triggerExecution", 0),
         write_ms=progress.durationMs.get("addBatch", 0),
         ended_s=ended_s,
-        written=acknowledged.written_in(Run(str(progress.id), str(progress.runId), progress.batchId)),
+        written=counted.written_in(run),
+        read=counted.read_in(run),
         lag=lag_of(progress.sources),
+        broken_logs=broken_logs_of(progress.sources),
     )
 
 
@@ -145,12 +179,10 @@ class ProgressLine(Attentive):
 
 
 class ProgressListener(StreamingQueryListener):
-    """Notifies its watchers of each micro-batch with rows. Without watchers it prints a line."""
+    """Notifies its watchers of each micro-batch that read or wrote something. Without watchers it prints a line."""
 
-    def __init__(
-        self, acknowledged: Acknowledged, *watchers: Watcher, clock_s: Callable[[], float] = time.time
-    ) -> None:
-        self._acknowledged = acknowledged
+    def __init__(self, counted: Counted, *watchers: Watcher, clock_s: Callable[[], float] = time.time) -> None:
+        self._counted = counted
         self._watchers = watchers or (ProgressLine(),)
         self._clock_s = clock_s
         # Names of running queries by id.
@@ -173,8 +205,8 @@ class ProgressListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
         query = self._names[str(progress.id)] = progress.name or str(progress.id)
-        micro_batch = micro_batch_of(progress, self._acknowledged, ended_s=self._clock_s())
-        if not micro_batch.topics and progress.numInputRows == 0:
+        micro_batch = micro_batch_of(progress, self._counted, ended_s=self._clock_s())
+        if progress.numInputRows == 0 and not micro_batch.is_notable:
             seen_s = micro_batch.ended_s
             self._tell(f"that query {query} is idle", lambda watcher: watcher.idle(query, seen_s))
             return

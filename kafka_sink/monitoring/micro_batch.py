@@ -1,8 +1,8 @@
-"""One micro-batch for watchers: Spark's progress, and the rows that leaders acknowledged."""
+"""One micro-batch for watchers: Spark's progress, the rows that leaders acknowledged, and the rows that were read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -70,6 +70,47 @@ class Written:
         return Written(topics, bad_rows, (self.throttled_ms or 0) + (other.throttled_ms or 0))
 
 
+@dataclass(frozen=True, slots=True)
+class ReadTotals:
+    """What was read of one topic by `format("pykafka")`; see `ReadStatistics`."""
+
+    row_count: int
+    byte_count: int
+    left_out_count: int = 0
+
+    def plus(self, other: ReadTotals) -> ReadTotals:
+        return ReadTotals(
+            self.row_count + other.row_count,
+            self.byte_count + other.byte_count,
+            self.left_out_count + other.left_out_count,
+        )
+
+
+NOTHING_READ = ReadTotals(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What one micro-batch's tasks have read, by topic. Empty if the source is another, or if it is unknown."""
+
+    topics: Mapping[str, ReadTotals] = field(default_factory=dict)
+
+    def plus(self, other: Read) -> Read:
+        topics = dict(self.topics)
+        for topic, totals in other.topics.items():
+            named = counted_as(topic, topics)
+            topics[named] = topics.get(named, NOTHING_READ).plus(totals)
+        return Read(topics)
+
+    @property
+    def total(self) -> ReadTotals:
+        """The totals over all topics."""
+        total = NOTHING_READ
+        for topic in self.topics.values():
+            total = total.plus(topic)
+        return total
+
+
 class Run(NamedTuple):
     """A micro-batch of one run of a query. A run begins with `start()`."""
 
@@ -87,8 +128,11 @@ class MicroBatch:
     - `duration_ms`: from the trigger to the record in the checkpoint
     - `write_ms`: the part of it for the tasks and the commit (Spark's addBatch)
     - `ended_s`: seconds since 1970
+    - `read`: what tasks have read by `format("pykafka")`. Other sources count in `input_row_count` only.
     - `lag`: records that a source had and the micro-batch did not read, by the source's number in the query. Sources
       that do not report it are absent.
+    - `broken_logs`: partitions whose log did not go on where the query had read, by the source's number; see
+      `broken_logs.py`
     """
 
     query: str
@@ -98,7 +142,14 @@ class MicroBatch:
     write_ms: int
     ended_s: float
     written: Written = field(default_factory=Written)
+    read: Read = field(default_factory=Read)
     lag: Mapping[str, int] = field(default_factory=dict)
+    broken_logs: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_notable(self) -> bool:
+        """True if the micro-batch read, wrote or lost something. One that has lost all has no rows."""
+        return bool(self.topics or self.read.topics or any(self.broken_logs.values()))
 
     @property
     def topics(self) -> TotalsByTopic:
@@ -122,20 +173,18 @@ class MicroBatch:
         return "; ".join(
             (
                 f"{self.query} #{self.batch_id}: {self.input_row_count:,} rows in, {total.row_count:,} acknowledged "
-                f"({total.byte_count / 1e6:,.1f} MB, {total.batch_count:,} batches) by {self._where()} "
+                f"({total.byte_count / 1e6:,.1f} MB, {total.batch_count:,} batches) by {_named(self.topics)} "
                 f"in {self.duration_ms / 1000:.2f} s, {self.rows_per_s:,.0f} rows/s",
                 *self._notable(),
             )
         )
 
-    def _where(self) -> str:
-        topics = sorted(set(self.topics) - {OTHER})
-        more = len(topics) > MOST_SHOWN or OTHER in self.topics
-        return ", ".join(topics[:MOST_SHOWN] + ["others"] * more) or "no topic"
-
     def _notable(self) -> list[str]:
-        """Return notes about retries, bad rows, throttling and lag."""
+        """Return notes about reads, retries, bad rows, throttling, lag and losses."""
         notes = []
+        if self.read.topics:
+            read = self.read.total
+            notes.append(f"{read.row_count:,} read ({read.byte_count / 1e6:,.1f} MB) from {_named(self.read.topics)}")
         if retried := self.total.retried_count:
             notes.append(f"{retried:,} sent again")
         for outcome in ("dropped", "dead_lettered"):
@@ -145,7 +194,20 @@ class MicroBatch:
             notes.append(f"tasks throttled for {throttled_ms / 1000:,.1f} s")
         if behind := sum(self.lag.values()):
             notes.append(f"{behind:,} records behind")
+        if lost := {topic: totals for topic, totals in self.read.topics.items() if totals.left_out_count}:
+            count = sum(totals.left_out_count for totals in lost.values())
+            notes.append(f"DATA LOSS: {count:,} offsets of {_named(lost)} left out")
+        if broken := sum(self.broken_logs.values()):
+            notes.append(f"DATA LOSS: {broken:,} partitions were deleted, created again or truncated")
         return notes
+
+
+def _named(topics: Iterable[str]) -> str:
+    """Return the first MOST_SHOWN topics."""
+    every = set(topics)
+    named = sorted(every - {OTHER})
+    more = len(named) > MOST_SHOWN or OTHER in every
+    return ", ".join(named[:MOST_SHOWN] + ["others"] * more) or "no topic"
 
 
 # Called with each micro-batch. The listener logs its OSError and continues.

@@ -28,6 +28,14 @@ class OpenTelemetry(Attentive, TransactionWatcher):
         self._retried = self._counter("retried_rows", "{row}", "Rows that were sent again, each time counted.")
         self._bad_rows = self._counter("bad_rows", "{row}", "Bad rows, dropped or sent as dead letters.")
         self._input_rows = self._counter("input_rows", "{row}", "Rows that the sources delivered.")
+        self._read_rows = self._counter("read.rows", "{row}", 'Rows that format("pykafka") read.')
+        self._read_bytes = self._counter("read.bytes", "By", "Bytes of record batches that brokers sent.")
+        self._left_out = self._counter(
+            "read.offsets_left_out", "{offset}", "Data loss: offsets that could not be read."
+        )
+        self._broken_logs = self._counter(
+            "source.broken_logs", "{partition}", "Data loss: partitions that were deleted, created again or truncated."
+        )
         self._throttled = self._counter("throttled", "s", "Time that brokers throttled tasks, summed over tasks.")
         self._duration = meter.create_histogram("pykafka.micro_batch.duration", "s", "Duration of a micro-batch.")
         self._write = meter.create_histogram("pykafka.write.duration", "s", "Its part in tasks and commit.")
@@ -63,6 +71,13 @@ class OpenTelemetry(Attentive, TransactionWatcher):
             self._retried.add(totals.retried_count, of_topic)
         for kind, count in micro_batch.written.bad_rows.items():
             self._bad_rows.add(count, {**of_query, "outcome": kind.outcome, "reason": kind.reason})
+        for topic, read in micro_batch.read.topics.items():
+            of_topic = {**of_query, "topic": self._topics(topic)}
+            self._read_rows.add(read.row_count, of_topic)
+            self._read_bytes.add(read.byte_count, of_topic)
+            self._left_out.add(read.left_out_count, of_topic)
+        for source, partitions in micro_batch.broken_logs.items():
+            self._broken_logs.add(partitions, {**of_query, "source": source})
         if micro_batch.written.throttled_ms is not None:
             self._throttled.add(micro_batch.written.throttled_ms / 1000, of_query)
         self._input_rows.add(micro_batch.input_row_count, of_query)

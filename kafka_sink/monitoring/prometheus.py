@@ -54,12 +54,20 @@ class Prometheus(Attentive, TransactionWatcher):
         self._retried = self._counter("retried_rows", "Rows that were sent again, each time counted.", BY_TOPIC)
         self._bad_rows = self._counter("bad_rows", "Bad rows, dropped or sent as dead letters.", BY_OUTCOME)
         self._input_rows = self._counter("input_rows", "Rows that the sources delivered.", BY_QUERY)
+        self._read_rows = self._counter("read_rows", 'Rows that format("pykafka") read.', BY_TOPIC)
+        self._read_bytes = self._counter("read_bytes", "Bytes of record batches that brokers sent.", BY_TOPIC)
+        self._left_out = self._counter(
+            "read_offsets_left_out", "Data loss: offsets that could not be read (failOnDataLoss=false).", BY_TOPIC
+        )
         self._lag = self._gauge(
             "source_lag_records", "Records that a source had and the last micro-batch did not read.", BY_SOURCE
         )
+        self._broken_logs = self._counter(
+            "source_broken_logs", "Data loss: partitions that were deleted, created again or truncated.", BY_SOURCE
+        )
 
     def _count_micro_batches(self) -> None:
-        self._micro_batches = self._counter("micro_batches", "Micro-batches with rows.", BY_QUERY)
+        self._micro_batches = self._counter("micro_batches", "Micro-batches that read or wrote something.", BY_QUERY)
         self._seconds = self._counter("micro_batch_seconds", "Seconds that micro-batches took.", BY_QUERY)
         self._write_seconds = self._counter("write_seconds", "Of these, seconds in tasks and commit.", BY_QUERY)
         self._throttled_seconds = self._counter(
@@ -98,8 +106,15 @@ class Prometheus(Attentive, TransactionWatcher):
             self._retried.labels(*labels).inc(totals.retried_count)
         for kind, count in micro_batch.written.bad_rows.items():
             self._bad_rows.labels(query, kind.outcome, kind.reason).inc(count)
+        for topic, read in micro_batch.read.topics.items():
+            labels = query, self._topics(topic)
+            self._read_rows.labels(*labels).inc(read.row_count)
+            self._read_bytes.labels(*labels).inc(read.byte_count)
+            self._left_out.labels(*labels).inc(read.left_out_count)
         for source, records in micro_batch.lag.items():
             self._lag.labels(query, source).set(records)
+        for source, partitions in micro_batch.broken_logs.items():
+            self._broken_logs.labels(query, source).inc(partitions)
         self._input_rows.labels(query).inc(micro_batch.input_row_count)
         self._micro_batches.labels(query).inc()
         self._seconds.labels(query).inc(micro_batch.duration_ms / 1000)

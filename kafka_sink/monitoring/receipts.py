@@ -3,7 +3,8 @@
     spark.streams.addListener(ProgressListener(ReceiptTotals("/data/receipts"), ...))
 
 The path is the write's `receiptsPath`, as this process can open it. The receipt exists before Spark reports the
-micro-batch. It does not contain the throttling times, the reasons of bad rows, or which topic has dead letters.
+micro-batch. It does not contain what was read, the throttling times, the reasons of bad rows, or which topic has dead
+letters.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_sink.monitoring.micro_batch import BadRows, Run, Totals, TotalsByTopic, Written
+from kafka_sink.monitoring.micro_batch import BadRows, Read, Run, Totals, TotalsByTopic, Written
 from kafka_sink.text.redaction import reason_for
 from kafka_sink.verification import receipt_file
 
@@ -41,6 +42,10 @@ class ReceiptTotals:
             reason = reason_for(self._receipts_path, error)
             log.warning("the receipt of micro-batch %d of query %s: %s", run.batch_id, run.query_id, reason)
             return NOTHING_KNOWN
+
+    def read_in(self, run: Run) -> Read:
+        """Return empty counts: it is unknown."""
+        return Read()
 
 
 def _written(runs: pa.Table) -> Written:

@@ -54,6 +54,16 @@ def _isolation_level(text: str) -> IsolationLevel:
     return IsolationLevel[text.upper()]
 
 
+def _group_id(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
+
+
+# GroupCoordinatorService takes every name that is not empty.
+_GROUP_ID = Kind("a name that is not empty", _group_id)
+
+
 def _of_writes(*names: str) -> tuple[Option, ...]:
     return tuple(WRITING.by_key[name] for name in names)
 
@@ -118,6 +128,11 @@ SECTIONS: tuple[Section, ...] = (
         Option("maxTriggerDelay", "max_trigger_delay_ms", kinds.DURATION, 15 * 60 * 1000,
                "for how long it waits for them at most"),
     )),
+    Section("Lag in Kafka's own tools", "", (
+        Option("groupId", "group_id", _GROUP_ID, None,
+               "streams: the consumer group that a stream commits its progress to, so that Kafka's tools show its lag; "
+               "it must have no members. The stream never reads it. Batch reads commit nothing"),
+    )),
     Section("Fetching", _FETCHING, (
         Option("kafka.isolation.level", "isolation_level",
                Kind("one of: read_uncommitted, read_committed", _isolation_level), IsolationLevel.READ_UNCOMMITTED,
@@ -153,8 +168,10 @@ SECTIONS: tuple[Section, ...] = (
     )),
     _SECURITY,
     Section("Accepted without effect", "", (
-        *(Option(name, None, kinds.TEXT, None, "reads have no consumer group, and commit no offsets")
-          for name in ("kafka.group.id", "groupIdPrefix", "kafka.group.instance.id", "kafka.session.timeout.ms",
+        *(Option(name, None, kinds.TEXT, None, "reads join no consumer group; to see the lag of a stream, set groupId")
+          for name in ("kafka.group.id", "groupIdPrefix")),
+        *(Option(name, None, kinds.TEXT, None, "reads join no consumer group")
+          for name in ("kafka.group.instance.id", "kafka.session.timeout.ms",
                        "kafka.heartbeat.interval.ms", "kafka.max.poll.interval.ms",
                        "kafka.partition.assignment.strategy", "kafka.group.protocol", "kafka.group.remote.assignor",
                        "kafka.share.acknowledgement.mode", "kafka.share.acquire.mode")),
@@ -213,6 +230,7 @@ class ReadConfig(Discreet):
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
+    group_id: str | None
     poll_timeout_ms: int
 
 

@@ -32,8 +32,8 @@ def without_duplicates(df: DataFrame, watermark: str | None) -> DataFrame:
     for name in NEEDED:
         if name not in df.columns:
             raise ValueError(
-                f"dedupe needs the column {name!r}: it takes what spark.read or spark.readStream.format('kafka') gives "
-                "with the option includeHeaders=true, before a select"
+                f"dedupe needs the column {name!r}: it takes what spark.read or spark.readStream gives with "
+                "format('pykafka') and the option includeHeaders=true, before a select"
             )
     keyed = df.withColumn(_KEY, _key())
     known = keyed.filter(F.col(_KEY).isNotNull())

@@ -1,9 +1,9 @@
-"""The interceptors of one write, in order: their calls, and the result of an exception.
+"""The interceptors of one write or read, in order: their calls, and the result of an exception.
 
 | Raises in | Then |
 |---|---|
 | `on_send` | InterceptorFailed: the task fails, and its rows are sent when it runs again |
-| the other three | logged; the other interceptors are still called, and the result of the write does not change |
+| the other four | logged; the other interceptors are still called, and the result of the task does not change |
 
 The result of `on_send` is checked like a DataFrame: it must have the same number of rows, and columns that a record
 accepts.
@@ -20,6 +20,7 @@ from functools import partial
 import pyarrow as pa
 
 from kafka_sink.errors import InterceptorFailed, SchemaError
+from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.records.columns import check_schema
@@ -76,6 +77,10 @@ class InterceptorChain:
         for interceptor in self._interceptors:
             _or_log(interceptor, "on_statistics", partial(interceptor.on_statistics, statistics))
 
+    def on_read(self, statistics: ReadStatistics) -> None:
+        for interceptor in self._interceptors:
+            _or_log(interceptor, "on_read", partial(interceptor.on_read, statistics))
+
     def close(self) -> None:
         for interceptor in self._interceptors:
             _or_log(interceptor, "close", interceptor.close)
@@ -100,9 +105,9 @@ def _rows_of(interceptor: Interceptor, arrow_batch: pa.RecordBatch) -> pa.Record
 def _or_log(interceptor: Interceptor, method: str, call: Callable[[], None]) -> None:
     try:
         call()
-    # Catch all exceptions: this is the user's code, and it cannot change the result of the write any more.
+    # Catch all exceptions: this is the user's code, and it cannot change the result of the task any more.
     except Exception:
-        log.exception("interceptor %s: %s raised; the write goes on without it", _name(interceptor), method)
+        log.exception("interceptor %s: %s raised; the task goes on without it", _name(interceptor), method)
 
 
 def _name(interceptor: Interceptor) -> str:

@@ -1,4 +1,5 @@
-"""The class that users extend to see or change rows before they are sent, and to receive the result of the write.
+"""The class that users extend to see or change rows before they are sent, and to receive the results of writes and
+reads.
 
     class MaskEmails(Interceptor):
         def on_send(self, arrow_batch):
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafka_sink.kafka.consumer.statistics import ReadStatistics
     from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
     from kafka_sink.kafka.producer.statistics import WriteStatistics
 
@@ -60,8 +62,14 @@ class Interceptor:
         logged.
         """
 
+    def on_read(self, statistics: ReadStatistics) -> None:
+        """Called once at the end of a task's read of `format("pykafka")`, if Spark has taken every row.
+
+        A task that reads and writes has one copy of the interceptor for each. An exception here is only logged.
+        """
+
     def close(self) -> None:
-        """Called once at the end, after success and after failure. An exception here is only logged.
+        """Called once at the end of a write or read, after success and after failure. An exception here is only logged.
 
         If Spark kills the worker process, neither this method nor `on_acknowledgement` is called.
         """

@@ -111,14 +111,14 @@ class KafkaDataSource(DataSource):
             return InterpreterReader()
         from kafka_sink.spark.reading.reads import reader_of
 
-        return reader_of(self.options, schema, self.token_callable)
+        return reader_of(self.options, schema, self.token_callable, self.interceptors)
 
     @told_to_spark()
     def streamReader(self, schema: spark_types.StructType) -> DataSourceStreamReader:
         """Return the reader of a stream. Raises ConfigError, SchemaError."""
         from kafka_sink.spark.reading.reads import stream_reader_of
 
-        return stream_reader_of(self.options, schema, self.token_callable)
+        return stream_reader_of(self.options, schema, self.token_callable, self.interceptors)
 
     def _given(self) -> GivenOptions:
         given = given_options(self.options)
@@ -136,7 +136,7 @@ class KafkaDataSource(DataSource):
 def source_with(
     interceptors: tuple[Interceptor, ...], token: Callable[[], tuple[str, float]] | None = None
 ) -> type[KafkaDataSource]:
-    """Return a data source class whose writes use `interceptors` and `token`.
+    """Return a data source class whose writes and reads use `interceptors` and `token`.
 
     It is a new class, because pickle stores an importable class by name, without attributes that were set on it. The
     new class is pickled with its attributes.

@@ -41,6 +41,9 @@ def test_a_pattern(kafka: LocalKafka, topic: Callable[..., str], capsys: pytest.
     assert f"topic {name}" in capsys.readouterr().out
     assert main(["--read", *servers, "--option", "subscribePattern=none-of-these"]) == 1
     assert "it matches none of the topics" in capsys.readouterr().out
+    # Options of a stream, and of a batch.
+    for option in ("startingOffsets=latest", "endingOffsets=latest"):
+        assert main(["--read", *servers, "--topic", name, "--option", option]) == 0
     # An option of writes.
     assert main(["--read", *servers, "--topic", name, "--option", "kafka.acks=1"]) == 2
 

@@ -16,13 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
 import export_to_kafka
 import kafka_sink
+import stream_support
 import stream_to_kafka
+import transform_kafka
 from code_blocks import ROOT, blocks, run_bash, run_python, words_of
 from committed_rows import read_values
+from kafka_reads import add_jvm_source
 from kafka_sink.broker import LocalKafka
 from kafka_sink.monitoring.listener import StreamTally
 from read_back import read_topic
@@ -140,6 +144,88 @@ def test_batches_are_read(
     bounds = {'{"orders": {"0": 100, "1": -1}}': json.dumps({name: {"0": 10, "1": -1}})}
     some = run_python("docs/reading.md", "What a read covers", 0, replaced | bounds, names(rows))["may"]
     assert some.count() == 10 + ROWS // 2
+
+
+def test_a_stream_is_read(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
+    name = topic(2)
+    replaced = {"localhost:9092": kafka.bootstrap_servers, '"subscribe", "orders"': f'"subscribe", "{name}"'}
+    replaced["/data/"] = f"{tmp_path}/"
+    for rows in (numbered(spark), numbered(spark).selectExpr("concat('later ', value) AS value")):
+        kafka_sink.export(rows, name, value="value", bootstrap_servers=kafka.bootstrap_servers)
+        query = run_python("docs/reading.md", "Streams", 0, replaced, {"spark": spark})["query"]
+        assert query.awaitTermination(DEADLINE_S), query.status
+    found = Counter(row.value for row in spark.read.parquet(f"{tmp_path}/orders").collect())
+    assert found == ALL_ONCE + Counter(f"later {value}" for value in ALL_ONCE)
+
+
+# --- from topic to topic ----------------------------------------------------------------------------------------------
+
+
+def test_from_topic_to_topic(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
+    source, sink = topic(2), topic(2)
+    rows = numbered(spark).selectExpr("concat('row ', value) AS value", "value AS key")
+    kafka_sink.export(rows, source, key="key", value="value", bootstrap_servers=kafka.bootstrap_servers)
+    replaced = {"localhost:9092": kafka.bootstrap_servers, '"subscribe", "orders"': f'"subscribe", "{source}"'}
+    replaced |= {'"orders-upper"': f'"{sink}"', "/data/checkpoints": str(tmp_path)}
+    run_python("docs/topic-to-topic.md", "From topic to topic", 0, replaced, {"spark": spark})
+    finish(spark)
+    found = Counter(
+        (record.key, record.value) for _, _, record in read_topic(kafka.bootstrap_servers, sink, DEADLINE_S)
+    )
+    assert found == Counter((b"%d" % row, b"ROW %d" % row) for row in range(ROWS))
+
+
+def test_from_topic_to_topic_exactly_once(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    source, sink = topic(2), topic(2)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": source})
+    producer.init_transactions()
+    for row in range(ROWS):
+        for end, value in ((producer.abort_transaction, f"aborted {row}"), (producer.commit_transaction, str(row))):
+            producer.begin_transaction()
+            producer.produce(source, value=value)
+            producer.flush()
+            end()
+    replaced = {"localhost:9092": kafka.bootstrap_servers, '"subscribe", "payments"': f'"subscribe", "{source}"'}
+    replaced |= {'"payments-copy"': f'"{sink}"', "/data/checkpoints": str(tmp_path)}
+    for _ in range(2):
+        run_python("docs/topic-to-topic.md", "Exactly once, from end to end", 0, replaced, {"spark": spark})
+        finish(spark)
+        assert committed(kafka, sink) == ALL_ONCE
+
+
+def test_a_query_moves_to_this_source_and_back(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    add_jvm_source(spark)
+    source, sink = topic(2), topic(2)
+    replaced = {"localhost:9092": kafka.bootstrap_servers, '"subscribe", "orders"': f'"subscribe", "{source}"'}
+
+    def write(orders: DataFrame) -> None:
+        query = kafka_sink.to_kafka(
+            orders, sink, value="value", bootstrap_servers=kafka.bootstrap_servers, exactly_once=True,
+            checkpoint_location=str(tmp_path), trigger={"availableNow": True},
+        )  # fmt: skip
+        assert query.awaitTermination(DEADLINE_S), query.status
+
+    def theirs(**options: str) -> DataFrame:
+        reader = spark.readStream.format("kafka").options(**{"kafka.bootstrap.servers": kafka.bootstrap_servers})
+        return reader.option("subscribe", source).options(**options).load()
+
+    def arrive(rows: range) -> None:
+        numbers = spark.range(rows.start, rows.stop, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+        kafka_sink.export(numbers, source, value="value", bootstrap_servers=kafka.bootstrap_servers)
+
+    arrive(range(0, 20))
+    write(theirs(startingOffsets="earliest"))
+    arrive(range(20, 40))
+    run = run_python("docs/topic-to-topic.md", 'From format("kafka") and back', 0, replaced, {"spark": spark})
+    write(run["orders"])
+    assert committed(kafka, sink) == Counter(map(str, range(40)))
+    arrive(range(40, 60))
+    write(theirs())
+    assert committed(kafka, sink) == ALL_ONCE
 
 
 # --- guarantees -------------------------------------------------------------------------------------------------------
@@ -394,11 +480,17 @@ def test_transactions_are_looked_at_repaired_and_aborted(
     assert committed(kafka, name) == ALL_ONCE
 
 
+def transform(spark: SparkSession, words: list[str]) -> None:
+    stream_support.follow(
+        transform_kafka.start(spark, transform_kafka.parse(words)), threading.Event(), StreamTally(spark)
+    )
+
+
 def test_jobs(
     own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, orders: str
 ) -> None:
     """In this process: that spark-submit runs them so is in test_jobs.py."""
-    people, name, other = topic(1), topic(4), topic(4)
+    people, name, other, moved, dear = topic(1), topic(4), topic(4), topic(4), topic(1)
     (tmp_path / "incoming").mkdir()
     (tmp_path / "incoming" / "a.json").write_text('{"id": 7, "name": "Ann", "at": "2026-01-31T00:00:00Z"}\n')
     servers = {"localhost:9092": kafka.bootstrap_servers}
@@ -407,7 +499,7 @@ def test_jobs(
     assert [submit, job] == ["spark-submit", "jobs/stream_to_kafka.py"]
     args = stream_to_kafka.parse(words)
     query = stream_to_kafka.start(stream_to_kafka.read(own_session, args), args)
-    stream_to_kafka.follow(query, threading.Event(), StreamTally(own_session))
+    stream_support.follow(query, threading.Event(), StreamTally(own_session))
     ((_, _, record),) = read_topic(kafka.bootstrap_servers, people, DEADLINE_S)
     assert (record.key, json.loads(record.value or b"")["name"]) == (b"7", "Ann")
 
@@ -421,8 +513,22 @@ def test_jobs(
     assert export_to_kafka.export(own_session, export_to_kafka.parse(words), threading.Event()) == 0
     assert sum(committed(kafka, other).values()) == ROWS
 
+    movements = {"--subscribe orders,returns": f"--subscribe {people},{name}", "--topic movements": f"--topic {moved}"}
+    movements |= servers | {"/data/checkpoints": str(tmp_path), "=movements": f"={moved}"}
+    submit, job, *words = words_of("docs/operations.md", "Jobs", 2, movements)
+    assert [submit, job] == ["spark-submit", "jobs/transform_kafka.py"]
+    transform(own_session, words)
+    assert len(committed(kafka, moved)) == 1 + ROWS
+
+    large = {"--subscribe orders": f"--subscribe {name}", "--topic large-orders": f"--topic {dear}"}
+    large |= servers | {"/data/checkpoints": str(tmp_path), "=large-orders": f"={dear}"}
+    submit, job, *words = words_of("docs/topic-to-topic.md", "From topic to topic", 1, large)
+    assert [submit, job] == ["spark-submit", "jobs/transform_kafka.py"]
+    transform(own_session, words)
+    assert sorted(json.loads(value)["quantity"] for value in committed(kafka, dear)) == list(range(31, ROWS))
+
     replaced = {"jobs/": f"{ROOT}/jobs/", "--topic orders": f"--topic {name}", "--group billing": f"--group {name}"}
     replaced |= servers
-    read = run_bash("docs/operations.md", "Jobs", 2, replaced, tmp_path)
+    read = run_bash("docs/operations.md", "Jobs", 3, replaced, tmp_path)
     assert read.returncode == 0, read.stdout
     assert f"{ROWS} records" in read.stdout

@@ -18,12 +18,18 @@ from typing import IO
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 import export_to_kafka
+import stream_support
 import stream_to_kafka
+import transform_kafka
 from kafka_sink import functions as K
 from kafka_sink.broker import LocalKafka
+from kafka_sink.errors import LogBroken
+from kafka_sink.errors.failures import told_by_spark
+from kafka_sink.monitoring.listener import StreamTally
 from read_back import read_topic
 from waiting import wait_until
 
@@ -128,7 +134,7 @@ def test_a_stream_that_is_held_at_any_moment_has_committed_what_is_in_the_topic(
     deadline = time.monotonic() + DEADLINE_S
     while not (query.status["message"].startswith(moment) and query.lastProgress):
         assert query.isActive and time.monotonic() < deadline, query.status
-    stream_to_kafka.hold_between_micro_batches(query)
+    stream_support.hold_between_micro_batches(query)
     try:
         micro_batches = numbers(tmp_path / "commits")
         assert micro_batches == numbers(tmp_path / "offsets")
@@ -265,6 +271,103 @@ def test_a_job_looks_before_it_writes_and_makes_the_topic_when_asked(
     arguments += ["--create-topics", "--option", "kafka.compression.type=zstd"]
     assert export_to_kafka.export(spark, export_to_kafka.parse(arguments), threading.Event()) == 0
     assert sorted(values(kafka, name)) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.long
+def test_a_transformation_goes_on_after_sigterm_with_each_record_once(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """... sent to spark-submit, and the second run in this process."""
+    source, sink = topic(2), topic(2)
+    arguments = transformation(kafka, source, sink, tmp_path / "checkpoint")
+    arguments += ["--where", "NOT endswith(CAST(value AS STRING), '7')", "--headers", "headers"]
+    write_transactions(kafka, source, range(50))
+    command = [*SPARK_SUBMIT, str(JOBS / "transform_kafka.py"), *arguments, "--processing-time", "0 seconds"]
+    with running(command, tmp_path) as process:
+        lines_until(process.stdout, "micro-batch #0")
+        write_transactions(kafka, source, range(50, 100))
+        process.send_signal(signal.SIGTERM)
+        said = rest(process)
+        assert process.wait() == 0, said
+    assert "ended by SIGTERM, between two micro-batches" in said
+    assert numbers(tmp_path / "checkpoint" / "commits") == numbers(tmp_path / "checkpoint" / "offsets")
+    write_transactions(kafka, source, range(100, 150))
+    transform([*arguments, "--available-now"], spark)
+    found = [record for _, _, record in read_topic(kafka.bootstrap_servers, sink, 60)]
+    expected = [number for number in range(150) if number % 10 != 7]
+    assert Counter(record.value for record in found) == Counter(b"N%d" % number for number in expected)
+    assert all((record.key, record.headers) == (b"key", (("h", (record.value or b"").lower()),)) for record in found)
+
+
+@pytest.mark.parametrize(("missing", "option"), [("source", "subscribe"), ("sink", "createTopics")])
+def test_a_transformation_looks_at_both_topics_before_it_begins(
+    spark: SparkSession,
+    kafka: LocalKafka,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    missing: str,
+    option: str,
+) -> None:
+    name = f"{topic()}-that-nobody-made"
+    source, sink = (name, topic(1)) if missing == "source" else (topic(1), name)
+    with pytest.raises(SystemExit) as end:
+        transform([*transformation(kafka, source, sink, tmp_path), "--available-now"], spark)
+    assert end.value.code == 1
+    said = capsys.readouterr().err
+    assert re.search(r"^FAILED +topic ", said, re.MULTILINE) and name in said, said
+    assert option in said
+    assert not list(tmp_path.iterdir()), "the query has begun"
+
+
+def test_a_transformation_ends_with_the_error_of_its_source(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    source, sink = topic(1), topic(1)
+    arguments = [*transformation(kafka, source, sink, tmp_path), "--available-now"]
+    write_transactions(kafka, source, range(50))
+    transform(arguments, spark)
+    make_again(kafka, source)
+    with pytest.raises(LogBroken) as end, told_by_spark():
+        transform(arguments, spark)
+    assert (end.value.topic, end.value.goes_on_at) == (source, 0)
+    transform([*arguments, "--source-option", "failOnDataLoss=false"], spark)
+    write_transactions(kafka, source, range(50, 60))
+    transform(arguments, spark)
+    assert Counter(values(kafka, sink)) == Counter(b"N%d" % number for number in range(60))
+
+
+def transformation(kafka: LocalKafka, source: str, sink: str, checkpoint: Path) -> list[str]:
+    return [
+        "--subscribe", source, "--starting-offsets", "earliest", "--topic", sink, "--checkpoint", str(checkpoint),
+        "--bootstrap-servers", kafka.bootstrap_servers, "--value", "upper(CAST(value AS STRING))",
+        "--option", "deliveryGuarantee=exactly-once", "--option", f"transactionalIdPrefix={sink}",
+    ]  # fmt: skip
+
+
+def transform(arguments: list[str], spark: SparkSession) -> None:
+    query = transform_kafka.start(spark, transform_kafka.parse(arguments))
+    stream_support.follow(query, threading.Event(), StreamTally(spark))
+
+
+def write_transactions(kafka: LocalKafka, topic: str, numbers: range) -> None:
+    """Two transactions; the second is aborted."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(60)
+    for end, prefix in ((producer.commit_transaction, "n"), (producer.abort_transaction, "aborted")):
+        producer.begin_transaction()
+        for number in numbers:
+            value = f"{prefix}{number}"
+            producer.produce(topic, key="key", value=value, headers=[("h", value)])
+        assert producer.flush(60) == 0
+        end(60)
+
+
+def make_again(kafka: LocalKafka, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(60)
+    wait_until(lambda: topic not in admin.list_topics(timeout=60).topics, 60, "the topic is gone")
+    kafka.create_topic(topic, 1)
 
 
 def fill(kafka: LocalKafka, topic: str, *, partitions: int, count: int) -> None:

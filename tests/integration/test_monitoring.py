@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
@@ -22,10 +24,12 @@ import waiting
 from code_blocks import run_python
 from kafka_sink.broker import LocalKafka
 from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, StreamTally
-from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch
+from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Read, ReadTotals
 from kafka_sink.monitoring.prometheus import Prometheus
 from kafka_sink.monitoring.receipts import ReceiptTotals
 from kafka_sink.monitoring.transactions import OpenTransactions, TransactionWatch
+from kafka_sink.spark.read_tally import ReadTally
+from kafka_sink.spark.tally import Tally
 from read_back import read_topic
 from waiting import wait_until
 
@@ -280,6 +284,154 @@ def test_the_lag_is_what_the_source_had_and_did_not_give(
     finally:
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     assert (told[0].total.row_count, told[0].lag) == (5, {"0": 4})
+
+
+# --- reads ------------------------------------------------------------------------------------------------------------
+
+
+def filled(session: SparkSession, kafka: LocalKafka, topic: str, rows: int) -> int:
+    """Write rows to a topic. Return the bytes of their record batches, as the leaders acknowledged them."""
+    tally = Tally(session)
+    kafka_sink.register(session, interceptors=[tally])
+    frame = session.range(0, rows, 1, 2).selectExpr("cast(id AS STRING) AS value")
+    frame.write.format("pykafka").mode("append").options(**of_cluster(kafka), topic=topic).save()
+    return sum(receipt.batch_bytes for receipt in tally.value.values())
+
+
+def of_cluster(kafka: LocalKafka) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+
+
+def delete_records(kafka: LocalKafka, topic: str, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    partition = TopicPartition(topic, 0, before)
+    admin.delete_records([partition])[partition].result(30)
+
+
+def test_a_tally_counts_what_a_batch_has_read(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    session, name = spark.newSession(), topic(2)
+    byte_count = filled(session, kafka, name, 1_000)
+    replaced = {"localhost:9092": kafka.bootstrap_servers, "orders": name}
+    given: dict[str, Any] = {"kafka_sink": kafka_sink, "spark": session}
+    names = run_python("docs/operations.md", "Watching a write", 2, replaced, given)
+    read = names["tally"].value.values()
+    assert names["row_count"] == sum(each.row_count for each in read) == 1_000
+    assert sum(each.byte_count for each in read) == byte_count
+    assert {each.left_out_count for each in read} == {0}
+
+
+def test_offsets_that_tasks_leave_out_are_counted(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    session, name = spark.newSession(), topic(1)
+    filled(session, kafka, name, 100)
+    tally = ReadTally(session)
+    kafka_sink.register(session, interceptors=[tally])
+    frame = (
+        session.read.format("pykafka").options(**of_cluster(kafka), subscribe=name)
+        .option("failOnDataLoss", "false").load()
+    )  # fmt: skip
+    # The first action plans for both.
+    assert frame.count() == 100
+    delete_records(kafka, name, 30)
+    assert frame.count() == 70
+    (both,) = tally.value.values()
+    assert (both.row_count, both.left_out_count) == (170, 30)
+
+
+def test_a_micro_batch_that_reads_and_writes_counts_each_once(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    session, source, sink, textfile = spark.newSession(), topic(2), topic(2), tmp_path / "pykafka.prom"
+    byte_count = filled(session, kafka, source, 500)
+
+    def copy(batch: DataFrame, batch_id: int) -> None:
+        rows = batch.sparkSession.read.format("pykafka").options(**of_cluster(kafka), subscribe=source).load()
+        rows.select("value").write.format("pykafka").mode("append").options(**of_cluster(kafka), topic=sink).save()
+
+    lines = io.StringIO()
+    with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
+        query = (
+            streamed(session, tmp_path, files=4).writeStream.queryName("copies").foreachBatch(copy)
+            .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        )  # fmt: skip
+        assert query.awaitTermination(120)
+        wait_until(lambda: len(told) >= 2, 30, "the listener was told")
+    assert [one.read for one in told] == [Read({source: ReadTotals(500, byte_count)})] * 2
+    assert [one.topics[sink].row_count for one in told] == [500, 500]
+    assert read_count(kafka, sink) == 1_000
+    said = textfile.read_text()
+    assert f'pykafka_read_rows_total{{query="copies",topic="{source}"}} 1000.0' in said
+    assert f'pykafka_read_offsets_left_out_total{{query="copies",topic="{source}"}} 0.0' in said
+    assert f"; 500 read (0.0 MB) from {source}" in lines.getvalue()
+
+
+def copied(
+    session: SparkSession, kafka: LocalKafka, source: str, sink: str, checkpoint: Path, options: Mapping[str, str]
+) -> None:
+    """Copy what is there from topic to topic, exactly once, in a stream that ends."""
+    options = {"subscribe": source, "startingOffsets": "earliest", **of_cluster(kafka), **options}
+    frame = session.readStream.format("pykafka").options(**options).load().select("value")
+    writer = to_topic(frame, kafka, sink, checkpoint, {"deliveryGuarantee": "exactly-once"})
+    assert writer.queryName("copies").start().awaitTermination(120)
+
+
+def test_a_stream_from_topic_to_topic_counts_both_sides_once(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    session, source, sink, textfile = spark.newSession(), topic(2), topic(2), tmp_path / "pykafka.prom"
+    filled(session, kafka, source, 500)
+    lines = io.StringIO()
+    with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
+        copied(session, kafka, source, sink, tmp_path / "checkpoint", {"maxOffsetsPerTrigger": "200"})
+        wait_until(lambda: sum(one.input_row_count for one in told) >= 500, 30, "the listener was told")
+    assert sum(one.read.total.row_count for one in told) == sum(one.total.row_count for one in told) == 500
+    assert [one.read.total.row_count for one in told] == [one.input_row_count for one in told]
+    assert all(set(one.read.topics) == {source} and set(one.topics) == {sink} for one in told)
+    assert read_count(kafka, sink) == 500
+    assert f'pykafka_read_rows_total{{query="copies",topic="{source}"}} 500.0' in textfile.read_text()
+    assert f" read (0.0 MB) from {source}" in lines.getvalue()
+    if hasattr(DataSourceStreamReader, "reportLatestOffset"):
+        assert [one.lag for one in told] == [{"0": 300}, {"0": 100}, {"0": 0}]
+
+
+def test_offsets_that_a_stream_leaves_out_are_counted(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    session, source, sink, textfile = spark.newSession(), topic(1), topic(1), tmp_path / "pykafka.prom"
+    filled(session, kafka, source, 100)
+    lines = io.StringIO()
+    with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
+        copied(session, kafka, source, sink, tmp_path / "checkpoint", {})
+        frame = session.range(0, 50, 1, 1).selectExpr("cast(id AS STRING) AS value")
+        frame.write.format("pykafka").mode("append").options(**of_cluster(kafka), topic=source).save()
+        delete_records(kafka, source, 130)
+        copied(session, kafka, source, sink, tmp_path / "checkpoint", {"failOnDataLoss": "false"})
+        wait_until(lambda: len(told) >= 2, 30, "the listener was told")
+    assert [(one.read.total.row_count, one.read.total.left_out_count) for one in told] == [(100, 0), (20, 30)]
+    assert f'pykafka_read_offsets_left_out_total{{query="copies",topic="{source}"}} 30.0' in textfile.read_text()
+    assert lines.getvalue().endswith(f"; DATA LOSS: 30 offsets of {source} left out\n")
+
+
+def test_a_topic_that_a_stream_finds_created_again_is_told(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    session, source, sink, textfile = spark.newSession(), topic(1), topic(1), tmp_path / "pykafka.prom"
+    filled(session, kafka, source, 100)
+    lines, admin = io.StringIO(), AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
+        copied(session, kafka, source, sink, tmp_path / "checkpoint", {})
+        admin.delete_topics([source])[source].result(30)
+        wait_until(lambda: source not in admin.list_topics(timeout=30).topics, 30, "the topic is gone")
+        kafka.create_topic(source, 1)
+        copied(session, kafka, source, sink, tmp_path / "checkpoint", {"failOnDataLoss": "false"})
+        wait_until(lambda: len(told) >= 2, 30, "the listener was told")
+    assert [one.broken_logs for one in told] == [{}, {"0": 1}]
+    assert told[1].input_row_count == 0
+    assert 'pykafka_source_broken_logs_total{query="copies",source="0"} 1.0' in textfile.read_text()
+    assert lines.getvalue().endswith("; DATA LOSS: 1 partitions were deleted, created again or truncated\n")
 
 
 def held(until: Path) -> kafka_sink.Interceptor:

@@ -81,4 +81,7 @@ def test_spark_connect_reads_and_tells_the_errors(kafka: LocalKafka) -> None:
         "columns": ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"],
         "pruned": [[7, "7"]],
         "error": "TopicToReadMissing",
+        "streamed": 1_000,
+        "latest": 1_000,
+        "stream error": "TopicToReadMissing",
     }

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
@@ -47,6 +48,17 @@ def test_a_second_attempt_writes_its_task_again(kafka: LocalKafka, topic: Callab
     of_first_attempt = got[: -len(rows)]
     assert of_first_attempt == list(range(len(of_first_attempt)))
     assert got[-len(rows) :] == rows
+
+
+@pytest.mark.long
+def test_a_first_attempt_is_in_no_figure_of_a_read(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    name = topic(2)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number in range(1_000):
+        producer.produce(name, b"value", partition=number % 2)
+    assert producer.flush(60) == 0
+    told = json.loads(run("spark_retry_read_app.py", kafka.bootstrap_servers, name))
+    assert told == {"arrived": 1_000, "counted": [500, 500]}
 
 
 @pytest.mark.long

@@ -1,9 +1,9 @@
 """`make bench-read`: sources of Spark side by side, a topic into Spark's `noop` sink, in one run.
 
 Three sources read the same topic once a round; the order turns by one a round: pykafka, Spark's own source (the JVM's),
-and a Python source whose Arrow batches are made beforehand, which is the least that any Python source takes. Before the
-rounds, what pykafka and the JVM's source read of each topic is compared by a checksum over all columns. The first round
-warms up.
+and a Python source whose Arrow batches are made beforehand, which is the least that any Python source takes. Then
+pykafka and the JVM's source read streams (read_streams.py). Before the rounds, what both read of each topic is compared
+by a checksum over all columns. The first round warms up.
 
 CPU is all that the Spark application used: driver, JVM, daemon and workers, without the broker. Figures are medians;
 ratios are medians of the rounds' ratios. Goals stand beside the figures; nothing asserts them, machines differ.
@@ -31,6 +31,7 @@ from kafka_sink.broker import LocalKafka, resolve
 from kafka_sink.broker.java import find_java
 from kafka_sink.records.kernel import KERNEL
 from read_driver import JVM, PYKAFKA, READY
+from read_streams import STREAMS, measure_stream, stream_table, to_jvm
 from spark_driver import Cost
 from spark_environment import HERE
 from spark_jars import MODULES, resolve_spark_jars
@@ -136,11 +137,17 @@ def main() -> None:
         spark = SparkProcess([HERE / "read_driver.py", *arguments], options.output / "spark-read.log")
         stack.callback(spark.stop)
         measured = {}
+        streams = [
+            (stream, measure_stream(spark, topics, stream, options.rounds))
+            for stream in STREAMS
+            if any(word in f"stream: {stream.name}" for word in options.only)
+        ]
         for shape in shapes:
             (topic,) = topics.create(shape.partitions)
             measured[shape] = measure(spark, shape, topic, rows[shape], options.rounds)
             topics.delete([topic])
     print("\n".join(lines(measured, rows)))
+    print(stream_table(streams))
     report = {
         "processor": processor(),
         "cores": os.cpu_count(),
@@ -160,6 +167,14 @@ def main() -> None:
                 "to_floor": {field: ratio(costs, field, READY) for field in ("wall_s", "cpu_s")},
             }
             for shape, costs in measured.items()
+        ],
+        "streams": [
+            {
+                **asdict(stream),
+                "rounds": {reader: [asdict(each) for each in of_reader] for reader, of_reader in costs.items()},
+                "to_jvm": {field: to_jvm(costs, field) for field in ("cpu_s", "micro_batch_ms")},
+            }
+            for stream, costs in streams
         ],
     }
     (options.output / "read.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")

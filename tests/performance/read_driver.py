@@ -29,6 +29,8 @@ from spark_peers import UNIX
 # Formats that read. READY has the rows of the topic's shape made beforehand: what Spark takes for any Python source.
 PYKAFKA, JVM, READY = "pykafka", "kafka", ReadyDataSource.name()
 
+STREAM_TIMEOUT_S = 600
+
 
 def fill(spark: SparkSession, servers: str, asked: dict[str, Any]) -> None:
     """Write rows of random keys, and of values that compress as JSON does."""
@@ -69,6 +71,36 @@ def read(spark: SparkSession, servers: str, asked: dict[str, Any]) -> Cost:
     return Cost(wall_s=time.perf_counter() - started_s, cpu_s=cpu_s(os.getpid()) - cpu_before_s)
 
 
+def stream(spark: SparkSession, servers: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Read the topic in micro-batches. Return the cost, and rows and milliseconds of each micro-batch with rows."""
+    started_s, cpu_before_s = time.perf_counter(), cpu_s(os.getpid())
+    query = (
+        spark.readStream.format(asked["reader"])
+        .options(
+            **{
+                "kafka.bootstrap.servers": servers,
+                "subscribe": asked["topic"],
+                "startingOffsets": "earliest",
+                "maxOffsetsPerTrigger": str(asked["per_trigger"]),
+            }
+        )
+        .load()
+        .writeStream.format("noop")
+        .trigger(availableNow=True)
+        .start()
+    )
+    if not query.awaitTermination(STREAM_TIMEOUT_S):
+        raise SystemExit(f"a query did not end within {STREAM_TIMEOUT_S} s")
+    cost = Cost(wall_s=time.perf_counter() - started_s, cpu_s=cpu_s(os.getpid()) - cpu_before_s)
+    with_rows = [each for each in query.recentProgress if each.numInputRows]
+    return {
+        **asdict(cost),
+        "rows": [each.numInputRows for each in with_rows],
+        "micro_batches_ms": [each.durationMs["triggerExecution"] for each in with_rows],
+        "parts_ms": [dict(each.durationMs) for each in with_rows],
+    }
+
+
 def digest(spark: SparkSession, servers: str, asked: dict[str, Any]) -> list[int]:
     """Rows, and a sum over all that is in them: equal for readers that read the same."""
     frame = frame_of(spark, servers, asked)
@@ -94,6 +126,8 @@ def main() -> None:
                 answer: object = None
             case "digest":
                 answer = digest(spark, options.servers, asked)
+            case "stream":
+                answer = stream(spark, options.servers, asked)
             case _:
                 answer = asdict(read(spark, options.servers, asked))
         print(json.dumps(answer), flush=True)

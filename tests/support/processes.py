@@ -9,6 +9,8 @@ from pathlib import Path
 
 # `python -m pyspark.daemon`, and the workers that it forks.
 WORKERS_COMMAND = "pyspark.daemon"
+# The process that plans the micro-batches of a source. Spark starts it without the daemon.
+PLANNERS_MODULE = "python_streaming_source_runner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +37,30 @@ def of_session(session_id: int) -> list[Process]:
     return found
 
 
+def below(process_id: int, processes: Iterable[Process]) -> list[Process]:
+    """Return the descendants of a process among them."""
+    every = list(processes)
+    found, parents = [], {process_id}
+    while children := [each for each in every if each.parent_id in parents]:
+        found += children
+        parents = {each.process_id for each in children}
+    return found
+
+
 def workers(processes: Iterable[Process]) -> list[Process]:
     """Return Spark's Python workers among them, which run tasks, plan, or commit."""
     daemons = {each.process_id: each for each in processes if WORKERS_COMMAND in each.command}
     return [each for each in daemons.values() if each.parent_id in daemons]
 
 
+def planners(processes: Iterable[Process]) -> list[Process]:
+    """Return those that plan what streams read."""
+    return [each for each in processes if PLANNERS_MODULE in each.command]
+
+
 def drivers(processes: Iterable[Process]) -> list[Process]:
-    """Return the user's process and its JVM: all processes except the workers and their daemon."""
-    return [each for each in processes if WORKERS_COMMAND not in each.command]
+    """Return the user's process and its JVM: all processes except the planners, the workers and their daemons."""
+    return [each for each in processes if WORKERS_COMMAND not in each.command and PLANNERS_MODULE not in each.command]
 
 
 def send_signal(processes: Iterable[Process], number: int) -> None:

@@ -1,10 +1,13 @@
 """Reads a topic over Spark Connect, on a server of its own: python spark_connect_read_app.py BOOTSTRAP_SERVERS TOPIC
-prints, as JSON, what it read, and the error that Python gets where a topic is missing."""
+prints, as JSON, what it read as a batch and as a stream, and the errors that Python gets where a topic is missing."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+import tempfile
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -23,4 +26,23 @@ try:
     read.option("subscribe", "nobody-made-this").load().collect()
 except PySparkException as error:
     told["error"] = type(kafka_sink.error_of(error)).__name__
+
+
+def stream(name: str) -> Any:
+    """A stream that has ended. Its rows are in a table of the same name."""
+    started = spark.readStream.format("pykafka").option("kafka.bootstrap.servers", bootstrap_servers)
+    frame = started.option("subscribe", name).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 300)
+    table = name.replace("-", "_")
+    with tempfile.TemporaryDirectory() as checkpoint:
+        writer = frame.load().writeStream.format("memory").queryName(table).option("checkpointLocation", checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        with contextlib.suppress(PySparkException):
+            query.awaitTermination()
+    return query
+
+
+query = stream(topic)
+told["streamed"] = spark.table(query.name).select("partition", "offset").distinct().count()
+told["latest"] = json.loads(query.lastProgress["sources"][0]["latestOffset"])[topic]["0"]
+told["stream error"] = type(kafka_sink.error_of(stream("nobody-made-this"))).__name__
 print(json.dumps(told))

@@ -10,8 +10,8 @@ import pytest
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
 
 
-def test_the_three_of_the_documentation_are_there() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["exactly_once", "export", "stream"]
+def test_those_of_the_documentation_are_there() -> None:
+    assert [path.stem for path in NOTEBOOKS] == ["exactly_once", "export", "stream", "transform"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

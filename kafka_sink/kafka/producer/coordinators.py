@@ -62,6 +62,7 @@ from kafka_sink.kafka.protocol.apis.find_coordinator import (
 from kafka_sink.kafka.protocol.apis.metadata import (
     Broker,
 )
+from kafka_sink.kafka.protocol.apis.offset_commit import ProgressCommitResponse
 from kafka_sink.kafka.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -136,6 +137,9 @@ def _error_codes(response: Any) -> Iterable[int]:
             pass
         case OffsetFetchResponse(groups=parts) | DeleteGroupsResponse(groups=parts):
             pass
+        case ProgressCommitResponse(results=parts):
+            # A topic whose records were read is not new: it was deleted, and the other offsets are committed.
+            parts = tuple(part for part in parts if part.error_code not in _TOPIC_IS_NEW)
         case _:
             parts = (response,)
     return (part.error_code for part in parts)

@@ -74,7 +74,12 @@ from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdReques
 from kafka_sink.kafka.protocol.apis.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kafka_sink.kafka.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    ProgressCommitRequest,
+    ProgressCommitResponse,
+)
 from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -102,6 +107,7 @@ Request = (
     | WriteTxnMarkersRequest
     | TxnOffsetCommitRequest
     | OffsetCommitRequest
+    | ProgressCommitRequest
     | OffsetFetchRequest
     | DeleteGroupsRequest
     | DescribeTransactionsRequest
@@ -129,6 +135,7 @@ Response = (
     | WriteTxnMarkersResponse
     | TxnOffsetCommitResponse
     | OffsetCommitResponse
+    | ProgressCommitResponse
     | OffsetFetchResponse
     | DeleteGroupsResponse
     | DescribeTransactionsResponse
@@ -158,6 +165,7 @@ APIS: tuple[Api, ...] = (
     write_txn_markers.API,
     txn_offset_commit.API,
     offset_commit.API,
+    offset_commit.PROGRESS_API,
     offset_fetch.API,
     delete_groups.API,
     describe_transactions.API,

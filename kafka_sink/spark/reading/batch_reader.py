@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.reading import ReadConfig
+from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.filters import Wanted
 from kafka_sink.spark.reading.plan import plan
 from kafka_sink.spark.reading.range_reader import RangePartition, RangeReader, of_read
@@ -48,9 +49,10 @@ class _PushFilters:
 class KafkaBatchReader(DataSourceReader):
     """`wanted`: what filters leave of the read."""
 
-    def __init__(self, config: ReadConfig, columns: tuple[str, ...]) -> None:
+    def __init__(self, config: ReadConfig, columns: tuple[str, ...], interceptors: Sequence[Interceptor] = ()) -> None:
         self._config = config
         self._columns = columns
+        self._interceptors = tuple(interceptors)
         self.wanted = Wanted()
 
     @property
@@ -66,4 +68,4 @@ class KafkaBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Return the rows of a range. Raises a ReadError, ClusterError or WorkerExhausted."""
-        return RangeReader(self._config, self._columns, goes_on=True).rows(partition)
+        return RangeReader(self._config, self._columns, self._interceptors, goes_on=True).rows(partition)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -12,11 +12,14 @@ from pyspark.sql.datasource import InputPartition
 from kafka_sink.errors import KafkaSinkError, MessageFormatTooOld, RecordsCorrupt
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
+from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kept import lease_reader
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.records.decoder import RecordSetDecoder
 from kafka_sink.records.undecodable import OldFormat, Undecodable
+from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.columns import Rows
+from kafka_sink.spark.reading.reported import reported
 
 log = logging.getLogger("kafka_sink")
 
@@ -42,9 +45,12 @@ class RangeReader:
     """`columns`: the names of those to read. `goes_on`: whether a range of a truncated log includes the records that
     replace the lost ones. In a stream they are for the next micro-batch."""
 
-    def __init__(self, config: ReadConfig, columns: tuple[str, ...], *, goes_on: bool) -> None:
+    def __init__(
+        self, config: ReadConfig, columns: tuple[str, ...], interceptors: Sequence[Interceptor] = (), *, goes_on: bool
+    ) -> None:
         self._config = config
         self._columns = columns
+        self._interceptors = interceptors
         self._goes_on = goes_on
 
     def rows(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -55,10 +61,11 @@ class RangeReader:
         if not isinstance(partition, RangePartition):
             return
         with told_to_spark(), of_read():
-            yield from self._rows(partition.range)
+            yield from reported(self._rows(partition.range), self._interceptors)
 
-    def _rows(self, range_: FetchRange) -> Iterator[pa.RecordBatch]:
+    def _rows(self, range_: FetchRange) -> Generator[pa.RecordBatch, None, ReadStatistics]:
         config = self._config
+        row_count = byte_count = 0
         rows = Rows(self._columns, range_.topic, range_.partition)
         with lease_reader(config.consumer) as reader:
             fetch = reader.fetch(
@@ -68,6 +75,7 @@ class RangeReader:
                 poll_timeout_ms=config.poll_timeout_ms,
             )
             for record_set in fetch:
+                byte_count += record_set.records.nbytes
                 decoder = RecordSetDecoder(
                     record_set.records,
                     first_offset=record_set.offset,
@@ -77,6 +85,7 @@ class RangeReader:
                     check_crcs=config.consumer.check_crcs,
                 )
                 for batch in rows.complete(_decoded(decoder, range_)):
+                    row_count += batch.num_rows
                     yield batch
                     fetch.go_on()
             for loss in fetch.losses:
@@ -84,6 +93,8 @@ class RangeReader:
                     "offsets %d to %d of %s-%d are left out: %s (failOnDataLoss is false)",
                     loss.first, loss.end - 1, range_.topic, range_.partition, loss.cause,
                 )  # fmt: skip
+        left_out_count = sum(loss.end - loss.first for loss in fetch.losses)
+        return ReadStatistics(range_.topic, range_.partition, row_count, byte_count, left_out_count)
 
 
 def _decoded(decoder: RecordSetDecoder, range_: FetchRange) -> Iterator[pa.RecordBatch]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import types as spark_types
 
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, ReadConfig, read_config
+from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.batch_reader import KafkaBatchReader
 from kafka_sink.spark.reading.columns import check_user_schema, whole_schema
 from kafka_sink.spark.reading.range_reader import of_read
@@ -26,23 +27,31 @@ def schema_of(options: Mapping[str, str], token: Secret | None) -> spark_types.S
         return whole_schema(include_headers=bool(given.get("include_headers")))
 
 
-def reader_of(options: Mapping[str, str], schema: spark_types.StructType, token: Secret | None) -> KafkaBatchReader:
+def reader_of(
+    options: Mapping[str, str],
+    schema: spark_types.StructType,
+    token: Secret | None,
+    interceptors: Sequence[Interceptor] = (),
+) -> KafkaBatchReader:
     """Return the reader of the columns of `schema`. `token`: the pickled token callable. Raises ConfigError,
     SchemaError."""
     with of_read():
         check_user_schema(schema)
-        return KafkaBatchReader(_config(options, token), tuple(schema.names))
+        return KafkaBatchReader(_config(options, token), tuple(schema.names), interceptors)
 
 
 def stream_reader_of(
-    options: Mapping[str, str], schema: spark_types.StructType, token: Secret | None
+    options: Mapping[str, str],
+    schema: spark_types.StructType,
+    token: Secret | None,
+    interceptors: Sequence[Interceptor] = (),
 ) -> KafkaStreamReader:
     """Return the stream reader of the columns of `schema`; see `reader_of`."""
     with of_read():
         check_user_schema(schema)
         config = _config(options, token, is_stream=True)
         check_limits(config)
-        return KafkaStreamReader(config, tuple(schema.names))
+        return KafkaStreamReader(config, tuple(schema.names), interceptors)
 
 
 def _config(options: Mapping[str, str], token: Secret | None, *, is_stream: bool = False) -> ReadConfig:

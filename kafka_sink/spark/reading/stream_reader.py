@@ -19,6 +19,8 @@ from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.reading import ReadConfig
+from kafka_sink.spark.interceptors import Interceptor
+from kafka_sink.spark.reading.group_progress import GroupProgress
 from kafka_sink.spark.reading.positions import Checkpointed, checkpointed, positions_of
 from kafka_sink.spark.reading.range_reader import RangePartition, RangeReader, of_read
 from kafka_sink.spark.reading.read_limits import StreamReader, is_limited, read_limit
@@ -26,10 +28,12 @@ from kafka_sink.spark.reading.stream_plan import StreamPlan
 
 
 class KafkaStreamReader(StreamReader):
-    def __init__(self, config: ReadConfig, columns: tuple[str, ...]) -> None:
+    def __init__(self, config: ReadConfig, columns: tuple[str, ...], interceptors: Sequence[Interceptor] = ()) -> None:
         self._config = config
         self._columns = columns
+        self._interceptors = tuple(interceptors)
         self._plan = StreamPlan(config)
+        self._progress = None if config.group_id is None else GroupProgress(config.consumer, config.group_id)
         # The cluster that the query reads, once that is known.
         self._cluster_id: str | None = None
         # Where the next micro-batch begins, for a Spark that does not say so.
@@ -62,12 +66,14 @@ class KafkaStreamReader(StreamReader):
         return [RangePartition(each) for each in ranges]
 
     def commit(self, end: Checkpointed) -> None:
-        """Note that Spark has recorded the micro-batch that ends at `end`."""
+        """Note that Spark has recorded the micro-batch that ends at `end`, also for Kafka's own tools."""
         self._plan.is_begun = True
+        if self._progress is not None:
+            self._progress.commit(positions_of(end))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Return the rows of a range. Raises a ReadError, ClusterError or WorkerExhausted."""
-        return RangeReader(self._config, self._columns, goes_on=False).rows(partition)
+        return RangeReader(self._config, self._columns, self._interceptors, goes_on=False).rows(partition)
 
     @contextmanager
     def _client(self) -> Iterator[AdminClient]:

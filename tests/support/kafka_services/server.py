@@ -25,9 +25,11 @@ from kafka_services.admin_api import AdminApi
 from kafka_services.front import Front, HangUp
 from kafka_services.service import Service
 from model.cluster import Cluster
+from model.image import TopicIdPartition
 from model.record_batches import RecordBatch, Refused, decode_records, parse_batch
 from model.settings import PRODUCE, ClusterSettings, Generation, TopicSettings, TransactionSettings
 from model.wire import Request
+from waiting import wait_until
 
 NODE_ID = 0
 HOST = "127.0.0.1"
@@ -90,8 +92,12 @@ class ServiceDouble:
     # --- for the test -------------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1) -> str:
-        """Return the name."""
-        self.look(lambda cluster: cluster.create_topic(name, partitions, 1))
+        """Return the name, once the broker knows the topic."""
+        topic_id = self.look(lambda cluster: cluster.create_topic(name, partitions, 1))
+        keys = {TopicIdPartition(topic_id, number) for number in range(partitions)}
+        wait_until(
+            lambda: self.look(lambda cluster: keys <= cluster.replicas[NODE_ID].partitions.keys()), _START_S, name
+        )
         return name
 
     def records(self, topic: str) -> list[Record]:

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.cli.checkpoint import Checkpoint, compared, read_checkpoint
+from kafka_sink.cli.checkpoint import (
+    MAX_OFFSETS_BYTES,
+    Checkpoint,
+    SourceOffsets,
+    compared,
+    read_checkpoint,
+    read_sources,
+)
 from kafka_sink.commit.markers import Decision, Ids
 
 QUERY = "7e1c"
@@ -44,12 +51,62 @@ def test_no_checkpoint_is_an_oserror(tmp_path: Path) -> None:
         read_checkpoint(str(tmp_path))
 
 
+def offsets_in(folder: Path, **files: str) -> Path:
+    """A checkpoint whose log of offsets has files b<number>."""
+    (folder / "offsets").mkdir()
+    for name, text in files.items():
+        (folder / "offsets" / name.removeprefix("b")).write_text(text)
+    return folder
+
+
+METADATA = '{"batchWatermarkMs":0,"conf":{"a":"b"}}'
+
+
+@pytest.mark.parametrize(
+    ("recorded", "planned"),
+    [
+        (f'v1\n{METADATA}\n{{"t":{{"0":5}}}}\n-', f'v1\n{METADATA}\n{{"t":{{"0":9}}}}\n{{"logOffset":3}}'),
+        (f'v2\n{METADATA}\n0:{{"t":{{"0":5}}}}\n', f'v2\n{METADATA}\n1:{{"logOffset":3}}\n0:{{"t":{{"0":9}}}}\n'),
+    ],
+)
+def test_offsets_of_sources_are_those_of_both_micro_batches(tmp_path: Path, recorded: str, planned: str) -> None:
+    folder = offsets_in(tmp_path, b7=recorded, b8=planned)
+    assert read_sources(str(folder), Checkpoint(QUERY, planned=8, recorded=7)) == {
+        "0": SourceOffsets('{"t":{"0":5}}', '{"t":{"0":9}}'), "1": SourceOffsets(None, '{"logOffset":3}')
+    }  # fmt: skip
+    assert read_sources(str(folder), Checkpoint(QUERY, planned=7, recorded=None)) == {
+        "0": SourceOffsets(None, '{"t":{"0":5}}')
+    }
+    assert read_sources(str(folder), Checkpoint(QUERY, planned=None, recorded=None)) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "another format than v1 and v2"),
+        ("v3\n{}\n{}", "another format than v1 and v2"),
+        (f"v1\n{METADATA}\n".ljust(MAX_OFFSETS_BYTES + 1), "more than 16,777,216 bytes"),
+    ],
+)
+def test_a_log_of_offsets_that_cannot_be_read_is_an_oserror(tmp_path: Path, text: str, words: str) -> None:
+    folder = offsets_in(tmp_path, b7=text)
+    with pytest.raises(OSError, match=f"offsets/7 has {words}"):
+        read_sources(str(folder), Checkpoint(QUERY, planned=7, recorded=None))
+    with pytest.raises(FileNotFoundError):
+        read_sources(str(folder), Checkpoint(QUERY, planned=8, recorded=None))
+
+
 @pytest.mark.parametrize(
     ("planned", "recorded", "decision", "words"),
     [
         (None, None, None, "no micro-batch was planned yet"),
-        (0, None, None, "micro-batch 0 planned, none recorded; nothing was decided. Either micro-batch 0 is"),
-        (0, None, decided(9, "another"), "another query's micro-batch was decided. Either micro-batch 0 is being"),
+        (
+            0,
+            None,
+            None,
+            "micro-batch 0 planned, none recorded; nothing was decided. Either the query does not write exactly-once",
+        ),
+        (0, None, decided(9, "another"), "another query's micro-batch was decided. Either the query"),
         (7, 7, decided(7), "in step with the sink"),
         (7, 6, decided(7), "decided and not recorded yet. A start finds its rows visible"),
         (8, 7, decided(7), "being written, or the query ended while it was written. A start writes it"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,12 @@ from kafka_sink.errors import BrokersUnreachable, UnreadableState
 from kafka_sink.kafka.protocol.apis.describe_transactions import (
     TransactionDescription,
 )
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options import cautions
 from kafka_sink.verification import receipt_file
 from model.logical_kafka import LogicalKafka
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_logs import ScriptedLog, serve
 
 DONE, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
 SINK = Sink(Names("orders", "commits"), 60_000, 2, bootstrap_servers="b:9092")
@@ -384,6 +386,120 @@ def test_status_tells_of_the_last_receipt(
     )
     path.write_bytes(b"no parquet")
     assert f"Receipts: {tmp_path}/receipts cannot be read" in said()
+
+
+# --- how far the sources are ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Callable[..., Path]:
+    """Make a checkpoint with a log of offsets: for each micro-batch those of its sources. All but the last are
+    recorded, if there are several."""
+
+    def make(*micro_batches: Sequence[str]) -> Path:
+        for log in ("offsets", "commits"):
+            (tmp_path / log).mkdir()
+        (tmp_path / "metadata").write_text('{"id":"q"}')
+        for number, sources in enumerate(micro_batches):
+            (tmp_path / "offsets" / str(number)).write_text("\n".join(("v1", "{}", *sources)))
+            if number < len(micro_batches) - 1:
+                (tmp_path / "commits" / str(number)).write_text("v1\n{}")
+        return tmp_path
+
+    return make
+
+
+def status_of(checkpoint: Path, *more: str) -> list[str]:
+    return ["status", *SERVERS, "--prefix", "orders", "--topic", "t", "--checkpoint", str(checkpoint), *more]
+
+
+def test_status_shows_how_far_the_sources_are(
+    ran: dict[str, Any], kafka: ScriptedKafka, checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran["describe_sink"] = found(decided=False)
+    of_u = {("u", 0): ScriptedLog(40, 90), ("u", 2): ScriptedLog(0, 1)}
+    serve(kafka, {("t", 0): ScriptedLog(0, 1_500, stable=1_200), **of_u})
+    kafka.leaders["u", 1] = -1
+    kafka.partitions = 0
+    folder = checkpoint(
+        ('{"t":{"0":100,"1":7},"u":{"0":10,"2":5}}', '{"logOffset":3}'),
+        ('{"t":{"0":300,"1":7},"u":{"0":10,"2":5},"gone":{"0":1}}', '{"logOffset":4}'),
+    )
+    assert main(status_of(folder)) == DONE
+    said = capsys.readouterr().out.splitlines()
+    begin = said.index("Source 0, up to micro-batch 0, which is recorded:")
+    assert said[begin + 1 : said.index("No transaction is open.") - 1] == [
+        "TOPIC  PARTITIONS  BEHIND  PLANNED  FURTHEST BEHIND",
+        "gone   0           0       0",
+        "t      1           1,400   200      t-0: 1,400",
+        "u      2           80      0        u-0: 80",
+        "gone is not on this cluster. It was deleted, or the source reads another cluster: name that one with "
+        "--bootstrap-servers.",
+        "Not looked at, because no leader answers for them: t-1.",
+        "300 of the offsets are behind open transactions, in t-0. A source with read_committed waits for their end: "
+        "`pykafka transactions list` names them.",
+        "Not looked at, because no leader answers for them: u-1.",
+        "DATA LOSS: 30 offsets that were not read are deleted, in u-0. With failOnDataLoss=true the query stops there, "
+        "with false it leaves them out.",
+        "DATA LOSS: the log ends before the position, by 4 offsets in u-2. The topic was deleted and created again, or "
+        "an unclean election truncated it.",
+        "",
+        "Source 1 is not Kafka. Only Spark knows how far it is.",
+    ]
+
+
+def test_status_of_a_query_in_its_first_micro_batch(
+    ran: dict[str, Any], kafka: ScriptedKafka, checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran["describe_sink"] = found(decided=False)
+    serve(kafka, {("t", 0): ScriptedLog(0, 1_500)})
+    assert main(status_of(checkpoint(('{"t":{"0":500}}',)))) == DONE
+    said = capsys.readouterr().out.splitlines()
+    begin = said.index("Source 0, up to micro-batch 0, which is planned, and none is recorded yet:")
+    assert said[begin + 2].split() == ["t", "1", "1,000", "0", "t-0:", "1,000"]
+
+
+def test_status_as_a_document_has_the_partitions_of_the_sources(
+    ran: dict[str, Any], kafka: ScriptedKafka, checkpoint: Callable[..., Path], document: Callable[..., Any]
+) -> None:
+    ran["describe_sink"] = found(decided=False)
+    serve(kafka, {("t", 0): ScriptedLog(0, 1_500, stable=1_200)})
+    folder = checkpoint(('{"t":{"0":100}}', "7"), ('{"t":{"0":300}}', "8"))
+    status, told = document("status", "--checkpoint", str(folder))
+    assert (status, told["sources_error"]) == (DONE, None)
+    of_t, of_another = told["sources"]
+    assert of_another == {"source": "1", "micro_batch_id": None, "recorded": False, "topics": None}
+    assert of_t["topics"] == [
+        {
+            "topic": "t", "behind": 1_400, "planned": 200, "not_looked_at": [1], "gone": [],
+            "partitions": [
+                {
+                    "partition": 0, "position": 100, "behind": 1_400, "planned": 200, "behind_open_transactions": 300,
+                    "deleted": 0, "ahead": 0,
+                }
+            ],
+        }
+    ]  # fmt: skip
+
+
+def test_status_shows_the_sink_if_the_sources_are_not_known(
+    ran: dict[str, Any],
+    kafka: ScriptedKafka,
+    checkpoint: Callable[..., Path],
+    document: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ran["describe_sink"] = found(markers=WHOLE)
+    folder = checkpoint(('{"hidden":{"0":100}}',))
+    kafka.topic_codes["hidden"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert main(status_of(folder)) == DONE
+    said = capsys.readouterr().out
+    assert "Sources: " in said and "'hidden'" in said and said.splitlines()[-1] == "No transaction is open."
+    _, told = document("status", "--checkpoint", str(folder))
+    assert told["sources"] is None and "'hidden'" in told["sources_error"]
+    (folder / "offsets" / "0").write_text("v9")
+    assert main(status_of(folder)) == DONE
+    assert "Sources: the checkpoint's offsets cannot be read: " in capsys.readouterr().out
 
 
 # --- for scripts ------------------------------------------------------------------------------------------------------

@@ -98,3 +98,13 @@ def test_rows_that_are_alike_are_refused() -> None:
 @given(records, records)
 def test_records_that_differ_have_different_digests(one: Record, other: Record) -> None:
     assert (one == other) == (one.digest() == other.digest())
+
+
+def test_another_topic_is_compared_with_the_same_records() -> None:
+    first = compared([(0, A), (0, B), (0, C), (0, D)])
+    second = first.anew()
+    assert "4 missing from the topic" in second.differences()
+    for offset, record in enumerate((A, B, C, D)):
+        second.see(0, offset, record)
+    assert (first.differences(), second.differences()) == ([], [])
+    assert (second.expected_count, second.without_key) == (first.expected_count, first.without_key)

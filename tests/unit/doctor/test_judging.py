@@ -249,6 +249,15 @@ def test_a_group(code: int, allowed: int, status: Status, remedy: str) -> None:
     judged(judging.group(code, allowed, "p", config()), status, "", remedy)
 
 
+def test_the_group_of_a_streams_progress_is_never_more_than_a_warning() -> None:
+    client = config().producer
+    judged(judging.progress_group(0, 1 << 3, "g", client), OK, "GROUP g READ")
+    judged(judging.progress_group(0, NOT_TOLD, "g", client), SKIPPED, "permissions")
+    for code, allowed in ((0, 0), (0, 1 << 8), (GROUP_DENIED, NOT_TOLD)):
+        judged(judging.progress_group(code, allowed, "g", client), WARNING, "reads even so", "ACL GROUP g READ for")
+    judged(judging.progress_group(LOADING, NOT_TOLD, "g", client), WARNING, "LOAD_IN_PROGRESS", "__consumer_offsets")
+
+
 def test_a_dead_letter_topic() -> None:
     letters = {"badRows": "deadLetter", "deadLetterTopic": "letters"}
     once = config(**letters, deliveryGuarantee="exactly-once")

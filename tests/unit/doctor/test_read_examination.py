@@ -19,7 +19,7 @@ def config(**options: str) -> ReadConfig:
     "options", [{"subscribe": "a,b"}, {"assign": '{"a": [0], "b": [1]}'}, {"subscribePattern": "a|b"}], ids=str
 )
 def test_all_that_needs_a_cluster_is_skipped_without_one(options: dict[str, str]) -> None:
-    report = examine_read(config(**options))
+    report = examine_read(config(**options, groupId="lag"))
     assert [failure.step for failure in report.failures] == ["dns"]
     assert {verdict.step for verdict in report.verdicts} <= set(STEPS)
     rest = [(verdict.step, verdict.where) for verdict in report.verdicts if verdict.status is Status.SKIPPED]
@@ -32,4 +32,6 @@ def test_all_that_needs_a_cluster_is_skipped_without_one(options: dict[str, str]
     of_hosts += [("api versions", "nowhere.invalid:9092"), ("sasl", "nowhere.invalid:9092")]
     assert [each for each in rest if each not in of_hosts] == [
         ("cluster", "cluster"), ("service", "cluster"), ("reading", "cluster"), *topics,
+        ("group acl", "group lag"),
     ]  # fmt: skip
+    assert "group acl" not in {verdict.step for verdict in examine_read(config(**options)).verdicts}

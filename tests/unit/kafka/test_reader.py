@@ -124,6 +124,34 @@ def test_a_reader_keeps_its_connections_for_the_next_range(connected: list[Scrip
         assert len(connected) == 2
 
 
+def test_a_range_asks_for_no_leader_that_the_range_before_knew(kafka: ScriptedKafka) -> None:
+    with lease_reader(CONFIG) as reader:
+        assert offsets(fetch(reader)) == WHOLE
+        asked = len(kafka.asked(MetadataRequest))
+        assert asked
+        for partition in (1, 0, 1):
+            assert offsets(fetch(reader, partition=partition)) == WHOLE
+        assert len(kafka.asked(MetadataRequest)) == asked
+        newer_epoch = FetchRange("t", OLD, 0, 0, END, leader_epoch=1_000)
+        with pytest.raises(ReadStalled):
+            offsets(reader.fetch(newer_epoch, fail_on_data_loss=True, goes_on=True, poll_timeout_ms=1_000))
+        assert len(kafka.asked(MetadataRequest)) > asked
+
+
+def test_leaders_of_a_bounded_number_of_topics_are_kept(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_module, "MOST_TOPICS", 2)
+    serve(kafka, {(topic, 0): ScriptedLog(0, 100) for topic in "abc"})
+    with lease_reader(CONFIG) as reader:
+        asked = []
+        for topic in "abcca":
+            kafka.topic_ids[topic] = OLD
+            range_ = FetchRange(topic, OLD, 0, 0, END)
+            offsets(reader.fetch(range_, fail_on_data_loss=True, goes_on=True, poll_timeout_ms=10_000))
+            asked.append(len(kafka.asked(MetadataRequest)))
+    assert asked[3] == asked[2]
+    assert asked[4] > asked[3]
+
+
 @pytest.mark.parametrize("lenient", [True, False])
 def test_a_range_of_a_topic_that_was_made_again_before_its_plan_is_read(kafka: ScriptedKafka, lenient: bool) -> None:
     with lease_reader(CONFIG) as reader:

@@ -11,6 +11,7 @@ import pytest
 from pyspark import Accumulator, TaskContext
 
 from kafka_sink.errors import ProducerClosed
+from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.monitoring import listener
@@ -21,7 +22,7 @@ from kafka_sink.monitoring.listener import (
     RecentParam,
     StreamTally,
 )
-from kafka_sink.monitoring.micro_batch import Attentive, BadRows, MicroBatch, Run, Totals, Written
+from kafka_sink.monitoring.micro_batch import Attentive, BadRows, MicroBatch, Read, ReadTotals, Run, Totals, Written
 
 RECEIPTS = (
     PartitionOffsets("t", 0, 2, 3, 4, 1, 50),
@@ -59,12 +60,12 @@ def in_task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return properties
 
 
-def event(batch_id: int = 7, rows: int = 8, name: str | None = "orders") -> Any:
+def event(batch_id: int = 7, rows: int = 8, name: str | None = "orders", start: str = '{"t":{"0":1}}') -> Any:
     durations = {"triggerExecution": 90, "addBatch": 60}
     return SimpleNamespace(
         progress=SimpleNamespace(
             runId="run", id="query", name=name, batchId=batch_id, numInputRows=rows, durationMs=durations,
-            sources=[SimpleNamespace(endOffset='{"t":{"0":5}}', latestOffset='{"t":{"0":9}}')],
+            sources=[SimpleNamespace(startOffset=start, endOffset='{"t":{"0":5}}', latestOffset='{"t":{"0":9}}')],
         )
     )  # fmt: skip
 
@@ -87,18 +88,41 @@ def test_a_failed_task_and_a_batch_write_count_for_no_micro_batch(in_task: dict[
     tally.on_acknowledgement((), ProducerClosed(reason="of a test"))
     del in_task["streaming.sql.batchId"]
     tally.on_acknowledgement(RECEIPTS, None)
-    assert [one.value for one in accumulators] == [{}]
+    assert [one.value for one in accumulators] == [{}, {}]
 
 
 def test_outside_of_a_task_nothing_is_counted() -> None:
     accumulators: list[Accumulator[Any]] = []
     tally = make_tally(accumulators)
     tally.on_acknowledgement(RECEIPTS, None)
-    assert [one.value for one in accumulators] == [{}]
+    tally.on_read(ReadStatistics("t", 0, 1, 1))
+    assert [one.value for one in accumulators] == [{}, {}]
+
+
+def test_what_tasks_have_read_adds_up_by_topic(in_task: dict[str, str]) -> None:
+    tally = make_tally()
+    for statistics in (ReadStatistics("t", 0, 5, 100), ReadStatistics("t", 1, 2, 30, 4), ReadStatistics("u", 0, 0, 10)):
+        tally.on_read(statistics)
+    assert tally.read_in(Run("query", "run", 7)) == Read({"t": ReadTotals(7, 130, 4), "u": ReadTotals(0, 10)})
+    assert tally.written_in(Run("query", "run", 7)) == Written()
+    assert tally.read_in(Run("query", "run", 8)) == Read()
+
+
+def test_a_micro_batch_whose_offsets_are_all_lost_is_told(in_task: dict[str, str]) -> None:
+    tally, told = make_tally(), list[MicroBatch]()
+    tally.on_read(ReadStatistics("t", 0, 0, 0, 4))
+    ProgressListener(tally, told.append).onQueryProgress(event(rows=0))
+    assert [one.read for one in told] == [Read({"t": ReadTotals(0, 0, 4)})]
+
+
+def test_a_micro_batch_in_which_a_log_is_broken_is_told() -> None:
+    told = list[MicroBatch]()
+    ProgressListener(make_tally(), told.append).onQueryProgress(event(rows=0, start='{"t":{"0":7}}'))
+    assert [one.broken_logs for one in told] == [{"0": 1}]
 
 
 def test_only_the_last_micro_batches_are_kept_and_a_sum_is_a_new_value() -> None:
-    param, kept = RecentParam(), {}
+    param, kept = RecentParam[Written](), {}
     for batch_id in range(KEPT_MICRO_BATCHES + 5):
         before = dict(kept)
         after = param.addInPlace(kept, {Run("query", "run", batch_id): Written({"t": Totals(1, 1, 1)})})
@@ -115,11 +139,12 @@ def test_only_the_last_micro_batches_are_kept_and_a_sum_is_a_new_value() -> None
 def test_a_watcher_is_told_what_spark_and_the_leaders_say(in_task: dict[str, str]) -> None:
     tally, told = make_tally(), list[MicroBatch]()
     tally.on_acknowledgement(RECEIPTS, None)
+    tally.on_read(ReadStatistics("in", 0, 8, 90))
     ProgressListener(tally, told.append, clock_s=lambda: 12.5).onQueryProgress(event())
     assert told == [
         MicroBatch(
             query="orders", batch_id=7, input_row_count=8, duration_ms=90, write_ms=60, ended_s=12.5,
-            written=Written(TOPICS), lag={"0": 4},
+            written=Written(TOPICS), read=Read({"in": ReadTotals(8, 90)}), lag={"0": 4}, broken_logs={"0": 0},
         )
     ]  # fmt: skip
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_sink.monitoring.bounded import OTHER
-from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Totals, Written
+from kafka_sink.monitoring.bounded import MOST_NAMED, OTHER
+from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Read, ReadTotals, Totals, Written
 
 ONE = MicroBatch(
     query="orders", batch_id=42, input_row_count=1_200_000, duration_ms=1_250, write_ms=1_000, ended_s=1_700_000_000.0,
@@ -40,6 +40,31 @@ def test_a_line_tells_what_is_no_matter_of_course() -> None:
         " rows/s; 7 sent again; 3 bad rows dropped; 5 bad rows dead-lettered; tasks throttled for 2.5 s; "
         "5,001 records behind"
     )
+
+
+def test_a_line_tells_what_was_read_and_what_is_lost() -> None:
+    read = Read({"clicks": ReadTotals(1_100_000, 95_000_000), "views": ReadTotals(100_000, 500_000)})
+    assert str(replace(ONE, read=read)).endswith(" rows/s; 1,200,000 read (95.5 MB) from clicks, views")
+    lossy = read.plus(Read({"views": ReadTotals(0, 0, 1_200)}))
+    assert str(replace(ONE, read=lossy, lag={"0": 5})).endswith(
+        " from clicks, views; 5 records behind; DATA LOSS: 1,200 offsets of views left out"
+    )
+
+
+def test_a_line_tells_that_logs_are_broken() -> None:
+    assert str(replace(ONE, broken_logs={"0": 2, "1": 1})).endswith(
+        "; DATA LOSS: 3 partitions were deleted, created again or truncated"
+    )
+    assert str(replace(ONE, broken_logs={"0": 0})).endswith(" rows/s")
+
+
+def test_a_bounded_number_of_topics_that_are_read_is_named() -> None:
+    read = Read()
+    for number in range(2 * MOST_NAMED):
+        read = read.plus(Read({f"t{number}": ReadTotals(1, 2, 3)}))
+    assert len(read.topics) == MOST_NAMED + 1
+    assert read.topics[OTHER] == ReadTotals(MOST_NAMED, 2 * MOST_NAMED, 3 * MOST_NAMED)
+    assert read.total == ReadTotals(2 * MOST_NAMED, 4 * MOST_NAMED, 6 * MOST_NAMED)
 
 
 def test_a_line_names_a_few_topics() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Totals, Written
+from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Read, ReadTotals, Totals, Written
 from kafka_sink.monitoring.opentelemetry import OpenTelemetry
 from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions
 
@@ -18,7 +18,9 @@ ONE = MicroBatch(
         {BadRows("dropped", "KeyNull"): 3},
         throttled_ms=250,
     ),
+    read=Read({"in": ReadTotals(40, 900, 6)}),
     lag={"0": 5_000},
+    broken_logs={"0": 2},
 )  # fmt: skip
 
 
@@ -53,7 +55,11 @@ def test_counters_add_up_and_durations_are_a_histogram() -> None:
         ("pykafka.retried_rows", "u"): 0,
         ("pykafka.bad_rows", "dropped/KeyNull"): 6,
         ("pykafka.throttled", ""): 0.5,
+        ("pykafka.read.rows", "in"): 80,
+        ("pykafka.read.bytes", "in"): 1_800,
+        ("pykafka.read.offsets_left_out", "in"): 12,
         ("pykafka.source.lag", "0"): 5_000,
+        ("pykafka.source.broken_logs", "0"): 4,
         ("pykafka.query.seen", ""): 1_700_000_090,
         ("pykafka.input_rows", ""): 80,
     }

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_sink.monitoring.bounded import MOST_NAMED, OTHER
-from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Totals, Written
+from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Read, ReadTotals, Totals, Written
 from kafka_sink.monitoring.prometheus import Prometheus
 from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions
 
@@ -29,7 +29,9 @@ ONE = MicroBatch(
         {BadRows("dropped", "KeyNull"): 3, BadRows("dead_lettered", "TopicNull"): 2},
         throttled_ms=250,
     ),
+    read=Read({"in": ReadTotals(40, 900, 6)}),
     lag={"0": 5_000},
+    broken_logs={"0": 2},
 )  # fmt: skip
 
 
@@ -52,8 +54,8 @@ def test_a_file_has_what_was_counted_so_far(tmp_path: Path) -> None:
     watcher(ONE)
     watcher(
         replace(
-            ONE, batch_id=4, written=Written({"t": Totals(5, 1, 50)}, throttled_ms=None), lag={"0": 40},
-            ended_s=1_700_000_060.0,
+            ONE, batch_id=4, written=Written({"t": Totals(5, 1, 50)}, throttled_ms=None),
+            read=Read({"in": ReadTotals(5, 100)}), lag={"0": 40}, ended_s=1_700_000_060.0,
         )
     )  # fmt: skip
     watcher.idle("orders", 1_700_000_090.0)
@@ -69,7 +71,11 @@ def test_a_file_has_what_was_counted_so_far(tmp_path: Path) -> None:
         ("pykafka_bad_rows_total", "orders", "dropped/KeyNull"): 3,
         ("pykafka_bad_rows_total", "orders", "dead_lettered/TopicNull"): 2,
         ("pykafka_throttled_seconds_total", "orders", ""): 0.25,
+        ("pykafka_read_rows_total", "orders", "in"): 45,
+        ("pykafka_read_bytes_total", "orders", "in"): 1_000,
+        ("pykafka_read_offsets_left_out_total", "orders", "in"): 6,
         ("pykafka_source_lag_records", "orders", "0"): 40,
+        ("pykafka_source_broken_logs_total", "orders", "0"): 4,
         ("pykafka_query_seen_timestamp_seconds", "orders", ""): 1_700_000_090,
         ("pykafka_input_rows_total", "orders", ""): 80,
         ("pykafka_micro_batches_total", "orders", ""): 2,
@@ -100,7 +106,7 @@ def test_a_stream_that_names_ever_new_topics_has_a_bounded_number_of_series() ->
     registry = CollectorRegistry()
     watcher = Prometheus(registry=registry)
     for number in range(2 * MOST_NAMED):
-        watcher(replace(ONE, written=Written({f"t{number}": Totals(1, 1, 1)})))
+        watcher(replace(ONE, written=Written({f"t{number}": Totals(1, 1, 1)}), read=Read()))
     of_rows = next(family for family in registry.collect() if family.name == "pykafka_rows")
     rows = {each.labels["topic"]: each.value for each in of_rows.samples if each.name.endswith("_total")}
     assert len(rows) == MOST_NAMED + 1

@@ -13,7 +13,7 @@ import pytest
 import processes
 from soak import usage
 from soak.chart import svg
-from soak.usage import DRIVER, JVM, WORKER, Held, Sample
+from soak.usage import DRIVER, JVM, PLANNER, WORKER, Held, Sample
 
 
 def life(number: int, held: Sequence[Held], role: str = WORKER) -> list[Sample]:
@@ -48,6 +48,7 @@ def test_a_sample_has_the_most_that_any_worker_holds() -> None:
     [
         ("java -cp x org.apache.spark.deploy.SparkSubmit pyspark-shell", JVM),
         ("python app.py", DRIVER),
+        ("python -m pyspark.sql.streaming.python_streaming_source_runner", PLANNER),
         ("python -m pyspark.daemon", None),
     ],
 )

@@ -437,7 +437,7 @@ def test_raising_at_the_end_is_logged_and_changes_nothing(
     told = ["on_acknowledgement", "on_statistics", "close"] if failure is None else ["on_acknowledgement", "close"]
     assert [call[:2] for call in calls[2:]] == [(name, called) for called in told for name in "12"]
     (record,) = caplog.records
-    assert record.getMessage() == f"interceptor Noting: {method} raised; the write goes on without it"
+    assert record.getMessage() == f"interceptor Noting: {method} raised; the task goes on without it"
 
 
 def test_what_ends_a_write_from_outside_reaches_interceptors_as_it_is(using: Any) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import stream_support
 import stream_to_kafka
 from job_support import session, sigterm
 
@@ -54,7 +55,7 @@ class Stream:
     def hold(self) -> None:
         """Between two micro-batches, the last of which went well."""
         query = self.look_after()
-        stream_to_kafka.hold_between_micro_batches(query)
+        stream_support.hold_between_micro_batches(query)
         if not query.isActive:
             self.hold()
 

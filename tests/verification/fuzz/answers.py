@@ -46,7 +46,7 @@ from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsReq
 from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataRequest,
 )
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest, ProgressCommitRequest
 from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
 from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kafka_sink.kafka.protocol.apis.produce import (
@@ -263,6 +263,10 @@ EXCHANGES: tuple[Exchange, ...] = (
     Exchange(
         OffsetCommitRequest("s.0", "orders", 0, 5, "m"),
         _by_topic("topics", "partitions", "partition_index", "error_code", numbers=[0]),
+    ),
+    Exchange(
+        ProgressCommitRequest("g", dict.fromkeys(PARTITIONS, 5)),
+        _by_topic("topics", "partitions", "partition_index", "error_code"),
     ),
     Exchange(
         OffsetFetchRequest(("s.0", "s.1"), "state", 0),

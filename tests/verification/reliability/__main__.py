@@ -15,7 +15,9 @@ from reliability.campaign import Campaign, Figure
 
 RESULTS = Path(__file__).resolve().parents[3] / "docs" / "reliability"
 # The order of the page: from single functions to an hour of the whole system.
-ORDER = ("cases", "simulation", "explorations", "mutants", "mutation", "fidelity", "fuzz", "chaos", "soak")
+ORDER = (
+    "cases", "simulation", "explorations", "mutants", "mutation", "fidelity", "fuzz", "chaos", "soak", "soak_topics",
+)  # fmt: skip
 
 
 def page(results: Path) -> str:

@@ -28,7 +28,7 @@ from kafka_sink.broker import LocalKafka
 from reliability.campaign import Campaign, Figure
 from soak import usage
 from soak.chart import svg
-from soak.supervisor import Figures, Supervisor
+from soak.supervisor import Supervisor
 
 # FileStreamSource writes its own log before the offset log: killed in between, Spark takes the next files along.
 BATCHES_HELP = "about how many: Spark makes one of two where it was killed between its logs"
@@ -55,15 +55,15 @@ def main() -> int:
             kafka, TOPIC, folder, batches=arguments.batches, slots=SLOTS, apart=apart, seed=arguments.seed
         )
         with closing(supervisor):
-            figures = supervisor.run()
-        told, passed = _counted(kafka, figures, batches=arguments.batches)
+            supervisor.run()
+        told, passed = _counted(kafka, supervisor, batches=arguments.batches)
     told = {"Kafka, 3 brokers": arguments.kafka_version, "seed": arguments.seed} | told
     told["minutes"] = round((time.monotonic() - started_s) / 60)
     for name, figure in told.items():
         print(f"{name:<44}{figure}", flush=True)
     if arguments.results:
         _campaign(arguments, told, passed=passed).write(arguments.results)
-        chart = svg(figures.samples, figures.killed_at_s)
+        chart = svg(supervisor.application.samples, supervisor.kills.at_s)
         arguments.results.with_suffix(".svg").write_text(chart, encoding="utf-8")
     return 0 if passed else 1
 
@@ -94,7 +94,7 @@ def _write_files(folder: Path, files: int) -> None:
         os.utime(arrived, (file, file))
 
 
-def _counted(kafka: LocalKafka, figures: Figures, *, batches: int) -> tuple[dict[str, Figure], bool]:
+def _counted(kafka: LocalKafka, supervisor: Supervisor, *, batches: int) -> tuple[dict[str, Figure], bool]:
     rows = batches * SLOTS * ROWS_A_FILE
     committed, written = read(kafka, TOPIC, "read_committed"), read(kafka, TOPIC, "read_uncommitted")
     ids = transactions(kafka, TOPIC)
@@ -103,13 +103,14 @@ def _counted(kafka: LocalKafka, figures: Figures, *, batches: int) -> tuple[dict
     left_open = open_transactions(kafka, TOPIC)
     expected_ids = {f"{TOPIC}.{slot}" for slot in range(SLOTS)} | {f"{TOPIC}.driver"}
     behind = held_back(kafka, TOPIC)
-    growths = usage.growths(figures.samples)
+    application, kills = supervisor.application, supervisor.kills.counts
+    growths = usage.growths(application.samples)
     told: dict[str, Figure] = dict([
-        ("micro-batches", figures.batches),
-        *((f"kill -9 of {kind}", count) for kind, count in sorted(figures.kills.items())),
-        ("kills", figures.kills.total()),
-        ("starts of the application", figures.starts),
-        *((f"ended by {name}", count) for name, count in sorted(figures.endings.items())),
+        ("micro-batches", application.committed()),
+        *((f"kill -9 of {kind}", count) for kind, count in sorted(kills.items())),
+        ("kills", kills.total()),
+        ("starts of the application", application.starts),
+        *((f"ended by {name}", count) for name, count in sorted(application.endings.items())),
         ("rows of the source", rows),
         ("rows read (read_committed)", committed.total()),
         ("rows aborted", written.total() - committed.total()),

@@ -10,7 +10,7 @@ from soak.usage import RESOURCES, ROLES, Sample
 
 WIDTH, PANEL_HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 170, 60, 16, 34, 24
 TITLES = {"memory_mb": "Memory, MB", "descriptors": "Open descriptors", "threads": "Threads"}
-COLOURS = ("#9aa4af", "#3b82c4", "#d1571e")
+COLOURS = ("#9aa4af", "#3b82c4", "#3f9c5a", "#d1571e")
 
 
 def svg(samples: Sequence[Sample], faults_at_s: Sequence[float]) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import processes
 
-JVM, DRIVER, WORKER = ROLES = ("JVM", "driver's Python", "largest worker")
+JVM, DRIVER, PLANNER, WORKER = ROLES = ("JVM", "driver's Python", "planner of the source", "largest worker")
 MB = 1_000_000
 # Less than a quarter has in which to grow: no verdict.
 FEWEST_SAMPLES = 40
@@ -61,6 +61,8 @@ def role_of_driver(process: processes.Process) -> str | None:
     """None: the daemon, which does nothing but fork."""
     if processes.WORKERS_COMMAND in process.command:
         return None
+    if processes.PLANNERS_MODULE in process.command:
+        return PLANNER
     return JVM if "org.apache.spark.deploy" in process.command else DRIVER
 
 
@@ -102,12 +104,12 @@ class Growth:
         return f"{self.before:.0f} -> {self.after:.0f}" + ("" if self.flat else ", GROWS")
 
 
-def growths(samples: Sequence[Sample]) -> list[Growth]:
-    """Of every role and resource; nothing when no life was long enough to tell."""
+def growths(samples: Sequence[Sample], *, fewest: int = FEWEST_SAMPLES) -> list[Growth]:
+    """Of every role and resource; nothing when no life was long enough to tell, which takes `fewest` samples."""
     lives = [list(life) for _, life in groupby(samples, lambda sample: sample.life)]
     longest = max(lives, key=len, default=[])
     quarter = len(longest) // 4
-    if len(longest) < FEWEST_SAMPLES:
+    if len(longest) < fewest:
         return []
     found = []
     for role in ROLES:

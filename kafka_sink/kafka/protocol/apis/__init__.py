@@ -4,6 +4,7 @@
     FindCoordinator ─> the coordinator of a transactional id or a group
     InitProducerId ─> AddPartitionsToTxn ─> Produce ─> AddOffsetsToTxn ─> TxnOffsetCommit ─> EndTxn
     OffsetFetch, DescribeTransactions, ListTransactions, DescribeProducers ─> the state of a transaction
+    OffsetCommit ─> how far a reader is; a barrier behind which offsets are read
     DeleteGroups ─> deletes groups that are not needed any more
     WriteTxnMarkers ─> ends a hanging transaction (KIP-664)
     CreateTopics, DescribeConfigs, DescribeGroups ─> what a cluster must have and allow

@@ -66,6 +66,7 @@ from kafka_sink.kafka.protocol.apis.metadata import (
     Broker,
     MetadataRequest,
 )
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitResponse, ProgressCommitResponse
 from kafka_sink.kafka.protocol.apis.offset_fetch import (
     GroupOffset,
     OffsetFetchRequest,
@@ -672,6 +673,7 @@ def parts(codes: tuple[int, ...], make: Callable[[str, int], Any]) -> tuple[Any,
 OF_MANY: list[Callable[..., Any]] = [
     lambda *codes: AddPartitionsToTxnResponse(0, parts(codes, lambda key, code: PartitionResult(key, 0, code))),
     lambda *codes: WriteTxnMarkersResponse(parts(codes, lambda key, code: PartitionResult(key, 0, code))),
+    lambda *codes: ProgressCommitResponse(0, parts(codes, lambda key, code: PartitionResult(key, 0, code))),
     lambda *codes: OffsetFetchResponse(0, parts(codes, lambda key, code: GroupOffset(key, code, 1, ""))),
     lambda *codes: DescribeProducersResponse(
         0, parts(codes, lambda key, code: ProducersOfPartition(key, 0, code, None, ()))
@@ -712,6 +714,13 @@ class TestTheCodeOfAResponse:
         self, make: Callable[..., Any], codes: tuple[int, ...], code: int
     ) -> None:
         assert error_code_of(make(*codes)) == code
+
+    def test_a_topic_that_is_gone_is_not_waited_for_by_a_readers_progress(self) -> None:
+        def code_of(*codes: int) -> int:
+            return error_code_of(ProgressCommitResponse(0, tuple(PartitionResult("t", 0, code) for code in codes)))
+
+        assert (code_of(3, 3), code_of(3, 0), code_of(3, 14), code_of(3, 25)) == (0, 0, 14, 25)
+        assert error_code_of(OffsetCommitResponse(0, 3)) == 3
 
 
 # --- under faults -----------------------------------------------------------------------------------------------------

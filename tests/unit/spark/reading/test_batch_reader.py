@@ -6,7 +6,7 @@ import logging
 import pickle
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -14,7 +14,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
-from kafka_sink import kept
+from kafka_sink import Interceptor, kept
 from kafka_sink.errors import (
     ColumnNotRead,
     KafkaSinkError,
@@ -25,11 +25,12 @@ from kafka_sink.errors import (
     UnknownOption,
 )
 from kafka_sink.kafka import reader as reader_module
+from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.records.aborted_transaction import AbortedTransaction
 from kafka_sink.spark.reading import batch_reader
 from kafka_sink.spark.reading.batch_reader import KafkaBatchReader
-from kafka_sink.spark.source import KafkaDataSource
+from kafka_sink.spark.source import KafkaDataSource, source_with
 from record_sets import TRANSACTIONAL, Batch, marker, plain
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 from scripted_logs import ScriptedLog, serve
@@ -66,9 +67,9 @@ def holds(kafka: ScriptedKafka, *batches: Batch, aborted: tuple[AbortedTransacti
     kafka.always(FetchRequest, answer)
 
 
-def reader(*columns: str, **options: str) -> Any:
+def reader(*columns: str, interceptors: tuple[Interceptor, ...] = (), **options: str) -> Any:
     """The reader, as it arrives in a worker."""
-    source = KafkaDataSource(OPTIONS | options)
+    source = source_with(interceptors)(OPTIONS | options)
     schema = source.schema()
     if columns:
         schema = StructType([schema[name] for name in columns])
@@ -162,6 +163,87 @@ def test_what_is_left_out_is_logged(kafka: ScriptedKafka, caplog: pytest.LogCapt
     kafka.script(FetchRequest, FetchResponse(0, OUT_OF_RANGE))
     with pytest.raises(OffsetsLost, match=r"offsets 0 to 2 of t-0.*Kafka does not have them any more"):
         list(strict.read(parts[0]))
+
+
+# --- interceptors -----------------------------------------------------------------------------------------------------
+
+
+class Noting(Interceptor):
+    """Takes note of its calls, in `calls`."""
+
+    calls: ClassVar[list[object]] = []
+
+    def on_read(self, statistics: ReadStatistics) -> None:
+        self.calls.append(statistics)
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class Raising(Interceptor):
+    def on_read(self, statistics: ReadStatistics) -> None:
+        raise RuntimeError("of a test")
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    noted: list[object] = []
+    monkeypatch.setattr(Noting, "calls", noted)
+    return noted
+
+
+def test_each_range_is_reported_at_its_end(kafka: ScriptedKafka, calls: list[object]) -> None:
+    both = plain(b"a", b"b", b"c"), plain(b"d", b"e", b"f", base_offset=3, codec="zstd")
+    holds(kafka, *both)
+    assert len(rows(reader("offset", minPartitions="2", interceptors=(Noting(),)))) == 6
+    first, second = (len(bytes(batch)) for batch in both)
+    # The answer to the first range has the batch behind it, too.
+    assert calls == [
+        ReadStatistics("t", 0, 3, first + second), "close",
+        ReadStatistics("t", 0, 3, second), "close",
+    ]  # fmt: skip
+
+
+def test_a_range_without_rows_is_reported(kafka: ScriptedKafka, calls: list[object]) -> None:
+    only = marker(1, 0, 1, last_offset_delta=5)
+    holds(kafka, only)
+    assert rows(reader(interceptors=(Noting(),))) == []
+    assert calls == [ReadStatistics("t", 0, 0, len(bytes(only))), "close"]
+
+
+def test_what_is_left_out_is_reported(kafka: ScriptedKafka, calls: list[object]) -> None:
+    batch = plain(b"d", b"e", b"f", base_offset=3)
+    holds(kafka, batch)
+    parts = (made := reader("offset", failOnDataLoss="false", interceptors=(Noting(),))).partitions()
+    serve(kafka, {("t", 0): ScriptedLog(3, 6)})
+    kafka.script(FetchRequest, FetchResponse(0, OUT_OF_RANGE))
+    list(made.read(parts[0]))
+    assert calls == [ReadStatistics("t", 0, 3, len(bytes(batch)), left_out_count=3), "close"]
+
+
+def test_a_range_that_fails_or_is_not_read_to_its_end_is_closed_and_not_reported(
+    kafka: ScriptedKafka, calls: list[object]
+) -> None:
+    made = reader(interceptors=(Noting(),))
+    (part,) = made.partitions()
+    holds(kafka, plain(*(b"x",) * 6, crc=1))
+    with pytest.raises(RecordsCorrupt):
+        list(made.read(part))
+    assert calls == ["close"]
+    holds(kafka, plain(*(b"x",) * 6))
+    taken = made.read(part)
+    next(taken)
+    taken.close()
+    assert calls == ["close"] * 2
+
+
+def test_on_read_that_raises_is_logged_and_changes_nothing(
+    kafka: ScriptedKafka, calls: list[object], caplog: pytest.LogCaptureFixture
+) -> None:
+    holds(kafka, plain(*(b"x",) * 6))
+    assert len(rows(reader("offset", interceptors=(Raising(), Noting())))) == 6
+    assert len(calls) == 2
+    assert "interceptor Raising: on_read raised; the task goes on without it" in caplog.text
 
 
 @pytest.mark.parametrize(

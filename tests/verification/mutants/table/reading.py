@@ -85,4 +85,35 @@ READING: tuple[Mutant, ...] = (
         killer="tests/unit/records/test_record_batch.py::"
         "test_a_record_of_an_older_format_counts_as_a_batch_however_small",
     ),
+    Mutant(
+        name="reading: a commit of progress that fails ends the stream",
+        rule="groupId: a failure is a warning",
+        pattern="except KafkaSinkError as $ERROR:\n    $$$WARN",
+        replacement="except ZeroDivisionError as $ERROR:\n    $$$WARN",
+        within="GroupProgress",
+        killer=f"{_READING}/test_group_progress.py::"
+        "test_a_failure_is_told_when_it_begins_when_it_changes_and_when_it_is_over",
+    ),
+    Mutant(
+        name="reading: a group that cannot be committed to takes a stream's time with each micro-batch",
+        rule="groupId: waits are bounded",
+        pattern="$NOW + PAUSE_FACTOR * $ELAPSED",
+        replacement="$NOW",
+        killer=f"{_READING}/test_group_progress.py::test_a_coordinator_that_is_away_takes_a_tenth_of_the_streams_time",
+    ),
+    Mutant(
+        name="reading: a commit of progress waits as long as any other request",
+        rule="groupId: a dead coordinator holds up no stream for a minute",
+        pattern="client.within(COMMIT_PATIENCE_MS)",
+        replacement="client.within(60_000)",
+        killer="tests/unit/kafka/admin/test_group_offsets.py::"
+        "test_a_coordinator_that_does_not_answer_is_given_up_in_time",
+    ),
+    Mutant(
+        name="reading: progress in a deleted topic keeps that of all topics waiting",
+        rule="KafkaApis.handleOffsetCommitRequest: the other partitions are committed",
+        pattern="part.error_code not in _TOPIC_IS_NEW",
+        replacement="True",
+        killer="tests/unit/kafka/admin/test_group_offsets.py::test_a_refusal_says_at_once_what_to_do",
+    ),
 )

@@ -1,0 +1,23 @@
+"""Notifies the interceptors of a read."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+
+import pyarrow as pa
+
+from kafka_sink.kafka.consumer.statistics import ReadStatistics
+from kafka_sink.spark.interceptor_chain import InterceptorChain
+from kafka_sink.spark.interceptors import Interceptor
+
+
+def reported(
+    rows: Generator[pa.RecordBatch, None, ReadStatistics], interceptors: Sequence[Interceptor]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range. Notify the interceptors when Spark asks for more than the last of them."""
+    chain = InterceptorChain(interceptors)
+    try:
+        statistics = yield from rows
+        chain.on_read(statistics)
+    finally:
+        chain.close()

@@ -1,0 +1,545 @@
+"""Streams that are read, with real Spark and a real broker, compared with Spark's own source: rows, micro-batches, and
+checkpoints."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import kafka_sink
+import processes
+from kafka_reads import JVM, PYKAFKA, add_jvm_source
+from kafka_sink.broker import LocalKafka
+from kafka_sink.errors import (
+    InvalidOption,
+    LogBroken,
+    NoRecordSince,
+    OffsetNotWritten,
+    OffsetsLost,
+    RefusedOption,
+    TopicToReadMissing,
+    UnknownOption,
+)
+from spark_writes import connections_to
+from stream_reads import Read, committed, logged, places, read_now, running, stream
+from waiting import wait_until
+
+DEADLINE_S = 60
+NOON_MS = 1_714_564_800_000
+
+names = (f"streams-{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalKafka]:
+    with LocalKafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def both(spark: SparkSession) -> SparkSession:
+    """A session that has both sources."""
+    add_jvm_source(spark)
+    return spark
+
+
+def new_topic(broker: LocalKafka, partitions: int = 1, **config: object) -> str:
+    name = next(names)
+    # Old timestamps are not for retention.
+    broker.create_topic(name, partitions, config={"retention.ms": -1, **config})
+    return name
+
+
+def producer(broker: LocalKafka, **settings: object) -> Producer:
+    return Producer({"bootstrap.servers": broker.bootstrap_servers, **settings})
+
+
+def write(broker: LocalKafka, topic: str, *counts: int, of: Producer | None = None) -> None:
+    """So many records into each partition, a millisecond apart."""
+    of = of or producer(broker)
+    for partition, count in enumerate(counts):
+        for number in range(count):
+            of.produce(topic, b"%d" % number, partition=partition, timestamp=NOON_MS + number, headers=[("a", b"1")])
+    assert of.flush(DEADLINE_S) == 0
+
+
+def written(broker: LocalKafka, *counts: int, **config: object) -> str:
+    name = new_topic(broker, len(counts), **config)
+    write(broker, name, *counts)
+    return name
+
+
+def by_partition(name: str, *values: int) -> str:
+    return json.dumps({name: {str(number): value for number, value in enumerate(values)}})
+
+
+# --- the same as Spark's source ---------------------------------------------------------------------------------------
+
+STARTS = {
+    "earliest": ({"startingOffsets": "earliest"}, 160),
+    "latest, which is the default": ({}, 30),
+    "offsets": ({"startingOffsets": by_partition("{}", 10, -1, -2)}, 90 + 30),
+    "timestamp": ({"startingTimestamp": str(NOON_MS + 20), "startingOffsetsByTimestampStrategy": "latest"}, 120),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_rows_from_each_start(both: SparkSession, broker: LocalKafka, tmp_path: Path, start: str) -> None:
+    name = written(broker, 100, 30, 0)
+    given, count = STARTS[start]
+    options = {option: value.replace("{}", name) for option, value in given.items()}
+    ours, theirs = (
+        stream(both, source, broker, subscribe=name, includeHeaders="true", **options) for source in (PYKAFKA, JVM)
+    )
+    with running(ours, tmp_path / PYKAFKA) as found, running(theirs, tmp_path / JVM) as expected:
+        found.catch_up()
+        expected.catch_up()
+        write(broker, name, 10, 10, 10)
+        assert found.catch_up() == expected.catch_up()
+    assert len(found.rows) == count
+    assert logged(tmp_path / PYKAFKA)[0] == logged(tmp_path / JVM)[0]
+    assert logged(tmp_path / PYKAFKA)[-1] == logged(tmp_path / JVM)[-1]
+
+
+LIMITS = {
+    "most": {"maxOffsetsPerTrigger": "250"},
+    "fewer than partitions": {"maxOffsetsPerTrigger": "3", "startingOffsets": by_partition("{}", 0, 0, 60, 690, 1_100)},
+    "least and most": {"minOffsetsPerTrigger": "200", "maxOffsetsPerTrigger": "500"},
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_limit_makes_the_same_micro_batches(
+    both: SparkSession, broker: LocalKafka, tmp_path: Path, limit: str
+) -> None:
+    name = written(broker, 0, 3, 70, 700, 1_111)
+    options = {"startingOffsets": "earliest"} | {key: each.replace("{}", name) for key, each in LIMITS[limit].items()}
+    ours, theirs = (
+        read_now(stream(both, source, broker, subscribe=name, **options), tmp_path / source)
+        for source in (PYKAFKA, JVM)
+    )
+    assert ours.rows == theirs.rows
+    assert logged(tmp_path / PYKAFKA) == logged(tmp_path / JVM)
+    assert len(logged(tmp_path / PYKAFKA)) >= 4
+
+
+def test_a_stream_waits_for_the_least_or_the_time(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
+    name = written(broker, 5)
+    options = {"subscribe": name, "startingOffsets": "earliest", "minOffsetsPerTrigger": "10"}
+    for source in (PYKAFKA, JVM):
+        with running(stream(both, source, broker, **options), tmp_path / source) as read:
+            # The first micro-batch waits for nothing.
+            wait_until(lambda read=read: len(read.rows) >= 5, DEADLINE_S, "the first micro-batch")  # type: ignore[misc]
+            before = len(read.rows)
+            write(broker, name, 9)
+            assert len(read.catch_up()) == before
+            write(broker, name, 1)
+            assert len(read.catch_up()) == before + 10
+    with running(stream(both, PYKAFKA, broker, **options, maxTriggerDelay="2s"), tmp_path / "delayed") as read:
+        read.catch_up()
+        write(broker, name, 1)
+        read.catch_up()
+        wait_until(lambda: len(read.rows) == 26, DEADLINE_S, "the time has passed")
+
+
+def test_available_now_ends_where_the_logs_ended(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
+    name = written(broker, 100, 50)
+    options = {"subscribe": name, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "40"}
+    frame = stream(both, PYKAFKA, broker, **options)
+    # After each micro-batch there is more.
+    read = read_now(frame, tmp_path, Read(after=lambda number: write(broker, name, 30, 30)))
+    assert sorted(places(read.rows)) == [(0, n) for n in range(100)] + [(1, n) for n in range(50)]
+    assert len(read.batches) == 4
+    assert committed(tmp_path) == [0, 1, 2, 3]
+    read.after = lambda number: None
+    again = read_now(frame, tmp_path, read)
+    assert Counter(places(again.rows)) == Counter(
+        [(0, n) for n in range(100 + 4 * 30)] + [(1, n) for n in range(50 + 4 * 30)]
+    )
+
+
+def test_once_reads_all_and_a_processing_time_reads_on(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
+    name = written(broker, 100)
+    frame = stream(both, PYKAFKA, broker, subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger="40")
+    with running(frame, tmp_path, once=True) as read:
+        assert len(read.finish()) == 100
+    assert len(read.batches) == 1
+    write(broker, name, 50)
+    with running(frame, tmp_path, read, processingTime="1 second"):
+        assert len(read.catch_up()) == 150
+    assert len(read.batches) == 3
+
+
+def test_the_progress_says_what_was_read_and_what_is_there(
+    both: SparkSession, broker: LocalKafka, tmp_path: Path
+) -> None:
+    name = written(broker, 100, 20)
+    told = {}
+    for source in (PYKAFKA, JVM):
+        options = {"subscribe": name, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "50"}
+        read = read_now(stream(both, source, broker, **options), tmp_path / source)
+        told[source] = [
+            (each.numInputRows, *(json.loads(of) for of in (source.startOffset, source.endOffset, source.latestOffset)))
+            for progress in read.query.recentProgress
+            if progress.numInputRows
+            for each, source in [(progress, progress.sources[0])]
+        ]
+    assert told[PYKAFKA] == told[JVM]
+    assert told[PYKAFKA][0][1:] == (None, {name: {"0": 41, "1": 8}}, {name: {"0": 100, "1": 20}})
+
+
+def test_transactions(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
+    name = new_topic(broker, 2)
+    of = {ends: producer(broker, **{"transactional.id": f"{name}-{ends}"}) for ends in ("commit", "abort", "open")}
+    options = {"subscribe": name, "startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
+    ours, theirs = (stream(both, source, broker, **options) for source in (PYKAFKA, JVM))
+    with running(ours, tmp_path / PYKAFKA) as found, running(theirs, tmp_path / JVM) as expected:
+        for ends in ("commit", "abort"):
+            of[ends].init_transactions(DEADLINE_S)
+            of[ends].begin_transaction()
+            write(broker, name, 20, 10, of=of[ends])
+            getattr(of[ends], f"{ends}_transaction")(DEADLINE_S)
+            assert len(found.catch_up()) == 30
+        of["open"].init_transactions(DEADLINE_S)
+        of["open"].begin_transaction()
+        write(broker, name, 5, 0, of=of["open"])
+        write(broker, name, 3, 3)
+        assert found.catch_up() == expected.catch_up()
+        assert Counter(row.partition for row in found.rows) == {0: 20, 1: 10 + 3}
+        of["open"].abort_transaction(DEADLINE_S)
+        wait_until(lambda: len(found.catch_up()) == 36, DEADLINE_S, "the rows behind the open transaction")
+        wait_until(lambda: expected.catch_up() == found.rows, DEADLINE_S, "the same of Spark's source")
+
+
+# --- topics and partitions come and go --------------------------------------------------------------------------------
+
+
+def admin(broker: LocalKafka) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+
+def delete(broker: LocalKafka, name: str) -> None:
+    of = admin(broker)
+    of.delete_topics([name])[name].result(DEADLINE_S)
+    wait_until(lambda: name not in of.list_topics(timeout=DEADLINE_S).topics, DEADLINE_S, "the topic is gone")
+
+
+def delete_records(broker: LocalKafka, topic: str, before: int) -> None:
+    of, partition = admin(broker), TopicPartition(topic, 0, before)
+    of.delete_records([partition])[partition].result(DEADLINE_S)
+
+
+def add_partitions(broker: LocalKafka, topic: str, count: int) -> None:
+    of = admin(broker)
+    of.create_partitions([NewPartitions(topic, count)])[topic].result(DEADLINE_S)
+
+
+class Gate:
+    """Holds a stream after its micro-batch `number`, until the end of the block."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._is_there, self._opened = threading.Event(), threading.Event()
+
+    def __call__(self, number: int) -> None:
+        if number == self._number:
+            self._is_there.set()
+            assert self._opened.wait(DEADLINE_S)
+
+    def __enter__(self) -> None:
+        assert self._is_there.wait(DEADLINE_S)
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.set()
+
+
+def test_a_partition_that_is_added_is_read_from_its_start(
+    both: SparkSession, broker: LocalKafka, tmp_path: Path
+) -> None:
+    name = written(broker, 10)
+    frame = stream(both, PYKAFKA, broker, subscribe=name, maxOffsetsPerTrigger="7")
+    with running(frame, tmp_path) as read:
+        read.catch_up()
+        add_partitions(broker, name, 3)
+        write(broker, name, 1, 20, 20)
+        wait_until(lambda: len(read.catch_up()) >= 41, DEADLINE_S, "rows of the new partitions")
+    assert places(read.rows) == [(0, 10), *((p, n) for p in (1, 2) for n in range(20))]
+
+
+def test_a_topic_that_begins_to_match_the_pattern_is_read_from_its_start(
+    both: SparkSession, broker: LocalKafka, tmp_path: Path
+) -> None:
+    prefix = next(names)
+    frame = stream(both, PYKAFKA, broker, subscribePattern=f"^{prefix}-")
+    with running(frame, tmp_path) as read:
+        read.catch_up()
+        for topic in ("a", "b"):
+            broker.create_topic(f"{prefix}-{topic}", 2)
+            write(broker, f"{prefix}-{topic}", 10, 10)
+        wait_until(lambda: len(read.catch_up()) == 40, DEADLINE_S, "rows of the new topics")
+    assert logged(tmp_path)[0] == {}
+    again = read_now(frame, tmp_path, read)
+    assert len(again.rows) == 40
+
+
+def test_records_that_are_deleted_before_they_are_read(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
+    name = written(broker, 10)
+    gates = {"true": Gate(0), "false": Gate(0)}
+    frames = {
+        fail: stream(both, PYKAFKA, broker, subscribe=name, startingOffsets="earliest", failOnDataLoss=fail)
+        for fail in gates
+    }
+    with (
+        running(frames["true"], tmp_path / "true", Read(after=gates["true"])) as strict,
+        running(frames["false"], tmp_path / "false", Read(after=gates["false"])) as lenient,
+    ):
+        with gates["true"], gates["false"]:
+            write(broker, name, 90)
+            delete_records(broker, name, 60)
+        error = strict.error()
+        assert isinstance(error, OffsetsLost)
+        assert (error.topic, error.first, error.end, error.cause) == (name, 10, 60, "deleted")
+        assert places(lenient.catch_up()) == [(0, n) for n in (*range(10), *range(60, 100))]
+    # It goes on with what is left when the user says so.
+    read_now(frames["false"], tmp_path / "true", strict)
+    assert strict.rows == lenient.rows
+
+
+def test_a_topic_that_is_deleted(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
+    deleted, stays = written(broker, 10, 10), written(broker, 10)
+    options = {"subscribe": f"{deleted},{stays}", "startingOffsets": "earliest"}
+    strictly, leniently = (stream(both, PYKAFKA, broker, **options, failOnDataLoss=fail) for fail in ("true", "false"))
+    with running(strictly, tmp_path / "true") as strict, running(leniently, tmp_path / "false") as lenient:
+        assert len(strict.catch_up()) == len(lenient.catch_up()) == 30
+        delete(broker, deleted)
+        error = strict.error()
+        assert isinstance(error, LogBroken)
+        assert (error.topic, error.position, error.cause) == (deleted, 10, "topic_deleted")
+        write(broker, stays, 5)
+        wait_until(lambda: len(lenient.catch_up()) == 35, DEADLINE_S, "the other topic is read on")
+        broker.create_topic(deleted, 1)
+        write(broker, deleted, 7)
+        wait_until(lambda: len(lenient.catch_up()) == 42, DEADLINE_S, "the new topic is read")
+    (entry,) = logged(tmp_path / "false")[-1:]
+    assert entry == {deleted: {"0": 7}, stays: {"0": 15}}
+
+
+def test_topics_that_are_created_again(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
+    """With fewer, as many, and more records than the stream has read."""
+    counts = {written(broker, 10): count for count in (3, 10, 30)}
+    gates = {"true": Gate(0), "false": Gate(0)}
+    options = {"subscribe": ",".join(counts), "startingOffsets": "earliest"}
+    frames = {fail: stream(both, PYKAFKA, broker, **options, failOnDataLoss=fail) for fail in gates}
+    with (
+        running(frames["true"], tmp_path / "true", Read(after=gates["true"])) as strict,
+        running(frames["false"], tmp_path / "false", Read(after=gates["false"])) as lenient,
+    ):
+        with gates["true"], gates["false"]:
+            for name, count in counts.items():
+                delete(broker, name)
+                broker.create_topic(name, 1)
+                write(broker, name, count)
+        error = strict.error()
+        assert isinstance(error, LogBroken)
+        assert (error.position, error.cause, error.goes_on_at) == (10, "topic_recreated", 0)
+        assert "topic was deleted and created again" in str(error)
+        wait_until(lambda: len(lenient.catch_up()) == 30 + 43, DEADLINE_S, "the new topics are read")
+    again = [[(name, n) for n in range(count)] for name, count in counts.items()]
+    old, *steps, new = lenient.batches.values()
+    assert len(old) == 30
+    assert steps == [[]]
+    assert sorted((row.topic, row.offset) for row in new) == sorted(itertools.chain(*again))
+    assert len(read_now(frames["false"], tmp_path / "false", lenient).rows) == 73
+
+
+# --- a checkpoint goes from one source to the other -------------------------------------------------------------------
+
+
+class Failed(Exception):
+    """What a micro-batch fails with after its rows were taken."""
+
+
+def fail_in(number: int) -> Callable[[int], None]:
+    """Fail once in this micro-batch, which Spark has logged and not committed."""
+
+    def fail(found: int) -> None:
+        if found == number:
+            raise Failed
+
+    return fail
+
+
+@pytest.mark.parametrize("first", [PYKAFKA, JVM])
+@pytest.mark.parametrize(
+    "limit",
+    [pytest.param({}, marks=pytest.mark.long), {"maxOffsetsPerTrigger": "35"}],
+    ids=["all", "limited"],
+)
+def test_a_checkpoint_goes_to_and_fro(
+    both: SparkSession, broker: LocalKafka, tmp_path: Path, first: str, limit: dict[str, str]
+) -> None:
+    name = written(broker, 50, 20, 0)
+    read = Read()
+    sources = [PYKAFKA, JVM] if first == PYKAFKA else [JVM, PYKAFKA]
+    for source in sources * 2:
+        frame = stream(both, source, broker, subscribe=name, startingOffsets="latest", **limit)
+        with running(frame, tmp_path, read):
+            # In the middle of what there is to read, unless there is no limit.
+            read.catch_up()
+            write(broker, name, 30, 20, 10)
+            wait_until(lambda: read.rows, DEADLINE_S, "some rows")
+        write(broker, name, 7, 0, 3)
+    read_now(frame, tmp_path, read)
+    assert Counter(places(read.rows)) == Counter(
+        [(0, 50 + n) for n in range(4 * 37)] + [(1, 20 + n) for n in range(80)] + [(2, n) for n in range(52)]
+    )
+
+
+@pytest.mark.parametrize("first", [PYKAFKA, JVM])
+def test_a_micro_batch_begun_by_one_source_is_finished_by_the_other(
+    both: SparkSession, broker: LocalKafka, tmp_path: Path, first: str
+) -> None:
+    name = written(broker, 50, 20)
+    read = Read()
+    second = JVM if first == PYKAFKA else PYKAFKA
+    ours, others = (
+        stream(both, source, broker, subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger="20")
+        for source in (first, second)
+    )
+    for number, frame in enumerate([ours, others, ours]):
+        read.after = fail_in(number)
+        with running(frame, tmp_path, read), pytest.raises(PySparkException):
+            read.finish()
+        assert committed(tmp_path) == list(range(number))
+        assert len(logged(tmp_path)) == number + 1
+        write(broker, name, 10)
+    read.after = lambda number: None
+    read_now(others, tmp_path, read)
+    assert Counter(places(read.rows)) == Counter([(0, n) for n in range(80)] + [(1, n) for n in range(20)])
+
+
+def test_rows_behind_a_first_micro_batch_that_fails_are_read(
+    both: SparkSession, broker: LocalKafka, tmp_path: Path
+) -> None:
+    """The latest offsets are others when Spark asks again where the stream begins."""
+    name = written(broker, 50, 20)
+    frame = stream(both, PYKAFKA, broker, subscribe=name)
+    read = Read(after=fail_in(0))
+    for _ in range(3):
+        with running(frame, tmp_path, read), pytest.raises(PySparkException):
+            read.finish()
+        write(broker, name, 10, 5)
+    read.after = lambda number: None
+    with running(frame, tmp_path, read):
+        assert places(read.catch_up()) == [(0, n) for n in range(50, 80)] + [(1, n) for n in range(20, 35)]
+    assert logged(tmp_path)[0] == {name: {"0": 50, "1": 20}}
+
+
+def test_a_first_micro_batch_that_fails_and_would_begin_later(
+    both: SparkSession, broker: LocalKafka, tmp_path: Path
+) -> None:
+    """The first record that is new enough came later than older ones, which came after the stream began."""
+    name = written(broker, 10)
+    since = {"startingTimestamp": str(NOON_MS + 1_000), "startingOffsetsByTimestampStrategy": "latest"}
+    read = Read(after=fail_in(0))
+    frame = stream(both, PYKAFKA, broker, subscribe=name, **since)
+    with running(frame, tmp_path, read), pytest.raises(PySparkException):
+        read.finish()
+    write(broker, name, 1_100)
+    read.after = lambda number: None
+    with running(frame, tmp_path, read):
+        assert places(read.catch_up()) == [(0, n) for n in range(10, 1_110)]
+
+
+def test_a_first_micro_batch_that_fails_and_whose_records_are_deleted(
+    both: SparkSession, broker: LocalKafka, tmp_path: Path
+) -> None:
+    name = written(broker, 10)
+    frame = stream(both, PYKAFKA, broker, subscribe=name, startingOffsets="earliest")
+    read = Read(after=fail_in(0))
+    with running(frame, tmp_path, read), pytest.raises(PySparkException):
+        read.finish()
+    write(broker, name, 10)
+    delete_records(broker, name, 12)
+    with running(frame, tmp_path, Read()) as again:
+        error = again.error()
+    assert isinstance(error, OffsetsLost)
+    assert (error.first, error.end, error.cause) == (10, 12, "deleted")
+
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+
+
+def test_two_topics_one_source_twice_and_a_join(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
+    first, second = written(broker, 30), written(broker, 20)
+    found = {}
+    for source in (PYKAFKA, JVM):
+        one, other = (
+            stream(both, source, broker, subscribe=name, startingOffsets="earliest") for name in (first, second)
+        )
+        union = read_now(one.union(other), tmp_path / source / "union")
+        twice = read_now(one.union(one), tmp_path / source / "twice")
+        joined = one.alias("a").join(other.alias("b"), F.expr("a.value = b.value AND a.timestamp = b.timestamp"))
+        pairs = read_now(joined.select("a.topic", "a.partition", "b.offset"), tmp_path / source / "join")
+        found[source] = [
+            (len(read.rows), sum(each.numInputRows for each in read.query.recentProgress))
+            for read in (union, twice, pairs)
+        ]
+    assert [rows for rows, _ in found[PYKAFKA]] == [50, 60, 20]
+    assert found[PYKAFKA] == found[JVM]
+
+
+def planners() -> list[int]:
+    """The processes that plan streams of this process's Spark."""
+    own = processes.below(os.getpid(), processes.of_session(os.getsid(0)))
+    return [each.process_id for each in processes.planners(own)]
+
+
+def test_the_end_of_a_query_ends_its_planner(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
+    name = written(broker, 10)
+    assert planners() == []
+    frame = stream(both, PYKAFKA, broker, subscribe=name, startingOffsets="earliest")
+    for round_ in range(3):
+        with running(frame, tmp_path / str(round_)) as read:
+            read.catch_up()
+            write(broker, name, 1)
+            read.catch_up()
+            (planner,) = planners()
+            # It asks again and again over the same connections.
+            assert list(connections_to(broker.bootstrap_servers).values()).count(planner) <= 2
+        wait_until(lambda: planners() == [], DEADLINE_S, "the planner has ended")
+    failing = stream(both, PYKAFKA, broker, subscribe="nobody-made-this")
+    with running(failing, tmp_path / "failing") as read:
+        assert isinstance(read.error(), TopicToReadMissing)
+    wait_until(lambda: planners() == [], DEADLINE_S, "the planner has ended")
+
+
+def test_a_user_gets_the_error_behind_sparks(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
+    name = written(broker, 10)
+    for number, (options, expected, words) in enumerate(
+        [
+            ({"subscribe": name, "endingOffsets": "latest"}, RefusedOption, "availableNow"),
+            ({"subscribe": name, "minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "2"}, InvalidOption, "at most"),
+            ({"subscribe": name, "startingOffsets": by_partition(name, 11)}, OffsetNotWritten, "which ends at 10"),
+            ({"subscribe": name, "startingTimestamp": str(NOON_MS + 10)}, NoRecordSince, "has no record from time"),
+            ({"subscribe": name, "maxOffsetPerTrigger": "2"}, UnknownOption, "Did you mean 'maxOffsetsPerTrigger'"),
+        ]
+    ):
+        with pytest.raises(PySparkException) as failure:
+            read_now(stream(both, PYKAFKA, broker, **options), tmp_path / str(number))
+        error = kafka_sink.error_of(failure.value)
+        assert isinstance(error, expected), failure.value
+        assert words in str(error)
+        assert "the records stay in Kafka" in str(error)

@@ -1,0 +1,96 @@
+"""Streams for `make bench-read`: large micro-batches, and one row a micro-batch, pykafka beside the JVM's source.
+
+Both read into Spark's `noop` sink with trigger(availableNow=True) and maxOffsetsPerTrigger, in turns. A micro-batch's
+time is Spark's own, `triggerExecution` of its progress.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from read_driver import JVM, PYKAFKA
+from spark_process import SparkProcess, Topics
+from spark_report import markdown
+
+READERS = (PYKAFKA, JVM)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """`per_trigger`: rows of a micro-batch."""
+
+    name: str
+    rows: int
+    per_trigger: int
+    partitions: int
+    value_bytes: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCost:
+    """Of one run. `micro_batch_ms`: the median of its micro-batches but the first, which starts Python's processes."""
+
+    wall_s: float
+    cpu_s: float
+    micro_batch_ms: float
+
+
+STREAMS = (
+    Stream("10 M rows in micro-batches of 1 M", 10_000_000, 1_000_000, 4),
+    Stream("one row a micro-batch", 40, 1, 1),
+)
+
+
+def measure_stream(spark: SparkProcess, topics: Topics, stream: Stream, rounds: int) -> dict[str, list[StreamCost]]:
+    (topic,) = topics.create(stream.partitions)
+    asked = {**asdict(stream), "topic": topic, "compression": "none", "headers": 0}
+    spark.ask({**asked, "do": "fill"})
+    costs: dict[str, list[StreamCost]] = {reader: [] for reader in READERS}
+    for number in range(rounds + 1):
+        for reader in READERS[:: 1 if number % 2 else -1]:
+            answer = spark.ask({**asked, "do": "stream", "reader": reader})
+            if number > 0:  # the first warms up
+                costs[reader].append(_cost(stream, answer))
+        print(f"{stream.name}: round {number} of {rounds}", file=sys.stderr)
+    topics.delete([topic])
+    return costs
+
+
+def _cost(stream: Stream, answer: dict[str, Any]) -> StreamCost:
+    rows, times_ms = answer["rows"], answer["micro_batches_ms"]
+    if sum(rows) != stream.rows or max(rows) > stream.per_trigger:
+        raise SystemExit(f"{stream.name}: micro-batches of {rows} rows")
+    return StreamCost(answer["wall_s"], answer["cpu_s"], statistics.median(times_ms[1:]))
+
+
+def stream_table(measured: Sequence[tuple[Stream, dict[str, list[StreamCost]]]]) -> str:
+    head = ("stream", "source", "million rows/s", "CPU s", "a micro-batch", "x time of a micro-batch", "x CPU")
+    cells = []
+    for stream, costs in measured:
+        for reader in READERS:
+            middle = {
+                field: statistics.median(getattr(each, field) for each in costs[reader])
+                for field in ("wall_s", "cpu_s", "micro_batch_ms")
+            }
+            cells.append(
+                (
+                    stream.name,
+                    reader,
+                    f"{stream.rows / middle['wall_s'] / 1e6:.2f}",
+                    f"{middle['cpu_s']:.1f}",
+                    f"{middle['micro_batch_ms']:.0f} ms",
+                    f"{to_jvm(costs, 'micro_batch_ms'):.2f}" if reader == PYKAFKA else "",
+                    f"{to_jvm(costs, 'cpu_s'):.2f}" if reader == PYKAFKA else "",
+                )
+            )
+    return markdown(head, cells)
+
+
+def to_jvm(costs: dict[str, list[StreamCost]], field: str) -> float:
+    """The median of the rounds' ratios."""
+    pairs = zip(costs[PYKAFKA], costs[JVM], strict=True)
+    return float(statistics.median(getattr(ours, field) / getattr(theirs, field) for ours, theirs in pairs))

@@ -1,0 +1,107 @@
+"""Streams that are read with Spark, by pykafka or by Spark's own source, and what their checkpoints say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import kafka_sink
+from kafka_reads import options_of
+from kafka_sink.broker import LocalKafka
+from kafka_sink.errors import KafkaSinkError
+
+DEADLINE_S = 90
+Offsets = dict[str, dict[str, int]]
+
+
+def stream(spark: SparkSession, source: str, kafka: LocalKafka | str, **options: str) -> DataFrame:
+    return spark.readStream.format(source).options(**options_of(kafka, options)).load()
+
+
+@dataclass(slots=True)
+class Read:
+    """A stream that runs. `batches`: the rows of each micro-batch. One that Spark runs again must have the same rows.
+    `after`: is called with the number of a micro-batch after its rows were taken, before Spark commits it."""
+
+    query: StreamingQuery = field(init=False)
+    batches: dict[int, list[Row]] = field(default_factory=dict)
+    after: Callable[[int], None] = lambda number: None
+
+    def take(self, frame: DataFrame, number: int) -> None:
+        rows = frame.collect()
+        assert sorted(self.batches.setdefault(number, rows)) == sorted(rows)
+        self.after(number)
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows, by partition and offset."""
+        return sorted((row for rows in self.batches.values() for row in rows), key=place)
+
+    def finish(self) -> list[Row]:
+        """Wait for a stream that ends by itself. Return its rows. Raises its error."""
+        assert self.query.awaitTermination(DEADLINE_S), self.query.status
+        return self.rows
+
+    def catch_up(self) -> list[Row]:
+        """Return the rows after everything that is there was read. Raises the stream's error."""
+        self.query.processAllAvailable()
+        return self.rows
+
+    def error(self) -> KafkaSinkError:
+        """Wait until the stream fails. Return our error."""
+        try:
+            ended = self.query.awaitTermination(DEADLINE_S)
+        except Exception as failure:
+            error = kafka_sink.error_of(failure)
+            assert error is not None, failure
+            return error
+        raise AssertionError(f"no error: ended={ended}, {self.query.status}")
+
+
+def place(row: Row) -> tuple[str, int, int]:
+    return row["topic"], row["partition"], row["offset"]
+
+
+def places(rows: list[Row]) -> list[tuple[int, int]]:
+    """The partition and the offset of each row."""
+    return [(row["partition"], row["offset"]) for row in rows]
+
+
+@contextmanager
+def running(frame: DataFrame, checkpoint: Path, into: Read | None = None, **trigger: Any) -> Iterator[Read]:
+    """Run a stream until the end of the block. `trigger`: as of DataStreamWriter.trigger; none: as soon as it can."""
+    read = Read() if into is None else into
+    writer = frame.writeStream.foreachBatch(read.take).option("checkpointLocation", str(checkpoint))
+    read.query = (writer.trigger(**trigger) if trigger else writer).start()
+    try:
+        yield read
+    finally:
+        read.query.stop()
+
+
+def read_now(frame: DataFrame, checkpoint: Path, into: Read | None = None) -> Read:
+    """Read what is there, with trigger(availableNow=True). Raises the stream's error."""
+    with running(frame, checkpoint, into, availableNow=True) as read:
+        read.finish()
+    return read
+
+
+def logged(checkpoint: Path) -> list[Offsets]:
+    """Where each micro-batch of the one source ends, by the offset log."""
+    return [json.loads(each.read_text().splitlines()[2]) for each in _entries(checkpoint / "offsets")]
+
+
+def committed(checkpoint: Path) -> list[int]:
+    """The numbers of the micro-batches in the commit log."""
+    return [int(each.name) for each in _entries(checkpoint / "commits")]
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted((each for each in folder.glob("*") if each.name.isdigit()), key=lambda each: int(each.name))

@@ -1,0 +1,116 @@
+"""The progress of a stream in a consumer group: failures are warnings, and warnings are few."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kafka_sink import kept
+from kafka_sink.errors import AuthenticationFailed
+from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.apis.offset_commit import ProgressCommitRequest, ProgressCommitResponse
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.options.config import given_options
+from kafka_sink.options.reading import READING, read_config
+from kafka_sink.spark.reading.group_progress import PAUSE_FACTOR, GroupProgress
+from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
+
+T0 = TopicPartition("t", 0)
+NO_MEMBER, DENIED = 25, 29
+CONFIG = read_config(given_options({"kafka.bootstrap.servers": "a:1", "subscribe": "t"}, table=READING)).consumer
+
+
+@pytest.fixture
+def kafka() -> ScriptedKafka:
+    made = ScriptedKafka()
+    answer(made, 0)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
+    return connect_clients(ScriptedNetwork(kafka), monkeypatch)
+
+
+@pytest.fixture
+def progress(kafka: ScriptedKafka) -> GroupProgress:
+    return GroupProgress(CONFIG, "g", clock_ms=lambda: kafka.now_ms)
+
+
+def answer(kafka: ScriptedKafka, code: int) -> None:
+    kafka.always(ProgressCommitRequest, ProgressCommitResponse(0, (PartitionResult("t", 0, code),)))
+
+
+def committed(kafka: ScriptedKafka) -> list[int]:
+    return [request.offsets[T0] for _, request in kafka.asked(ProgressCommitRequest)]
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    assert all(record.levelno == logging.WARNING for record in caplog.records)
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_each_commit_is_made_over_one_client_and_none_is_logged(
+    kafka: ScriptedKafka, progress: GroupProgress, caplog: pytest.LogCaptureFixture
+) -> None:
+    for offset in range(3):
+        progress.commit({T0: offset})
+    assert (committed(kafka), warnings(caplog)) == ([0, 1, 2], [])
+    assert kept.KEPT.take(kept.AdminClient, CONFIG) is not None
+
+
+def test_a_failure_is_told_when_it_begins_when_it_changes_and_when_it_is_over(
+    kafka: ScriptedKafka, progress: GroupProgress, caplog: pytest.LogCaptureFixture
+) -> None:
+    for code, offset in ((NO_MEMBER, 0), (NO_MEMBER, 1), (DENIED, 2), (DENIED, 3), (0, 4), (0, 5), (DENIED, 6)):
+        answer(kafka, code)
+        progress.commit({T0: offset})
+    assert committed(kafka) == list(range(7))
+    members, denied, again, denied_again = warnings(caplog)
+    assert "'g': UNKNOWN_MEMBER_ID (error 25) for t-0. To fix it: set groupId to" in members
+    assert "TOPIC_AUTHORIZATION_FAILED" in denied and denied == denied_again
+    assert "committed to consumer group 'g' again" in again
+    # What a failed write or read means for the data is not what this failure means.
+    assert all("reads on" in text and "sent again" not in text for text in (members, denied))
+
+
+def test_a_coordinator_that_is_away_takes_a_tenth_of_the_streams_time(
+    kafka: ScriptedKafka, progress: GroupProgress, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.coordinator, kafka.silent = 2, {2}
+    waited_ms, minutes_ms = 0, 600_000
+    while kafka.now_ms < minutes_ms:
+        began_ms = kafka.now_ms
+        progress.commit({T0: began_ms})
+        waited_ms += kafka.now_ms - began_ms
+        kafka.pass_time(100)
+    assert minutes_ms / 20 < waited_ms <= minutes_ms / PAUSE_FACTOR
+    assert len(warnings(caplog)) == 1
+    # Then it is back, and the newest offsets are committed.
+    kafka.silent = set()
+    kafka.pass_time(minutes_ms)
+    progress.commit({T0: 7})
+    assert committed(kafka)[-1] == 7
+    assert "again" in warnings(caplog)[-1]
+
+
+def test_no_error_of_the_connection_ends_the_stream_or_shows_a_secret(
+    progress: GroupProgress, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AuthenticationFailed(broker="a:1", mechanism="PLAIN", user="bob", reason="Authentication failed")
+
+    monkeypatch.setattr(kept.AdminClient, "ask_all", refuse)
+    progress.commit({T0: 1})
+    (warning,) = warnings(caplog)
+    assert "user 'bob' were not authenticated" in warning and "rows" not in warning
+
+
+def test_a_mistake_of_ours_is_not_hidden(progress: GroupProgress, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(kept.AdminClient, "ask_all", fail)
+    with pytest.raises(ZeroDivisionError):
+        progress.commit({T0: 1})
