@@ -3,10 +3,10 @@
     PYTHONPATH=tests/verification python -m simulation --seeds 1000 [--first 0] [--jobs 2] [--results FILE]
     PYTHONPATH=tests/verification python -m simulation --seed 17 [--trace]
 
-A seed is a run of producers, a two-phase commit, and the reads of a partition (`seeds.py`). The printed digest covers
-all bytes sent and received, their times, and all steps of the commit. The first of every hundred seeds runs again and
-must have the same digest. Exit status 1 if any seed fails. Each failure is printed with its plan and the command that
-runs it again. With enough seeds the status is also 1 if the reached pairs differ from `reached.UNREACHED`.
+A seed is a run of producers, a two-phase commit, the reads of a partition, and a stream (`seeds.py`). The printed
+digest covers all bytes sent and received, their times, and all steps of the commit. The first of every hundred seeds
+runs again and must have the same digest. Exit status 1 if any seed fails. Each failure is printed with its plan and the
+command that runs it again. With enough seeds the status is also 1 if the reached pairs differ from `reached.UNREACHED`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A seed is one simulation of producers, one two-phase commit, and the reads of one partition. This module runs many
-seeds, and some of them twice.
+"""A seed is one simulation of producers, one two-phase commit, the reads of one partition, and one stream. This module
+runs many seeds, and some of them twice.
 
 A seed and a commit of the project determine a run to the byte. To prove this, some seeds run again in new processes,
 where sets of texts have another order.
@@ -19,6 +19,7 @@ from simulation import reached
 from simulation.faults import make_plan
 from simulation.reading import run_reads
 from simulation.simulation import Simulation
+from simulation.streaming import run_stream
 from simulation.two_phase import run_commit
 
 SEEDS_A_CHUNK = 10
@@ -56,13 +57,16 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None) -> SeedResul
         producers = Simulation(make_plan(seed), trace).run()
     commit = run_commit(of_seed(seed), trace)
     reads = run_reads(seed, trace)
+    stream = run_stream(seed, trace)
     return SeedResult(
         seed,
-        problems=(*producers.problems, *filter(None, [commit.problem, reads.problem])),
+        problems=(*producers.problems, *filter(None, [commit.problem, reads.problem, stream.problem])),
         plan=plan_of(seed),
-        digest=hashlib.sha256(f"{producers.digest} {commit.digest} {reads.digest}".encode()).hexdigest(),
+        digest=hashlib.sha256(
+            f"{producers.digest} {commit.digest} {reads.digest} {stream.digest}".encode()
+        ).hexdigest(),
         virtual_ms=producers.virtual_ms,
-        counts=producers.counts + transitions + commit.counts + reads.counts,
+        counts=producers.counts + transitions + commit.counts + reads.counts + stream.counts,
     )
 
 

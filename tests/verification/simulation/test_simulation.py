@@ -47,6 +47,7 @@ from simulation.report import Report
 from simulation.rows import EPOCH_MS, Row, RowId
 from simulation.scheduler import Scheduler
 from simulation.seeds import SeedResult, digests_again, run_seed
+from simulation.streaming import run_stream
 
 TESTS = Path(__file__).resolve().parents[1]
 KEPT_SEEDS = [
@@ -154,8 +155,11 @@ def test_each_part_of_a_seed_is_in_its_digest(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(seeds, "run_reads", lambda seed, trace: run_reads(6))
     other_reads = run_seed(5).digest
     monkeypatch.undo()
+    monkeypatch.setattr(seeds, "run_stream", lambda seed, trace: run_stream(6))
+    other_stream = run_seed(5).digest
+    monkeypatch.undo()
     monkeypatch.setattr(seeds, "make_plan", lambda seed: make_plan(6))
-    assert len({run(5).digest, other_commit, other_reads, run_seed(5).digest}) == 4
+    assert len({run(5).digest, other_commit, other_reads, other_stream, run_seed(5).digest}) == 5
 
 
 def test_a_seed_is_run_again_in_an_interpreter_of_its_own() -> None:

@@ -15,7 +15,8 @@ from kafka_sink.spark.reading.stream_plan import StreamPlan
 from simulation.read_world import ReadResult
 from simulation.streaming import run_stream
 
-SEEDS = range(30)
+# Seed 171: a task read what had replaced its records, in one answer with those before.
+SEEDS = (*range(20), 171)
 
 
 @functools.cache
@@ -31,8 +32,9 @@ def test_a_seed(seed: int) -> None:
 def test_what_happens_is_real() -> None:
     counts: Counter[str] = sum((run(seed).counts for seed in SEEDS), Counter())
     assert counts["stream: records"] > 3_000
-    assert counts["stream: crashes"] > 30
-    for what in ("told LogBroken", "OffsetsLost", "records that a new process could not see"):
+    assert counts["stream: crashes"] > 20
+    happened = ("told LogBroken truncated", "told LogBroken topic_recreated", "OffsetsLost", "LogBroken")
+    for what in (*happened, "records that a new process could not see"):
         assert counts[f"stream: {what}"] > 0, what
 
 
@@ -87,13 +89,13 @@ def what_is_behind_the_last_stable_offset_is_lost(patch: pytest.MonkeyPatch) -> 
 
 
 MISTAKES = (
-    (leaders_not_compared, 0),
-    (topic_ids_not_compared, 0),
-    (steps_not_taken, 0),
-    (losses_untold, 0),
-    (tasks_read_what_replaced_their_records, 0),
-    (the_beginning_is_not_recorded, 0),
-    (what_is_behind_the_last_stable_offset_is_lost, 0),
+    (leaders_not_compared, 29),
+    (topic_ids_not_compared, 4),
+    (steps_not_taken, 5),
+    (losses_untold, 13),
+    (tasks_read_what_replaced_their_records, 13),
+    (the_beginning_is_not_recorded, 17),
+    (what_is_behind_the_last_stable_offset_is_lost, 58),
 )
 
 

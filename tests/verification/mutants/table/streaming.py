@@ -90,6 +90,7 @@ STREAMING: tuple[Mutant, ...] = (
         rule="trigger(availableNow=True) ends",
         pattern="$ENDS if self.$TARGET is None else self.$TARGET",
         replacement="ends",
+        within="StreamPlan",
         killer=f"{_PLAN}::test_available_now_reads_what_is_there_at_its_first_look",
     ),
     Mutant(
