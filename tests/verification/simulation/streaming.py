@@ -48,6 +48,7 @@ from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.net.transport import Event
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.reader import Reader
+from kafka_sink.options.bounds import LATEST, AtOffset
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
 from kafka_sink.records.decoder import RecordSetDecoder
@@ -134,22 +135,9 @@ class StreamingWorld(ReadWorld):
     def __init__(self, seed: int, trace: Trace | None = None) -> None:
         super().__init__(seed, "stream", trace, partitions=2)
         rng = self._rng
-        is_limited = rng.random() < 0.5
-        options = {
-            "kafka.bootstrap.servers": self._servers,
-            **rng.choice([{"subscribe": TOPIC}, {"subscribePattern": f"^{TOPIC}$"}]),
-            "startingOffsets": rng.choice(["earliest", "earliest", "latest"]),
-            "failOnDataLoss": rng.choice(["true", "false", "false", "false"]),
-            "kafka.isolation.level": rng.choice(["read_committed", "read_uncommitted"]),
-            "kafka.max.partition.fetch.bytes": rng.choice(["1024", "1048576"]),
-            "kafka.request.timeout.ms": "2000",
-            "kafka.metadata.max.age.ms": rng.choice(["500", "300000"]),
-            **({"maxOffsetsPerTrigger": rng.choice(["5", "40"])} if is_limited else {}),
-            **rng.choice([{}, {}, {"minPartitions": "3"}]),
-        }
-        self._begins_at_latest = options["startingOffsets"] == "latest"
-        self._config = read_config(given_options(options, table=READING), is_stream=True)
-        self._is_limited = is_limited
+        given = {"kafka.bootstrap.servers": self._servers, **self._options()}
+        self._config = read_config(given_options(given, table=READING), is_stream=True)
+        self._is_limited = self._config.max_offsets_per_trigger is not None
         # As a job that is started again and again, with a trigger that ends.
         self._ends_now = rng.random() < 0.15
         self._pauses_ms = rng.choice([(0, 0, 5, 100), (0, 100, 1_000)])
@@ -173,6 +161,20 @@ class StreamingWorld(ReadWorld):
         self._mistakes: list[str] = []
         self.failure: ReadError | None = None
         self._is_over = False
+
+    def _options(self) -> dict[str, str]:
+        rng = self._rng
+        return {
+            **rng.choice([{"subscribe": TOPIC}, {"subscribePattern": f"^{TOPIC}$"}]),
+            "startingOffsets": rng.choice(["earliest", "earliest", "latest"]),
+            "failOnDataLoss": rng.choice(["true", "false", "false", "false"]),
+            "kafka.isolation.level": rng.choice(["read_committed", "read_uncommitted"]),
+            "kafka.max.partition.fetch.bytes": rng.choice(["1024", "1048576"]),
+            "kafka.request.timeout.ms": "2000",
+            "kafka.metadata.max.age.ms": rng.choice(["500", "300000"]),
+            **rng.choice([{}, {}, {"maxOffsetsPerTrigger": "5"}, {"maxOffsetsPerTrigger": "40"}]),
+            **rng.choice([{}, {}, {"minPartitions": "3"}]),
+        }
 
     def _weights(self) -> dict[str, int]:
         self._is_gentle = self._rng.random() < 0.2
@@ -338,7 +340,8 @@ class StreamingWorld(ReadWorld):
             rows += self._task(reader, range_, losses)
         if start is None:
             # Without the checkpoint of a first micro-batch, the earliest offset is where it is by now.
-            first = self._began if self._begins_at_latest else begins
+            begins_at_latest = self._config.starting == AtOffset(LATEST)
+            first = self._began if begins_at_latest else begins
             for each, stop in end.items():
                 known = plan._known.get(each)
                 if known is not None and each in first:
@@ -491,8 +494,8 @@ def _covers(told: Told, record: ReadableRecord) -> bool:
     return told.cause != LossCause.TRUNCATED or record.leader_epoch <= told.epoch
 
 
-def run_stream(seed: int, trace: Trace | None = None) -> ReadResult:
-    world = StreamingWorld(seed, trace)
+def run_stream(seed: int, trace: Trace | None = None, kind: type[StreamingWorld] = StreamingWorld) -> ReadResult:
+    world = kind(seed, trace)
     try:
         world.run()
         mistakes = world.mistakes()

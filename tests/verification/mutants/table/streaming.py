@@ -151,8 +151,8 @@ STREAMING: tuple[Mutant, ...] = (
     Mutant(
         name="streaming: a task reads what replaced lost records, and the next micro-batch again",
         rule="exactly-once: each record is in one micro-batch",
-        pattern="RangeReader($CONFIG, $COLUMNS, goes_on=False)",
-        replacement="RangeReader($CONFIG, $COLUMNS, goes_on=True)",
+        pattern="RangeReader($CONFIG, $COLUMNS, $OTHERS, goes_on=False)",
+        replacement="RangeReader($CONFIG, $COLUMNS, $OTHERS, goes_on=True)",
         killer=f"{_TESTS}/test_stream_reader.py::test_a_task_leaves_what_replaced_its_records_to_the_next_micro_batch",
     ),
     Mutant(
