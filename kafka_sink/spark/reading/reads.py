@@ -20,11 +20,11 @@ from kafka_sink.text.redaction import Secret
 def schema_of(options: Mapping[str, str], token: Secret | None) -> spark_types.StructType:
     """Return the columns of a read. Raises ConfigError.
 
-    Spark does not tell whether the read is a batch or a stream, so only what holds for both is checked.
+    Spark does not tell whether the read is a batch or a stream. Only a batch names an end.
     """
     with of_read():
-        given = given_options(options, table=READING)
-        return whole_schema(include_headers=bool(given.get("include_headers")))
+        names_an_end = any(field.startswith("ending_") for field in given_options(options, table=READING))
+        return whole_schema(include_headers=_config(options, token, is_stream=not names_an_end).include_headers)
 
 
 def reader_of(
