@@ -57,9 +57,9 @@ def _source(
 
 
 def logs_of(client: AdminClient, topics: Sequence[str]) -> dict[TopicPartition, Log | None]:
-    """Return the logs of the topics that exist. None: the partition has no leader, or the leader does not tell.
+    """Return the logs of the topics that exist. None: the partition has no leader.
 
-    Raises TopicAuthorizationFailed, LeaderUnavailable or BrokersUnreachable.
+    Raises TopicAuthorizationFailed, FetchRefused, LeaderUnavailable or BrokersUnreachable.
     """
     if not topics:
         return {}
@@ -78,11 +78,7 @@ def logs_of(client: AdminClient, topics: Sequence[str]) -> dict[TopicPartition, 
         )
     )
     found: dict[TopicPartition, Log | None] = dict.fromkeys(leaders)
-    for each in led:
-        answers = earliest[each], stable[each], latest[each]
-        if not any(answer.error_code for answer in answers):
-            found[each] = Log(*(answer.offset for answer in answers))
-    return found
+    return found | {each: Log(*(answer[each].offset for answer in (earliest, stable, latest))) for each in led}
 
 
 # --- words ------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from kafka_sink.kafka.admin.calls import Call
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.leaders import by_leader, of_partitions
-from kafka_sink.kafka.admin.offsets import is_final, list_offsets, list_offsets_request, raise_if_denied
+from kafka_sink.kafka.admin.offsets import is_final, list_offsets, list_offsets_request, raise_if_refused
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.apis.list_offsets import LATEST, ListedOffset
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
@@ -45,7 +45,8 @@ def log_ends(
 ) -> Logs:
     """Return the topics of these names (None: all that the principal may describe), and where `partitions_of` them end.
 
-    `earlier`: the last answer. Raises TopicAuthorizationFailed, LeaderUnavailable, BrokersUnreachable.
+    `earlier`: the last answer. Raises TopicAuthorizationFailed, FetchRefused, LeaderUnavailable,
+    BrokersUnreachable.
     """
     caller = client.caller
     deadline_ms = caller.deadline_ms()
@@ -65,7 +66,7 @@ def log_ends(
         if isinstance(end, ListedOffset) and is_final(end.error_code)
     }
     found = {each: ends[each] for each in partitions if each in ends and _is_same(each.topic, earlier.topics, topics)}
-    raise_if_denied(found.values())
+    raise_if_refused(found.values())
     rest = dict.fromkeys((each for each in partitions if each not in found), LATEST)
     return Logs(topics, found | list_offsets(client, rest, isolation_level))
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafka_sink.errors import TopicAuthorizationFailed
+from kafka_sink.errors import FetchRefused, TopicAuthorizationFailed
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.leaders import Partitions
 from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.protocol.apis.list_offsets import AskedOffset, ListedOffset, ListOffsetsRequest
+from kafka_sink.kafka.protocol.apis.list_offsets import NO_OFFSET, AskedOffset, ListedOffset, ListOffsetsRequest
+from kafka_sink.kafka.protocol.error_codes import error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 
@@ -24,9 +25,7 @@ def list_offsets(
     client: AdminClient, timestamps_ms: Mapping[TopicPartition, int], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, ListedOffset]:
     """Return for each partition the first offset that is not older than its time, or its end or start for LATEST and
-    EARLIEST. An answer may have an error that no retry helps against.
-
-    Raises TopicAuthorizationFailed, LeaderUnavailable, BrokersUnreachable.
+    EARLIEST. Raises TopicAuthorizationFailed, FetchRefused, LeaderUnavailable, BrokersUnreachable.
     """
 
     def request_of(partitions: Partitions) -> ListOffsetsRequest:
@@ -34,15 +33,22 @@ def list_offsets(
         return list_offsets_request(of_leader, isolation_level, client.config.request_timeout_ms)
 
     found = client.ask_leaders(timestamps_ms, request_of, is_final)
-    raise_if_denied(found.values())
+    raise_if_refused(found.values())
     return found
 
 
-def raise_if_denied(found: Iterable[ListedOffset]) -> None:
-    """Raise TopicAuthorizationFailed if an ACL is missing."""
+def raise_if_refused(found: Iterable[ListedOffset]) -> None:
+    """Raise TopicAuthorizationFailed if an ACL is missing, FetchRefused for another error. Its offset would be -1."""
     for listed in found:
-        if on_read_error(listed.error_code) is Action.DENIED:
-            raise TopicAuthorizationFailed(topic=listed.topic, operation="READ")
+        code = listed.error_code
+        match on_read_error(code):
+            case Action.TAKE:
+                continue
+            case Action.DENIED:
+                raise TopicAuthorizationFailed(topic=listed.topic, operation="READ")
+        raise FetchRefused(
+            topic=listed.topic, partition=listed.partition, offset=NO_OFFSET, code=code, name=error_name(code)
+        )
 
 
 def is_final(code: int) -> bool:

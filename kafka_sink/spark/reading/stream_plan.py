@@ -23,7 +23,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from kafka_sink.errors import FetchRefused, LeaderUnavailable, LogBroken, OffsetsLost, ReadError
+from kafka_sink.errors import LeaderUnavailable, LogBroken, OffsetsLost, ReadError
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.log_ends import Logs, epoch_ends, log_ends
@@ -33,7 +33,6 @@ from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.protocol.apis.list_offsets import EARLIEST, LATEST
-from kafka_sink.kafka.protocol.error_codes import error_name
 from kafka_sink.kafka.protocol.needs import READING
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.reading import ReadConfig
@@ -276,10 +275,6 @@ class StreamPlan:
             self._logs,
         )
         check_readable(self._logs.topics)
-        for each, listed in self._logs.ends.items():
-            if listed.error_code:
-                code, name = listed.error_code, error_name(listed.error_code)
-                raise FetchRefused(**each._asdict(), offset=positions.get(each, 0), code=code, name=name)
         ends = {
             each: LogEnd(self._logs.topics[each.topic].topic_id, end.offset, end.leader_epoch)
             for each, end in self._logs.ends.items()

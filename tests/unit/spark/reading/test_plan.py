@@ -11,6 +11,7 @@ import pytest
 from kafka_sink.errors import (
     BrokersUnreachable,
     BrokerUnsupported,
+    FetchRefused,
     InvalidOption,
     LeaderUnavailable,
     NoRecordSince,
@@ -33,7 +34,7 @@ from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 from scripted_logs import ScriptedLog, serve
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:1"}
-NO_LEADER, DENIED = 6, 29
+NO_LEADER, DENIED, INVALID_REQUEST = 6, 29, 42
 A, B = uuid.UUID(int=1), uuid.UUID(int=2)
 
 LOGS = {
@@ -68,6 +69,18 @@ def spans(wanted: Wanted = Wanted(), **options: str) -> list[tuple[str, int, int
 
 def said(**topics: dict[int, int]) -> str:
     return json.dumps(topics)
+
+
+def test_a_leader_that_tells_no_offset_is_not_taken_for_an_empty_partition(kafka: ScriptedKafka) -> None:
+    """Its offset is -1 then, and the plan would have no rows."""
+
+    def refuse(request: ListOffsetsRequest) -> ListOffsetsResponse:
+        refused = (ListedOffset(each.topic, each.partition, INVALID_REQUEST, -1, -1, -1) for each in request.asked)
+        return ListOffsetsResponse(0, tuple(refused))
+
+    kafka.always(ListOffsetsRequest, refuse)
+    with pytest.raises(FetchRefused, match="refused to tell its offsets: INVALID_REQUEST"):
+        planned(subscribe="b")
 
 
 # --- what to read -----------------------------------------------------------------------------------------------------
