@@ -55,13 +55,14 @@ class OffsetsLost(ReadError):
 
 
 _BREAKS = _CAUSES | {
+    LossCause.TOPIC_DELETED: "the topic or the partition does not exist any more, or the options do not name it",
     LossCause.TRUNCATED: "a replica without the records from there on has become the leader, or the topic was deleted "
     "and created again",
 }
 _OF_A_NEW_TOPIC = "To read a new topic from its start, start the query with a new checkpoint."
 _GOES_ON: dict[str, str] = {
-    LossCause.TOPIC_DELETED: "With failOnDataLoss=false the query goes on with its other partitions, and reads the "
-    "topic from its start once it is created again.",
+    LossCause.TOPIC_DELETED: "With failOnDataLoss=false the query goes on without it. Set that for one run if you have "
+    "taken the topic out of the options. A topic that is created again is then read from its start.",
     LossCause.TOPIC_RECREATED: f"{_OF_A_NEW_TOPIC} With failOnDataLoss=false a query that runs meanwhile does so by "
     "itself; one that is restarted goes on at its offset.",
     LossCause.TRUNCATED: f"With failOnDataLoss=false the query goes on there. {_REMEDIES[LossCause.TRUNCATED]} "
@@ -131,7 +132,7 @@ class ReadStalled(ReadError):
 
 
 class FetchRefused(ReadError):
-    """The leader refused to hand out records."""
+    """The leader refused to hand out records. `offset`: -1 if it refused to tell the partition's offsets."""
 
     topic: str
     partition: int
@@ -140,12 +141,12 @@ class FetchRefused(ReadError):
     name: str
 
     def explanation(self) -> Explanation:
+        what = "to tell its offsets" if self.offset < 0 else f"to read at offset {self.offset}"
         advice = "The broker's log says more."
         if self.name == "CORRUPT_MESSAGE":
             advice = "The leader's copy of the log is damaged: let another replica lead. " + advice
         return Explanation(
-            f"the leader of {self.topic}-{self.partition} refused to read at offset {self.offset}: {self.name} (error "
-            f"{self.code}).",
+            f"the leader of {self.topic}-{self.partition} refused {what}: {self.name} (error {self.code}).",
             DataState.NOT_READ,
             advice,
         )

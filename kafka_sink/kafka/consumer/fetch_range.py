@@ -1,4 +1,4 @@
-"""A range of one partition, and what a reader is told of it."""
+"""A range of one partition, and what a reader finds in it."""
 
 from __future__ import annotations
 

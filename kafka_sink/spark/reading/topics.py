@@ -35,7 +35,7 @@ def topics_to_read(client: AdminClient, config: ReadConfig) -> Topics:
             log.warning("subscribePattern %r matches none of the topics that this principal may see", pattern.pattern)
         return found
     for name in names:
-        # It may have been made again since this client was told of it.
+        # It may have been created again since this client asked for it.
         client.caller.forget(name)
     told = client.topics(names)
     check_readable(told)

@@ -9,7 +9,7 @@ _READER = "tests/unit/kafka/test_reader.py"
 
 READING: tuple[Mutant, ...] = (
     Mutant(
-        name="reading: what an earlier range was told of a topic counts for the next",
+        name="reading: what an earlier range knew about a topic counts for the next",
         rule="a topic may be made again between two reads of a worker",
         pattern="def fetch(self, $RANGE: FetchRange, $$$ARGS) -> Fetch:\n    $$$BODY",
         replacement="def fetch(self, $RANGE: FetchRange, $$$ARGS) -> Fetch:\n"
@@ -20,7 +20,7 @@ READING: tuple[Mutant, ...] = (
         killer=f"{_READER}::test_a_range_of_a_topic_that_was_made_again_before_its_plan_is_read",
     ),
     Mutant(
-        name="reading: what an earlier plan was told of a topic counts for the next",
+        name="reading: what an earlier plan knew about a topic counts for the next",
         rule="a topic may be made again between two plans of a process",
         pattern="client.caller.forget($NAME)",
         replacement="pass",
