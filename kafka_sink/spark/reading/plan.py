@@ -24,7 +24,7 @@ from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.reading.clip import Offsets, clipped
 from kafka_sink.spark.reading.divide import divide
 from kafka_sink.spark.reading.filters import Wanted
-from kafka_sink.spark.reading.topics import partitions_to_read, topics_to_read
+from kafka_sink.spark.reading.topics import partitions_there, topics_to_read
 
 
 def plan(client: AdminClient, config: ReadConfig, wanted: Wanted) -> list[FetchRange]:
@@ -34,7 +34,7 @@ def plan(client: AdminClient, config: ReadConfig, wanted: Wanted) -> list[FetchR
     """
     client.require(READING)
     topics = topics_to_read(client, config)
-    every = partitions_to_read(topics, config)
+    every = partitions_there(topics, config)
     check_named(every, config.starting, "starting")
     check_named(every, config.ending, "ending")
     partitions = [each for each in every if wanted.has(each)]

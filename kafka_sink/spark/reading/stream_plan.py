@@ -43,10 +43,10 @@ from kafka_sink.spark.reading.divide import divide
 from kafka_sink.spark.reading.plan import LogBounds, check_named
 from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.topics import (
+    absences,
     check_readable,
     names_to_read,
     partitions_there,
-    partitions_to_read,
     topics_to_read,
 )
 
@@ -72,6 +72,8 @@ class StreamPlan:
         self._known: dict[TopicPartition, LogEnd] = {}
         # Steps that were told, until the stream has taken them; with the log as it is there.
         self._steps: dict[TopicPartition, tuple[Break, LogEnd | None]] = {}
+        # What the options name and is not there, once that was told.
+        self._absent: set[TopicPartition | str] = set()
         # Where a new stream begins, and which of that is the end of a log, until the first micro-batch records it.
         self._begins: dict[TopicPartition, int] = {}
         self._begin_at_end: dict[TopicPartition, int] = {}
@@ -95,7 +97,7 @@ class StreamPlan:
         config = self._config
         client.require(READING)
         topics = topics_to_read(client, config)
-        partitions = partitions_to_read(topics, config)
+        partitions = partitions_there(topics, config)
         check_named(partitions, config.starting, "starting")
         bounds = LogBounds(client, config, partitions)
         starting = bounds.starting_offsets()
@@ -196,12 +198,21 @@ class StreamPlan:
     def _look(self, client: AdminClient, positions: Positions) -> tuple[Positions, Mapping[TopicPartition, Break]]:
         """Note where the logs end now. Return that, and where they do not go on at `positions`. Raises LogBroken."""
         ends, epochs = self._compared(client, positions)
+        for error in self._new_absences(positions).values():
+            self._raise_or_warn(error)
+        self._absent = set(absences(self._logs.topics, self._config))
         broken = breaks(positions, self._known, ends, epochs)
         for each, found in broken.items():
             self._tell(each, found)
             self._steps[each] = found, ends.get(each)
         self._known |= {each: end for each, end in ends.items() if each not in broken}
         return {each: end.offset for each, end in ends.items()}, broken
+
+    def _new_absences(self, positions: Positions) -> dict[TopicPartition | str, ReadError]:
+        """Return an error for what the options name, is not there, and was not told. Where the stream has been is a
+        break."""
+        been = {*positions, *(each.topic for each in positions), *self._absent}
+        return {each: error for each, error in absences(self._logs.topics, self._config).items() if each not in been}
 
     def _finish_steps(self, positions: Positions) -> None:
         """Forget the steps that the stream has taken."""
@@ -254,14 +265,16 @@ class StreamPlan:
             doubtful = breaks(positions, self._known, ends, {})
             if stale:
                 doubted_since_ms = None
-            elif not doubtful:
+            elif not doubtful and not self._new_absences(positions):
                 return ends
             elif doubted_since_ms is None:
                 doubted_since_ms = monotonic_ms()
             elif sent_ms - doubted_since_ms >= ABSENT_PATIENCE_MS:
                 return ends
             if not client.caller.pause(1, deadline_ms):
-                raise self._unavailable(client, min({*stale, *doubtful}), "a broker answers that knows an older leader")
+                if unproven := {*stale, *doubtful}:
+                    raise self._unavailable(client, min(unproven), "a broker answers that knows an older leader")
+                return ends
 
     def _asked_ends(self, client: AdminClient, positions: Positions) -> dict[TopicPartition, LogEnd]:
         """Ask where the logs end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from kafka_sink.errors import PartitionToReadMissing, TopicAuthorizationFailed, TopicToReadMissing
+from kafka_sink.errors import PartitionToReadMissing, ReadError, TopicAuthorizationFailed, TopicToReadMissing
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
@@ -25,7 +25,8 @@ def names_to_read(config: ReadConfig) -> tuple[str, ...] | None:
 
 
 def topics_to_read(client: AdminClient, config: ReadConfig) -> Topics:
-    """Return the topics by name. Raises TopicToReadMissing, TopicAuthorizationFailed, BrokersUnreachable."""
+    """Return the topics by name. Raises TopicToReadMissing, PartitionToReadMissing,
+    TopicAuthorizationFailed, BrokersUnreachable."""
     names = names_to_read(config)
     if names is None:
         found = _matching(client.topics(None), config)
@@ -39,10 +40,23 @@ def topics_to_read(client: AdminClient, config: ReadConfig) -> Topics:
         client.caller.forget(name)
     told = client.topics(names)
     check_readable(told)
-    for name in names:
-        if told[name].error_code or not told[name].partitions:
-            raise TopicToReadMissing(topic=name)
+    for absence in absences(told, config).values():
+        raise absence
     return {name: told[name] for name in names}
+
+
+def absences(topics: Topics, config: ReadConfig) -> dict[TopicPartition | str, ReadError]:
+    """Return an error for each topic and partition that the options name and that is not there."""
+    absent: dict[TopicPartition | str, ReadError] = {}
+    for name in names_to_read(config) or ():
+        topic = topics.get(name)
+        if topic is None or topic.error_code or not topic.partitions:
+            absent[name] = TopicToReadMissing(topic=name)
+    for each in config.assign or ():
+        count = 0 if each.topic in absent else len(topics[each.topic].partitions)
+        if 0 < count <= each.partition:
+            absent[each] = PartitionToReadMissing(topic=each.topic, partition=each.partition, partition_count=count)
+    return absent
 
 
 def check_readable(topics: Topics) -> None:
@@ -50,15 +64,6 @@ def check_readable(topics: Topics) -> None:
     for name, topic in topics.items():
         if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             raise TopicAuthorizationFailed(topic=name, operation="READ")
-
-
-def partitions_to_read(topics: Topics, config: ReadConfig) -> list[TopicPartition]:
-    """Return the partitions. Raises PartitionToReadMissing."""
-    for each in config.assign or ():
-        count = len(topics[each.topic].partitions)
-        if each.partition >= count:
-            raise PartitionToReadMissing(topic=each.topic, partition=each.partition, partition_count=count)
-    return partitions_there(topics, config)
 
 
 def partitions_there(topics: Topics, config: ReadConfig) -> list[TopicPartition]:

@@ -18,6 +18,7 @@ from kafka_sink.errors import (
     LogBroken,
     OffsetNotWritten,
     OffsetsLost,
+    PartitionToReadMissing,
     ReadError,
     TopicAuthorizationFailed,
     TopicToReadMissing,
@@ -472,6 +473,32 @@ def test_a_topic_that_is_deleted(cluster: Cluster) -> None:
     end = stream.end({B0: 100})
     assert end == {B0: 100, A0: 2}
     assert stream.ranges({B0: 100}, end) == [FetchRange("a", ID_AGAIN, 0, 0, 2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"subscribe": "a,c"}, TopicToReadMissing),
+        ({"assign": '{"a": [0, 1, 7]}'}, PartitionToReadMissing),
+    ],
+)
+def test_a_new_process_tells_what_its_options_name_and_is_not_there(
+    cluster: Cluster, options: dict[str, str], error: type[ReadError]
+) -> None:
+    start = {A0: 5, A1: 0}
+    with pytest.raises(error):
+        Stream(**options).end(start)
+    assert cluster.kafka.now_ms >= ABSENT_PATIENCE_MS
+    stream = Stream(**options, **LENIENT)
+    end = stream.goes_on(start)
+    assert end == {A0: 10, A1: 0}
+    looked_ms = cluster.kafka.now_ms
+    stream.goes_on(end)
+    assert [type(each) for each in stream.told] == [error]
+    assert cluster.kafka.now_ms < looked_ms + ABSENT_PATIENCE_MS
+    if error is TopicToReadMissing:
+        cluster.recreate("c", ScriptedLog(0, 2))
+        assert stream.spans(end, stream.end(end)) == [("c", 0, 0, 2)]
 
 
 def test_a_stream_may_lose_all_of_its_topics(cluster: Cluster) -> None:
