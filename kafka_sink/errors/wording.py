@@ -116,7 +116,7 @@ _WORDS = {
         "Nothing is lost: the records stay in Kafka. The task fails, and Spark takes none of its rows.",
         "Then run the query again.",
     ),
-    DataState.GONE: Words("Kafka does not have them any more. No row is left out silently: the query fails instead."),
+    DataState.GONE: Words("Records are missing. No row is left out silently: the query fails instead."),
     DataState.NOT_PROVEN: Words("Nothing is lost, but the rows that were not read are not verified."),
 }
 # These texts replace those of `_WORDS` for a kind of write.

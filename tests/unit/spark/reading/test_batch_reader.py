@@ -161,7 +161,7 @@ def test_what_is_left_out_is_logged(kafka: ScriptedKafka, caplog: pytest.LogCapt
     assert "offsets 0 to 2 of t-0 are left out: deleted (failOnDataLoss is false)" in caplog.text
     strict = reader("offset")
     kafka.script(FetchRequest, FetchResponse(0, OUT_OF_RANGE))
-    with pytest.raises(OffsetsLost, match=r"offsets 0 to 2 of t-0.*Kafka does not have them any more"):
+    with pytest.raises(OffsetsLost, match=r"offsets 0 to 2 of t-0.*Records are missing"):
         list(strict.read(parts[0]))
 
 
