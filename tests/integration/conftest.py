@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from kafka_reads import add_jvm_source
 from secure_kafka import VERSIONS, SecureKafka, secure_kafka
 
 
@@ -14,6 +15,13 @@ from secure_kafka import VERSIONS, SecureKafka, secure_kafka
 def secure(request: pytest.FixtureRequest) -> Iterator[SecureKafka]:
     with secure_kafka(request.param) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def both(spark: SparkSession) -> SparkSession:
+    """A session that has both sources of Kafka, this package's and Spark's own."""
+    add_jvm_source(spark)
+    return spark
 
 
 @pytest.fixture

@@ -26,7 +26,6 @@ import stream_to_kafka
 import transform_kafka
 from code_blocks import ROOT, blocks, run_bash, run_python, words_of
 from committed_rows import read_values
-from kafka_reads import add_jvm_source
 from kafka_sink.broker import LocalKafka
 from kafka_sink.monitoring.listener import StreamTally
 from read_back import read_topic
@@ -196,9 +195,8 @@ def test_from_topic_to_topic_exactly_once(
 
 
 def test_a_query_moves_to_this_source_and_back(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+    both: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    add_jvm_source(spark)
     source, sink = topic(2), topic(2)
     replaced = {"localhost:9092": kafka.bootstrap_servers, '"subscribe", "orders"': f'"subscribe", "{source}"'}
 
@@ -210,17 +208,17 @@ def test_a_query_moves_to_this_source_and_back(
         assert query.awaitTermination(DEADLINE_S), query.status
 
     def theirs(**options: str) -> DataFrame:
-        reader = spark.readStream.format("kafka").options(**{"kafka.bootstrap.servers": kafka.bootstrap_servers})
+        reader = both.readStream.format("kafka").options(**{"kafka.bootstrap.servers": kafka.bootstrap_servers})
         return reader.option("subscribe", source).options(**options).load()
 
     def arrive(rows: range) -> None:
-        numbers = spark.range(rows.start, rows.stop, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+        numbers = both.range(rows.start, rows.stop, 1, 2).selectExpr("CAST(id AS STRING) AS value")
         kafka_sink.export(numbers, source, value="value", bootstrap_servers=kafka.bootstrap_servers)
 
     arrive(range(0, 20))
     write(theirs(startingOffsets="earliest"))
     arrive(range(20, 40))
-    run = run_python("docs/topic-to-topic.md", 'From format("kafka") and back', 0, replaced, {"spark": spark})
+    run = run_python("docs/topic-to-topic.md", 'From format("kafka") and back', 0, replaced, {"spark": both})
     write(run["orders"])
     assert committed(kafka, sink) == Counter(map(str, range(40)))
     arrive(range(40, 60))

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 import kafka_sink
 import processes
-from kafka_reads import JVM, PYKAFKA, add_jvm_source
+from kafka_reads import JVM, PYKAFKA, topic_for_old_records
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import (
     InvalidOption,
@@ -48,18 +48,8 @@ def broker() -> Iterator[LocalKafka]:
         yield kafka
 
 
-@pytest.fixture(scope="module")
-def both(spark: SparkSession) -> SparkSession:
-    """A session that has both sources."""
-    add_jvm_source(spark)
-    return spark
-
-
 def new_topic(broker: LocalKafka, partitions: int = 1, **config: object) -> str:
-    name = next(names)
-    # Old timestamps are not for retention.
-    broker.create_topic(name, partitions, config={"retention.ms": -1, **config})
-    return name
+    return topic_for_old_records(broker, next(names), partitions, **config)
 
 
 def producer(broker: LocalKafka, **settings: object) -> Producer:

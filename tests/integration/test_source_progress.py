@@ -13,15 +13,14 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from code_blocks import words_of
-from kafka_reads import JVM, PYKAFKA, add_jvm_source
+from kafka_reads import JVM, PYKAFKA
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import transactions
 
 
 @pytest.fixture
-def session(spark: SparkSession) -> SparkSession:
-    add_jvm_source(spark)
-    return spark.newSession()
+def session(both: SparkSession) -> SparkSession:
+    return both.newSession()
 
 
 def produce(kafka: LocalKafka, topic: str, counts: tuple[int, ...]) -> None:

@@ -26,6 +26,12 @@ def add_jvm_source(spark: SparkSession) -> None:
         spark.sql(f"ADD JAR '{jar}'")
 
 
+def topic_for_old_records(kafka: LocalKafka, name: str, partitions: int = 1, **config: object) -> str:
+    """Return the name of a new topic, whose retention takes no records with old timestamps."""
+    kafka.create_topic(name, partitions, config={"retention.ms": -1, **config})
+    return name
+
+
 def options_of(kafka: LocalKafka | str, options: Mapping[str, str]) -> dict[str, str]:
     """Options that name the servers themselves keep them."""
     servers = kafka if isinstance(kafka, str) else kafka.bootstrap_servers
