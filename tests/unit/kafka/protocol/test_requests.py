@@ -517,3 +517,43 @@ class TestVersions:
 def test_kio_is_not_imported_with_the_module() -> None:
     code = "import sys, kafka_sink.kafka.protocol.connection; sys.exit('kio' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_threads_send_their_first_requests_at_the_same_time() -> None:
+    """One thread needs kio's module of a request while another needs that of the response."""
+    code = """
+import sys, threading
+from kafka_sink.errors import ProtocolError
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.requests import decode_response, encode_request
+
+def encode(version):
+    encode_request(REQUEST, version=version, correlation_id=0, client_id="client")
+
+def decode(version):
+    try:
+        decode_response(REQUEST, version, b"")
+    except ProtocolError:
+        pass
+
+def first_requests(action):
+    together.wait()
+    for version in range(4, 14):
+        try:
+            action(version)
+        except BaseException as error:
+            failed.append(repr(error))
+
+REQUEST = MetadataRequest(("topic",), allow_auto_topic_creation=False)
+sys.setswitchinterval(1e-6)
+failed = []
+together = threading.Barrier(8)
+threads = [threading.Thread(target=first_requests, args=(action,)) for action in (encode, decode) * 4]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+sys.exit("; ".join(failed) or 0)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
