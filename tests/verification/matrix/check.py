@@ -3,9 +3,12 @@
     check.py classic|connect KAFKA_VERSION=BOOTSTRAP_SERVERS ...
 
 A batch and a stream, each at-least-once and exactly-once, by one Spark session: one of its own process, or, with
-`connect`, one of Spark Connect's. confluent-kafka reads each topic with read_committed and must find each row once.
-Prints a JSON object, the outcome by Kafka version: "yes", "at-least-once" if the sink refused exactly-once by the names
-of requests that the brokers lack and wrote nothing, or what went wrong.
+`connect`, one of Spark Connect's. confluent-kafka reads each topic with read_committed and must find each row once. So
+must the source, in a batch and in a stream of several micro-batches. Spark before 4.2 has no limit on a micro-batch:
+there the stream must be refused with the limit, and read all without.
+
+Prints a JSON object, the outcome by Kafka version: "yes", what was refused, or what went wrong. A refusal counts only
+if it names the requests that the brokers lack, and a refused write only if it left no topic.
 """
 
 from __future__ import annotations
@@ -33,7 +36,14 @@ ROWS = 2_000
 DEADLINE_S = 120
 PARTITION_EOF = -191
 QUIET: dict[str, Any] = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+# Of each topic.
+FAILURES = (PySparkException, KafkaException, TimeoutError)
 EXPECTED = Counter(str(number) for number in range(ROWS))
+LIMIT = {"maxOffsetsPerTrigger": str(ROWS)}
+
+
+class Wrong(Exception):
+    """What went wrong, for the table."""
 
 
 def main() -> None:
@@ -63,7 +73,17 @@ def rows(spark: SparkSession) -> Any:
 
 
 def outcome(spark: SparkSession, servers: str, folder: str, name: str) -> str:
-    refused = []
+    try:
+        topics, refused = written(spark, servers, folder, name)
+        return ", ".join(refused + read(spark, servers, folder, topics)) or "yes"
+    except Wrong as wrong:
+        return str(wrong)
+
+
+def written(spark: SparkSession, servers: str, folder: str, name: str) -> tuple[list[str], list[str]]:
+    """Return the topics, each with every row once, and what was refused."""
+    topics = []
+    refused: Counter[str] = Counter()
     for what, guarantee in itertools.product(("batch", "stream"), ("at-least-once", "exactly-once")):
         topic = f"{name}-{what}-{guarantee}"
         # Kafka before 2.4 needs both counts.
@@ -74,20 +94,84 @@ def outcome(spark: SparkSession, servers: str, folder: str, name: str) -> str:
                 rows(spark).write.format("pykafka").mode("append").options(**options).save()
             else:
                 stream(spark, folder, options)
-            seen = committed(servers, topic)
-        except (PySparkException, KafkaException, TimeoutError) as error:
-            if guarantee == "exactly-once" and is_refusal(str(error)) and not exists(servers, topic):
-                refused.append(what)
+            check(f"{what}, {guarantee}", committed(servers, topic), EXPECTED)
+            topics.append(topic)
+        except FAILURES as error:
+            if lacks(guarantee, "ListTransactions", error) and not exists(servers, topic):
+                refused[guarantee] += 1
                 continue
-            first_line = str(error).strip().partition("\n")[0]
-            return f"{what}, {guarantee}: {type(error).__name__}: {first_line[:200]}"
-        if seen != EXPECTED:
-            return f"{what}, {guarantee}: {seen.total()} rows, {len(seen)} different, instead of {ROWS}"
-    return {0: "yes", 2: "at-least-once"}.get(len(refused), f"exactly-once is refused for a {refused} only")
+            raise wrong(f"{what}, {guarantee}", error) from None
+    if set(refused.values()) - {2}:
+        raise Wrong(f"only one of a batch and a stream is refused: {dict(refused)}")
+    return topics, [f"{guarantee} is refused" for guarantee in refused]
 
 
-def is_refusal(said: str) -> bool:
-    return "BrokerUnsupported" in said and "lacks what exactly-once needs" in said and "ListTransactions" in said
+def read(spark: SparkSession, servers: str, folder: str, topics: list[str]) -> list[str]:
+    """Read all topics with the source. Return what was refused."""
+    options = {"kafka.bootstrap.servers": servers, "subscribe": ",".join(topics), "startingOffsets": "earliest",
+               "kafka.isolation.level": "read_committed"}  # fmt: skip
+    expected = Counter({(topic, value): 1 for topic in topics for value in EXPECTED})
+    refused = []
+    for what, reading in (("batch", read_batch), ("stream", read_stream)):
+        try:
+            check(f"read by a {what}", reading(spark, folder, options), expected)
+        except FAILURES as error:
+            if not lacks("reading", "Fetch", error):
+                raise wrong(f"read by a {what}", error) from None
+            refused.append(what)
+    if len(refused) == 1:
+        raise Wrong(f"to read is refused to a {refused[0]} only")
+    return ["reading is refused"] if refused else []
+
+
+def read_batch(spark: SparkSession, folder: str, options: dict[str, str]) -> Counter[tuple[str, str]]:
+    return counted(spark.read.format("pykafka").options(**options).load())
+
+
+def read_stream(spark: SparkSession, folder: str, options: dict[str, str]) -> Counter[tuple[str, str]]:
+    if tuple(map(int, spark.version.split(".")[:2])) < (4, 2):
+        try:
+            streamed(spark, folder, options | LIMIT)
+        except PySparkException as error:
+            if "RefusedOption" not in str(error) or "needs Spark 4.2" not in str(error):
+                raise
+        else:
+            raise Wrong(f"{LIMIT} is taken")
+        return counted(streamed(spark, folder, options)[0])
+    table, progress = streamed(spark, folder, options | LIMIT)
+    micro_batches = sum(of_batch.numInputRows > 0 for of_batch in progress)
+    at_least = len(options["subscribe"].split(","))
+    if micro_batches < at_least:
+        raise Wrong(f"{micro_batches} micro-batches with {LIMIT}, at least {at_least} are needed")
+    return counted(table)
+
+
+def streamed(spark: SparkSession, folder: str, options: dict[str, str]) -> tuple[Any, Any]:
+    """Return the rows, and Spark's progress of each micro-batch."""
+    name = f"rows_{uuid.uuid4().hex}"
+    source = spark.readStream.format("pykafka").options(**options).load()
+    writer = source.writeStream.format("memory").queryName(name).trigger(availableNow=True)
+    query = started(writer.option("checkpointLocation", f"{folder}/{name}"))
+    return spark.table(name), query.recentProgress
+
+
+def counted(frame: Any) -> Counter[tuple[str, str]]:
+    found = frame.selectExpr("topic", "CAST(value AS STRING) AS value").collect()
+    return Counter((row["topic"], row["value"]) for row in found)
+
+
+def check(what: str, seen: Counter[Any], expected: Counter[Any]) -> None:
+    if seen != expected:
+        raise Wrong(f"{what}: {seen.total()} rows, {len(seen)} different, instead of {expected.total()}")
+
+
+def wrong(what: str, error: Exception) -> Wrong:
+    return Wrong(f"{what}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}")
+
+
+def lacks(what: str, request: str, error: Exception) -> bool:
+    said = str(error)
+    return "BrokerUnsupported" in said and f"lacks what {what} needs" in said and request in said
 
 
 def exists(servers: str, topic: str) -> bool:
@@ -97,10 +181,16 @@ def exists(servers: str, topic: str) -> bool:
 def stream(spark: SparkSession, folder: str, options: dict[str, str]) -> None:
     source = spark.readStream.schema("value STRING").option("maxFilesPerTrigger", "1").parquet(f"{folder}/rows")
     writer = source.writeStream.format("pykafka").options(**options).trigger(availableNow=True)
-    query = writer.option("checkpointLocation", f"{folder}/{options['topic']}").start()
+    started(writer.option("checkpointLocation", f"{folder}/{options['topic']}"))
+
+
+def started(writer: Any) -> Any:
+    """Return the query of `writer` after its end."""
+    query = writer.start()
     if not query.awaitTermination(DEADLINE_S):
         query.stop()
         raise TimeoutError(f"the stream did not end in {DEADLINE_S} s")
+    return query
 
 
 def committed(servers: str, topic: str) -> Counter[str]:
