@@ -48,7 +48,7 @@ CLIENT_LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"protocol"}),
     frozenset({"config"}),
     frozenset({"jaas"}),
-    frozenset({"backoff", "clock", "deadline", "isolation", "jaas_kerberos", "metrics", "new_topic"}),
+    frozenset({"backoff", "clock", "deadline", "isolation", "jaas_kerberos", "lazy_import", "metrics", "new_topic"}),
 )
 
 # The broker for development and tests stands beside the house: none of the rows' path may need it.

@@ -10,8 +10,6 @@ Non-obvious:
 * `message_reader` reads responses (it says why). Then they are checked against their request: if a response lacks a
   partition, or names one twice, the result of the request is unknown.
 * kio is imported with the first request, not with this module. It takes 60 ms and 7 MB, which the driver never needs.
-  One thread imports at a time. A package of kio imports its modules, so of two threads that import two modules of it,
-  each would wait for the other, and Python ends one of the imports with a `_DeadlockError`.
 
 Source: https://kafka.apache.org/protocol; clients/src/main/resources/common/message/*.json in Kafka.
 """
@@ -19,13 +17,12 @@ Source: https://kafka.apache.org/protocol; clients/src/main/resources/common/mes
 from __future__ import annotations
 
 import functools
-import importlib
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
+from kafka_sink.kafka.lazy_import import import_late
 from kafka_sink.kafka.protocol.api import Api
 from kafka_sink.kafka.protocol.apis import (
     add_offsets_to_txn,
@@ -272,19 +269,12 @@ def _decoded(api: Api, request: Request, version: int, frame: bytes) -> Response
 _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 
-_kio_import_lock = threading.Lock()
-
-
 @functools.cache
 def _kio_module(api: Api, version: int, direction: str) -> Any:
-    with _kio_import_lock:
-        return importlib.import_module(f"kio.schema.{api.kio_package}.v{version}.{direction}")
+    return import_late(f"kio.schema.{api.kio_package}.v{version}.{direction}")
 
 
 @functools.cache
 def _kio_writer(entity_type: type) -> Callable[[Any, Any], None]:
-    with _kio_import_lock:
-        import kio.serial
-
-    writer: Callable[[Any, Any], None] = kio.serial.entity_writer(entity_type)
+    writer: Callable[[Any, Any], None] = import_late("kio.serial").entity_writer(entity_type)
     return writer
