@@ -68,6 +68,8 @@ SUBJECTS: tuple[Subject, ...] = (
     _stream("continuity", "stream_plan"),
     _stream("admission", "stream_plan"),
     _stream("positions"),
+    _stream("stream_logs", "stream_plan"),
+    _stream("losses", "stream_plan"),
     _stream("stream_plan"),
     Subject("kafka_sink/records/record_batch.py", ("tests/unit/records/test_record_batch.py",)),
     Subject("kafka_sink/commit/two_phase.py", ("tests/unit/commit", *_EXPLORATIONS)),

@@ -54,7 +54,7 @@ from kafka_sink.options.bounds import LATEST, AtOffset
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
 from kafka_sink.records.decoder import RecordSetDecoder
-from kafka_sink.spark.reading import stream_plan
+from kafka_sink.spark.reading import stream_logs, stream_plan
 from kafka_sink.spark.reading.continuity import LogEnds
 from kafka_sink.spark.reading.positions import Positions, checkpointed, positions_of
 from kafka_sink.spark.reading.stream_plan import StreamPlan
@@ -81,7 +81,7 @@ GIVE_UP_MS = HEALED_MS + 300_000
 MAX_IDLE_POLLS = 200
 # What takes records from readers.
 _LOSING = ("retention", "delete_records", "unclean_election", "truncation", "topic_again")
-_CLOCKS = (calls, admin_module, reader_module, stream_plan)
+_CLOCKS = (calls, admin_module, reader_module, stream_logs, stream_plan)
 
 
 class _Crash(BaseException):
@@ -325,7 +325,7 @@ class StreamingWorld(ReadWorld):
             self._began = begins
             self.wait(self._rng.choice(self._pauses_ms))
         seen = self._readable()
-        known = dict(plan._known)
+        known = dict(plan._logs.known)
         strange = self._logs_without_epoch(known)
         end = plan.end(client, begins, is_limited=self._is_limited)
         self._say(f"plans {dict(begins)} to {dict(end)}")
@@ -349,7 +349,7 @@ class StreamingWorld(ReadWorld):
             begins_at_latest = self._config.starting == AtOffset(LATEST)
             first = self._began if begins_at_latest else begins
             for each, stop in end.items():
-                known = plan._known.get(each)
+                known = plan._logs.known.get(each)
                 if known is not None and each in first:
                     self._first[Log(known.topic_id, each.partition)] = min(first[each], stop)
         self.told += losses
@@ -383,7 +383,7 @@ class StreamingWorld(ReadWorld):
             case OffsetsLost(partition=number, first=first, end=end, cause=cause):
                 self.told.append(Told(number, first, end, cause, -1))
             case LogBroken(partition=number, position=position, goes_on_at=goes_on_at, cause=cause):
-                known = self._plan._known.get(TopicPartition(TOPIC, number))
+                known = self._plan._logs.known.get(TopicPartition(TOPIC, number))
                 epoch = -1 if known is None else known.leader_epoch
                 self.told.append(Told(number, max(goes_on_at, 0), position, cause, epoch))
                 if cause == LossCause.TRUNCATED:

@@ -38,7 +38,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import once
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
-from kafka_sink.spark.reading import stream_plan
+from kafka_sink.spark.reading import losses, stream_logs, stream_plan
 from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.stream_plan import StreamPlan
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
@@ -97,7 +97,8 @@ def cluster() -> Cluster:
 
 @pytest.fixture(autouse=True)
 def network(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
-    monkeypatch.setattr(stream_plan, "monotonic_ms", lambda: cluster.kafka.now_ms)
+    for module in (stream_logs, stream_plan):
+        monkeypatch.setattr(module, "monotonic_ms", lambda: cluster.kafka.now_ms)
     return connect_clients(ScriptedNetwork(cluster.kafka), monkeypatch)
 
 
@@ -667,7 +668,7 @@ def test_a_step_of_a_new_process_does_not_hide_what_happens_to_other_partitions(
 
 
 def test_a_loss_is_logged(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    stream = Stream(stream_plan.warn, **LENIENT)
+    stream = Stream(losses.warn, **LENIENT)
     with caplog.at_level(logging.WARNING):
         stream.end({A0: 12, A1: 0})
     assert "the log of a-0 does not go on at offset 12" in caplog.text

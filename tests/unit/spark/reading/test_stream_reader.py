@@ -19,7 +19,7 @@ from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from kafka_sink.spark.reading import read_limits, stream_plan
+from kafka_sink.spark.reading import read_limits, stream_logs, stream_plan
 from kafka_sink.spark.source import KafkaDataSource
 from record_sets import plain
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
@@ -47,7 +47,7 @@ def kafka(log: ScriptedLog) -> ScriptedKafka:
 def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
     network = connect_clients(ScriptedNetwork(kafka), monkeypatch)
     monkeypatch.setattr(reader_module, "connect", lambda *_, **__: network)
-    for module in (reader_module, stream_plan):
+    for module in (reader_module, stream_logs, stream_plan):
         monkeypatch.setattr(module, "monotonic_ms", lambda: kafka.now_ms)
     monkeypatch.setattr(kept, "KEPT", kept.Kept())
     return network

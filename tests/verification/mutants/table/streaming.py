@@ -61,7 +61,7 @@ STREAMING: tuple[Mutant, ...] = (
         rule="A broker that lags is believed only when another answer confirms it",
         pattern="$SENT - $SINCE >= ABSENT_PATIENCE_MS",
         replacement="True",
-        within="StreamPlan",
+        within="StreamLogs",
         killer=f"{_PLAN}::test_a_broker_that_lags_is_no_loss",
     ),
     Mutant(
@@ -81,8 +81,8 @@ STREAMING: tuple[Mutant, ...] = (
     Mutant(
         name="streaming: what is new since the first micro-batch was recorded is taken for deleted",
         rule="A false alarm ends a query for nothing",
-        pattern="$START.keys() - $END.keys() - self.$STEPS.keys() - self.$BEGINS.keys()",
-        replacement="start.keys() - end.keys() - self._steps.keys()",
+        pattern="$START.keys() - $END.keys() - self.$LOGS.steps.keys() - self.$BEGINS.keys()",
+        replacement="start.keys() - end.keys() - self._logs.steps.keys()",
         killer=f"{_PLAN}::test_what_is_new_since_the_first_micro_batch_was_recorded_is_not_taken_for_deleted",
     ),
     Mutant(
@@ -98,7 +98,7 @@ STREAMING: tuple[Mutant, ...] = (
         rule="failOnDataLoss=false: the stream reads what is there",
         pattern="del self.$STEPS[$EACH]",
         replacement="pass",
-        within="StreamPlan",
+        within="StreamLogs",
         killer=f"{_PLAN}::test_a_log_that_is_truncated",
     ),
     Mutant(
@@ -114,15 +114,15 @@ STREAMING: tuple[Mutant, ...] = (
         rule="KIP-98: the last stable offset is no end of the log",
         pattern="$LEVEL is IsolationLevel.READ_COMMITTED",
         replacement="False",
-        within="StreamPlan",
+        within="StreamLogs",
         killer=f"{_PLAN}::test_a_transaction_that_is_open_again_is_no_loss",
     ),
     Mutant(
         name="streaming: a break is no failure",
         rule="failOnDataLoss: a loss ends the query",
-        pattern="self.$CONFIG.fail_on_data_loss",
+        pattern="self.$FAILS",
         replacement="False",
-        within="_raise_or_warn",
+        within="Losses.take",
         killer=f"{_PLAN}::test_a_log_that_is_truncated",
     ),
     Mutant(
@@ -130,13 +130,13 @@ STREAMING: tuple[Mutant, ...] = (
         rule=_SILENCE,
         pattern="self.$TELL($ERROR)",
         replacement="pass",
-        within="_raise_or_warn",
+        within="Losses.take",
         killer=f"{_PLAN}::test_a_log_that_is_truncated",
     ),
     Mutant(
         name="streaming: what a new partition has lost is not told",
         rule=_SILENCE,
-        pattern="self.$TELL($EACH, Offsets($FIRST, $EARLIEST), LossCause.DELETED)",
+        pattern="self.$LOSSES.offsets_lost($EACH, Offsets($FIRST, $EARLIEST), LossCause.DELETED)",
         replacement="pass",
         killer=f"{_PLAN}::test_what_a_new_partition_has_lost_is_told",
     ),

@@ -1,0 +1,168 @@
+"""What a stream knows of the logs that it reads, from one look at them to the next.
+
+    where the logs end ─> is the answer to be believed? ─> do the logs go on at the stream's positions?
+
+Of each log the topic id, the leader epoch and the end are kept. A process that starts with a checkpoint knows only its
+positions. A log that does not go on at the stream's position (`continuity.py`) is a break. The stream leaves it by a
+step to where the log goes on. Until it has taken that step, the log counts as it was before the break.
+
+Source: KIP-320; org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kafka_sink.errors import LeaderUnavailable, ReadError
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.admin.log_ends import Logs, epoch_ends, log_ends
+from kafka_sink.kafka.admin.offsets import list_offsets
+from kafka_sink.kafka.clock import monotonic_ms
+from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
+from kafka_sink.kafka.protocol.apis.list_offsets import LATEST
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.options.reading import ReadConfig
+from kafka_sink.spark.reading.continuity import Break, LogEnd, breaks, of_earlier_leaders, with_newer_leaders
+from kafka_sink.spark.reading.losses import Losses
+from kafka_sink.spark.reading.positions import Positions
+from kafka_sink.spark.reading.topics import absences, check_readable, names_to_read, partitions_there
+
+
+class StreamLogs:
+    """For one stream. A method that asks the cluster raises a ReadError, ClusterError or ConfigError."""
+
+    def __init__(self, config: ReadConfig, losses: Losses) -> None:
+        self._config = config
+        self._losses = losses
+        # The last answers of the cluster, and what they say of each log.
+        self._logs = Logs()
+        self.known: dict[TopicPartition, LogEnd] = {}
+        # Steps that were told, until the stream has taken them; with the log as it is there.
+        self.steps: dict[TopicPartition, tuple[Break, LogEnd | None]] = {}
+        # What the options name and is not there, once that was told.
+        self._absent: set[TopicPartition | str] = set()
+
+    @property
+    def latest(self) -> Positions:
+        """Where the logs ended when they were last looked at."""
+        return {each: end.offset for each, end in self._logs.ends.items()}
+
+    def look(self, client: AdminClient, positions: Positions) -> tuple[Positions, Mapping[TopicPartition, Break]]:
+        """Note where the logs end now. Return that, and where they do not go on at `positions`. Raises LogBroken."""
+        self._finish_steps(positions)
+        ends, epochs = self._compared(client, positions)
+        for error in self._new_absences(positions).values():
+            self._losses.take(error)
+        self._absent = set(absences(self._logs.topics, self._config))
+        broken = breaks(positions, self.known, ends, epochs)
+        for each, found in broken.items():
+            self._losses.log_broken(each, found)
+            self.steps[each] = found, ends.get(each)
+        self.known |= {each: end for each, end in ends.items() if each not in broken}
+        return {each: end.offset for each, end in ends.items()}, broken
+
+    def learn(self, client: AdminClient, positions: Positions) -> None:
+        """Ask for those logs of `positions` of which nothing is known. What is known, only `look` may compare with what
+        is there now."""
+        unknown = {each: offset for each, offset in positions.items() if each not in self.known | self.steps}
+        if unknown:
+            ends = self._log_ends(client, unknown)
+            self.known |= {each: ends[each] for each in unknown if each in ends}
+
+    def _finish_steps(self, positions: Positions) -> None:
+        """Forget the steps that the stream has taken."""
+        for each, (step, log_there) in list(self.steps.items()):
+            if positions.get(each) == step.goes_on_at:
+                del self.steps[each]
+                self.known.pop(each, None)
+                if log_there is not None:
+                    self.known[each] = log_there
+
+    def _new_absences(self, positions: Positions) -> dict[TopicPartition | str, ReadError]:
+        """Return an error for what the options name, is not there, and was not told. Where the stream has been is a
+        break."""
+        been = {*positions, *(each.topic for each in positions), *self._absent}
+        return {each: error for each, error in absences(self._logs.topics, self._config).items() if each not in been}
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def _compared(
+        self, client: AdminClient, positions: Positions
+    ) -> tuple[dict[TopicPartition, LogEnd], Mapping[TopicPartition, int | None]]:
+        """Return where the logs end, and where the known leader epochs end in the logs of newer leaders.
+
+        Raises LeaderUnavailable.
+        """
+        deadline_ms = client.caller.deadline_ms()
+        tries = 0
+        while True:
+            ends = self._log_ends(client, positions)
+            newer = with_newer_leaders(positions, self.known, ends)
+            asked = {each: self.known[each].leader_epoch for each in newer}
+            epochs = epoch_ends(client, self._logs, asked)
+            missing = asked.keys() - epochs.keys()
+            if not missing:
+                return ends, epochs
+            tries += 1
+            if not client.caller.pause(tries, deadline_ms):
+                raise _unavailable(client, min(missing), "it does not tell where the records before it end")
+
+    def _log_ends(self, client: AdminClient, positions: Positions) -> dict[TopicPartition, LogEnd]:
+        """Return where the logs end. A broker that lags is no proof that anything is gone, so an answer that says so
+        counts only if a request confirms it that was sent ABSENT_PATIENCE_MS later. The answer of an earlier leader
+        never counts. Raises LeaderUnavailable."""
+        deadline_ms = client.caller.deadline_ms() + ABSENT_PATIENCE_MS
+        doubted_since_ms = None
+        while True:
+            sent_ms = monotonic_ms()
+            ends = self._asked_ends(client, positions)
+            stale = of_earlier_leaders(self.known, ends)
+            doubtful = breaks(positions, self.known, ends, {})
+            if stale:
+                doubted_since_ms = None
+            elif not doubtful and not self._new_absences(positions):
+                return ends
+            elif doubted_since_ms is None:
+                doubted_since_ms = monotonic_ms()
+            elif sent_ms - doubted_since_ms >= ABSENT_PATIENCE_MS:
+                return ends
+            if not client.caller.pause(1, deadline_ms):
+                if unproven := {*stale, *doubtful}:
+                    raise _unavailable(client, min(unproven), "a broker answers that knows an older leader")
+                return ends
+
+    def _asked_ends(self, client: AdminClient, positions: Positions) -> dict[TopicPartition, LogEnd]:
+        """Ask where the logs end."""
+        config = self._config
+        level = config.consumer.isolation_level
+        self._logs = log_ends(
+            client,
+            names_to_read(config),
+            lambda topics: partitions_there(topics, config),
+            level,
+            self._logs,
+        )
+        check_readable(self._logs.topics)
+        ends = {
+            each: LogEnd(self._logs.topics[each.topic].topic_id, end.offset, end.leader_epoch)
+            for each, end in self._logs.ends.items()
+        }
+        if level is IsolationLevel.READ_COMMITTED:
+            # A transaction is open again if a truncation took its end. DeleteRecords may delete the first part of one.
+            # Both leave the last stable offset before the position, in a log that goes on there.
+            behind = [each for each, position in positions.items() if each in ends and ends[each].offset < position]
+            high_watermarks = list_offsets(client, dict.fromkeys(behind, LATEST), IsolationLevel.READ_UNCOMMITTED)
+            for each, found in high_watermarks.items():
+                ends[each] = replace(ends[each], offset=max(ends[each].offset, min(found.offset, positions[each])))
+        return ends
+
+
+def _unavailable(client: AdminClient, partition: TopicPartition, last_error: str) -> LeaderUnavailable:
+    return LeaderUnavailable(
+        **partition._asdict(),
+        waited_ms=client.config.api_timeout_ms,
+        timeout_option=client.config.api_timeout_option,
+        last_error=last_error,
+    )
