@@ -120,8 +120,8 @@ STREAMING: tuple[Mutant, ...] = (
     Mutant(
         name="streaming: a break is no failure",
         rule="failOnDataLoss: a loss ends the query",
-        pattern="self.$FAILS",
-        replacement="False",
+        pattern="if self.$FAILS:\n    raise $ERROR",
+        replacement="pass",
         within="Losses.take",
         killer=f"{_PLAN}::test_a_log_that_is_truncated",
     ),
