@@ -51,7 +51,8 @@ class StreamPlan:
         self._logs = StreamLogs(config, self._losses)
         self._delay = Delay(config.min_offsets_per_trigger or 0, config.max_trigger_delay_ms)
         # Where a new stream begins, and which of that is the end of a log, until the first micro-batch records it.
-        self._begins: dict[TopicPartition, int] = {}
+        # None: the stream is not new.
+        self._begins: Positions | None = None
         self._begin_at_end: dict[TopicPartition, int] = {}
         self.is_begun = False
         self._ends_now = False
@@ -95,8 +96,9 @@ class StreamPlan:
             target = self._target = ends if self._target is None else self._target
             # A log may have been truncated since, or be another one.
             ends = {each: min(end, target[each]) for each, end in ends.items() if each in target}
-        if not self.is_begun:
-            ends = dict(ends) | {each: offset for each, offset in self._begin_at_end.items() if each in ends}
+        if not self.is_begun and self._begins is not None:
+            # A partition that is new since is for the next micro-batch, which reads it from its start.
+            ends = {each: self._begin_at_end.get(each, end) for each, end in ends.items() if each in self._begins}
         if steps:
             return _after(start, steps)
         return self._limited(client, start, ends) if is_limited else ends
@@ -108,8 +110,9 @@ class StreamPlan:
         if start == end:
             return []
         self._logs.learn(client, end)
+        begins = self._begins or {}
         # What begins now and is not in the first micro-batch, as it was recorded, is new since.
-        for each in start.keys() - end.keys() - self._logs.steps.keys() - self._begins.keys():
+        for each in start.keys() - end.keys() - self._logs.steps.keys() - begins.keys():
             self._losses.log_broken(each, Break(start[each], LossCause.TOPIC_DELETED, None))
         ranges = []
         new = self._earliest(client, [each for each in end if each not in start])
@@ -144,7 +147,7 @@ class StreamPlan:
     def _range(self, partition: TopicPartition, asked: Offsets) -> FetchRange | None:
         """Return the range, or None if it has no offsets. Raises LogBroken, OffsetsLost."""
         # The first micro-batch, as it was recorded, may end before the offset at which the stream begins by now.
-        if partition in self._logs.steps or self._begins.get(partition) == asked.first >= asked.end:
+        if partition in self._logs.steps or (self._begins or {}).get(partition) == asked.first >= asked.end:
             return None
         log_there = self._logs.known.get(partition)
         if log_there is None:

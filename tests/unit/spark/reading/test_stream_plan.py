@@ -202,6 +202,20 @@ def test_spark_asks_twice_where_a_stream_begins(cluster: Cluster) -> None:
     assert stream.spans(end, following) == [("a", 0, 10, 15)]
 
 
+@pytest.mark.parametrize("pattern", ["[ac]", "c"])
+def test_a_partition_that_is_new_before_the_first_micro_batch_is_read_from_its_start(
+    cluster: Cluster, pattern: str
+) -> None:
+    stream = Stream(subscribePattern=pattern)
+    start = stream.initial()
+    cluster.add(TopicPartition("c", 0), ScriptedLog(0, 3))
+    end = stream.end(start)
+    assert end == start
+    # Spark asks again where the stream begins.
+    assert stream.spans(stream.initial(), end) == []
+    assert stream.spans(end, stream.end(end)) == [("c", 0, 0, 3)]
+
+
 def test_a_new_process_runs_the_first_micro_batch_again_from_latest(cluster: Cluster) -> None:
     """Nothing between the beginning of then and that of now is left out."""
     stream = Stream()
