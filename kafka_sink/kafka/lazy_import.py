@@ -1,7 +1,7 @@
-"""Imports what is needed late, in one thread at a time.
+"""Imports a module when it is needed, in one thread at a time.
 
-Python locks each module while it is imported. A package that imports its own modules (kio's do) is a trap for two
-threads: one imports the package and needs a module of it, the other imports that module and needs the package. Python
+Python locks each module while it imports it. kio's packages import their own modules. So two threads can block each
+other: one imports a package and needs a module of it, the other imports that module and needs the package. Python then
 ends one of the two imports with a `_DeadlockError`.
 """
 
@@ -14,7 +14,7 @@ from types import ModuleType
 _lock = threading.Lock()
 
 
-def import_late(name: str) -> ModuleType:
+def import_lazily(name: str) -> ModuleType:
     """Return the module. Raises ImportError."""
     with _lock:
         return importlib.import_module(name)

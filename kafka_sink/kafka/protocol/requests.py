@@ -22,7 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.lazy_import import import_late
+from kafka_sink.kafka.lazy_import import import_lazily
 from kafka_sink.kafka.protocol.api import Api
 from kafka_sink.kafka.protocol.apis import (
     add_offsets_to_txn,
@@ -271,10 +271,10 @@ _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 @functools.cache
 def _kio_module(api: Api, version: int, direction: str) -> Any:
-    return import_late(f"kio.schema.{api.kio_package}.v{version}.{direction}")
+    return import_lazily(f"kio.schema.{api.kio_package}.v{version}.{direction}")
 
 
 @functools.cache
 def _kio_writer(entity_type: type) -> Callable[[Any, Any], None]:
-    writer: Callable[[Any, Any], None] = import_late("kio.serial").entity_writer(entity_type)
+    writer: Callable[[Any, Any], None] = import_lazily("kio.serial").entity_writer(entity_type)
     return writer

@@ -1,6 +1,6 @@
-"""What becomes of a loss that the planner of a stream finds: failOnDataLoss says whether it ends the query.
+"""The losses that the planner of a stream finds. failOnDataLoss decides whether a loss ends the query.
 
-A loss is an error with its facts. With failOnDataLoss=false it is not raised, but told: logged as a warning.
+A loss is an error with its facts. With failOnDataLoss=true it is raised, with false it is logged as a warning.
 """
 
 from __future__ import annotations

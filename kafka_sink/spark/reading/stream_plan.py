@@ -97,7 +97,7 @@ class StreamPlan:
             # A log may have been truncated since, or be another one.
             ends = {each: min(end, target[each]) for each, end in ends.items() if each in target}
         if not self.is_begun and self._begins is not None:
-            # A partition that is new since is for the next micro-batch, which reads it from its start.
+            # A partition that was added since then belongs to the next micro-batch, which reads it from its start.
             ends = {each: self._begin_at_end.get(each, end) for each, end in ends.items() if each in self._begins}
         if steps:
             return _after(start, steps)

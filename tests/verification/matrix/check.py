@@ -36,8 +36,8 @@ ROWS = 2_000
 DEADLINE_S = 120
 PARTITION_EOF = -191
 QUIET: dict[str, Any] = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-# Of each topic.
 FAILURES = (PySparkException, KafkaException, TimeoutError)
+# Of each topic.
 EXPECTED = Counter(str(number) for number in range(ROWS))
 LIMIT = {"maxOffsetsPerTrigger": str(ROWS)}
 
@@ -120,7 +120,7 @@ def read(spark: SparkSession, servers: str, folder: str, topics: list[str]) -> l
                 raise wrong(f"read by a {what}", error) from None
             refused.append(what)
     if len(refused) == 1:
-        raise Wrong(f"to read is refused to a {refused[0]} only")
+        raise Wrong(f"only a {refused[0]} is refused reading")
     return ["reading is refused"] if refused else []
 
 

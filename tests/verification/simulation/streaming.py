@@ -13,8 +13,8 @@ may have been delivered. What a reader cannot know is no mistake:
 * A new process has only positions. What became readable below them since the last recorded look of the process before
   is behind the stream: the log was truncated or made again and has grown past the position. Nor does a stream read it
   that ends with the error that says so.
-* A leader that has no record of the known epoch tells where an earlier epoch ends. If that is behind the position, it
-  shows nothing of the records that are missing, nor of those that are there instead (KIP-320 compares offsets).
+* A leader without a record of the known epoch answers with the end of an earlier epoch. Nothing shows which records
+  before that end were replaced (KIP-320 compares offsets).
 * Logs may part before the end of the known epoch (KIP-279), so a record of an earlier leader may hide below a
   truncation that was told, where another one had been.
 * Where logs part is forgotten with the records there, once they are deleted: what was below the offset at which a
@@ -29,7 +29,7 @@ import random
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -256,7 +256,7 @@ class StreamingWorld(ReadWorld):
         if self.failure is not None:
             # The oracle asks a cluster that has healed.
             self.wait(HEALED_MS - self._scheduler.now_ms)
-            self._note_unseen(self._positions)
+            self._unseen |= self._not_seen_before(self._positions)
 
     @property
     def _positions(self) -> Positions:
@@ -329,9 +329,11 @@ class StreamingWorld(ReadWorld):
         strange = self._logs_without_epoch(known)
         end = plan.end(client, begins, is_limited=self._is_limited)
         self._say(f"plans {dict(begins)} to {dict(end)}")
-        self._note_unseen(begins, of=strange | self._logs_without_epoch(known))
+        strange |= self._logs_without_epoch(known)
+        # What the known leader appended since the last look is in no such log. So no record is excused that a task lost.
+        self._unseen |= {place for place in self._not_seen_before(begins) if place.log in strange}
         if not looks and start is not None:
-            self._note_unseen(start)
+            self._unseen |= self._not_seen_before(start)
         self._seen.update(seen)
         return end
 
@@ -423,7 +425,7 @@ class StreamingWorld(ReadWorld):
         return {log: set(_places(log, leader.readable(self._isolation))) for log, leader in self._logs()}
 
     def _logs_without_epoch(self, known: LogEnds) -> set[Log]:
-        """Return the logs that have no record of the leader epoch that is known of them."""
+        """Return the logs without a record of their known leader epoch."""
         return {
             log
             for log, leader in self._logs()
@@ -431,14 +433,14 @@ class StreamingWorld(ReadWorld):
             and all(batch.leader_epoch != end.leader_epoch for batch in leader.log.batches)
         }
 
-    def _note_unseen(self, positions: Positions, of: Collection[Log] | None = None) -> None:
-        """Note what is below these positions, and was not there at the last recorded look. `of`: None for all logs."""
+    def _not_seen_before(self, positions: Positions) -> set[Place]:
+        """Return the records before these positions that the last recorded look did not see."""
+        found = set()
         for log, leader in self._logs():
-            if of is not None and log not in of:
-                continue
             position = positions.get(TopicPartition(TOPIC, log.partition), 0)
             there = {place for place in _places(log, leader.log.batches) if place.offset < position}
-            self._unseen |= there - self._seen.get(log, set())
+            found |= there - self._seen.get(log, set())
+        return found
 
     # --- the oracle -------------------------------------------------------------------------------------------------
 
