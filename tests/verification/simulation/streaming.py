@@ -330,7 +330,7 @@ class StreamingWorld(ReadWorld):
         end = plan.end(client, begins, is_limited=self._is_limited)
         self._say(f"plans {dict(begins)} to {dict(end)}")
         strange |= self._logs_without_epoch(known)
-        # What the known leader appended since the last look is in no such log. So no record is excused that a task lost.
+        # No such log has what the known leader appended since the last look. So no record that a task lost is excused.
         self._unseen |= {place for place in self._not_seen_before(begins) if place.log in strange}
         if not looks and start is not None:
             self._unseen |= self._not_seen_before(start)
