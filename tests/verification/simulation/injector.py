@@ -298,6 +298,9 @@ class Injector:
     def _exists(self, topic: str) -> bool:
         return self.cluster.topic_id(topic) is not None
 
+    def partition_counts(self) -> dict[str, int]:
+        return {topic: self.cluster.partition_count(topic) for topic in filter(self._exists, self._topics)}
+
     # --- the logs -----------------------------------------------------------------------------------------------------
 
     def committed_logs(self) -> dict[LogKey, list[Record]]:

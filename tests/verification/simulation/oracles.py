@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kafka.partitioner.default import murmur2
 
-from kafka_sink.errors import ClusterError, DeliveryError, ProduceRejected, ProducerIdRefused, TopicRecreated
+from kafka_sink.errors import (
+    ClusterError,
+    DeliveryError,
+    DeliveryTimeout,
+    ProduceRejected,
+    ProducerIdRefused,
+    TopicRecreated,
+)
 from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
@@ -43,12 +50,26 @@ def progress(outcome: Outcome) -> Iterable[str]:
     failed_once = set()
     for write in outcome.writes:
         if write.started_ms < deadline_ms:
-            if write.ended_ms is not None and write.ended_ms > deadline_ms:
+            if write.ended_ms is None or write.ended_ms <= deadline_ms:
+                continue
+            if not _waits_for_a_partition_that_is_gone(outcome, write):
                 yield f"{write} ended {write.ended_ms - outcome.faults_end_ms} ms after the last fault"
         elif write.error is not None:
             if write.writer in failed_once or not _tells_of_a_topic_made_again(outcome, write):
                 yield f"{write}, begun on a healthy cluster, failed: {write.error}"
             failed_once.add(write.writer)
+
+
+def _waits_for_a_partition_that_is_gone(outcome: Outcome, write: WriteOutcome) -> bool:
+    """The topic was made again with fewer partitions. Where topics go by name nothing tells that from a leader that has
+    not heard of the partition yet, so a batch for it waits for its whole delivery timeout, as in Kafka's producer."""
+    error = write.error
+    return (
+        outcome.names_topics_only
+        and isinstance(error, DeliveryTimeout)
+        and error.topic in outcome.recreated
+        and error.partition >= outcome.partition_counts[error.topic]
+    )
 
 
 def _tells_of_a_topic_made_again(outcome: Outcome, write: WriteOutcome) -> bool:

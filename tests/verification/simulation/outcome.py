@@ -123,11 +123,11 @@ class PoolState:
 @dataclass(slots=True)
 class Outcome:
     """`logs`: what is committed, of topics that were deleted what was when they were. `recreated`: topics that were
-    deleted and made again, and when. `topic_ids`: whether the brokers take Produce by topic id. `names_topics_only`:
-    they have no topic ids when the run begins. `pauses_ms`: for how long Sender threads did nothing. `refusals`: the
-    codes that brokers were made to answer with. `only_quotas`: nothing else went wrong. `replaced`: when another
-    cluster took the place of the one before. `exposed`: the rows that were under way when one was restored: nobody can
-    tell whether they are there."""
+    deleted and made again, and when. `partition_counts`: of topics, at the end. `topic_ids`: whether the brokers take
+    Produce by topic id. `names_topics_only`: they have no topic ids when the run begins. `pauses_ms`: for how long
+    Sender threads did nothing. `refusals`: the codes that brokers were made to answer with. `only_quotas`: nothing else
+    went wrong. `replaced`: when another cluster took the place of the one before. `exposed`: the rows that were under
+    way when one was restored: nobody can tell whether they are there."""
 
     writes: list[WriteOutcome]
     logs: Mapping[LogKey, Sequence[Record]]
@@ -136,6 +136,7 @@ class Outcome:
     topic_ids: bool = True
     names_topics_only: bool = False
     recreated: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
     pauses_ms: int = 0
     refusals: frozenset[int] = frozenset()
     only_quotas: bool = False

@@ -259,6 +259,7 @@ class Simulation:
             topic_ids=self.plan.topic_ids,
             names_topics_only=not RELEASES[self.plan.release].has_topic_ids,
             recreated=self._injector.recreated,
+            partition_counts=self._injector.partition_counts(),
             only_quotas=self._only_quotas(),
             replaced=self._injector.replaced,
             exposed=frozenset(self._injector.exposed),

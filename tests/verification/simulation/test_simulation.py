@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.errors import ProducerClosed, ProduceRejected, TopicRecreated
+from kafka_sink.errors import DeliveryTimeout, ProducerClosed, ProduceRejected, TopicRecreated
 from kafka_sink.kafka import connections, metadata
 from kafka_sink.kafka.metadata import TopicSnapshot
 from kafka_sink.kafka.net.transport import Address, Connected, Received, Sent
@@ -288,6 +288,16 @@ def fail(write: WriteOutcome) -> None:
     write.acknowledgements, write.error = None, ProducerClosed(reason="test")
 
 
+def a_write_for_a_partition_that_is_gone(outcome: Outcome) -> None:
+    """It ends late, which is all that it can do where topics have no ids."""
+    write = outcome.writes[0]
+    write.acknowledgements, write.error = None, DeliveryTimeout(
+        topic="t", partition=1, records=1, elapsed_ms=120_000, attempts=1, was_sent=True, last_error="",
+    )  # fmt: skip
+    write.flushed_ms = write.ended_ms = outcome.faults_end_ms + PROGRESS_MS + 1
+    outcome.names_topics_only, outcome.recreated, outcome.partition_counts = True, {"t": [0]}, {"t": 1}
+
+
 def replace_record(outcome: Outcome, index: int, **changes: object) -> None:
     log = list(outcome.logs[KEY])
     log[index] = replace(log[index], **changes)  # type: ignore[arg-type]
@@ -373,6 +383,11 @@ def a_write_that_ends_late(outcome: Outcome) -> None:
     outcome.writes[0].flushed_ms = outcome.writes[0].ended_ms = outcome.faults_end_ms + PROGRESS_MS + 1
 
 
+def a_write_that_ends_late_for_a_partition_that_is_there(outcome: Outcome) -> None:
+    a_write_for_a_partition_that_is_gone(outcome)
+    outcome.partition_counts = {"t": 2}
+
+
 def a_write_that_fails_when_all_is_well(outcome: Outcome) -> None:
     write = outcome.writes[0]
     fail(write)
@@ -432,6 +447,7 @@ DOCTORED: dict[Callable[[Outcome], None], str] = {
     a_write_that_does_not_end: "nothing_silent",
     a_write_that_ends_without_a_word: "nothing_silent",
     a_write_that_ends_late: "progress",
+    a_write_that_ends_late_for_a_partition_that_is_there: "progress",
     a_write_that_fails_when_all_is_well: "progress",
     a_sequence_that_no_leader_expects: "refusals_are_the_brokers_doing",
     a_topic_that_was_not_made_again: "another_topic_is_one",
@@ -445,6 +461,12 @@ DOCTORED: dict[Callable[[Outcome], None], str] = {
 
 def test_nothing_is_wrong_with_the_good_outcome() -> None:
     assert judge(good()) == []
+
+
+def test_a_batch_for_a_partition_that_is_gone_may_wait_for_its_delivery_timeout() -> None:
+    outcome = good()
+    a_write_for_a_partition_that_is_gone(outcome)
+    assert [problem for problem in judge(outcome) if problem.startswith("progress")] == []
 
 
 @pytest.mark.parametrize("doctor", DOCTORED, ids=lambda doctor: doctor.__name__)
