@@ -61,6 +61,7 @@ from kafka_sink.kafka.net.transport import (
     Event,
     Received,
     Sent,
+    Throttled,
     TlsFailure,
     Transport,
 )
@@ -137,10 +138,12 @@ class NetworkClient:
         resolve: Resolve = resolve_by_system,
         authenticate: Authenticate | None = None,
         cluster_id: str | None = None,
+        on_throttle: Callable[[int, int], None] = lambda key, milliseconds: None,
     ) -> None:
         """`clock_ms` is monotonic. `resolve` returns one or more addresses of a host and port, or raises OSError.
         `authenticate`: None for no authentication.
         `cluster_id`: the only cluster to send requests to; None for the first that a broker names.
+        `on_throttle`: called with the number of a connection whose broker throttles, and for how many milliseconds.
         """
         self.last_error = ""
         self.cluster_id = cluster_id
@@ -162,6 +165,7 @@ class NetworkClient:
         self._settings = settings
         self._metrics = metrics
         self._resolve = resolve
+        self._on_throttle = on_throttle
         self._software = ApiVersionsRequest(settings.client_software_name, settings.client_software_version)
         # Negative ids, as in Java, because no broker has one.
         bootstrap = [Node(-1 - i, host, port) for i, (host, port) in enumerate(settings.bootstrap_servers)]
@@ -223,6 +227,11 @@ class NetworkClient:
         """As `ready`, without connecting."""
         node = self._nodes.get(node_id)
         return node is not None and self._can_send(node, now_ms)
+
+    def connection_key(self, node_id: int) -> int | None:
+        """Return the number of the node's open connection, or None. No two connections have the same number."""
+        node = self._nodes.get(node_id)
+        return None if node is None or node.state is not NodeState.READY else node.key
 
     def is_down(self, node_id: int) -> bool:
         """Return True if the node is unknown, or is neither connected nor connecting."""
@@ -390,7 +399,7 @@ class NetworkClient:
         Returns the answered and failed requests since the last call. The list may be empty, because the connections
         also exchange requests of their own.
         """
-        for event in self._transport.poll(self._wait_ms(timeout_ms, self._clock_ms())):
+        for event in self._transport.poll(self.wait_ms(timeout_ms, self._clock_ms())):
             self._on_event(event, self._clock_ms())
         self._on_time(self._clock_ms())
         responses, self._responses = self._responses, []
@@ -417,6 +426,11 @@ class NetworkClient:
             case Disconnected(reason=reason, tls=TlsFailure() as tls):
                 self._on_tls_failure(node, tls)
                 self._disconnect(node, reason, now_ms)
+            case Throttled(milliseconds=milliseconds):
+                node.throttle(now_ms + milliseconds, now_ms)
+                self._hold(now_ms)
+            case Disconnected(failure=ClusterError() as failure):
+                self._give_up(node, failure, now_ms)
             case Disconnected(reason=reason, lacks=int() as code):
                 self._on_lack(code, now_ms)
                 self._disconnect(node, reason, now_ms)
@@ -568,6 +582,7 @@ class NetworkClient:
             if response.throttle_time_ms > 0:
                 node.throttle(now_ms + response.throttle_time_ms, now_ms)
                 self._hold(now_ms)
+                self._on_throttle(node.key, response.throttle_time_ms)
             if isinstance(answer.request, ProduceRequest):
                 latency_ms = now_ms - answer.token.sent_ms
                 self._metrics.produce_response(
@@ -609,7 +624,8 @@ class NetworkClient:
             return begin_ms + limit_ms, f"no answer within {limit_ms} ms"
         return node.used_ms + settings.connections_max_idle_ms, None
 
-    def _wait_ms(self, timeout_ms: int, now_ms: int) -> int:
+    def wait_ms(self, timeout_ms: int, now_ms: int) -> int:
+        """Return how long (ms) a poll may wait, `timeout_ms` at most."""
         if self._responses:
             return 0
         waits = [timeout_ms]

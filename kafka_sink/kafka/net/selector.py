@@ -225,6 +225,17 @@ class Selector:
             self._metrics.connections_now(len(self._channels))
             self._metrics.connection_closed()
 
+    def keep(self, key: int, memory: memoryview) -> None:
+        """Copy what is still to be written from `memory`, whose owner may change it after this."""
+        channel = self._channels.get(key)
+        if channel is not None:
+            channel.keep(memory)
+
+    def fileno(self) -> int:
+        """Return a file that is readable when a poll would find something to do, so that another selector can wait for
+        it."""
+        return self._selector.fileno()
+
     def wakeup(self) -> None:
         # A full pipe wakes the poll as well, and a closed pipe has no poll to wake.
         with contextlib.suppress(OSError):

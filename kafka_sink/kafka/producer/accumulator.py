@@ -30,7 +30,7 @@ from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.config import LEAST_BUFFER_BYTES, even_batch_size
 from kafka_sink.kafka.metadata import NO_LEADER, MetadataSnapshot
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
-from kafka_sink.kafka.producer.buffer_pool import BufferPool
+from kafka_sink.kafka.producer.buffer_pool import BufferPool, MemorySource
 from kafka_sink.kafka.producer.filling import Filling
 from kafka_sink.kafka.producer.producer_batch import NO_COMPRESSION, BatchState, ProducerBatch
 from kafka_sink.kafka.producer.producer_id import NO_SEQUENCE
@@ -66,7 +66,9 @@ class RecordAccumulator:
         batch_size: int,
         linger_ms: int,
         max_request_size: int,
+        memory: MemorySource | None = None,
     ) -> None:
+        """`memory`: where the memory for batches comes from; None: this process's own."""
         self._lock = lock
         self._batch_size = even_batch_size(batch_size)
         self._linger_ms = linger_ms
@@ -82,7 +84,7 @@ class RecordAccumulator:
         self._is_awaited = False
         self._flushing = 0
         self._failure: KafkaSinkError | None = None
-        self.pool = BufferPool(total_bytes=buffer_memory, buffer_bytes=self._batch_size)
+        self.pool = BufferPool(total_bytes=buffer_memory, buffer_bytes=self._batch_size, source=memory)
         self._filling = self._no_filling()
 
     def _no_filling(self) -> Filling:
@@ -92,6 +94,15 @@ class RecordAccumulator:
         """Call between two writes: it releases the memory of the acknowledged batches."""
         with self._lock:
             self.pool.give_back()
+            self._filling = self._no_filling()
+
+    def renew_memory(self) -> None:
+        """Use other memory for what comes: somebody may still read the buffers of the last requests. Open batches take
+        no more rows. Call before such a buffer is deallocated."""
+        with self._lock:
+            filling = self._filling
+            filling.settle(np.flatnonzero(filling.is_open & ~filling.checked_out))
+            self.pool.renew()
             self._filling = self._no_filling()
 
     # --- the writer's side --------------------------------------------------------------------------------------------

@@ -8,13 +8,16 @@ interpreter for thousands of buffers per call. The operating system can use huge
 cost nothing.
 
 `try_allocate` never waits. If it returns None, it sets `exhausted`, which makes every partition ready to be drained.
-`exhausted` is cleared when 1/16 of the memory is available, so that a waiting writer need not wake up for each buffer.
-A row that finds enough memory but not enough adjacent buffers also gets None. Then all memory returns in time, and is
+`exhausted` is cleared when 1/16 of the memory that it may use is available, so that a waiting writer need not wake up
+for each buffer. A row that finds enough memory but not enough adjacent buffers also gets None. Then all memory returns in time, and is
 one piece again.
 
 `overdraw` always succeeds. It is for rows that are in the pool already and change their form (the parts of a split
 batch): if they waited for memory, they would wait for themselves. It takes memory outside of the array. `try_allocate`
 then gives nothing until the total is below the bound again.
+
+The memory may be shared with a relay, and with a budget that several processes have in common (`MemorySource`). A pool
+without a buffer in use always gets one, whatever the budget says, so no write waits for another process.
 
 A buffer may return only when no request that carries it can still be in flight. Reuse while in flight wrote rows to
 wrong topics in the Java client for ten years (KAFKA-19012).
@@ -22,12 +25,47 @@ wrong topics in the Java client for ten years (KAFKA-19012).
 
 from __future__ import annotations
 
+from typing import Protocol, cast
+
 import numpy as np
 import numpy.typing as npt
 
 OUTSIDE = -1
 # `exhausted` is cleared when 1/16 of the memory is available.
 _RELIEF = 16
+
+
+class MemorySource(Protocol):
+    """Where a pool's memory comes from.
+
+    `fresh`: memory of the pool's size that nobody uses, in place of the one before.
+    `allows`: whether the pool may touch `more_bytes` of it. `took`: it does.
+    `exceeds_part`: the pool has touched more than its part of what it shares with others.
+    """
+
+    def fresh(self) -> npt.NDArray[np.uint8]: ...
+    def allows(self, more_bytes: int) -> bool: ...
+    def took(self, more_bytes: int) -> None: ...
+    @property
+    def exceeds_part(self) -> bool: ...
+
+
+class OwnMemory:
+    """A `MemorySource` of this process alone."""
+
+    exceeds_part = False
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+
+    def fresh(self) -> npt.NDArray[np.uint8]:
+        return np.empty(self._size_bytes, np.uint8)
+
+    def allows(self, more_bytes: int) -> bool:
+        return True
+
+    def took(self, more_bytes: int) -> None:
+        """Nobody counts."""
 
 
 class Buffer:
@@ -48,11 +86,12 @@ class BufferPool:
     into the total.
     """
 
-    def __init__(self, *, total_bytes: int, buffer_bytes: int) -> None:
+    def __init__(self, *, total_bytes: int, buffer_bytes: int, source: MemorySource | None = None) -> None:
         self.total_bytes = total_bytes
         self.buffer_bytes = buffer_bytes
         self.exhausted = False
-        self.memory: npt.NDArray[np.uint8] = np.empty(total_bytes, np.uint8)
+        self._source = source or OwnMemory(total_bytes)
+        self.memory: npt.NDArray[np.uint8] = self._source.fresh()
         # Last in, first out: a buffer used a moment ago is still in the CPU cache.
         self._free: list[Buffer] = []
         # Buffers of larger rows, by size. They stay whole until other sizes run short.
@@ -60,6 +99,8 @@ class BufferPool:
         # The start of the memory that was never cut into buffers.
         self._uncut = 0
         self._allocated_bytes = 0
+        # What `try_allocate` last found to be the bound: all memory, or what the source allowed.
+        self._bound_bytes = total_bytes
 
     @property
     def available_bytes(self) -> int:
@@ -74,7 +115,7 @@ class BufferPool:
             self._allocated_bytes += self.buffer_bytes
             return self._free.pop()
         count = -(-size_bytes // self.buffer_bytes)
-        buffer = None
+        buffer, self._bound_bytes = None, self.total_bytes
         if count * self.buffer_bytes <= self.available_bytes:
             buffer = self._several(count) if count > 1 else self._one()
         if buffer is None:
@@ -103,19 +144,24 @@ class BufferPool:
                 self._free += self._parts(buffer)
         self._large.clear()
 
-    def _cut(self) -> Buffer | None:
-        if self._uncut + self.buffer_bytes > self.total_bytes:
+    def _cut(self, count: int = 1) -> Buffer | None:
+        """Return `count` adjacent buffers as one, of memory that was never used yet, or None."""
+        size = count * self.buffer_bytes
+        if self._uncut + size > self.total_bytes:
             return None
-        start, self._uncut = self._uncut, self._uncut + self.buffer_bytes
-        return self._part(start, self.buffer_bytes)
+        if self._allocated_bytes and not self._source.allows(size):
+            self._bound_bytes = self._uncut
+            return None
+        self._source.took(size)
+        start, self._uncut = self._uncut, self._uncut + size
+        return self._part(start, size)
 
     def _several(self, count: int) -> Buffer | None:
         """Return `count` adjacent buffers as one, or None."""
         if whole := self._large.get(count * self.buffer_bytes):
             return whole.pop()
-        if self._uncut + count * self.buffer_bytes <= self.total_bytes:
-            start, self._uncut = self._uncut, self._uncut + count * self.buffer_bytes
-            return self._part(start, count * self.buffer_bytes)
+        if (cut := self._cut(count)) is not None:
+            return cut
         self._cut_up_large()
         while (cut := self._cut()) is not None:
             self._free.append(cut)
@@ -131,10 +177,10 @@ class BufferPool:
     def deallocate(self, buffer: Buffer) -> None:
         """Take back a buffer from `try_allocate` or `overdraw`."""
         self._allocated_bytes -= buffer.size
-        if self.available_bytes >= self.total_bytes // _RELIEF:
+        if self._bound_bytes - self._allocated_bytes >= self._bound_bytes // _RELIEF:
             self.exhausted = False
-        if buffer.start == OUTSIDE:
-            return
+        if cast(object, buffer.view.obj) is not self.memory:
+            return  # it was outside, or of memory that is not used any more
         if buffer.size == self.buffer_bytes:
             self._free.append(buffer)
         else:
@@ -144,10 +190,19 @@ class BufferPool:
         """Release the memory to the operating system if no batch holds any. New memory costs nothing until it is
         touched."""
         if self._uncut and not self._allocated_bytes:
-            self.memory = np.empty(self.total_bytes, np.uint8)
-            self._free.clear()
-            self._large.clear()
-            self._uncut = 0
+            self.renew()
+
+    @property
+    def exceeds_part(self) -> bool:
+        """True if the pool has more memory than its part, because other processes share it by now."""
+        return self._source.exceeds_part
+
+    def renew(self) -> None:
+        """Use other memory from now on. Buffers of the memory before stay valid, and are not used again."""
+        self.memory = self._source.fresh()
+        self._free.clear()
+        self._large.clear()
+        self._uncut = 0
 
     def _parts(self, buffer: Buffer) -> list[Buffer]:
         starts = range(buffer.start, buffer.start + buffer.size, self.buffer_bytes)
