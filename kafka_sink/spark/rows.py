@@ -22,6 +22,7 @@ from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.spark.bad_rows import finish
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.rate import rate_limit, tell_throttled
+from kafka_sink.spark.relay_choice import is_worth_it
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def produce_rows(
     Raises SchemaError, InterceptorFailed, BadRow, ClusterError or DeliveryError.
     """
     transactional_id = None if transaction is None else transaction.transactional_id
-    with lease_producer(config.producer, cluster_id) as producer:
+    with lease_producer(config.producer, cluster_id, by_relay=is_worth_it()) as producer:
         write = producer.begin(
             topic=config.topic,
             partitioner=config.partitioner,

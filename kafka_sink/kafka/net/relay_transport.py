@@ -7,10 +7,10 @@ shares each of its connections between the workers. So a worker's client has pla
 otherwise works as over its own sockets: it negotiates versions, asks for the cluster's id, and applies its own
 timeouts. If a connection of the relay ends, the streams over it end too.
 
-Rows stay in memory that the relay reads. After `send`, a buffer may change only when its request was answered, when the
-relay has confirmed the end of the stream (it has copied what it had not written yet), or when the relay has ended. If a
-relay confirms nothing for CONFIRM_S, because it is stopped, the memory is tainted: the buffers of requests in flight are
-never written again (`RelayedMemory.fresh`).
+Rows stay in memory that the relay reads. After `send`, a buffer may change only when its request was answered, when
+the relay has confirmed the end of the stream (it has copied what it had not written yet), or when the relay has ended.
+If a relay confirms nothing for CONFIRM_S, because it is stopped, the memory is tainted: the buffers of requests in
+flight are never written again (`RelayedMemory.fresh`).
 """
 
 from __future__ import annotations

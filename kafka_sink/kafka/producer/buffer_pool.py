@@ -9,8 +9,8 @@ cost nothing.
 
 `try_allocate` never waits. If it returns None, it sets `exhausted`, which makes every partition ready to be drained.
 `exhausted` is cleared when 1/16 of the memory that it may use is available, so that a waiting writer need not wake up
-for each buffer. A row that finds enough memory but not enough adjacent buffers also gets None. Then all memory returns in time, and is
-one piece again.
+for each buffer. A row that finds enough memory but not enough adjacent buffers also gets None. Then all memory returns
+in time, and is one piece again.
 
 `overdraw` always succeeds. It is for rows that are in the pool already and change their form (the parts of a split
 batch): if they waited for memory, they would wait for themselves. It takes memory outside of the array. `try_allocate`
