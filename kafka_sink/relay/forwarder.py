@@ -167,7 +167,8 @@ class Forwarder:
                 stream.worker.tell(encode(Kind.SENT, stream.key))
 
     def look(self, now_ms: int) -> None:
-        """Open and end streams whose connection opened or ended, and send what waited. Call after each poll."""
+        """Open and end streams whose connection opened or ended, and send what waited. Call after each poll, and poll
+        again before the next wait."""
         for connections in self._connections.values():
             for connection in connections:
                 self._look_at(connection, now_ms)

@@ -132,6 +132,8 @@ class Server:
     def _wait_ms(self) -> int:
         if self._upstream is None:
             return LONGEST_POLL_MS
+        if self._upstream.transport.has_work:
+            return 0
         return self._upstream.network.wait_ms(LONGEST_POLL_MS, monotonic_ms())
 
     def _on_parent(self) -> None:
@@ -143,8 +145,6 @@ class Server:
             forwarder.on_answers(network.poll(0))
             if network.failure is None:
                 forwarder.look(monotonic_ms())
-                # Connections that `look` began, and requests that it sent.
-                forwarder.on_answers(network.poll(0))
             else:
                 forwarder.give_up()
         for worker in [worker for worker in self._workers if worker.outbox]:

@@ -35,6 +35,7 @@ WELCOME_S = 15.0
 _AVOID_S = 60.0
 _BACKLOG = 1024
 _CREDENTIALS = struct.Struct("3i")
+_ENDED = "it has ended; if there was an error, it is in this executor's stderr"
 _avoided_until_s: dict[str, float] = {}
 
 
@@ -49,14 +50,15 @@ def find_relay(config: ClientConfig, memory: RelayedMemory) -> socket.socket:
         name = f"\0pykafka/{os.getuid()}/{_namespace()}/{os.getppid()}/{number}"
         if time.monotonic() < _avoided_until_s.get(name, 0.0):
             continue
-        relay = _connected(name, config)
+        relay = _connected(name)
         try:
             if _is_welcomed(relay, config, memory, deadline_s):
                 relay.setblocking(False)
                 return relay
         except TimeoutError:
+            relay.close()
             _avoided_until_s[name] = time.monotonic() + _AVOID_S
-            raise
+            raise TimeoutError(f"it has not answered within {WELCOME_S:.0f} s") from None
         except BaseException:
             relay.close()
             raise
@@ -69,7 +71,7 @@ def _namespace() -> int:
     return os.stat("/proc/self/ns/pid").st_ino
 
 
-def _connected(name: str, config: ClientConfig) -> socket.socket:
+def _connected(name: str) -> socket.socket:
     """Return a socket that is connected to the relay of this name. Start the relay if nobody has the name."""
     for _ in range(2):
         relay = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -83,7 +85,7 @@ def _connected(name: str, config: ClientConfig) -> socket.socket:
             relay.close()
             raise
         return relay
-    raise ConnectionRefusedError("the relay has ended at once; its error is in this executor's stderr")
+    raise ConnectionRefusedError(_ENDED)
 
 
 def _start(name: str) -> None:
@@ -94,9 +96,10 @@ def _start(name: str) -> None:
         except OSError:
             return
         listener.listen(_BACKLOG)
-        command = [sys.executable, "-m", "kafka_sink.relay", str(listener.fileno()), str(os.getppid())]
+        command = [sys.executable, "-P", "-m", "kafka_sink.relay", str(listener.fileno()), str(os.getppid())]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         # In this worker's process group: Spark's daemon ends the group when it ends.
+        # A child that has ended is removed when the next one starts.
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -104,7 +107,7 @@ def _start(name: str) -> None:
             env=environment,
             pass_fds=(listener.fileno(),),
         )
-        _children.append(child)
+        _children[:] = [each for each in _children if each.poll() is None] + [child]
 
 
 _children: list[subprocess.Popen[bytes]] = []
@@ -125,7 +128,7 @@ def _is_welcomed(relay: socket.socket, config: ClientConfig, memory: RelayedMemo
         data, more_files, _, _ = socket.recv_fds(relay, 64, 1)
         files += more_files
         if not data:
-            raise ConnectionResetError("the relay has ended at once; its error is in this executor's stderr")
+            raise ConnectionResetError(_ENDED)
         for message in reader.feed(data):
             if message.kind is Kind.WELCOME:
                 memory.join(Ledger(files[0]), int.from_bytes(message.body, "big"))

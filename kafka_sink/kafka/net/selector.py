@@ -231,9 +231,13 @@ class Selector:
         if channel is not None:
             channel.keep(memory)
 
+    @property
+    def has_work(self) -> bool:
+        """True if the next poll should not wait for a file to become ready."""
+        return bool(self._queued or self._staged)
+
     def fileno(self) -> int:
-        """Return a file that is readable when a poll would find something to do, so that another selector can wait for
-        it."""
+        """Return a file that is readable when a connection is ready, so that another selector can wait for it."""
         return self._selector.fileno()
 
     def wakeup(self) -> None:
