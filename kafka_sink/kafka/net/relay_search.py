@@ -30,7 +30,7 @@ from kafka_sink.kafka.net.shared_memory import Ledger, RelayedMemory
 NUMBERS = 8
 # A relay answers in a millisecond, but the first worker waits for its start: 0.3 s, or much longer if all workers of a
 # host start together.
-WELCOME_S = 15.0
+WELCOME_S = 30.0
 # A relay that was silent for so long is not asked again for a minute.
 _AVOID_S = 60.0
 _BACKLOG = 1024

@@ -26,7 +26,7 @@ from kafka_sink.errors import ClusterError
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.outbox import Outbox
 from kafka_sink.kafka.net.relay_wire import INLINE, Kind, Message, Reader, encode
-from kafka_sink.kafka.net.shared_memory import RelayedMemory
+from kafka_sink.kafka.net.shared_memory import RelayedMemory, SharedMemory
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent, Throttled
 
 # The longest wait for the relay's confirmation that it reads a stream's buffers no more. It takes less than 1 ms.
@@ -47,8 +47,8 @@ class RelayTransport:
         self._memory = memory
         self._metrics = metrics
         self._relay: socket.socket | None = None
-        # The memory that the relay has the file of.
-        self._told_fd = -1
+        # The memory whose file the relay has.
+        self._known: SharedMemory | None = None
         self._reader = Reader()
         self._outbox = Outbox()
         # Connections that are open or being opened, and those whose end the relay has yet to confirm.
@@ -83,7 +83,7 @@ class RelayTransport:
         if self._relay is None:
             relay = self._find_relay(self._memory)
             self._selector.register(relay, selectors.EVENT_READ, relay)
-            self._relay, self._reader, self._told_fd = relay, Reader(), self._memory.shared.fd
+            self._relay, self._reader, self._known = relay, Reader(), self._memory.shared
 
     def send(self, key: int, buffers: Sequence[Buffer], *, tell_at_once: bool = True) -> None:
         if key not in self._keys:
@@ -101,9 +101,9 @@ class RelayTransport:
 
     def _offset_of(self, buffer: Buffer) -> int | None:
         """Return where the relay finds the buffer, or None if its bytes have to travel."""
-        if not isinstance(buffer, memoryview) or not len(buffer) or self._told_fd != self._memory.shared.fd:
+        if not isinstance(buffer, memoryview) or not len(buffer) or self._known is not self._memory.shared:
             return None
-        return self._memory.shared.offset_of(buffer)
+        return self._known.offset_of(buffer)
 
     def throttled(self, key: int, milliseconds: int) -> None:
         if key in self._keys:

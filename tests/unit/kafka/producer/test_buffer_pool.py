@@ -211,3 +211,83 @@ def test_memory_goes_back_when_nothing_of_it_is_out() -> None:
     assert sorted(buffer.start for buffer in out if buffer is not None) == list(range(0, 1_000, 100))
     views = [np.frombuffer(buffer.view, np.uint8) for buffer in out if buffer is not None]
     assert all(np.shares_memory(view, untouched) for view in views)
+
+
+# --- memory that is shared --------------------------------------------------------------------------------------------
+
+
+class Limited:
+    """A MemorySource that allows `limit` bytes."""
+
+    exceeds_part = False
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.taken = 0
+        self.given = 0
+
+    def fresh(self) -> np.typing.NDArray[np.uint8]:
+        self.taken = 0
+        self.given += 1
+        return np.zeros(TOTAL, np.uint8)
+
+    def allows(self, more_bytes: int) -> bool:
+        return self.taken + more_bytes <= self.limit
+
+    def took(self, more_bytes: int) -> None:
+        self.taken += more_bytes
+
+
+def test_a_pool_takes_no_more_than_its_source_allows() -> None:
+    source = Limited(3 * 1_024)
+    pool = BufferPool(total_bytes=TOTAL, buffer_bytes=1_024, source=source)
+    held = [pool.try_allocate(1_024) for _ in range(4)]
+    assert [buffer is not None for buffer in held] == [True, True, True, False]
+    assert pool.exhausted and source.taken == 3 * 1_024
+
+
+@pytest.mark.parametrize("size", [1_024, 4_096, TOTAL])
+def test_a_pool_without_a_buffer_in_use_gets_one_whatever_the_source_says(size: int) -> None:
+    pool = BufferPool(total_bytes=TOTAL, buffer_bytes=1_024, source=Limited(0))
+    assert pool.try_allocate(size) is not None
+    assert pool.try_allocate(1_024) is None
+
+
+def test_a_pool_at_its_sources_limit_has_room_again_when_a_sixteenth_is_free() -> None:
+    pool = BufferPool(total_bytes=TOTAL, buffer_bytes=256, source=Limited(TOTAL // 2))
+    held = [pool.try_allocate(256) for _ in range(TOTAL // 2 // 256)]
+    assert pool.try_allocate(256) is None and pool.exhausted
+    for freed, buffer in enumerate(held, 1):
+        assert buffer is not None
+        pool.deallocate(buffer)
+        assert pool.exhausted == (freed * 256 < TOTAL // 2 // 16)
+
+
+def test_buffers_of_memory_that_was_replaced_stay_valid_and_are_not_used_again() -> None:
+    pool = BufferPool(total_bytes=TOTAL, buffer_bytes=1_024, source=Limited(TOTAL))
+    old = pool.try_allocate(1_024)
+    assert old is not None
+    old.view[:] = b"o" * 1_024
+    pool.renew()
+    new = [pool.try_allocate(1_024) for _ in range(7)]
+    for buffer in new:
+        assert buffer is not None
+        buffer.view[:] = b"n" * 1_024
+    assert bytes(old.view) == b"o" * 1_024
+    # The old buffer counts until its batch is done with it.
+    assert pool.try_allocate(1_024) is None
+    pool.deallocate(old)
+    last = pool.try_allocate(1_024)
+    assert last is not None and last.view.obj is new[0].view.obj  # type: ignore[union-attr]
+
+
+def test_idle_memory_goes_back_to_the_source() -> None:
+    source = Limited(TOTAL)
+    pool = BufferPool(total_bytes=TOTAL, buffer_bytes=1_024, source=source)
+    buffer = pool.try_allocate(1_024)
+    assert buffer is not None
+    pool.give_back()
+    assert source.given == 1
+    pool.deallocate(buffer)
+    pool.give_back()
+    assert source.given == 2 and source.taken == 0
