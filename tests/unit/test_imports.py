@@ -27,7 +27,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"functions", "registry", "spark"}),
     frozenset({"command_line", "commit", "verification"}),
     frozenset({"kept"}),
-    frozenset({"doctor"}),
+    frozenset({"doctor", "relay"}),
     frozenset({"options"}),
     frozenset({"kafka"}),
     frozenset({"records"}),
@@ -65,6 +65,7 @@ PURE = frozenset({
     "commit.earlier_name", "commit.effects", "commit.exchanges", "commit.hanging", "commit.lineage", "commit.markers",
     "commit.handover", "commit.open_transactions", "commit.open_transactions_json", "commit.two_phase",
     "doctor.judging", "doctor.reaching", "doctor.report", "doctor.steps",
+    "kafka.net.relay_wire", "relay.forwarder",
 })  # fmt: skip
 IMPURE_IMPORTS = frozenset({"socket", "ssl", "selectors", "threading", "time"})
 
