@@ -28,6 +28,8 @@ from kafka_sink.kafka.net.shared_memory import Ledger, RelayedMemory
 
 # Different configurations of one executor that have a relay at the same time, and relays that do not answer.
 NUMBERS = 8
+# A relay may end just as a worker comes to it.
+TRIES = 3
 # A relay answers in a millisecond, but the first worker waits for its start: 0.3 s, or much longer if all workers of a
 # host start together.
 WELCOME_S = 30.0
@@ -50,20 +52,35 @@ def find_relay(config: ClientConfig, memory: RelayedMemory) -> socket.socket:
         name = f"\0pykafka/{os.getuid()}/{_namespace()}/{os.getppid()}/{number}"
         if time.monotonic() < _avoided_until_s.get(name, 0.0):
             continue
+        try:
+            relay = _found(name, config, memory, deadline_s)
+        except TimeoutError:
+            _avoided_until_s[name] = time.monotonic() + _AVOID_S
+            raise TimeoutError(f"it has not answered within {WELCOME_S:.0f} s") from None
+        if relay is not None:
+            return relay
+    raise OSError(f"all {NUMBERS} names of relays are in use")
+
+
+def _found(name: str, config: ClientConfig, memory: RelayedMemory, deadline_s: float) -> socket.socket | None:
+    """Return a socket of the relay of this name, or None if it has another configuration. Raises OSError."""
+    for tries in range(1, TRIES + 1):
         relay = _connected(name)
         try:
             if _is_welcomed(relay, config, memory, deadline_s):
                 relay.setblocking(False)
                 return relay
-        except TimeoutError:
+        except ConnectionError:
             relay.close()
-            _avoided_until_s[name] = time.monotonic() + _AVOID_S
-            raise TimeoutError(f"it has not answered within {WELCOME_S:.0f} s") from None
+            if tries < TRIES:
+                continue
+            raise
         except BaseException:
             relay.close()
             raise
         relay.close()
-    raise OSError(f"all {NUMBERS} names of relays are in use")
+        return None
+    raise AssertionError("it returns or raises")
 
 
 def _namespace() -> int:
@@ -73,7 +90,7 @@ def _namespace() -> int:
 
 def _connected(name: str) -> socket.socket:
     """Return a socket that is connected to the relay of this name. Start the relay if nobody has the name."""
-    for _ in range(2):
+    for _ in range(TRIES):
         relay = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             relay.connect(name)

@@ -527,3 +527,27 @@ def test_a_retry_goes_before_parts_that_were_never_sent_and_behind_earlier_ones(
     for batch in (second, third, first):
         c.accumulator.requeue(batch)
     assert list(c.accumulator.queued()) == [first, second, third, fourth]
+
+
+# --- memory that somebody may still read ------------------------------------------------------------------------------
+
+
+def test_memory_that_is_replaced_loses_no_row_and_is_not_written_again() -> None:
+    c = make_core()
+    c.append(routed([b"a"], [0]))
+    old = c.accumulator.pool.memory
+    before = old.copy()
+    c.accumulator.renew_memory()
+    c.append(routed([b"b", b"c"], [0, 1]))
+    assert (old == before).all()
+    values = {partition: [record.value for record in records] for partition, records in drain_everything(c).items()}
+    assert sorted(values.values()) == [[b"a", b"b"], [b"c"]]
+    assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+def test_memory_that_is_replaced_while_a_writer_fills_a_batch_of_it() -> None:
+    c = make_core()
+    append_and(c, routed([b"a"], [0]), c.accumulator.renew_memory)
+    c.append(routed([b"b"], [0]))
+    records = [[record.value for record in read_back(c, batch)] for batch in drain(c) + drain(c)]
+    assert records == [[b"a"], [b"b"]]
