@@ -1,0 +1,139 @@
+"""Workers of one relay through kills and stops of the relay, of workers and of brokers: every row is compared."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.broker import LocalKafka
+from relay_app import DEADLINE_S
+from relay_runs import (
+    RelayRun,
+    assert_rows,
+    hurried,
+    one_write,
+    resume_broker,
+    shares_of,
+    stop_broker,
+    unread_bytes,
+    waiting_for_relays,
+)
+from spark_writes import end_offset
+from waiting import wait_until
+
+
+@pytest.fixture
+def own_kafka() -> Iterator[LocalKafka]:
+    """A broker that the test may kill or stop."""
+    with LocalKafka(nodes=1) as cluster:
+        yield cluster
+
+
+def wait_for_first_half(kafka: LocalKafka, run: RelayRun) -> None:
+    """Wait until each partition has rows, while all workers are held or still write."""
+
+    def there() -> bool:
+        assert not [each for each in run.ended() if each.error], run.ended()
+        return all(end_offset(kafka, run.plan.topic, partition) for partition in range(run.plan.partitions))
+
+    wait_until(there, DEADLINE_S, "rows in each partition")
+
+
+def test_a_relay_that_is_killed_with_requests_in_flight_costs_no_row(
+    own_kafka: LocalKafka, tmp_path: Path
+) -> None:
+    own_kafka.create_topic("t", 4)
+    plan = one_write(hurried(own_kafka), "t", workers=3, rows=40_000, gate_after=20_000)
+    with RelayRun(tmp_path, plan, held=True) as run:
+        relay = run.relay()
+        wait_for_first_half(own_kafka, run)
+        # The broker takes what fits into its sockets: some requests are written in part, and none is answered.
+        stop_broker(own_kafka)
+        run.go_on()
+        wait_until(lambda: unread_bytes(own_kafka) > 100_000, DEADLINE_S, "requests in flight")
+        os.kill(relay.process_id, signal.SIGKILL)
+        resume_broker(own_kafka)
+        run.finish()
+        assert "connects to brokers itself" not in run.stderr
+    assert_rows(own_kafka, plan)
+
+
+@pytest.mark.parametrize("acks", ["all", "1"])
+def test_a_relay_that_was_stopped_and_goes_on_writes_no_row_to_another_partition(
+    own_kafka: LocalKafka, tmp_path: Path, acks: str
+) -> None:
+    """When it goes on, it reads requests whose rows its workers have long sent again. With acks=1 rows may be there
+    twice, and no leader checks sequence numbers."""
+    own_kafka.create_topic("t", 4)
+    plan = one_write(
+        hurried(own_kafka, acks=acks, buffer_memory="4194304"), "t", workers=3, rows=80_000, gate_after=20_000
+    )
+    with RelayRun(tmp_path, plan, held=True) as run:
+        relay = run.relay()
+        wait_for_first_half(own_kafka, run)
+        os.kill(relay.process_id, signal.SIGSTOP)
+        run.go_on()
+        # The workers give it up, and take another one, or connect themselves.
+        wait_until(lambda: run.ended() or len(run.relays()) > 1, DEADLINE_S, "another relay")
+        own_kafka_rows = end_offset(own_kafka, "t")
+        wait_until(lambda: end_offset(own_kafka, "t") > own_kafka_rows or run.ended(), DEADLINE_S, "more rows")
+        os.kill(relay.process_id, signal.SIGCONT)
+        run.finish()
+    assert_rows(own_kafka, plan, once=acks == "all")
+
+
+def test_a_relay_that_stops_for_longer_than_a_request_may_take_is_used_again(
+    own_kafka: LocalKafka, tmp_path: Path
+) -> None:
+    own_kafka.create_topic("t", 4)
+    plan = one_write(hurried(own_kafka), "t", workers=3, rows=40_000, gate_after=20_000)
+    with RelayRun(tmp_path, plan, held=True) as run:
+        relay = run.relay()
+        wait_for_first_half(own_kafka, run)
+        os.kill(relay.process_id, signal.SIGSTOP)
+        run.go_on()
+        wait_until(lambda: waiting_for_relays() == 3, DEADLINE_S, "each worker asks the stopped relay again")
+        os.kill(relay.process_id, signal.SIGCONT)
+        run.finish()
+        assert "connects to brokers itself" not in run.stderr
+    assert_rows(own_kafka, plan)
+
+
+def test_a_worker_that_is_killed_leaves_the_others_and_the_relay_alone(own_kafka: LocalKafka, tmp_path: Path) -> None:
+    own_kafka.create_topic("t", 4)
+    plan = one_write(hurried(own_kafka), "t", workers=3, rows=40_000, gate_after=20_000)
+    with RelayRun(tmp_path, plan, held=True) as run:
+        relay = run.relay()
+        wait_for_first_half(own_kafka, run)
+        stop_broker(own_kafka)
+        run.go_on()
+        wait_until(lambda: unread_bytes(own_kafka) > 100_000, DEADLINE_S, "requests in flight")
+        shares = shares_of(relay)
+        assert len(shares) == 3
+        os.kill(run.worker_pid(1), signal.SIGKILL)
+        wait_until(lambda: len(shares_of(relay)) == 2, DEADLINE_S, "the killed worker's share is free")
+        resume_broker(own_kafka)
+        assert run.relay() == relay
+        ended = run.end()
+    assert {(each.worker, each.rows, each.error) for each in ended} == {(0, 40_000, None), (2, 40_000, None)}
+    assert_rows(own_kafka, plan, workers=(0, 2))
+
+
+def test_a_broker_that_is_killed_and_comes_back_costs_time_and_no_row(own_kafka: LocalKafka, tmp_path: Path) -> None:
+    own_kafka.create_topic("t", 4)
+    plan = one_write(hurried(own_kafka), "t", workers=3, rows=40_000, gate_after=20_000)
+    with RelayRun(tmp_path, plan, held=True) as run:
+        relay = run.relay()
+        wait_for_first_half(own_kafka, run)
+        stop_broker(own_kafka)
+        run.go_on()
+        wait_until(lambda: unread_bytes(own_kafka) > 100_000, DEADLINE_S, "requests in flight")
+        own_kafka.kill(1)
+        assert run.relay() == relay
+        own_kafka.start(1)
+        run.finish()
+    assert_rows(own_kafka, plan)
