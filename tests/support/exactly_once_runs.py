@@ -100,6 +100,10 @@ class Run:
         self._process.wait()
 
     @property
+    def process_id(self) -> int:
+        return self._process.pid
+
+    @property
     def said(self) -> str:
         return self._said.read_text(errors="replace")
 

@@ -12,6 +12,7 @@ compared byte by byte.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -106,7 +107,11 @@ def break_relays(what: str) -> None:
     if what == "start":
         sys.executable = "/nonexistent/python"
     elif what == "share":
-        del os.memfd_create
+
+        def refuse(*_: object) -> int:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+        setattr(os, "memfd_create", refuse)  # noqa: B010
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+import kafka_sink
 from spark_writes import held
 
 PARTITIONS = 4
@@ -29,6 +30,7 @@ def main() -> None:
         .config("spark.executorEnv.PYKAFKA_RELAY", "on")
         .getOrCreate()
     )
+    kafka_sink.register(spark)
     frame = spark.range(0, int(rows), 1, int(tasks)).selectExpr(
         f"CAST(lpad(id, {VALUE_BYTES}, '0') AS BINARY) AS value", f"CAST(id % {PARTITIONS} AS INT) AS partition"
     )
