@@ -22,7 +22,7 @@ from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.spark.bad_rows import finish
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.rate import rate_limit, tell_throttled
-from kafka_sink.spark.relay_choice import is_worth_it
+from kafka_sink.spark.relay_choice import is_wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def produce_rows(
     Raises SchemaError, InterceptorFailed, BadRow, ClusterError or DeliveryError.
     """
     transactional_id = None if transaction is None else transaction.transactional_id
-    with lease_producer(config.producer, cluster_id, by_relay=is_worth_it()) as producer:
+    with lease_producer(config.producer, cluster_id, by_relay=is_wanted()) as producer:
         write = producer.begin(
             topic=config.topic,
             partitioner=config.partitioner,

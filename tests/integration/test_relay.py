@@ -55,9 +55,7 @@ def rows_in_each_partition(kafka: LocalKafka, topic: str) -> bool:
 
 
 @pytest.mark.parametrize("way", ["plaintext", "sasl"])
-def test_a_write_of_four_tasks_has_one_relay_and_two_connections(
-    secure: SecureKafka, tmp_path: Path, way: str
-) -> None:
+def test_a_write_of_four_tasks_has_one_relay_and_two_connections(secure: SecureKafka, tmp_path: Path, way: str) -> None:
     kafka, topic, rows = secure.kafka, f"four-tasks-{way}", 400_000
     kafka.create_topic(topic, 4)
     options = (
@@ -196,12 +194,12 @@ def assert_second_writes(kafka: LocalKafka, plan: Plan) -> None:
     assert read_values(kafka, plan.topic).total() == len(plan.writes) * plan.rows
 
 
-def test_two_configurations_of_one_executor_have_a_relay_each(
-    secure: SecureKafka, tmp_path: Path
-) -> None:
+def test_two_configurations_of_one_executor_have_a_relay_each(secure: SecureKafka, tmp_path: Path) -> None:
     secure.kafka.create_topic("two", 4)
     ways = [secure.sasl("SCRAM-SHA-256"), secure.tls()]
-    plan = Plan("two", [{**way, "kafka.linger.ms": "0"} for way in ways], [[0], [1]] * 2, rows=20_000, gate_after=10_000)
+    plan = Plan(
+        "two", [{**way, "kafka.linger.ms": "0"} for way in ways], [[0], [1]] * 2, rows=20_000, gate_after=10_000
+    )
     with RelayRun(tmp_path, plan, held=True) as run:
         wait_until(lambda: len(run.relays()) == 2, DEADLINE_S, "two relays")
         ids = {each.process_id for each in run.relays()}

@@ -47,9 +47,7 @@ def wait_for_first_half(kafka: LocalKafka, run: RelayRun) -> None:
     wait_until(there, DEADLINE_S, "rows in each partition")
 
 
-def test_a_relay_that_is_killed_with_requests_in_flight_costs_no_row(
-    own_kafka: LocalKafka, tmp_path: Path
-) -> None:
+def test_a_relay_that_is_killed_with_requests_in_flight_costs_no_row(own_kafka: LocalKafka, tmp_path: Path) -> None:
     own_kafka.create_topic("t", 4)
     plan = one_write(hurried(own_kafka), "t", workers=3, rows=40_000, gate_after=20_000)
     with RelayRun(tmp_path, plan, held=True) as run:

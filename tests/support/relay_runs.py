@@ -52,9 +52,7 @@ class RelayRun:
 
     def __init__(self, tmp_path: Path, plan: Plan, *, held: bool = False, waits: bool = False) -> None:
         self._gate, self._start = tmp_path / "gate", tmp_path / "start"
-        self.plan = replace(
-            plan, gate=str(self._gate) if held else "", start=str(self._start) if waits else ""
-        )
+        self.plan = replace(plan, gate=str(self._gate) if held else "", start=str(self._start) if waits else "")
         self._out, self._err = tmp_path / "out", tmp_path / "err"
         # The application's folder is where it finds what it imports.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
