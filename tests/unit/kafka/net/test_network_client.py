@@ -579,9 +579,9 @@ class TestThrottle:
         assert response.token == "b"
         assert world.client.last_error.endswith("no answer within 30000 ms")
 
-    def answer(self, world: World, throttle_time_ms: int) -> None:
+    def answer(self, world: World, throttle_time_ms: int, node_id: int = -1) -> None:
         """To a request that is sent now, as the first on its connection."""
-        world.send("token")
+        world.send("token", node_id)
         frame = world.transport.outbox[world.key][-1]
         world.poll(Sent(world.key), Received(world.key, init_answer(correlation_id(frame), throttle_time_ms)))
 
@@ -599,15 +599,13 @@ class TestThrottle:
 
     def test_nodes_that_throttle_at_once_do_so_together_but_each_on_its_own(self) -> None:
         world = World()
-        world.open()
-        self.answer(world, 700)
-        world.client.update_brokers([Broker(4, "other", 9092)])
+        world.client.update_brokers(brokers(3, 4))
+        world.open(3)
+        self.answer(world, 700, 3)
         world.transport.now_ms = 400
         world.open(4)
-        world.client.send(4, INIT, 400, "token")
-        frame = world.transport.outbox[world.key][-1]
-        world.poll(Sent(world.key), Received(world.key, init_answer(correlation_id(frame), 500)))
-        assert world.client.throttles(1_000) == {-1: (700, 700), 4: (500, 900)}
+        self.answer(world, 500, 4)
+        assert world.client.throttles(1_000) == {3: (700, 700), 4: (500, 900)}
         assert world.client.throttled_ms(1_000) == 900
 
     def test_only_while_it_is_connected(self) -> None:
