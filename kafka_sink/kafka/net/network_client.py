@@ -12,14 +12,16 @@ Non-obvious:
 
 * `least_loaded_node` returns a node that takes a request now, or None. Before None it begins a connection if that
   helps.
-* Once brokers are known, bootstrap servers are asked again only when no broker can be reached (KIP-899).
+* A bootstrap server at a broker's address is that broker (`nodes.py`). A connection to another bootstrap server is
+  closed once a broker's connection is open and the bootstrap server has answered everything. Bootstrap servers are
+  asked again only when no broker can be reached (KIP-899), which means that the last attempt at each broker failed.
 * A throttling broker answers first and then stops reading. The client sends it nothing for the throttle time that the
   broker gave (KIP-219), and extends the timeout of requests that the broker has not read. A new connection to that
   broker is read at once, but takes no request either: the quota belongs to the client, not to the connection.
 * A client belongs to one cluster. Every connection asks for the cluster id before it carries a request, so no request
-  reaches another cluster that has taken over an address. While the client has other connections, it retries such an
-  address, because a broker's address may be reused for a while. Without other connections, the cluster was replaced,
-  which is a `failure`.
+  reaches another cluster that has taken over an address. The client retries such an address, because a broker's address
+  may be reused for a while. If the bootstrap servers lead to another cluster too, the cluster was replaced, which is a
+  `failure` (`cluster_identity.py`).
 * Errors are retried without limit. An error that no retry fixes (a certificate, a password) is stored in `failure`. The
   owner of the client checks `failure` and closes the client.
 * A session is authenticated again shortly before it expires (KIP-368), even if there is nothing to send. Requests in
@@ -51,7 +53,9 @@ from kafka_sink.errors.exhaustion import PATIENCE_MS, exhausted, is_exhaustion
 from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.deadline import started
 from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.net.cluster_identity import ClusterIdentity
 from kafka_sink.kafka.net.node import Held, Node, NodeState
+from kafka_sink.kafka.net.nodes import Nodes
 from kafka_sink.kafka.net.resolver import resolve as resolve_by_system
 from kafka_sink.kafka.net.transport import (
     Address,
@@ -121,6 +125,8 @@ class _Pending:
     """The token that a connection keeps for one request."""
 
     token: object = field(repr=False)
+    # As given to `send`. The node may have another id when the response comes.
+    node_id: int
     sent_ms: int
     # `NetworkClient._failures` when the request was sent.
     failures: int = 0
@@ -146,7 +152,7 @@ class NetworkClient:
         `on_throttle`: called with the number of a connection whose broker throttles, and for how many milliseconds.
         """
         self.last_error = ""
-        self.cluster_id = cluster_id
+        self._identity = ClusterIdentity(cluster_id, settings.bootstrap_servers)
         # Connections begun; connections that became ready; times that no ready connection may have been left. The last
         # also counts a new ready connection if no other has answered since the failures before it.
         self.connects = 0
@@ -167,13 +173,7 @@ class NetworkClient:
         self._resolve = resolve
         self._on_throttle = on_throttle
         self._software = ApiVersionsRequest(settings.client_software_name, settings.client_software_version)
-        # Negative ids, as in Java, because no broker has one.
-        bootstrap = [Node(-1 - i, host, port) for i, (host, port) in enumerate(settings.bootstrap_servers)]
-        self._nodes = {node.node_id: node for node in bootstrap}
-        self._bootstrap_ids = tuple(self._nodes)
-        self._broker_ids: tuple[int, ...] = ()
-        # Named by a response since the last list of all brokers.
-        self._learned_ids: set[int] = set()
+        self._nodes = Nodes(settings.bootstrap_servers)
         self._by_key: dict[int, Node] = {}
         # Returned by the next poll.
         self._responses: list[ClientResponse] = []
@@ -182,44 +182,37 @@ class NetworkClient:
 
     # --- which node ---------------------------------------------------------------------------------------------------
 
+    @property
+    def cluster_id(self) -> str | None:
+        """The id of the cluster, or None while unknown."""
+        return self._identity.cluster_id
+
     def update_brokers(self, brokers: Iterable[Broker]) -> None:
         """Set the brokers of the cluster. A broker that moved gets a new connection. The connection of a removed broker
         stays open until it is idle, because responses may still come."""
         brokers = tuple(brokers)
-        if not brokers:
-            return
-        self._broker_ids = tuple(broker.node_id for broker in brokers)
-        self._learned_ids.clear()
-        for broker in brokers:
-            self._place(broker)
-        for node in list(self._nodes.values()):
-            self._forget_if_gone(node)
+        if brokers:
+            self._leave_moved(brokers)
+            self._nodes.list_brokers(brokers)
+            self._identity.brokers_listed()
 
     def learn(self, broker: Broker) -> None:
         """Add one broker that a response named, for example a coordinator. It takes requests from now on, even if the
         last list of brokers lacked it. The next list decides if it stays."""
-        self._learned_ids.add(broker.node_id)
-        self._place(broker)
+        self._leave_moved((broker,))
+        self._nodes.learn(broker)
 
-    def _place(self, broker: Broker) -> None:
-        node = self._nodes.get(broker.node_id)
-        if node is not None and (node.host, node.port) != (broker.host, broker.port):
-            self._disconnect(node, f"it moved to {broker.host}:{broker.port}", self._clock_ms())
-            node = None
-        if node is None:
-            self._nodes[broker.node_id] = Node(broker.node_id, broker.host, broker.port)
-
-    def _forget_if_gone(self, node: Node) -> None:
-        known = any(node.node_id in ids for ids in (self._broker_ids, self._learned_ids, self._bootstrap_ids))
-        if not known and node.state is NodeState.DISCONNECTED:
-            del self._nodes[node.node_id]
+    def _leave_moved(self, brokers: Iterable[Broker]) -> None:
+        for node, broker in self._nodes.moved(brokers):
+            if node.state is not NodeState.DISCONNECTED:
+                self._disconnect(node, f"it moved to {broker.host}:{broker.port}", self._clock_ms())
 
     def ready(self, node_id: int, now_ms: int) -> bool:
         """Return True if `send` to the node may be called now. Otherwise begin to connect if that is due."""
         node = self._nodes.get(node_id)
         if node is None:
             return False
-        if node.can_connect(now_ms):
+        if node.can_connect(now_ms) and not self._is_replaced_by_brokers(node):
             self._connect(node, now_ms)
         return self._can_send(node, now_ms)
 
@@ -254,14 +247,21 @@ class NetworkClient:
 
     def least_loaded_node(self, now_ms: int) -> int | None:
         """Return the node with the fewest requests in flight among those that take a request now. If none does, return
-        None, and begin a connection unless one is being made."""
-        for node_ids in (self._broker_ids, self._bootstrap_ids):
-            nodes = self._in_random_rotation(node_ids)
+        None, and begin a connection unless one is being made. Bootstrap servers are last, or first if no broker can be
+        reached."""
+        brokers, bootstrap = self._nodes.brokers, self._nodes.bootstrap
+        reached = not all(node.failures for node in brokers)
+        to_be_asked = [node for node in bootstrap if self._identity.is_to_be_asked(node.server)]
+        for group in (to_be_asked, *((brokers, bootstrap) if reached else (bootstrap, brokers))):
+            nodes = self._in_random_rotation(group)
             sendable = [node for node in nodes if self._can_send(node, now_ms)]
             if sendable:
                 return min(sendable, key=lambda node: node.in_flight_count).node_id
             if any(node.state in (NodeState.CONNECTING, NodeState.NEGOTIATING) for node in nodes):
-                return None
+                if reached:
+                    return None
+                # Without an answer, an attempt takes its whole timeout. Another group may be reached meanwhile.
+                continue
             connectable = [node for node in nodes if node.can_connect(now_ms)]
             if connectable:
                 self._connect(min(connectable, key=lambda node: node.attempted_ms), now_ms)
@@ -270,9 +270,9 @@ class NetworkClient:
                 return None
         return None
 
-    def _in_random_rotation(self, node_ids: Sequence[int]) -> list[Node]:
-        offset = self._rng.randrange(len(node_ids)) if node_ids else 0
-        return [self._nodes[node_id] for node_id in (*node_ids[offset:], *node_ids[:offset])]
+    def _in_random_rotation(self, nodes: Sequence[Node]) -> Sequence[Node]:
+        offset = self._rng.randrange(len(nodes)) if nodes else 0
+        return [*nodes[offset:], *nodes[:offset]]
 
     def api_version(self, node_id: int, request: Request) -> int | None:
         """Return the version of `request` for the node, or None if not connected or without a common version."""
@@ -302,19 +302,19 @@ class NetworkClient:
         Nodes that never throttled are left out."""
         if not self._held.until_ms:
             return {}
-        held = {node.node_id: node.held for node in self._nodes.values() if node.held.until_ms}
+        held = {node.node_id: node.held for node in self._nodes if node.held.until_ms}
         return {node_id: (each.passed_ms(now_ms), each.until_ms) for node_id, each in held.items()}
 
     def _hold(self, now_ms: int) -> None:
         """Update the total after a node began or stopped throttling."""
-        until_ms = max((node.held.until_ms for node in self._nodes.values()), default=0)
+        until_ms = max((node.held.until_ms for node in self._nodes), default=0)
         if until_ms > now_ms or self._held.until_ms > now_ms:
             self._held = self._held.ending_at(max(until_ms, now_ms), now_ms)
 
     @property
     def has_in_flight(self) -> bool:
         """True if `poll` has yet to return a response."""
-        return bool(self._responses) or any(node.in_flight_count for node in self._nodes.values())
+        return bool(self._responses) or any(node.in_flight_count for node in self._nodes)
 
     def in_flight_count(self, node_id: int) -> int:
         """Return the number of unanswered requests to the node."""
@@ -331,7 +331,7 @@ class NetworkClient:
         if node is None or not self._can_send(node, now_ms):
             raise RuntimeError(f"node {node_id} takes no request now")
         connection = _connection(node)
-        pending = _Pending(token, now_ms, self._failures)
+        pending = _Pending(token, node_id, now_ms, self._failures)
         self._metrics.request_began()
         if connection.version_for(request) is None:
             self._fail(node, Answer(pending, request, None), self._no_common_version(node, request), now_ms)
@@ -361,6 +361,7 @@ class NetworkClient:
                 if is_exhaustion(error.errno):
                     self._on_lack(error.errno, now_ms)
                 self._note(node, f"its name cannot be resolved: {error.strerror or error}")
+                self._attempt_failed(node)
                 self._back_off(node, now_ms)
                 return
         try:
@@ -402,6 +403,7 @@ class NetworkClient:
         for event in self._transport.poll(self.wait_ms(timeout_ms, self._clock_ms())):
             self._on_event(event, self._clock_ms())
         self._on_time(self._clock_ms())
+        self._leave_bootstrap(self._clock_ms())
         responses, self._responses = self._responses, []
         return responses
 
@@ -414,7 +416,7 @@ class NetworkClient:
             case Connected():
                 self._lacking_ms = None
                 node.connected(now_ms)
-                self._transmit(node, connection.start(_Pending(None, now_ms)))
+                self._transmit(node, connection.start(_Pending(None, node.node_id, now_ms)))
             case Sent():
                 answer = connection.sent()
                 if answer is not None:
@@ -447,7 +449,7 @@ class NetworkClient:
         except ProtocolError as error:
             self._on_protocol_error(node, error, now_ms)
             return
-        if own := connection.own_request(_Pending(None, now_ms)):
+        if own := connection.own_request(_Pending(None, node.node_id, now_ms)):
             self._transmit(node, own)
         if connection.computation is not None:
             node.computing_since_ms = now_ms
@@ -460,6 +462,7 @@ class NetworkClient:
             if self._is_connected and not self._has_witness(node):
                 self.interruptions += 1
             node.ready(now_ms)
+            self._identity.connected(node.server)
             self._hold(now_ms)
             if connection.session_lifetime_ms > 0:
                 part_ms = int(connection.session_lifetime_ms * self._rng.uniform(*_SESSION_FACTOR))
@@ -470,16 +473,22 @@ class NetworkClient:
         connection."""
         node.throttle(now_ms + _connection(node).throttle_time_ms, now_ms)
         found = _connection(node).cluster_id
-        if self.cluster_id is None:
-            self.cluster_id = found
-        if found is None or found == self.cluster_id:
+        if self._identity.is_ours(found):
             return True
-        changed = ClusterChanged(broker=str(node), expected=str(self.cluster_id), found=found)
-        if self._is_connected:
-            self._disconnect(node, changed.what, now_ms)
-        else:
-            self._give_up(node, changed, now_ms)
+        changed = ClusterChanged(broker=str(node), expected=str(self.cluster_id), found=str(found))
+        self._disconnect(node, changed.what, now_ms, changed)
         return False
+
+    def _leave_bootstrap(self, now_ms: int) -> None:
+        """Close connections to bootstrap servers whose address is no broker's, once brokers answer everything."""
+        for node in [each for each in self._by_key.values() if self._is_replaced_by_brokers(each)]:
+            if not node.in_flight_count:
+                self._drop(node, now_ms)
+
+    def _is_replaced_by_brokers(self, node: Node) -> bool:
+        """Return True if the node is no broker, and the connection of a broker of the last list is open. One that is
+        only learned is not enough: `least_loaded_node` would not return it."""
+        return node.node_id < 0 and any(broker.state is NodeState.READY for broker in self._nodes.brokers)
 
     @property
     def _is_connected(self) -> bool:
@@ -514,7 +523,7 @@ class NetworkClient:
             except SaslRefused as error:
                 self._on_protocol_error(node, error, now_ms)
                 return
-            self._transmit(node, connection.own_request(_Pending(None, now_ms)))
+            self._transmit(node, connection.own_request(_Pending(None, node.node_id, now_ms)))
 
     def _on_protocol_error(self, node: Node, error: ProtocolError, now_ms: int) -> None:
         match error:
@@ -572,7 +581,7 @@ class NetworkClient:
         except ClusterError as failure:
             self._give_up(node, failure, now_ms)
             return
-        self._transmit(node, _connection(node).reauthenticate(authentication, _Pending(None, now_ms)))
+        self._transmit(node, _connection(node).reauthenticate(authentication, _Pending(None, node.node_id, now_ms)))
 
     def _complete(self, node: Node, answer: Answer, now_ms: int) -> None:
         response = answer.response
@@ -588,14 +597,14 @@ class NetworkClient:
                 self._metrics.produce_response(
                     node.node_id, latency_ms=latency_ms, throttle_ms=response.throttle_time_ms
                 )
-        self._respond(node, answer, None, now_ms)
+        self._respond(answer, None, now_ms)
 
-    def _respond(self, node: Node, answer: Answer, error: str | None, now_ms: int) -> None:
+    def _respond(self, answer: Answer, error: str | None, now_ms: int) -> None:
         pending: _Pending = answer.token
         self._metrics.request_ended()
         self._responses.append(
             ClientResponse(
-                node_id=node.node_id,
+                node_id=pending.node_id,
                 request=answer.request,
                 token=pending.token,
                 response=answer.response,
@@ -629,7 +638,7 @@ class NetworkClient:
         if self._responses:
             return 0
         waits = [timeout_ms]
-        for node in self._nodes.values():
+        for node in self._nodes:
             deadline, delay_ms = self._deadline(node), node.delay_ms(now_ms)
             if deadline is not None:
                 waits.append(max(0, deadline[0] - now_ms))
@@ -664,13 +673,24 @@ class NetworkClient:
 
     # --- the end of a connection --------------------------------------------------------------------------------------
 
-    def _disconnect(self, node: Node, reason: str, now_ms: int) -> None:
-        """Close a failed connection, return its requests in flight with an error, and start the node's backoff."""
+    def _disconnect(self, node: Node, reason: str, now_ms: int, elsewhere: ClusterChanged | None = None) -> None:
+        """Close a failed connection, return its requests in flight with an error, and start the node's backoff.
+        `elsewhere`: it led to another cluster."""
         self._failures += 1
         self._note(node, reason)
+        was_open = node.state is NodeState.READY
         for answer in self._drop(node, now_ms):
-            self._respond(node, answer, self.last_error, now_ms)
+            self._respond(answer, self.last_error, now_ms)
+        if not was_open:
+            self._attempt_failed(node, elsewhere)
         self._back_off(node, now_ms)
+
+    def _attempt_failed(self, node: Node, elsewhere: ClusterChanged | None = None) -> None:
+        """Note an attempt to connect that failed. With another connection open, it tells nothing of the cluster."""
+        if not self._is_connected:
+            replaced = self._identity.failed(node.server, elsewhere, is_last=node.needs_resolving)
+            if replaced is not None:
+                self._failed(replaced)
 
     def _drop(self, node: Node, now_ms: int) -> list[Answer]:
         """Close the node's connection, if it has one. Return its requests in flight."""
@@ -683,12 +703,12 @@ class NetworkClient:
             self.interruptions += 1
         node.disconnected(now_ms)
         self._hold(now_ms)
-        self._forget_if_gone(node)
+        self._nodes.forget_if_gone(node)
         return connection.close()
 
     def _fail(self, node: Node, answer: Answer, reason: str, now_ms: int) -> None:
         self._note(node, reason)
-        self._respond(node, answer, self.last_error, now_ms)
+        self._respond(answer, self.last_error, now_ms)
 
     def _note(self, node: Node, reason: str) -> None:
         self.last_error = f"{node}: {reason}"
@@ -706,7 +726,7 @@ class NetworkClient:
         now_ms = self._clock_ms()
         for node in list(self._by_key.values()):
             for answer in self._drop(node, now_ms):
-                self._respond(node, answer, f"{node}: the client was closed", now_ms)
+                self._respond(answer, f"{node}: the client was closed", now_ms)
         self._transport.close_all()
         responses, self._responses = self._responses, []
         return responses

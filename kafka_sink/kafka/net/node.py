@@ -22,6 +22,9 @@ from kafka_sink.kafka.protocol.connection import Connection
 from kafka_sink.kafka.protocol.sasl import Computation
 from kafka_sink.text.quoting import MAX_HOST_CHARACTERS, quoted
 
+# Host and port, as configured or as brokers advertise them.
+Server = tuple[str, int]
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -51,7 +54,8 @@ class NodeState(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """`node_id` is negative for a bootstrap server, whose broker id is unknown. `key` identifies its connection."""
+    """`node_id` is negative for a bootstrap server, until it is known which broker it is. `key` identifies its
+    connection."""
 
     node_id: int
     host: str
@@ -87,6 +91,10 @@ class Node:
         role = f"broker {self.node_id}" if self.node_id >= 0 else "bootstrap server"
         resolved = f" ({self.address})" if self.address is not None else ""
         return f"{role} {quoted(self.host, MAX_HOST_CHARACTERS)}:{self.port}{resolved}"
+
+    @property
+    def server(self) -> Server:
+        return self.host, self.port
 
     @property
     def in_flight_count(self) -> int:

@@ -1,0 +1,185 @@
+"""A NetworkClient over a transport and a clock that the test holds, and the brokers' side of each connection, in bytes.
+
+world = World()                         # one bootstrap server
+key = world.open()                      # connected, and known to be of cluster-1
+answer = world.send("token")            # in flight
+world.poll(Sent(key), Received(key, answer))
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import uuid
+from typing import Any
+
+from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
+from kafka_sink.kafka.net.transport import Address, Connected, Event, Received, Sent
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
+    InitProducerIdRequest,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
+    Broker,
+)
+from kafka_sink.kafka.protocol.apis.produce import (
+    ProduceRequest,
+)
+from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin, authentication
+from scripted_kafka import ScriptedTransport
+
+INIT = InitProducerIdRequest(1)
+NO_ACKS = ProduceRequest(0, 1, ())
+PRODUCE, METADATA, INIT_PRODUCER_ID, END_TXN = 0, 3, 22, 26
+
+
+def framed(correlation_id: int, rest: bytes) -> bytes:
+    return struct.pack(">ii", 4 + len(rest), correlation_id) + rest
+
+
+def versions_answer(correlation_id: int, ranges: dict[int, tuple[int, int]], throttle_time_ms: int = 0) -> bytes:
+    apis = b"".join(struct.pack(">hhhb", key, low, high, 0) for key, (low, high) in ranges.items())
+    body = struct.pack(">hb", 0, 1 + len(ranges)) + apis + struct.pack(">ib", throttle_time_ms, 0)
+    return framed(correlation_id, body)
+
+
+def metadata_answer(correlation_id: int, cluster_id: bytes | None = b"cluster-1", throttle_time_ms: int = 0) -> bytes:
+    """Version 13, without brokers and topics."""
+    named = b"\0" if cluster_id is None else bytes([len(cluster_id) + 1]) + cluster_id
+    body = struct.pack(">ib", throttle_time_ms, 1) + named + struct.pack(">ibhb", -1, 1, 0, 0)
+    return framed(correlation_id, b"\0" + body)
+
+
+def init_answer(correlation_id: int, throttle_time_ms: int = 0) -> bytes:
+    return framed(correlation_id, b"\0" + struct.pack(">ihqhb", throttle_time_ms, 0, 7, 0, 0))
+
+
+def produce_answer(correlation_id: int, topic_id: uuid.UUID, throttle_time_ms: int) -> bytes:
+    """Version 13, of partition 0."""
+    partition = struct.pack(">ihqqq", 0, 0, 5, -1, 0) + b"\1" + b"\0" + b"\0"
+    topic = topic_id.bytes + b"\2" + partition + b"\0"
+    return framed(correlation_id, b"\0" + b"\2" + topic + struct.pack(">i", throttle_time_ms) + b"\0")
+
+
+def correlation_id(frame: bytes) -> int:
+    return int.from_bytes(frame[8:12], "big")
+
+
+def handshake_answer(correlation_id: int) -> bytes:
+    return framed(correlation_id, struct.pack(">hi", 0, 0))
+
+
+def authenticate_answer(correlation_id: int, error_code: int = 0, lifetime_ms: int = 0) -> bytes:
+    return framed(correlation_id, b"\0" + struct.pack(">h", error_code) + b"\0\1" + struct.pack(">qb", lifetime_ms, 0))
+
+
+class World:
+    """A client with one bootstrap server unless told otherwise, and the brokers' side of each connection."""
+
+    RANGES = {PRODUCE: (0, 13), METADATA: (0, 13), INIT_PRODUCER_ID: (0, 5)}  # noqa: RUF012
+
+    def __init__(self, names: dict[str, list[str]] | None = None, **changed: Any) -> None:
+        self.names = names or {}
+        self.resolved: list[str] = []
+        self.transport = ScriptedTransport()
+        self.metrics = Metrics()
+        self.start = self.metrics.begin_task(0)
+        authenticate, cluster_id = changed.pop("authenticate", None), changed.pop("cluster_id", None)
+        given: dict[str, Any] = {"client_id": "me", "bootstrap_servers": (("boot", 9092),), **changed}
+        self.client = NetworkClient(
+            self.transport,
+            clock_ms=self.transport.clock_ms,
+            rng=random.Random(1),
+            settings=NetworkSettings(**given),
+            metrics=self.metrics,
+            resolve=self.resolve,
+            authenticate=authenticate,
+            cluster_id=cluster_id,
+        )
+
+    def resolve(self, host: str, port: int) -> list[Address]:
+        self.resolved.append(host)
+        ips = self.names.get(host, ["10.0.0.1"])
+        if not ips:
+            raise OSError(-2, "Name or service not known")
+        return [Address(socket.AF_INET, (ip, port)) for ip in ips]
+
+    @property
+    def now_ms(self) -> int:
+        return self.transport.now_ms
+
+    @property
+    def key(self) -> int:
+        """The connection made last."""
+        return self.transport.connects[-1][0]
+
+    @property
+    def is_connecting(self) -> bool:
+        """Whether the connection made last is neither there nor has it failed: nothing was sent on it."""
+        return bool(self.transport.connects) and self.key in self.transport.open and not self.transport.outbox[self.key]
+
+    def poll(self, *events: Event, timeout_ms: int = 0) -> list[ClientResponse]:
+        self.transport.events += events
+        return self.client.poll(timeout_ms)
+
+    def connect(self, node_id: int = -1) -> int:
+        assert not self.client.ready(node_id, self.now_ms)
+        self.poll(Connected(self.key))
+        return self.key
+
+    def open(self, node_id: int = -1, ranges: dict[int, tuple[int, int]] | None = None) -> int:
+        key = self.connect(node_id)
+        (frame,) = self.transport.outbox[key]
+        answer = versions_answer(correlation_id(frame), self.RANGES if ranges is None else ranges)
+        assert self.poll(Sent(key), Received(key, answer)) == []
+        assert self.identify(key) == []
+        assert self.client.can_send(node_id, self.now_ms)
+        return key
+
+    def identify(self, key: int, cluster_id: bytes | None = b"cluster-1") -> list[ClientResponse]:
+        """The answer to the last request of the handshake."""
+        answer = metadata_answer(correlation_id(self.transport.outbox[key][-1]), cluster_id)
+        return self.poll(Sent(key), Received(key, answer))
+
+    def send(self, token: object, node_id: int = -1) -> bytes:
+        self.client.send(node_id, INIT, self.now_ms, token)
+        return init_answer(correlation_id(self.transport.outbox[self.key][-1]))
+
+
+def alice(host: str) -> Authentication:
+    return authentication("PLAIN", PasswordLogin("alice", "hunter2"), lambda: "nonce")
+
+
+class SecureWorld(World):
+    """Whose brokers authenticate by PLAIN."""
+
+    RANGES = {**World.RANGES, 17: (0, 1), 36: (0, 2)}  # noqa: RUF012
+
+    def __init__(self, **changed: Any) -> None:
+        super().__init__(**{"authenticate": alice, **changed})
+
+    def said(self) -> bytes:
+        return self.transport.outbox[self.key][-1]
+
+    def answer(self, answer: Any, *more: Any) -> list[ClientResponse]:
+        """To the request that the connection sent last."""
+        return self.poll(Sent(self.key), Received(self.key, answer(correlation_id(self.said()), *more)))
+
+    def secure(self, lifetime_ms: int = 0) -> None:
+        self.connect()
+        self.answer(versions_answer, self.RANGES)
+        assert not self.client.can_send(-1, self.now_ms)
+        assert b"hunter2" not in self.said()
+        self.answer(handshake_answer)
+        assert b"hunter2" in self.said()
+        assert not self.client.can_send(-1, self.now_ms)
+        self.answer(authenticate_answer, 0, lifetime_ms)
+        assert not self.client.can_send(-1, self.now_ms)
+        self.answer(metadata_answer)
+        assert self.client.can_send(-1, self.now_ms)
+
+
+def brokers(*ids: int) -> list[Broker]:
+    return [Broker(node_id, f"b{node_id}", 9092) for node_id in ids]

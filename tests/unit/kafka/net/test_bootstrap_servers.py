@@ -1,0 +1,663 @@
+"""What becomes of the connections to bootstrap servers once the brokers are known, and who tells of another cluster."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from effort import examples
+from kafka_sink.errors import ClusterChanged
+from kafka_sink.kafka.metrics import Figures
+from kafka_sink.kafka.net.transport import Connected, Disconnected, Received, Sent
+from kafka_sink.kafka.protocol.apis.metadata import (
+    Broker,
+)
+from network_world import (
+    INIT,
+    SecureWorld,
+    World,
+    authenticate_answer,
+    brokers,
+    correlation_id,
+    handshake_answer,
+    init_answer,
+    versions_answer,
+)
+
+AT_BOOT = Broker(7, "boot", 9092)
+SASL_HANDSHAKE = 17
+
+
+def dial(world: World, node_id: int | None, cluster_id: bytes | None = b"cluster-1") -> int:
+    """A connection to a broker of any cluster; None: the one being made."""
+    key = world.key if node_id is None else world.connect(node_id)
+    if not world.transport.outbox[key]:
+        world.poll(Connected(key))
+    world.poll(Sent(key), Received(key, versions_answer(0, world.RANGES)))
+    world.identify(key, cluster_id)
+    return key
+
+
+def refuse(world: World) -> None:
+    """The connection that is being made."""
+    world.poll(Disconnected(world.key, "Connection refused"))
+
+
+def dialled(world: World) -> list[str]:
+    """The hosts of all attempts to connect. Each host has an address of its own."""
+    hosts = {addresses[0]: host for host, addresses in world.names.items()}
+    return [hosts[address.sockaddr[0]] for _, address in world.transport.connects]
+
+
+def named(*hosts: str) -> dict[str, list[str]]:
+    return {host: [f"10.0.0.{number}"] for number, host in enumerate(hosts, 1)}
+
+
+# --- a bootstrap server that is a broker ------------------------------------------------------------------------------
+
+
+class TestAdopted:
+    @pytest.mark.parametrize("learned", [True, False])
+    def test_its_connection_is_the_brokers(self, learned: bool) -> None:
+        world = World()
+        key = world.open()
+        if learned:
+            world.client.learn(AT_BOOT)
+        else:
+            world.client.update_brokers([AT_BOOT, *brokers(8)])
+        client = world.client
+        assert client.ready(7, world.now_ms)
+        assert client.api_version(7, INIT) == 5
+        assert client.finalized_features(7) == {}
+        assert client.name(7) == "broker 7 boot:9092 (10.0.0.1:9092)"
+        (response,) = world.poll(Sent(key), Received(key, world.send("token", 7)))
+        assert (response.node_id, response.error) == (7, None)
+        assert world.transport.open == {key}
+
+    def test_is_neither_a_handshake_nor_an_interruption(self) -> None:
+        world = World()
+        world.open()
+        before = (world.client.connects, world.client.handshakes, world.client.interruptions)
+        world.client.update_brokers([AT_BOOT])
+        world.poll()
+        assert (world.client.connects, world.client.handshakes, world.client.interruptions) == before == (1, 1, 0)
+
+    def test_requests_in_flight_are_answered_under_the_id_they_were_sent_to(self) -> None:
+        world = World(max_in_flight=2)
+        key = world.open()
+        first, second = world.send("first"), world.send("second")
+        world.poll(Sent(key), Sent(key), Received(key, first[:5]))
+        world.client.update_brokers([AT_BOOT])
+        assert world.client.in_flight_count(7) == 2
+        assert not world.client.ready(7, world.now_ms)
+        responses = world.poll(Received(key, first[5:] + second))
+        assert [(each.node_id, each.token, each.error) for each in responses] == [
+            (-1, "first", None), (-1, "second", None),
+        ]  # fmt: skip
+
+    def test_requests_in_flight_come_back_if_the_connection_ends(self) -> None:
+        world = World()
+        key = world.open()
+        world.send("token")
+        world.client.update_brokers([AT_BOOT])
+        (response,) = world.poll(Sent(key), Disconnected(key, "reset"))
+        assert (response.node_id, response.token) == (-1, "token")
+        assert response.error == "broker 7 boot:9092 (10.0.0.1:9092): reset"
+        assert world.client.is_down(7)
+
+    def test_the_time_of_an_answer_counts_from_when_it_was_sent(self) -> None:
+        world = World(request_timeout_ms=30_000)
+        key = world.open()
+        world.send("token")
+        world.poll(Sent(key), timeout_ms=0)
+        world.transport.now_ms += 20_000
+        world.client.update_brokers([AT_BOOT])
+        (response,) = world.poll(timeout_ms=60_000)
+        assert world.now_ms == 30_000
+        assert "broker 7" in str(response.error)
+
+    def test_its_id_goes_on_to_lead_to_the_broker(self) -> None:
+        """A request that was meant for it may still wait."""
+        world = World()
+        key = world.open()
+        world.client.update_brokers([AT_BOOT])
+        assert world.client.ready(-1, world.now_ms)
+        (response,) = world.poll(Sent(key), Received(key, world.send("token", -1)))
+        assert (response.node_id, response.error) == (-1, None)
+        assert world.client.name(-1) == world.client.name(7)
+
+    def test_while_it_is_being_connected_to(self) -> None:
+        world = World()
+        key = world.connect()
+        world.client.update_brokers([AT_BOOT])
+        assert not world.client.ready(7, world.now_ms)
+        world.poll(Sent(key), Received(key, versions_answer(0, world.RANGES)))
+        world.identify(key)
+        assert world.client.ready(7, world.now_ms)
+        assert len(world.transport.connects) == 1
+
+    def test_while_it_backs_off(self) -> None:
+        world = World()
+        world.client.ready(-1, world.now_ms)
+        refuse(world)
+        rest_ms = world.client.delay_ms(-1, world.now_ms)
+        world.client.update_brokers([AT_BOOT])
+        assert world.client.delay_ms(7, world.now_ms) == rest_ms
+        assert not world.client.ready(7, world.now_ms)
+        assert len(world.transport.connects) == 1
+
+    def test_while_it_throttles(self) -> None:
+        world = World()
+        key = world.open()
+        world.send("token")
+        frame = world.transport.outbox[key][-1]
+        world.poll(Sent(key), Received(key, init_answer(correlation_id(frame), throttle_time_ms=700)))
+        world.transport.now_ms = 200
+        world.client.update_brokers([AT_BOOT])
+        assert world.client.delay_ms(7, 200) == 500
+        assert not world.client.ready(7, 699)
+        assert world.client.ready(7, 700)
+        assert world.client.throttles(300) == {7: (300, 700)}
+        assert world.client.throttled_ms(1_000) == 700
+
+    def test_its_session_is_the_brokers(self) -> None:
+        """KIP-368."""
+        world = SecureWorld()
+        world.secure(lifetime_ms=60_000)
+        world.client.update_brokers([AT_BOOT])
+        world.poll(timeout_ms=100_000)
+        assert 51_000 <= world.now_ms <= 57_000
+        assert not world.client.ready(7, world.now_ms)
+        assert struct.unpack_from(">h", world.said(), 4) == (SASL_HANDSHAKE,)
+
+    def test_while_it_is_authenticated_again(self) -> None:
+        world = SecureWorld()
+        world.secure(lifetime_ms=60_000)
+        world.poll(timeout_ms=100_000)
+        world.client.update_brokers([AT_BOOT])
+        world.answer(handshake_answer)
+        assert not world.client.ready(7, world.now_ms)
+        world.answer(authenticate_answer, 0, 60_000)
+        assert world.client.ready(7, world.now_ms)
+        assert len(world.transport.connects) == 1
+
+    def test_what_was_counted_before_stays_under_the_negative_id(self) -> None:
+        """Each request counts once, so the figures of nodes add up to the producer's."""
+        world = World()
+        key = world.open()
+        early = world.send("early")
+        world.client.update_brokers([AT_BOOT])
+        late = world.send("late", 7)
+        world.poll(Sent(key), Sent(key), Received(key, early + late))
+        figures: Figures = world.metrics.snapshot(1_000).since(world.start)
+        assert {node_id: node["request-total"] for node_id, node in figures.nodes.items()} == {-1: 3, 7: 1}
+        for name in ("request-total", "response-total"):
+            assert sum(node[name] for node in figures.nodes.values()) == figures.producer[name]
+
+    def test_any_of_the_addresses_of_its_name_may_be_connected(self) -> None:
+        world = World(names={"boot": ["10.0.0.1", "10.0.0.2"]})
+        world.client.ready(-1, world.now_ms)
+        refuse(world)
+        world.poll(timeout_ms=100)
+        key = world.open()
+        assert world.transport.connects[-1][1].sockaddr[0] == "10.0.0.2"
+        world.client.update_brokers([AT_BOOT])
+        assert world.client.ready(7, world.now_ms)
+        assert world.transport.open == {key}
+
+    def test_one_that_is_named_twice(self) -> None:
+        world = World(bootstrap_servers=(("boot", 9092), ("boot", 9092)))
+        assert world.client.least_loaded_node(world.now_ms) is None
+        refuse(world)
+        assert world.client.least_loaded_node(world.now_ms) is None
+        assert len(world.transport.connects) == 1
+
+    def test_a_coordinator_alone_is_asked_as_the_bootstrap_server_was(self) -> None:
+        world = World()
+        world.open()
+        world.client.learn(AT_BOOT)
+        assert world.client.least_loaded_node(world.now_ms) == 7
+
+
+class TestNoLongerABroker:
+    def test_a_broker_that_moved_is_left(self) -> None:
+        world = World(names=named("boot", "elsewhere"))
+        world.open()
+        world.client.update_brokers([AT_BOOT])
+        world.send("token", 7)
+        world.client.update_brokers([Broker(7, "elsewhere", 9092)])
+        (response,) = world.poll()
+        assert (response.node_id, response.token) == (7, "token")
+        assert "it moved to elsewhere:9092" in str(response.error)
+        world.open(7)
+        assert dialled(world) == ["boot", "elsewhere"]
+
+    def test_the_address_that_a_broker_left_is_a_bootstrap_server_again(self) -> None:
+        world = World(names=named("boot", "elsewhere"))
+        world.open()
+        world.client.update_brokers([AT_BOOT])
+        world.client.update_brokers([Broker(7, "elsewhere", 9092)])
+        world.client.ready(7, world.now_ms)
+        refuse(world)
+        assert world.client.least_loaded_node(world.now_ms) is None
+        assert dialled(world) == ["boot", "elsewhere", "boot"]
+        assert world.client.name(-1) == "bootstrap server boot:9092 (10.0.0.1:9092)"
+
+    def test_a_broker_that_moves_to_the_bootstrap_servers_address_takes_its_connection(self) -> None:
+        world = World(names=named("boot", "b7"))
+        world.client.update_brokers(brokers(7))
+        world.client.ready(-1, world.now_ms)
+        bootstrap = dial(world, None)
+        broker = world.open(7)
+        # Closed by now, as the broker's is open, and made again when that is gone.
+        assert bootstrap not in world.transport.open
+        world.poll(Disconnected(broker, "cut"))
+        bootstrap = world.open()
+        world.client.update_brokers([AT_BOOT])
+        assert world.client.ready(7, world.now_ms)
+        assert world.transport.open == {bootstrap}
+
+    def test_a_broker_that_vanished_may_still_answer(self) -> None:
+        world = World(names=named("boot", "b8"))
+        key = world.open()
+        world.client.update_brokers([AT_BOOT])
+        answer = world.send("token", 7)
+        world.client.update_brokers(brokers(8))
+        (response,) = world.poll(Sent(key), Received(key, answer))
+        assert (response.node_id, response.error) == (7, None)
+        world.poll(Disconnected(key, "cut"))
+        assert world.client.is_down(7)
+        world.client.ready(8, world.now_ms)
+        refuse(world)
+        assert world.client.least_loaded_node(world.now_ms) is None
+        assert dialled(world) == ["boot", "b8", "boot"]
+
+    def test_a_broker_with_another_id_at_the_same_address_is_connected_to_anew(self) -> None:
+        """The connection of the broker before it may lead to a process that has ended."""
+        world = World()
+        old = world.open()
+        world.client.update_brokers([AT_BOOT])
+        world.client.update_brokers([Broker(8, "boot", 9092)])
+        new = world.open(8)
+        assert world.transport.open == {old, new}
+        world.poll(Disconnected(old, "cut"))
+        assert world.client.is_down(7)
+        assert world.client.ready(-1, world.now_ms)
+
+
+# --- a bootstrap server that is no broker -----------------------------------------------------------------------------
+
+
+class Balanced(World):
+    """A load balancer before brokers 1 and 2, which are known, and the connection to it."""
+
+    def __init__(self, **changed: Any) -> None:
+        super().__init__(named("boot", "b1", "b2"), **changed)
+        self.bootstrap = self.open()
+        self.client.update_brokers(brokers(1, 2))
+
+
+class TestLeft:
+    def test_when_a_brokers_connection_is_open(self) -> None:
+        world = Balanced()
+        broker = world.connect(1)
+        world.poll(Sent(broker), Received(broker, versions_answer(0, world.RANGES)))
+        assert world.transport.open == {world.bootstrap, broker}
+        world.identify(broker)
+        assert world.transport.open == {broker}
+
+    def test_is_no_failure_and_no_interruption(self) -> None:
+        world = Balanced()
+        world.open(1)
+        assert world.client.interruptions == 0
+        assert world.client.last_error == ""
+        assert world.client.delay_ms(-1, world.now_ms) == 0
+
+    def test_not_before_it_has_answered(self) -> None:
+        world = Balanced()
+        answer = world.send("token")
+        broker = world.open(1)
+        assert world.transport.open == {world.bootstrap, broker}
+        (response,) = world.poll(Sent(world.bootstrap), Received(world.bootstrap, answer))
+        assert (response.node_id, response.error) == (-1, None)
+        assert world.transport.open == {broker}
+
+    def test_not_for_a_coordinator_that_no_list_names(self) -> None:
+        """Or the next request to any broker would open it again."""
+        world = World(named("boot", "b7"))
+        bootstrap = world.open()
+        world.client.learn(Broker(7, "b7", 9092))
+        broker = world.open(7)
+        assert world.transport.open == {bootstrap, broker}
+        assert world.client.least_loaded_node(world.now_ms) == -1
+        world.client.update_brokers(brokers(7))
+        world.poll()
+        assert world.transport.open == {broker}
+
+    def test_an_attempt_to_connect_is_given_up(self) -> None:
+        world = World(named("boot", "b1"))
+        world.client.update_brokers(brokers(1))
+        world.client.ready(-1, world.now_ms)
+        broker = world.open(1)
+        assert world.transport.open == {broker}
+        assert world.client.last_error == ""
+
+    def test_one_that_throttles(self) -> None:
+        """A node without a connection delays nothing."""
+        world = Balanced()
+        world.send("token")
+        frame = world.transport.outbox[world.bootstrap][-1]
+        throttled = init_answer(correlation_id(frame), throttle_time_ms=700)
+        world.poll(Sent(world.bootstrap), Received(world.bootstrap, throttled))
+        world.transport.now_ms = 200
+        broker = world.open(1)
+        assert world.transport.open == {broker}
+        assert world.client.throttled_ms(10_000) == 200
+
+    def test_two_names_of_one_broker(self) -> None:
+        """Addresses compare as text. The second server is the broker that the first one leads to."""
+        servers = (("localhost", 9092), ("127.0.0.1", 9092))
+        world = World(named("localhost", "127.0.0.1"), bootstrap_servers=servers)
+        world.open(-1)
+        world.client.update_brokers([Broker(1, "127.0.0.1", 9092)])
+        broker = world.open(1)
+        assert world.transport.open == {broker}
+        assert world.client.ready(-2, world.now_ms)
+
+    def test_is_not_connected_to_while_a_broker_is(self) -> None:
+        world = Balanced()
+        world.open(1)
+        assert not world.client.ready(-1, world.now_ms)
+        assert world.client.is_down(-1)
+        assert dialled(world) == ["boot", "b1"]
+
+    def test_is_connected_to_again_when_no_broker_can_be_reached(self) -> None:
+        """KIP-899."""
+        world = Balanced()
+        world.poll(Disconnected(world.open(1), "cut"))
+        assert world.client.least_loaded_node(world.now_ms) is None
+        refuse(world)
+        assert world.client.least_loaded_node(world.now_ms) is None
+        assert dialled(world) == ["boot", "b1", "b2", "boot"]
+        world.poll(Connected(world.key))
+        dial(world, None)
+        assert world.client.least_loaded_node(world.now_ms) == -1
+
+    def test_the_end_of_the_last_connection_is_an_interruption(self) -> None:
+        world = Balanced()
+        world.poll(Disconnected(world.open(1), "cut"))
+        assert world.client.interruptions == 1
+
+
+class TestBrokersThatDoNotAnswer:
+    """Not even with a refusal, as if their hosts were gone: each attempt takes the whole time to connect."""
+
+    def world(self) -> World:
+        world = World(named("boot", "b1", "b2"))
+        world.client.update_brokers(brokers(1, 2))
+        return world
+
+    def go_on(self, world: World, attempts: int) -> list[str]:
+        while len(world.transport.connects) < attempts:
+            assert world.client.least_loaded_node(world.now_ms) is None
+            world.poll(timeout_ms=60_000)
+        return dialled(world)
+
+    def test_are_not_tried_for_ever_instead_of_bootstrap_servers(self) -> None:
+        tried = self.go_on(self.world(), 9)
+        assert set(tried[:2]) == {"b1", "b2"}
+        assert tried[2] == "boot"
+        assert all(tried.count(host) >= 2 for host in ("boot", "b1", "b2"))
+
+    def test_do_not_keep_a_bootstrap_server_from_being_asked(self) -> None:
+        """Others, who want a single broker, try it again and again."""
+        world = self.world()
+        self.go_on(world, 2)
+        world.poll(timeout_ms=60_000)
+        for node_id in (1, 2):
+            while world.client.is_down(node_id):
+                world.client.ready(node_id, world.now_ms)
+                world.poll(timeout_ms=1)
+        assert world.client.least_loaded_node(world.now_ms) is None
+        assert dialled(world)[-1] == "boot"
+        dial(world, None)
+        assert world.client.least_loaded_node(world.now_ms) == -1
+        assert world.client.failure is None
+
+
+# --- another cluster --------------------------------------------------------------------------------------------------
+
+
+class TestAnotherCluster:
+    """`dial` without a cluster id is a connection to a broker of cluster-1, which is the client's."""
+
+    def world(self, *more: str) -> World:
+        """Connected once, and not any more. The bootstrap servers are no brokers."""
+        servers = ("boot", *more)
+        world = World(
+            named("b1", "b2", *servers),
+            cluster_id="cluster-1",
+            bootstrap_servers=tuple((host, 9092) for host in servers),
+        )
+        world.client.update_brokers(brokers(1, 2))
+        world.poll(Disconnected(dial(world, 1), "cut"))
+        world.poll(timeout_ms=100)
+        return world
+
+    def ask(self, world: World) -> str:
+        """The host that is connected to next, for a request to any node."""
+        attempts = len(world.transport.connects)
+        while len(world.transport.connects) == attempts:
+            assert world.client.least_loaded_node(world.now_ms) is None
+            world.poll(timeout_ms=0 if len(world.transport.connects) > attempts else 1_000)
+        return dialled(world)[-1]
+
+    def test_at_a_brokers_address_ends_nothing(self) -> None:
+        world = self.world()
+        dial(world, 1, b"cluster-2")
+        assert world.client.failure is None
+        assert "belongs to cluster 'cluster-2', not to cluster 'cluster-1'" in world.client.last_error
+        assert world.transport.open == set()
+        assert world.client.delay_ms(1, world.now_ms)
+
+    def test_at_a_brokers_address_makes_the_bootstrap_server_the_next_to_be_asked(self) -> None:
+        """Before broker 2, which is not known to be down."""
+        world = self.world()
+        dial(world, 1, b"cluster-2")
+        assert self.ask(world) == "boot"
+        dial(world, None)
+        assert world.client.failure is None
+        # Nor is it before there is another list.
+        assert world.client.least_loaded_node(world.now_ms) == -1
+        world.client.update_brokers(brokers(2))
+        assert world.client.least_loaded_node(world.now_ms) is None
+        assert dialled(world)[-1] == "b2"
+
+    def test_at_the_bootstrap_server_too_ends_the_client(self) -> None:
+        world = self.world()
+        dial(world, 1, b"cluster-2")
+        self.ask(world)
+        dial(world, None, b"cluster-2")
+        failure = world.client.failure
+        assert isinstance(failure, ClusterChanged)
+        assert "boot:9092" in failure.broker
+
+    def test_at_a_broker_that_is_a_bootstrap_server_ends_the_client_at_once(self) -> None:
+        world = World()
+        key = world.open()
+        world.client.update_brokers([AT_BOOT])
+        world.poll(Disconnected(key, "cut"))
+        world.poll(timeout_ms=100)
+        dial(world, 7, b"cluster-2")
+        failure = world.client.failure
+        assert isinstance(failure, ClusterChanged)
+        assert failure.broker == "broker 7 boot:9092 (10.0.0.1:9092)"
+
+    def test_at_one_bootstrap_server_is_not_believed_before_the_other_was_asked(self) -> None:
+        world = self.world("second")
+        dial(world, 1, b"cluster-2")
+        first = self.ask(world)
+        dial(world, None, b"cluster-2")
+        assert world.client.failure is None
+        assert {first, self.ask(world)} == {"boot", "second"}
+        dial(world, None)
+        assert world.client.failure is None
+
+    @pytest.mark.parametrize("second", ["refuses", "leads elsewhere", "has no address"])
+    def test_at_one_bootstrap_server_is_believed_if_the_other_does_not_lead_to_the_right_one(self, second: str) -> None:
+        world = self.world("second")
+        dial(world, 1, b"cluster-2")
+        first = self.ask(world)
+        if second == "has no address":
+            world.names["second" if first == "boot" else "boot"] = []
+        dial(world, None, b"cluster-2")
+        assert world.client.failure is None
+        if second == "has no address":
+            world.client.least_loaded_node(world.now_ms)
+        else:
+            self.ask(world)
+            if second == "refuses":
+                refuse(world)
+            else:
+                dial(world, None, b"cluster-3")
+        failure = world.client.failure
+        assert isinstance(failure, ClusterChanged)
+        assert failure.found == "cluster-2"
+        assert f"{first}:9092" in failure.broker
+
+    def test_at_one_address_of_a_bootstrap_server_is_not_believed_before_the_others_were_tried(self) -> None:
+        world = World(names={"boot": ["10.0.0.1", "10.0.0.2"]}, cluster_id="cluster-1")
+        dial(world, -1, b"cluster-2")
+        assert world.client.failure is None
+        world.poll(timeout_ms=100)
+        dial(world, -1)
+        assert world.client.failure is None
+        assert world.client.can_send(-1, world.now_ms)
+
+    def test_a_connection_that_ended_is_no_attempt(self) -> None:
+        """The second server had led to the right cluster a moment ago."""
+        world = World(named("boot", "second"), bootstrap_servers=(("boot", 9092), ("second", 9092)))
+        world.poll(Disconnected(world.open(-2), "cut"))
+        dial(world, -1, b"cluster-2")
+        assert world.client.failure is None
+
+    def test_while_bootstrap_servers_cannot_be_reached_is_not_believed_until_they_can(self) -> None:
+        world = self.world()
+        for _ in range(3):
+            dial(world, 1, b"cluster-2")
+            while self.ask(world) != "boot":
+                refuse(world)
+            refuse(world)
+            assert world.client.failure is None
+            world.poll()
+            while world.client.delay_ms(1, world.now_ms):
+                world.poll(timeout_ms=1_000)
+        while self.ask(world) != "boot":
+            refuse(world)
+        dial(world, None, b"cluster-2")
+        assert isinstance(world.client.failure, ClusterChanged)
+
+    def test_of_which_a_bootstrap_server_told_before_the_last_connection_is_forgotten(self) -> None:
+        world = self.world("second")
+        dial(world, -1, b"cluster-2")
+        world.poll(Disconnected(dial(world, 1), "cut"))
+        world.poll(timeout_ms=100)
+        world.client.ready(-2, world.now_ms)
+        refuse(world)
+        assert world.client.failure is None
+
+    def test_at_a_bootstrap_server_is_nothing_new_while_a_broker_is_connected(self) -> None:
+        world = self.world()
+        world.client.ready(-1, world.now_ms)
+        bootstrap = world.key
+        world.poll(Connected(bootstrap))
+        world.poll(Sent(bootstrap), Received(bootstrap, versions_answer(0, world.RANGES)))
+        broker = world.connect(1)
+        world.poll(Sent(broker), Received(broker, versions_answer(0, world.RANGES)))
+        world.identify(broker)
+        world.identify(bootstrap, b"cluster-2")
+        assert world.client.failure is None
+        assert world.client.ready(1, world.now_ms)
+
+
+class Cluster:
+    """What each host is, for a client that looks for any node until it has one or has failed."""
+
+    def __init__(self, rng: random.Random, servers: tuple[str, ...]) -> None:
+        self.rng = rng
+        self.world = World(
+            named("b1", "b2", "b3", *servers),
+            cluster_id="cluster-1",
+            bootstrap_servers=tuple((host, 9092) for host in servers),
+            socket_connection_setup_timeout_ms=1_000,
+        )
+        self.world.client.update_brokers([Broker(n, f"b{n}", 9092) for n in (1, 2, 3)])
+
+    def look(self, hosts: dict[str, str], limit_ms: int) -> None:
+        """Until a node takes a request or the client has failed. Others ask for single brokers meanwhile."""
+        world = self.world
+        until_ms = world.now_ms + limit_ms
+        while world.client.failure is None and world.now_ms < until_ms:
+            if world.client.least_loaded_node(world.now_ms) is not None:
+                return
+            if self.rng.random() < 0.3:
+                world.client.ready(self.rng.randint(1, 3), world.now_ms)
+            connecting = [key for key in sorted(world.transport.open) if not world.transport.outbox[key]]
+            if not connecting:
+                world.poll(timeout_ms=100)
+                continue
+            self.answer(self.rng.choice(connecting), hosts)
+
+    def answer(self, key: int, hosts: dict[str, str]) -> None:
+        world = self.world
+        match hosts[dialled(world)[key]]:
+            case "silent":
+                world.poll(timeout_ms=100)
+            case "refuses":
+                world.poll(Disconnected(key, "Connection refused"))
+            case cluster_id:
+                world.poll(Connected(key))
+                world.poll(Sent(key), Received(key, versions_answer(0, world.RANGES)))
+                world.identify(key, cluster_id.encode())
+
+    def end_all(self) -> None:
+        world = self.world
+        world.poll(*(Disconnected(key, "cut") for key in sorted(world.transport.open)))
+
+
+OTHERS = st.sampled_from(["cluster-2", "cluster-3", "refuses", "silent"])
+ANY = st.one_of(st.just("cluster-1"), OTHERS)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**32), kind=st.sampled_from(["brokers", "others", "mixed"]))
+def test_a_replaced_cluster_is_always_noticed_and_no_other_one_ends_the_client(
+    data: st.DataObject, seed: int, kind: str
+) -> None:
+    """Whatever is behind each address, and in any order of events. `kind`: of the bootstrap servers."""
+    servers = {"brokers": ("b1", "b2"), "others": ("boot", "second"), "mixed": ("boot", "b1")}[kind]
+    cluster = Cluster(random.Random(seed), servers)
+    hosts = sorted(cluster.world.names)
+    for _ in range(data.draw(st.integers(0, 2))):
+        cluster.look({host: data.draw(ANY) for host in hosts}, 3_000)
+        cluster.end_all()
+        if cluster.world.client.failure is not None:
+            return
+    behind = {host: data.draw(ANY) for host in hosts}
+    replaced = all(behind[host] != "cluster-1" for host in hosts)
+    is_told = any(behind[host].startswith("cluster") for host in servers)
+    # Each host may take a whole time to connect, three times as long as the first after failures in a row.
+    cluster.look(behind, 60_000)
+    failure = cluster.world.client.failure
+    if replaced and is_told:
+        assert isinstance(failure, ClusterChanged)
+    elif any(behind[host] == "cluster-1" for host in servers):
+        assert failure is None
+        assert cluster.world.client.least_loaded_node(cluster.world.now_ms) is not None
+    elif not is_told:
+        assert failure is None
