@@ -21,6 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 from kafka_sink.errors import (
     BrokersUnreachable,
@@ -32,6 +33,8 @@ from kafka_sink.errors import (
     TopicNotFound,
 )
 from kafka_sink.errors.exhaustion import exhausted
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.admin.guest import Guest
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.connections import connect
@@ -46,6 +49,7 @@ from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.throttling import Throttled
 from kafka_sink.kafka.producer.topic_check import TopicCheck
 from kafka_sink.kafka.producer.transaction_manager import Transaction
+from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.write import Write
 from kafka_sink.records.compression import Codec
@@ -92,6 +96,7 @@ class Producer:
         rng = random.Random()
         self.metrics = Metrics()
         self._network = connect(config, metrics=self.metrics, rng=rng, cluster_id=cluster_id)
+        self._guest = Guest(self._network)
         try:
             core = wire(config, network=self._network, lock=self._changed, metrics=self.metrics, rng=rng)
             self._accumulator, self._metadata, self._sender = core.accumulator, core.metadata, core.sender
@@ -115,6 +120,12 @@ class Producer:
     def cluster_id(self) -> str | None:
         """The id of the cluster, or None while unknown."""
         return self._network.cluster_id
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """A client for other requests, over the connections of this producer. For the thread that uses the producer.
+        It ends with the producer. Each of its methods may also raise the error that ended the producer."""
+        return AdminClient(self.config, driver=self._guest)
 
     def may_go_on(self, cluster_id: str | None = None) -> bool:
         """Return True if another write may begin in the same cluster as the last write.
@@ -199,23 +210,29 @@ class Producer:
                 self._sender.fail(self._closing or ProducerClosed(reason="its sender thread ended"))
             finally:
                 # Also if there is no memory for more.
+                self._guest.end(self._sender.failure or self._closing)
                 self._notify()
                 # Closing the connections returns the batches in flight and their memory.
-                self._sender.handle(self._network.close(), monotonic_ms())
+                self._take(self._network.close())
 
     def _turn(self) -> None:
         if not self._is_writing and monotonic_ms() - self.used_at_ms > IDLE_MEMORY_MS:
             self._accumulator.give_back_memory()
-        wait_ms = self._sender.run_once(monotonic_ms())
+        # The guest first: it has few requests, and a node takes a few at a time.
+        wait_ms = min(self._guest.run_once(monotonic_ms()), self._sender.run_once(monotonic_ms()))
         # Not kept for the next turn's wait: a response refers to its request, and so to the buffers that were sent.
         answers = self._network.poll(wait_ms)
         if self._network.failure is not None:
             self._sender.fail(self._network.failure)
         if answers or self._sender.failure is not None:
-            self._sender.handle(answers, monotonic_ms())
+            self._take(answers)
             self._notify()
         if (throttled := self._sender.to_tell(monotonic_ms())) is not None:
             _tell(throttled, self.config)
+
+    def _take(self, answers: list[ClientResponse]) -> None:
+        now_ms = monotonic_ms()
+        self._sender.handle(self._guest.take(answers, now_ms), now_ms)
 
     def _notify(self) -> None:
         with self._changed:
