@@ -96,7 +96,7 @@ class Producer:
         rng = random.Random()
         self.metrics = Metrics()
         self._network = connect(config, metrics=self.metrics, rng=rng, cluster_id=cluster_id)
-        self._guest = Guest(self._network)
+        self._guest = Guest(self._network, monotonic_ms)
         try:
             core = wire(config, network=self._network, lock=self._changed, metrics=self.metrics, rng=rng)
             self._accumulator, self._metadata, self._sender = core.accumulator, core.metadata, core.sender

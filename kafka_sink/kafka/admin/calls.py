@@ -21,7 +21,6 @@ from typing import TypeVar
 from kafka_sink.errors import BrokersUnreachable, KafkaSinkError
 from kafka_sink.kafka.admin.driver import Driver
 from kafka_sink.kafka.backoff import backoff_ms
-from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.producer.coordinators import Ask, Coordinators
 from kafka_sink.kafka.protocol.apis.metadata import (
@@ -70,7 +69,7 @@ class Caller:
             retry_backoff_max_ms=config.retry_backoff_max_ms,
         )
         # When to list all brokers again, so that FindCoordinator does not go to brokers of an old list.
-        self._brokers_due_ms = monotonic_ms()
+        self._brokers_due_ms = driver.now_ms()
         # From the last list of brokers. The network may know more.
         self.broker_ids: tuple[int, ...] = ()
         # Topic -> (time of the response in ms, metadata).
@@ -89,7 +88,7 @@ class Caller:
     def collect(self) -> None:
         """Process responses that came since the last use."""
         for answer in self._driver.collect():
-            self.handle(answer, monotonic_ms())
+            self.handle(answer, self._driver.now_ms())
 
     def close(self) -> None:
         """Close the connections, if they are this client's own."""
@@ -109,7 +108,7 @@ class Caller:
         Raises BrokersUnreachable."""
         response = self.ask_any(MetadataRequest(topics, allow_auto_topic_creation), deadline_ms, beside)
         assert isinstance(response, MetadataResponse)
-        now_ms = monotonic_ms()
+        now_ms = self._driver.now_ms()
         for topic in response.topics:
             is_whole = not topic.error_code and all(each.leader_id >= 0 for each in topic.partitions)
             if is_whole:
@@ -120,7 +119,7 @@ class Caller:
 
     def said_of(self, names: Sequence[str]) -> Sequence[TopicMetadata] | None:
         """Return the cached metadata of these topics, or None unless all of them are cached and fresh."""
-        since_ms = monotonic_ms() - TOPICS_FRESH_MS
+        since_ms = self._driver.now_ms() - TOPICS_FRESH_MS
         said = [found[1] for name in names if (found := self._topics.get(name)) is not None and found[0] > since_ms]
         return said if len(said) == len(names) else None
 
@@ -169,8 +168,13 @@ class Caller:
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
+    def now_ms(self) -> int:
+        """Return monotonic time in ms, of the clock of the driving thread."""
+        return self._driver.now_ms()
+
     def clock_ms(self) -> int:
-        now_ms = monotonic_ms()
+        """Return the same without the time in which brokers throttled."""
+        now_ms = self._driver.now_ms()
         return now_ms - self.network.throttled_ms(now_ms)
 
     def deadline_ms(self) -> int:
@@ -186,7 +190,7 @@ class Caller:
         """Wait until all `asks` are done, each of which has its own deadline."""
         if asks:
             self._drive((), lambda _: all(ask.done for ask in asks), max(ask.deadline_ms for ask in asks))
-            self.coordinators.expire(monotonic_ms())
+            self.coordinators.expire(self._driver.now_ms())
 
     def pause(self, tries: int, deadline_ms: int) -> bool:
         """Back off after `tries` in a row. Return False at once if the backoff would exceed `deadline_ms`."""

@@ -157,7 +157,7 @@ class AdminClient:
 
     def begin_all(self, requests: Sequence[tuple[CoordinatorKind, str, Request]]) -> Sequence[Ask]:
         """Queue `requests`, to be sent with the next requests of any kind. `await_all` returns the answers."""
-        now_ms = monotonic_ms()
+        now_ms = self.caller.now_ms()
         deadline_ms = now_ms + self.caller.deadline_ms() - self.caller.clock_ms()
         return [
             self.caller.coordinators.ask(kind, key, request, now_ms=now_ms, deadline_ms=deadline_ms)

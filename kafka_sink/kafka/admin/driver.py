@@ -42,6 +42,9 @@ class Driver(Protocol):
     @property
     def network(self) -> AdminNetwork: ...
 
+    def now_ms(self) -> int:
+        """Return the monotonic time that work is given."""
+
     def drive(self, work: Work, left_ms: Callable[[], int]) -> None:
         """Return when `work` is done, or when `left_ms` returns 0 or less. Raises the error that ended the network."""
 
@@ -59,11 +62,14 @@ class OwnConnections:
         """`cluster_id`: the only cluster to connect to; None for any cluster."""
         self.network = connect(config, metrics=Metrics(), rng=rng, cluster_id=cluster_id, max_in_flight=IN_FLIGHT)
 
+    def now_ms(self) -> int:
+        return monotonic_ms()
+
     def drive(self, work: Work, left_ms: Callable[[], int]) -> None:
-        while not work.is_done(monotonic_ms()) and left_ms() > 0:
-            wait_ms = work.run_once(monotonic_ms())
+        while not work.is_done(self.now_ms()) and left_ms() > 0:
+            wait_ms = work.run_once(self.now_ms())
             for answer in self.network.poll(max(0, min(wait_ms, left_ms()))):
-                work.handle(answer, monotonic_ms())
+                work.handle(answer, self.now_ms())
             if self.network.failure is not None:
                 raise self.network.failure
 

@@ -43,8 +43,10 @@ class SharedNetwork(AdminNetwork, Protocol):
 class Guest:
     """A `Driver`. One thread at a time asks; another one drives the network."""
 
-    def __init__(self, network: SharedNetwork) -> None:
+    def __init__(self, network: SharedNetwork, clock_ms: Callable[[], int]) -> None:
+        """`clock_ms`: the Sender thread's."""
         self.network: AdminNetwork = _GuestNetwork(network)
+        self._clock_ms = clock_ms
         self._wakeup = network.wakeup
         # Guards all below. Notified when the work is done, and when the Sender thread ends.
         self._turn = threading.Condition()
@@ -58,6 +60,9 @@ class Guest:
         self._failure: KafkaSinkError | None = None
 
     # --- the thread that asks -----------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        return self._clock_ms()
 
     def drive(self, work: Work, left_ms: Callable[[], int]) -> None:
         with self._turn:
