@@ -21,6 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 from kafka_sink.errors import (
     BrokersUnreachable,
@@ -32,6 +33,8 @@ from kafka_sink.errors import (
     TopicNotFound,
 )
 from kafka_sink.errors.exhaustion import exhausted
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.admin.guest import Guest
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.connections import connect, connect_by_relay
@@ -48,6 +51,7 @@ from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.throttling import Throttled
 from kafka_sink.kafka.producer.topic_check import TopicCheck
 from kafka_sink.kafka.producer.transaction_manager import Transaction
+from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.write import Write
 from kafka_sink.records.compression import Codec
@@ -94,6 +98,7 @@ class Producer:
         rng = random.Random()
         self.metrics = Metrics()
         self._network, self._relayed = self._connect(rng, cluster_id)
+        self._guest = Guest(self._network, monotonic_ms)
         try:
             core = wire(
                 config,
@@ -128,6 +133,12 @@ class Producer:
     def cluster_id(self) -> str | None:
         """The id of the cluster, or None while unknown."""
         return self._network.cluster_id
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """A client for other requests, over the connections of this producer. For the thread that uses the producer.
+        It ends with the producer. Each of its methods may also raise the error that ended the producer."""
+        return AdminClient(self.config, driver=self._guest)
 
     def may_go_on(self, cluster_id: str | None = None) -> bool:
         """Return True if another write may begin in the same cluster as the last write.
@@ -214,16 +225,18 @@ class Producer:
                 self._sender.fail(self._closing or ProducerClosed(reason="its sender thread ended"))
             finally:
                 # Also if there is no memory for more.
+                self._guest.end(self._sender.failure or self._closing)
                 self._notify()
                 # Closing the connections returns the batches in flight and their memory.
-                self._sender.handle(self._network.close(), monotonic_ms())
+                self._take(self._network.close())
                 if self._relayed is not None:
                     self._relayed.close()
 
     def _turn(self) -> None:
         if not self._is_writing and monotonic_ms() - self.used_at_ms > IDLE_MEMORY_MS:
             self._accumulator.give_back_memory()
-        wait_ms = self._sender.run_once(monotonic_ms())
+        # The guest first: it has few requests, and a node takes a few at a time.
+        wait_ms = min(self._guest.run_once(monotonic_ms()), self._sender.run_once(monotonic_ms()))
         # Not kept for the next turn's wait: a response refers to its request, and so to the buffers that were sent.
         answers = self._network.poll(wait_ms)
         if self._relayed is not None and self._relayed.is_tainted:
@@ -232,10 +245,14 @@ class Producer:
         if self._network.failure is not None:
             self._sender.fail(self._network.failure)
         if answers or self._sender.failure is not None:
-            self._sender.handle(answers, monotonic_ms())
+            self._take(answers)
             self._notify()
         if (throttled := self._sender.to_tell(monotonic_ms())) is not None:
             _tell(throttled, self.config)
+
+    def _take(self, answers: list[ClientResponse]) -> None:
+        now_ms = monotonic_ms()
+        self._sender.handle(self._guest.take(answers, now_ms), now_ms)
 
     def _notify(self) -> None:
         with self._changed:

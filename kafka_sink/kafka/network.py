@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.protocol.apis.metadata import (
     Broker,
 )
+from kafka_sink.kafka.protocol.needs import Guarantee
 from kafka_sink.kafka.protocol.requests import (
     Request,
 )
@@ -51,3 +53,20 @@ class Network(Protocol):
     ) -> None: ...
     def update_brokers(self, brokers: Sequence[Broker]) -> None: ...
     def learn(self, broker: Broker) -> None: ...
+
+
+class AdminNetwork(Network, Protocol):
+    """What an admin client needs more.
+
+    `failure`: the first error that no retry fixes. `cluster_id`: the id of the cluster; None while unknown.
+    `name`: the node as messages name it. `lacks`: what the node lacks for a guarantee, in words.
+    `finalized_features`: feature -> level (KIP-584); None without a connection.
+    """
+
+    @property
+    def failure(self) -> KafkaSinkError | None: ...
+    @property
+    def cluster_id(self) -> str | None: ...
+    def name(self, node_id: int) -> str: ...
+    def lacks(self, node_id: int, guarantee: Guarantee) -> tuple[str, ...]: ...
+    def finalized_features(self, node_id: int) -> Mapping[str, int] | None: ...

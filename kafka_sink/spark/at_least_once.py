@@ -13,13 +13,15 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.errors import NotPlanned, WriteKind
 from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import EXACTLY_ONCE, GivenOptions, SinkConfig, complete, over_conf
-from kafka_sink.spark.bad_rows import ask_cluster, bad_row_policy, check_bad_rows
+from kafka_sink.spark.bad_rows import ask_client, bad_row_policy, check_bad_rows
 from kafka_sink.spark.commit_message import TaskCommitMessage, check_all_present
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.proof import ONLY_MICRO_BATCH, Identity, row_identity, stream_identity, task_proof
 from kafka_sink.spark.rate import pace, tell_too_fast
 from kafka_sink.spark.receipt_writer import leave_receipt
+from kafka_sink.spark.relay_choice import is_wanted
 from kafka_sink.spark.rows import produce_rows
 from kafka_sink.spark.task import Task
 
@@ -54,13 +56,15 @@ class AtLeastOnce:
 
             ensure_topic(config)
         identity = self._identity(config, task)
-        rows = produce_rows(
-            config,
-            chain,
-            arrow_batches,
-            bad_rows=bad_row_policy(config, task.conf, ask_cluster(config.producer)),
-            row_identity=row_identity(config, identity, task.slot),
-        )
+        with lease_producer(config.producer, by_relay=is_wanted()) as producer:
+            rows = produce_rows(
+                producer,
+                config,
+                chain,
+                arrow_batches,
+                bad_rows=bad_row_policy(config, task.conf, ask_client(producer.admin)),
+                row_identity=row_identity(config, identity, task.slot),
+            )
         return TaskCommitMessage(
             spark_partition_id=task.slot,
             attempt_number=task.attempt_number,

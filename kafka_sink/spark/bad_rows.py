@@ -15,12 +15,10 @@ from pyspark import TaskContext
 
 from kafka_sink.errors import ReceiptMismatch
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowLimits, BadRowPolicy, check_limits, total
 from kafka_sink.kafka.producer.row_limits import SETTINGS, TopicRules, topic_rules
 from kafka_sink.kafka.write import Write
-from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import FAIL, SinkConfig
 from kafka_sink.records.dead_letters import Origin
 from kafka_sink.spark.commit_message import TaskCommitMessage
@@ -33,16 +31,6 @@ Ask = Callable[[Collection[str]], Mapping[str, Mapping[str, str]]]
 
 def ask_client(client: AdminClient) -> Ask:
     return lambda topics: client.topic_settings(topics, SETTINGS)
-
-
-def ask_cluster(config: ProducerConfig) -> Ask:
-    """Return a function that leases a client when it is called."""
-
-    def ask(topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
-        with lease_admin_client(config) as client:
-            return client.topic_settings(topics, SETTINGS)
-
-    return ask
 
 
 def bad_row_policy(

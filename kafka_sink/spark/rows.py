@@ -1,6 +1,7 @@
 """The row path of a task: Arrow batches go through interceptors and a producer, and the leaders' answers come back.
 
-Both guarantees use it. Exactly-once adds a transaction, a cluster id and a fingerprint as arguments of the write.
+Both guarantees use it, with a producer that they have leased. Exactly-once adds a transaction and a fingerprint as
+arguments of the write.
 """
 
 from __future__ import annotations
@@ -10,19 +11,18 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowPolicy
 from kafka_sink.kafka.producer.runs import PackedRuns
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.kafka.producer.transaction_manager import Transaction
-from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import SinkConfig
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.spark.bad_rows import finish
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.rate import rate_limit, tell_throttled
-from kafka_sink.spark.relay_choice import is_wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class TaskRows:
 
 
 def produce_rows(
+    producer: Producer,
     config: SinkConfig,
     chain: InterceptorChain,
     arrow_batches: Iterator[pa.RecordBatch],
@@ -51,31 +52,28 @@ def produce_rows(
     row_identity: RowIdentity | None,
     transaction: Transaction | None = None,
     fingerprint: Fingerprint | None = None,
-    cluster_id: str | None = None,
 ) -> TaskRows:
     """Write all rows, and return when the leaders have acknowledged every row.
 
-    The arguments are those of `Producer.begin`. `cluster_id`: the cluster that must be there; None: any cluster.
+    The arguments are those of `Producer.begin`.
 
     Raises SchemaError, InterceptorFailed, BadRow, ClusterError or DeliveryError.
     """
     transactional_id = None if transaction is None else transaction.transactional_id
-    with lease_producer(config.producer, cluster_id, by_relay=is_wanted()) as producer:
-        write = producer.begin(
-            topic=config.topic,
-            partitioner=config.partitioner,
-            transaction=transaction,
-            fingerprint=fingerprint,
-            bad_rows=bad_rows,
-            rate_limit=rate_limit(config, transactional_id=transactional_id),
-            row_identity=row_identity,
-        )
-        if config.receipts_path is not None:
-            write.keep_runs()
-        for arrow_batch in chain.checked(arrow_batches, topic_option=config.topic is not None):
-            write.append(arrow_batch)
-        partitions, bad = finish(write, config)
-        written_to = producer.cluster_id
+    write = producer.begin(
+        topic=config.topic,
+        partitioner=config.partitioner,
+        transaction=transaction,
+        fingerprint=fingerprint,
+        bad_rows=bad_rows,
+        rate_limit=rate_limit(config, transactional_id=transactional_id),
+        row_identity=row_identity,
+    )
+    if config.receipts_path is not None:
+        write.keep_runs()
+    for arrow_batch in chain.checked(arrow_batches, topic_option=config.topic is not None):
+        write.append(arrow_batch)
+    partitions, bad = finish(write, config)
     tell_throttled(write, config)
     return TaskRows(
         record_count=write.record_count,
@@ -83,6 +81,6 @@ def produce_rows(
         topic_ids=write.topic_ids,
         runs=None if config.receipts_path is None else write.runs,
         bad_rows=bad,
-        cluster_id=written_to,
+        cluster_id=producer.cluster_id,
         statistics=write.statistics(),
     )

@@ -22,9 +22,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.client import Producer
-from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import SinkConfig, sink_config
-from kafka_sink.spark.bad_rows import ask_cluster, bad_row_policy
+from kafka_sink.spark.bad_rows import ask_client, bad_row_policy
 
 ROWS = 1_000_000
 ARROW_BATCH_ROWS = 10_000
@@ -100,17 +99,16 @@ def write(kafka: LocalKafka, case: Case, topic: str, letters: str, batches: Sequ
     config = sink_config(
         {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic, "badRows": case.bad_rows, **to_letters}
     )
-    with lease_admin_client(config.producer) as client:
-        client.transaction_version()  # connected, as a worker's client is after its first task
     producer = Producer(config.producer)
     try:
+        producer.admin.transaction_version()  # connected, as a worker's producer is after its first task
         return cpu_seconds(lambda: send(producer, config, topic, batches))
     finally:
         producer.close()
 
 
 def send(producer: Producer, config: SinkConfig, topic: str, batches: Sequence[pa.RecordBatch]) -> None:
-    policy = bad_row_policy(config, {}, ask_cluster(config.producer))
+    policy = bad_row_policy(config, {}, ask_client(producer.admin))
     to = producer.begin(topic=topic, partitioner="murmur2", bad_rows=policy)
     for batch in batches:
         to.append(batch)

@@ -37,8 +37,8 @@ LAYERS: tuple[frozenset[str], ...] = (
 
 # The same inside the client.
 CLIENT_LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"admin", "client", "reader"}),
-    frozenset({"write"}),
+    frozenset({"client", "reader"}),
+    frozenset({"admin", "write"}),
     frozenset({"connections"}),
     frozenset({"security"}),
     frozenset({"aws", "kerberos", "oauth"}),

@@ -1,7 +1,11 @@
-"""Calls: requests to one broker each, over the connections of one client, and the wait for their answers.
+"""Calls: requests to one broker each, and the wait for their answers.
 
-The calling thread drives them; there is no other thread. Time in which a broker throttles is not counted: deadlines use
-a clock that pauses meanwhile (`clock_ms`).
+A `Driver` sends them and takes the answers; see `driver.py` for its thread. Time in which a broker throttles is not
+counted: deadlines use a clock that pauses meanwhile (`clock_ms`).
+
+Non-obvious: only the driving thread may use the network, and the state that `run_once` and `handle` change. The thread
+that asks uses that state between two calls of `Driver.drive`, when nothing drives it. So questions about a node
+(`look`) are asked on the driving thread too.
 
 Source: Kafka's KafkaAdminClient (Call, AdminClientRunnable).
 """
@@ -9,17 +13,16 @@ Source: Kafka's KafkaAdminClient (Call, AdminClientRunnable).
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from kafka_sink.errors import BrokersUnreachable, KafkaSinkError
+from kafka_sink.kafka.admin.driver import Driver
 from kafka_sink.kafka.backoff import backoff_ms
-from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ClientConfig
-from kafka_sink.kafka.connections import connect
-from kafka_sink.kafka.metrics import Metrics
-from kafka_sink.kafka.producer.coordinators import Coordinators
+from kafka_sink.kafka.producer.coordinators import Ask, Coordinators
 from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -31,19 +34,19 @@ from kafka_sink.kafka.protocol.requests import (
     Response,
 )
 
-# More than a producer may have: these requests are independent, and a broker answers them in order.
-IN_FLIGHT = 100
 # How long the metadata of topics is used from the cache.
 TOPICS_FRESH_MS = 1_000
 # The token of the periodic Metadata request, whose answer no call waits for.
 _BROKERS = object()
 
+T = TypeVar("T")
+
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A request to one node. When `done`, it has a `response` or an `error`."""
+    """A request to one node, or to any if `node_id` is None. When `done`, it has a `response` or an `error`."""
 
-    node_id: int
+    node_id: int | None
     request: Request
     response: Response | None = None
     error: str = ""
@@ -52,12 +55,13 @@ class Call:
 
 
 class Caller:
-    """For one thread at a time. Connects with the first request."""
+    """For one thread at a time."""
 
-    def __init__(self, config: ClientConfig, cluster_id: str | None) -> None:
+    def __init__(self, config: ClientConfig, driver: Driver, rng: random.Random) -> None:
         self._config = config
-        self._rng = random.Random()
-        self.network = connect(config, metrics=Metrics(), rng=self._rng, cluster_id=cluster_id, max_in_flight=IN_FLIGHT)
+        self._driver = driver
+        self._rng = rng
+        self.network = driver.network
         self.coordinators = Coordinators(
             network=self.network,
             rng=self._rng,
@@ -65,7 +69,7 @@ class Caller:
             retry_backoff_max_ms=config.retry_backoff_max_ms,
         )
         # When to list all brokers again, so that FindCoordinator does not go to brokers of an old list.
-        self._brokers_due_ms = monotonic_ms()
+        self._brokers_due_ms = driver.now_ms()
         # From the last list of brokers. The network may know more.
         self.broker_ids: tuple[int, ...] = ()
         # Topic -> (time of the response in ms, metadata).
@@ -82,9 +86,13 @@ class Caller:
             self._ends_ms = None
 
     def collect(self) -> None:
-        """Process responses that came since the last use. Between uses of a client no thread polls."""
-        for answer in self.network.poll(0):
-            self._take(answer)
+        """Process responses that came since the last use."""
+        for answer in self._driver.collect():
+            self.handle(answer, self._driver.now_ms())
+
+    def close(self) -> None:
+        """Close the connections, if they are this client's own."""
+        self._driver.close()
 
     # --- any broker ---------------------------------------------------------------------------------------------------
 
@@ -100,8 +108,7 @@ class Caller:
         Raises BrokersUnreachable."""
         response = self.ask_any(MetadataRequest(topics, allow_auto_topic_creation), deadline_ms, beside)
         assert isinstance(response, MetadataResponse)
-        self._take_brokers(response)
-        now_ms = monotonic_ms()
+        now_ms = self._driver.now_ms()
         for topic in response.topics:
             is_whole = not topic.error_code and all(each.leader_id >= 0 for each in topic.partitions)
             if is_whole:
@@ -112,7 +119,7 @@ class Caller:
 
     def said_of(self, names: Sequence[str]) -> Sequence[TopicMetadata] | None:
         """Return the cached metadata of these topics, or None unless all of them are cached and fresh."""
-        since_ms = monotonic_ms() - TOPICS_FRESH_MS
+        since_ms = self._driver.now_ms() - TOPICS_FRESH_MS
         said = [found[1] for name in names if (found := self._topics.get(name)) is not None and found[0] > since_ms]
         return said if len(said) == len(names) else None
 
@@ -124,7 +131,7 @@ class Caller:
         """Return any broker's answer. The calls `beside` are done by then. Raises BrokersUnreachable."""
         tries = 0
         while True:
-            call = Call(self.any_node(deadline_ms), request)
+            call = Call(None, request)
             self.run([call, *beside], deadline_ms)
             if call.response is not None:
                 return call.response
@@ -132,17 +139,24 @@ class Caller:
             if not self.pause(tries, deadline_ms):
                 raise self.unreachable()
 
-    def any_node(self, deadline_ms: int) -> int:
-        """Return a node that takes a request now. Raises BrokersUnreachable."""
-        while (node_id := self.network.least_loaded_node(monotonic_ms())) is None:
-            if self.clock_ms() >= deadline_ms:
-                raise self.unreachable()
-            self.turn((), deadline_ms)
-        return node_id
+    def look(self, question: Callable[[int], T], deadline_ms: int) -> T:
+        """Return what `question` finds out about any node that takes a request now, given its id. Raises
+        BrokersUnreachable."""
+        found: list[T] = []
+
+        def is_found(now_ms: int) -> bool:
+            if not found and (node_id := self.network.least_loaded_node(now_ms)) is not None:
+                found.append(question(node_id))
+            return bool(found)
+
+        self._drive((), is_found, deadline_ms)
+        if not found:
+            raise self.unreachable()
+        return found[0]
 
     def takes(self, request: Request, deadline_ms: int) -> bool:
         """Return True if any broker takes `request` in a version that the client speaks. Raises BrokersUnreachable."""
-        return self.network.api_version(self.any_node(deadline_ms), request) is not None
+        return self.look(lambda node_id: self.network.api_version(node_id, request) is not None, deadline_ms)
 
     def unreachable(self) -> KafkaSinkError:
         return BrokersUnreachable(
@@ -154,8 +168,13 @@ class Caller:
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
+    def now_ms(self) -> int:
+        """Return monotonic time in ms, of the clock of the driving thread."""
+        return self._driver.now_ms()
+
     def clock_ms(self) -> int:
-        now_ms = monotonic_ms()
+        """Return the same without the time in which brokers throttled."""
+        now_ms = self._driver.now_ms()
         return now_ms - self.network.throttled_ms(now_ms)
 
     def deadline_ms(self) -> int:
@@ -165,8 +184,13 @@ class Caller:
 
     def run(self, calls: Sequence[Call], deadline_ms: int) -> None:
         """Run the calls until all are done or `deadline_ms` has passed."""
-        while not all(call.done for call in calls) and self.clock_ms() < deadline_ms:
-            self.turn(calls, deadline_ms)
+        self._drive(calls, lambda _: all(call.done for call in calls), deadline_ms)
+
+    def await_asks(self, asks: Sequence[Ask]) -> None:
+        """Wait until all `asks` are done, each of which has its own deadline."""
+        if asks:
+            self._drive((), lambda _: all(ask.done for ask in asks), max(ask.deadline_ms for ask in asks))
+            self.coordinators.expire(self._driver.now_ms())
 
     def pause(self, tries: int, deadline_ms: int) -> bool:
         """Back off after `tries` in a row. Return False at once if the backoff would exceed `deadline_ms`."""
@@ -174,40 +198,46 @@ class Caller:
         until_ms = self.clock_ms() + pause_ms
         if until_ms >= deadline_ms:
             return False
-        while self.clock_ms() < until_ms:
-            self.turn((), until_ms)
+        self._drive((), lambda _: False, until_ms)
         return True
 
-    def turn(self, calls: Iterable[Call], until_ms: int) -> None:
-        """Send what can go, and process responses. Wait for responses until `until_ms` at most."""
-        now_ms = monotonic_ms()
+    def _drive(self, calls: Sequence[Call], ends: Callable[[int], bool], until_ms: int) -> None:
+        """Send `calls` and take answers, until `ends` returns True for the time or `until_ms` has passed. `ends` runs
+        on the driving thread."""
+        self._driver.drive(_Calls(self, calls, ends), lambda: until_ms - self.clock_ms())
+
+    # --- on the driving thread ----------------------------------------------------------------------------------------
+
+    def run_once(self, calls: Sequence[Call], now_ms: int) -> int:
+        """Send what can go. Return the longest time (ms) that a poll may wait."""
         wait_ms = self.coordinators.run_once(now_ms)
         self._list_brokers(now_ms)
         ended = [self._send(call, now_ms) for call in calls]
-        if any(ended):
-            wait_ms = 0
-        for answer in self.network.poll(max(0, min(wait_ms, until_ms - self.clock_ms()))):
-            self._take(answer)
-        if self.network.failure is not None:
-            raise self.network.failure
+        return 0 if any(ended) else wait_ms
 
-    def _take(self, answer: ClientResponse) -> None:
-        token = answer.token
+    def handle(self, answer: ClientResponse, now_ms: int) -> None:
+        """Process an answer, also to a request that no call waits for any more."""
+        token, response = answer.token, answer.response
         if isinstance(token, Call):
-            token.response, token.error, token.done = answer.response, answer.error or "", True
+            if isinstance(response, MetadataResponse):
+                self._take_brokers(response)
+            token.response, token.error, token.done = response, answer.error or "", True
         elif token is _BROKERS:
-            self._on_brokers(answer.response)
+            self._on_brokers(response, now_ms)
         else:
-            self.coordinators.handle(answer, monotonic_ms())
+            self.coordinators.handle(answer, now_ms)
 
     def _send(self, call: Call, now_ms: int) -> bool:
         """Send the call, if it can go. Return True if it has ended now, as its node is down."""
         if call.sent or call.done:
             return False
-        if self.network.ready(call.node_id, now_ms):
+        node_id = self.network.least_loaded_node(now_ms) if call.node_id is None else call.node_id
+        if node_id is None:
+            return False
+        if self.network.ready(node_id, now_ms):
             call.sent = True
-            self.network.send(call.node_id, call.request, now_ms, call)
-        elif self.network.is_down(call.node_id):
+            self.network.send(node_id, call.request, now_ms, call)
+        elif self.network.is_down(node_id):
             call.error, call.done = self.network.last_error, True
             return True
         return False
@@ -220,13 +250,31 @@ class Caller:
             self._brokers_due_ms = now_ms + self._config.metadata_max_age_ms
             self.network.send(node_id, MetadataRequest((), allow_auto_topic_creation=False), now_ms, _BROKERS)
 
-    def _on_brokers(self, response: object) -> None:
+    def _on_brokers(self, response: object, now_ms: int) -> None:
         if isinstance(response, MetadataResponse):
             self._take_brokers(response)
         else:
-            self._brokers_due_ms = monotonic_ms() + self._config.retry_backoff_ms
+            self._brokers_due_ms = now_ms + self._config.retry_backoff_ms
 
     def _take_brokers(self, response: MetadataResponse) -> None:
         self.network.update_brokers(response.brokers)
         # A broker that lists no brokers has just started. Keep the earlier list, as the network does.
         self.broker_ids = tuple(broker.node_id for broker in response.brokers) or self.broker_ids
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """The `Work` of one wait: what a Caller has to send by itself, and `calls`."""
+
+    caller: Caller
+    calls: Sequence[Call]
+    ends: Callable[[int], bool]
+
+    def run_once(self, now_ms: int) -> int:
+        return self.caller.run_once(self.calls, now_ms)
+
+    def handle(self, answer: ClientResponse, now_ms: int) -> None:
+        self.caller.handle(answer, now_ms)
+
+    def is_done(self, now_ms: int) -> bool:
+        return self.ends(now_ms)

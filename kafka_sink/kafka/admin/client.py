@@ -11,7 +11,8 @@ Each method returns only definite answers, or raises a ClusterError after `max.b
 again, unchanged, to the broker that is the right one by then. Time in which a broker throttles is not counted
 (`calls.py`).
 
-A shell: it has its own connections and clock, and no thread. The calling thread drives it. The decisions are elsewhere:
+A shell: it has a clock, and no thread. Its connections are its own, and the calling thread drives them. Or they are a
+producer's (`Producer.admin`), and the producer's Sender thread drives them (`driver.py`). The decisions are elsewhere:
 `producer.coordinators` (which answers are definite, which broker to ask), `commit.two_phase` (what to ask).
 
 Non-obvious:
@@ -27,9 +28,10 @@ Source: Kafka's AdminClient (PartitionLeaderStrategy, AllBrokersStrategy, Coordi
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from kafka_sink.errors import (
     BrokerUnavailable,
@@ -41,6 +43,7 @@ from kafka_sink.errors import (
     TopicNotFound,
 )
 from kafka_sink.kafka.admin.calls import Call, Caller
+from kafka_sink.kafka.admin.driver import Driver, OwnConnections
 from kafka_sink.kafka.admin.leaders import Partitions, by_leader, named, of_partitions
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ClientConfig
@@ -87,6 +90,8 @@ from kafka_sink.kafka.protocol.requests import (
 )
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
+T = TypeVar("T")
+
 KIND_NAMES = {CoordinatorKind.GROUP: "group", CoordinatorKind.TRANSACTION: "transactional id"}
 TRANSACTION_VERSION = "transaction.version"
 # A broker with transactions of version 2 (KIP-890, part 2) must speak these. Produce from this version on adds its
@@ -106,12 +111,15 @@ def _is_final(code: int) -> bool:
 class AdminClient:
     """For one thread at a time. Connects with the first request."""
 
-    def __init__(self, config: ClientConfig, cluster_id: str | None = None) -> None:
-        """`cluster_id`: the only cluster to ask; None for any cluster."""
+    def __init__(self, config: ClientConfig, cluster_id: str | None = None, *, driver: Driver | None = None) -> None:
+        """`cluster_id`: the only cluster to ask; None for any cluster.
+        `driver`: None for connections of its own.
+        """
         self.config = config
         self.used_at_ms = monotonic_ms()
+        rng = random.Random()
         # For operations of more than one step.
-        self.caller = Caller(config, cluster_id)
+        self.caller = Caller(config, driver or OwnConnections(config, cluster_id, rng), rng)
 
     def within(self, milliseconds: int) -> AbstractContextManager[None]:
         """Limit all requests in this context together to this time, if it is shorter than `max.block.ms`."""
@@ -121,8 +129,8 @@ class AdminClient:
         """Does nothing: between requests nothing is in flight."""
 
     def close(self) -> None:
-        """Close the connections. Requests in flight stay unanswered."""
-        self.caller.network.close()
+        """Close the connections, if they are its own. Requests in flight stay unanswered."""
+        self.caller.close()
 
     @property
     def cluster_id(self) -> str | None:
@@ -149,7 +157,7 @@ class AdminClient:
 
     def begin_all(self, requests: Sequence[tuple[CoordinatorKind, str, Request]]) -> Sequence[Ask]:
         """Queue `requests`, to be sent with the next requests of any kind. `await_all` returns the answers."""
-        now_ms = monotonic_ms()
+        now_ms = self.caller.now_ms()
         deadline_ms = now_ms + self.caller.deadline_ms() - self.caller.clock_ms()
         return [
             self.caller.coordinators.ask(kind, key, request, now_ms=now_ms, deadline_ms=deadline_ms)
@@ -161,8 +169,7 @@ class AdminClient:
 
         Raises CoordinatorUnavailable or CoordinatorRefused for the first ask without an answer.
         """
-        while not all(ask.done for ask in asks):
-            self.caller.turn((), max(ask.deadline_ms for ask in asks))
+        self.caller.await_asks(asks)
         return [self._response(ask) for ask in asks]
 
     def _response(self, ask: Ask) -> Response:
@@ -288,19 +295,20 @@ class AdminClient:
         while True:
             if tries or not self.caller.broker_ids:
                 self.caller.metadata((), deadline_ms)
-            calls = [Call(node_id, request) for node_id in self.caller.broker_ids]
-            self.caller.run(calls, deadline_ms)
-            failed = [call for call in calls if not _is_definite(call)]
+            calls = {node_id: Call(node_id, request) for node_id in self.caller.broker_ids}
+            self.caller.run(tuple(calls.values()), deadline_ms)
+            failed = [node_id for node_id, call in calls.items() if not _is_definite(call)]
             if not failed:
                 self.caller.metadata((), deadline_ms)
-                if {call.node_id for call in calls} == set(self.caller.broker_ids):
-                    return {call.node_id: call.response for call in calls if call.response is not None}
+                if calls.keys() == set(self.caller.broker_ids):
+                    return {node_id: call.response for node_id, call in calls.items() if call.response is not None}
             tries += 1
             if not self.caller.pause(tries, deadline_ms):
-                call = (failed or calls)[0]
+                node_id = (failed or list(calls))[0]
+                call = calls[node_id]
                 code = ErrorCode.NONE if call.response is None else error_code_of(call.response)
                 raise BrokerUnavailable(
-                    node_id=call.node_id,
+                    node_id=node_id,
                     waited_ms=self.config.api_timeout_ms,
                     timeout_option=self.config.api_timeout_option,
                     last_error=call.error or (named(code) if code else "the brokers came and went"),
@@ -350,26 +358,33 @@ class AdminClient:
 
     def finalized_features(self) -> Mapping[str, int]:
         """Return feature -> level, which is the same on every broker of a cluster. Raises BrokersUnreachable."""
-        return self.caller.network.finalized_features(self.caller.any_node(self.caller.deadline_ms())) or {}
+        return self._look(self.caller.network.finalized_features) or {}
 
     def require(self, guarantee: Guarantee) -> None:
         """Ask any broker what it can. Raises BrokerUnsupported, BrokersUnreachable."""
-        network, node_id = self.caller.network, self.caller.any_node(self.caller.deadline_ms())
-        if missing := network.lacks(node_id, guarantee):
-            raise BrokerUnsupported(broker=network.name(node_id), guarantee=guarantee.name, missing=missing)
+        network = self.caller.network
+        broker, missing = self._look(lambda node_id: (network.name(node_id), network.lacks(node_id, guarantee)))
+        if missing:
+            raise BrokerUnsupported(broker=broker, guarantee=guarantee.name, missing=missing)
 
     def can_repair(self) -> bool:
         """Return False if a broker has no WriteTxnMarkers. Raises BrokersUnreachable."""
-        return not self.caller.network.lacks(self.caller.any_node(self.caller.deadline_ms()), REPAIR)
+        return not self._look(lambda node_id: self.caller.network.lacks(node_id, REPAIR))
 
     def transaction_version(self) -> int:
         """Return 2 if the cluster has the transactions of KIP-890, or else 1. Raises BrokersUnreachable."""
-        node_id = self.caller.any_node(self.caller.deadline_ms())
-        level = (self.caller.network.finalized_features(node_id) or {}).get(TRANSACTION_VERSION, 0)
-        speaks_2 = (self.caller.network.api_version(node_id, _ANY_PRODUCE) or 0) >= IMPLICIT_PRODUCE and all(
-            self.caller.network.api_version(node_id, request) is not None for request in _OF_VERSION_2
+        return self._look(self._transaction_version_of)
+
+    def _transaction_version_of(self, node_id: int) -> int:
+        network = self.caller.network
+        level = (network.finalized_features(node_id) or {}).get(TRANSACTION_VERSION, 0)
+        speaks_2 = (network.api_version(node_id, _ANY_PRODUCE) or 0) >= IMPLICIT_PRODUCE and all(
+            network.api_version(node_id, request) is not None for request in _OF_VERSION_2
         )
         return 2 if level >= 2 and speaks_2 else 1
+
+    def _look(self, question: Callable[[int], T]) -> T:
+        return self.caller.look(question, self.caller.deadline_ms())
 
 
 def _is_definite(call: Call) -> bool:

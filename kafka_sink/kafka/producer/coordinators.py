@@ -265,12 +265,7 @@ class Coordinators:
 
     def run_once(self, now_ms: int) -> int:
         """Hand the network everything that is due now. Return the longest time (ms) that a poll may wait."""
-        waited_until_ms = now_ms - self._network.throttled_ms(now_ms)
-        for ask in self._asks:
-            if not ask.done and waited_until_ms >= ask.deadline_ms:
-                ask.error = ask.error or self._network.last_error or "no broker took the request"
-                ask.done = True
-        self._asks = [ask for ask in self._asks if not ask.done]
+        waited_until_ms = self.expire(now_ms)
         waits = [LONGEST_POLL_MS]
         reads: dict[tuple[int, CoordinatorKind, Hashable], list[Ask]] = {}
         for ask in self._asks:
@@ -281,6 +276,17 @@ class Coordinators:
             self._send_reads(node_id, asks, now_ms)
         waits += [self._find(kind, now_ms) for kind in CoordinatorKind]
         return min(waits)
+
+    def expire(self, now_ms: int) -> int:
+        """End the asks whose deadline has passed, and forget those that are done. Return the time on the clock of
+        deadlines (ms)."""
+        waited_until_ms = now_ms - self._network.throttled_ms(now_ms)
+        for ask in self._asks:
+            if not ask.done and waited_until_ms >= ask.deadline_ms:
+                ask.error = ask.error or self._network.last_error or "no broker took the request"
+                ask.done = True
+        self._asks = [ask for ask in self._asks if not ask.done]
+        return waited_until_ms
 
     def _send_reads(self, node_id: int, asks: Sequence[Ask], now_ms: int) -> None:
         together = _together([ask.request for ask in asks[:READS_TOGETHER]])

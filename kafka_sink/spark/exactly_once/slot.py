@@ -13,11 +13,11 @@ from kafka_sink.commit.handover import Sink, SlotBegun, SlotPrepared
 from kafka_sink.commit.markers import Marker
 from kafka_sink.commit.runner import run
 from kafka_sink.errors import AnotherCheckpoint, NotPlanned, RefusedOption
-from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.kept import lease_admin_client
+from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import GivenOptions, SinkConfig, complete, over_conf
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.spark.bad_rows import ask_client, bad_row_policy
@@ -28,6 +28,7 @@ from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transac
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.proof import Identity, row_identity, stream_identity, task_proof
 from kafka_sink.spark.rate import pace
+from kafka_sink.spark.relay_choice import is_wanted
 from kafka_sink.spark.rows import TaskRows, produce_rows
 from kafka_sink.spark.task import Task
 
@@ -80,8 +81,8 @@ def _prepare(
     if plan.query_id not in (None, identity.query_id):
         raise AnotherCheckpoint(sink=plan.sink.names.sink, query_id=identity.query_id, found_query_id=plan.query_id)
     started_ms = wall_clock_ms()
-    with lease_admin_client(config.producer, plan.sink.cluster_id) as client:
-        slot = _Slot(config, plan, task, identity, client)
+    with lease_producer(config.producer, plan.sink.cluster_id, by_relay=is_wanted()) as producer:
+        slot = _Slot(config, plan, task, identity, producer)
         begun = slot.begin()
         send = slot.send if begun.visible is None else slot.read_again
         rows, prepared = send(begun, chain, arrow_batches)
@@ -105,13 +106,13 @@ def _prepare(
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """One attempt at a slot's transaction."""
+    """One attempt at a slot's transaction. Rows and all other requests share the connections of `producer`."""
 
     config: SinkConfig
     plan: Plan
     task: Task
     identity: Identity
-    client: AdminClient
+    producer: Producer
 
     def begin(self) -> SlotBegun:
         steps = two_phase.begin(
@@ -122,7 +123,7 @@ class _Slot:
             query_id=self.identity.query_id,
             allow_lost_state=self.plan.allow_lost_state,
         )
-        return run(self.client, steps)
+        return run(self.producer.admin, steps)
 
     def send(
         self, begun: SlotBegun, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
@@ -131,19 +132,19 @@ class _Slot:
         sink, query_id, micro_batch_id = self.plan.sink, self.identity.query_id, self.identity.batch_id
         fingerprint = Fingerprint()
         rows = produce_rows(
+            self.producer,
             self.config,
             chain,
             arrow_batches,
             bad_rows=bad_row_policy(
-                self.config, self.task.conf, ask_client(self.client), query_id=query_id, batch_id=micro_batch_id
+                self.config, self.task.conf, ask_client(self.producer.admin), query_id=query_id, batch_id=micro_batch_id
             ),
             row_identity=row_identity(self.config, self.identity, self.task.slot),
             transaction=_transaction(sink, begun),
             fingerprint=fingerprint,
-            cluster_id=sink.cluster_id,
         )
         digest = digest_of(fingerprint, self.config)
-        run(self.client, two_phase.prepare(sink, begun, Marker(micro_batch_id, query_id, digest)))
+        run(self.producer.admin, two_phase.prepare(sink, begun, Marker(micro_batch_id, query_id, digest)))
         first_offsets = {TopicPartition(each.topic, each.partition): each.first_offset for each in rows.partitions}
         return rows, self._prepared(begun, digest, tuple(first_offsets), first_offsets)
 
@@ -153,8 +154,8 @@ class _Slot:
         """Count rows that are visible already."""
         counted = count_rows(self.config, chain, arrow_batches)
         # Only the attempt that wrote the rows knew their partitions, so take all partitions of the topics.
-        led, leaderless = self.client.partitions(counted.topics)
-        rows = TaskRows(counted.record_count, topic_ids=self.client.topic_ids(counted.topics))
+        led, leaderless = self.producer.admin.partitions(counted.topics)
+        rows = TaskRows(counted.record_count, topic_ids=self.producer.admin.topic_ids(counted.topics))
         return rows, self._prepared(begun, counted.digest, led + leaderless, {})
 
     def _prepared(

@@ -10,8 +10,8 @@ import pytest
 from kafka_sink import kept
 from kafka_sink.commit import runner
 from kafka_sink.kafka import client
-from kafka_sink.kafka.admin import calls
 from kafka_sink.kafka.admin import client as admin
+from kafka_sink.kafka.admin import driver
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.producer.core import ProducerCore, wire
 from scripted_kafka.live import LiveNetwork
@@ -28,9 +28,9 @@ def connect_clients(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -
     def now_ms() -> int:
         return network.kafka.now_ms
 
-    monkeypatch.setattr(calls, "connect", connect)
+    monkeypatch.setattr(driver, "connect", connect)
     monkeypatch.setattr(kept, "KEPT", kept.Kept())
-    for module in (admin, calls, kept):
+    for module in (admin, driver, kept):
         monkeypatch.setattr(module, "monotonic_ms", now_ms)
     sleep = SimpleNamespace(sleep=lambda seconds: network.kafka.pass_time(round(1_000 * seconds)))
     monkeypatch.setattr(runner, "time", sleep)

@@ -702,7 +702,7 @@ class ScriptedMemory:
 
     def _poll(self, wait_ms: int) -> list[object]:
         self._answers.acquire()
-        return ["an answer"]
+        return [SimpleNamespace(token=None)]
 
 
 def place_a_row(producer: Producer) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pickle
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -133,9 +133,10 @@ def kafka(exchange: Exchange) -> ScriptedKafka:
 
 
 @pytest.fixture(autouse=True)
-def clients(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
-    """Where plans, tasks and commits ask what a commit needs."""
-    return connect_clients(ScriptedNetwork(kafka), monkeypatch)
+def clients(kafka: ScriptedKafka, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedNetwork]:
+    """Where plans and commits ask; tasks ask over `network`."""
+    yield connect_clients(ScriptedNetwork(kafka), monkeypatch)
+    kept.KEPT.close()
 
 
 def receipts(
@@ -353,9 +354,10 @@ def test_task_and_commit_are_in_the_cluster_of_their_plan(
     def write() -> None:
         write_slot(GIVEN, message.plan, InterceptorChain(()), iter([rows("x")]))  # type: ignore[arg-type]
 
-    # Between the begin of the slot's transaction and its rows.
+    # Between the begin of the slot's transaction and its rows. The connections end, and others are made.
     def move(request: InitProducerIdRequest) -> int:
         kafka.cluster_id = "d"
+        network.expect("c")
         return 0
 
     kafka.script(InitProducerIdRequest, move)

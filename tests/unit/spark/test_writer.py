@@ -39,7 +39,7 @@ from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.row_identity import RowIdentity
-from kafka_sink.spark import rows
+from kafka_sink.spark import at_least_once
 from kafka_sink.spark.commit_message import TaskCommitMessage
 from kafka_sink.spark.exactly_once import guarantee as exactly_once
 from kafka_sink.spark.proof import Identity
@@ -71,6 +71,8 @@ class Remembering:
         self.throttled_ms = 0
         self.rate_limit: RateLimit | None = None
         self.row_identity: RowIdentity | None = None
+        # A good row asks nothing.
+        self.admin: None = None
 
     def begin(
         self,
@@ -117,15 +119,15 @@ class Remembering:
 def using(monkeypatch: pytest.MonkeyPatch) -> Any:
     def use(producer: Remembering) -> Remembering:
         @contextmanager
-        def lease(config: object, cluster_id: str | None) -> Iterator[Remembering]:
-            assert (config, cluster_id) == (producer.expected, None)
+        def lease(config: object) -> Iterator[Remembering]:
+            assert config == producer.expected
             try:
                 yield producer
             except BaseException as error:
                 producer.left_with = type(error)
                 raise
 
-        monkeypatch.setattr(rows, "lease_producer", lease)
+        monkeypatch.setattr(at_least_once, "lease_producer", lease)
         return producer
 
     return use

@@ -38,8 +38,8 @@ from unittest import mock
 from kafka_sink.errors import BrokersUnreachable, LeaderUnavailable, LogBroken, OffsetsLost, ReadError, ReadStalled
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka import reader as reader_module
-from kafka_sink.kafka.admin import calls
 from kafka_sink.kafka.admin import client as admin_module
+from kafka_sink.kafka.admin import driver
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.connections import network_settings
@@ -81,7 +81,7 @@ GIVE_UP_MS = HEALED_MS + 300_000
 MAX_IDLE_POLLS = 200
 # What takes records from readers.
 _LOSING = ("retention", "delete_records", "unclean_election", "truncation", "topic_again")
-_CLOCKS = (calls, admin_module, reader_module, stream_logs, stream_plan)
+_CLOCKS = (driver, admin_module, reader_module, stream_logs, stream_plan)
 
 
 class _Crash(BaseException):
@@ -239,7 +239,7 @@ class StreamingWorld(ReadWorld):
     def _shipped_clients(self) -> Iterator[None]:
         """Let clients that are made now live in this world."""
         with ExitStack() as patches:
-            for module in (calls, reader_module):
+            for module in (driver, reader_module):
                 patches.enter_context(mock.patch.object(module, "connect", self.connect))
             for clock in _CLOCKS:
                 patches.enter_context(mock.patch.object(clock, "monotonic_ms", self._scheduler.clock_ms))
