@@ -310,18 +310,20 @@ def test_a_worker_without_a_relay_says_so_and_connects_itself(
 # --- throttling -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("request_bytes", ["131072", "524288"])
 def test_workers_whose_brokers_throttle_wait_as_long_as_needed(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, request_bytes: str
 ) -> None:
-    """A throttle mutes the connection, which other workers have, too. Brokers let ten seconds' worth pass before."""
-    name, bytes_per_s, seconds, workers = topic(4), 50_000, 12, 3
+    """A throttle mutes the connection, which other workers have, too. Brokers let ten seconds' worth pass before. The
+    larger requests are throttled for several request timeouts each."""
+    name, bytes_per_s, seconds, workers = topic(4), 50_000, 20, 3
     kafka.run_tool(
         "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, "--alter",
         "--entity-type", "clients", "--entity-name", name, "--add-config", f"producer_byte_rate={bytes_per_s}",
     )  # fmt: skip
     options = hurried(
         kafka, client_id=name, delivery_timeout_ms="3000", request_timeout_ms="2000", max_block_ms="30000",
-        batch_size="131072", max_request_size="131072", linger_ms="100",
+        batch_size=request_bytes, max_request_size=request_bytes, linger_ms="100",
     )  # fmt: skip
     rows = (10 + seconds) * bytes_per_s // 1_000 // workers
     plan = one_write(options, name, workers=workers, rows=rows, value_bytes=1_000, batch_rows=100)
