@@ -9,11 +9,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 import exactly_once_runs
 import processes
@@ -51,7 +52,10 @@ def traces() -> set[str]:
 
 
 def rows_in_each_partition(kafka: LocalKafka, topic: str) -> bool:
-    return all(end_offset(kafka, topic, partition) for partition in range(4))
+    """Whether each of the four partitions has rows. A leader of a new topic may not be ready to say so."""
+    with suppress(KafkaException):
+        return all(end_offset(kafka, topic, partition) for partition in range(4))
+    return False
 
 
 @pytest.mark.parametrize("way", ["plaintext", "sasl"])
@@ -92,12 +96,18 @@ def test_an_exactly_once_stream_writes_over_a_relay(
     options = secure.sasl("SCRAM-SHA-256") if way == "sasl" else {}
     arguments = [f"{name}={value}" for name, value in options.items()]
     with exactly_once_runs.Run(kafka, topic, tmp_path, *arguments, hooked=False) as run:
-        of_run = lambda: processes.of_session(run.process_id)  # noqa: E731
-        wait_until(lambda: relays(of_run()), DEADLINE_S, "a relay")
+        found: set[int] = set()
+
+        def has_ended() -> bool:
+            every = processes.of_session(run.process_id)
+            found.update(each.process_id for each in relays(every))
+            return not every
+
+        wait_until(has_ended, exactly_once_runs.DEADLINE_S, "the application and all its processes end")
         status, said = run.end()
+        assert len(found) == 1, said
         assert status == 0, said
         assert "connects to brokers itself" not in said
-        wait_until(lambda: not of_run(), DEADLINE_S, "no process is left")
     assert Counter(numbers_in(kafka, topic)) == exactly_once_runs.ALL_ONCE
     assert read_values(kafka, topic, "read_uncommitted").total() == exactly_once_runs.ALL_ONCE.total()
     assert open_transactions(kafka, topic) == []
@@ -300,23 +310,24 @@ def test_a_worker_without_a_relay_says_so_and_connects_itself(
 # --- throttling -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("request_bytes", ["131072", "524288"])
 def test_workers_whose_brokers_throttle_wait_as_long_as_needed(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, request_bytes: str
 ) -> None:
-    """A throttle mutes the connection, which other workers have, too. Brokers let ten seconds' worth pass before."""
-    name, bytes_per_s, seconds, workers = topic(4), 50_000, 12, 3
+    """A throttle mutes the connection, which other workers have, too. Brokers let ten seconds' worth pass before. The
+    larger requests are throttled for several request timeouts each."""
+    name, bytes_per_s, seconds, workers = topic(4), 50_000, 20, 3
     kafka.run_tool(
         "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, "--alter",
         "--entity-type", "clients", "--entity-name", name, "--add-config", f"producer_byte_rate={bytes_per_s}",
     )  # fmt: skip
     options = hurried(
-        kafka, client_id=name, delivery_timeout_ms="3000", request_timeout_ms="2000", max_block_ms="2000",
-        batch_size="131072", max_request_size="131072", linger_ms="100",
+        kafka, client_id=name, delivery_timeout_ms="3000", request_timeout_ms="2000", max_block_ms="30000",
+        batch_size=request_bytes, max_request_size=request_bytes, linger_ms="100",
     )  # fmt: skip
     rows = (10 + seconds) * bytes_per_s // 1_000 // workers
     plan = one_write(options, name, workers=workers, rows=rows, value_bytes=1_000, batch_rows=100)
     with RelayRun(tmp_path, plan) as run:
         run.relay()
         run.finish()
-        assert "brokers throttle" in run.stderr or True
     assert_rows(kafka, plan)

@@ -123,7 +123,8 @@ class RelayRun:
     def finish(self) -> None:
         """Wait for the end. Every write must have ended well."""
         ended = self.end()
-        assert [each for each in ended if each.error] == [], self.stderr
+        failed = [each for each in ended if each.error]
+        assert not failed, f"{failed}\n{self.stderr}"
         assert {each.rows for each in ended} == {self.plan.rows}
         assert len(ended) == sum(map(len, self.plan.writes)), self.stderr
 

@@ -2,7 +2,7 @@
 
     relay_spark_app.py MASTER TASKS ROWS TOPIC GATE OPTIONS
 
-`OPTIONS` is JSON, prefixed `kafka.`. Each task pauses after its first Arrow batch until the file GATE exists. Row n is n
+`OPTIONS` is JSON, prefixed `kafka.`. Each task pauses after three Arrow batches until the file GATE exists. Row n is n
 with zeros in front, in partition n % 4.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import kafka_sink
-from spark_writes import held
+from spark_writes import ARROW_BATCH_ROWS, held
 
 PARTITIONS = 4
 VALUE_BYTES = 100
@@ -34,7 +34,7 @@ def main() -> None:
     frame = spark.range(0, int(rows), 1, int(tasks)).selectExpr(
         f"CAST(lpad(id, {VALUE_BYTES}, '0') AS BINARY) AS value", f"CAST(id % {PARTITIONS} AS INT) AS partition"
     )
-    writer = held(frame, Path(gate), after_rows=1).write.mode("append").format("pykafka")
+    writer = held(frame, Path(gate), after_rows=3 * ARROW_BATCH_ROWS).write.mode("append").format("pykafka")
     writer.options(**json.loads(options)).option("topic", topic).save()
     spark.stop()
 

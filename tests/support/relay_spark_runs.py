@@ -29,14 +29,13 @@ class SparkRun:
         self, tmp_path: Path, topic: str, options: dict[str, str], *, master: str, tasks: int, rows: int
     ) -> None:
         self._gate, self._said = tmp_path / "gate", tmp_path / "said"
-        # The application's folder is where it finds what it imports.
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYKAFKA_RELAY": "on"}
         command = [
             sys.executable, str(APP), master, str(tasks), str(rows), topic, str(self._gate), json.dumps(options)
         ]  # fmt: skip
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
-                command, cwd=tmp_path, env={**environment, "PYKAFKA_RELAY": "on"}, stdout=said,
+                command, cwd=tmp_path, env=environment, stdout=said,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
