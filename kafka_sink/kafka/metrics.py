@@ -298,8 +298,9 @@ def _frozen(totals: _Totals) -> Mapping[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a period, under Kafka's names: of the producer, by topic, and by node id (negative for a bootstrap
-    server). Averages and maxima without values are NaN, as in Kafka."""
+    """The figures of a period, under Kafka's names: of the producer, by topic, and by node id. A bootstrap server has a
+    negative id, which keeps its figures from before it was known as a broker. Averages and maxima without values are
+    NaN, as in Kafka."""
 
     producer: Mapping[str, float]
     topics: Mapping[str, Mapping[str, float]]

@@ -18,6 +18,7 @@ class ClientResponse:
     """The result of a request: `response`, or `error` with the reason why there is none.
 
     Both are None for a request that was sent and expects no response (acks=0). `latency_ms` counts from `send`.
+    `node_id`: the id that the request was sent to. A bootstrap server may be known as a broker by now.
     """
 
     node_id: int

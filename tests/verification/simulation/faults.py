@@ -119,6 +119,11 @@ UPGRADED_RATE = 0.5
 # The least `max.block.ms` of a writer.
 SHORTEST_BLOCK_MS = 3_000
 
+# How often a writer knows a load balancer instead of brokers, and how often a broker's address is given away.
+BALANCED_RATE = 0.2
+STRANGER_RATE = 0.15
+BALANCER = ("balancer", 9092)
+
 NODES = ((1,), (1, 2, 3), (1, 2, 3), (1, 2, 3), (1, 2, 3, 4))
 BASE_CONFIG = sink_config({"kafka.bootstrap.servers": "bootstrap:9092"}).producer
 
@@ -155,6 +160,8 @@ def make_plan(seed: int) -> Plan:
     plan = _with_quotas(plan, random.Random(f"{seed}/of-quotas"))
     plan = replace(plan, writers=tuple(_given_time(writer, plan) for writer in plan.writers))
     plan = _replaced(plan, random.Random(f"{seed}/replaced"))
+    plan = _balanced(plan, random.Random(f"{seed}/balanced"))
+    plan = _with_strangers(plan, random.Random(f"{seed}/strangers"))
     return _of_releases(plan, random.Random(f"{seed}/versions"))
 
 
@@ -200,6 +207,40 @@ def _replaced(plan: Plan, rng: random.Random) -> Plan:
     new = [Fault(rng.randrange(last_ms), kind, lasts_ms=REPLACEMENT_MS) for kind in kinds]
     kept = [fault for fault in plan.faults if fault.kind not in ("recreate", "grow")]
     return replace(plan, faults=tuple(sorted([*kept, *new], key=_time)))
+
+
+def _balanced(plan: Plan, rng: random.Random) -> Plan:
+    """Some writers know a name that leads to any broker, and that no broker has."""
+
+    def given(config: ProducerConfig) -> ProducerConfig:
+        return replace(config, bootstrap_servers=(BALANCER,)) if rng.random() < BALANCED_RATE else config
+
+    return replace(plan, writers=tuple(replace(writer, config=given(writer.config)) for writer in plan.writers))
+
+
+def _with_strangers(plan: Plan, rng: random.Random) -> Plan:
+    """In some plans the address of a broker that is down leads to another cluster. No writer knows that address as a
+    bootstrap server's, and the cluster is not replaced. So no write may end for that."""
+    node, away_ms = rng.choice(plan.nodes), rng.choice((1_000, 4_000, 15_000))
+    at_ms = int(rng.random() * plan.faults_end_ms)
+    kinds = {fault.kind for fault in plan.faults}
+    of_one_kind = kinds in ({"quota"}, {"stop_leader"})
+    balanced = any(writer.config.bootstrap_servers == (BALANCER,) for writer in plan.writers)
+    unfit = len(plan.nodes) == 1 or of_one_kind or balanced or kinds & {"wipe", "restore"}
+    if unfit or rng.random() >= STRANGER_RATE:
+        return plan
+    elsewhere = [address_of(other) for other in plan.nodes if other != node]
+
+    def without(config: ProducerConfig) -> ProducerConfig:
+        left = tuple(server for server in config.bootstrap_servers if server in elsewhere)
+        return replace(config, bootstrap_servers=left or (rng.choice(elsewhere),))
+
+    stranger = Fault(at_ms, "stranger", min(away_ms, plan.faults_end_ms - at_ms), node=node)
+    return replace(
+        plan,
+        writers=tuple(replace(writer, config=without(writer.config)) for writer in plan.writers),
+        faults=tuple(sorted([*plan.faults, stranger], key=_time)),
+    )
 
 
 def _given_time(writer: WriterPlan, plan: Plan) -> WriterPlan:

@@ -93,6 +93,7 @@ class Injector:
         self._network.reset_impaired()
         for node_id in self._plan.nodes:
             self._network.heal(node_id)
+            self._network.vacate(node_id)
             self.cluster.restart(node_id)
             self.cluster.isolate(node_id, False)
             self.cluster.forgive(node_id)
@@ -156,6 +157,20 @@ class Injector:
         self.cluster.crash(fault.node)
         self._network.crashed(fault.node)
         return lambda: self.cluster.restart(fault.node)
+
+    def stranger(self, fault: Fault) -> End:
+        """A broker crashes, and a broker of another cluster has its address until it is back."""
+        restart = self.crash(fault)
+        if restart is None:
+            return None
+        name = f"stranger {fault.at_ms}"
+        self._network.occupy(fault.node, self._new_cluster(name, replace(self.cluster.settings, cluster_id=name)))
+
+        def end() -> None:
+            self._network.vacate(fault.node)
+            restart()
+
+        return end
 
     def upgrade(self, fault: Fault) -> End:
         """Stop a broker, and start it as another release. One that is down already is that when it is back."""

@@ -19,6 +19,7 @@ time. Between wires nothing keeps an order. Everything is a choice of the seed:
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
 import socket
 from collections import deque
@@ -175,6 +176,8 @@ class Wire:
     last_answer: bytes = b""
     unsent: deque[tuple[deque[memoryview], bytes, bool]] = field(default_factory=deque)
     at_broker: bytearray = field(default_factory=bytearray)
+    # Another cluster, whose broker had the address when the connection was accepted.
+    stranger: Brokers | None = None
 
     def __str__(self) -> str:
         return f"{self.transport.name}#{self.key}"
@@ -190,8 +193,9 @@ class Network:
         rng: random.Random,
         addresses: dict[tuple[str, int], int],
         trace: Trace | None = None,
+        balancer: tuple[str, int] | None = None,
     ) -> None:
-        """`addresses`: (host, port) to node id."""
+        """`addresses`: (host, port) to node id. `balancer`: a name that resolves to all of them."""
         self.scheduler = scheduler
         self.weather = Weather()
         self.trace = trace
@@ -200,6 +204,9 @@ class Network:
         self._cluster = cluster
         self._rng = rng
         self._addresses = addresses
+        self._balancer = balancer
+        # Node id -> another cluster, whose broker has the node's address.
+        self._strangers: dict[int, Brokers] = {}
         self._wires: dict[int, Wire] = {}
         self._next_connection_id = 0
         self._unreachable: set[int] = set()
@@ -273,7 +280,7 @@ class Network:
             for pipe in (wire.to_broker, wire.to_client):
                 pipe.lose()
             if wire.broker_open:
-                self._cluster.disconnected(wire.node_id, wire.connection_id)
+                self._behind(wire).disconnected(wire.node_id, wire.connection_id)
             self._lost(wire)
         self._impaired.clear()
 
@@ -314,6 +321,21 @@ class Network:
             if tell(wire):
                 self._lost(wire)
 
+    def occupy(self, node_id: int, stranger: Brokers) -> None:
+        """A broker of another cluster has the address of a broker that is down, until `vacate`."""
+        self._strangers[node_id] = stranger
+
+    def vacate(self, node_id: int) -> None:
+        if self._strangers.pop(node_id, None) is None:
+            return
+        for wire in self.wires(node_id=node_id):
+            if wire.stranger is not None:
+                wire.broker_open = False
+                self._lost(wire)
+
+    def _behind(self, wire: Wire) -> Brokers:
+        return self._cluster if wire.stranger is None else wire.stranger
+
     # --- the client's side --------------------------------------------------------------------------------------------
 
     def transport(self, name: str, on_event: Callable[[], None]) -> SimulatedTransport:
@@ -321,6 +343,9 @@ class Network:
 
     def resolve(self, host: str, port: int) -> Sequence[Address]:
         """Raises OSError for a name that does not exist."""
+        if (host, port) == self._balancer:
+            servers = self._rng.sample(list(self._addresses), len(self._addresses))
+            return [Address(socket.AF_INET, server, host) for server in servers]
         if (host, port) not in self._addresses:
             raise OSError(f"no such host: {host}")
         return [Address(socket.AF_INET, (host, port))]
@@ -338,7 +363,8 @@ class Network:
     def _accept(self, wire: Wire) -> None:
         if not wire.client_open or wire.node_id in self._unreachable:
             return
-        if not self._cluster.is_alive(wire.node_id) or self._rng.random() < self.weather.connect_failures:
+        wire.stranger = self._strangers.get(wire.node_id)
+        if not self._behind(wire).is_alive(wire.node_id) or self._rng.random() < self.weather.connect_failures:
             if self._rng.random() < 0.7:
                 self.scheduler.after(self.delay_ms(wire.transport.name), self._refuse, wire)
             return
@@ -430,15 +456,16 @@ class Network:
     def _at_broker(self, wire: Wire, data: bytes | None) -> None:
         if wire.unsent:
             self._plan_write(wire, 0)
-        if not wire.broker_open or not self._cluster.is_alive(wire.node_id):
+        brokers = self._behind(wire)
+        if not wire.broker_open or not brokers.is_alive(wire.node_id):
             # A broker that was away in the meantime knows nothing of the connection.
-            if self._cluster.is_alive(wire.node_id):
+            if brokers.is_alive(wire.node_id):
                 wire.to_client.cut(0)
             return
         if data is None:
             wire.broker_open = False
             self._wires.pop(wire.connection_id, None)
-            self._cluster.disconnected(wire.node_id, wire.connection_id)
+            brokers.disconnected(wire.node_id, wire.connection_id)
             return
         wire.at_broker += data
         while (frame := _next_frame(wire.at_broker)) is not None:
@@ -446,12 +473,13 @@ class Network:
             self.executed_late += not wire.client_open
             if self.trace:
                 self._say(f"request {_describe(frame)}{'' if wire.client_open else ', given up'}", wire)
-            self._cluster.receive(wire.node_id, wire.connection_id, frame, self.scheduler.now_ms)
+            brokers.receive(wire.node_id, wire.connection_id, frame, self.scheduler.now_ms)
         self.deliver_answers()
 
     def deliver_answers(self) -> None:
-        """Takes from the cluster what it has to say."""
-        for outgoing in self._cluster.take_outgoing():
+        """Takes from the brokers what they have to say."""
+        all_brokers = (self._cluster, *self._strangers.values())
+        for outgoing in itertools.chain.from_iterable([brokers.take_outgoing() for brokers in all_brokers]):
             wire = self._wires.get(outgoing.connection_id)
             if wire is None or not wire.broker_open:
                 continue

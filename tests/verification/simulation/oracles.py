@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from kafka.partitioner.default import murmur2
 
 from kafka_sink.errors import (
+    ClusterChanged,
     ClusterError,
     DeliveryError,
     DeliveryTimeout,
@@ -96,6 +97,13 @@ def another_topic_is_one(outcome: Outcome) -> Iterable[str]:
     """A write ends with TopicRecreated only if that was done: a topic may get its id, or not be told it, meanwhile."""
     for write in outcome.writes:
         if isinstance(write.error, TopicRecreated) and write.error.topic not in outcome.recreated:
+            yield f"{write}: {write.error}"
+
+
+def another_cluster_is_one(outcome: Outcome) -> Iterable[str]:
+    """A write ends with ClusterChanged only if its cluster was replaced: a broker's address may be given away."""
+    for write in outcome.writes:
+        if isinstance(write.error, ClusterChanged) and not outcome.replaced:
             yield f"{write}: {write.error}"
 
 
@@ -308,6 +316,7 @@ ORACLES: tuple[Callable[[Outcome], Iterable[str]], ...] = (
     progress,
     refusals_are_the_brokers_doing,
     another_topic_is_one,
+    another_cluster_is_one,
     quotas_end_nothing,
     flush_is_bounded,
     receipts_are_complete,

@@ -22,7 +22,7 @@ from kafka_sink.kafka.producer.probe import Probe
 from kafka_sink.options.kinds import INT32_MAX
 from model.cluster import Cluster
 from model.settings import RELEASES, ClusterSettings
-from simulation.faults import CODES, Fault, Plan, WritePlan, address_of
+from simulation.faults import BALANCER, CODES, Fault, Plan, WritePlan, address_of
 from simulation.injector import Injector
 from simulation.network import BufferChanged, Network
 from simulation.oracles import PROGRESS_MS, judge
@@ -68,6 +68,7 @@ class Simulation:
             self._rng("network"),
             {address_of(node_id): node_id for node_id in plan.nodes},
             trace=self._say if trace else None,
+            balancer=BALANCER,
         )
         self._writes: list[WriteOutcome] = []
         self._producers: list[SimulatedProducer] = []

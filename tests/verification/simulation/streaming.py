@@ -425,12 +425,12 @@ class StreamingWorld(ReadWorld):
         return {log: set(_places(log, leader.readable(self._isolation))) for log, leader in self._logs()}
 
     def _logs_without_epoch(self, known: LogEnds) -> set[Log]:
-        """Return the logs without a record of their known leader epoch."""
+        """Return the logs without a record of their known leader epoch. Deleted records do not count."""
         return {
             log
             for log, leader in self._logs()
             if (end := known.get(TopicPartition(TOPIC, log.partition))) is not None
-            and all(batch.leader_epoch != end.leader_epoch for batch in leader.log.batches)
+            and end.leader_epoch not in _epochs(leader)
         }
 
     def _not_seen_before(self, positions: Positions) -> set[Place]:
@@ -500,6 +500,12 @@ class StreamingWorld(ReadWorld):
     def _isolation(self) -> Isolation:
         is_committed = self._config.consumer.isolation_level is IsolationLevel.READ_COMMITTED
         return Isolation.READ_COMMITTED if is_committed else Isolation.READ_UNCOMMITTED
+
+
+def _epochs(leader: Partition) -> set[int]:
+    """Return the leader epochs of the records that are not deleted."""
+    log = leader.log
+    return {batch.leader_epoch for batch in log.batches if batch.next_offset > log.start_offset}
 
 
 def _places(log: Log, batches: Any) -> Iterator[Place]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.errors import DeliveryTimeout, ProducerClosed, ProduceRejected, TopicRecreated
+from kafka_sink.errors import ClusterChanged, DeliveryTimeout, ProducerClosed, ProduceRejected, TopicRecreated
 from kafka_sink.kafka import connections, metadata
 from kafka_sink.kafka.metadata import TopicSnapshot
 from kafka_sink.kafka.net.transport import Address, Connected, Received, Sent
@@ -37,7 +37,7 @@ from model.settings import RELEASES, ClusterSettings
 from reliability.campaign import Campaign
 from simulation import __main__ as command
 from simulation import reached, seeds
-from simulation.faults import BASE_CONFIG, SHORTEST_BLOCK_MS, make_plan
+from simulation.faults import BALANCER, BASE_CONFIG, SHORTEST_BLOCK_MS, make_plan
 from simulation.network import BufferChanged, Network, Weather
 from simulation.oracles import ORACLES, PROGRESS_MS, judge
 from simulation.outcome import LogKey, Outcome, PoolState, Record, WriteOutcome
@@ -89,6 +89,13 @@ def test_brokers_are_of_every_release_and_are_upgraded() -> None:
     kinds = Counter(fault.kind for plan in plans for fault in plan.faults)
     assert kinds["upgrade"] > 50
     assert kinds["assign_topic_ids"] > 10
+
+
+def test_bootstrap_servers_are_brokers_or_a_balancer_and_brokers_lose_their_addresses() -> None:
+    plans = [make_plan(seed) for seed in range(300)]
+    assert sum(fault.kind == "stranger" for plan in plans for fault in plan.faults) > 15
+    servers = [writer.config.bootstrap_servers == (BALANCER,) for plan in plans for writer in plan.writers]
+    assert 60 < sum(servers) < len(servers) / 2
 
 
 def test_a_topic_gets_its_id_in_mid_write_and_some_brokers_do_not_tell_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,6 +414,11 @@ def a_topic_that_was_not_made_again(outcome: Outcome) -> None:
     write.acknowledgements, write.error = None, TopicRecreated(topic="t", old_topic_id="None", new_topic_id="1")
 
 
+def a_cluster_that_was_not_replaced(outcome: Outcome) -> None:
+    write = outcome.writes[0]
+    write.acknowledgements, write.error = None, ClusterChanged(broker="broker 1", expected="ours", found="theirs")
+
+
 def a_write_that_a_quota_ends(outcome: Outcome) -> None:
     fail(outcome.writes[0])
     outcome.only_quotas = True
@@ -451,6 +463,7 @@ DOCTORED: dict[Callable[[Outcome], None], str] = {
     a_write_that_fails_when_all_is_well: "progress",
     a_sequence_that_no_leader_expects: "refusals_are_the_brokers_doing",
     a_topic_that_was_not_made_again: "another_topic_is_one",
+    a_cluster_that_was_not_replaced: "another_cluster_is_one",
     a_write_that_a_quota_ends: "quotas_end_nothing",
     a_flush_over_its_deadline: "flush_is_bounded",
     a_leaked_buffer: "memory_is_bounded_and_returned",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from mutants.mutant import Mutant
+from mutants.table.bootstrap import BOOTSTRAP
 from mutants.table.clusters import CLUSTERS
 from mutants.table.commit import COMMIT
 from mutants.table.decoding import DECODING
@@ -37,6 +38,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *READING,
     *STREAMING,
     *NETWORK,
+    *BOOTSTRAP,
     *CLUSTERS,
     *RESOURCES,
     *SECURITY,

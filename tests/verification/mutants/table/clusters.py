@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
+_AT_BOOTSTRAP = "tests/unit/kafka/net/test_bootstrap_servers.py::TestAnotherCluster::"
+
 CLUSTERS: tuple[Mutant, ...] = (
     Mutant(
         name="a request goes to another cluster behind the same address",
@@ -26,6 +28,61 @@ CLUSTERS: tuple[Mutant, ...] = (
         pattern="$FOUND is None or $FOUND == self.cluster_id",
         replacement="$FOUND != 0",
         killer=300,
+    ),
+    Mutant(
+        name="a cluster that was replaced is waited for",
+        rule="docs/guarantees.md: a write belongs to one cluster",
+        pattern="return self.$ELSEWHERE if self.$TRIED == self.$BOOTSTRAP_SERVERS else None",
+        replacement="return None",
+        killer="tests/unit/kafka/net/test_network_client.py::TestCluster::test_that_was_replaced_ends_the_client",
+    ),
+    Mutant(
+        name="a broker's address that was given to another cluster ends the write",
+        rule="docs/design/decisions.md: a producer belongs to one cluster",
+        pattern="$IS_BOOTSTRAP = $SERVER in self.$BOOTSTRAP_SERVERS",
+        replacement="$IS_BOOTSTRAP = $SERVER in self.$BOOTSTRAP_SERVERS\nif $CHANGED is not None:\n    return $CHANGED",
+        within="ClusterIdentity",
+        given=("if $CHANGED is not None and not self.$IN_DOUBT:\n    $$$THEN",),
+        killer=f"{_AT_BOOTSTRAP}test_at_a_brokers_address_ends_nothing",
+    ),
+    Mutant(
+        name="a broker's address that was given to another cluster ends the write (simulated)",
+        rule="docs/design/decisions.md: a producer belongs to one cluster",
+        pattern="$IS_BOOTSTRAP = $SERVER in self.$BOOTSTRAP_SERVERS",
+        replacement="$IS_BOOTSTRAP = $SERVER in self.$BOOTSTRAP_SERVERS\nif $CHANGED is not None:\n    return $CHANGED",
+        within="ClusterIdentity",
+        given=("if $CHANGED is not None and not self.$IN_DOUBT:\n    $$$THEN",),
+        killer=200,
+    ),
+    Mutant(
+        name="one of two bootstrap servers that leads to another cluster ends the write",
+        rule="docs/design/decisions.md: a producer belongs to one cluster",
+        pattern="return self.$ELSEWHERE if self.$TRIED == self.$BOOTSTRAP_SERVERS else None",
+        replacement="return self.$ELSEWHERE",
+        killer=f"{_AT_BOOTSTRAP}test_at_one_bootstrap_server_is_not_believed_before_the_other_was_asked",
+    ),
+    Mutant(
+        name="one of two addresses of a bootstrap server that leads to another cluster ends the write",
+        rule="docs/design/decisions.md: a producer belongs to one cluster",
+        pattern="self.$IDENTITY.failed($NODE.server, $ELSEWHERE, is_last=$NODE.needs_resolving)",
+        replacement="self.$IDENTITY.failed($NODE.server, $ELSEWHERE, is_last=True)",
+        killer=f"{_AT_BOOTSTRAP}test_at_one_address_of_a_bootstrap_server_is_not_believed_before_the_others_were_tried",
+    ),
+    Mutant(
+        name="a bootstrap server whose connection has ended counts as asked",
+        rule="docs/design/decisions.md: a producer belongs to one cluster",
+        pattern="if not $WAS_OPEN:\n    self.$ATTEMPT_FAILED($NODE, $ELSEWHERE)",
+        replacement="self.$ATTEMPT_FAILED($NODE, $ELSEWHERE)",
+        within="_disconnect",
+        killer=f"{_AT_BOOTSTRAP}test_a_connection_that_ended_is_no_attempt",
+    ),
+    Mutant(
+        name="other brokers are asked first where an address leads to another cluster",
+        rule="docs/design/decisions.md: a producer belongs to one cluster",
+        pattern="self.$IS_IN_DOUBT and $SERVER not in self.$TRIED",
+        replacement="False",
+        within="ClusterIdentity",
+        killer=f"{_AT_BOOTSTRAP}test_at_a_brokers_address_makes_the_bootstrap_server_the_next_to_be_asked",
     ),
     Mutant(
         name="tasks that wrote to two clusters are committed",
