@@ -107,3 +107,12 @@ def _break(position: int, before: LogEnd | None, log: LogEnd | None, epoch_end: 
     if log.offset < position:
         return Break(position, LossCause.TRUNCATED, log.offset)
     return None
+
+
+def earlier_of(cut: Break, found: Break | None) -> Break:
+    """Return the break of a log that ended at `cut`, and in which `found` was found since."""
+    if found is None:
+        return cut
+    if found.cause is not LossCause.TRUNCATED or cut.goes_on_at is None or found.goes_on_at is None:
+        return found
+    return found if found.goes_on_at < cut.goes_on_at else cut

@@ -6,6 +6,9 @@ Of each log the topic id, the leader epoch and the end are kept. A process that 
 positions. A log that does not go on at the stream's position (`continuity.py`) is a break. The stream leaves it by a
 step to where the log goes on. Until it has taken that step, the log counts as it was before the break.
 
+A micro-batch whose end is recorded may find its log truncated before that end. Spark goes on at the recorded end all
+the same, so the next look makes a step back to where the micro-batch ended in the log.
+
 Source: KIP-320; org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin.
 """
 
@@ -24,7 +27,14 @@ from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.protocol.apis.list_offsets import LATEST
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.reading import ReadConfig
-from kafka_sink.spark.reading.continuity import Break, LogEnd, breaks, of_earlier_leaders, with_newer_leaders
+from kafka_sink.spark.reading.continuity import (
+    Break,
+    LogEnd,
+    breaks,
+    earlier_of,
+    of_earlier_leaders,
+    with_newer_leaders,
+)
 from kafka_sink.spark.reading.losses import Losses
 from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.topics import absences, check_readable, names_to_read, partitions_there
@@ -41,6 +51,8 @@ class StreamLogs:
         self.known: dict[TopicPartition, LogEnd] = {}
         # Steps that were told, until the stream has taken them; with the log as it is there.
         self.steps: dict[TopicPartition, tuple[Break, LogEnd | None]] = {}
+        # Where the last micro-batch ended in logs that did not reach its recorded end.
+        self._cuts: dict[TopicPartition, Break] = {}
         # What the options name and is not there, once that was told.
         self._absent: set[TopicPartition | str] = set()
 
@@ -57,6 +69,8 @@ class StreamLogs:
             self._losses.take(error)
         self._absent = set(absences(self._logs.topics, self._config))
         broken = breaks(positions, self.known, ends, epochs)
+        self._cuts = {each: cut for each, cut in self._cuts.items() if positions.get(each) == cut.position}
+        broken |= {each: earlier_of(cut, broken.get(each)) for each, cut in self._cuts.items()}
         for each, found in broken.items():
             self._losses.log_broken(each, found)
             self.steps[each] = found, ends.get(each)
@@ -70,6 +84,11 @@ class StreamLogs:
         if unknown:
             ends = self._log_ends(client, unknown)
             self.known |= {each: ends[each] for each in unknown if each in ends}
+
+    def cut(self, partition: TopicPartition, found: Break) -> None:
+        """Note that a micro-batch with the recorded end `found.position` was read up to `found.goes_on_at`, where its
+        log ended."""
+        self._cuts[partition] = found
 
     def _finish_steps(self, positions: Positions) -> None:
         """Forget the steps that the stream has taken."""

@@ -159,6 +159,7 @@ class StreamPlan:
         end = min(asked.end, log_there.offset)
         if end < asked.end:
             self._losses.offsets_lost(partition, Offsets(end, asked.end), LossCause.TRUNCATED)
+            self._logs.cut(partition, Break(asked.end, LossCause.TRUNCATED, end))
         return FetchRange(
             topic=partition.topic,
             topic_id=log_there.topic_id,

@@ -95,6 +95,8 @@ class ReadingWorld(ReadWorld):
         # What the log had when a range was planned, and rows of it that were neither delivered nor told to be lost.
         self._promised: set[Row] = set()
         self._untold: list[Row] = []
+        # Offsets that have had a record without a row: a marker, or a row of an aborted transaction.
+        self._without_row: set[int] = set()
         self.topic_gone = False
         # The leader epoch under which all before `_next` was seen.
         self._read_epoch = 0
@@ -183,6 +185,7 @@ class ReadingWorld(ReadWorld):
         self._say(f"reads {self._range}")
         self.counts["read: ranges"] += 1
         self._rows = []
+        self._note_without_row(leader)
         self._promised = {
             key_of(each)
             for each in self._cluster.readable_records(TOPIC, PARTITION, self._isolation, self._next, end)
@@ -193,6 +196,20 @@ class ReadingWorld(ReadWorld):
             now_ms=self._scheduler.now_ms,
         )  # fmt: skip
         return True
+
+    def _note_without_row(self, leader: int) -> None:
+        replica = self._cluster.replica(TOPIC, PARTITION, leader)
+        assert replica is not None
+        rows, there = (
+            {
+                offset
+                for batch in batches
+                for offset in range(batch.base_offset, batch.base_offset + batch.last_offset_delta + 1)
+            }
+            for batches in (replica.readable(self._isolation), replica.log.batches)
+        )
+        end = replica.fetchable_offset(self._isolation)
+        self._without_row |= {offset for offset in there - rows if offset < end}
 
     def _new_metadata(self) -> Metadata:
         """For each range, as `kafka_sink.kafka.reader` does."""
@@ -246,6 +263,7 @@ class ReadingWorld(ReadWorld):
             ]
         elif isinstance(failure, OffsetsLost):
             # The task's rows are lost with it. Its user begins again, behind the loss.
+            self._is_last = False
             self.losses.append(Loss(range_.first, failure.end, failure.cause))  # type: ignore[arg-type]
             self._next = failure.end
         else:
@@ -286,7 +304,7 @@ class ReadingWorld(ReadWorld):
         may be behind the offset where the logs part (KIP-279): a reader has no epochs of its own to compare."""
         if any(loss.first <= offset < loss.end for loss in self.losses):
             return True
-        has_another = offset in {row[0] for row in self.delivered}
+        has_another = offset in {row[0] for row in self.delivered} | self._without_row
         return has_another and any(loss.cause is LossCause.TRUNCATED and offset < loss.end for loss in self.losses)
 
 

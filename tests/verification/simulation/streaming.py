@@ -153,6 +153,8 @@ class StreamingWorld(ReadWorld):
         # What was readable before the last look whose outcome is recorded, and what a new process could not see.
         self._seen: dict[Log, set[Place]] = {}
         self._unseen: set[Place] = set()
+        # Offsets that have had a record without a row: a marker, or a row of an aborted transaction.
+        self._without_row: set[tuple[Log, int]] = set()
         # Where the stream began, as the process saw that planned the first micro-batch.
         self._began: Positions = {}
         # The same in logs that were there; in others it begins at 0.
@@ -325,6 +327,7 @@ class StreamingWorld(ReadWorld):
             self._began = begins
             self.wait(self._rng.choice(self._pauses_ms))
         seen = self._readable()
+        self._note_without_row()
         known = dict(plan._logs.known)
         strange = self._logs_without_epoch(known)
         end = plan.end(client, begins, is_limited=self._is_limited)
@@ -371,6 +374,7 @@ class StreamingWorld(ReadWorld):
             log = Log(range_.topic_id, range_.partition)
             rows += [(log, row_of(each)) for batch in decoder for each in batch.to_pylist()]
             self.wait(self._rng.choice(self._pauses_ms))
+        self._note_without_row()
         for loss in fetch.losses:
             self._say(f"lost: {loss}")
             losses.append(Told(range_.partition, loss.first, loss.end, loss.cause, range_.leader_epoch))
@@ -383,7 +387,9 @@ class StreamingWorld(ReadWorld):
         self.counts[f"stream: told {type(error).__name__} {getattr(error, 'cause', '')}"] += 1
         match error:
             case OffsetsLost(partition=number, first=first, end=end, cause=cause):
-                self.told.append(Told(number, first, end, cause, -1))
+                seen = self._seen.get(Log(self._cluster.topic_id(TOPIC), number), ())
+                epoch = max((place.leader_epoch for place in seen), default=-1)
+                self.told.append(Told(number, first, end, cause, epoch))
             case LogBroken(partition=number, position=position, goes_on_at=goes_on_at, cause=cause):
                 known = self._plan._logs.known.get(TopicPartition(TOPIC, number))
                 epoch = -1 if known is None else known.leader_epoch
@@ -423,6 +429,13 @@ class StreamingWorld(ReadWorld):
 
     def _readable(self) -> dict[Log, set[Place]]:
         return {log: set(_places(log, leader.readable(self._isolation))) for log, leader in self._logs()}
+
+    def _note_without_row(self) -> None:
+        for log, leader in self._logs():
+            rows = {place.offset for place in _places(log, leader.readable(self._isolation))}
+            end = leader.fetchable_offset(self._isolation)
+            there = {place.offset for place in _places(log, leader.log.batches) if place.offset < end}
+            self._without_row |= {(log, offset) for offset in there - rows}
 
     def _logs_without_epoch(self, known: LogEnds) -> set[Log]:
         """Return the logs without a record of their known leader epoch. Deleted records do not count."""
@@ -465,6 +478,7 @@ class StreamingWorld(ReadWorld):
             return found
         first = self._first.get(log, 0)
         taken = {row[0] for row in delivered} | {row[0] for of, row in self._undone if of == log}
+        taken |= {offset for of, offset in self._without_row if of == log}
         for row, record in records.items():
             is_due = row[0] < position or (self.failure is None and record.fate is Fate.KEPT)
             if row in delivered or record.fate not in (Fate.KEPT, Fate.DELETED) or row[0] < first or not is_due:

@@ -661,6 +661,35 @@ def test_a_recorded_micro_batch_whose_end_is_gone(cluster: Cluster) -> None:
     assert [type(each) for each in gone.told] == [LogBroken, LogBroken]
 
 
+@pytest.mark.parametrize("latest", [12, 15, 30])
+def test_what_follows_in_a_log_that_ended_before_a_recorded_micro_batch_is_read(cluster: Cluster, latest: int) -> None:
+    """Spark goes on at the recorded end, however far the log has grown by then."""
+    start, end = {A0: 5, A1: 0}, {A0: 15, A1: 0}
+    stream = Stream(**LENIENT)
+    assert stream.spans(start, end) == [("a", 0, 5, 10)]
+    cluster.logs[A0].latest = latest
+    step = stream.goes_on(end)
+    assert step == {A0: 10, A1: 0}
+    assert stream.spans(step, stream.end(step)) == [("a", 0, 10, latest)]
+    assert stream.goes_on(step) == {A0: latest, A1: 0}
+
+
+def test_a_log_that_ended_before_a_recorded_micro_batch_and_is_truncated_then(cluster: Cluster) -> None:
+    stream = Stream(**LENIENT)
+    end = {A0: 15, A1: 0}
+    stream.ranges({A0: 5, A1: 0}, end)
+    cluster.elect(A0, epoch_end=7, latest=20)
+    assert stream.goes_on(end) == {A0: 7, A1: 0}
+
+
+def test_a_log_that_ended_before_a_recorded_micro_batch_and_is_another_then(cluster: Cluster) -> None:
+    stream = Stream(**LENIENT)
+    end = {A0: 15, A1: 0}
+    stream.ranges({A0: 5, A1: 0}, end)
+    cluster.recreate("a", ScriptedLog(0, 30, leader_epoch=3), ScriptedLog(0, 0))
+    assert stream.goes_on(end) == {A0: 0, A1: 0}
+
+
 def test_a_step_does_not_hide_what_happens_to_other_partitions_meanwhile(cluster: Cluster) -> None:
     stream = Stream(**LENIENT, subscribe="a,b")
     start = stream.goes_on({A0: 10, A1: 0, B0: 100})

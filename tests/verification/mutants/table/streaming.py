@@ -220,4 +220,18 @@ STREAMING: tuple[Mutant, ...] = (
         within="KafkaStreamReader",
         killer=f"{_TESTS}/test_stream_reader.py::test_another_cluster_behind_the_same_address_is_an_error",
     ),
+    Mutant(
+        name="streaming: what follows in a log that ended before a recorded micro-batch is left out",
+        rule="a record is read, or told to be lost before it was written",
+        pattern="self._logs.cut($$$ARGS)",
+        replacement="pass",
+        killer=f"{_PLAN}::test_what_follows_in_a_log_that_ended_before_a_recorded_micro_batch_is_read",
+    ),
+    Mutant(
+        name="streaming: a recorded end hides that the log was truncated further since",
+        rule="KIP-320: a stream reads on where the logs part",
+        pattern="$FOUND if $FOUND.goes_on_at < $CUT.goes_on_at else $CUT",
+        replacement="$CUT",
+        killer=f"{_PLAN}::test_a_log_that_ended_before_a_recorded_micro_batch_and_is_truncated_then",
+    ),
 )
