@@ -447,17 +447,21 @@ class RelayedProducer(Producer):
     (`kafka_sink/relay`). If there is no relay, it has connections and memory of its own."""
 
     def _connect(self, rng: random.Random, cluster_id: str | None) -> tuple[NetworkClient, RelayedMemory | None]:
-        memory = RelayedMemory(self.config.buffer_memory)
         try:
-            network = connect_by_relay(self.config, memory=memory, metrics=self.metrics, rng=rng, cluster_id=cluster_id)
+            return self._connect_by_relay(rng, cluster_id)
         except OSError as error:
-            memory.close()
             log.warning(
                 "this Python worker connects to brokers itself, because it cannot use the relay of its executor: %s. "
                 "No row is affected. The brokers have one more connection each.",
                 error,
             )
             return super()._connect(rng, cluster_id)
+
+    def _connect_by_relay(self, rng: random.Random, cluster_id: str | None) -> tuple[NetworkClient, RelayedMemory]:
+        """Raises OSError if there is no memory to share, or no relay."""
+        memory = RelayedMemory(self.config.buffer_memory)
+        try:
+            network = connect_by_relay(self.config, memory=memory, metrics=self.metrics, rng=rng, cluster_id=cluster_id)
         except BaseException:
             memory.close()
             raise

@@ -18,22 +18,13 @@ from confluent_kafka import KafkaException
 
 import exactly_once_runs
 import processes
+import relay_spark_runs
 import stranger
 from committed_rows import open_transactions, read_values
 from exactly_once_runs import incoming
 from kafka_sink.broker import LocalKafka
-from relay_app import DEADLINE_S
-from relay_runs import (
-    Ended,
-    RelayRun,
-    assert_rows,
-    hurried,
-    names_of_relays,
-    one_write,
-    relays,
-    unread_bytes,
-)
-from relay_app import Plan
+from relay_app import DEADLINE_S, Plan
+from relay_runs import RelayRun, assert_rows, hurried, names_of_relays, one_write, relays
 from relay_spark_runs import SparkRun, assert_range
 from secure_kafka import SecureKafka
 from spark_writes import connections_to, end_offset, numbers_in
@@ -71,7 +62,7 @@ def test_a_write_of_four_tasks_has_one_relay_and_two_connections(secure: SecureK
             run.check()
             return rows_in_each_partition(kafka, topic)
 
-        wait_until(there, DEADLINE_S, "rows of each task")
+        wait_until(there, relay_spark_runs.DEADLINE_S, "rows of each task")
         (relay,) = relays(run.processes())
         workers = {each.process_id for each in processes.workers(run.processes())}
         owners = Counter(connections_to(options["kafka.bootstrap.servers"]).values())
@@ -125,7 +116,7 @@ def test_an_executor_that_is_killed_takes_its_relay_with_it(
             run.check()
             return rows_in_each_partition(kafka, name) and len(relays(run.processes())) == 2
 
-        wait_until(there, DEADLINE_S, "a relay of each executor")
+        wait_until(there, relay_spark_runs.DEADLINE_S, "a relay of each executor")
         every = run.processes()
         killed = next(each for each in every if "CoarseGrainedExecutorBackend" in each.command)
         below = {each.process_id for each in processes.below(killed.process_id, every)}

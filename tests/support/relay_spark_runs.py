@@ -19,7 +19,7 @@ from relay_spark_app import PARTITIONS, VALUE_BYTES
 from waiting import wait_until
 
 APP = Path(__file__).with_name("relay_spark_app.py")
-DEADLINE_S = 240
+DEADLINE_S = 280
 
 
 class SparkRun:
