@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,21 @@ def config(port: int, **options: str) -> ProducerConfig:
 
 def rows(count: int) -> pa.RecordBatch:
     return pa.record_batch({"value": pa.array([b"v"] * count, pa.binary())})
+
+
+def in_background(call: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
+    """Run `call` in a thread. What it returned or raised is in the list when the thread ends."""
+    outcome: list[object] = []
+
+    def run() -> None:
+        try:
+            outcome.append(call())
+        except Exception as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, outcome
 
 
 def refresh(network: LiveNetwork) -> None:

@@ -66,7 +66,7 @@ class Guest:
 
     def drive(self, work: Work, left_ms: Callable[[], int]) -> None:
         with self._turn:
-            self._work, self._is_done = work, False
+            self._work, self._is_done, self._error = work, False, None
             self._wakeup()
             try:
                 while not self._is_done and not self._has_ended and (wait_ms := left_ms()) > 0:
@@ -74,9 +74,8 @@ class Guest:
             finally:
                 # Withdrawn, if it is not done.
                 self._work = None
-            error, self._error = self._error, None
-            if error is not None:
-                raise error
+            if self._error is not None:
+                raise self._error
             if self._has_ended and not self._is_done:
                 raise self._failure or ProducerClosed(reason="its sender thread ended")
 

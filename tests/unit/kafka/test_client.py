@@ -50,7 +50,7 @@ from kafka_sink.kafka.protocol.apis.produce import (
 from kafka_sink.kept import MOST, lease_producer
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.kernel import FALLBACK, Loss
-from live_producers import Make, config, refresh, rows
+from live_producers import Make, config, in_background, refresh, rows
 from producer_core import routed
 from scripted_kafka import HANG_UP, LiveNetwork, ScriptedNetwork, connect_clients, scripted
 from scripted_peers import peer
@@ -279,21 +279,6 @@ def test_a_writer_that_waits_for_a_topic_is_told_that_its_producer_was_closed(
 
 
 # --- with a broker that answers when it is told to --------------------------------------------------------------------
-
-
-def in_background(call: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
-    """Runs `call` in a thread; what it returned or raised is in the list when the thread ends."""
-    outcome: list[object] = []
-
-    def run() -> None:
-        try:
-            outcome.append(call())
-        except Exception as error:
-            outcome.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    return thread, outcome
 
 
 def test_what_no_retry_mends_ends_the_producer_at_once(producing: Make, network: LiveNetwork) -> None:

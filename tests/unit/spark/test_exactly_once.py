@@ -337,6 +337,8 @@ def test_rows_that_are_visible_are_counted_and_their_topics_told(
     assert counted.prepared.partitions == tuple(each for each in sorted(kafka.leaders) if each[0] in topics)
     assert set(counted.topic_ids) == set(topics)
     assert kafka.asked(ProduceRequest) == []
+    # No producer id, which only rows need.
+    assert all(request.transactional_id for _, request in kafka.asked(InitProducerIdRequest))
 
 
 # --- who commits ------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from kafka_sink.errors import (
     TooManyBadRows,
     TransactionTimedOut,
 )
+from kafka_sink.kafka.admin import driver
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.protocol.apis.create_topics import (
     CreateTopicsRequest,
@@ -237,6 +238,22 @@ def test_a_row_that_its_topic_does_not_take_is_bad(
     assert sum(each.record_count for each in receipt.partitions) == 2
     (asked,) = {request.topics for _, request in kafka.asked(TopicConfigsRequest)}
     assert asked == ("t",)
+
+
+@pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
+@pytest.mark.parametrize("options", [AT_LEAST_ONCE, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
+def test_a_task_has_no_connections_beside_those_of_its_producer(
+    exchange: Exchange, kafka: ScriptedKafka, kind: type, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins a transaction, asks for topics' settings, and writes rows, dead letters and a marker."""
+    kafka.leaders["letters", 0] = 1
+    kafka.topic_ids = {"letters": uuid.uuid4()}
+    kafka.always(TopicConfigsRequest, small)
+    planned = plan(kind(given_options(options | {"badRows": "deadLetter", "deadLetterTopic": "letters"})))
+    monkeypatch.setattr(driver, "connect", lambda *given, **settings: pytest.fail("a client of its own"))
+    receipt = written(planned, 0, ["a"], ["x" * 1_000, "b"])
+    assert {each.topic: each.record_count for each in receipt.partitions} == {"t": 2, "letters": 1}
+    assert bool(kafka.asked(TxnOffsetCommitRequest)) == (options is EXACTLY_ONCE)
 
 
 @pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
