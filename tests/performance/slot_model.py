@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import NamedTuple
 
-from kafka_sink.kafka.producer.coordinators import READS_TOGETHER
+from kafka_sink.kafka.producer.combined_reads import READS_TOGETHER
 from spark_report import markdown
 
 PLAN, SLOTS, COMMIT = "plan", "slots", "commit"

@@ -161,8 +161,10 @@ class AdminClient:
 
         Raises CoordinatorUnavailable or CoordinatorRefused for the first ask without an answer.
         """
-        while not all(ask.done for ask in asks):
-            self.caller.turn((), max(ask.deadline_ms for ask in asks))
+        until_ms = max((ask.deadline_ms for ask in asks), default=0)
+        for ask in asks:
+            while not ask.done:
+                self.caller.turn((), until_ms)
         return [self._response(ask) for ask in asks]
 
     def _response(self, ask: Ask) -> Response:
