@@ -197,6 +197,11 @@ bench-read: java $(WHEEL)  ## compare reads with the JVM source and with a Pytho
 bench-shapes: java $(WHEEL)  ## compare with the JVM sink on rows and topics of many shapes; ARGS="--only headers"
 	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_shapes.py $(ARGS)
 
+.PHONY: bench-slots
+bench-slots: java $(WHEEL)  ## measure plan, tasks and commit of up to 4,096 slots, and compare requests with a model; ARGS="--slots 1024 --brokers 3"
+	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support:$(CURDIR)/tests/verification \
+		$(BIN)/python tests/performance/bench_slots.py $(ARGS)
+
 .PHONY: bench-confs
 bench-confs: java $(WHEEL)  ## measure settings of Spark that may affect every Python sink
 	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_confs.py $(ARGS)

@@ -188,8 +188,16 @@ class Caller:
 
     def await_asks(self, asks: Sequence[Ask]) -> None:
         """Wait until all `asks` are done, each of which has its own deadline."""
+        # There may be thousands, so no turn looks at one that was done before.
+        waiting = list(reversed(asks))
+
+        def are_done(_: int) -> bool:
+            while waiting and waiting[-1].done:
+                waiting.pop()
+            return not waiting
+
         if asks:
-            self._drive((), lambda _: all(ask.done for ask in asks), max(ask.deadline_ms for ask in asks))
+            self._drive((), are_done, max(ask.deadline_ms for ask in asks))
             self.coordinators.expire(self._driver.now_ms())
 
     def pause(self, tries: int, deadline_ms: int) -> bool:

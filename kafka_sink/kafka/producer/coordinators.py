@@ -14,10 +14,11 @@ Non-obvious:
 
 * Requests to one coordinator are pipelined, as many as the network takes. Asks are independent: if one ask must be done
   before another, the caller waits for it.
-* Requests that only read, or that delete groups, are combined into one request. A broker answers the requests of a
-  connection one after the other, and each takes 0.5 ms or more. Each ask gets its own part of the response and is
-  retried separately. A broker that takes one key a request (FindCoordinator before version 4, OffsetFetch before 8)
-  gets one request for each.
+* Requests that only read, or that delete groups, are combined into one request. Each ask gets its own part of the
+  response and is retried separately. A broker that takes one key a request (FindCoordinator before version 4,
+  OffsetFetch before 8) gets one request for each.
+* A commit has thousands of asks open at once, so a turn visits only those that can go now. Each other ask waits for its
+  coordinator, for room at its node, for the end of its backoff, or for its answer.
 * After a deadline passes, the caller does not know if the request was carried out. Time in which a broker throttles
   does not count towards the deadline: the broker has answered, and nothing is sent meanwhile (KIP-219).
 * CONCURRENT_TRANSACTIONS and UNSTABLE_OFFSET_COMMIT mean that the markers of the last transaction are being written.
@@ -32,25 +33,27 @@ Source: Kafka's TransactionManager.java (TxnRequestHandler and its subclasses), 
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum, auto
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
+from kafka_sink.kafka.producer.combined_reads import READS_TOGETHER, alike, parts, together
 from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
 )
 from kafka_sink.kafka.protocol.apis.delete_groups import (
-    DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
 from kafka_sink.kafka.protocol.apis.describe_producers import (
     DescribeProducersResponse,
 )
 from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
 from kafka_sink.kafka.protocol.apis.find_coordinator import (
@@ -64,7 +67,6 @@ from kafka_sink.kafka.protocol.apis.metadata import (
 )
 from kafka_sink.kafka.protocol.apis.offset_commit import ProgressCommitResponse
 from kafka_sink.kafka.protocol.apis.offset_fetch import (
-    OffsetFetchRequest,
     OffsetFetchResponse,
 )
 from kafka_sink.kafka.protocol.apis.write_txn_markers import (
@@ -153,18 +155,20 @@ class Ask:
     `error`: before `done`, the reason for the last failed attempt, or empty.
     `deadline_ms`: on a clock that pauses while a broker throttles.
     `refused`: the error code with which the cluster refused to name the coordinator; 0 otherwise.
+    `alike`: what the requests have in common that may go with this one as one request; None if it goes alone.
+    `is_due`: it goes once its coordinator is known and takes it.
     """
 
     kind: CoordinatorKind
     key: str
     request: Request
     deadline_ms: int
+    alike: Hashable | None = None
     response: Response | None = None
     error: str = ""
     refused: int = 0
     done: bool = False
-    in_flight: bool = False
-    not_before_ms: int = 0
+    is_due: bool = False
     # Retries in a row: with the usual backoff, and quick ones.
     tries: int = 0
     quick_tries: int = 0
@@ -172,13 +176,37 @@ class Ask:
 
 @dataclass(slots=True)
 class _Coordinator:
-    """The coordinator of a key. `node_id` is None while the coordinator is unknown."""
+    """The coordinator of a key. `node_id` is None while the coordinator is unknown. `asks`: those that are not done."""
 
     node_id: int | None = None
     being_found: bool = False
     not_before_ms: int = 0
     # Lookups since the coordinator last gave a final answer.
     tries: int = 0
+    asks: list[Ask] = field(default_factory=list)
+
+
+class _Times:
+    """Asks by time: their deadlines, or the ends of their backoffs."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Ask]] = []
+        # Of equal times, the one that was added first comes first.
+        self._numbers = count()
+
+    def add(self, at_ms: int, ask: Ask) -> None:
+        heappush(self._heap, (at_ms, next(self._numbers), ask))
+
+    def first_ms(self) -> int | None:
+        """Return the earliest time of an ask that is not done, or None."""
+        while self._heap and self._heap[0][2].done:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def take(self, now_ms: int) -> Iterator[Ask]:
+        """Remove and return the asks whose time has come and that are not done."""
+        while (first_ms := self.first_ms()) is not None and first_ms <= now_ms:
+            yield heappop(self._heap)[2]
 
 
 class _Finding:
@@ -188,52 +216,11 @@ class _Finding:
 _FINDING = _Finding()
 
 
-# --- reads that go as one ---------------------------------------------------------------------------------------------
-
-# The most asks in one request. A response of this size is far below the limit of the message reader.
-READS_TOGETHER = 200
-
-
-def _alike(request: Request) -> Hashable | None:
-    """Return what a combinable request has in common with others of its kind, or None if it cannot be combined."""
-    match request:
-        case OffsetFetchRequest() | DeleteGroupsRequest():
-            return replace(request, group_ids=())
-        case DescribeTransactionsRequest():
-            return replace(request, transactional_ids=())
-    return None
-
-
-def _together(requests: Sequence[Any]) -> Request:
-    """Return one request for all of `requests`, which are alike. Each key occurs once."""
-    first = requests[0]
-    if isinstance(first, OffsetFetchRequest | DeleteGroupsRequest):
-        return replace(first, group_ids=tuple(dict.fromkeys(key for each in requests for key in each.group_ids)))
-    keys = dict.fromkeys(key for each in requests for key in each.transactional_ids)
-    return DescribeTransactionsRequest(tuple(keys))
-
-
-def _part_of(response: Any, request: Any) -> Response | None:
-    """Return the part of `response` that belongs to `request`."""
-    match response:
-        case OffsetFetchResponse(groups=groups):
-            return replace(response, groups=tuple(each for each in groups if each.group_id in request.group_ids))
-        case DeleteGroupsResponse(groups=deleted):
-            return replace(response, groups=tuple(each for each in deleted if each.group_id in request.group_ids))
-        case DescribeTransactionsResponse(transactions=found):
-            asked = request.transactional_ids
-            return replace(response, transactions=tuple(each for each in found if each.transactional_id in asked))
-    return None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Reads:
     """The token of a request that combines several asks."""
 
     asks: tuple[Ask, ...]
-
-
-# --- asking -----------------------------------------------------------------------------------------------------------
 
 
 class Coordinators:
@@ -247,88 +234,110 @@ class Coordinators:
         self._rng = rng
         self._retry_backoff_ms = retry_backoff_ms
         self._retry_backoff_max_ms = retry_backoff_max_ms
-        self._asks: list[Ask] = []
         self._coordinators: dict[tuple[CoordinatorKind, str], _Coordinator] = {}
+        # The unknown coordinators that asks wait for, by key.
+        self._lost: dict[CoordinatorKind, dict[str, _Coordinator]] = {kind: {} for kind in CoordinatorKind}
+        # Due asks, by the node that is their coordinator.
+        self._queues: dict[int, deque[Ask]] = {}
+        self._backoffs = _Times()
+        self._deadlines = _Times()
 
     def ask(self, kind: CoordinatorKind, key: str, request: Request, *, now_ms: int, deadline_ms: int) -> Ask:
         """Send `request` to the coordinator of `key`, from the next `run_once` until an answer or `deadline_ms`.
         Throttle time from now on extends the deadline."""
-        ask = Ask(kind, key, request, deadline_ms - self._network.throttled_ms(now_ms), not_before_ms=now_ms)
-        self._asks.append(ask)
-        self._coordinators.setdefault((kind, key), _Coordinator())
+        ask = Ask(kind, key, request, deadline_ms - self._network.throttled_ms(now_ms), alike(request))
+        coordinator = self._coordinators.setdefault((kind, key), _Coordinator())
+        coordinator.asks.append(ask)
+        if coordinator.node_id is None:
+            self._lost[kind][key] = coordinator
+        self._deadlines.add(ask.deadline_ms, ask)
+        self._set_due(ask)
         return ask
 
     def _coordinator_of(self, ask: Ask) -> _Coordinator:
         return self._coordinators[ask.kind, ask.key]
+
+    def _set_due(self, ask: Ask) -> None:
+        """Let `ask` go, now or once its coordinator is known."""
+        ask.is_due = True
+        node_id = self._coordinator_of(ask).node_id
+        if node_id is not None:
+            self._queues.setdefault(node_id, deque()).append(ask)
+
+    def _end(self, ask: Ask) -> None:
+        ask.done = True
+        asks = self._coordinator_of(ask).asks
+        asks.remove(ask)
+        if not asks:
+            self._lost[ask.kind].pop(ask.key, None)
 
     # --- what goes out ------------------------------------------------------------------------------------------------
 
     def run_once(self, now_ms: int) -> int:
         """Hand the network everything that is due now. Return the longest time (ms) that a poll may wait."""
         waited_until_ms = self.expire(now_ms)
-        waits = [LONGEST_POLL_MS]
-        reads: dict[tuple[int, CoordinatorKind, Hashable], list[Ask]] = {}
-        for ask in self._asks:
-            waits.append(ask.deadline_ms - waited_until_ms)
-            if not ask.in_flight:
-                waits.append(self._send(ask, reads, now_ms))
-        for (node_id, *_), asks in reads.items():
-            self._send_reads(node_id, asks, now_ms)
-        waits += [self._find(kind, now_ms) for kind in CoordinatorKind]
+        for ask in self._backoffs.take(now_ms):
+            self._set_due(ask)
+        for node_id in list(self._queues):
+            self._send_queue(node_id, now_ms)
+        waits = [LONGEST_POLL_MS, *(self._find(kind, now_ms) for kind in CoordinatorKind)]
+        if (deadline_ms := self._deadlines.first_ms()) is not None:
+            waits.append(deadline_ms - waited_until_ms)
+        if (backoff_ends_ms := self._backoffs.first_ms()) is not None:
+            waits.append(backoff_ends_ms - now_ms)
         return min(waits)
 
     def expire(self, now_ms: int) -> int:
-        """End the asks whose deadline has passed, and forget those that are done. Return the time on the clock of
-        deadlines (ms)."""
+        """End the asks whose deadline has passed. Return the time on the clock of deadlines (ms)."""
         waited_until_ms = now_ms - self._network.throttled_ms(now_ms)
-        for ask in self._asks:
-            if not ask.done and waited_until_ms >= ask.deadline_ms:
-                ask.error = ask.error or self._network.last_error or "no broker took the request"
-                ask.done = True
-        self._asks = [ask for ask in self._asks if not ask.done]
+        for ask in self._deadlines.take(waited_until_ms):
+            ask.error = ask.error or self._network.last_error or "no broker took the request"
+            self._end(ask)
         return waited_until_ms
 
-    def _send_reads(self, node_id: int, asks: Sequence[Ask], now_ms: int) -> None:
-        together = _together([ask.request for ask in asks[:READS_TOGETHER]])
-        count = READS_TOGETHER if self._takes(node_id, together) else 1
-        for start in range(0, len(asks), count):
+    def _send_queue(self, node_id: int, now_ms: int) -> None:
+        """Send what the node takes now: first the requests that go alone, then reads, which are combined."""
+        queue = self._queues.pop(node_id)
+        reads: dict[Hashable, list[Ask]] = {}
+        while queue and self._network.ready(node_id, now_ms):
+            ask = queue.popleft()
+            if ask.done:
+                continue
+            if ask.alike is None:
+                ask.is_due = False
+                self._network.send(node_id, ask.request, now_ms, ask)
+            else:
+                reads.setdefault(ask.alike, []).append(ask)
+        for asks in reads.values():
+            queue.extend(self._send_reads(node_id, asks, now_ms))
+        if self._network.is_down(node_id):
+            # No request is in flight that could return an error, and the keys may have other coordinators by now.
+            for ask in queue:
+                if not ask.done:
+                    ask.error = self._network.last_error
+                    self._forget(ask, node_id, now_ms)
+        elif queue:
+            self._queues[node_id] = queue
+
+    def _send_reads(self, node_id: int, asks: Sequence[Ask], now_ms: int) -> Sequence[Ask]:
+        """Send asks that are alike. Return those that the node does not take now."""
+        first = together([ask.request for ask in asks[:READS_TOGETHER]])
+        size = READS_TOGETHER if self._takes(node_id, first) else 1
+        for start in range(0, len(asks), size):
             if not self._network.ready(node_id, now_ms):
-                return
-            some = _Reads(tuple(asks[start : start + count]))
+                return asks[start:]
+            some = _Reads(tuple(asks[start : start + size]))
             for ask in some.asks:
-                ask.in_flight = True
-            self._network.send(node_id, _together([ask.request for ask in some.asks]), now_ms, some)
+                ask.is_due = False
+            self._network.send(node_id, together([ask.request for ask in some.asks]), now_ms, some)
+        return ()
 
     def _takes(self, node_id: int, request: Request) -> bool:
         return self._network.api_version(node_id, request) is not None
 
-    def _send(self, ask: Ask, reads: dict[tuple[int, CoordinatorKind, Hashable], list[Ask]], now_ms: int) -> int:
-        """Send `ask`, or add it to `reads`, which are combined per coordinator. Return the longest poll (ms)."""
-        if now_ms < ask.not_before_ms:
-            return ask.not_before_ms - now_ms
-        node_id = self._coordinator_of(ask).node_id
-        if node_id is None:
-            return LONGEST_POLL_MS
-        if self._network.ready(node_id, now_ms):
-            alike = _alike(ask.request)
-            if alike is not None:
-                reads.setdefault((node_id, ask.kind, alike), []).append(ask)
-                return LONGEST_POLL_MS
-            ask.in_flight = True
-            self._network.send(node_id, ask.request, now_ms, ask)
-        elif self._network.is_down(node_id):
-            # No request is in flight that could return an error, and the key may have another coordinator by now.
-            ask.error = self._network.last_error
-            self._forget(ask, node_id, now_ms)
-        return LONGEST_POLL_MS
-
     def _find(self, kind: CoordinatorKind, now_ms: int) -> int:
-        unknown = {
-            ask.key: coordinator
-            for ask in self._asks
-            if ask.kind is kind and (coordinator := self._coordinator_of(ask)).node_id is None
-        }
-        lost = {key: coordinator for key, coordinator in unknown.items() if not coordinator.being_found}
+        """Look for the lost coordinators whose backoff is over. Return the longest poll (ms)."""
+        lost = {key: coordinator for key, coordinator in self._lost[kind].items() if not coordinator.being_found}
         due = {key: coordinator for key, coordinator in lost.items() if now_ms >= coordinator.not_before_ms}
         if not due:
             return min((coordinator.not_before_ms - now_ms for coordinator in lost.values()), default=LONGEST_POLL_MS)
@@ -352,8 +361,9 @@ class Coordinators:
         if isinstance(answer.token, Ask):
             self._on_answer(answer.token, answer, answer.response, now_ms)
         elif isinstance(answer.token, _Reads):
-            for ask in answer.token.asks:
-                self._on_answer(ask, answer, _part_of(answer.response, ask.request), now_ms)
+            asks = answer.token.asks
+            for ask, part in zip(asks, parts([ask.request for ask in asks], answer.response), strict=True):
+                self._on_answer(ask, answer, part, now_ms)
         elif answer.token is _FINDING:
             self._on_found(answer, now_ms)
         else:
@@ -362,7 +372,6 @@ class Coordinators:
 
     def _on_answer(self, ask: Ask, answer: ClientResponse, response: Any, now_ms: int) -> None:
         """`response` is the part of the response that belongs to `ask`."""
-        ask.in_flight = False
         code = ErrorCode.NONE if response is None else error_code_of(response)
         step = Next.ELSEWHERE if response is None else next_after(code)
         if step is Next.ELSEWHERE:
@@ -370,16 +379,18 @@ class Coordinators:
         if ask.done:
             return
         if step is Next.DONE:
-            ask.response, ask.error, ask.done = response, "", True
+            ask.response, ask.error = response, ""
             self._coordinator_of(ask).tries = 0
+            self._end(ask)
             return
         ask.error = answer.error or _refusal(ask.request, code)
         if step is Next.AGAIN_SOON and ask.quick_tries < QUICK_TRIES:
             ask.quick_tries += 1
-            ask.not_before_ms = now_ms + self._rng.randint(*QUICK_BACKOFF_MS)
+            pause_ms = self._rng.randint(*QUICK_BACKOFF_MS)
         else:
             ask.tries += 1
-            ask.not_before_ms = now_ms + self._backoff_ms(ask.tries)
+            pause_ms = self._backoff_ms(ask.tries)
+        self._backoffs.add(now_ms + pause_ms, ask)
 
     def _on_found(self, answer: ClientResponse, now_ms: int) -> None:
         request, response = answer.request, answer.response
@@ -397,12 +408,21 @@ class Coordinators:
         code = found.error_code
         if code == ErrorCode.NONE:
             self._network.learn(Broker(found.node_id, found.host, found.port))
-            self._coordinators[request.kind, found.key].node_id = found.node_id
+            self._on_known(request.kind, found.key, found.node_id)
         elif next_after(code) is not Next.DONE:
             self._look_again(request.kind, found.key, _refusal(request, code), now_ms)
         else:
-            for ask in self._asked_of(request.kind, found.key):
-                ask.error, ask.refused, ask.done = _refusal(request, code), code, True
+            for ask in list(self._coordinators[request.kind, found.key].asks):
+                ask.error, ask.refused = _refusal(request, code), code
+                self._end(ask)
+
+    def _on_known(self, kind: CoordinatorKind, key: str, node_id: int) -> None:
+        coordinator = self._coordinators[kind, key]
+        coordinator.node_id = node_id
+        self._lost[kind].pop(key, None)
+        for ask in coordinator.asks:
+            if ask.is_due:
+                self._set_due(ask)
 
     def _forget(self, ask: Ask, node_id: int, now_ms: int) -> None:
         """Forget `node_id`: it is not the key's coordinator, or does not answer. The first lookup has no backoff."""
@@ -412,16 +432,18 @@ class Coordinators:
         coordinator.node_id = None
         coordinator.not_before_ms = now_ms + (self._backoff_ms(coordinator.tries) if coordinator.tries else 0)
         coordinator.tries += 1
+        if coordinator.asks:
+            self._lost[ask.kind][ask.key] = coordinator
+        for other in coordinator.asks:
+            if other.is_due and node_id in self._queues:
+                self._queues[node_id].remove(other)
 
     def _look_again(self, kind: CoordinatorKind, key: str, reason: str, now_ms: int) -> None:
         coordinator = self._coordinators[kind, key]
         coordinator.tries += 1
         coordinator.not_before_ms = now_ms + self._backoff_ms(coordinator.tries)
-        for ask in self._asked_of(kind, key):
+        for ask in coordinator.asks:
             ask.error = reason
-
-    def _asked_of(self, kind: CoordinatorKind, key: str) -> Sequence[Ask]:
-        return [ask for ask in self._asks if (ask.kind, ask.key) == (kind, key) and not ask.done]
 
     def _backoff_ms(self, tries: int) -> int:
         return backoff_ms(tries, self._retry_backoff_ms, self._retry_backoff_max_ms, self._rng)

@@ -10,9 +10,9 @@ import pytest
 
 from effort import each
 from kafka_sink.kafka.network import LONGEST_POLL_MS
+from kafka_sink.kafka.producer.combined_reads import READS_TOGETHER
 from kafka_sink.kafka.producer.coordinators import (
     QUICK_TRIES,
-    READS_TOGETHER,
     Ask,
     Coordinators,
     Next,
@@ -207,9 +207,9 @@ class TestFind:
         asks = [world.ask(f"s.{i}") for i in range(6)]
         world.run()
         world.find(lambda key: int(key[2:]) % 3)
-        assert [(sent.node_id, sent.request) for sent in world.asked] == [
-            (i % 3, ask.request) for i, ask in enumerate(asks)
-        ]
+        for node_id in range(3):
+            sent = [sent.request for sent in world.asked if sent.node_id == node_id]
+            assert sent == [ask.request for ask in asks[node_id::3]]
 
     def test_a_group_and_a_transactional_id_of_one_name_are_two(self) -> None:
         world = World()
@@ -496,6 +496,42 @@ class TestPipelining:
         assert all(ask.response == ended() for ask in asks)
         assert world.now_ms == 0
 
+    def test_a_turn_visits_only_asks_that_can_go(self) -> None:
+        world, visits = World(max_in_flight=5), 0
+        ready = world.network.ready
+
+        def counted(node_id: int, now_ms: int) -> bool:
+            nonlocal visits
+            visits += 1
+            return ready(node_id, now_ms)
+
+        world.network.ready = counted  # type: ignore[method-assign]
+        asks = [world.ask(f"s.{i}") for i in range(500)]
+        world.run()
+        world.find(1)
+        while world.asked:
+            world.answer(world.asked[0], ended())
+            world.run()
+        assert all(ask.done for ask in asks)
+        assert visits < 3 * len(asks)
+
+    def test_asks_of_a_key_that_wait_for_room_follow_its_coordinator(self) -> None:
+        world = World(max_in_flight=1)
+        first, second, third = (world.ask() for _ in range(3))
+        world.run()
+        world.find(0)
+        assert [sent.token for sent in world.asked] == [first]
+        world.answer(world.asked[0], ended(NOT_COORDINATOR))
+        world.run()
+        assert world.asked == []
+        world.find(1)
+        seen = []
+        while world.asked or not first.done:
+            sent, _ = world.until_sent()
+            seen.append((sent.node_id, sent.token))
+            world.answer(sent, ended())
+        assert sorted(seen, key=lambda each: each[1] is first) == [(1, second), (1, third), (1, first)]
+
     def test_reads_of_one_coordinator_are_one_request(self) -> None:
         world = World()
         asks = [world.ask(f"s.{i}", GROUP, marker_of(f"s.{i}")) for i in range(4)]
@@ -645,6 +681,44 @@ class TestDeadline:
         world.run(1)
         assert ask.done
 
+    def test_ends_one_that_waits_for_room_and_it_does_not_go(self) -> None:
+        world = World(max_in_flight=1)
+        first, late, read = (
+            world.ask("s.0"),
+            world.ask("s.1", deadline_ms=100),
+            world.ask("s.2", TXN, DescribeTransactionsRequest(("s.2",)), deadline_ms=100),
+        )
+        world.run()
+        world.find()
+        world.run(100)
+        assert (late.done, read.done) == (True, True)
+        world.answer(world.asked[0], ended())
+        world.run()
+        assert (first.done, world.asked) == (True, [])
+
+    def test_ends_one_that_waits_for_room_whatever_becomes_of_its_node(self) -> None:
+        world = World(max_in_flight=1)
+        world.ask("s.0")
+        late = world.ask("s.1", deadline_ms=100)
+        world.run()
+        world.find()
+        world.run(100)
+        reason = late.error
+        world.kafka.down, world.network.last_error = {0}, "broker 0: cut"
+        world.run()
+        assert (late.done, late.error) == (True, reason)
+        assert world.finding == []
+
+    def test_of_an_ask_that_has_its_answer_is_nothing_to_wait_for(self) -> None:
+        world = World()
+        ask = world.ask(deadline_ms=300)
+        world.run()
+        world.find()
+        world.answer(world.asked[0], ended())
+        assert world.run() == LONGEST_POLL_MS
+        world.run(300)
+        assert (ask.response, ask.error) == (ended(), "")
+
     def test_of_one_ask_is_not_that_of_another(self) -> None:
         world = World()
         short, long = world.ask(deadline_ms=100), world.ask(deadline_ms=1_000)
@@ -734,8 +808,13 @@ def test_every_ask_is_answered_once_faults_end(seed: int) -> None:
     keys = [f"s.{i}" for i in range(8)]
     where = {key: rng.randrange(3) for key in keys}
     executed: dict[str, int] = dict.fromkeys(keys, 0)
-    asks = [world.ask(key) for key in keys]
+    asks = [world.ask(key) for key in keys for _ in range(2)]
+    reads = [world.ask(key, TXN, DescribeTransactionsRequest((key,))) for key in keys]
     faults_end_ms = 20_000
+
+    def describe(key: str, node_id: int, faults: bool) -> TransactionDescription:
+        code = NOT_COORDINATOR if where[key] != node_id else LOADING if faults and rng.random() < 0.3 else 0
+        return TransactionDescription(key, code, "Ongoing", 0, -1, 1, 0, ())
 
     def respond(sent: Sent, faults: bool) -> tuple[object | None, str | None]:
         if faults and rng.random() < 0.1:
@@ -744,6 +823,9 @@ def test_every_ask_is_answered_once_faults_end(seed: int) -> None:
             codes = {key: UNAVAILABLE if faults and rng.random() < 0.2 else 0 for key in sent.request.keys}
             found = (FoundCoordinator(k, c, "", -1, "", -1) if c else at(k, where[k]) for k, c in codes.items())
             return FindCoordinatorResponse(0, tuple(found)), None
+        if isinstance(sent.request, DescribeTransactionsRequest):
+            described = (describe(key, sent.node_id, faults) for key in sent.request.transactional_ids)
+            return DescribeTransactionsResponse(0, tuple(described)), None
         key = sent.request.transactional_id
         if where[key] != sent.node_id:
             return ended(NOT_COORDINATOR), None
@@ -752,7 +834,7 @@ def test_every_ask_is_answered_once_faults_end(seed: int) -> None:
         executed[key] += 1
         return (None, "cut") if faults and rng.random() < 0.3 else (ended(), None)
 
-    while not all(ask.done for ask in asks):
+    while not all(ask.done for ask in (*asks, *reads)):
         assert world.now_ms < faults_end_ms + 5_000, "an ask is stuck"
         faults = world.now_ms < faults_end_ms
         if faults and rng.random() < 0.1:
@@ -760,7 +842,7 @@ def test_every_ask_is_answered_once_faults_end(seed: int) -> None:
         world.kafka.down = {rng.randrange(3)} if faults and rng.random() < 0.2 else set()
         wait_ms = world.run()
         assert wait_ms > 0
-        under_way = [sent.token for sent in world.asked]
+        under_way = [ask for sent in world.asked for ask in getattr(sent.token, "asks", (sent.token,))]
         assert len(set(map(id, under_way))) == len(under_way), "one ask is under way twice"
         if world.network.sent:
             sent = rng.choice(world.network.sent)
@@ -769,4 +851,6 @@ def test_every_ask_is_answered_once_faults_end(seed: int) -> None:
         else:
             world.now_ms += wait_ms
     assert all(ask.response == ended() for ask in asks)
+    assert [error_code_of(ask.response) if ask.response else None for ask in reads] == [0] * len(keys)
+    assert [ask.response.transactions[0].transactional_id for ask in reads if ask.response] == keys
     assert all(count >= 1 for count in executed.values())

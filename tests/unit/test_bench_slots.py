@@ -1,0 +1,278 @@
+"""The pure parts of the benchmark of many slots: the model, what is counted, and what is shown."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bench_slots
+import slot_model
+from bench_slots import Case, Times
+from code_blocks import ROOT
+from kafka_sink.commit.markers import Decision, Ids, Names, digest_of
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
+from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest, ProduceResponse, ProduceResult
+from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import Request, Response
+from sent_requests import Traffic
+from slot_cluster import layout, partition_of
+from slot_model import COMMIT, CONSUMER_OFFSETS, LOGS, PLAN, SLOTS, TOPIC, TRANSACTION_STATE, Count, Layout, Measured
+
+# 1,000 slots of 8 rows to 4 partitions that 3 brokers lead. The decision has 6 groups on 2 partitions of its topic.
+LAYOUT = Layout(
+    transaction_version=2,
+    slots=1_000,
+    rows=8,
+    partitions=4,
+    brokers=3,
+    leaders=3,
+    transactions_at=(201, 400, 399),
+    groups_at=(500, 500),
+    parts_before=5,
+    parts=6,
+    later_parts_at=(3, 1),
+    new_parts=1,
+    parts_logs=2,
+)
+
+
+def model_of(layout: Layout) -> dict[tuple[str, str], Count]:
+    return {(each.stage, each.what): each.model for each in slot_model.compare(layout, Measured())}
+
+
+def cells(table: str) -> list[list[str]]:
+    """The rows of a markdown table."""
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
+def test_the_model_of_a_micro_batch() -> None:
+    exact = {key: count.least for key, count in model_of(LAYOUT).items() if count.least == count.most and count.most}
+    assert exact == {
+        (PLAN, "InitProducerId"): 1, (PLAN, "ListTransactions"): 3, (PLAN, "DescribeProducers"): 3,
+        # The decision's first group twice, two coordinators of the others, 3 reads of each coordinator's slots.
+        (PLAN, "OffsetFetch"): 2 + 2 + 6,
+        (SLOTS, "DescribeTransactions"): 1_000, (SLOTS, "InitProducerId"): 1_000,
+        (SLOTS, "TxnOffsetCommit"): 1_000,
+        (COMMIT, "FindCoordinator"): 1, (COMMIT, "TxnOffsetCommit"): 6, (COMMIT, "DescribeTransactions"): 2 + 2 + 2,
+        (COMMIT, "DescribeProducers"): 6, (COMMIT, "EndTxn"): 1_001, (COMMIT, "OffsetFetch"): 6,
+        (LOGS, TOPIC): 8_000 + 4_000, (LOGS, CONSUMER_OFFSETS): 1_006 + 1_002,
+    }  # fmt: skip
+    assert model_of(LAYOUT)[SLOTS, "Produce"] == Count(3_000, 4_000)
+    # A slot: Init, its group, and an addition for each Produce. Then two to end each transaction. The driver: Init, and
+    # one for each partition of its groups.
+    assert model_of(LAYOUT)[LOGS, TRANSACTION_STATE] == Count(5_000 + 2_002 + 1 + 2, 6_000 + 2_002 + 1 + 2)
+
+
+def test_transactions_of_version_1_add_partitions_and_groups_with_requests() -> None:
+    new, old = model_of(LAYOUT), model_of(replace(LAYOUT, transaction_version=1))
+    assert {key: count for key, count in old.items() if count != new[key]} == {
+        (SLOTS, "AddPartitionsToTxn"): Count(1_000, 1_000), (SLOTS, "AddOffsetsToTxn"): Count(1_000, 1_000),
+        (SLOTS, "Metadata"): Count(3_000, 4_000), (COMMIT, "AddOffsetsToTxn"): Count(6, 6),
+        (LOGS, TRANSACTION_STATE): Count(5_005, 5_005),
+    }  # fmt: skip
+
+
+def test_a_pause_of_the_commit_asks_the_leaders_again() -> None:
+    none, two = model_of(LAYOUT), model_of(replace(LAYOUT, pauses=2))
+    assert {key: count for key, count in two.items() if count != none[key]} == {
+        (COMMIT, "DescribeProducers"): Count(12, 12), (COMMIT, "Metadata"): Count(0, 4),
+    }  # fmt: skip
+
+
+def test_a_count_that_is_not_the_models_differs() -> None:
+    first = Counter({key: count.most for key, count in model_of(LAYOUT).items()})
+    assert all(each.is_right for each in slot_model.compare(LAYOUT, Measured(first)))
+    first[COMMIT, "EndTxn"] += 1
+    first[COMMIT, "WriteTxnMarkers"] = 2
+    lines = slot_model.compare(LAYOUT, Measured(first, again=Counter({(COMMIT, "OffsetFetch"): 7})))
+    wrong = [(each.what, each.model.most, each.measured) for each in lines if not each.is_right]
+    assert wrong == [("EndTxn", 1_001, 1_002), ("WriteTxnMarkers", 0, 2)]
+    shown = {row[1]: row for row in cells(slot_model.comparison(lines))}
+    assert [what for what, row in shown.items() if row[-1] == "DIFFERS"] == ["EndTxn", "WriteTxnMarkers"]
+    assert shown["EndTxn"] == ["commit", "EndTxn", "S + 1", "1,001", "1,002", "", "DIFFERS"]
+    assert shown["OffsetFetch"] == ["commit", "OffsetFetch", "G", "6", "6", "7", ""]
+    assert "AddOffsetsToTxn" not in shown
+
+
+def test_the_page_has_the_formulas_and_their_symbols() -> None:
+    page = (ROOT / "docs" / "design" / "performance.md").read_text(encoding="utf-8")
+    formulas, symbols = slot_model.tables()
+    assert formulas in page
+    assert symbols in page
+    letters = {word for each in slot_model.FORMULAS for word in each.text.replace("(", " ").split() if len(word) == 1}
+    assert {each for each in letters if each.isalpha()} <= slot_model.SYMBOLS.keys()
+
+
+# --- where things are -------------------------------------------------------------------------------------------------
+
+
+def test_names_belong_to_partitions_as_in_kafka() -> None:
+    # In Java, "s.0".hashCode() is 111,989. That of "polygenelubricants" is the least integer, which becomes 0.
+    assert [partition_of(name, range(50)) for name in ("s.0", "polygenelubricants")] == [111_989 % 50, 0]
+
+
+def decision(slots: int, version: int = 2) -> Decision:
+    ids = tuple(Ids(1_000 + slot, 7) for slot in range(slots))
+    return Decision(3, "q", Ids(1, 2), version, 0, ids, ("t",), digests=tuple(map(digest_of, map(str, ids))))
+
+
+def test_the_layout_of_a_micro_batch_in_its_cluster() -> None:
+    names = Names("s", "pykafka-commits")
+    leaders = {TOPIC: [1, 2, 1], TRANSACTION_STATE: [3], CONSUMER_OFFSETS: [1, 2]}
+    before, now = decision(300), decision(500, version=1)
+    assert (len(before.texts()), len(now.texts())) == (2, 3)
+    found = layout(names, leaders, rows=8, brokers=3, before=before, decision=now, most_parts=1, pauses=4)
+    assert found == Layout(
+        transaction_version=1, slots=500, rows=8, partitions=3, brokers=3, leaders=2, transactions_at=[500],
+        groups_at=found.groups_at, parts_before=2, parts=3, later_parts_at=[1], new_parts=2, parts_logs=2, pauses=4,
+    )  # fmt: skip
+    assert sum(found.groups_at) == 500
+    assert len(found.groups_at) == 2
+
+
+# --- what goes out ----------------------------------------------------------------------------------------------------
+
+
+def answer(request: Request, response: Response | None) -> ClientResponse:
+    return ClientResponse(1, request, None, response, None if response else "gone", 0)
+
+
+def end_txn(slot: int) -> EndTxnRequest:
+    return EndTxnRequest(f"s.{slot}", 7, 0, committed=True, transaction_version=2)
+
+
+def ended(code: int = ErrorCode.NONE) -> EndTxnResponse:
+    return EndTxnResponse(0, code, 7, 1)
+
+
+def fetch(*groups: str) -> OffsetFetchRequest:
+    return OffsetFetchRequest(groups, "c", 0, True)
+
+
+def fetched(**codes: int) -> OffsetFetchResponse:
+    return OffsetFetchResponse(0, tuple(GroupOffset(group, code, 0, "") for group, code in codes.items()))
+
+
+def described(**codes: int) -> DescribeTransactionsResponse:
+    found = (TransactionDescription(name, code, "Ongoing", 0, 0, 7, 0, ()) for name, code in codes.items())
+    return DescribeTransactionsResponse(0, tuple(found))
+
+
+def traffic(*events: Any) -> Traffic:
+    return Traffic([(float(at_s), event) for at_s, event in enumerate(events)])
+
+
+def test_a_request_that_repeats_a_refused_one_is_counted_apart() -> None:
+    refused, lost = end_txn(1), end_txn(2)
+    first, again = traffic(
+        end_txn(0), refused, lost,
+        answer(end_txn(0), ended()), answer(refused, ended(ErrorCode.CONCURRENT_TRANSACTIONS)), answer(lost, None),
+        refused, lost,
+        answer(refused, ended(ErrorCode.PRODUCER_FENCED)),
+        # Refused for good, so this is not a retry.
+        refused,
+    ).counts()  # fmt: skip
+    assert (first, again) == ({"EndTxn": 4}, {"EndTxn": 2})
+
+
+def test_a_read_of_several_keys_repeats_those_that_were_refused() -> None:
+    keys = DescribeTransactionsRequest(("a", "b"))
+    first, again = traffic(
+        fetch("a", "b", "c"), answer(fetch("a", "b", "c"), fetched(a=0, b=ErrorCode.UNSTABLE_OFFSET_COMMIT, c=14)),
+        fetch("b"), fetch("c", "d"), answer(fetch("b"), fetched(b=0)),
+        # Read anew.
+        fetch("b"),
+        keys, answer(keys, described(a=0, b=ErrorCode.NOT_COORDINATOR)),
+        DescribeTransactionsRequest(("b",)), DescribeTransactionsRequest(("a",)),
+    ).counts()  # fmt: skip
+    assert first == {"OffsetFetch": 3, "DescribeTransactions": 2}
+    assert again == {"OffsetFetch": 1, "DescribeTransactions": 1}
+
+
+def test_a_batch_that_is_refused_for_now_is_produced_again() -> None:
+    both, second = (
+        ProduceRequest(-1, 0, tuple(ProducePartition("t", number, None, b"") for number in numbers), "s.0")
+        for numbers in ([0, 1], [1])
+    )
+    codes = (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    results = tuple(ProduceResult("t", None, number, code, None, 0, -1) for number, code in enumerate(codes))
+    first, again = traffic(both, answer(both, ProduceResponse(0, results)), second, second).counts()
+    assert (first, again) == ({"Produce": 2}, {"Produce": 1})
+
+
+def test_the_span_of_an_api_begins_after_the_first_requests() -> None:
+    metadata = MetadataRequest((), allow_auto_topic_creation=False)
+    of_a_commit = traffic(end_txn(9), answer(end_txn(9), ended()), end_txn(0), end_txn(1), metadata,
+                          answer(end_txn(1), ended()), answer(end_txn(0), ended()), metadata)  # fmt: skip
+    assert of_a_commit.span_ms("EndTxn", after=1) == 4_000
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def times(commit_ms: float) -> Times:
+    return Times(
+        plan_ms=1, slot_ms=2.25, commit_ms=commit_ms, end_txn_ms=3, plan_cpu_ms=4, slot_cpu_ms=5, commit_cpu_ms=6,
+        brokers_cpu_ms=7, to_a_task_kib=8,
+    )  # fmt: skip
+
+
+def test_figures_are_medians_and_goals_are_of_1024_slots_on_3_brokers() -> None:
+    cases = [Case(3, 2, 1_024), Case(1, 2, 1_024), Case(3, 2, 4_096)]
+    figures = [bench_slots.figure(case, [times(9_000), times(1_500), times(30)]) for case in cases]
+    assert figures[0].median == times(1_500)
+    assert [row[:9] for row in cells(bench_slots.table(figures))] == [
+        ["1,024", "3", "2", "1", "<= 300", "2.2", "1,500", "<= 1,000", "3"],
+        ["1,024", "1", "2", "1", "", "2.2", "1,500", "", "3"],
+        ["4,096", "3", "2", "1", "", "2.2", "1,500", "", "3"],
+    ]
+
+
+@pytest.mark.parametrize("surplus", [0, 1])
+def test_a_count_that_differs_in_any_round_fails_the_benchmark(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, surplus: int
+) -> None:
+    first = Counter({key: count.most for key, count in model_of(LAYOUT).items()})
+    right = slot_model.compare(LAYOUT, Measured(first))
+    first[SLOTS, "InitProducerId"] += surplus
+    rounds = [right, slot_model.compare(LAYOUT, Measured(first)), right]
+
+    class Kafka:
+        def __init__(self, **_: Any) -> None:
+            pass
+
+        def __enter__(self) -> Kafka:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    def measured(kafka: object, case: Case, *_: object) -> Any:
+        return bench_slots.figure(case, [times(1)]), rounds
+
+    monkeypatch.setattr(bench_slots, "LocalKafka", Kafka)
+    monkeypatch.setattr(bench_slots, "measure", measured)
+    monkeypatch.setattr("sys.argv", ["bench", "--slots", "8", "--versions", "2", "--output", str(tmp_path)])
+    if surplus:
+        with pytest.raises(SystemExit, match="differs from the model"):
+            bench_slots.main()
+    else:
+        bench_slots.main()
+    written = json.loads((tmp_path / "slots.json").read_text(encoding="utf-8"))
+    assert [each["case"]["brokers"] for each in written] == [1, 3]
