@@ -5,12 +5,14 @@
                             └─ Python daemons and workers that plan and commit
 
 With a `local` master the driver's JVM runs the tasks, so it is the only executor. With `local-cluster` every executor
-is a JVM of its own, as on a cluster.
+is a JVM of its own, as on a cluster. A process that a worker has started belongs to the executor, and goes on when that
+worker ends. It is known by the daemon's process group, which `pyspark.daemon` makes and its children inherit.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,15 +30,17 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """Process ids. `daemon`: what the Python workers are forked from; None before the first task."""
+    """Process ids. `daemon`: what the Python workers are forked from; None before the first task. `helpers`: what the
+    workers have started."""
 
     jvm: int
     daemon: int | None = None
     workers: tuple[int, ...] = ()
+    helpers: tuple[int, ...] = ()
 
     @property
     def python(self) -> tuple[int, ...]:
-        return self.workers if self.daemon is None else (self.daemon, *self.workers)
+        return () if self.daemon is None else (self.daemon, *self.workers, *self.helpers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,27 +87,26 @@ class Sample:
         return sum(self.connections.get(PLANNING, {}).values()) / len(self.nodes)
 
 
-def application_of(tree: Sequence[ProcessStat], commands: Mapping[int, Sequence[str]]) -> Application:
-    """`tree`: of the application, parents before children. `commands`: the arguments of the processes that run; an
-    ended process has none."""
-    jvms = {pid: _executor_id(command) for pid, command in commands.items() if command[0].endswith("java")}
+def application_of(
+    tree: Sequence[ProcessStat], commands: Mapping[int, Sequence[str]], groups: Mapping[int, int]
+) -> Application:
+    """`tree`: of the application, parents before children. `commands`: the arguments of all processes of this machine
+    that run; an ended one has none. `groups`: process -> its process group."""
+    running_here = {each.pid: commands[each.pid] for each in tree if each.pid in commands}
+    jvms = {pid: _executor_id(command) for pid, command in running_here.items() if command[0].endswith("java")}
     if len(jvms) > 1:  # then the driver's JVM runs no task
         jvms = {pid: name for pid, name in jvms.items() if name != LOCAL_EXECUTOR}
-    daemons: dict[int, int] = {}
-    workers: dict[int, list[int]] = {}
-    planning = []
-    for process in tree[1:]:
-        match commands.get(process.pid):
-            case [*_, last] if last == _WORKER and process.parent_pid in jvms:
-                daemons[process.parent_pid] = process.pid
-            case [*_, last] if last == _WORKER:
-                workers.setdefault(process.parent_pid, []).append(process.pid)
-            case [program, *_] if not program.endswith("java"):
-                planning.append(process.pid)
+    of_tasks = [each for each in tree if running_here.get(each.pid, ("",))[-1] == _WORKER]
+    daemons = {each.parent_pid: each.pid for each in of_tasks if each.parent_pid in jvms}
     executors = {}
     for pid, name in jvms.items():
         daemon = daemons.get(pid)
-        executors[name] = Executor(pid, daemon, () if daemon is None else tuple(workers.get(daemon, ())))
+        workers = tuple(each.pid for each in of_tasks if each.parent_pid == daemon)
+        in_group = (each for each, group in groups.items() if group == daemon and each in commands)
+        helpers = tuple(each for each in in_group if each not in {daemon, *workers})
+        executors[name] = Executor(pid, daemon, workers, helpers)
+    known = {tree[0].pid, *(pid for each in executors.values() for pid in each.python)}
+    planning = [pid for pid, command in running_here.items() if pid not in known and not command[0].endswith("java")]
     return Application(executors, tuple(planning))
 
 
@@ -129,8 +132,9 @@ def _private(sizes: Mapping[str, int]) -> int:
 
 def sample(root_pid: int, listeners: Mapping[int, int]) -> Sample:
     """Looks at the application that is the process `root_pid` and all below it. `listeners`: port -> node."""
-    tree = tree_of(root_pid, running())
-    application = application_of(tree, dict(_commands(tree)))
+    everything = running()
+    tree = tree_of(root_pid, everything)
+    application = application_of(tree, dict(_commands(everything)), dict(_groups(everything)))
     name_of = dict.fromkeys(application.planning, PLANNING)
     for name, executor in application.executors.items():
         name_of |= dict.fromkeys((executor.jvm, *executor.python), name)
@@ -148,12 +152,18 @@ def sample(root_pid: int, listeners: Mapping[int, int]) -> Sample:
     )
 
 
-def _commands(tree: Iterable[ProcessStat]) -> Iterable[tuple[int, list[str]]]:
-    for process in tree:
+def _commands(processes: Iterable[ProcessStat]) -> Iterable[tuple[int, list[str]]]:
+    for process in processes:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             text = (_PROC / str(process.pid) / "cmdline").read_text(errors="replace")
             if text:
                 yield process.pid, text.rstrip("\0").split("\0")
+
+
+def _groups(processes: Iterable[ProcessStat]) -> Iterable[tuple[int, int]]:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            yield process.pid, os.getpgid(process.pid)
 
 
 def _sizes(pids: Iterable[int]) -> Iterable[tuple[int, Mapping[str, int]]]:

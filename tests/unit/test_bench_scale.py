@@ -137,7 +137,7 @@ def test_with_a_local_master_the_drivers_jvm_is_the_only_executor() -> None:
         1: (PYTHON, "app.py"), 2: (JAVA, "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"),
         3: DAEMON, 4: DAEMON, 5: DAEMON, 7: PLANNER, 8: PLANNER,
     }  # fmt: skip
-    found = application_of(processes, commands)  # the sixth has ended
+    found = application_of(processes, commands, {})  # the sixth has ended
     assert found.executors == {LOCAL_EXECUTOR: Executor(jvm=2, daemon=3, workers=(4, 5))}
     assert found.planning == (7, 8)
 
@@ -149,13 +149,25 @@ def test_with_executors_of_their_own_the_driver_runs_no_task() -> None:
         1: (PYTHON, "app.py"), 2: (JAVA, "org.apache.spark.deploy.SparkSubmit"), 3: (*backend, "0"),
         4: (*backend, "1", "--cores", "4"), 5: DAEMON, 6: DAEMON, 7: DAEMON, 8: PLANNER,
     }  # fmt: skip
-    found = application_of(processes, commands)
+    found = application_of(processes, commands, {})
     assert found.executors == {"0": Executor(3, 5, (6,)), "1": Executor(4, 7, ())}
     assert found.planning == (8,)
 
 
+def test_what_a_worker_has_started_is_the_executors_and_stays_when_the_worker_has_ended() -> None:
+    helper = (PYTHON, "-m", "helper")
+    processes = tree({1: 0, 2: 1, 3: 2, 4: 3, 5: 3, 6: 4})
+    # Of a worker that has ended, 7 is init's child now, and 8 was started by it, too, and has ended.
+    commands = {1: (PYTHON, "app.py"), 2: (JAVA, "x"), 3: DAEMON, 4: DAEMON, 6: helper, 7: helper, 9: helper}
+    groups = {1: 1, 2: 1, 3: 3, 4: 3, 5: 3, 6: 3, 7: 3, 8: 3, 9: 9}
+    found = application_of(processes, commands, groups)
+    assert found.executors == {LOCAL_EXECUTOR: Executor(2, 3, (4,), helpers=(6, 7))}
+    assert found.executors[LOCAL_EXECUTOR].python == (3, 4, 6, 7)
+    assert found.planning == ()
+
+
 def test_before_the_first_task_an_executor_has_no_python() -> None:
-    found = application_of(tree({1: 0, 2: 1}), {1: (PYTHON, "app.py"), 2: (JAVA, "x")})
+    found = application_of(tree({1: 0, 2: 1}), {1: (PYTHON, "app.py"), 2: (JAVA, "x")}, {2: 1})
     assert found.executors == {LOCAL_EXECUTOR: Executor(2)}
     assert found.executors[LOCAL_EXECUTOR].python == ()
 
