@@ -189,10 +189,10 @@ def main() -> None:
                     said = f"{layout.master}, {brokers} brokers: {time.monotonic() - started_s:.0f} s"
                     print(said, connections_table(found), speed_table(found), sep="\n", file=sys.stderr)
                     measured += found
+                    text = json.dumps(report(measured, options.rows), indent=2) + "\n"
+                    (options.output / "scale.json").write_text(text, encoding="utf-8")
     tables = (connections_table, requests_table, memory_table, speed_table)
     print(*(table(measured) for table in tables), sep="\n\n")
-    text = json.dumps(report(measured, options.rows), indent=2) + "\n"
-    (options.output / "scale.json").write_text(text, encoding="utf-8")
 
 
 def side_by_side(
