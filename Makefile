@@ -210,6 +210,10 @@ bench-confs: java $(WHEEL)  ## measure settings of Spark that may affect every P
 bench-latency: java $(WHEEL)  ## measure a micro-batch of one row, and the first batch of a new worker
 	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_latency.py $(ARGS)
 
+.PHONY: bench-scale
+bench-scale: java $(WHEEL)  ## measure connections, memory and speed of many Python workers beside the JVM sink, 15 minutes; ARGS="--brokers 3 --masters local[8]"
+	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_scale.py $(ARGS)
+
 .PHONY: bench-memory
 bench-memory: java $(WHEEL)  ## check the bounds of a worker's memory and of its imports' time
 	PYTHONPATH=$(CURDIR)/tests/performance $(BIN)/python tests/performance/bench_memory.py $(ARGS)

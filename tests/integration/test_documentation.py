@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,11 @@ import transform_kafka
 from code_blocks import ROOT, blocks, run_bash, run_python, words_of
 from committed_rows import read_values
 from kafka_sink.broker import LocalKafka
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.monitoring.listener import StreamTally
+from kafka_sink.options.config import sink_config
 from read_back import read_topic
 from waiting import wait_until
 
@@ -224,6 +229,20 @@ def test_a_query_moves_to_this_source_and_back(
     arrive(range(40, 60))
     write(theirs())
     assert committed(kafka, sink) == ALL_ONCE
+
+
+# --- many executors ---------------------------------------------------------------------------------------------------
+
+
+def test_fewer_tasks_are_fewer_producers(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    name = topic(2)
+    replaced = {"localhost:9092": kafka.bootstrap_servers, "orders": name, "64": "1"}
+    run_python("docs/scale.md", "Fewer tasks", 0, replaced, names(numbered(spark)))
+    assert committed(kafka, name) == ALL_ONCE
+    with closing(AdminClient(sink_config({"kafka.bootstrap.servers": kafka.bootstrap_servers}).producer)) as client:
+        partitions = [TopicPartition(name, partition) for partition in range(2)]
+        found = client.ask_leaders(partitions, DescribeProducersRequest)
+    assert len({producer.producer_id for each in found.values() for producer in each.producers}) == 1
 
 
 # --- guarantees -------------------------------------------------------------------------------------------------------

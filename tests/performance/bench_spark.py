@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 
 from bar_chart import Bar, Panel, svg
 from bench_core import processor
@@ -46,6 +47,8 @@ from spark_report import Figure, figure, own_cost, ratio_table, ratios, table, t
 
 PARTITIONS = 4
 TLS = "ENCRYPTED"
+
+T = TypeVar("T")
 
 
 class Driver:
@@ -83,7 +86,7 @@ def measure(
     return costs
 
 
-def turned(peers: Sequence[Peer], number: int) -> list[Peer]:
+def turned(peers: Sequence[T], number: int) -> list[T]:
     start = number % len(peers)
     return [*peers[start:], *peers[:start]]
 

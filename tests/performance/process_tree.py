@@ -68,13 +68,20 @@ def cpu_s(root_pid: int) -> float:
 
 
 def parse_status(text: str) -> Mapping[str, int]:
-    """The sizes of /proc/<pid>/status in bytes, e.g. VmRSS and VmHWM, the largest that VmRSS ever was."""
+    """The sizes of /proc/<pid>/status in bytes, e.g. VmRSS and VmHWM, the largest that VmRSS ever was. smaps_rollup has
+    the same form."""
     lines = (line.partition(":") for line in text.splitlines())
     return {name: int(value.split()[0]) * 1024 for name, _, value in lines if value.endswith(" kB")}
 
 
 def memory_of(pid: int) -> Mapping[str, int]:
     return parse_status((_PROC / str(pid) / "status").read_text())
+
+
+def mapped_memory_of(pid: int) -> Mapping[str, int]:
+    """The sizes of /proc/<pid>/smaps_rollup in bytes, e.g. Rss, and Private_Clean and Private_Dirty, which no other
+    process maps. Empty of a zombie. The kernel walks all pages of the process for it: milliseconds."""
+    return parse_status((_PROC / str(pid) / "smaps_rollup").read_text())
 
 
 def python_workers(root_pid: int) -> list[int]:

@@ -55,6 +55,10 @@ class SparkProcess:
             )
         self._answer()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def ask(self, request: Mapping[str, object]) -> Any:
         """The answer, as JSON has it."""
         assert self._process.stdin is not None

@@ -1,0 +1,191 @@
+"""What was measured of each sink, beside the model: medians, ratios and tables. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from scale_model import MB, Model
+from scale_sinks import BASELINE
+from spark_application import Sample
+from spark_report import markdown
+
+PRODUCE, METADATA = "PRODUCE", "METADATA"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One query. `small_ms`: of its small micro-batches. `large_ms`, `large_rows`: of its large ones. `cpu_s`: of all
+    large ones. `small`, `large`: looks at the application after each kind. `markers`: offsets that a micro-batch took
+    in the topic beyond its rows. `producer_ids`: that the topic's leaders know."""
+
+    small_ms: Sequence[int]
+    large_ms: Sequence[int]
+    large_rows: Sequence[int]
+    cpu_s: float
+    small: Sample
+    large: Sample
+    producer_ids: int
+    markers: float
+
+    @property
+    def rows_per_s(self) -> float:
+        return statistics.median(
+            rows / milliseconds * 1_000 for rows, milliseconds in zip(self.large_rows, self.large_ms, strict=True)
+        )
+
+    @property
+    def cpu_s_a_million_rows(self) -> float:
+        return self.cpu_s / sum(self.large_rows) * 1e6
+
+    @property
+    def latency_ms(self) -> float:
+        return statistics.median(self.small_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """`opened`: connections that the query's first micro-batches opened, to all brokers. By API: requests of one small
+    micro-batch after those."""
+
+    opened: int
+    a_micro_batch: Mapping[str, float]
+
+    @property
+    def produce(self) -> float:
+        return self.a_micro_batch.get(PRODUCE, 0.0)
+
+    @property
+    def metadata(self) -> float:
+        return self.a_micro_batch.get(METADATA, 0.0)
+
+    @property
+    def others(self) -> float:
+        return sum(self.a_micro_batch.values()) - self.produce - self.metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """`requests`: of the round that is not timed."""
+
+    model: Model
+    rounds: Sequence[Round]
+    requests: Requests
+
+    def median(self, figure: Callable[[Round], float]) -> float:
+        return statistics.median(figure(each) for each in self.rounds)
+
+    def beside(self, figure: Callable[[Round], float], by_model: float, digits: int = 1) -> str:
+        return beside(self.median(figure), by_model, digits)
+
+
+def python_mb(sample: Sample) -> float:
+    """Of an executor: the median of all."""
+    return statistics.median(each.total for each in sample.python.values()) / MB
+
+
+def worker_mb(sample: Sample) -> float:
+    return statistics.median(each.of_a_worker for each in sample.python.values()) / MB
+
+
+def jvm_mb(sample: Sample) -> float:
+    return statistics.median(sample.jvm_bytes.values()) / MB
+
+
+def connections_table(measured: Sequence[Measured]) -> str:
+    """Measured / by the model, as in all tables."""
+    head = (*_CASE, "Python workers", "sockets a broker", "planning's", "connections opened", "producer ids")
+    cells = [
+        (
+            *_case(each),
+            each.beside(lambda found: sum(found.small.workers.values()), each.model.workers),
+            each.beside(lambda found: found.small.sockets_a_broker, each.model.sockets_a_broker),
+            each.beside(lambda found: found.small.planning_sockets_a_broker, each.model.planning_sockets_a_broker),
+            number(each.requests.opened),
+            each.beside(lambda found: found.producer_ids, each.model.producer_ids),
+        )
+        for each in measured
+    ]
+    return markdown(head, cells)
+
+
+def requests_table(measured: Sequence[Measured]) -> str:
+    """Of a small micro-batch."""
+    head = (*_CASE, "Produce", "Metadata", "other requests", "markers")
+    cells = [
+        (
+            *_case(each),
+            beside(each.requests.produce, each.model.produce_requests),
+            number(each.requests.metadata),
+            beside(each.requests.others, each.model.other_requests),
+            each.beside(lambda found: found.markers, each.model.markers),
+        )
+        for each in measured
+    ]
+    return markdown(head, cells)
+
+
+def memory_table(measured: Sequence[Measured]) -> str:
+    """MB of an executor."""
+    head = (*_CASE, "Python MB", "Python MB after large", "private MB a worker", "JVM MB")
+    cells = [
+        (
+            *_case(each),
+            each.beside(lambda found: python_mb(found.small), each.model.python_bytes / MB, digits=0),
+            number(each.median(lambda found: python_mb(found.large)), digits=0),
+            number(each.median(lambda found: worker_mb(found.small)), digits=0),
+            number(each.median(lambda found: jvm_mb(found.large)), digits=0),
+        )
+        for each in measured
+    ]
+    return markdown(head, cells)
+
+
+def speed_table(measured: Sequence[Measured]) -> str:
+    """Ratios are medians of the rounds' own, to the JVM sink's in the same round."""
+    baselines = {(each.model.layout, each.model.brokers): each for each in measured if each.model.sink == BASELINE}
+    head = (
+        *(*_CASE, "M rows/s", "(range)", "x JVM sink's", "CPU s a million rows", "x JVM sink's"),
+        *("ms a small micro-batch", "x JVM sink's"),
+    )
+    cells = []
+    for each in measured:
+        to = baselines.get((each.model.layout, each.model.brokers))
+        rates = [found.rows_per_s / 1e6 for found in each.rounds]
+        cells.append(
+            (
+                *_case(each),
+                f"{statistics.median(rates):.2f}",
+                f"{min(rates):.2f} - {max(rates):.2f}",
+                ratio(each, to, lambda found: found.rows_per_s),
+                f"{each.median(lambda found: found.cpu_s_a_million_rows):.2f}",
+                ratio(each, to, lambda found: found.cpu_s_a_million_rows),
+                f"{each.median(lambda found: found.latency_ms):.0f}",
+                ratio(each, to, lambda found: found.latency_ms),
+            )
+        )
+    return markdown(head, cells)
+
+
+_CASE = ("master", "brokers", "sink")
+
+
+def _case(measured: Measured) -> tuple[str, str, str]:
+    return measured.model.layout.master, str(measured.model.brokers), str(measured.model.sink)
+
+
+def ratio(ours: Measured, theirs: Measured | None, figure: Callable[[Round], float]) -> str:
+    if theirs is None or theirs is ours:
+        return ""
+    pairs = zip(ours.rounds, theirs.rounds, strict=True)
+    return f"{statistics.median(figure(our) / figure(their) for our, their in pairs):.2f}"
+
+
+def beside(measured: float, by_model: float, digits: int = 1) -> str:
+    return f"{number(measured, digits)} / {number(by_model, digits)}"
+
+
+def number(value: float, digits: int = 1) -> str:
+    """Without a fraction where there is none."""
+    return f"{value:,.{digits}f}".removesuffix(".0")

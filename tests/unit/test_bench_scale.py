@@ -1,0 +1,354 @@
+"""The pure parts of `make bench-scale`: sockets, processes, requests, the model, and what is shown."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Address
+
+import pytest
+
+from kafka_sink.options.config import EXACTLY_ONCE, sink_config
+from process_tree import ProcessStat
+from request_log import count_requests
+from scale_model import MB, SHARED_BYTES, WORKER_BYTES, Layout, Model
+from scale_report import (
+    Measured,
+    Requests,
+    Round,
+    beside,
+    connections_table,
+    memory_table,
+    ratio,
+    requests_table,
+    speed_table,
+)
+from scale_sinks import BASELINE, CLIENT_ID, SINKS, Clients, Owner, Sink, options_of
+from spark_application import (
+    LOCAL_EXECUTOR,
+    PLANNING,
+    Executor,
+    PythonMemory,
+    Sample,
+    application_of,
+    python_memory,
+)
+from spark_peers import SameSettings
+from tcp_sockets import ESTABLISHED, Socket, all_sockets, connections, open_sockets, parse_sockets
+
+MIB = 1024 * 1024
+JVM, AT_LEAST_ONCE, EXACTLY = SINKS
+# On an executor: one client, which connects to each broker once and has transactions.
+RELAYED = Sink(
+    "relayed", "pykafka", Clients(Owner.EXECUTOR), {"deliveryGuarantee": EXACTLY_ONCE}, is_transactional=True
+)
+
+
+# --- tcp_sockets ------------------------------------------------------------------------------------------------------
+
+# As the kernel of a little-endian machine prints them, up to the column of the inode.
+TCP = """\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:2384 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 64806
+   1: 0100007F:90DA 0100007F:2384 01 0000009C:00000000 01:00000014 00000000     0        0 54140
+   2: 0100007F:2384 0100007F:90DA 01 00000000:00000000 00:00000000 00000000     0        0 70001
+   3: 0100007F:90DB 0100007F:2384 06 00000000:00000000 03:00000F6D 00000000     0        0 0
+"""
+_ANY, _LOOP, _MAPPED = "0" * 32, "0" * 24 + "01000000", "0" * 16 + "FFFF00000100007F"
+_REST = "00000000:00000000 00:00000000 00000000     0        0"
+TCP6 = f"""\
+  sl  local_address                         remote_address                        st tx_queue rx_queue
+   0: {_LOOP}:2384 {_ANY}:0000 0A {_REST} 57815
+   1: {_MAPPED}:90DC {_MAPPED}:2384 01 {_REST} 14885
+   2: {_MAPPED}:2384 {_MAPPED}:90DC 01 {_REST} 14886
+"""
+LOOPBACK = IPv4Address("127.0.0.1")
+BROKER = (LOOPBACK, 9092)
+
+
+def test_a_row_has_addresses_state_and_inode() -> None:
+    rows = parse_sockets(TCP, "little")
+    assert rows[0] == Socket(BROKER, (IPv4Address("0.0.0.0"), 0), state=10, inode=64806)
+    assert rows[1] == Socket((LOOPBACK, 0x90DA), BROKER, ESTABLISHED, inode=54140)
+    assert [each.state for each in rows] == [10, 1, 1, 6]
+    assert parse_sockets(TCP.splitlines()[0] + "\n") == []
+
+
+def test_an_address_that_ipv6_maps_is_the_ipv4_address() -> None:
+    rows = parse_sockets(TCP6, "little")
+    assert rows[0].local == (IPv6Address("::1"), 9092)
+    assert rows[1] == Socket((LOOPBACK, 0x90DC), BROKER, ESTABLISHED, inode=14885)
+
+
+def test_a_connection_counts_once_at_the_listener_and_belongs_to_the_process_at_its_other_end() -> None:
+    """Of four sockets of the tables two are established at the broker; the brokers' own inodes are of no process that
+    is looked at."""
+    sockets = parse_sockets(TCP, "little") + parse_sockets(TCP6, "little")
+    assert connections(sockets, {9092: 1}, {54140: 500, 14885: 501}) == {(500, 1): 1, (501, 1): 1}
+    assert connections(sockets, {9092: 1}, {14885: 501}) == {(501, 1): 1}
+    assert connections(sockets, {9093: 1}, {54140: 500, 14885: 501}) == {}
+
+
+def both_ends(client_port: int, port: int, inode: int, state: int = ESTABLISHED) -> list[Socket]:
+    client, broker = (LOOPBACK, client_port), (LOOPBACK, port)
+    return [Socket(client, broker, state, inode), Socket(broker, client, state, 0)]
+
+
+def test_connections_are_counted_by_node() -> None:
+    sockets = [*both_ends(50_000, 9092, 7), *both_ends(50_001, 9092, 8), *both_ends(50_002, 9093, 9)]
+    assert connections(sockets, {9092: 1, 9093: 2}, {7: 1, 8: 1, 9: 1}) == {(1, 1): 2, (1, 2): 1}
+
+
+def test_a_connection_that_is_being_closed_does_not_count() -> None:
+    close_wait = 8
+    sockets = [*both_ends(50_000, 9092, 7), *both_ends(50_001, 9092, 8, close_wait)]
+    assert connections(sockets, {9092: 1}, {7: 1, 8: 1}) == {(1, 1): 1}
+
+
+def test_a_connection_of_this_process_is_found() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
+            accepted = [listener.accept()[0] for _ in range(2)]
+            found = connections(all_sockets(), {port: 1}, open_sockets([os.getpid()]))
+            for each in accepted:
+                each.close()
+    assert found == {(os.getpid(), 1): 2}
+
+
+# --- spark_application ------------------------------------------------------------------------------------------------
+
+
+JAVA, PYTHON = "/usr/bin/java", "/opt/python"
+DAEMON = (PYTHON, "-m", "counting_daemon", "pyspark.worker")
+PLANNER = (PYTHON, "-m", "pyspark.daemon", "pyspark.sql.worker.write_into_data_source")
+
+
+def tree(parents: dict[int, int]) -> list[ProcessStat]:
+    return [ProcessStat(pid, parent, 1) for pid, parent in parents.items()]
+
+
+def test_with_a_local_master_the_drivers_jvm_is_the_only_executor() -> None:
+    processes = tree({1: 0, 2: 1, 3: 2, 4: 3, 5: 3, 6: 3, 7: 2, 8: 7})
+    commands = {
+        1: (PYTHON, "app.py"), 2: (JAVA, "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"),
+        3: DAEMON, 4: DAEMON, 5: DAEMON, 7: PLANNER, 8: PLANNER,
+    }  # fmt: skip
+    found = application_of(processes, commands, {})  # the sixth has ended
+    assert found.executors == {LOCAL_EXECUTOR: Executor(jvm=2, daemon=3, workers=(4, 5))}
+    assert found.planning == (7, 8)
+
+
+def test_with_executors_of_their_own_the_driver_runs_no_task() -> None:
+    backend = (JAVA, "org.apache.spark.executor.CoarseGrainedExecutorBackend", "--driver-url", "x", "--executor-id")
+    processes = tree({1: 0, 2: 1, 3: 2, 4: 2, 5: 3, 6: 5, 7: 4, 8: 2})
+    commands = {
+        1: (PYTHON, "app.py"), 2: (JAVA, "org.apache.spark.deploy.SparkSubmit"), 3: (*backend, "0"),
+        4: (*backend, "1", "--cores", "4"), 5: DAEMON, 6: DAEMON, 7: DAEMON, 8: PLANNER,
+    }  # fmt: skip
+    found = application_of(processes, commands, {})
+    assert found.executors == {"0": Executor(3, 5, (6,)), "1": Executor(4, 7, ())}
+    assert found.planning == (8,)
+
+
+def test_what_a_worker_has_started_is_the_executors_and_stays_when_the_worker_has_ended() -> None:
+    helper = (PYTHON, "-m", "helper")
+    processes = tree({1: 0, 2: 1, 3: 2, 4: 3, 5: 3, 6: 4})
+    # Of a worker that has ended, 7 is init's child now, and 8 was started by it, too, and has ended.
+    commands = {1: (PYTHON, "app.py"), 2: (JAVA, "x"), 3: DAEMON, 4: DAEMON, 6: helper, 7: helper, 9: helper}
+    groups = {1: 1, 2: 1, 3: 3, 4: 3, 5: 3, 6: 3, 7: 3, 8: 3, 9: 9}
+    found = application_of(processes, commands, groups)
+    assert found.executors == {LOCAL_EXECUTOR: Executor(2, 3, (4,), helpers=(6, 7))}
+    assert found.executors[LOCAL_EXECUTOR].python == (3, 4, 6, 7)
+    assert found.planning == ()
+
+
+def test_before_the_first_task_an_executor_has_no_python() -> None:
+    found = application_of(tree({1: 0, 2: 1}), {1: (PYTHON, "app.py"), 2: (JAVA, "x")}, {2: 1})
+    assert found.executors == {LOCAL_EXECUTOR: Executor(2)}
+    assert found.executors[LOCAL_EXECUTOR].python == ()
+
+
+def test_what_processes_share_counts_once() -> None:
+    def size(rss: int, clean: int, dirty: int) -> dict[str, int]:
+        return {"Rss": rss, "Private_Clean": clean, "Private_Dirty": dirty}
+
+    sizes = {3: size(50, 1, 9), 4: size(150, 10, 90), 5: size(190, 10, 110)}
+    found = python_memory(Executor(2, 3, (4, 5, 6)), sizes)  # the last has ended
+    assert found == PythonMemory(private=10 + 100 + 120, shared=70, of_a_worker=110)
+    assert found.total == 300
+    assert python_memory(Executor(2), {}) == PythonMemory(0, 0, 0)
+
+
+def sample(nodes: list[int], of_executors: dict[int, int], of_planning: dict[int, int]) -> Sample:
+    memory = PythonMemory(private=300 * MB, shared=60 * MB, of_a_worker=75 * MB)
+    return Sample({"0": 4}, {"0": of_executors, PLANNING: of_planning}, {"0": memory}, {"0": 400 * MB}, nodes)
+
+
+def test_sockets_a_broker_are_the_mean_of_the_nodes() -> None:
+    found = sample([1, 2, 3], {1: 6, 2: 4, 3: 5}, {1: 2, 3: 1})
+    assert (found.sockets_a_broker, found.planning_sockets_a_broker) == (5.0, 1.0)
+    assert sample([1, 2], {1: 3}, {}).sockets_a_broker == 1.5
+
+
+# --- request_log ------------------------------------------------------------------------------------------------------
+
+
+def test_requests_are_counted_by_api_for_one_client() -> None:
+    def line(client_id: str, api: str) -> str:
+        header = f'{{"requestApiKey":0,"correlationId":7,"clientId":"{client_id}","requestApiKeyName":"{api}"}}'
+        return f'[2026-01-01] DEBUG Completed request:{{"isForwarded":false,"requestHeader":{header},"request":{{}}}}\n'
+
+    log = line("bench-scale", "PRODUCE") * 2 + line("broker-1", "FETCH") + line("bench-scale", "END_TXN") + "WARN x\n"
+    assert count_requests(log, "bench-scale") == Counter(PRODUCE=2, END_TXN=1)
+    assert count_requests(log, "bench") == Counter()
+
+
+# --- scale_sinks ------------------------------------------------------------------------------------------------------
+
+
+def test_sinks_differ_in_name_and_write_with_the_same_settings() -> None:
+    same = SameSettings(linger_ms=100, batch_bytes=MIB, buffer_bytes=64 * MIB)
+    assert len({sink.name for sink in SINKS}) == len(SINKS)
+    theirs, ours, exactly = (options_of(sink, same, "h:1") for sink in SINKS)
+    assert theirs == ours == {name: value for name, value in exactly.items() if name != "deliveryGuarantee"}
+    assert ours["kafka.client.id"] == CLIENT_ID
+    config = sink_config(exactly)
+    assert (config.delivery_guarantee, config.producer.client_id) == (EXACTLY_ONCE, CLIENT_ID)
+    assert (config.producer.linger_ms, config.producer.buffer_memory) == (100, 64 * MIB)
+
+
+# --- scale_model ------------------------------------------------------------------------------------------------------
+
+
+def test_a_master_says_how_many_executors_and_cores() -> None:
+    assert Layout.of("local[16]") == Layout("local[16]", executors=1, cores=16)
+    cluster = Layout.of("local-cluster[4,8,512]")
+    assert (cluster.executors, cluster.cores, cluster.executor_mib, cluster.slots) == (4, 8, 512, 32)
+    for master in ("local", "local[*]", "local[2]x", "local-cluster[4,8]", "yarn"):
+        with pytest.raises(ValueError, match="neither"):
+            Layout.of(master)
+
+
+@pytest.mark.parametrize(
+    ("sink", "sockets", "planning", "ids"),
+    [(BASELINE, 4, 0, 4), (AT_LEAST_ONCE, 32, 0, 32), (EXACTLY, 64, 2, 32), (RELAYED, 4, 0, 32)],
+    ids=str,
+)
+def test_sockets_follow_who_has_the_clients_and_ids_follow_transactions(
+    sink: Sink, sockets: int, planning: int, ids: int
+) -> None:
+    """Without what stays of bootstrap: one socket a client at every broker, however many there are."""
+    sink = Sink(sink.name, sink.format_name, replace(sink.clients, bootstrap=0), is_transactional=sink.is_transactional)
+    for brokers in (1, 3):
+        model = Model(sink, Layout("m", executors=4, cores=8), brokers, partitions=6)
+        found = (model.sockets_a_broker, model.planning_sockets_a_broker, model.producer_ids)
+        assert found == (sockets, planning, ids)
+
+
+def test_a_bootstrap_connection_that_stays_is_at_one_of_the_brokers() -> None:
+    sink = Sink("s", "s", Clients(Owner.WORKER, each=2, planning=2, bootstrap=1))
+    layout = Layout("m", executors=2, cores=3)
+    assert Model(sink, layout, 1, 6).sockets_a_broker == 24
+    assert Model(sink, layout, 3, 6).sockets_a_broker == 16
+    assert Model(sink, layout, 1, 6).planning_sockets_a_broker == 4
+
+
+def test_workers_have_memory_and_transactions_have_markers() -> None:
+    layout = Layout("m", executors=2, cores=3)
+    ours, exactly, theirs = (Model(sink, layout, 3, 6) for sink in (AT_LEAST_ONCE, EXACTLY, BASELINE))
+    assert (ours.python_bytes, theirs.python_bytes) == (SHARED_BYTES + 3 * WORKER_BYTES, 0)
+    assert (ours.workers, theirs.workers) == (6, 0)
+    assert (ours.markers, exactly.markers) == (0, 36)
+
+
+def test_transactions_have_requests_of_their_own() -> None:
+    layout = Layout("m", executors=2, cores=3)
+    assert Model(AT_LEAST_ONCE, layout, 3, 6).other_requests == 0
+    assert Model(EXACTLY, layout, 3, 6).other_requests == 5 * 6 + 9 * 3 + 4
+
+
+def test_a_task_sends_a_request_to_each_leader() -> None:
+    layout = Layout("m", executors=2, cores=3)
+    assert Model(EXACTLY, layout, 3, partitions=6).produce_requests == 18
+    assert Model(EXACTLY, layout, 3, partitions=2).produce_requests == 12
+    assert Model(EXACTLY, layout, 1, partitions=6).produce_requests == 6
+
+
+# --- scale_report -----------------------------------------------------------------------------------------------------
+
+
+def measured(sink: Sink, *rounds: tuple[list[int], list[int], float]) -> Measured:
+    """Of rounds with times of small and of large micro-batches and CPU seconds."""
+    look = sample([1, 2, 3], {1: 6, 2: 4, 3: 5}, {1: 2, 3: 1})
+    model = Model(sink, Layout("local[4]", 1, 4), 3, 6)
+    made = [
+        Round(small, large, [1_000_000] * len(large), cpu, look, look, producer_ids=4, markers=24.0)
+        for small, large, cpu in rounds
+    ]
+    requests = Requests(opened=20, a_micro_batch={"PRODUCE": 11.5, "END_TXN": 5.0, "INIT": 1.0, "METADATA": 1.5})
+    return Measured(model, made, requests)
+
+
+def test_a_rounds_figures_are_of_its_micro_batches() -> None:
+    (found,) = measured(EXACTLY, ([300, 100, 200], [500, 1_000, 250], 6.0)).rounds
+    assert (found.latency_ms, found.rows_per_s, found.cpu_s_a_million_rows) == (200, 2e6, 2.0)
+
+
+def test_a_ratio_is_the_median_of_the_rounds_own() -> None:
+    """The machine was ten times as slow in the second round, for both."""
+    ours = measured(AT_LEAST_ONCE, ([100], [100], 1.0), ([1_000], [1_000], 1.0), ([100], [100], 1.0))
+    theirs = measured(BASELINE, ([400], [100], 1.0), ([500], [2_000], 1.0), ([50], [200], 1.0))
+    assert ratio(ours, theirs, lambda found: found.latency_ms) == "2.00"
+    assert ratio(ours, theirs, lambda found: found.rows_per_s) == "2.00"
+    assert ratio(theirs, theirs, lambda found: found.rows_per_s) == ""
+    assert ratio(ours, None, lambda found: found.rows_per_s) == ""
+
+
+def cells(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+
+
+def test_what_a_query_keeps_is_shown_as_measured_and_by_the_model() -> None:
+    found = measured(EXACTLY, ([1], [1], 1.0))
+    model = found.model
+
+    def shown(table: Callable[[Sequence[Measured]], str]) -> dict[str, str]:
+        head, _, row = cells(table([found]))
+        assert row[:3] == ["local[4]", "3", "pykafka, exactly-once"]
+        return dict(zip(head[3:], row[3:], strict=True))
+
+    assert shown(connections_table) == {
+        "Python workers": "4 / 4",
+        "sockets a broker": beside(5, model.sockets_a_broker),
+        "planning's": beside(1, model.planning_sockets_a_broker),
+        "connections opened": "20",
+        "producer ids": "4 / 4",
+    }
+    assert shown(requests_table) == {
+        "Produce": "11.5 / 12",
+        "Metadata": "1.5",
+        "other requests": beside(6, model.other_requests),
+        "markers": "24 / 24",
+    }
+    assert shown(memory_table) == {
+        "Python MB": beside(360, model.python_bytes / MB, digits=0),
+        "Python MB after large": "360",
+        "private MB a worker": "75",
+        "JVM MB": "400",
+    }
+
+
+def test_speeds_are_shown_beside_the_jvm_sinks() -> None:
+    theirs = measured(BASELINE, ([100], [1_000], 3.0))
+    ours = measured(AT_LEAST_ONCE, ([150], [500], 1.5))
+    head, _, first, second = cells(speed_table([theirs, ours]))
+    assert first[head.index("M rows/s")] == "1.00" and "" in first
+    assert second[2:] == ["pykafka, at-least-once", "2.00", "2.00 - 2.00", "2.00", "1.50", "0.50", "150", "1.50"]
+
+
+def test_a_figure_has_a_fraction_only_if_there_is_one() -> None:
+    assert (beside(5.0, 16 / 3), beside(1_234.4, 0, digits=0)) == ("5 / 5.3", "1,234 / 0")
