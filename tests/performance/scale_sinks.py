@@ -52,7 +52,7 @@ class Sink:
 # Connections of a client to bootstrap servers that stay until they were idle for connections.max.idle.ms. Java's client
 # has one, or two where it found the first too slow.
 JAVA_BOOTSTRAP = 1
-PYKAFKA_BOOTSTRAP = 1
+PYKAFKA_BOOTSTRAP = 0
 
 BASELINE = Sink("JVM sink", "kafka", Clients(Owner.EXECUTOR, bootstrap=JAVA_BOOTSTRAP), has_workers=False)
 SINKS = (
@@ -61,8 +61,9 @@ SINKS = (
     Sink(
         "pykafka, exactly-once",
         "pykafka",
-        # A producer and a client for coordinators; where a micro-batch is planned and committed one of the latter each.
-        Clients(Owner.WORKER, each=2, planning=2, bootstrap=PYKAFKA_BOOTSTRAP),
+        # A producer each, over whose connections coordinators are asked too; a client where a micro-batch is planned,
+        # and one where it is committed.
+        Clients(Owner.WORKER, planning=2, bootstrap=PYKAFKA_BOOTSTRAP),
         {"deliveryGuarantee": "exactly-once"},
         is_transactional=True,
     ),

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import processes
+from processes import Process
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
 from relay_app import DEADLINE_S, Plan, value_of
@@ -85,13 +86,13 @@ class RelayRun:
     def begin(self) -> None:
         self._start.touch()
 
-    def processes(self) -> list[processes.Process]:
+    def processes(self) -> list[Process]:
         return processes.of_session(self._process.pid)
 
-    def relays(self) -> list[processes.Process]:
+    def relays(self) -> list[Process]:
         return relays(self.processes())
 
-    def relay(self) -> processes.Process:
+    def relay(self) -> Process:
         """Wait until there is a relay, and return it. There must be one only."""
 
         def there() -> bool:
@@ -129,7 +130,7 @@ class RelayRun:
         assert len(ended) == sum(map(len, self.plan.writes)), self.stderr
 
 
-def relays(found: Iterable[processes.Process]) -> list[processes.Process]:
+def relays(found: Iterable[Process]) -> list[Process]:
     return [each for each in found if RELAYS_COMMAND in each.command]
 
 
@@ -193,7 +194,7 @@ def names_of_relays() -> set[str]:
     return {name.replace("@", "\0", 1) for name in names}
 
 
-def shares_of(relay: processes.Process) -> list[int]:
+def shares_of(relay: Process) -> list[int]:
     """Return the bytes that each worker of a relay has taken now, of those that have any."""
     for descriptor in Path(f"/proc/{relay.process_id}/fd").iterdir():
         if os.readlink(descriptor).startswith("/memfd:pykafka-ledger"):

@@ -25,7 +25,8 @@ DEADLINE_S = 60
 
 def ask(name: str) -> None:
     config = sink_config({"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}).producer
-    reader, kinds, files, count = Reader(), [], [], 0
+    files: list[int] = []
+    reader, kinds, count = Reader(), [], 0
     with socket.socket(socket.AF_UNIX) as relay:
         relay.settimeout(DEADLINE_S)
         relay.connect(name)

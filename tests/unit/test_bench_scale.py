@@ -235,7 +235,7 @@ def test_a_master_says_how_many_executors_and_cores() -> None:
 
 @pytest.mark.parametrize(
     ("sink", "sockets", "planning", "ids"),
-    [(BASELINE, 4, 0, 4), (AT_LEAST_ONCE, 32, 0, 32), (EXACTLY, 64, 2, 32), (RELAYED, 4, 0, 32)],
+    [(BASELINE, 4, 0, 4), (AT_LEAST_ONCE, 32, 0, 32), (EXACTLY, 32, 2, 32), (RELAYED, 4, 0, 32)],
     ids=str,
 )
 def test_sockets_follow_who_has_the_clients_and_ids_follow_transactions(
