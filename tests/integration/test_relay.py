@@ -63,8 +63,8 @@ def test_a_write_of_four_tasks_has_one_relay_and_two_connections(secure: SecureK
             return rows_in_each_partition(kafka, topic)
 
         wait_until(there, relay_spark_runs.DEADLINE_S, "rows of each task")
-        (relay,) = relays(run.processes())
-        workers = {each.process_id for each in processes.workers(run.processes())}
+        (relay,) = relays(run.live())
+        workers = {each.process_id for each in processes.workers(run.live())}
         owners = Counter(connections_to(options["kafka.bootstrap.servers"]).values())
         assert 1 <= owners[relay.process_id] <= 2
         assert workers
@@ -114,18 +114,16 @@ def test_an_executor_that_is_killed_takes_its_relay_with_it(
 
         def there() -> bool:
             run.check()
-            return rows_in_each_partition(kafka, name) and len(relays(run.processes())) == 2
+            return rows_in_each_partition(kafka, name) and len(relays(run.live())) == 2
 
         wait_until(there, relay_spark_runs.DEADLINE_S, "a relay of each executor")
-        every = run.processes()
+        every = run.live()
         killed = next(each for each in every if "CoarseGrainedExecutorBackend" in each.command)
         below = {each.process_id for each in processes.below(killed.process_id, every)}
         of_killed = [each for each in relays(every) if each.process_id in below]
         assert len(of_killed) == 1
         os.kill(killed.process_id, signal.SIGKILL)
-        wait_until(
-            lambda: not below & {each.process_id for each in run.processes()}, DEADLINE_S, "its processes have ended"
-        )
+        wait_until(lambda: not below & {each.process_id for each in run.live()}, DEADLINE_S, "its processes have ended")
         run.go_on()
         run.finish()
     assert_range(kafka, name, rows, once=False)

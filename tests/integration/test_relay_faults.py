@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import socket
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import processes
 from kafka_sink.broker import LocalKafka
+from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.net.relay_search import find_relay
+from kafka_sink.kafka.net.relay_transport import RelayTransport
+from kafka_sink.kafka.net.shared_memory import RelayedMemory
+from kafka_sink.kafka.net.transport import Address, Connected
+from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
+from kafka_sink.kafka.protocol.requests import encode_request
+from kafka_sink.options.config import sink_config
+from read_back import read_topic
+from record_sets import plain
 from relay_app import DEADLINE_S
 from relay_runs import (
     RelayRun,
     assert_rows,
     hurried,
     one_write,
+    relays,
     resume_broker,
     shares_of,
     stop_broker,
@@ -24,6 +41,11 @@ from relay_runs import (
 )
 from spark_writes import end_offset
 from waiting import wait_until
+
+# More than the sockets of both ends take.
+LARGE_BYTES = 32 * 1024 * 1024
+# Of Produce: the last versions name topics by id (KIP-516).
+VERSION_WITH_NAMES = 9
 
 
 @pytest.fixture
@@ -137,3 +159,37 @@ def test_a_broker_that_is_killed_and_comes_back_costs_time_and_no_row(own_kafka:
         own_kafka.start(1)
         run.finish()
     assert_rows(own_kafka, plan)
+
+
+def test_a_request_that_is_written_in_part_is_written_to_its_end_with_its_own_bytes(own_kafka: LocalKafka) -> None:
+    """Its worker has closed the stream, and uses the memory for other rows."""
+    own_kafka.create_topic("t", 1, config={"max.message.bytes": str(LARGE_BYTES + 1_000)})
+    config, memory = sink_config({**hurried(own_kafka), "topic": "t"}).producer, RelayedMemory(LARGE_BYTES + 4096)
+    config = replace(config, request_timeout_ms=int(DEADLINE_S * 1_000))
+    transport = RelayTransport(partial(find_relay, config), memory, Metrics())
+    value = random.Random(1).randbytes(LARGE_BYTES)
+    try:
+        batch = bytes(plain(value))
+        memory.shared.array[: len(batch)] = np.frombuffer(batch, np.uint8)
+        records = memory.shared.array.data[: len(batch)]
+        request = ProduceRequest(1, 30_000, (ProducePartition("t", 0, None, records),))
+        address = Address(socket.AF_INET, config.bootstrap_servers[0], config.bootstrap_servers[0][0])
+        transport.connect(1, address)
+        wait_until(lambda: Connected(1) in transport.poll(100), DEADLINE_S, "a stream")
+        stop_broker(own_kafka)
+        frame = encode_request(request, version=VERSION_WITH_NAMES, correlation_id=1, client_id="")
+        transport.send(1, frame, tell_at_once=False)
+        transport.poll(0)
+        wait_until(lambda: unread_bytes(own_kafka) > 100_000, DEADLINE_S, "a request in part")
+        transport.close(1)
+        assert not memory.is_tainted
+        memory.shared.array[:] = 0
+    finally:
+        resume_broker(own_kafka)
+        transport.close_all()
+        memory.close()
+    wait_until(lambda: end_offset(own_kafka, "t") == 1, DEADLINE_S, "the whole request")
+    ((_, _, record),) = read_topic(own_kafka.bootstrap_servers, "t", DEADLINE_S)
+    assert record.value == value
+    own = [each for each in relays(processes.of_session(os.getsid(0))) if each.parent_id == os.getpid()]
+    processes.send_signal(own, signal.SIGKILL)

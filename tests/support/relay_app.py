@@ -4,10 +4,10 @@
 
 forks the workers of PLAN (the JSON of a `Plan`), which is what Spark's Python daemon does, and ends after the last one.
 Each line that it prints is a JSON object: `{"worker": N, "pid": ...}` when a worker begins, and
-`{"worker": N, "write": N, "rows": ..., "error": ..., "text": ...}` for each write. `error`: the error's class, or None.
+`{"worker": N, "write": N, "rows": ..., "error": ..., "text": ...}` for each write. `error`: its class, or None.
 
-Row `number` of a worker goes to partition `number % partitions`. Its value says so, so each row that is read back can be
-compared byte by byte.
+Row `number` of a worker goes to partition `number % partitions`. Its value says so, so each row that is read back can
+be compared byte by byte.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import hashlib
 import json
 import logging
 import os
-import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
@@ -35,8 +34,8 @@ DEADLINE_S = 120
 class Plan:
     """`writes`: of each worker, which of `options` (prefixed `kafka.`) each of its writes has. `rows`: of a write, in
     Arrow batches of `batch_rows`. `start`: if set, no worker begins before this file exists. `gate`: if set, a write
-    pauses before `gate_after` rows until this file exists. `die_after`: of a worker, after how many rows it kills itself.
-    `broken`: what relays cannot do: "start" or "share".
+    pauses before `gate_after` rows until this file exists.
+    `broken`: what is not possible: to "start" a relay, or to "share" memory.
     """
 
     topic: str
@@ -49,7 +48,6 @@ class Plan:
     start: str = ""
     gate: str = ""
     gate_after: int = 0
-    die_after: dict[str, int] = field(default_factory=dict)
     broken: str = ""
 
     def to_json(self) -> str:
@@ -66,8 +64,6 @@ def arrow_batches(plan: Plan, worker: int, first: int) -> Iterator[pa.RecordBatc
     for start in range(0, plan.rows, plan.batch_rows):
         if plan.gate and start == plan.gate_after:
             wait_until(lambda: os.path.exists(plan.gate), DEADLINE_S, plan.gate)
-        if plan.die_after.get(str(worker)) == start:
-            os.kill(os.getpid(), signal.SIGKILL)
         numbers = range(first + start, first + min(start + plan.batch_rows, plan.rows))
         placed = [(number, number % plan.partitions) for number in numbers]
         yield pa.record_batch(
@@ -115,7 +111,7 @@ def break_relays(what: str) -> None:
 
 
 def main() -> None:
-    plan = replace(Plan(**json.loads(sys.argv[1])))
+    plan = Plan(**json.loads(sys.argv[1]))
     logging.basicConfig(level=logging.WARNING, format="%(process)d %(message)s")
     break_relays(plan.broken)
     if plan.start:

@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import processes
-from processes import Process
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
 from relay_app import DEADLINE_S, Plan, value_of
@@ -26,6 +25,8 @@ from waiting import wait_until
 APP = Path(__file__).with_name("relay_app.py")
 RELAYS_COMMAND = "kafka_sink.relay"
 RELAYS_NAMES = "@pykafka/"
+# In which relays end after their workers.
+END_S = 20
 # So that an incident costs seconds. A write may take as long as a busy machine needs.
 HURRIED = {
     "kafka.request.timeout.ms": "1500",
@@ -69,7 +70,7 @@ class RelayRun:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        processes.send_signal(self.processes(), signal.SIGKILL)
+        processes.send_signal(self.live(), signal.SIGKILL)
         self._process.wait()
 
     @property
@@ -86,13 +87,13 @@ class RelayRun:
     def begin(self) -> None:
         self._start.touch()
 
-    def processes(self) -> list[Process]:
+    def live(self) -> list[processes.Process]:
         return processes.of_session(self._process.pid)
 
-    def relays(self) -> list[Process]:
-        return relays(self.processes())
+    def relays(self) -> list[processes.Process]:
+        return relays(self.live())
 
-    def relay(self) -> Process:
+    def relay(self) -> processes.Process:
         """Wait until there is a relay, and return it. There must be one only."""
 
         def there() -> bool:
@@ -118,7 +119,8 @@ class RelayRun:
         """Wait for the end of the run and of its relays; return how each write ended."""
         wait_until(lambda: self._process.poll() is not None, DEADLINE_S, f"the workers end\n{self.stderr}")
         assert self._process.returncode == 0, self.stderr
-        wait_until(lambda: not self.processes(), DEADLINE_S, f"no process is left of {self.processes()}")
+        # A relay without workers ends after 30 s anyway. This one must not wait for that.
+        wait_until(lambda: not self.live(), END_S, f"no process is left of {self.live()}")
         return self.ended()
 
     def finish(self) -> None:
@@ -130,7 +132,7 @@ class RelayRun:
         assert len(ended) == sum(map(len, self.plan.writes)), self.stderr
 
 
-def relays(found: Iterable[Process]) -> list[Process]:
+def relays(found: Iterable[processes.Process]) -> list[processes.Process]:
     return [each for each in found if RELAYS_COMMAND in each.command]
 
 
@@ -147,8 +149,9 @@ def one_write(options: dict[str, str], topic: str, workers: int, rows: int, **mo
 
 
 def assert_rows(kafka: LocalKafka, plan: Plan, workers: Sequence[int] | None = None, *, once: bool = True) -> None:
-    """Check that every row of `workers` (None: of all) is in the log, with its bytes and in its partition. Rows of other
-    workers may be there, with their bytes. `once`: no row is there twice, and rows are in order within a partition."""
+    """Check that every row of `workers` (None: of all) is in the log, with its bytes and in its partition. Rows of
+    other workers may be there, with their bytes. `once`: no row is there twice, and each
+    partition is in order."""
     whole = range(len(plan.writes)) if workers is None else workers
     seen: Counter[tuple[int, int]] = Counter()
     last: dict[tuple[int, int], int] = {}
@@ -194,7 +197,7 @@ def names_of_relays() -> set[str]:
     return {name.replace("@", "\0", 1) for name in names}
 
 
-def shares_of(relay: Process) -> list[int]:
+def shares_of(relay: processes.Process) -> list[int]:
     """Return the bytes that each worker of a relay has taken now, of those that have any."""
     for descriptor in Path(f"/proc/{relay.process_id}/fd").iterdir():
         if os.readlink(descriptor).startswith("/memfd:pykafka-ledger"):

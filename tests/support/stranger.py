@@ -3,8 +3,8 @@
     stranger.py ask UID NAME      connects to the relay at NAME and introduces itself with another configuration
     stranger.py squat UID NAME    listens at NAME, until its stdin ends
 
-as the user UID. `ask` prints a JSON object: `bytes` and `files` that it got, and the `kinds` of messages. `squat` prints
-"ready", and at the end how many bytes it was sent.
+as the user UID. `ask` prints a JSON object: `bytes` and `files` that it got, and the `kinds` of messages. `squat`
+prints "ready", and at the end how many bytes it was sent.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ DEADLINE_S = 60
 
 def ask(name: str) -> None:
     config = sink_config({"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}).producer
+    reader, count = Reader(), 0
+    kinds: list[str] = []
     files: list[int] = []
-    reader, kinds, count = Reader(), [], 0
     with socket.socket(socket.AF_UNIX) as relay:
         relay.settimeout(DEADLINE_S)
         relay.connect(name)
