@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import pickle
@@ -24,6 +25,8 @@ from kafka_sink.kafka.net.shared_memory import Ledger
 from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.security import authenticator, tls_contexts
 from kafka_sink.relay.forwarder import Forwarder
+
+log = logging.getLogger(__name__)
 
 # How long a relay without workers waits for the next one.
 IDLE_MS = 30_000
@@ -188,7 +191,7 @@ class Server:
             for message in worker.reader.feed(data):
                 self._on_message(worker, message)
         except (ValueError, IndexError) as error:
-            print(f"kafka_sink.relay: a worker was sent away: {error}", file=sys.stderr)
+            log.warning("a worker was sent away: %s", error)
             self._drop(worker)
 
     def _on_message(self, worker: WorkerSocket, message: Message) -> None:

@@ -145,13 +145,13 @@ def test_workers_count_their_memory_in_one_ledger(relay: Relay, worker: Worker) 
 
 
 def test_a_worker_that_talks_nonsense_is_sent_away_and_the_others_stay(
-    relay: Relay, worker: Worker, capfd: pytest.CaptureFixture[str]
+    relay: Relay, worker: Worker, caplog: pytest.LogCaptureFixture
 ) -> None:
     (bad, _), (good, _) = worker(), worker()
     bad.sendall(b"".join(encode(Kind.OPEN, 1, [pickle.dumps(("b", 1))])))
     bad.sendall(b"".join(encode(Kind.SEND, 1, [b""], segments=[(2**40, 10)])))
     wait_until(lambda: has_ended(bad))
-    assert not has_ended(good) and "sent away" in capfd.readouterr().err
+    assert not has_ended(good) and "sent away" in caplog.text
 
 
 def test_bytes_that_are_no_message_end_only_their_worker(relay: Relay, worker: Worker) -> None:
