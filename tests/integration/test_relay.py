@@ -30,6 +30,8 @@ from secure_kafka import SecureKafka
 from spark_writes import connections_to, end_offset, numbers_in
 from waiting import wait_until
 
+# Spark starts slowly on a busy machine.
+pytestmark = pytest.mark.timeout(900)
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process of another user")
 
@@ -305,7 +307,7 @@ def test_workers_whose_brokers_throttle_wait_as_long_as_needed(
 ) -> None:
     """A throttle mutes the connection, which other workers have, too. Brokers let ten seconds' worth pass before. The
     larger requests are throttled for several request timeouts each."""
-    name, bytes_per_s, seconds, workers = topic(4), 50_000, 20, 3
+    name, bytes_per_s, seconds, workers = topic(4), 50_000, 30, 6
     kafka.run_tool(
         "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, "--alter",
         "--entity-type", "clients", "--entity-name", name, "--add-config", f"producer_byte_rate={bytes_per_s}",

@@ -28,6 +28,7 @@ from read_back import read_topic
 from record_sets import plain
 from relay_app import DEADLINE_S
 from relay_runs import (
+    END_S,
     RelayRun,
     assert_rows,
     hurried,
@@ -42,6 +43,7 @@ from relay_runs import (
 from spark_writes import end_offset
 from waiting import wait_until
 
+pytestmark = pytest.mark.timeout(600)
 # More than the sockets of both ends take.
 LARGE_BYTES = 32 * 1024 * 1024
 # Of Produce: the last versions name topics by id (KIP-516).
@@ -137,7 +139,7 @@ def test_a_worker_that_is_killed_leaves_the_others_and_the_relay_alone(own_kafka
         shares = shares_of(relay)
         assert len(shares) == 3
         os.kill(run.worker_pid(1), signal.SIGKILL)
-        wait_until(lambda: len(shares_of(relay)) == 2, DEADLINE_S, "the killed worker's share is free")
+        wait_until(lambda: len(shares_of(relay)) == 2, END_S, "the killed worker's share is free")
         resume_broker(own_kafka)
         assert run.relay() == relay
         ended = run.end()
