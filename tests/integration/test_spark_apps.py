@@ -1,4 +1,4 @@
-"""Endings that need a Spark of their own: a task's second attempt, and Spark Connect.
+"""What needs a Spark of its own: a worker's connections, a task's second attempt, and Spark Connect.
 
 There is one Spark a process, so each is an application that is run as users run theirs.
 """
@@ -37,6 +37,17 @@ def run(application: str, *arguments: str) -> str:
     )
     assert ended.returncode == 0, ended.stderr[-4_000:]
     return ended.stdout
+
+
+def test_a_worker_has_one_client_for_all_that_its_tasks_ask_and_write(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """Rows, transactions, markers and topics' settings go over the same connections."""
+    counts = json.loads(run("connections_app.py", kafka.bootstrap_servers, topic(2), str(tmp_path)))
+    assert len(counts) == 4
+    # To the bootstrap server and to the broker, which are one here.
+    assert set(counts.values()) <= {1, 2}, counts
+    assert len(set(counts.values())) == 1, counts
 
 
 @pytest.mark.long

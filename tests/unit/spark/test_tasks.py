@@ -138,6 +138,18 @@ def test_rows_of_exactly_once_are_seen_when_they_are_committed_and_once(exchange
         assert sorted(exchange.kafka.visible) == sorted([*before, *"abcde"])
 
 
+@pytest.mark.parametrize("api", [InitProducerIdRequest, ProduceRequest, TxnOffsetCommitRequest])
+def test_connections_that_end_at_a_step_of_a_task_are_made_again(
+    exchange: Exchange, kafka: ScriptedKafka, api: type
+) -> None:
+    writer = KafkaStreamWriter(given_options(EXACTLY_ONCE | {"kafka.retry.backoff.ms": "1"}))
+    planned = plan(writer)
+    kafka.script(api, HANG_UP)
+    receipts = micro_batch(planned)
+    writer.commit(receipts, 0)
+    assert sorted(exchange.kafka.visible) == [*"abcde"]
+
+
 def test_a_micro_batch_that_runs_again_writes_no_row_and_is_committed(exchange: Exchange, kafka: ScriptedKafka) -> None:
     """Spark did not note that it was committed."""
     writer = KafkaStreamWriter(given_options(EXACTLY_ONCE))
