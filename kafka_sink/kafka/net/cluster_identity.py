@@ -49,9 +49,10 @@ class ClusterIdentity:
         self._is_in_doubt = False
 
     def failed(self, server: Server, elsewhere: ClusterChanged | None, *, is_last: bool) -> ClusterChanged | None:
-        """Note a failed attempt to connect while no connection is open. Return the error if the cluster was replaced.
+        """Note a connection, or an attempt to connect, that failed, so that none is open. Return the error if the
+        cluster was replaced.
 
-        `elsewhere`: the attempt led to another cluster.
+        `elsewhere`: it led to another cluster.
         `is_last`: no address that the server's name resolved to is left to try.
         """
         is_bootstrap = server in self._bootstrap_servers

@@ -361,7 +361,7 @@ class NetworkClient:
                 if is_exhaustion(error.errno):
                     self._on_lack(error.errno, now_ms)
                 self._note(node, f"its name cannot be resolved: {error.strerror or error}")
-                self._attempt_failed(node)
+                self._look_at_identity(node)
                 self._back_off(node, now_ms)
                 return
         try:
@@ -678,15 +678,13 @@ class NetworkClient:
         `elsewhere`: it led to another cluster."""
         self._failures += 1
         self._note(node, reason)
-        was_open = node.state is NodeState.READY
         for answer in self._drop(node, now_ms):
             self._respond(answer, self.last_error, now_ms)
-        if not was_open:
-            self._attempt_failed(node, elsewhere)
+        self._look_at_identity(node, elsewhere)
         self._back_off(node, now_ms)
 
-    def _attempt_failed(self, node: Node, elsewhere: ClusterChanged | None = None) -> None:
-        """Note an attempt to connect that failed. With another connection open, it tells nothing of the cluster."""
+    def _look_at_identity(self, node: Node, elsewhere: ClusterChanged | None = None) -> None:
+        """After a failure of the node, look if the cluster was replaced. With another connection open, it was not."""
         if not self._is_connected:
             replaced = self._identity.failed(node.server, elsewhere, is_last=node.needs_resolving)
             if replaced is not None:

@@ -69,14 +69,6 @@ CLUSTERS: tuple[Mutant, ...] = (
         killer=f"{_AT_BOOTSTRAP}test_at_one_address_of_a_bootstrap_server_is_not_believed_before_the_others_were_tried",
     ),
     Mutant(
-        name="a bootstrap server whose connection has ended counts as asked",
-        rule="docs/design/decisions.md: a producer belongs to one cluster",
-        pattern="if not $WAS_OPEN:\n    self.$ATTEMPT_FAILED($NODE, $ELSEWHERE)",
-        replacement="self.$ATTEMPT_FAILED($NODE, $ELSEWHERE)",
-        within="_disconnect",
-        killer=f"{_AT_BOOTSTRAP}test_a_connection_that_ended_is_no_attempt",
-    ),
-    Mutant(
         name="other brokers are asked first where an address leads to another cluster",
         rule="docs/design/decisions.md: a producer belongs to one cluster",
         pattern="self.$IS_IN_DOUBT and $SERVER not in self.$TRIED",
