@@ -133,15 +133,15 @@ def test_a_worker_that_is_killed_leaves_the_others_and_the_relay_alone(own_kafka
     with RelayRun(tmp_path, plan, held=True) as run:
         relay = run.relay()
         wait_for_first_half(own_kafka, run)
+        wait_until(lambda: len(shares_of(relay)) == 3, DEADLINE_S, "each worker has a share")
         stop_broker(own_kafka)
         run.go_on()
         wait_until(lambda: unread_bytes(own_kafka) > 100_000, DEADLINE_S, "requests in flight")
-        shares = shares_of(relay)
-        assert len(shares) == 3
+        assert len(shares_of(relay)) == 3
         os.kill(run.worker_pid(1), signal.SIGKILL)
         wait_until(lambda: len(shares_of(relay)) == 2, END_S, "the killed worker's share is free")
         resume_broker(own_kafka)
-        assert run.relay() == relay
+        assert run.relay().process_id == relay.process_id
         ended = run.end()
     assert {(each.worker, each.rows, each.error) for each in ended} == {(0, 40_000, None), (2, 40_000, None)}
     assert_rows(own_kafka, plan, workers=(0, 2))
@@ -157,7 +157,7 @@ def test_a_broker_that_is_killed_and_comes_back_costs_time_and_no_row(own_kafka:
         run.go_on()
         wait_until(lambda: unread_bytes(own_kafka) > 100_000, DEADLINE_S, "requests in flight")
         own_kafka.kill(1)
-        assert run.relay() == relay
+        assert run.relay().process_id == relay.process_id
         own_kafka.start(1)
         run.finish()
     assert_rows(own_kafka, plan)
