@@ -134,6 +134,12 @@ class TestAskAll:
         assert "COORDINATOR_LOAD_IN_PROGRESS" in error.last_error
         assert kafka.now_ms == MAX_BLOCK_MS
 
+    def test_a_request_that_no_broker_took_names_why(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        kafka.down = set(kafka.brokers)
+        with pytest.raises(CoordinatorUnavailable) as failure:
+            client.ask_all([commit("s.0")])
+        assert failure.value.last_error == "broker 9: Connection refused"
+
     def test_a_refusal_is_told_once_all_others_are_answered(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         client.ask_all([commit("known")])
         kafka.script(FindCoordinatorRequest, 53)
