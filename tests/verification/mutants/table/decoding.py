@@ -39,6 +39,7 @@ DECODING: tuple[Mutant, ...] = (
         rule="CompletedFetch.containsAbortMarker",
         pattern="self.$ABORTED.end($PRODUCER_ID)",
         replacement="pass",
+        within="_drop_aborted",
         killer="tests/unit/records/test_decoder.py::test_rows_of_aborted_transactions_are_left_out",
     ),
     Mutant(
