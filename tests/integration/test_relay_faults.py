@@ -43,7 +43,7 @@ from relay_runs import (
 from spark_writes import end_offset
 from waiting import wait_until
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 # More than the sockets of both ends take.
 LARGE_BYTES = 32 * 1024 * 1024
 # Of Produce: the last versions name topics by id (KIP-516).
