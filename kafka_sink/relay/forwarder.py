@@ -38,6 +38,7 @@ class ForwardingNetwork(Protocol):
     def is_down(self, node_id: int) -> bool: ...
     def delay_ms(self, node_id: int, now_ms: int) -> int | None: ...
     def connection_key(self, node_id: int) -> int | None: ...
+    def throttle(self, node_id: int, milliseconds: int, now_ms: int) -> None: ...
     def send(
         self, node_id: int, request: Request, now_ms: int, token: object = None, expect_response: bool = True
     ) -> None: ...
@@ -96,7 +97,7 @@ class Forwarder:
                 self._end(worker, message.key)
                 worker.tell(encode(Kind.CLOSED, message.key, [pickle.dumps(("", None))]))
             case Kind.THROTTLED:
-                self._on_throttle(worker, message)
+                self._on_throttle(worker, message, now_ms)
             case _:
                 raise ValueError(f"a worker sends no {message.kind.name} here")
 
@@ -130,9 +131,13 @@ class Forwarder:
         if not stream.waiting:
             self._waiting.discard(stream)
 
-    def _on_throttle(self, worker: Worker, message: Message) -> None:
+    def _on_throttle(self, worker: Worker, message: Message, now_ms: int) -> None:
+        """Let requests wait, and tell the other workers: the broker reads nothing of the connection meanwhile."""
         stream = self._streams.get((worker, message.key))
-        for other in () if stream is None else stream.connection.streams:
+        if stream is None or not stream.is_open:
+            return
+        self._network.throttle(stream.connection.node_id, int.from_bytes(message.body, "big"), now_ms)
+        for other in stream.connection.streams:
             if other is not stream and other.is_open:
                 other.worker.tell(encode(Kind.THROTTLED, other.key, [message.body]))
 

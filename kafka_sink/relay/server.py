@@ -149,6 +149,7 @@ class Server:
             if network.failure is None:
                 forwarder.look(monotonic_ms())
             else:
+                self._stop_listening()
                 forwarder.give_up()
         for worker in [worker for worker in self._workers if worker.outbox]:
             self._write(worker)
@@ -156,6 +157,12 @@ class Server:
             for worker in list(self._workers):
                 if not worker.outbox:
                     self._drop(worker)
+
+    def _stop_listening(self) -> None:
+        """Let the next worker start another relay."""
+        if self._listener.fileno() >= 0:
+            self._selector.unregister(self._listener)
+            self._listener.close()
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
@@ -205,11 +212,13 @@ class Server:
 
     def _welcome(self, worker: WorkerSocket, message: Message) -> None:
         """Compare the worker's configuration with the relay's, which is that of the first worker."""
-        version, config = pickle.loads(message.body)
-        if self._upstream is None and version == VERSION:
+        version, _, pickled = bytes(message.body).partition(b"\0")
+        # Another version may have other classes.
+        config = pickle.loads(pickled) if version == VERSION.encode() else None
+        if self._upstream is None and isinstance(config, ClientConfig):
             self._upstream = Upstream(config)
             self._selector.register(self._upstream.transport.fileno(), selectors.EVENT_READ, None)
-        worker.is_welcome = self._upstream is not None and version == VERSION and self._upstream.config == config
+        worker.is_welcome = self._upstream is not None and self._upstream.config == config
         if not worker.is_welcome:
             worker.sock.send(b"".join(encode(Kind.REFUSED)))
             return

@@ -305,6 +305,12 @@ class NetworkClient:
         held = {node.node_id: node.held for node in self._nodes if node.held.until_ms}
         return {node_id: (each.passed_ms(now_ms), each.until_ms) for node_id, each in held.items()}
 
+    def throttle(self, node_id: int, milliseconds: int, now_ms: int) -> None:
+        """Send the node nothing for so long, as it told another client that shares the connection (KIP-219)."""
+        if (node := self._nodes.get(node_id)) is not None:
+            node.throttle(now_ms + milliseconds, now_ms)
+            self._hold(now_ms)
+
     def _hold(self, now_ms: int) -> None:
         """Update the total after a node began or stopped throttling."""
         until_ms = max((node.held.until_ms for node in self._nodes), default=0)

@@ -135,8 +135,7 @@ def _is_welcomed(relay: socket.socket, config: ClientConfig, memory: RelayedMemo
     if peer_uid(relay) != os.getuid():
         return False
     relay.settimeout(max(0.01, deadline_s - time.monotonic()))
-    hello = pickle.dumps((VERSION, config))
-    relay.sendall(b"".join(encode(Kind.HELLO, body=[hello])))
+    relay.sendall(b"".join(encode(Kind.HELLO, body=[VERSION.encode(), b"\0", pickle.dumps(config)])))
     size = memory.shared.size_bytes.to_bytes(8, "big")
     socket.send_fds(relay, [b"".join(encode(Kind.MEMORY, body=[size]))], [memory.shared.fd])
     reader = Reader()

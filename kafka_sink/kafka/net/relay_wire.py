@@ -28,7 +28,7 @@ _SEGMENT = struct.Struct("!qI")
 class Kind(IntEnum):
     # From a worker.
     HELLO = 1
-    """The body has the worker's configuration."""
+    """The body has the version of this code, a zero byte, and the worker's configuration."""
     MEMORY = 2
     """The body has the size of the memory whose file descriptor comes with the message."""
     OPEN = 3

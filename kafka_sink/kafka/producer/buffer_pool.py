@@ -38,7 +38,7 @@ _RELIEF = 16
 class MemorySource(Protocol):
     """Where a pool's memory comes from.
 
-    `fresh`: memory of the pool's size that nobody uses, in place of the one before.
+    `fresh`: memory of the pool's size that nobody uses. It replaces the memory before.
     `allows`: whether the pool may touch `more_bytes` of it. `took`: it does.
     `exceeds_part`: the pool has touched more than its part of what it shares with others.
     """

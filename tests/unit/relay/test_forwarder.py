@@ -31,6 +31,7 @@ class ScriptedNetwork:
     unreachable: set[int] = field(default_factory=set)
     brokers: list[Broker] = field(default_factory=list)
     sent: list[tuple[int, Frame, object, bool]] = field(default_factory=list)
+    throttled: list[tuple[int, int]] = field(default_factory=list)
 
     def learn(self, broker: Broker) -> None:
         self.brokers.append(broker)
@@ -59,6 +60,9 @@ class ScriptedNetwork:
     ) -> None:
         assert self.can_send(node_id, now_ms) and isinstance(request, Frame)
         self.sent.append((node_id, request, token, expect_response))
+
+    def throttle(self, node_id: int, milliseconds: int, now_ms: int) -> None:
+        self.throttled.append((node_id, milliseconds))
 
     # What happens to it.
 
@@ -377,6 +381,8 @@ def test_a_throttle_is_told_to_the_others_on_the_connection(house: House) -> Non
     assert len(told) == 1 and told != [workers[0]]
     (message,) = told[0].told
     assert (message.kind, int.from_bytes(message.body, "big")) == (Kind.THROTTLED, 1_500)
+    # So a request that the broker does not read is not late.
+    assert [milliseconds for _, milliseconds in house.network.throttled] == [1_500]
 
 
 def test_what_only_a_relay_says_is_refused(house: House) -> None:

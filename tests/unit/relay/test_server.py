@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_sink.errors import AuthenticationFailed
 from kafka_sink.kafka.config import VERSION, ProducerConfig
 from kafka_sink.kafka.net import relay_search
 from kafka_sink.kafka.net.relay_search import find_relay
@@ -165,7 +166,7 @@ def test_a_worker_that_shows_no_configuration_is_not_served(relay: Relay, worker
     worker()
     stranger = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     stranger.connect(relay.servers[0]._listener.getsockname())
-    stranger.sendall(b"".join(encode(Kind.HELLO, body=[pickle.dumps((VERSION, "no configuration"))])))
+    stranger.sendall(b"".join(encode(Kind.HELLO, body=[VERSION.encode(), b"\0", pickle.dumps("no configuration")])))
     stranger.settimeout(5)
     (message,) = Reader().feed(stranger.recv(100))
     assert message.kind is Kind.REFUSED
@@ -174,6 +175,30 @@ def test_a_worker_that_shows_no_configuration_is_not_served(relay: Relay, worker
     with pytest.raises(TimeoutError):
         stranger.recv(1)
     stranger.close()
+
+
+def test_a_worker_of_another_version_is_not_understood(relay: Relay, worker: Worker) -> None:
+    """Its configuration may be of a class that is not there, so nobody looks at it."""
+    good, _ = worker()
+    stranger = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    stranger.connect(relay.servers[0]._listener.getsockname())
+    stranger.sendall(b"".join(encode(Kind.HELLO, body=[b"another", b"\0", b"cno_such_module\nClass\n."])))
+    stranger.settimeout(5)
+    (message,) = Reader().feed(stranger.recv(100))
+    assert message.kind is Kind.REFUSED and relay.is_running and not has_ended(good)
+    stranger.close()
+
+
+def test_a_relay_that_failed_leaves_its_name_to_the_next(relay: Relay, worker: Worker) -> None:
+    refused = AuthenticationFailed(broker="b", mechanism="PLAIN", user="u", reason="no", remedy="")
+    first, _ = worker()
+    upstream = relay.servers[0]._upstream
+    assert upstream is not None
+    upstream.network.failure = refused
+    first.sendall(b"".join(encode(Kind.CLOSE, 1)))
+    wait_until(lambda: relay.servers[0]._listener.fileno() < 0)
+    worker()
+    assert len(relay.servers) == 2
 
 
 def test_another_user_is_not_served(relay: Relay, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
