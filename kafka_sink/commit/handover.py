@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from kafka_sink.commit.by_slot import Markers, Pins
 from kafka_sink.commit.markers import FORGOTTEN, METADATA_MAX_CHARACTERS, Decision, Ids, Marker, Names
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.text.quoting import shell_command
@@ -48,6 +50,11 @@ class Facts:
     markers: Mapping[int, Marker]
     unproved: tuple[int, ...] = ()
     is_forgotten: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the slots in columns, of which a task reads one place."""
+        decision = self.decision and replace(self.decision, pinned=Pins.of(self.decision.pinned))
+        return Facts, (self.generation, decision, Markers.of(self.markers), self.unproved, self.is_forgotten)
 
     @property
     def visible(self) -> dict[int, Marker]:

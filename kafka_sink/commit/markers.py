@@ -156,7 +156,7 @@ class Decision:
     generation: Ids
     transaction_version: int
     decided_ms: int
-    pinned: tuple[Ids | None, ...]
+    pinned: Sequence[Ids | None]
     topics: tuple[str, ...] = ()
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     digests: tuple[str, ...] = ()

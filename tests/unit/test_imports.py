@@ -62,8 +62,8 @@ PURE = frozenset({
     "kafka.kerberos_failures", "kafka.config",
     "kafka.aws.credentials", "kafka.aws.files", "kafka.aws.missing", "kafka.aws.msk_iam", "kafka.aws.region",
     "records", "text", "errors.exhaustion",
-    "commit.earlier_name", "commit.effects", "commit.exchanges", "commit.hanging", "commit.lineage", "commit.markers",
-    "commit.handover", "commit.open_transactions", "commit.open_transactions_json", "commit.two_phase",
+    "commit.by_slot", "commit.earlier_name", "commit.effects", "commit.exchanges", "commit.handover", "commit.hanging",
+    "commit.lineage", "commit.markers", "commit.open_transactions", "commit.open_transactions_json", "commit.two_phase",
     "doctor.judging", "doctor.reaching", "doctor.report", "doctor.steps",
     "kafka.net.relay_wire", "relay.forwarder",
 })  # fmt: skip

@@ -358,20 +358,22 @@ class Coordinators:
 
     def handle(self, answer: ClientResponse, now_ms: int) -> bool:
         """Process one response of a poll. Return True if its request came from this module."""
+        # One time for all parts of a response: reads that are refused together go again together.
+        soon_ms = now_ms + self._rng.randint(*QUICK_BACKOFF_MS)
         if isinstance(answer.token, Ask):
-            self._on_answer(answer.token, answer, answer.response, now_ms)
+            self._on_answer(answer.token, answer, answer.response, soon_ms, now_ms)
         elif isinstance(answer.token, _Reads):
             asks = answer.token.asks
             for ask, part in zip(asks, parts([ask.request for ask in asks], answer.response), strict=True):
-                self._on_answer(ask, answer, part, now_ms)
+                self._on_answer(ask, answer, part, soon_ms, now_ms)
         elif answer.token is _FINDING:
             self._on_found(answer, now_ms)
         else:
             return False
         return True
 
-    def _on_answer(self, ask: Ask, answer: ClientResponse, response: Any, now_ms: int) -> None:
-        """`response` is the part of the response that belongs to `ask`."""
+    def _on_answer(self, ask: Ask, answer: ClientResponse, response: Any, soon_ms: int, now_ms: int) -> None:
+        """`response`: the part of the response that belongs to `ask`. `soon_ms`: when a quick retry goes."""
         code = ErrorCode.NONE if response is None else error_code_of(response)
         step = Next.ELSEWHERE if response is None else next_after(code)
         if step is Next.ELSEWHERE:
@@ -386,11 +388,10 @@ class Coordinators:
         ask.error = answer.error or _refusal(ask.request, code)
         if step is Next.AGAIN_SOON and ask.quick_tries < QUICK_TRIES:
             ask.quick_tries += 1
-            pause_ms = self._rng.randint(*QUICK_BACKOFF_MS)
+            self._backoffs.add(soon_ms, ask)
         else:
             ask.tries += 1
-            pause_ms = self._backoff_ms(ask.tries)
-        self._backoffs.add(now_ms + pause_ms, ask)
+            self._backoffs.add(now_ms + self._backoff_ms(ask.tries), ask)
 
     def _on_found(self, answer: ClientResponse, now_ms: int) -> None:
         request, response = answer.request, answer.response

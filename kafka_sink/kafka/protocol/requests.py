@@ -6,7 +6,8 @@ new API is a new module there and its row in `APIS`.
 
 Non-obvious:
 
-* kio writes requests into a list, so the bytes of record batches are inserted without a copy.
+* kio writes requests into a list, so the bytes of record batches are inserted without a copy. The header is written
+  here, because kio takes 5 us for it, as long as for most requests.
 * `message_reader` reads responses (it says why). Then they are checked against their request: if a response lacks a
   partition, or names one twice, the result of the request is unknown.
 * kio is imported with the first request, not with this module. It takes 60 ms and 7 MB, which the driver never needs.
@@ -17,6 +18,7 @@ Source: https://kafka.apache.org/protocol; clients/src/main/resources/common/mes
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -218,17 +220,18 @@ def encode_request(request: Request, *, version: int, correlation_id: int, clien
     api = api_of(request)
     kio = _kio_module(api, version, "request")
     message = api.to_kio(kio, version, request)
-    header_type = type(message).__header_schema__
-    header = header_type(
-        request_api_key=api.key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
-    )
-    written: list[Buffer] = []
-    sink = SimpleNamespace(write=written.append)
-    for entity in (header, message):
-        entity_type: type = type(entity)
-        _kio_writer(entity_type)(sink, entity)
+    message_type: type = type(message)
+    written: list[Buffer] = [_header(message_type, api.key, version, correlation_id, client_id)]
+    _kio_writer(message_type)(SimpleNamespace(write=written.append), message)
     size = sum(map(len, written))
     return _join_small([size.to_bytes(4, "big"), *written])
+
+
+def _header(message_type: Any, key: int, version: int, correlation_id: int, client_id: str) -> bytes:
+    """Return the request header of version 1, or of version 2, which ends with tagged fields: none (KIP-482)."""
+    name = client_id.encode()
+    tags = b"\0" if message_type.__header_schema__.__flexible__ else b""
+    return struct.pack(">hhih", key, version, correlation_id, len(name)) + name + tags
 
 
 def _join_small(buffers: Sequence[Buffer]) -> list[Buffer]:

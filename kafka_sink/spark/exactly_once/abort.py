@@ -34,7 +34,7 @@ def abort_micro_batch(
     """
     prepared = next((message for message in messages if isinstance(message, PreparedCommitMessage)), None)
     if prepared is not None:
-        abort_run(given, prepared.sink.names.sink, prepared.generation)
+        abort_run(given, prepared.sink_name, prepared.generation)
         return
     try:
         name = stream_name(given, checkpoint)

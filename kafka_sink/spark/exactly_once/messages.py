@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_sink.commit.handover import Sink, SlotPrepared
+from kafka_sink.commit.handover import SlotPrepared
 from kafka_sink.commit.markers import Ids
 from kafka_sink.spark.commit_message import TaskCommitMessage
 from kafka_sink.spark.exactly_once.plan import Plan
@@ -15,10 +15,11 @@ class PreparedCommitMessage(TaskCommitMessage):
     """The rows of a task attempt: acknowledged and not visible yet, or visible before.
 
     Only the message of Spark partition 0 has `plan`: its size grows with the number of slots, and one copy is enough.
+    `sink_name`, `generation`: for an abort, which may have no such message.
     """
 
     prepared: SlotPrepared
-    sink: Sink
+    sink_name: str
     generation: Ids
     micro_batch_id: int
     plan: Plan | None

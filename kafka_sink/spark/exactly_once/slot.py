@@ -97,7 +97,7 @@ def _prepare(
         pace=pace(config, started_ms),
         statistics=rows.statistics,
         prepared=prepared,
-        sink=plan.sink,
+        sink_name=plan.sink.names.sink,
         generation=plan.facts.generation,
         micro_batch_id=identity.batch_id,
         plan=plan if task.slot == 0 else None,

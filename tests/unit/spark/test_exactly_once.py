@@ -151,8 +151,8 @@ def receipts_of(plan: Plan, done: Sequence[SlotPrepared], **changed: Any) -> lis
     plan = replace(plan, **changed)
     return [
         PreparedCommitMessage(
-            each.slot, 0, 1, (), prepared=each, sink=plan.sink, generation=plan.facts.generation, micro_batch_id=0,
-            plan=plan if each.slot == 0 else None,
+            each.slot, 0, 1, (), prepared=each, sink_name=plan.sink.names.sink, generation=plan.facts.generation,
+            micro_batch_id=0, plan=plan if each.slot == 0 else None,
         )
         for each in done
     ]  # fmt: skip

@@ -534,7 +534,7 @@ def test_a_stream_that_began_under_its_earlier_name_keeps_it(exchange: Exchange,
     now = KafkaStreamWriter(given_options(without("transactionalIdPrefix")), checkpoint=str(tmp_path))
     receipt = written(plan(now), 0, ["a"])
     assert isinstance(receipt, PreparedCommitMessage)
-    assert receipt.sink.names.sink == earlier
+    assert receipt.sink_name == earlier
     assert exchange.kafka.visible == ["a"]
 
 

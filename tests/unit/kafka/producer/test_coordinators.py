@@ -559,6 +559,17 @@ class TestPipelining:
         world.answer(sent, None, "cut")
         assert not second.done
 
+    def test_reads_that_wait_for_markers_go_again_together(self) -> None:
+        world, keys = World(), tuple(f"s.{i}" for i in range(20))
+        for key in keys:
+            world.ask(key, GROUP, marker_of(key))
+        world.run()
+        world.find()
+        for _ in range(QUICK_TRIES):
+            world.answer(world.asked[0], OffsetFetchResponse(0, tuple(offset(key, -1, code=88) for key in keys)))
+            sent, waited_ms = world.until_sent()
+            assert (sent.request, waited_ms in (1, 2)) == (marker_of(*keys), True)
+
     def test_groups_of_one_coordinator_are_deleted_by_one_request(self) -> None:
         world = World()
         asks = [world.ask(f"s.{i}", GROUP, DeleteGroupsRequest((f"s.{i}",))) for i in range(3)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import subprocess
 import sys
 import uuid
@@ -16,6 +17,7 @@ from kafka.protocol.metadata import ApiVersionsRequest as TheirApiVersionsReques
 from kafka.protocol.metadata import MetadataRequest as TheirMetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest as TheirInitProducerIdRequest
 from kafka.protocol.producer import ProduceRequest as TheirProduceRequest
+from kio.serial import entity_writer
 
 from effort import examples
 from kafka_sink.errors import ProtocolError
@@ -512,6 +514,28 @@ class TestVersions:
             for version in range(api.min_version, api.max_version + 1):
                 module = importlib.import_module(f"kio.schema.{api.kio_package}.v{version}")
                 assert getattr(module, f"{api.name}Request").__api_key__ == api.key
+
+    @pytest.mark.parametrize(("version", "header_version"), [(1, 1), (2, 2), (5, 2)])
+    def test_headers_are_as_kio_writes_them(self, version: int, header_version: int) -> None:
+        header = importlib.import_module(f"kio.schema.request_header.v{header_version}.header").RequestHeader(
+            request_api_key=22, request_api_version=version, correlation_id=2**31 - 1, client_id="zoë-日本"
+        )
+        expected = io.BytesIO()
+        entity_writer(type(header))(expected, header)
+        request = InitProducerIdRequest(5)
+        frame = b"".join(encode_request(request, version=version, correlation_id=2**31 - 1, client_id="zoë-日本"))
+        assert frame[4:].startswith(expected.getvalue())
+        # Null as the transactional id follows, whose length is a varint from version 2 on.
+        assert frame[4 + len(expected.getvalue()) :].startswith(b"\xff\xff" if header_version == 1 else b"\0")
+
+    def test_all_requests_have_one_of_two_headers(self) -> None:
+        versions = [
+            (api, importlib.import_module(f"kio.schema.{api.kio_package}.v{version}"))
+            for api in APIS
+            for version in range(api.min_version, api.max_version + 1)
+        ]
+        headers = {getattr(module, f"{api.name}Request").__header_schema__ for api, module in versions}
+        assert {(header.__version__, header.__flexible__) for header in headers} == {(1, False), (2, True)}
 
 
 def test_kio_is_not_imported_with_the_module() -> None:
