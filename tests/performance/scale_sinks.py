@@ -49,6 +49,9 @@ class Sink:
         return self.name
 
 
+# All workers of a busy machine may start at once. The default of 60 s is too short for them there.
+MAX_BLOCK_MS = 600_000
+
 # Connections of a client to bootstrap servers that stay until they were idle for connections.max.idle.ms. Java's client
 # has one, or two where it found the first too slow.
 JAVA_BOOTSTRAP = 1
@@ -73,5 +76,9 @@ SINKS = (
 def options_of(sink: Sink, same: SameSettings, bootstrap_servers: str) -> dict[str, str]:
     """All options of a write but the topic: the same settings for every sink, uncompressed, then the sink's own."""
     peer = Peer(PYKAFKA if sink.has_workers else JVM, "none", SAME)
-    settings = {**kafka_settings(peer, same, Servers(bootstrap_servers, "", "")), "client.id": CLIENT_ID}
+    settings = {
+        **kafka_settings(peer, same, Servers(bootstrap_servers, "", "")),
+        "client.id": CLIENT_ID,
+        "max.block.ms": str(MAX_BLOCK_MS),
+    }
     return {f"kafka.{name}": value for name, value in settings.items()} | dict(sink.options)
