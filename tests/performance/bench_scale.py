@@ -95,7 +95,7 @@ class Application:
         self._model = model
         self._on = on
         self._options = options_of(model.sink, same, on.kafka.bootstrap_servers)
-        self._process = SparkProcess([HERE / "scale_driver.py", *arguments], log)
+        self._process = SparkProcess([HERE / "scale_driver.py", *arguments], log, environment=model.sink.environment)
         self.stop = self._process.stop
 
     def count(self, log: RequestLog) -> Requests:
