@@ -11,6 +11,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
+from bench_scale import chosen
 from kafka_sink.options.config import EXACTLY_ONCE, sink_config
 from process_tree import ProcessStat
 from request_log import count_requests
@@ -217,6 +218,12 @@ def test_sinks_differ_in_name_and_write_with_the_same_settings() -> None:
     config = sink_config(exactly)
     assert (config.delivery_guarantee, config.producer.client_id) == (EXACTLY_ONCE, CLIENT_ID)
     assert (config.producer.linger_ms, config.producer.buffer_memory) == (100, 64 * MIB)
+
+
+def test_three_sinks_are_measured_unless_others_are_named() -> None:
+    assert chosen(None) == [BASELINE, AT_LEAST_ONCE, EXACTLY]
+    assert chosen(["JVM", "exactly-once"]) == [BASELINE, EXACTLY, EXACTLY_RELAYED]
+    assert chosen(["at-least-once, relay"]) == [RELAYED]
 
 
 # --- scale_model ------------------------------------------------------------------------------------------------------
