@@ -5,7 +5,7 @@ A benchmark on one machine has a few workers. docs/scale.md has the same formula
 
     owners          executors, or executors x cores where each Python worker has clients of its own
     sockets         owners x clients, at every broker; the planning processes' clients beside them
-    producer ids    owners; with transactions one for each Spark partition, however many workers write them
+    producer ids    one for each worker; with transactions for each Spark partition; without workers for each executor
     memory          of an executor's Python: shared once, and private for each worker
     requests        a Produce for each task and leader; with transactions 5 for each Spark partition, 9 for each broker
     markers         Spark partitions x partitions of the topic, in each micro-batch
@@ -83,8 +83,8 @@ class Model:
 
     @property
     def producer_ids(self) -> int:
-        """In the topic after some micro-batches."""
-        return self.layout.slots if self.sink.is_transactional else self.owners
+        """In the topic after some micro-batches: of each worker, or of each Spark partition, which are as many here."""
+        return self.layout.slots if self.sink.has_workers else self.layout.executors
 
     @property
     def python_bytes(self) -> int:

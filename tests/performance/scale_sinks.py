@@ -1,6 +1,7 @@
 """The sinks that `make bench-scale` compares.
 
-To add one, add a row to SINKS: its name, its format and options, and where it has clients of Kafka.
+To add one, add a row to SINKS: its name, its format and options, the environment of its application, and where it has
+clients of Kafka.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ class Clients:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sink:
-    """`options`: of the write, beside those that all sinks get. `is_transactional`: a Spark partition's rows are in a
-    transaction of their own. `has_workers`: rows go through Python workers."""
+    """`options`: of the write, beside those that all sinks get. `environment`: of the Spark application, whose
+    executors inherit it here. `is_transactional`: a Spark partition's rows are in a transaction of their own.
+    `has_workers`: rows go through Python workers."""
 
     name: str
     format_name: str
     clients: Clients
     options: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
     is_transactional: bool = False
     has_workers: bool = True
 
@@ -49,22 +52,39 @@ class Sink:
         return self.name
 
 
+# All workers of a busy machine may start at once. The default of 60 s is too short for them there.
+MAX_BLOCK_MS = 600_000
+
 # Connections of a client to bootstrap servers that stay until they were idle for connections.max.idle.ms. Java's client
 # has one, or two where it found the first too slow.
 JAVA_BOOTSTRAP = 1
 PYKAFKA_BOOTSTRAP = 0
 
+# To each broker, with as many workers or more (kafka_sink/relay/forwarder.py).
+RELAY_CONNECTIONS = 2
+_RELAY = {"PYKAFKA_RELAY": "on"}
+_EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once"}
+
 BASELINE = Sink("JVM sink", "kafka", Clients(Owner.EXECUTOR, bootstrap=JAVA_BOOTSTRAP), has_workers=False)
 SINKS = (
     BASELINE,
-    Sink("pykafka, at-least-once", "pykafka", Clients(Owner.WORKER, bootstrap=PYKAFKA_BOOTSTRAP)),
+    Sink("at-least-once", "pykafka", Clients(Owner.WORKER, bootstrap=PYKAFKA_BOOTSTRAP)),
     Sink(
-        "pykafka, exactly-once",
+        "exactly-once",
         "pykafka",
         # A producer each, over whose connections coordinators are asked too; a client where a micro-batch is planned,
         # and one where it is committed.
         Clients(Owner.WORKER, planning=2, bootstrap=PYKAFKA_BOOTSTRAP),
-        {"deliveryGuarantee": "exactly-once"},
+        _EXACTLY_ONCE,
+        is_transactional=True,
+    ),
+    Sink("at-least-once, relay", "pykafka", Clients(Owner.EXECUTOR, each=RELAY_CONNECTIONS), environment=_RELAY),
+    Sink(
+        "exactly-once, relay",
+        "pykafka",
+        Clients(Owner.EXECUTOR, each=RELAY_CONNECTIONS, planning=2),
+        _EXACTLY_ONCE,
+        _RELAY,
         is_transactional=True,
     ),
 )
@@ -73,5 +93,9 @@ SINKS = (
 def options_of(sink: Sink, same: SameSettings, bootstrap_servers: str) -> dict[str, str]:
     """All options of a write but the topic: the same settings for every sink, uncompressed, then the sink's own."""
     peer = Peer(PYKAFKA if sink.has_workers else JVM, "none", SAME)
-    settings = {**kafka_settings(peer, same, Servers(bootstrap_servers, "", "")), "client.id": CLIENT_ID}
+    settings = {
+        **kafka_settings(peer, same, Servers(bootstrap_servers, "", "")),
+        "client.id": CLIENT_ID,
+        "max.block.ms": str(MAX_BLOCK_MS),
+    }
     return {f"kafka.{name}": value for name, value in settings.items()} | dict(sink.options)

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -40,8 +41,14 @@ class SparkProcess:
     """
 
     def __init__(
-        self, arguments: Sequence[str | Path], log: Path, *, answer_timeout_s: float = ANSWER_TIMEOUT_S
+        self,
+        arguments: Sequence[str | Path],
+        log: Path,
+        *,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`environment`: variables beside those of this process."""
         self._log = log
         self._answer_timeout_s = answer_timeout_s
         with log.open("w") as stderr:
@@ -51,7 +58,7 @@ class SparkProcess:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
-                env=spark_environment(os.environ),
+                env=spark_environment({**os.environ, **environment}),
             )
         self._answer()
 

@@ -11,6 +11,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
+from bench_scale import chosen
 from kafka_sink.options.config import EXACTLY_ONCE, sink_config
 from process_tree import ProcessStat
 from request_log import count_requests
@@ -40,11 +41,7 @@ from spark_peers import SameSettings
 from tcp_sockets import ESTABLISHED, Socket, all_sockets, connections, open_sockets, parse_sockets
 
 MIB = 1024 * 1024
-JVM, AT_LEAST_ONCE, EXACTLY = SINKS
-# On an executor: one client, which connects to each broker once and has transactions.
-RELAYED = Sink(
-    "relayed", "pykafka", Clients(Owner.EXECUTOR), {"deliveryGuarantee": EXACTLY_ONCE}, is_transactional=True
-)
+_, AT_LEAST_ONCE, EXACTLY, RELAYED, EXACTLY_RELAYED = SINKS
 
 
 # --- tcp_sockets ------------------------------------------------------------------------------------------------------
@@ -213,12 +210,20 @@ def test_requests_are_counted_by_api_for_one_client() -> None:
 def test_sinks_differ_in_name_and_write_with_the_same_settings() -> None:
     same = SameSettings(linger_ms=100, batch_bytes=MIB, buffer_bytes=64 * MIB)
     assert len({sink.name for sink in SINKS}) == len(SINKS)
-    theirs, ours, exactly = (options_of(sink, same, "h:1") for sink in SINKS)
+    theirs, ours, exactly, relayed, exactly_relayed = (options_of(sink, same, "h:1") for sink in SINKS)
     assert theirs == ours == {name: value for name, value in exactly.items() if name != "deliveryGuarantee"}
+    assert (relayed, exactly_relayed) == (ours, exactly)
+    assert {sink.name for sink in SINKS if sink.environment} == {RELAYED.name, EXACTLY_RELAYED.name}
     assert ours["kafka.client.id"] == CLIENT_ID
     config = sink_config(exactly)
     assert (config.delivery_guarantee, config.producer.client_id) == (EXACTLY_ONCE, CLIENT_ID)
     assert (config.producer.linger_ms, config.producer.buffer_memory) == (100, 64 * MIB)
+
+
+def test_three_sinks_are_measured_unless_others_are_named() -> None:
+    assert chosen(None) == [BASELINE, AT_LEAST_ONCE, EXACTLY]
+    assert chosen(["JVM", "exactly-once"]) == [BASELINE, EXACTLY, EXACTLY_RELAYED]
+    assert chosen(["at-least-once, relay"]) == [RELAYED]
 
 
 # --- scale_model ------------------------------------------------------------------------------------------------------
@@ -235,14 +240,20 @@ def test_a_master_says_how_many_executors_and_cores() -> None:
 
 @pytest.mark.parametrize(
     ("sink", "sockets", "planning", "ids"),
-    [(BASELINE, 4, 0, 4), (AT_LEAST_ONCE, 32, 0, 32), (EXACTLY, 32, 2, 32), (RELAYED, 4, 0, 32)],
+    [
+        (BASELINE, 4, 0, 4),
+        (AT_LEAST_ONCE, 32, 0, 32),
+        (EXACTLY, 32, 2, 32),
+        (RELAYED, 8, 0, 32),
+        (EXACTLY_RELAYED, 8, 2, 32),
+    ],
     ids=str,
 )
-def test_sockets_follow_who_has_the_clients_and_ids_follow_transactions(
+def test_sockets_follow_who_has_the_clients_and_ids_who_has_the_producers(
     sink: Sink, sockets: int, planning: int, ids: int
 ) -> None:
     """Without what stays of bootstrap: one socket a client at every broker, however many there are."""
-    sink = Sink(sink.name, sink.format_name, replace(sink.clients, bootstrap=0), is_transactional=sink.is_transactional)
+    sink = replace(sink, clients=replace(sink.clients, bootstrap=0))
     for brokers in (1, 3):
         model = Model(sink, Layout("m", executors=4, cores=8), brokers, partitions=6)
         found = (model.sockets_a_broker, model.planning_sockets_a_broker, model.producer_ids)
@@ -318,7 +329,7 @@ def test_what_a_query_keeps_is_shown_as_measured_and_by_the_model() -> None:
 
     def shown(table: Callable[[Sequence[Measured]], str]) -> dict[str, str]:
         head, _, row = cells(table([found]))
-        assert row[:3] == ["local[4]", "3", "pykafka, exactly-once"]
+        assert row[:3] == ["local[4]", "3", "exactly-once"]
         return dict(zip(head[3:], row[3:], strict=True))
 
     assert shown(connections_table) == {
@@ -347,7 +358,7 @@ def test_speeds_are_shown_beside_the_jvm_sinks() -> None:
     ours = measured(AT_LEAST_ONCE, ([150], [500], 1.5))
     head, _, first, second = cells(speed_table([theirs, ours]))
     assert first[head.index("M rows/s")] == "1.00" and "" in first
-    assert second[2:] == ["pykafka, at-least-once", "2.00", "2.00 - 2.00", "2.00", "1.50", "0.50", "150", "1.50"]
+    assert second[2:] == ["at-least-once", "2.00", "2.00 - 2.00", "2.00", "1.50", "0.50", "150", "1.50"]
 
 
 def test_a_figure_has_a_fraction_only_if_there_is_one() -> None:
