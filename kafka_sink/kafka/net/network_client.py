@@ -91,8 +91,6 @@ Resolve = Callable[[str, int], Sequence[Address]]
 # Begins an exchange with a host, with the current credentials. May block to fetch a token. Raises ClusterError.
 Authenticate = Callable[[str], Authentication]
 
-# A peer that hangs up this often in a row during the handshake is not just restarting: 4 s with the default backoffs.
-HANG_UPS = 8
 # The part of a session's lifetime after which it is authenticated again, as in Java.
 _SESSION_FACTOR = (0.85, 0.95)
 # Brokers refuse a second authentication within 1 s (SaslServerAuthenticator.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS).
@@ -555,8 +553,7 @@ class NetworkClient:
                 self._disconnect(node, error.detail, now_ms)
 
     def _on_tls_failure(self, node: Node, tls: TlsFailure) -> None:
-        node.hang_ups += 1
-        if tls.final or node.hang_ups >= HANG_UPS:
+        if tls.final:
             self._failed(TlsFailed(broker=str(node), step=tls.step, advice=tls.advice))
 
     def _on_lack(self, code: int | None, now_ms: int) -> None:
@@ -745,4 +742,7 @@ def _hint(node: Node) -> str:
     """Return the likely reason if the peer ends the connection or is silent instead of answering ApiVersions."""
     if node.connection is None or node.connection.state is not State.NEGOTIATING:
         return ""
-    return ", instead of an answer to ApiVersions; is this the plaintext listener of a broker?"
+    return (
+        ", instead of an answer to ApiVersions; this is no plaintext listener of a broker, or it takes no more "
+        "connections (max.connections.per.ip, connection_creation_rate)"
+    )

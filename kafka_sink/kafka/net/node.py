@@ -76,8 +76,6 @@ class Node:
     # Attempts in a row that did not reach READY, and attempts in a row that did not even connect.
     failures: int = 0
     connect_failures: int = 0
-    # Attempts in a row in which the peer hung up during the TLS handshake.
-    hang_ups: int = 0
     # When to authenticate the connection again; None: never.
     session_until_ms: int | None = None
     setup_timeout_ms: int = 0
@@ -142,7 +140,6 @@ class Node:
     def connected(self, now_ms: int) -> None:
         self.state = NodeState.NEGOTIATING
         self.connect_failures = 0
-        self.hang_ups = 0
         self.used_ms = now_ms
 
     def ready(self, now_ms: int) -> None:

@@ -5,7 +5,7 @@
 
 A failure is reported as the step that failed and what to change; `explain` is a pure function of the exception. Some
 failures are final: every attempt with the same certificates fails. Others are not: the peer may hang up because the
-broker is shutting down.
+broker is shutting down, or because it takes no more connections for now (KIP-612).
 
 Non-obvious:
 
@@ -299,11 +299,12 @@ _REASONS: Mapping[str, tuple[str, str]] = {
 }
 
 # A plaintext listener hangs up instead of sending a ServerHello: it takes the ClientHello for a request that is too
-# large. But a broker that shuts down hangs up as well.
+# large. But a broker that shuts down hangs up as well, and one that takes no more connections (KIP-612, KIP-402).
 HUNG_UP = TlsFailure(
     step="the peer closed the connection during the TLS handshake",
     advice="if it goes on, this is most likely a plaintext listener: use the port of the broker's TLS listener, or "
-    "kafka.security.protocol=PLAINTEXT or SASL_PLAINTEXT",
+    "kafka.security.protocol=PLAINTEXT or SASL_PLAINTEXT. If other clients do connect, the broker may take no more "
+    "connections: max.connections.per.ip, connection_creation_rate",
     final=False,
 )
 
