@@ -10,7 +10,9 @@ clients that were idle for `connections.max.idle.ms`.
 from __future__ import annotations
 
 import os
+import random
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 
 # A micro-batch writes with one configuration; foreachBatch may write with a few in turn.
 MOST = 4
+
+# About as many TLS handshakes a second as a broker can do.
+CONNECTIONS_PER_S = 1_000
+LONGEST_RAMP_S = 5.0
 
 
 class Client(Protocol):
@@ -104,19 +110,32 @@ KEPT = Kept()
 
 
 @contextmanager
-def lease(kind: type[T], config: ClientConfig, cluster_id: str | None = None) -> Iterator[T]:
+def lease(kind: type[T], config: ClientConfig, cluster_id: str | None = None, spark_partition: int = 0) -> Iterator[T]:
     """Lease a client of this kind and configuration to one user: the kept client if it is still usable, or a new one.
 
-    `cluster_id`: the cluster that must be there; None: any cluster. The client is kept again unless the block raised.
+    `cluster_id`: the cluster that must be there; None: any cluster. `spark_partition`: of the task that asks; a new
+    client waits for its turn among the other tasks' (`ramp_s`). The client is kept again unless the block raised.
     """
     client = KEPT.take(kind, config)
     if client is not None and not client.may_go_on(cluster_id):
         client.close()
         client = None
+    if client is None:
+        time.sleep(ramp_s(spark_partition, random.random()))
     with _use(client, kind, config, cluster_id) as used:
         yield used
     used.rest()
     KEPT.put(used)
+
+
+def ramp_s(spark_partition: int, chance: float) -> float:
+    """Return how many seconds the client of a task waits before it connects, so that the workers of a large cluster,
+    which start together, do not all connect together.
+
+    `spark_partition`: the tasks before this one have connected by about `spark_partition / CONNECTIONS_PER_S`.
+    `chance`: uniform from 0 to 1.
+    """
+    return min(spark_partition / CONNECTIONS_PER_S, LONGEST_RAMP_S) * chance
 
 
 @contextmanager
@@ -145,11 +164,11 @@ def _use(client: T | None, kind: type[T], config: ClientConfig, cluster_id: str 
 
 
 def lease_producer(
-    config: ClientConfig, cluster_id: str | None = None, *, by_relay: bool = False
+    config: ClientConfig, cluster_id: str | None = None, *, spark_partition: int = 0, by_relay: bool = False
 ) -> AbstractContextManager[Producer]:
     """Lease a producer for one write; see `lease`. `by_relay`: over the connections of this executor's relay."""
     if not by_relay:
-        return lease(Producer, config, cluster_id)
+        return lease(Producer, config, cluster_id, spark_partition)
     if (own := KEPT.take(Producer, config)) is not None:
         own.close()
     return lease(RelayedProducer, config, cluster_id)
@@ -160,9 +179,9 @@ def lease_admin_client(config: ClientConfig, cluster_id: str | None = None) -> A
     return lease(AdminClient, config, cluster_id)
 
 
-def lease_reader(config: ConsumerConfig, cluster_id: str | None = None) -> AbstractContextManager[Reader]:
+def lease_reader(config: ConsumerConfig, *, spark_partition: int = 0) -> AbstractContextManager[Reader]:
     """Lease a reader for one range; see `lease`."""
     # Imported here, because writes do not need it.
     from kafka_sink.kafka.reader import Reader
 
-    return lease(Reader, config, cluster_id)
+    return lease(Reader, config, spark_partition=spark_partition)

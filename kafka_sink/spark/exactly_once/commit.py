@@ -12,11 +12,12 @@ from kafka_sink.commit.lineage import check_decision, check_replay
 from kafka_sink.commit.runner import run
 from kafka_sink.errors import DriverFenced, KafkaSinkError
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import GivenOptions
 from kafka_sink.spark.commit_message import TaskCommitMessage
 from kafka_sink.spark.exactly_once.created_again import tell_created_again
+from kafka_sink.spark.exactly_once.many_slots import tell_many_slots
 from kafka_sink.spark.exactly_once.messages import CountedCommitMessage, PreparedCommitMessage
 from kafka_sink.spark.exactly_once.plan import Plan, planned_config
 from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
@@ -38,7 +39,7 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskCommitMessage
         return
     messages = [receipt for receipt in receipts if isinstance(receipt, PreparedCommitMessage)]
     tell_too_fast(messages)
-    plan = _plan_of(messages)
+    plan, began_ms = _plan_of(messages), monotonic_ms()
     with (
         told_of_a_transaction(plan.batch, committing=plan.sink),
         lease_admin_client(planned_config(given).producer, plan.sink.cluster_id) as client,
@@ -58,6 +59,7 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskCommitMessage
                 topic_ids={topic: topic_id for each in messages for topic, topic_id in each.topic_ids.items()},
             ),
         )
+    tell_many_slots(plan.sink.names.sink, len(messages), (monotonic_ms() - began_ms) / 1_000)
     if plan.batch is not None and not plan.batch.is_versioned:
         _forget(given, plan)
 

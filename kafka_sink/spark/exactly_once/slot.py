@@ -81,7 +81,9 @@ def _prepare(
     if plan.query_id not in (None, identity.query_id):
         raise AnotherCheckpoint(sink=plan.sink.names.sink, query_id=identity.query_id, found_query_id=plan.query_id)
     started_ms = wall_clock_ms()
-    with lease_producer(config.producer, plan.sink.cluster_id, by_relay=is_wanted()) as producer:
+    with lease_producer(
+        config.producer, plan.sink.cluster_id, spark_partition=task.slot, by_relay=is_wanted()
+    ) as producer:
         slot = _Slot(config, plan, task, identity, producer)
         begun = slot.begin()
         send = slot.send if begun.visible is None else slot.read_again

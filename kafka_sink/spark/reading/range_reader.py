@@ -20,6 +20,7 @@ from kafka_sink.records.undecodable import OldFormat, Undecodable
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.columns import Rows
 from kafka_sink.spark.reading.reported import reported
+from kafka_sink.spark.task import Task
 
 log = logging.getLogger("kafka_sink")
 
@@ -67,7 +68,7 @@ class RangeReader:
         config = self._config
         row_count = byte_count = 0
         rows = Rows(self._columns, range_.topic, range_.partition)
-        with lease_reader(config.consumer) as reader:
+        with lease_reader(config.consumer, spark_partition=Task.current().slot) as reader:
             fetch = reader.fetch(
                 range_,
                 fail_on_data_loss=config.fail_on_data_loss,

@@ -47,7 +47,7 @@ from kafka_sink.kafka.protocol.apis.produce import (
     ProducePartition,
     ProduceRequest,
 )
-from kafka_sink.kept import MOST, lease_producer
+from kafka_sink.kept import MOST, lease_producer, ramp_s
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.kernel import FALLBACK, Loss
 from live_producers import Make, config, in_background, refresh, rows
@@ -122,6 +122,20 @@ def test_a_producer_is_kept_by_process_and_configuration(monkeypatch: pytest.Mon
     monkeypatch.setattr(kept.os, "getpid", lambda: -1)
     with lease_producer(one) as of_child:
         assert of_child is not first
+
+
+def test_workers_that_start_together_connect_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task waits longer the more tasks are before it, and only for a client that is not connected yet."""
+    waits: list[float] = []
+    monkeypatch.setattr(kept.time, "sleep", waits.append)
+    settings = config(closed_port())
+    for _ in range(2):
+        with lease_producer(settings, spark_partition=3_000):
+            pass
+    assert len(waits) == 1 and 0 < waits[0] < 3
+    assert ramp_s(0, 1) == 0
+    assert (ramp_s(3_000, 0), ramp_s(3_000, 0.5), ramp_s(3_000, 1)) == (0, 1.5, 3)
+    assert ramp_s(1_000_000, 1) == 5
 
 
 def test_an_idle_producer_is_closed_by_the_next_lease() -> None:

@@ -93,7 +93,7 @@ from kafka_sink.records.bad_rows import columns_for_fingerprint
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.spark.commit_message import Pace
-from kafka_sink.spark.exactly_once import guarantee
+from kafka_sink.spark.exactly_once import guarantee, many_slots
 from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity
 from kafka_sink.spark.exactly_once.commit import FORGET_MS, commit_micro_batch
 from kafka_sink.spark.exactly_once.messages import CountedCommitMessage, PreparedCommitMessage
@@ -393,6 +393,19 @@ def test_a_commit_says_that_more_tasks_wrote_at_once_than_were_told(
 ) -> None:
     KafkaStreamWriter(GIVEN).commit([replace(each, pace=Pace(1, 0, 9)) for each in receipts(exchange)], 0)
     assert "2 tasks of this write wrote at once, and rateTasks is 1" in caplog.text
+
+
+def test_a_commit_of_many_slots_says_once_what_makes_it_faster(
+    exchange: Exchange, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(many_slots, "_TOLD", set())
+    KafkaStreamWriter(GIVEN).commit(receipts(exchange), 0)
+    assert "slots" not in caplog.text
+    monkeypatch.setattr(many_slots, "MANY", 1)
+    for _ in range(2):
+        KafkaStreamWriter(GIVEN).commit(receipts(exchange), 0)
+    (told,) = caplog.messages
+    assert "it has 2 slots" in told and "coalesce" in told
 
 
 def with_proof(messages: Sequence[PreparedCommitMessage], path: Path) -> list[PreparedCommitMessage]:

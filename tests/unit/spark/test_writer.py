@@ -119,7 +119,7 @@ class Remembering:
 def using(monkeypatch: pytest.MonkeyPatch) -> Any:
     def use(producer: Remembering) -> Remembering:
         @contextmanager
-        def lease(config: object, by_relay: bool) -> Iterator[Remembering]:
+        def lease(config: object, **_: object) -> Iterator[Remembering]:
             assert config == producer.expected
             try:
                 yield producer
