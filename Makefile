@@ -151,6 +151,10 @@ docs: $(WHEEL)  ## write the pages of options and of errors from the tables of b
 	$(BIN)/python tools/options_page.py reading > docs/reading-options.md
 	$(BIN)/python tools/errors_page.py > docs/errors.md
 
+.PHONY: protocol
+protocol: java $(WHEEL)  ## compare the versions of requests with the newest broker's, and write the page about them
+	$(BIN)/python tools/protocol_page.py > docs/design/protocol.md
+
 # A broken link or anchor fails the build. NO_MKDOCS_2_WARNING hides an announcement of the theme's authors.
 .PHONY: site
 site: $(DEPS)  ## build the documentation in build/site, strictly
