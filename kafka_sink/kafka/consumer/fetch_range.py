@@ -16,6 +16,7 @@ class FetchRange:
 
     `topic_id`: that of the topic when the range was planned; None if the brokers have no ids.
     `leader_epoch`: the partition's leader epoch when the log was seen to reach `end`; NO_EPOCH if unknown.
+    `record_epoch`: that of the leader that wrote the last record before `end`; NO_EPOCH: that of `leader_epoch`.
     """
 
     topic: str
@@ -24,6 +25,7 @@ class FetchRange:
     first: int
     end: int
     leader_epoch: int = NO_EPOCH
+    record_epoch: int = NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ from kafka_sink.kafka.consumer.patience import Patience
 from kafka_sink.kafka.consumer.preferred_replica import PreferredReplica
 from kafka_sink.kafka.consumer.topic_watch import TopicWatch, missing
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.metadata import NO_LEADER, Metadata
+from kafka_sink.kafka.metadata import NO_EPOCH, NO_LEADER, Metadata
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.list_offsets import (
@@ -127,8 +127,9 @@ class Fetcher:
         self._not_before_ms = now_ms
         self._tries = 0
         self._patience = Patience(settings.no_progress_ms)
-        # The leader epoch under which the log was seen to reach the range's end, and the newest under which that is so.
-        self._end_epoch = self._checked_epoch = range_.leader_epoch
+        # The leader epoch of the last record of the range, and the newest under which the log reaches the range's end.
+        self._end_epoch = range_.leader_epoch if range_.record_epoch == NO_EPOCH else range_.record_epoch
+        self._checked_epoch = range_.leader_epoch
         self._watch = TopicWatch(range_)
         self._gone: LossCause | None = None
         # Where the log of a new leader parts from the one before. Its end is needed then.

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from kafka_sink.errors.reading import LossCause
@@ -34,11 +34,44 @@ from kafka_sink.spark.reading.positions import Positions
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The log was seen to reach `offset` under `leader_epoch`. `topic_id`: None if the brokers have no ids."""
+    """The log was seen to reach `offset` under `leader_epoch`.
+
+    `topic_id`: None if the brokers have no ids. `record_epoch`: of the leader that wrote the last record before
+    `offset`, which is an earlier one if the leader has written nothing yet; NO_EPOCH if unknown. `epoch_start`: where
+    the records of `leader_epoch` begin, None if unknown.
+    """
 
     topic_id: uuid.UUID | None
     offset: int
     leader_epoch: int
+    record_epoch: int = NO_EPOCH
+    epoch_start: int | None = None
+
+    @property
+    def proof_epoch(self) -> int:
+        """The leader epoch by which another leader's log is compared with this one."""
+        return self.leader_epoch if self.record_epoch == NO_EPOCH else self.record_epoch
+
+    def after(self, before: LogEnd | None) -> LogEnd:
+        """Return this end with what is known from an earlier look at the same leader's log."""
+        if (
+            before is None
+            or before.epoch_start is None
+            or before.leader_epoch != self.leader_epoch
+            or ids_differ(before.topic_id, self.topic_id)
+        ):
+            return self
+        epoch = self.leader_epoch if self.offset > before.epoch_start else before.record_epoch
+        return replace(self, record_epoch=epoch, epoch_start=before.epoch_start)
+
+    def with_start(self, epoch: int, start: int) -> LogEnd:
+        """Return this end, of which is known now that the records of `epoch` begin at `start`, and none before the end
+        is of a later epoch."""
+        return replace(
+            self,
+            record_epoch=epoch if self.offset > start else NO_EPOCH,
+            epoch_start=start if epoch == self.leader_epoch else self.epoch_start,
+        )
 
 
 LogEnds: TypeAlias = Mapping[TopicPartition, LogEnd]
@@ -86,7 +119,7 @@ def breaks(
 ) -> dict[TopicPartition, Break]:
     """Return the partitions whose log does not go on at the stream's position.
 
-    `known`, `now`: what was seen of the logs before and is seen now. `epoch_ends`: where the leader epoch of `known`
+    `known`, `now`: what was seen of the logs before and is seen now. `epoch_ends`: where the proof epoch of `known`
     ends in the log of the new leader, -1 if that has no such epoch, None if the broker cannot tell.
     """
     found = {}

@@ -167,6 +167,7 @@ class StreamPlan:
             first=asked.first,
             end=end,
             leader_epoch=log_there.leader_epoch,
+            record_epoch=log_there.record_epoch,
         )
 
 

@@ -443,7 +443,7 @@ class StreamingWorld(ReadWorld):
             log
             for log, leader in self._logs()
             if (end := known.get(TopicPartition(TOPIC, log.partition))) is not None
-            and end.leader_epoch not in _epochs(leader)
+            and end.proof_epoch not in _epochs(leader)
         }
 
     def _not_seen_before(self, positions: Positions) -> set[Place]:

@@ -627,6 +627,16 @@ class TestEpochs:
         assert cluster.of(OffsetForLeaderEpochRequest) == [(1, OffsetForLeaderEpochRequest("orders", 2, 9, 7))]
         assert cluster.of(FetchRequest)[0][1].leader_epoch == 9
 
+    def test_that_is_the_epoch_of_the_ranges_last_record(self, cluster: Cluster) -> None:
+        """The leader of the time may have written nothing."""
+        range_ = replace(RANGE, record_epoch=4)
+        cluster.answers[FetchRequest] += [records((100, 199))] * 2
+        run(cluster, fetcher_of(cluster, range_))
+        assert not cluster.of(OffsetForLeaderEpochRequest), "the leader of the plan has not changed"
+        cluster.epoch = 9
+        run(cluster, fetcher_of(cluster, range_))
+        assert cluster.of(OffsetForLeaderEpochRequest) == [(1, OffsetForLeaderEpochRequest("orders", 2, 9, 4))]
+
     def test_once_for_each_epoch(self, cluster: Cluster) -> None:
         def fenced(_: FetchRequest) -> int:
             cluster.leader, cluster.epoch = 2, cluster.epoch + 1

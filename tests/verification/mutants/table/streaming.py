@@ -36,6 +36,22 @@ STREAMING: tuple[Mutant, ...] = (
         killer=f"{_PLAN}::test_a_log_that_is_truncated",
     ),
     Mutant(
+        name="streaming: a log is compared by the epoch of a leader that wrote nothing",
+        rule="KIP-320: a reader validates by the leader epoch of the last record that it has read",
+        pattern="$SELF.leader_epoch if $SELF.record_epoch == NO_EPOCH else $SELF.record_epoch",
+        replacement="$SELF.leader_epoch",
+        within="LogEnd.proof_epoch",
+        killer=f"{_PLAN}::test_a_log_is_compared_by_the_epoch_of_its_last_record",
+    ),
+    Mutant(
+        name="streaming: a leader that has written counts as one that has not",
+        rule="KIP-320: a reader validates by the leader epoch of the last record that it has read",
+        pattern="$SELF.leader_epoch if $SELF.offset > $BEFORE.epoch_start else $BEFORE.record_epoch",
+        replacement="$BEFORE.record_epoch",
+        within="LogEnd.after",
+        killer=f"{_PLAN}::test_a_log_is_compared_by_the_epoch_of_its_last_record",
+    ),
+    Mutant(
         name="streaming: a topic that was made again is read on",
         rule="KIP-516: a topic is its id",
         pattern="ids_differ($BEFORE.topic_id, $LOG.topic_id) or _is_older($BEFORE, $LOG)",
