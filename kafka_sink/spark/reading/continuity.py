@@ -61,8 +61,12 @@ class LogEnd:
             or ids_differ(before.topic_id, self.topic_id)
         ):
             return self
-        epoch = self.leader_epoch if self.offset > before.epoch_start else before.record_epoch
-        return replace(self, record_epoch=epoch, epoch_start=before.epoch_start)
+        if self.offset > before.epoch_start:
+            return replace(self, record_epoch=self.leader_epoch, epoch_start=before.epoch_start)
+        if self.offset > before.offset:
+            # Records of other earlier leaders, which could not be read then.
+            return self
+        return replace(self, record_epoch=before.record_epoch, epoch_start=before.epoch_start)
 
     def with_start(self, epoch: int, start: int) -> LogEnd:
         """Return this end, of which is known now that the records of `epoch` begin at `start`, and none before the end

@@ -641,6 +641,20 @@ def test_a_leader_that_has_written_is_asked_once_and_not_again(cluster: Cluster)
     assert request == OffsetForLeaderEpochRequest("a", 0, 4, 3)
 
 
+def test_records_that_several_earlier_leaders_wrote_become_readable(cluster: Cluster) -> None:
+    """A new leader's high watermark lags behind its log at first."""
+    stream = Stream()
+    position = stream.goes_on(stream.initial())
+    log = cluster.logs[A0]
+    log.leader_epoch, cluster.starts[A0] = 5, {0: 0, 3: 4, 4: 12, 5: 20}
+    position = stream.goes_on(position)
+    log.latest = 15
+    position = stream.goes_on(position)
+    assert stream.ranges({A0: 10, A1: 0}, position) == [FetchRange("a", ID_A, 0, 10, 15, 5, 4)]
+    log.leader_epoch, log.latest, cluster.starts[A0] = 6, 30, {0: 0, 3: 4, 4: 12, 6: 20}
+    assert stream.goes_on(position)[A0] == 30
+
+
 @pytest.mark.parametrize("written", [0, 1], ids=["a leader that wrote nothing", "a leader that wrote"])
 def test_a_log_is_compared_by_the_epoch_of_its_last_record(cluster: Cluster, written: int) -> None:
     """Two unclean elections: the records before the stream's position are of leader 3, and leader 5 may have written

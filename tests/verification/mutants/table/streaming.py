@@ -45,11 +45,19 @@ STREAMING: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="streaming: a leader that has written counts as one that has not",
-        rule="KIP-320: a reader validates by the leader epoch of the last record that it has read",
-        pattern="$SELF.leader_epoch if $SELF.offset > $BEFORE.epoch_start else $BEFORE.record_epoch",
-        replacement="$BEFORE.record_epoch",
+        rule="a leader is asked once where its records begin",
+        pattern="$SELF.offset > $BEFORE.epoch_start",
+        replacement="False",
         within="LogEnd.after",
-        killer=f"{_PLAN}::test_a_log_is_compared_by_the_epoch_of_its_last_record",
+        killer=f"{_PLAN}::test_a_leader_that_has_written_is_asked_once_and_not_again",
+    ),
+    Mutant(
+        name="streaming: records of several earlier leaders count as those of the first",
+        rule="no false alarm: each of them is in the log of the next leader",
+        pattern="$SELF.offset > $BEFORE.offset",
+        replacement="False",
+        within="LogEnd.after",
+        killer=f"{_PLAN}::test_records_that_several_earlier_leaders_wrote_become_readable",
     ),
     Mutant(
         name="streaming: a topic that was made again is read on",
