@@ -73,6 +73,10 @@ test-all: java kerberos $(WHEEL) $(CLASSES) first-hour  ## run a new user's firs
 test-long: java $(WHEEL) $(CLASSES)  ## run whole applications in each way of shipping them, notebooks, and the same over an older broker
 	$(BIN)/pytest -m "long and not chaos" $(PARALLEL) --durations 10 tests/integration $(ARGS)
 
+.PHONY: upgrade
+upgrade: java $(WHEEL) $(CLASSES)  ## go on with a stream that another build began, and the other way round; FROM=v0.1.0
+	PYKAFKA_UPGRADE_FROM=$(FROM) $(BIN)/pytest -m chaos --numprocesses 2 tests/integration/test_upgrades.py $(ARGS)
+
 .PHONY: test-kerberos
 test-kerberos: java kerberos $(WHEEL) $(CLASSES)  ## run the tests of Kerberos with a KDC of their own, 3 minutes; needs krb5-kdc
 	$(BIN)/pytest -m kerberos --durations 10 tests/integration $(ARGS)
