@@ -50,7 +50,7 @@ from kafka_sink.errors import (
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
-from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet, after_out_of_range
+from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet, after_out_of_range, parts_at
 from kafka_sink.kafka.consumer.patience import Patience
 from kafka_sink.kafka.consumer.preferred_replica import PreferredReplica
 from kafka_sink.kafka.consumer.topic_watch import TopicWatch, missing
@@ -375,8 +375,11 @@ class Fetcher:
     def _take_end_of_epoch(self, response: OffsetForLeaderEpochResponse, request: OffsetForLeaderEpochRequest) -> None:
         """An undefined end (-1) is truncation too, as for Java's consumer: the leader knows no such epoch."""
         self._checked_epoch = request.current_leader_epoch
-        if response.end_offset < self._end:
-            self._truncated_at = response.end_offset
+        parts = response.end_offset
+        if request.leader_epoch == self._range.record_epoch:
+            parts = parts_at(self._range.record_epoch, self._range.record_start, epoch=response.leader_epoch, end=parts)
+        if parts < self._end:
+            self._truncated_at = parts
 
     def _take_bound(self, offset: int, asked: AskedOffset, now_ms: int) -> None:
         if offset < 0:

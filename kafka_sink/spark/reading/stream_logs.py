@@ -66,11 +66,11 @@ class StreamLogs:
     def look(self, client: AdminClient, positions: Positions) -> tuple[Positions, Mapping[TopicPartition, Break]]:
         """Note where the logs end now. Return that, and where they do not go on at `positions`. Raises LogBroken."""
         self._finish_steps(positions)
-        ends, epochs = self._compared(client, positions)
+        ends, parting = self._compared(client, positions)
         for error in self._new_absences(positions).values():
             self._losses.take(error)
         self._absent = set(absences(self._logs.topics, self._config))
-        broken = breaks(positions, self.known, ends, epochs)
+        broken = breaks(positions, self.known, ends, parting)
         self._cuts = {each: cut for each, cut in self._cuts.items() if positions.get(each) == cut.position}
         broken |= {each: earlier_of(cut, broken.get(each)) for each, cut in self._cuts.items()}
         for each, found in broken.items():
@@ -112,7 +112,7 @@ class StreamLogs:
     def _compared(
         self, client: AdminClient, positions: Positions
     ) -> tuple[dict[TopicPartition, LogEnd], Mapping[TopicPartition, int | None]]:
-        """Return where the logs end, and where the known leader epochs end in the logs of newer leaders.
+        """Return where the logs end, and up to where the logs of newer leaders have the known records.
 
         Raises LeaderUnavailable.
         """
@@ -125,10 +125,13 @@ class StreamLogs:
             found = epoch_ends(client, self._logs, asked)
             missing = asked.keys() - found.keys()
             if not missing:
-                epochs = {each: None if answer is None else answer.end_offset for each, answer in found.items()}
+                parting = {
+                    each: None if answer is None else self.known[each].parts_at(answer)
+                    for each, answer in found.items()
+                }
                 # Most leaders follow the one that is known, so the same answer tells where their records begin.
                 said = {each: found[each] for each in asked if asked[each] == ends[each].leader_epoch - 1}
-                return self._with_record_epochs(client, ends, said), epochs
+                return self._with_record_epochs(client, ends, said), parting
             tries += 1
             if not client.caller.pause(tries, deadline_ms):
                 raise _unavailable(client, min(missing), "it does not tell where the records before it end")

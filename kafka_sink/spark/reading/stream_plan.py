@@ -168,6 +168,7 @@ class StreamPlan:
             end=end,
             leader_epoch=log_there.leader_epoch,
             record_epoch=log_there.record_epoch,
+            record_start=log_there.record_start,
         )
 
 

@@ -180,9 +180,11 @@ class ReadingWorld(ReadWorld):
         self._look_back(leader)
         if end <= self._next:
             return False
+        record_epoch = self._epochs[max(offset for offset in self._epochs if offset < end)]
         self._range = FetchRange(
             TOPIC, self._topic_id if self._knows_ids else None, PARTITION, self._next, end, self._epoch_of(),
-            record_epoch=self._epochs[max(offset for offset in self._epochs if offset < end)],
+            record_epoch=record_epoch,
+            record_start=min(offset for offset, epoch in self._epochs.items() if epoch == record_epoch),
         )  # fmt: skip
         self._say(f"reads {self._range}")
         self.counts["read: ranges"] += 1

@@ -637,6 +637,23 @@ class TestEpochs:
         run(cluster, fetcher_of(cluster, range_))
         assert cluster.of(OffsetForLeaderEpochRequest) == [(1, OffsetForLeaderEpochRequest("orders", 2, 9, 4))]
 
+    @pytest.mark.parametrize(
+        ("epoch", "end_offset", "parts"), [(4, 500, None), (3, 500, 150), (3, 120, 120), (4, 120, 120)]
+    )
+    def test_a_leader_without_a_record_of_the_epoch_has_lost_its_records(
+        self, cluster: Cluster, epoch: int, end_offset: int, parts: int | None
+    ) -> None:
+        cluster.epoch = 9
+        cluster.answers[OffsetForLeaderEpochRequest].append(OffsetForLeaderEpochResponse(0, 0, epoch, end_offset))
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        fetcher = fetcher_of(cluster, replace(RANGE, record_epoch=4, record_start=150))
+        if parts is None:
+            assert run(cluster, fetcher) == [(100, 200)]
+        else:
+            failure = failure_of(cluster, fetcher)
+            assert isinstance(failure, OffsetsLost)
+            assert (failure.first, failure.end, failure.cause) == (parts, 200, LossCause.TRUNCATED)
+
     def test_once_for_each_epoch(self, cluster: Cluster) -> None:
         def fenced(_: FetchRequest) -> int:
             cluster.leader, cluster.epoch = 2, cluster.epoch + 1

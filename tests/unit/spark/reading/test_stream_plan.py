@@ -588,7 +588,7 @@ def test_a_log_that_is_truncated(cluster: Cluster, latest: int) -> None:
         strict.end(start)
     assert_a_step(cluster, start, stream, {A0: 7, A1: 0}, broken(10, LossCause.TRUNCATED, 7))
     end = stream.end({A0: 7, A1: 0})
-    assert stream.ranges({A0: 7, A1: 0}, end) == [FetchRange("a", ID_A, 0, 7, latest, 4, 4)]
+    assert stream.ranges({A0: 7, A1: 0}, end) == [FetchRange("a", ID_A, 0, 7, latest, 4, 4, 7)]
 
 
 def test_a_log_that_is_truncated_twice(cluster: Cluster) -> None:
@@ -612,7 +612,7 @@ def test_a_log_that_is_truncated_behind_the_position_goes_on(cluster: Cluster) -
     assert start == {A0: 6, A1: 0}
     cluster.elect(A0, epoch_end=6, latest=20)
     end = stream.end(start)
-    assert stream.ranges(start, end) == [FetchRange("a", ID_A, 0, 6, 8, 4, 4)]
+    assert stream.ranges(start, end) == [FetchRange("a", ID_A, 0, 6, 8, 4, 4, 6)]
 
 
 def test_a_new_leader_is_compared_once(cluster: Cluster) -> None:
@@ -650,7 +650,7 @@ def test_records_that_several_earlier_leaders_wrote_become_readable(cluster: Clu
     position = stream.goes_on(position)
     log.latest = 15
     position = stream.goes_on(position)
-    assert stream.ranges({A0: 10, A1: 0}, position) == [FetchRange("a", ID_A, 0, 10, 15, 5, 4)]
+    assert stream.ranges({A0: 10, A1: 0}, position) == [FetchRange("a", ID_A, 0, 10, 15, 5, 4, 12)]
     log.leader_epoch, log.latest, cluster.starts[A0] = 6, 30, {0: 0, 3: 4, 4: 12, 6: 20}
     assert stream.goes_on(position)[A0] == 30
 
@@ -669,14 +669,24 @@ def test_a_log_is_compared_by_the_epoch_of_its_last_record(cluster: Cluster, wri
     position = stream.goes_on(position)
     assert not stream.told
     assert stream.ranges({A0: 9, A1: 0}, position) == [
-        FetchRange("a", ID_A, 0, 9, 10 + written, 5, 5 if written else 3)
+        FetchRange("a", ID_A, 0, 9, 10 + written, 5, *((5, 10) if written else (3, 4)))
     ]
     log.leader_epoch, log.latest, cluster.starts[A0] = 6, 30, {0: 0, 3: 4, 4: 7, 6: 12}
-    if written:
-        # Nothing shows where a leader parts that has no record of the epoch (Reading, "One kind of truncation").
-        assert stream.goes_on(position)[A0] == 30
-    else:
-        assert_a_step(cluster, position, stream, {A0: 7, A1: 0}, broken(10, LossCause.TRUNCATED, 7))
+    # It has no record of leader 5 at all, but where the records of leader 5 began, it has others.
+    at = 10 if written else 7
+    assert_a_step(cluster, position, stream, {A0: at, A1: 0}, broken(10 + written, LossCause.TRUNCATED, at))
+
+
+def test_a_log_without_the_records_of_a_leader_parts_behind_what_was_read(cluster: Cluster) -> None:
+    """The stream has not read the records of the leader that are gone."""
+    stream = Stream(startingOffsets=json.dumps({"a": {"0": 0, "1": 0}}), maxOffsetsPerTrigger="8")
+    cluster.starts[A0] = {0: 0, 3: 9}
+    position = stream.goes_on(stream.initial())
+    assert position[A0] < 9
+    log = cluster.logs[A0]
+    log.leader_epoch, log.latest, cluster.starts[A0] = 4, 30, {0: 0, 1: 8, 4: 20}
+    assert stream.goes_on(position)[A0] > position[A0]
+    assert not stream.told
 
 
 def test_a_truncation_that_a_task_has_seen_is_stepped_back_over(cluster: Cluster) -> None:

@@ -52,6 +52,14 @@ STREAMING: tuple[Mutant, ...] = (
         killer=f"{_PLAN}::test_a_leader_that_has_written_is_asked_once_and_not_again",
     ),
     Mutant(
+        name="streaming: a log without a record of the known leader is read on",
+        rule="a log without the last record that was read has lost it",
+        pattern="min(end, record_start) if NO_EPOCH < epoch < record_epoch else end",
+        replacement="end",
+        within="parts_at",
+        killer=f"{_PLAN}::test_a_log_is_compared_by_the_epoch_of_its_last_record",
+    ),
+    Mutant(
         name="streaming: records of several earlier leaders count as those of the first",
         rule="no false alarm: each of them is in the log of the next leader",
         pattern="$SELF.offset > $BEFORE.offset",
