@@ -56,7 +56,7 @@ class AtLeastOnce:
 
             ensure_topic(config)
         identity = self._identity(config, task)
-        with lease_producer(config.producer, spark_partition=task.slot, by_relay=is_wanted(task.conf)) as producer:
+        with lease_producer(config.producer, spark_partition=task.slot, by_relay=is_wanted()) as producer:
             rows = produce_rows(
                 producer,
                 config,

@@ -62,14 +62,13 @@ PYKAFKA_BOOTSTRAP = 0
 
 # To each broker, with as many workers or more (kafka_sink/relay/forwarder.py).
 RELAY_CONNECTIONS = 2
-RELAY = {"PYKAFKA_RELAY": "on"}
-_DIRECT = {"PYKAFKA_RELAY": "off"}
+_RELAY = {"PYKAFKA_RELAY": "on"}
 _EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once"}
 
 BASELINE = Sink("JVM sink", "kafka", Clients(Owner.EXECUTOR, bootstrap=JAVA_BOOTSTRAP), has_workers=False)
 SINKS = (
     BASELINE,
-    Sink("at-least-once", "pykafka", Clients(Owner.WORKER, bootstrap=PYKAFKA_BOOTSTRAP), environment=_DIRECT),
+    Sink("at-least-once", "pykafka", Clients(Owner.WORKER, bootstrap=PYKAFKA_BOOTSTRAP)),
     Sink(
         "exactly-once",
         "pykafka",
@@ -77,16 +76,15 @@ SINKS = (
         # and one where it is committed.
         Clients(Owner.WORKER, planning=2, bootstrap=PYKAFKA_BOOTSTRAP),
         _EXACTLY_ONCE,
-        _DIRECT,
         is_transactional=True,
     ),
-    Sink("at-least-once, relay", "pykafka", Clients(Owner.EXECUTOR, each=RELAY_CONNECTIONS), environment=RELAY),
+    Sink("at-least-once, relay", "pykafka", Clients(Owner.EXECUTOR, each=RELAY_CONNECTIONS), environment=_RELAY),
     Sink(
         "exactly-once, relay",
         "pykafka",
         Clients(Owner.EXECUTOR, each=RELAY_CONNECTIONS, planning=2),
         _EXACTLY_ONCE,
-        RELAY,
+        _RELAY,
         is_transactional=True,
     ),
 )

@@ -82,7 +82,7 @@ def _prepare(
         raise AnotherCheckpoint(sink=plan.sink.names.sink, query_id=identity.query_id, found_query_id=plan.query_id)
     started_ms = wall_clock_ms()
     with lease_producer(
-        config.producer, plan.sink.cluster_id, spark_partition=task.slot, by_relay=is_wanted(task.conf)
+        config.producer, plan.sink.cluster_id, spark_partition=task.slot, by_relay=is_wanted()
     ) as producer:
         slot = _Slot(config, plan, task, identity, producer)
         begun = slot.begin()
