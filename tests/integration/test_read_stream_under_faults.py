@@ -207,7 +207,7 @@ def test_an_unclean_election_truncates(spark: SparkSession, cluster: LocalKafka,
     wait_until_whole(cluster)
     first = leader(cluster, name, 0)
     (second,) = set(replicas(cluster, name)) - {first}
-    write(cluster, name, b"both", 10)
+    write(cluster, name, b"both", 10, acks="all")
     frames = {
         fail: stream(spark, PYKAFKA, cluster, subscribe=name, startingOffsets="earliest", failOnDataLoss=fail)
         for fail in ("true", "false")
@@ -240,8 +240,10 @@ def replicas(kafka: LocalKafka, topic: str) -> list[int]:
     return list(found.topics[topic].partitions[0].replicas)
 
 
-def write(kafka: LocalKafka, topic: str, value: bytes, count: int) -> None:
-    of = Producer({"bootstrap.servers": kafka.bootstrap_servers, "acks": 1, "message.timeout.ms": DEADLINE_S * 1_000})
+def write(kafka: LocalKafka, topic: str, value: bytes, count: int, acks: str = "1") -> None:
+    of = Producer({
+        "bootstrap.servers": kafka.bootstrap_servers, "acks": acks, "message.timeout.ms": DEADLINE_S * 1_000
+    })  # fmt: skip
     for _ in range(count):
         of.produce(topic, value, partition=0)
     assert of.flush(DEADLINE_S) == 0
