@@ -17,8 +17,8 @@ FETCHING: tuple[Mutant, ...] = (
     Mutant(
         name="fetching: a log that ends before the range is whole",
         rule="KIP-320: an end offset below the position is truncation",
-        pattern="$RESPONSE.end_offset < self.$END",
-        replacement="$RESPONSE.end_offset < 0",
+        pattern="parts < self._end",
+        replacement="parts < 0",
         killer=f"{_TESTS}::TestEpochs::test_a_truncated_log_is_a_loss",
     ),
     Mutant(
