@@ -6,6 +6,7 @@ with the range of versions that the wheel asks for: pip chooses the versions.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import uuid
@@ -33,13 +34,13 @@ REQUIREMENT = "pyspark-pykafka:requires"
 def add_sbom(wheel: Path, folder: Path, scratch: Path, time: int) -> Path:
     """Write a copy of `wheel` with the list of its parts into `folder`, and return its path."""
     tree = scratch / "tree"
-    _wheel("unpack", "--dest", tree, wheel)
+    _wheel("unpack", "--dest", tree, wheel, time=time)
     (project,) = tree.iterdir()
     (information,) = project.glob("*.dist-info")
     metadata = Parser().parsestr((information / "METADATA").read_text(encoding="utf-8"))
     (information / "sboms").mkdir()
     (information / "sboms" / FILE).write_text(sbom(metadata, time), encoding="utf-8")
-    _wheel("pack", "--dest-dir", folder, project)
+    _wheel("pack", "--dest-dir", folder, project, time=time)
     return folder / wheel.name
 
 
@@ -75,6 +76,7 @@ def _component(name: str, licence: str, *, version: str | None = None, requires:
     )
 
 
-def _wheel(*arguments: object) -> None:
+def _wheel(*arguments: object, time: int) -> None:
     line = [sys.executable, "-m", "wheel", *map(str, arguments)]
-    subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
+    environment = os.environ | {"SOURCE_DATE_EPOCH": str(time)}
+    subprocess.run(line, check=True, env=environment, stdout=subprocess.DEVNULL)
