@@ -3,6 +3,8 @@
     targets.py       the platforms that get a wheel
     source.py        the source archive, and the time that all archives carry
     wheels.py        source archive -> wheels, with Zig's C compiler
+    layout.py        names of files in a wheel
+    licences.py      the licence of each package that comes with it
     sbom.py          the list of parts inside each wheel (PEP 770)
     links.py         the description has no link that breaks on the index's page
     machine_code.py  what a macOS kernel needs, read from its headers

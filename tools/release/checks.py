@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sysconfig
 from email.parser import Parser
@@ -10,13 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile
 
+from release.layout import KERNEL, MODULES, SBOM
 from release.links import relative_links
 from release.machine_code import read_mach_o
-from release.sbom import FILE
 from release.targets import System, Target
 
-KERNEL = "kafka_sink/records/_kernel.abi3.so"
-MODULES = ("kafka_sink", "pyspark_pykafka.py")
 # Twice today's size: a wheel that is larger holds something that does not belong there.
 MOST_BYTES = 2 * 2**20
 MACOS_LIBRARIES = ("/usr/lib/libSystem.B.dylib",)
@@ -36,10 +35,10 @@ def check_wheel(wheel: Path, target: Target | None, root: Path) -> None:
     _tool("check-wheel-contents", "--no-config", f"--toplevel={','.join(MODULES)}", wheel)
     with ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if not name.endswith("/")]
-        _check_names(names, target, root)
+        check_names(names, target, root)
         (information,) = {name.split("/")[0] for name in names if ".dist-info/" in name}
-        _check_description(archive.read(f"{information}/METADATA").decode())
-        json.loads(archive.read(f"{information}/sboms/{FILE}"))
+        check_description(archive.read(f"{information}/METADATA").decode())
+        json.loads(archive.read(f"{information}/sboms/{SBOM}"))
         kernel = archive.read(KERNEL) if target else b""
     if wheel.stat().st_size > MOST_BYTES:
         raise Unfit(f"{wheel.name} has {wheel.stat().st_size:,} bytes, more than {MOST_BYTES:,}")
@@ -47,12 +46,12 @@ def check_wheel(wheel: Path, target: Target | None, root: Path) -> None:
         return
     _tool("abi3audit", "--strict", "--summary", wheel)
     if target.system is System.MACOS:
-        _check_macos(kernel, target)
+        check_macos(kernel, target)
     else:
         _check_linux(wheel, target)
 
 
-def _check_names(names: list[str], target: Target | None, root: Path) -> None:
+def check_names(names: list[str], target: Target | None, root: Path) -> None:
     """The package's files in `root` without the kernel's sources, and the metadata. No tests, no jobs."""
     sources = {
         str(path.relative_to(root))
@@ -66,13 +65,13 @@ def _check_names(names: list[str], target: Target | None, root: Path) -> None:
         raise Unfit(f"too much: {sorted(packed - expected)}; missing: {sorted(expected - packed)}")
 
 
-def _check_description(metadata: str) -> None:
+def check_description(metadata: str) -> None:
     broken = relative_links(str(Parser().parsestr(metadata).get_payload()))
     if broken:
         raise Unfit(f"these links of the description break on the index's page: {broken}")
 
 
-def _check_macos(kernel: bytes, target: Target) -> None:
+def check_macos(kernel: bytes, target: Target) -> None:
     facts = read_mach_o(kernel)
     major, minor = map(int, target.tag.split("_")[1:3])
     if facts.machine != target.machine or facts.oldest_macos != (major, minor):
@@ -96,11 +95,20 @@ def _check_linux(wheel: Path, target: Target) -> None:
         raise Unfit(f"the kernel of {target.tag} needs {facts['sym_tag']}, and these libraries: {sorted(others)}")
 
 
+_TAG = re.compile(r"(?P<library>[a-z]+)_(?P<major>\d+)_(?P<minor>\d+)_(?P<machine>\w+)")
+
+
 def is_at_most(needed: str, offered: str) -> bool:
     """True if a host of the tag `offered` (manylinux_2_17_x86_64) satisfies the tag `needed`."""
-    (library, major, minor, machine), of_host = (tag.split("_", 3) for tag in (needed, offered))
-    oldest = (int(major), int(minor))
-    return [library, machine] == [of_host[0], of_host[3]] and oldest <= (int(of_host[1]), int(of_host[2]))
+    ours, of_host = _TAG.fullmatch(needed), _TAG.fullmatch(offered)
+    if (
+        ours is None
+        or of_host is None
+        or ours["library"] != of_host["library"]
+        or ours["machine"] != of_host["machine"]
+    ):
+        return False
+    return (int(ours["major"]), int(ours["minor"])) <= (int(of_host["major"]), int(of_host["minor"]))
 
 
 def _tool(name: str, *arguments: object) -> str:

@@ -1,4 +1,4 @@
-"""The list of a wheel's parts: CycloneDX in `*.dist-info/sboms`, where scanners look for it (PEP 770).
+"""The list of a wheel's parts: CycloneDX in `*.dist-info/sboms` (PEP 770).
 
 A wheel contains this project alone. The packages that pip installs beside it are listed too, as external components
 with the range of versions that the wheel asks for: pip chooses the versions.
@@ -24,9 +24,9 @@ from cyclonedx.output.json import JsonV1Dot7
 from packageurl import PackageURL
 from packaging.requirements import Requirement
 
+from release.layout import SBOM
 from release.licences import LICENCES
 
-FILE = "pyspark-pykafka.cdx.json"
 # A property of CycloneDX has a name of its author's choice.
 REQUIREMENT = "pyspark-pykafka:requires"
 
@@ -39,7 +39,7 @@ def add_sbom(wheel: Path, folder: Path, scratch: Path, time: int) -> Path:
     (information,) = project.glob("*.dist-info")
     metadata = Parser().parsestr((information / "METADATA").read_text(encoding="utf-8"))
     (information / "sboms").mkdir()
-    (information / "sboms" / FILE).write_text(sbom(metadata, time), encoding="utf-8")
+    (information / "sboms" / SBOM).write_text(sbom(metadata, time), encoding="utf-8")
     _wheel("pack", "--dest-dir", folder, project, time=time)
     return folder / wheel.name
 

@@ -38,7 +38,7 @@ def build_source_archive(root: Path, folder: Path, scratch: Path, time: int) -> 
     with tarfile.open(fileobj=io.BytesIO(packed)) as files:
         files.extractall(committed, filter="data")
     line = [sys.executable, "-m", "build", "--no-isolation", "--sdist", "--outdir", str(folder), str(committed)]
-    subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(line, check=True, capture_output=True)
     (archive,) = folder.glob("*.tar.gz")
     archive.write_bytes(without_origin(archive.read_bytes(), time))
     return archive
