@@ -62,6 +62,6 @@ def compiler(target: Target | None, sources: Path, scratch: Path) -> Mapping[str
         "CFLAGS": f"-ffile-prefix-map={sources}=.",
         "LDFLAGS": "",
         "PYKAFKA_REQUIRE_KERNEL": "1",
+        # The kernel is compiled each time. Zig compiles parts of the system's library once for a user.
         "ZIG_LOCAL_CACHE_DIR": str(scratch / "zig"),
-        "ZIG_GLOBAL_CACHE_DIR": str(scratch / "zig"),
     }
