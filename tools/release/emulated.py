@@ -25,7 +25,7 @@ TESTS = ("tests/unit/records/test_kernel.py", "tests/unit/records/test_decoder_k
 # pyspark has no wheel and the kernel needs none of it.
 PACKAGES = ("pyarrow", "numpy", "zstandard", "kio", "crc32c", "pytest", "hypothesis", "pytest-timeout")
 # Debian's names of processors.
-DEBIAN = {"aarch64": "arm64"}
+DEBIAN = {"aarch64": "arm64", "x86_64": "amd64"}
 DEBIAN_PACKAGES = ("python3-minimal", "libpython3-stdlib", "libstdc++6")
 # Debian 12's, which is also the oldest that the wheel is for.
 PYTHON = "3.11"
