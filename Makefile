@@ -91,6 +91,10 @@ test-all: java kerberos $(WHEEL) $(CLASSES) first-hour  ## run a new user's firs
 test-long: java $(WHEEL) $(CLASSES)  ## run whole applications in each way of shipping them, notebooks, and the same over an older broker
 	$(BIN)/pytest -m "long and not chaos" $(PARALLEL) --durations 10 tests/integration $(ARGS)
 
+.PHONY: upgrade
+upgrade: java $(WHEEL) $(CLASSES)  ## go on with a stream that another build began, and the other way round; FROM=v0.1.0
+	PYKAFKA_UPGRADE_FROM=$(FROM) $(BIN)/pytest -m chaos --numprocesses 2 tests/integration/test_upgrades.py $(ARGS)
+
 .PHONY: test-kerberos
 test-kerberos: java kerberos $(WHEEL) $(CLASSES)  ## run the tests of Kerberos with a KDC of their own, 3 minutes; needs krb5-kdc
 	$(BIN)/pytest -m kerberos --durations 10 tests/integration $(ARGS)
@@ -168,6 +172,10 @@ docs: $(WHEEL)  ## write the pages of options and of errors from the tables of b
 	$(BIN)/python tools/options_page.py > docs/options.md
 	$(BIN)/python tools/options_page.py reading > docs/reading-options.md
 	$(BIN)/python tools/errors_page.py > docs/errors.md
+
+.PHONY: protocol
+protocol: java $(WHEEL)  ## compare the versions of requests with the newest broker's, and write the page about them
+	$(BIN)/python tools/protocol_page.py > docs/design/protocol.md
 
 # A broken link or anchor fails the build. NO_MKDOCS_2_WARNING hides an announcement of the theme's authors.
 .PHONY: site

@@ -51,7 +51,7 @@ def rows_in_each_partition(kafka: LocalKafka, topic: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("way", ["plaintext", "sasl"])
+@pytest.mark.parametrize("way", ["plaintext", pytest.param("sasl", marks=pytest.mark.long)])
 def test_a_write_of_four_tasks_has_one_relay_and_two_connections(secure: SecureKafka, tmp_path: Path, way: str) -> None:
     kafka, topic, rows = secure.kafka, f"four-tasks-{way}", 400_000
     kafka.create_topic(topic, 4)
@@ -78,7 +78,7 @@ def test_a_write_of_four_tasks_has_one_relay_and_two_connections(secure: SecureK
     assert not traces()
 
 
-@pytest.mark.parametrize("way", ["plaintext", "sasl"])
+@pytest.mark.parametrize("way", [pytest.param("plaintext", marks=pytest.mark.long), "sasl"])
 def test_an_exactly_once_stream_writes_over_a_relay(
     secure: SecureKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -301,7 +301,7 @@ def test_a_worker_without_a_relay_says_so_and_connects_itself(
 # --- throttling -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("request_bytes", ["131072", "524288"])
+@pytest.mark.parametrize("request_bytes", [pytest.param("131072", marks=pytest.mark.long), "524288"])
 def test_workers_whose_brokers_throttle_wait_as_long_as_needed(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, request_bytes: str
 ) -> None:

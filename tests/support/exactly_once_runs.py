@@ -54,6 +54,7 @@ class Run:
     `tmp_path` contains the folder `incoming`. The run writes the checkpoint and the hook's files there; the names of
     the hook's files begin with `name`. `kill`: the processes to kill at `step` (`hooks/sitecustomize.py`). `holds`:
     steps at which the process waits for `go_on`. Without `hooked` there is no hook, and requests may go out together.
+    `package`: a folder with another build of the package, which all processes of the run import.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Run:
         checkpoint: str = "checkpoint",
         name: str = "run",
         hooked: bool = True,
+        package: Path | None = None,
     ) -> None:
         self._said = tmp_path / f"{name}.out"
         self._gates = {step: tmp_path / f"{name}-hold-{number}" for number, step in enumerate(holds)}
@@ -80,7 +82,9 @@ class Run:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
         if hooked:
             environment["PYKAFKA_HOOK"] = json.dumps(hook)
-            environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HOOKS), environment.get("PYTHONPATH"))))
+            environment["PYTHONPATH"] = _path(HOOKS, environment)
+        if package is not None:
+            environment["PYTHONPATH"] = _path(package, environment)
         command = [
             sys.executable, str(APP), kafka.bootstrap_servers, topic, str(tmp_path / "incoming"),
             str(tmp_path / checkpoint), *arguments,
@@ -138,6 +142,10 @@ class Run:
         wait_until(opened, DEADLINE_S, f"the process that is held at {step!r}")
 
 
+def _path(first: Path, environment: Mapping[str, str]) -> str:
+    return os.pathsep.join(filter(None, (str(first), environment.get("PYTHONPATH"))))
+
+
 def run(
     kafka: LocalKafka,
     topic: str,
@@ -145,11 +153,20 @@ def run(
     hook: Mapping[str, str] | None,
     *arguments: str,
     checkpoint: str = "checkpoint",
+    package: Path | None = None,
 ) -> tuple[int, str]:
     """Run the application to its end; return its exit status and its output. `hook`: step and kill."""
     step, kill = (hook["step"], hook["kill"]) if hook else ("", "")
     application = Run(
-        kafka, topic, tmp_path, *arguments, step=step, kill=kill, checkpoint=checkpoint, hooked=hook is not None
+        kafka,
+        topic,
+        tmp_path,
+        *arguments,
+        step=step,
+        kill=kill,
+        checkpoint=checkpoint,
+        hooked=hook is not None,
+        package=package,
     )
     with application:
         return application.end()

@@ -77,9 +77,9 @@ def _is_same(name: str, earlier: Topics, now: Topics) -> bool:
 
 def epoch_ends(
     client: AdminClient, logs: Logs, epochs: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int | None]:
-    """Return where a leader epoch ends in the log of the leader of now, -1 if it does not know, None if brokers
-    lack the request: for the partitions whose leader answers. Raises BrokersUnreachable."""
+) -> dict[TopicPartition, OffsetForLeaderEpochResponse | None]:
+    """Return where a leader epoch ends in the log of the leader of now, None if brokers lack the request: for the
+    partitions whose leader answers. Raises BrokersUnreachable."""
     deadline_ms = client.caller.deadline_ms()
     if epochs and not client.caller.takes(OffsetForLeaderEpochRequest("", 0, -1, -1), deadline_ms):
         return dict.fromkeys(epochs)
@@ -91,7 +91,7 @@ def epoch_ends(
     }
     client.caller.run(tuple(calls.values()), deadline_ms)
     return {
-        each: call.response.end_offset
+        each: call.response
         for each, call in calls.items()
         if isinstance(call.response, OffsetForLeaderEpochResponse) and call.response.error_code == ErrorCode.NONE
     }

@@ -16,6 +16,8 @@ class FetchRange:
 
     `topic_id`: that of the topic when the range was planned; None if the brokers have no ids.
     `leader_epoch`: the partition's leader epoch when the log was seen to reach `end`; NO_EPOCH if unknown.
+    `record_epoch`: that of the leader that wrote the last record before `end`; NO_EPOCH if unknown. `record_start`:
+    where the records of that leader begin.
     """
 
     topic: str
@@ -24,6 +26,8 @@ class FetchRange:
     first: int
     end: int
     leader_epoch: int = NO_EPOCH
+    record_epoch: int = NO_EPOCH
+    record_start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,17 @@ class Loss:
     first: int
     end: int
     cause: LossCause
+
+
+def parts_at(record_epoch: int, record_start: int, *, epoch: int, end: int) -> int:
+    """Return up to where another log has the same records as one whose last records are of `record_epoch`, from
+    `record_start` on. -1: nobody knows.
+
+    `epoch`, `end`: the answer to OffsetForLeaderEpoch, asked for `record_epoch`. It names an earlier epoch if the other
+    log has no record of the asked one. Then it parts where these begin, or before. Java's consumer only looks at `end`
+    (SubscriptionState.maybeCompleteValidation).
+    """
+    return min(end, record_start) if NO_EPOCH < epoch < record_epoch else end
 
 
 def after_out_of_range(position: int, earliest: int, latest: int) -> LossCause | None:

@@ -50,12 +50,12 @@ from kafka_sink.errors import (
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
-from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet, after_out_of_range
+from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet, after_out_of_range, parts_at
 from kafka_sink.kafka.consumer.patience import Patience
 from kafka_sink.kafka.consumer.preferred_replica import PreferredReplica
 from kafka_sink.kafka.consumer.topic_watch import TopicWatch, missing
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.metadata import NO_LEADER, Metadata
+from kafka_sink.kafka.metadata import NO_EPOCH, NO_LEADER, Metadata
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.list_offsets import (
@@ -127,8 +127,9 @@ class Fetcher:
         self._not_before_ms = now_ms
         self._tries = 0
         self._patience = Patience(settings.no_progress_ms)
-        # The leader epoch under which the log was seen to reach the range's end, and the newest under which that is so.
-        self._end_epoch = self._checked_epoch = range_.leader_epoch
+        # The leader epoch of the last record of the range, and the newest under which the log reaches the range's end.
+        self._end_epoch = range_.leader_epoch if range_.record_epoch == NO_EPOCH else range_.record_epoch
+        self._checked_epoch = range_.leader_epoch
         self._watch = TopicWatch(range_)
         self._gone: LossCause | None = None
         # Where the log of a new leader parts from the one before. Its end is needed then.
@@ -374,8 +375,11 @@ class Fetcher:
     def _take_end_of_epoch(self, response: OffsetForLeaderEpochResponse, request: OffsetForLeaderEpochRequest) -> None:
         """An undefined end (-1) is truncation too, as for Java's consumer: the leader knows no such epoch."""
         self._checked_epoch = request.current_leader_epoch
-        if response.end_offset < self._end:
-            self._truncated_at = response.end_offset
+        parts = response.end_offset
+        if request.leader_epoch == self._range.record_epoch:
+            parts = parts_at(self._range.record_epoch, self._range.record_start, epoch=response.leader_epoch, end=parts)
+        if parts < self._end:
+            self._truncated_at = parts
 
     def _take_bound(self, offset: int, asked: AskedOffset, now_ms: int) -> None:
         if offset < 0:

@@ -22,11 +22,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from kafka_sink.errors.reading import LossCause
+from kafka_sink.kafka.consumer.fetch_range import parts_at
 from kafka_sink.kafka.metadata import NO_EPOCH
+from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from kafka_sink.kafka.protocol.topic_id import ids_differ
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.reading.positions import Positions
@@ -34,11 +36,55 @@ from kafka_sink.spark.reading.positions import Positions
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The log was seen to reach `offset` under `leader_epoch`. `topic_id`: None if the brokers have no ids."""
+    """The log was seen to reach `offset` under `leader_epoch`.
+
+    `topic_id`: None if the brokers have no ids. `record_epoch`: of the leader that wrote the last record before
+    `offset`, which is an earlier one if the leader has written nothing yet; NO_EPOCH if unknown. `record_start`: where
+    the records of that leader begin. `epoch_start`: where those of `leader_epoch` begin, None if unknown.
+    """
 
     topic_id: uuid.UUID | None
     offset: int
     leader_epoch: int
+    record_epoch: int = NO_EPOCH
+    record_start: int = 0
+    epoch_start: int | None = None
+
+    @property
+    def proof_epoch(self) -> int:
+        """The leader epoch by which another leader's log is compared with this one."""
+        return self.leader_epoch if self.record_epoch == NO_EPOCH else self.record_epoch
+
+    def after(self, before: LogEnd | None) -> LogEnd:
+        """Return this end with what is known from an earlier look at the same leader's log."""
+        if (
+            before is None
+            or before.epoch_start is None
+            or before.leader_epoch != self.leader_epoch
+            or ids_differ(before.topic_id, self.topic_id)
+        ):
+            return self
+        if self.offset > before.epoch_start:
+            return self.with_start(self.leader_epoch, before.epoch_start)
+        if self.offset > before.offset:
+            # Records of other earlier leaders, which could not be read then.
+            return self
+        return replace(
+            self,
+            record_epoch=before.record_epoch,
+            record_start=before.record_start,
+            epoch_start=before.epoch_start,
+        )
+
+    def with_start(self, epoch: int, start: int) -> LogEnd:
+        """Return this end, of which is known now that the records of `epoch` begin at `start`, and none before the end
+        is of a later epoch."""
+        found = self if epoch != self.leader_epoch else replace(self, epoch_start=start)
+        return replace(found, record_epoch=epoch, record_start=start) if self.offset > start else found
+
+    def parts_at(self, answer: OffsetForLeaderEpochResponse) -> int:
+        """Return up to where the log of the leader that answers, about `proof_epoch`, has the same records."""
+        return parts_at(self.record_epoch, self.record_start, epoch=answer.leader_epoch, end=answer.end_offset)
 
 
 LogEnds: TypeAlias = Mapping[TopicPartition, LogEnd]
@@ -82,28 +128,28 @@ def _is_older(before: LogEnd, log: LogEnd) -> bool:
 
 
 def breaks(
-    positions: Positions, known: LogEnds, now: LogEnds, epoch_ends: Mapping[TopicPartition, int | None]
+    positions: Positions, known: LogEnds, now: LogEnds, parting: Mapping[TopicPartition, int | None]
 ) -> dict[TopicPartition, Break]:
     """Return the partitions whose log does not go on at the stream's position.
 
-    `known`, `now`: what was seen of the logs before and is seen now. `epoch_ends`: where the leader epoch of `known`
-    ends in the log of the new leader, -1 if that has no such epoch, None if the broker cannot tell.
+    `known`, `now`: what was seen of the logs before and is seen now. `parting`: up to where the log of a new leader has
+    the records of the known one, -1 if it has no such epoch, None if the broker cannot tell.
     """
     found = {}
     for each, position in positions.items():
-        broken = _break(position, known.get(each), now.get(each), epoch_ends.get(each))
+        broken = _break(position, known.get(each), now.get(each), parting.get(each))
         if broken is not None:
             found[each] = broken
     return found
 
 
-def _break(position: int, before: LogEnd | None, log: LogEnd | None, epoch_end: int | None) -> Break | None:
+def _break(position: int, before: LogEnd | None, log: LogEnd | None, parts_at: int | None) -> Break | None:
     if log is None:
         return Break(position, LossCause.TOPIC_DELETED, None)
     if before is not None and (ids_differ(before.topic_id, log.topic_id) or _is_older(before, log)):
         return Break(position, LossCause.TOPIC_RECREATED, 0)
-    if epoch_end is not None and epoch_end < position:
-        return Break(position, LossCause.TRUNCATED, min(position, log.offset) if epoch_end < 0 else epoch_end)
+    if parts_at is not None and parts_at < position:
+        return Break(position, LossCause.TRUNCATED, min(position, log.offset) if parts_at < 0 else parts_at)
     if log.offset < position:
         return Break(position, LossCause.TRUNCATED, log.offset)
     return None

@@ -14,6 +14,7 @@ Source: KIP-320; org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -23,8 +24,9 @@ from kafka_sink.kafka.admin.log_ends import Logs, epoch_ends, log_ends
 from kafka_sink.kafka.admin.offsets import list_offsets
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
+from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, NO_EPOCH
 from kafka_sink.kafka.protocol.apis.list_offsets import LATEST
+from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.reading.continuity import (
@@ -64,11 +66,11 @@ class StreamLogs:
     def look(self, client: AdminClient, positions: Positions) -> tuple[Positions, Mapping[TopicPartition, Break]]:
         """Note where the logs end now. Return that, and where they do not go on at `positions`. Raises LogBroken."""
         self._finish_steps(positions)
-        ends, epochs = self._compared(client, positions)
+        ends, parting = self._compared(client, positions)
         for error in self._new_absences(positions).values():
             self._losses.take(error)
         self._absent = set(absences(self._logs.topics, self._config))
-        broken = breaks(positions, self.known, ends, epochs)
+        broken = breaks(positions, self.known, ends, parting)
         self._cuts = {each: cut for each, cut in self._cuts.items() if positions.get(each) == cut.position}
         broken |= {each: earlier_of(cut, broken.get(each)) for each, cut in self._cuts.items()}
         for each, found in broken.items():
@@ -82,7 +84,7 @@ class StreamLogs:
         is there now."""
         unknown = {each: offset for each, offset in positions.items() if each not in self.known | self.steps}
         if unknown:
-            ends = self._log_ends(client, unknown)
+            ends = self._with_record_epochs(client, self._log_ends(client, unknown), {})
             self.known |= {each: ends[each] for each in unknown if each in ends}
 
     def cut(self, partition: TopicPartition, found: Break) -> None:
@@ -110,7 +112,7 @@ class StreamLogs:
     def _compared(
         self, client: AdminClient, positions: Positions
     ) -> tuple[dict[TopicPartition, LogEnd], Mapping[TopicPartition, int | None]]:
-        """Return where the logs end, and where the known leader epochs end in the logs of newer leaders.
+        """Return where the logs end, and up to where the logs of newer leaders have the known records.
 
         Raises LeaderUnavailable.
         """
@@ -119,14 +121,58 @@ class StreamLogs:
         while True:
             ends = self._log_ends(client, positions)
             newer = with_newer_leaders(positions, self.known, ends)
-            asked = {each: self.known[each].leader_epoch for each in newer}
-            epochs = epoch_ends(client, self._logs, asked)
-            missing = asked.keys() - epochs.keys()
+            asked = {each: self.known[each].proof_epoch for each in newer}
+            found = epoch_ends(client, self._logs, asked)
+            missing = asked.keys() - found.keys()
             if not missing:
-                return ends, epochs
+                parting = {
+                    each: None if answer is None else self.known[each].parts_at(answer)
+                    for each, answer in found.items()
+                }
+                # Most leaders follow the one that is known, so the same answer tells where their records begin.
+                said = {each: found[each] for each in asked if asked[each] == ends[each].leader_epoch - 1}
+                return self._with_record_epochs(client, ends, said), parting
             tries += 1
             if not client.caller.pause(tries, deadline_ms):
                 raise _unavailable(client, min(missing), "it does not tell where the records before it end")
+
+    def _with_record_epochs(
+        self,
+        client: AdminClient,
+        ends: Mapping[TopicPartition, LogEnd],
+        answers: Mapping[TopicPartition, OffsetForLeaderEpochResponse | None],
+    ) -> dict[TopicPartition, LogEnd]:
+        """Return the ends with the leader epochs of their last records. Only new leaders are asked, and of these only
+        those that are not in `answers`.
+
+        A leader is asked about the epoch before its own. The answer is the last epoch that has records, and where those
+        of the next one begin. If that is not before the end, no record is of the next one, and the same is asked of the
+        epoch that was found.
+        """
+        found = {each: end.after(self.known.get(each)) for each, end in ends.items()}
+        epochs = {
+            each: (end.leader_epoch, sys.maxsize)
+            for each, end in found.items()
+            if end.epoch_start is None and end.leader_epoch > 0 and end.offset > 0
+        }
+        while epochs:
+            asked = {each: epoch - 1 for each, (epoch, _) in epochs.items() if each not in answers}
+            answers = {**answers, **epoch_ends(client, self._logs, asked)}
+            before, epochs = epochs, {}
+            for each, (epoch, next_start) in before.items():
+                answer = answers.get(each)
+                if answer is None:
+                    continue
+                found[each] = found[each].with_start(epoch, answer.end_offset)
+                # Where the records before the end were deleted, the answer names no earlier start.
+                if found[each].record_epoch != NO_EPOCH or answer.end_offset >= next_start:
+                    continue
+                if answer.leader_epoch > 0:
+                    epochs[each] = answer.leader_epoch, answer.end_offset
+                else:
+                    found[each] = found[each].with_start(answer.leader_epoch, 0)
+            answers = {}
+        return found
 
     def _log_ends(self, client: AdminClient, positions: Positions) -> dict[TopicPartition, LogEnd]:
         """Return where the logs end. A broker that lags is no proof that anything is gone, so an answer that says so

@@ -167,6 +167,8 @@ class StreamPlan:
             first=asked.first,
             end=end,
             leader_epoch=log_there.leader_epoch,
+            record_epoch=log_there.record_epoch,
+            record_start=log_there.record_start,
         )
 
 

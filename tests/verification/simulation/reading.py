@@ -99,7 +99,8 @@ class ReadingWorld(ReadWorld):
         self._without_row: set[int] = set()
         self.topic_gone = False
         # The leader epoch under which all before `_next` was seen.
-        self._read_epoch = 0
+        # Of each batch of the log, as it was when the last range was planned.
+        self._epochs: dict[int, int] = {}
         self._range: FetchRange | None = None
         self._fetcher: Fetcher | None = None
         self._rows: list[Row] = []
@@ -179,9 +180,12 @@ class ReadingWorld(ReadWorld):
         self._look_back(leader)
         if end <= self._next:
             return False
+        record_epoch = self._epochs[max(offset for offset in self._epochs if offset < end)]
         self._range = FetchRange(
-            TOPIC, self._topic_id if self._knows_ids else None, PARTITION, self._next, end, self._epoch_of()
-        )
+            TOPIC, self._topic_id if self._knows_ids else None, PARTITION, self._next, end, self._epoch_of(),
+            record_epoch=record_epoch,
+            record_start=min(offset for offset, epoch in self._epochs.items() if epoch == record_epoch),
+        )  # fmt: skip
         self._say(f"reads {self._range}")
         self.counts["read: ranges"] += 1
         self._rows = []
@@ -222,11 +226,14 @@ class ReadingWorld(ReadWorld):
         """Note a truncation between two ranges. No fetcher sees it: who plans the ranges must."""
         replica = self._cluster.replica(TOPIC, PARTITION, leader)
         assert replica is not None
-        found = replica.log.end_offset_of(self._read_epoch)
-        if self._next > self.first and (found is None or found.offset < self._next):
-            self.losses.append(Loss(0 if found is None else found.offset, self._next, LossCause.TRUNCATED))
+        epochs = {batch.base_offset: batch.leader_epoch for batch in replica.log.batches}
+        parted = [
+            offset for offset, epoch in self._epochs.items() if offset < self._next and epochs.get(offset) != epoch
+        ]
+        if parted and self._next > self.first:
+            self.losses.append(Loss(min(parted), self._next, LossCause.TRUNCATED))
             self.counts["read: truncations between ranges"] += 1
-        self._read_epoch = self._epoch_of()
+        self._epochs = epochs
 
     def _end_of_log(self, leader: int) -> int:
         if self._settings.isolation_level is IsolationLevel.READ_COMMITTED:

@@ -13,8 +13,8 @@ may have been delivered. What a reader cannot know is no mistake:
 * A new process has only positions. What became readable below them since the last recorded look of the process before
   is behind the stream: the log was truncated or made again and has grown past the position. Nor does a stream read it
   that ends with the error that says so.
-* A leader without a record of the known epoch answers with the end of an earlier epoch. Nothing shows which records
-  before that end were replaced (KIP-320 compares offsets).
+* A leader that was replaced before it was asked where its records begin: which leader wrote the last record before the
+  position is not known then, and the next leader may have no record of the known epoch.
 * Logs may part before the end of the known epoch (KIP-279), so a record of an earlier leader may hide below a
   truncation that was told, where another one had been.
 * Where logs part is forgotten with the records there, once they are deleted: what was below the offset at which a
@@ -45,6 +45,7 @@ from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.connections import network_settings
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.metadata import NO_EPOCH
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.net.transport import Event
@@ -438,11 +439,13 @@ class StreamingWorld(ReadWorld):
             self._without_row |= {(log, offset) for offset in there - rows}
 
     def _logs_without_epoch(self, known: LogEnds) -> set[Log]:
-        """Return the logs without a record of their known leader epoch. Deleted records do not count."""
+        """Return the logs without a record of their known leader epoch, where nobody knows which leader wrote the last
+        record. Deleted records do not count."""
         return {
             log
             for log, leader in self._logs()
             if (end := known.get(TopicPartition(TOPIC, log.partition))) is not None
+            and end.record_epoch == NO_EPOCH
             and end.leader_epoch not in _epochs(leader)
         }
 

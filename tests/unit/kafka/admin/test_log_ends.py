@@ -120,7 +120,8 @@ def test_where_epochs_end(client: AdminClient, kafka: ScriptedKafka) -> None:
 
     kafka.always(OffsetForLeaderEpochRequest, answer)
     now = ends(client, Logs())
-    assert epoch_ends(client, now, {P: 1, Q: 0}) == {P: 7}, "whose leader answers"
+    found = epoch_ends(client, now, {P: 1, Q: 0})
+    assert found == {P: OffsetForLeaderEpochResponse(0, 0, 1, 7)}, "whose leader answers"
     assert sorted(kafka.asked(OffsetForLeaderEpochRequest), key=repr) == [
         (1, OffsetForLeaderEpochRequest("t", 0, 2, 1)),
         (2, OffsetForLeaderEpochRequest("t", 1, 0, 0)),

@@ -627,6 +627,33 @@ class TestEpochs:
         assert cluster.of(OffsetForLeaderEpochRequest) == [(1, OffsetForLeaderEpochRequest("orders", 2, 9, 7))]
         assert cluster.of(FetchRequest)[0][1].leader_epoch == 9
 
+    def test_that_is_the_epoch_of_the_ranges_last_record(self, cluster: Cluster) -> None:
+        """The leader of the time may have written nothing."""
+        range_ = replace(RANGE, record_epoch=4)
+        cluster.answers[FetchRequest] += [records((100, 199))] * 2
+        run(cluster, fetcher_of(cluster, range_))
+        assert not cluster.of(OffsetForLeaderEpochRequest), "the leader of the plan has not changed"
+        cluster.epoch = 9
+        run(cluster, fetcher_of(cluster, range_))
+        assert cluster.of(OffsetForLeaderEpochRequest) == [(1, OffsetForLeaderEpochRequest("orders", 2, 9, 4))]
+
+    @pytest.mark.parametrize(
+        ("epoch", "end_offset", "parts"), [(4, 500, None), (3, 500, 150), (3, 120, 120), (4, 120, 120)]
+    )
+    def test_a_leader_without_a_record_of_the_epoch_has_lost_its_records(
+        self, cluster: Cluster, epoch: int, end_offset: int, parts: int | None
+    ) -> None:
+        cluster.epoch = 9
+        cluster.answers[OffsetForLeaderEpochRequest].append(OffsetForLeaderEpochResponse(0, 0, epoch, end_offset))
+        cluster.answers[FetchRequest].append(records((100, 199)))
+        fetcher = fetcher_of(cluster, replace(RANGE, record_epoch=4, record_start=150))
+        if parts is None:
+            assert run(cluster, fetcher) == [(100, 200)]
+        else:
+            failure = failure_of(cluster, fetcher)
+            assert isinstance(failure, OffsetsLost)
+            assert (failure.first, failure.end, failure.cause) == (parts, 200, LossCause.TRUNCATED)
+
     def test_once_for_each_epoch(self, cluster: Cluster) -> None:
         def fenced(_: FetchRequest) -> int:
             cluster.leader, cluster.epoch = 2, cluster.epoch + 1

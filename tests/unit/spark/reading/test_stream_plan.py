@@ -53,11 +53,12 @@ COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 @dataclass
 class Cluster:
-    """Two topics, of two partitions and one. `epoch_ends`: where an epoch ends in the leader's log."""
+    """Two topics, of two partitions and one. `starts`: where the records of each leader epoch begin in the leader's
+    log, from epoch 0 on."""
 
     kafka: ScriptedKafka = field(default_factory=ScriptedKafka)
     logs: dict[tuple[str, int], ScriptedLog] = field(default_factory=dict)
-    epoch_ends: dict[TopicPartition, int] = field(default_factory=dict)
+    starts: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.logs |= {A0: ScriptedLog(0, 10, leader_epoch=3), A1: ScriptedLog(0, 0), B0: ScriptedLog(0, 100)}
@@ -68,7 +69,10 @@ class Cluster:
     def _epoch_end(self, asked: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
         partition = TopicPartition(asked.topic, asked.partition)
         assert asked.current_leader_epoch == self.logs[partition].leader_epoch
-        return OffsetForLeaderEpochResponse(0, 0, asked.leader_epoch, self.epoch_ends[partition])
+        starts = self.starts.get(partition, {0: 0, self.logs[partition].leader_epoch: 0})
+        found = max(epoch for epoch in starts if epoch <= asked.leader_epoch)
+        end = next((start for epoch, start in starts.items() if epoch > found), self.logs[partition].latest)
+        return OffsetForLeaderEpochResponse(0, 0, found, end)
 
     def add(self, partition: TopicPartition, log: ScriptedLog) -> None:
         self.logs[partition] = log
@@ -85,9 +89,10 @@ class Cluster:
         self.kafka.topic_ids[topic] = ID_AGAIN
 
     def elect(self, partition: TopicPartition, *, epoch_end: int, latest: int) -> None:
+        """A leader whose log has the records of the leader before up to `epoch_end`."""
         log = self.logs[partition]
         log.leader_epoch, log.latest = log.leader_epoch + 1, latest
-        self.epoch_ends[partition] = epoch_end
+        self.starts[partition] = {0: 0, log.leader_epoch - 1: 0, log.leader_epoch: epoch_end}
 
 
 @pytest.fixture
@@ -257,17 +262,17 @@ def test_micro_batches_follow_each_other(cluster: Cluster) -> None:
     stream = Stream(startingOffsets="earliest")
     start = stream.initial()
     end = stream.end(start)
-    assert stream.ranges(start, end) == [FetchRange("a", ID_A, 0, 0, 10, 3)]
+    assert stream.ranges(start, end) == [FetchRange("a", ID_A, 0, 0, 10, 3, 3)]
     assert stream.end(end) == end
     cluster.logs[A0].latest, cluster.logs[A1].latest = 14, 2
     following = stream.end(end)
-    assert stream.ranges(end, following) == [FetchRange("a", ID_A, 0, 10, 14, 3), FetchRange("a", ID_A, 1, 0, 2, 0)]
+    assert stream.ranges(end, following) == [FetchRange("a", ID_A, 0, 10, 14, 3, 3), FetchRange("a", ID_A, 1, 0, 2, 0)]
     assert stream.plan.latest == following
 
 
 def test_a_new_process_plans_a_micro_batch_that_was_recorded(cluster: Cluster) -> None:
     cluster.logs[A0].latest = 30
-    assert Stream().ranges({A0: 10, A1: 0}, {A0: 20, A1: 0}) == [FetchRange("a", ID_A, 0, 10, 20, 3)]
+    assert Stream().ranges({A0: 10, A1: 0}, {A0: 20, A1: 0}) == [FetchRange("a", ID_A, 0, 10, 20, 3, 3)]
     assert Stream().ranges({A0: 10, A1: 0}, {A0: 10, A1: 0}) == []
 
 
@@ -534,7 +539,7 @@ def test_a_topic_that_is_made_again(cluster: Cluster) -> None:
     cluster.recreate("a", ScriptedLog(0, 30, leader_epoch=3), ScriptedLog(0, 0))
     told = (broken(10, LossCause.TOPIC_RECREATED, 0), broken(0, LossCause.TOPIC_RECREATED, 0, A1))
     assert_a_step(cluster, start, stream, {A0: 0, A1: 0}, *told)
-    assert stream.ranges({A0: 0, A1: 0}, {A0: 30, A1: 0}) == [FetchRange("a", ID_AGAIN, 0, 0, 30, 3)]
+    assert stream.ranges({A0: 0, A1: 0}, {A0: 30, A1: 0}) == [FetchRange("a", ID_AGAIN, 0, 0, 30, 3, 3)]
     with pytest.raises(LogBroken, match=r"at offset 10, .* but at 0: the topic was deleted and created again"):
         strict.end(start)
 
@@ -583,7 +588,7 @@ def test_a_log_that_is_truncated(cluster: Cluster, latest: int) -> None:
         strict.end(start)
     assert_a_step(cluster, start, stream, {A0: 7, A1: 0}, broken(10, LossCause.TRUNCATED, 7))
     end = stream.end({A0: 7, A1: 0})
-    assert stream.ranges({A0: 7, A1: 0}, end) == [FetchRange("a", ID_A, 0, 7, latest, 4)]
+    assert stream.ranges({A0: 7, A1: 0}, end) == [FetchRange("a", ID_A, 0, 7, latest, 4, 4, 7)]
 
 
 def test_a_log_that_is_truncated_twice(cluster: Cluster) -> None:
@@ -607,16 +612,81 @@ def test_a_log_that_is_truncated_behind_the_position_goes_on(cluster: Cluster) -
     assert start == {A0: 6, A1: 0}
     cluster.elect(A0, epoch_end=6, latest=20)
     end = stream.end(start)
-    assert stream.ranges(start, end) == [FetchRange("a", ID_A, 0, 6, 8, 4)]
+    assert stream.ranges(start, end) == [FetchRange("a", ID_A, 0, 6, 8, 4, 4, 6)]
 
 
 def test_a_new_leader_is_compared_once(cluster: Cluster) -> None:
     stream = Stream()
     start = stream.goes_on(stream.initial())
     cluster.elect(A0, epoch_end=10, latest=10)
+    del cluster.kafka.received[:]
     assert stream.end(start) == stream.end(start) == start
+    # Where the records of leader 3 end, which is where those of leader 4 begin; and where those of leader 3 begin.
+    assert [request for _, request in cluster.kafka.asked(OffsetForLeaderEpochRequest)] == [
+        OffsetForLeaderEpochRequest("a", 0, 4, 3),
+        OffsetForLeaderEpochRequest("a", 0, 4, 2),
+    ]
+
+
+def test_a_leader_that_has_written_is_asked_once_and_not_again(cluster: Cluster) -> None:
+    stream = Stream()
+    position = stream.goes_on(stream.initial())
+    cluster.elect(A0, epoch_end=10, latest=12)
+    del cluster.kafka.received[:]
+    position = stream.goes_on(position)
+    for latest in (13, 20):
+        cluster.logs[A0].latest = latest
+        position = stream.goes_on(position)
     ((_, request),) = cluster.kafka.asked(OffsetForLeaderEpochRequest)
     assert request == OffsetForLeaderEpochRequest("a", 0, 4, 3)
+
+
+def test_records_that_several_earlier_leaders_wrote_become_readable(cluster: Cluster) -> None:
+    """A new leader's high watermark lags behind its log at first."""
+    stream = Stream()
+    position = stream.goes_on(stream.initial())
+    log = cluster.logs[A0]
+    log.leader_epoch, cluster.starts[A0] = 5, {0: 0, 3: 4, 4: 12, 5: 20}
+    position = stream.goes_on(position)
+    log.latest = 15
+    position = stream.goes_on(position)
+    assert stream.ranges({A0: 10, A1: 0}, position) == [FetchRange("a", ID_A, 0, 10, 15, 5, 4, 12)]
+    log.leader_epoch, log.latest, cluster.starts[A0] = 6, 30, {0: 0, 3: 4, 4: 12, 6: 20}
+    assert stream.goes_on(position)[A0] == 30
+
+
+@pytest.mark.parametrize("written", [0, 1], ids=["a leader that wrote nothing", "a leader that wrote"])
+def test_a_log_is_compared_by_the_epoch_of_its_last_record(cluster: Cluster, written: int) -> None:
+    """Two unclean elections: the records before the stream's position are of leader 3, and leader 5 may have written
+    nothing. Leader 6 has records of leader 4 where leader 5 had those of leader 3."""
+    cluster.starts[A0] = {0: 0, 3: 4}
+    stream = Stream(**LENIENT)
+    position = stream.goes_on(stream.initial())
+    log = cluster.logs[A0]
+    log.leader_epoch, cluster.starts[A0] = 5, {0: 0, 3: 4, 5: 10}
+    position = stream.goes_on(position)
+    log.latest += written
+    position = stream.goes_on(position)
+    assert not stream.told
+    assert stream.ranges({A0: 9, A1: 0}, position) == [
+        FetchRange("a", ID_A, 0, 9, 10 + written, 5, *((5, 10) if written else (3, 4)))
+    ]
+    log.leader_epoch, log.latest, cluster.starts[A0] = 6, 30, {0: 0, 3: 4, 4: 7, 6: 12}
+    # It has no record of leader 5 at all, but where the records of leader 5 began, it has others.
+    at = 10 if written else 7
+    assert_a_step(cluster, position, stream, {A0: at, A1: 0}, broken(10 + written, LossCause.TRUNCATED, at))
+
+
+def test_a_log_without_the_records_of_a_leader_parts_behind_what_was_read(cluster: Cluster) -> None:
+    """The stream has not read the records of the leader that are gone."""
+    stream = Stream(startingOffsets=json.dumps({"a": {"0": 0, "1": 0}}), maxOffsetsPerTrigger="8")
+    cluster.starts[A0] = {0: 0, 3: 9}
+    position = stream.goes_on(stream.initial())
+    assert position[A0] < 9
+    log = cluster.logs[A0]
+    log.leader_epoch, log.latest, cluster.starts[A0] = 4, 30, {0: 0, 1: 8, 4: 20}
+    assert stream.goes_on(position)[A0] > position[A0]
+    assert not stream.told
 
 
 def test_a_truncation_that_a_task_has_seen_is_stepped_back_over(cluster: Cluster) -> None:
@@ -794,6 +864,7 @@ def test_a_leader_that_does_not_tell_where_an_epoch_ends_is_asked_again(cluster:
 def test_brokers_that_lack_the_comparison_are_believed(cluster: Cluster) -> None:
     stream = Stream()
     start = stream.goes_on(stream.initial())
+    del cluster.kafka.received[:]
     speaks = cluster.kafka.spoken
 
     def spoken(request: Any) -> int | None:
