@@ -92,6 +92,8 @@ def interpreter(architecture: str, folder: Path) -> Path:
         "Dir::State": state,
         "Dir::State::status": state / "status",
         "Dir::Cache": cache,
+        # root downloads as _apt otherwise, which may not write here, and says so.
+        "APT::Sandbox::User": "root",
     }
     apt = ["apt-get", "--quiet=2", *(f"--option={name}={value}" for name, value in options.items())]
     subprocess.run([*apt, "update"], check=True)
