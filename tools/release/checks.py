@@ -16,7 +16,7 @@ from release.links import relative_links
 from release.machine_code import read_mach_o
 from release.targets import System, Target
 
-# Twice today's size: a wheel that is larger holds something that does not belong there.
+# More than twice today's size: a wheel that is larger holds something that does not belong there.
 MOST_BYTES = 2 * 2**20
 MACOS_LIBRARIES = ("/usr/lib/libSystem.B.dylib",)
 
