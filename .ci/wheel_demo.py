@@ -1,7 +1,8 @@
 """`make wheel`: install the wheel into an empty environment outside the sources, and run the demo there.
 
-    python3 .ci/wheel_demo.py build/wheel/<...>.whl build/flights/<...>.tar.gz
+    python3 .ci/wheel_demo.py build/wheel/<...>.whl build/flights/<...>.tar.gz [compiled | vectorised]
 
+The wheel must bring the compiled kernel, unless the last argument says otherwise (`make release` tries the pure wheel).
 First only the wheel's own requirements are installed: Spark must find the format (`fresh_install.py`). Then, with the
 extra `demo`, copies of the demo's scripts run, which are not in the wheel. Uses only the standard library.
 """
@@ -22,8 +23,9 @@ CALLERS = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV", "PYKAFKA")
 
 
 def main() -> int:
-    wheel, archive = (Path(argument).resolve() for argument in sys.argv[1:])
-    if "-cp311-abi3-" not in wheel.name:
+    wheel, archive = (Path(argument).resolve() for argument in sys.argv[1:3])
+    kernel = sys.argv[3] if len(sys.argv) > 3 else "compiled"
+    if kernel == "compiled" and "-cp311-abi3-" not in wheel.name:
         print(f"{wheel.name} has no compiled kernel: install a C compiler, and remove build/wheel", file=sys.stderr)
         return 1
     environment = {name: value for name, value in os.environ.items() if not name.startswith(CALLERS)}
@@ -38,6 +40,7 @@ def main() -> int:
             subprocess.run([python, *map(str, arguments)], cwd=elsewhere, env=environment, check=True)
 
         run("-m", "pip", "install", "--quiet", wheel)
+        run("-c", f"from kafka_sink.records.kernel import KERNEL as is_; assert is_.name == {kernel!r}, is_.name")
         run(ROOT / ".ci" / "fresh_install.py")
         run("-m", "pip", "install", "--quiet", f"{wheel}[demo]")
         for scripts in SCRIPTS:

@@ -72,7 +72,12 @@ uint32_t join_crcs(uint32_t first, uint32_t second, uint32_t size)
 }
 
 #ifdef HAS_X86_CRC32C
+/* GCC has the CRC instruction in sse4.2. clang 14 and later have it as a feature of its own. */
+#ifdef __clang__
+#define TARGET __attribute__((target("sse4.2,crc32,pclmul")))
+#else
 #define TARGET __attribute__((target("sse4.2,pclmul")))
+#endif
 
 int has_crc32c(void)
 {

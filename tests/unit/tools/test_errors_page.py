@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from errors_page import OFTEN, page, plain
 
 from effort import each
+from errors_page import OFTEN, page, plain
 from kafka_sink.cli.error_catalogue import by_section, example
 from kafka_sink.errors import DataState, KafkaSinkError, WriteKind
 from kafka_sink.errors.wording import words

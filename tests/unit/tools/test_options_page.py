@@ -7,14 +7,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import options_page
 import pytest
-from options_page import page, reading_page
 
+import options_page
 from effort import each
 from kafka_sink.options.option import OptionTable
 from kafka_sink.options.reading import READING
 from kafka_sink.options.table import WRITING
+from options_page import page, reading_page
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = {(): "options.md", ("reading",): "reading-options.md"}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from protocol_page import NEWEST, Ours, Schema, ours, page, row, schemas
 
 ROOT = Path(__file__).resolve().parents[3]
