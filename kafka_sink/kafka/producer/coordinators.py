@@ -358,12 +358,11 @@ class Coordinators:
 
     def handle(self, answer: ClientResponse, now_ms: int) -> bool:
         """Process one response of a poll. Return True if its request came from this module."""
-        # One time for all parts of a response: reads that are refused together go again together.
-        soon_ms = now_ms + self._rng.randint(*QUICK_BACKOFF_MS)
         if isinstance(answer.token, Ask):
-            self._on_answer(answer.token, answer, answer.response, soon_ms, now_ms)
+            self._on_answer(answer.token, answer, answer.response, None, now_ms)
         elif isinstance(answer.token, _Reads):
-            asks = answer.token.asks
+            # One time for all parts of a response: reads that are refused together go again together.
+            asks, soon_ms = answer.token.asks, self._soon_ms(now_ms)
             for ask, part in zip(asks, parts([ask.request for ask in asks], answer.response), strict=True):
                 self._on_answer(ask, answer, part, soon_ms, now_ms)
         elif answer.token is _FINDING:
@@ -372,8 +371,12 @@ class Coordinators:
             return False
         return True
 
-    def _on_answer(self, ask: Ask, answer: ClientResponse, response: Any, soon_ms: int, now_ms: int) -> None:
-        """`response`: the part of the response that belongs to `ask`. `soon_ms`: when a quick retry goes."""
+    def _soon_ms(self, now_ms: int) -> int:
+        return now_ms + self._rng.randint(*QUICK_BACKOFF_MS)
+
+    def _on_answer(self, ask: Ask, answer: ClientResponse, response: Any, soon_ms: int | None, now_ms: int) -> None:
+        """`response`: the part of the response that belongs to `ask`. `soon_ms`: when a quick retry goes, if it
+        goes with others."""
         code = ErrorCode.NONE if response is None else error_code_of(response)
         step = Next.ELSEWHERE if response is None else next_after(code)
         if step is Next.ELSEWHERE:
@@ -388,7 +391,7 @@ class Coordinators:
         ask.error = answer.error or _refusal(ask.request, code)
         if step is Next.AGAIN_SOON and ask.quick_tries < QUICK_TRIES:
             ask.quick_tries += 1
-            self._backoffs.add(soon_ms, ask)
+            self._backoffs.add(self._soon_ms(now_ms) if soon_ms is None else soon_ms, ask)
         else:
             ask.tries += 1
             self._backoffs.add(now_ms + self._backoff_ms(ask.tries), ask)
