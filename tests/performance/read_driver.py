@@ -14,12 +14,15 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from process_tree import cpu_s
 from ready_batches import ReadyDataSource
@@ -74,23 +77,18 @@ def read(spark: SparkSession, servers: str, asked: dict[str, Any]) -> Cost:
 def stream(spark: SparkSession, servers: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Read the topic in micro-batches. Return the cost, and rows and milliseconds of each micro-batch with rows."""
     started_s, cpu_before_s = time.perf_counter(), cpu_s(os.getpid())
-    query = (
-        spark.readStream.format(asked["reader"])
-        .options(
-            **{
-                "kafka.bootstrap.servers": servers,
-                "subscribe": asked["topic"],
-                "startingOffsets": "earliest",
-                "maxOffsetsPerTrigger": str(asked["per_trigger"]),
-            }
-        )
-        .load()
-        .writeStream.format("noop")
-        .trigger(availableNow=True)
-        .start()
+    rows = spark.readStream.format(asked["reader"]).options(
+        **{"kafka.bootstrap.servers": servers, "subscribe": asked["topic"]}
     )
-    if not query.awaitTermination(STREAM_TIMEOUT_S):
-        raise SystemExit(f"a query did not end within {STREAM_TIMEOUT_S} s")
+    if asked["arrives"]:
+        query = rows.option("startingOffsets", "latest").load().writeStream.format("noop").start()
+        arrive(query, servers, asked)
+        query.stop()
+    else:
+        rows = rows.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", str(asked["per_trigger"]))
+        query = rows.load().writeStream.format("noop").trigger(availableNow=True).start()
+        if not query.awaitTermination(STREAM_TIMEOUT_S):
+            raise SystemExit(f"a query did not end within {STREAM_TIMEOUT_S} s")
     cost = Cost(wall_s=time.perf_counter() - started_s, cpu_s=cpu_s(os.getpid()) - cpu_before_s)
     with_rows = [each for each in query.recentProgress if each.numInputRows]
     return {
@@ -99,6 +97,24 @@ def stream(spark: SparkSession, servers: str, asked: dict[str, Any]) -> dict[str
         "micro_batches_ms": [each.durationMs["triggerExecution"] for each in with_rows],
         "parts_ms": [dict(each.durationMs) for each in with_rows],
     }
+
+
+def arrive(query: StreamingQuery, servers: str, asked: dict[str, Any]) -> None:
+    """Write a row once the row before it was read. The first follows when the query has planned for the first time."""
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
+    wait_until(query, lambda: bool(query.recentProgress))
+    for count in range(1, asked["rows"] + 1):
+        producer.produce(asked["topic"], os.urandom(asked["value_bytes"]), key=str(count))
+        producer.flush()
+        wait_until(query, lambda: sum(each.numInputRows for each in query.recentProgress) >= count)  # noqa: B023
+
+
+def wait_until(query: StreamingQuery, is_done: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + STREAM_TIMEOUT_S
+    while not is_done():
+        if not query.isActive or time.monotonic() > deadline_s:
+            raise SystemExit(f"a query did not read a row: {query.exception()}")
+        time.sleep(0.02)
 
 
 def digest(spark: SparkSession, servers: str, asked: dict[str, Any]) -> list[int]:

@@ -1,7 +1,8 @@
 """Streams for `make bench-read`: large micro-batches, and one row a micro-batch, pykafka beside the JVM's source.
 
-Both read into Spark's `noop` sink with trigger(availableNow=True) and maxOffsetsPerTrigger, in turns. A micro-batch's
-time is Spark's own, `triggerExecution` of its progress.
+Both read into Spark's `noop` sink, in turns: what is there, with trigger(availableNow=True) and maxOffsetsPerTrigger;
+and rows that arrive one after the other, with the default trigger. A micro-batch's time is Spark's own,
+`triggerExecution` of its progress.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ READERS = (PYKAFKA, JVM)
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """`per_trigger`: rows of a micro-batch."""
+    """`per_trigger`: rows of a micro-batch. `arrives`: whether each row comes when the one before was read."""
 
     name: str
     rows: int
     per_trigger: int
     partitions: int
     value_bytes: int = 100
+    arrives: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +43,16 @@ class StreamCost:
 
 STREAMS = (
     Stream("10 M rows in micro-batches of 1 M", 10_000_000, 1_000_000, 4),
-    Stream("one row a micro-batch", 40, 1, 1),
+    Stream("one row a micro-batch, of 40 that are there", 40, 1, 1),
+    Stream("one row a micro-batch, as they arrive", 20, 1, 1, arrives=True),
 )
 
 
 def measure_stream(spark: SparkProcess, topics: Topics, stream: Stream, rounds: int) -> dict[str, list[StreamCost]]:
     (topic,) = topics.create(stream.partitions)
     asked = {**asdict(stream), "topic": topic, "compression": "none", "headers": 0}
-    spark.ask({**asked, "do": "fill"})
+    if not stream.arrives:
+        spark.ask({**asked, "do": "fill"})
     costs: dict[str, list[StreamCost]] = {reader: [] for reader in READERS}
     for number in range(rounds + 1):
         for reader in READERS[:: 1 if number % 2 else -1]:
