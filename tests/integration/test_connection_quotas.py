@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,14 +19,6 @@ PRODUCERS = 30
 # Brokers let ten seconds' worth pass before they refuse (quota.window.num). Ten more producers need 10 s, in which the
 # last is refused more often than a TLS client was once willing to bear.
 PER_S = 2
-topic_numbers = itertools.count(1)
-
-
-@pytest.fixture
-def topic(secure: SecureKafka) -> str:
-    name = f"rows-{next(topic_numbers)}"
-    secure.kafka.create_topic(name, 1)
-    return name
 
 
 def limit(secure: SecureKafka, *change: str) -> None:
@@ -45,7 +36,9 @@ def limited(secure: SecureKafka) -> Iterator[SecureKafka]:
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
-def test_producers_that_start_at_once(limited: SecureKafka, topic: str, tls: bool) -> None:
+def test_producers_that_start_at_once(limited: SecureKafka, tls: bool) -> None:
+    topic = f"quota-{tls}"
+    limited.kafka.create_topic(topic, 1)
     options = limited.tls() if tls else {"kafka.bootstrap.servers": limited.kafka.bootstrap_servers}
 
     def write(number: int) -> None:

@@ -743,6 +743,6 @@ def _hint(node: Node) -> str:
     if node.connection is None or node.connection.state is not State.NEGOTIATING:
         return ""
     return (
-        ", instead of an answer to ApiVersions; this is no plaintext listener of a broker, or it takes no more "
+        ", instead of an answer to ApiVersions; perhaps it is no plaintext listener of a broker, or takes no more "
         "connections (max.connections.per.ip, connection_creation_rate)"
     )
