@@ -46,10 +46,12 @@ class SharedMemory:
         offset = _address(view) - self._start
         return offset if 0 <= offset < self.size_bytes else None
 
-    def release(self) -> None:
-        """Give all pages back to the operating system. Their content becomes zero."""
+    def release(self, start: int, size_bytes: int) -> None:
+        """Give the pages that lie in this part back to the operating system. Their content becomes zero."""
         assert _MADV_REMOVE is not None
-        self._map.madvise(_MADV_REMOVE)
+        first, end = -(-start // _PAGE_BYTES), (start + size_bytes) // _PAGE_BYTES
+        if first < end:
+            self._map.madvise(_MADV_REMOVE, first * _PAGE_BYTES, (end - first) * _PAGE_BYTES)
 
     def close(self) -> None:
         """Close the file. The memory itself stays until nothing refers to `array`."""
@@ -103,7 +105,8 @@ class RelayedMemory:
     """A worker's memory for rows, and its share of the memory of its executor: a `MemorySource` of its pool.
 
     A worker may grow up to an equal part of `size_bytes` among the workers that have memory now, as long as all of them
-    together stay below it. FLOOR_BYTES are always allowed.
+    together stay below it. FLOOR_BYTES are always allowed. A worker that has more than its part, because others came
+    later, gives back what it no longer needs.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -127,7 +130,7 @@ class RelayedMemory:
             self.shared.close()
             self.shared, self.is_tainted = SharedMemory(self.shared.size_bytes), False
         elif self._taken:
-            self.shared.release()
+            self.shared.release(0, self.shared.size_bytes)
         self._note(0)
         return self.shared.array
 
@@ -135,20 +138,28 @@ class RelayedMemory:
         wanted = self._taken + more_bytes
         if wanted <= FLOOR_BYTES or self._ledger is None:
             return True
-        taken, workers = self._ledger.sum()
-        others = workers - (self._taken > 0)
-        return wanted <= self.shared.size_bytes // (others + 1) and taken + more_bytes <= self.shared.size_bytes
+        taken, _ = self._ledger.sum()
+        return wanted <= self.part_bytes and taken + more_bytes <= self.shared.size_bytes
+
+    @property
+    def part_bytes(self) -> int:
+        """An equal part among the workers that have memory now and this one."""
+        if self._ledger is None:
+            return self.shared.size_bytes
+        _, workers = self._ledger.sum()
+        return self.shared.size_bytes // (workers + (self._taken == 0))
 
     @property
     def exceeds_part(self) -> bool:
         """True if this worker has more than its part by now, because other workers came later."""
-        if self._ledger is None or self._taken <= FLOOR_BYTES:
-            return False
-        _, workers = self._ledger.sum()
-        return self._taken > self.shared.size_bytes // workers
+        return self._taken > max(FLOOR_BYTES, self.part_bytes)
 
     def took(self, more_bytes: int) -> None:
         self._note(self._taken + more_bytes)
+
+    def release(self, start: int, size_bytes: int) -> None:
+        self.shared.release(start, size_bytes)
+        self._note(self._taken - size_bytes)
 
     def close(self) -> None:
         self._note(0)

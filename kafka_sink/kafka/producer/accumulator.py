@@ -183,6 +183,8 @@ class RecordAccumulator:
             batches.append(batch)
             limit = self._limits.get(topic_partition.topic) if self._limits else None
             limits.append(buffer.size if limit is None else min(buffer.size, max(limit, needed)))
+        if refused_bytes is not None:
+            self._fit_buffers(len(self._queues))
         self._lingering += batches
         # Also if a batch got no memory: all queued batches are urgent then.
         self._is_awaited = True
@@ -224,12 +226,12 @@ class RecordAccumulator:
             self._fit_buffers(len(self._queues))
 
     def _fit_buffers(self, partitions_seen: int) -> None:
-        """Halve the buffer size until memory suffices for two buffers per partition: one being filled, one in
-        flight."""
+        """Halve the buffer size until the pool's part of memory suffices for two buffers per partition: one being
+        filled, one in flight. With a larger part buffers stay as they are until the memory is given back."""
         size = self._batch_size
-        while size // 2 >= LEAST_BUFFER_BYTES and size * 2 * partitions_seen > self.pool.total_bytes:
+        while size // 2 >= LEAST_BUFFER_BYTES and size * 2 * partitions_seen > self.pool.part_bytes:
             size //= 2
-        if size != self.pool.buffer_bytes:
+        if size < self.pool.buffer_bytes:
             self.pool.shrink_buffers(size)
 
     def limit_batches(self, topic: str, size_bytes: int) -> int:

@@ -45,9 +45,22 @@ def test_memory_costs_only_what_was_touched_and_comes_back() -> None:
     assert resident_bytes(memory) == 0
     memory.array[: 2 * MIB] = 1
     assert resident_bytes(memory) == 2 * MIB
-    memory.release()
+    memory.release(MIB, MIB)
+    assert resident_bytes(memory) == MIB
+    assert memory.array[:MIB].all()
+    memory.release(0, 8 * MIB)
     assert resident_bytes(memory) == 0
     assert not memory.array.any()
+
+
+def test_only_whole_pages_of_a_part_come_back() -> None:
+    memory = SharedMemory(MIB)
+    memory.array[:] = 1
+    memory.release(100, mmap.PAGESIZE)
+    assert memory.array.all()
+    memory.release(100, 2 * mmap.PAGESIZE)
+    assert resident_bytes(memory) == MIB - mmap.PAGESIZE
+    assert memory.array[: mmap.PAGESIZE].all() and memory.array[2 * mmap.PAGESIZE :].all()
 
 
 def test_nothing_has_a_name() -> None:
@@ -117,6 +130,18 @@ def test_a_latecomer_gets_the_floor_until_the_others_give_back() -> None:
     first.fresh()
     assert not first.exceeds_part
     assert grow(second) > 0
+
+
+def test_workers_have_equal_parts_in_the_end_however_they_begin() -> None:
+    first, second = workers(2)
+    grow(first)
+    grow(second)
+    assert first.part_bytes == second.part_bytes == 32 * MIB
+    while first.exceeds_part:
+        first.release(0, MIB)
+        grow(second)
+    assert not second.exceeds_part
+    assert not first.allows(MIB) and not second.allows(MIB)
 
 
 def test_a_worker_that_moves_to_another_ledger_is_counted_there() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import threading
 import time
@@ -15,7 +17,8 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
 from kafka_sink.errors import ProducerClosed
-from kafka_sink.kafka.producer.accumulator import LEAST_BUFFER_BYTES
+from kafka_sink.kafka.net.shared_memory import Ledger, RelayedMemory
+from kafka_sink.kafka.producer.accumulator import LEAST_BUFFER_BYTES, RecordAccumulator
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.producer_batch import BatchState, ProducerBatch
 from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
@@ -275,6 +278,31 @@ def test_buffers_shrink_so_that_every_partition_can_have_two() -> None:
     while not c.append(waiting):
         drain_everything(c)
     assert c.accumulator.pool.buffer_bytes == LEAST_BUFFER_BYTES
+
+
+def test_buffers_shrink_to_a_part_of_memory_that_became_smaller() -> None:
+    """With a relay the workers of an executor share one `buffer.memory`."""
+    mib = 1024 * 1024
+    source, ledger = RelayedMemory(64 * mib), Ledger()
+    c = make_core(leaders=[0] * 4)
+    c.accumulator = RecordAccumulator(
+        lock=contextlib.nullcontext(),
+        buffer_memory=64 * mib,
+        batch_size=mib,
+        linger_ms=0,
+        max_request_size=mib,
+        memory=source,
+    )
+    source.join(Ledger(os.dup(ledger.fd)), 0)
+    assert c.append(routed([b"v"] * 4, list(range(4))))
+    assert c.accumulator.pool.buffer_bytes == mib
+    for place in range(1, 16):
+        ledger.note(place, 4 * mib)
+    waiting = routed([b"v" * 400_000] * 40, list(range(4)) * 10)
+    while not c.append(waiting):
+        drain_everything(c)
+        assert ledger.sum()[0] <= 64 * mib
+    assert c.accumulator.pool.buffer_bytes * 2 * 4 == 4 * mib
 
 
 @pytest.mark.parametrize("batch_size", [4 * LEAST_BUFFER_BYTES + 3, 4 * LEAST_BUFFER_BYTES + 2, 100_003])

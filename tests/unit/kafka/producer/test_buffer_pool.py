@@ -217,14 +217,16 @@ def test_memory_goes_back_when_nothing_of_it_is_out() -> None:
 
 
 class Limited:
-    """A MemorySource that allows `limit` bytes."""
-
-    exceeds_part = False
+    """A MemorySource that allows `limit` bytes, of which `part_bytes` are the pool's own."""
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
+        self.limit = self.part_bytes = limit
         self.taken = 0
         self.given = 0
+
+    @property
+    def exceeds_part(self) -> bool:
+        return self.taken > self.part_bytes
 
     def fresh(self) -> np.typing.NDArray[np.uint8]:
         self.taken = 0
@@ -236,6 +238,9 @@ class Limited:
 
     def took(self, more_bytes: int) -> None:
         self.taken += more_bytes
+
+    def release(self, start: int, size_bytes: int) -> None:
+        self.taken -= size_bytes
 
 
 def test_a_pool_takes_no_more_than_its_source_allows() -> None:
@@ -253,14 +258,42 @@ def test_a_pool_without_a_buffer_in_use_gets_one_whatever_the_source_says(size: 
     assert pool.try_allocate(1_024) is None
 
 
-def test_a_pool_at_its_sources_limit_has_room_again_when_a_sixteenth_is_free() -> None:
-    pool = BufferPool(total_bytes=TOTAL, buffer_bytes=256, source=Limited(TOTAL // 2))
-    held = [pool.try_allocate(256) for _ in range(TOTAL // 2 // 256)]
-    assert pool.try_allocate(256) is None and pool.exhausted
+@pytest.mark.parametrize(("limit", "room"), [(TOTAL // 2, TOTAL // 16), (TOTAL // 16, TOTAL // 32)])
+def test_a_pool_at_its_sources_limit_has_room_again(limit: int, room: int) -> None:
+    pool = BufferPool(total_bytes=TOTAL, buffer_bytes=64, source=Limited(limit))
+    held = [pool.try_allocate(64) for _ in range(limit // 64)]
+    assert pool.try_allocate(64) is None and pool.exhausted
     for freed, buffer in enumerate(held, 1):
         assert buffer is not None
         pool.deallocate(buffer)
-        assert pool.exhausted == (freed * 256 < TOTAL // 2 // 16)
+        assert pool.exhausted == (freed * 64 < room)
+
+
+def test_a_pool_with_more_than_its_part_releases_what_returns_and_takes_it_again_when_it_may() -> None:
+    source = Limited(TOTAL)
+    pool = BufferPool(total_bytes=TOTAL, buffer_bytes=1_024, source=source)
+    held = [pool.try_allocate(1_024) for _ in range(8)]
+    source.limit = source.part_bytes = TOTAL // 2
+    for buffer in held[:6]:
+        assert buffer is not None
+        pool.deallocate(buffer)
+    assert source.taken == TOTAL // 2
+    again = [pool.try_allocate(1_024) for _ in range(3)]
+    assert [buffer is not None for buffer in again] == [True, True, False]
+    source.limit = source.part_bytes = TOTAL
+    pool.shrink_buffers(512)
+    assert all(pool.try_allocate(512) is not None for _ in range(8))
+    assert pool.try_allocate(512) is None and source.taken == TOTAL
+
+
+def test_buffers_are_as_large_as_at_first_when_all_memory_was_given_back() -> None:
+    pool = BufferPool(total_bytes=TOTAL, buffer_bytes=1_024)
+    pool.shrink_buffers(256)
+    buffer = pool.try_allocate(100)
+    assert buffer is not None and buffer.size == 256
+    pool.deallocate(buffer)
+    pool.give_back()
+    assert pool.buffer_bytes == 1_024
 
 
 def test_buffers_of_memory_that_was_replaced_stay_valid_and_are_not_used_again() -> None:
