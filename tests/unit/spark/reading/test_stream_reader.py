@@ -14,7 +14,9 @@ import pytest
 from kafka_sink import kept
 from kafka_sink.errors import KafkaSinkError, LogBroken
 from kafka_sink.kafka import reader as reader_module
+from kafka_sink.kafka.protocol.api import PartitionResult
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+from kafka_sink.kafka.protocol.apis.offset_commit import ProgressCommitRequest, ProgressCommitResponse
 from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -95,6 +97,33 @@ def test_offsets_are_those_of_sparks_source(limits: type[_Limits]) -> None:
     assert ranges(made.partitions(start, end)) == [(0, 6)]
     assert made.reportLatestOffset() == end
     made.commit(end)
+
+
+def committed(kafka: ScriptedKafka) -> list[int]:
+    return [request.offsets["t", 0] for _, request in kafka.asked(ProgressCommitRequest)]
+
+
+@pytest.mark.parametrize("is_before_4_2", [False, True])
+def test_the_group_has_a_micro_batch_as_soon_as_spark_looks_for_the_next(
+    limits: type[_Limits], kafka: ScriptedKafka, is_before_4_2: bool
+) -> None:
+    """Spark calls `commit` only when it has found a next micro-batch, and so never for the last one."""
+    kafka.always(ProgressCommitRequest, ProgressCommitResponse(0, (PartitionResult("t", 0, 0),)))
+    made = reader(groupId="lag")
+    start = made.initialOffset()
+    look = (
+        (lambda _: made.latestOffset())
+        if is_before_4_2
+        else (lambda at: made.latestOffset(at, limits.ReadAllAvailable()))
+    )
+    end = look(start)
+    made.partitions(start, end)
+    assert committed(kafka) == [0]
+    assert look(end) == end
+    assert committed(kafka) == [0, 6]
+    look(end)
+    made.commit(end)
+    assert committed(kafka) == [0, 6]
 
 
 def test_spark_before_4_2_gives_no_arguments(log: ScriptedLog, monkeypatch: pytest.MonkeyPatch) -> None:
