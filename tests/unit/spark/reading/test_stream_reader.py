@@ -21,6 +21,7 @@ from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from kafka_sink.options import cautions
 from kafka_sink.spark.reading import read_limits, stream_logs, stream_plan
 from kafka_sink.spark.source import KafkaDataSource
 from record_sets import plain
@@ -213,6 +214,31 @@ def test_a_task_leaves_what_replaced_its_records_to_the_next_micro_batch(
     assert made.partitions(end, step) == []
     (part,) = made.partitions(step, made.latestOffset(step, limits.ReadAllAvailable()))
     assert [row["offset"] for batch in made.read(part) for row in batch.to_pylist()] == [4, 5]
+
+
+GROUPS = {
+    "none": ({}, []),
+    "of Spark's source": ({"kafka.group.id": "orders"}, ["kafka.group.id without effect"]),
+    "both of them": (
+        {"kafka.GROUP.id": "orders", "groupIdPrefix": "spark"},
+        ["kafka.group.id, groupIdPrefix without effect"],
+    ),
+    "ours": ({"groupId": "lag"}, []),
+    "beside ours": ({"groupId": "lag", "kafka.group.id": "orders"}, []),
+}
+
+
+@pytest.mark.parametrize("given", GROUPS)
+def test_a_group_that_has_no_effect_is_told_once(
+    limits: type[_Limits], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, given: str
+) -> None:
+    monkeypatch.setattr(cautions, "LOGGED", set())
+    options, expected = GROUPS[given]
+    for _ in range(2):
+        reader(**options)
+    found = [record.getMessage() for record in caplog.records]
+    assert [text.split(":")[0] for text in found] == expected
+    assert all("set groupId to a group without members" in text for text in found)
 
 
 def test_another_cluster_behind_the_same_address_is_an_error(
