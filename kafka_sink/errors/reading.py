@@ -56,8 +56,8 @@ class OffsetsLost(ReadError):
 
 _BREAKS = _CAUSES | {
     LossCause.TOPIC_DELETED: "the topic or the partition does not exist any more, or the options do not name it",
-    LossCause.TRUNCATED: "a replica without the records from there on has become the leader, or the topic was deleted "
-    "and created again",
+    LossCause.TRUNCATED: "a replica without the records from there on has become the leader, the topic was deleted and "
+    "created again, or the checkpoint is of another cluster",
 }
 _OF_A_NEW_TOPIC = "To read a new topic from its start, start the query with a new checkpoint."
 _GOES_ON: dict[str, str] = {

@@ -1,4 +1,4 @@
-"""Cautions: valid security options that protect less than others would.
+"""Cautions: valid options that do less than their names say, mostly security options that protect less than others.
 
 Each process logs each caution once. `pykafka check` shows them.
 """
@@ -6,12 +6,16 @@ Each process logs each caution once. `pykafka check` shows them.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from kafka_sink.kafka.config import SecurityConfig
 from kafka_sink.options.config import OPTION_OF, SECURITY_FIELDS, GivenOptions, is_set
 
 log = logging.getLogger(__name__)
+
+# By which Spark's own source names a consumer group.
+GROUP_OPTIONS = ("kafka.group.id", "groupIdPrefix")
 
 
 class Caution(NamedTuple):
@@ -49,12 +53,33 @@ def sasl_caution(security: SecurityConfig) -> Caution | None:
     )
 
 
+def group_caution(names: Iterable[str], group_id: str | None) -> Caution | None:
+    """Return a caution if options of a stream name a consumer group as for Spark's source, and groupId is not set.
+
+    `names`: of the given options, in any case. `group_id`: the option groupId.
+    """
+    given = {name.lower() for name in names}
+    unused = [name for name in GROUP_OPTIONS if name.lower() in given]
+    if not unused or group_id is not None:
+        return None
+    return Caution(
+        f"{', '.join(unused)} without effect: a stream joins no consumer group, and its offsets are in Spark's "
+        "checkpoint",
+        "set groupId to a group without members. The stream then commits its offsets to this group, and Kafka's tools "
+        "show its lag",
+    )
+
+
 def warn_once(security: SecurityConfig) -> None:
     """Log the cautions about `security`, each once in a process."""
     for caution in (tls_caution(security), sasl_caution(security)):
-        if caution is not None and caution not in LOGGED:
-            LOGGED.add(caution)
-            log.warning("%s. To change that, %s.", caution.found, caution.remedy)
+        log_once(caution)
+
+
+def log_once(caution: Caution | None) -> None:
+    if caution is not None and caution not in LOGGED:
+        LOGGED.add(caution)
+        log.warning("%s. To change that, %s.", caution.found, caution.remedy)
 
 
 def warn_of_given(given: GivenOptions) -> None:

@@ -21,6 +21,9 @@ log = logging.getLogger("kafka_sink")
 # After a commit that failed, the stream leaves commits out for this many times as long as the commit took. So a group
 # that cannot be committed to slows a stream down by a tenth at most.
 PAUSE_FACTOR = 9
+# An idle stream comes with the same offsets at each look at the logs, up to a hundred times a second. If they were
+# refused, they are sent again after this time.
+SAME_OFFSETS_PAUSE_MS = 5_000
 
 
 class GroupProgress:
@@ -30,15 +33,22 @@ class GroupProgress:
         self._config = config
         self._group_id = group_id
         self._clock_ms = clock_ms
+        # What the last commit asked for, and until when the next is left out; None after a success.
+        self._offsets: Mapping[TopicPartition, int] = {}
         self._not_before_ms: int | None = None
         # The last warning; empty while commits succeed.
         self._warning = ""
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit the offset of the next record of each partition, or log why that failed."""
+        """Commit the offset of the next record of each partition unless the group has it, or log why that failed."""
         began_ms = self._clock_ms()
-        if self._not_before_ms is not None and began_ms < self._not_before_ms:
+        is_same = offsets == self._offsets
+        if self._not_before_ms is None:
+            if is_same:
+                return
+        elif began_ms < self._not_before_ms + (SAME_OFFSETS_PAUSE_MS if is_same else 0):
             return
+        self._offsets = dict(offsets)
         try:
             with lease_admin_client(self._config) as client:
                 commit_group_offsets(client, self._group_id, offsets)

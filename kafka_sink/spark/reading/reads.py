@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import types as spark_types
 
+from kafka_sink.options.cautions import group_caution, log_once
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, ReadConfig, read_config
 from kafka_sink.spark.interceptors import Interceptor
@@ -51,6 +52,7 @@ def stream_reader_of(
         check_user_schema(schema)
         config = _config(options, token, is_stream=True)
         check_limits(config)
+        log_once(group_caution(options, config.group_id))
         return KafkaStreamReader(config, tuple(schema.names), interceptors)
 
 

@@ -21,7 +21,7 @@ from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.group_progress import GroupProgress
-from kafka_sink.spark.reading.positions import Checkpointed, checkpointed, positions_of
+from kafka_sink.spark.reading.positions import Checkpointed, Positions, checkpointed, positions_of
 from kafka_sink.spark.reading.range_reader import RangePartition, RangeReader, of_read
 from kafka_sink.spark.reading.read_limits import StreamReader, is_limited, read_limit
 from kafka_sink.spark.reading.stream_plan import StreamPlan
@@ -47,6 +47,7 @@ class KafkaStreamReader(StreamReader):
     def latestOffset(self, start: Checkpointed | None = None, limit: Any = None) -> Checkpointed:
         """Return where the micro-batch ends that begins at `start`. Before Spark 4.2 there are no arguments."""
         begins = positions_of(self._next if start is None else start)
+        self._show(begins)
         with self._client() as client:
             return checkpointed(self._plan.end(client, begins, is_limited=is_limited(limit)))
 
@@ -66,14 +67,21 @@ class KafkaStreamReader(StreamReader):
         return [RangePartition(each) for each in ranges]
 
     def commit(self, end: Checkpointed) -> None:
-        """Note that Spark has recorded the micro-batch that ends at `end`, also for Kafka's own tools."""
+        """Note that Spark has recorded the micro-batch that ends at `end`."""
         self._plan.is_begun = True
-        if self._progress is not None:
-            self._progress.commit(positions_of(end))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Return the rows of a range. Raises a ReadError, ClusterError or WorkerExhausted."""
         return RangeReader(self._config, self._columns, self._interceptors, goes_on=False).rows(partition)
+
+    def _show(self, begins: Positions) -> None:
+        """Tell Kafka's own tools where the stream is.
+
+        Spark calls `commit` only once it has planned the next micro-batch, so an idle stream would show a lag that it
+        does not have. It asks for the end of a micro-batch as soon as the last one is done.
+        """
+        if self._progress is not None:
+            self._progress.commit(begins)
 
     @contextmanager
     def _client(self) -> Iterator[AdminClient]:

@@ -13,7 +13,7 @@ from kafka_sink.kafka.protocol.apis.offset_commit import ProgressCommitRequest, 
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
-from kafka_sink.spark.reading.group_progress import PAUSE_FACTOR, GroupProgress
+from kafka_sink.spark.reading.group_progress import PAUSE_FACTOR, SAME_OFFSETS_PAUSE_MS, GroupProgress
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 
 T0 = TopicPartition("t", 0)
@@ -93,6 +93,31 @@ def test_a_coordinator_that_is_away_takes_a_tenth_of_the_streams_time(
     progress.commit({T0: 7})
     assert committed(kafka)[-1] == 7
     assert "again" in warnings(caplog)[-1]
+
+
+def test_offsets_that_the_group_has_are_not_sent_again(kafka: ScriptedKafka, progress: GroupProgress) -> None:
+    """An idle stream comes with the same ones at each look."""
+    for offset in (5, 5, 5, 6, 6, 4):
+        progress.commit({T0: offset})
+        kafka.pass_time(60_000)
+    assert committed(kafka) == [5, 6, 4]
+
+
+def test_the_same_offsets_are_sent_again_after_a_pause_if_they_were_refused(
+    kafka: ScriptedKafka, progress: GroupProgress, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer(kafka, NO_MEMBER)
+    for _ in range(10):
+        progress.commit({T0: 5})
+        kafka.pass_time(SAME_OFFSETS_PAUSE_MS // 5)
+    assert committed(kafka) == [5, 5]
+    answer(kafka, 0)
+    kafka.pass_time(SAME_OFFSETS_PAUSE_MS)
+    for _ in range(3):
+        progress.commit({T0: 5})
+    assert committed(kafka) == [5, 5, 5]
+    refused, again = warnings(caplog)
+    assert "UNKNOWN_MEMBER_ID" in refused and "again" in again
 
 
 def test_no_error_of_the_connection_ends_the_stream_or_shows_a_secret(

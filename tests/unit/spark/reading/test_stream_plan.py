@@ -591,6 +591,12 @@ def test_a_log_that_is_truncated(cluster: Cluster, latest: int) -> None:
     assert stream.ranges({A0: 7, A1: 0}, end) == [FetchRange("a", ID_A, 0, 7, latest, 4, 4, 7)]
 
 
+def test_a_checkpoint_may_be_of_another_cluster(cluster: Cluster) -> None:
+    """A new process has only its offsets."""
+    with pytest.raises(LogBroken, match=r"at offset 90, .* but at 10: .* or the checkpoint is of another cluster"):
+        Stream().end({A0: 90, A1: 0})
+
+
 def test_a_log_that_is_truncated_twice(cluster: Cluster) -> None:
     stream = Stream(**LENIENT)
     start = stream.goes_on(stream.initial())

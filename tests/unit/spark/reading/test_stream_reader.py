@@ -14,11 +14,14 @@ import pytest
 from kafka_sink import kept
 from kafka_sink.errors import KafkaSinkError, LogBroken
 from kafka_sink.kafka import reader as reader_module
+from kafka_sink.kafka.protocol.api import PartitionResult
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+from kafka_sink.kafka.protocol.apis.offset_commit import ProgressCommitRequest, ProgressCommitResponse
 from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from kafka_sink.options import cautions
 from kafka_sink.spark.reading import read_limits, stream_logs, stream_plan
 from kafka_sink.spark.source import KafkaDataSource
 from record_sets import plain
@@ -95,6 +98,33 @@ def test_offsets_are_those_of_sparks_source(limits: type[_Limits]) -> None:
     assert ranges(made.partitions(start, end)) == [(0, 6)]
     assert made.reportLatestOffset() == end
     made.commit(end)
+
+
+def committed(kafka: ScriptedKafka) -> list[int]:
+    return [request.offsets["t", 0] for _, request in kafka.asked(ProgressCommitRequest)]
+
+
+@pytest.mark.parametrize("is_before_4_2", [False, True])
+def test_the_group_has_a_micro_batch_as_soon_as_spark_looks_for_the_next(
+    limits: type[_Limits], kafka: ScriptedKafka, is_before_4_2: bool
+) -> None:
+    """Spark calls `commit` only when it has found a next micro-batch, and so never for the last one."""
+    kafka.always(ProgressCommitRequest, ProgressCommitResponse(0, (PartitionResult("t", 0, 0),)))
+    made = reader(groupId="lag")
+    start = made.initialOffset()
+    look = (
+        (lambda _: made.latestOffset())
+        if is_before_4_2
+        else (lambda at: made.latestOffset(at, limits.ReadAllAvailable()))
+    )
+    end = look(start)
+    made.partitions(start, end)
+    assert committed(kafka) == [0]
+    assert look(end) == end
+    assert committed(kafka) == [0, 6]
+    look(end)
+    made.commit(end)
+    assert committed(kafka) == [0, 6]
 
 
 def test_spark_before_4_2_gives_no_arguments(log: ScriptedLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,6 +214,31 @@ def test_a_task_leaves_what_replaced_its_records_to_the_next_micro_batch(
     assert made.partitions(end, step) == []
     (part,) = made.partitions(step, made.latestOffset(step, limits.ReadAllAvailable()))
     assert [row["offset"] for batch in made.read(part) for row in batch.to_pylist()] == [4, 5]
+
+
+GROUPS = {
+    "none": ({}, []),
+    "of Spark's source": ({"kafka.group.id": "orders"}, ["kafka.group.id without effect"]),
+    "both of them": (
+        {"kafka.GROUP.id": "orders", "groupIdPrefix": "spark"},
+        ["kafka.group.id, groupIdPrefix without effect"],
+    ),
+    "ours": ({"groupId": "lag"}, []),
+    "beside ours": ({"groupId": "lag", "kafka.group.id": "orders"}, []),
+}
+
+
+@pytest.mark.parametrize("given", GROUPS)
+def test_a_group_that_has_no_effect_is_told_once(
+    limits: type[_Limits], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, given: str
+) -> None:
+    monkeypatch.setattr(cautions, "LOGGED", set())
+    options, expected = GROUPS[given]
+    for _ in range(2):
+        reader(**options)
+    found = [record.getMessage() for record in caplog.records]
+    assert [text.split(":")[0] for text in found] == expected
+    assert all("set groupId to a group without members" in text for text in found)
 
 
 def test_another_cluster_behind_the_same_address_is_an_error(
