@@ -134,6 +134,7 @@ def test_an_executor_that_is_killed_takes_its_relay_with_it(
 # --- workers alone ----------------------------------------------------------------------------------------------------
 
 
+LONG = "300 partitions and 4 MiB"
 WAYS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "zstd": ({"compression_type": "zstd"}, {"rows": 40_000}),
     "acks=1": ({"acks": "1"}, {"rows": 40_000}),
@@ -142,14 +143,14 @@ WAYS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
         {"max_request_size": "8388608", "buffer_memory": "33554432"},
         {"rows": 24, "batch_rows": 4, "value_bytes": 2_000_000},
     ),
-    "300 partitions and 4 MiB": (
+    LONG: (
         {"buffer_memory": "4194304"},
         {"rows": 30_000, "partitions": 300, "workers": 8},
     ),
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param(way, marks=pytest.mark.long if way == LONG else ()) for way in WAYS])
 def test_every_way_to_write_keeps_every_row(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, way: str
 ) -> None:
@@ -301,7 +302,8 @@ def test_a_worker_without_a_relay_says_so_and_connects_itself(
 # --- throttling -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("request_bytes", [pytest.param("131072", marks=pytest.mark.long), "524288"])
+@pytest.mark.long
+@pytest.mark.parametrize("request_bytes", ["131072", "524288"])
 def test_workers_whose_brokers_throttle_wait_as_long_as_needed(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, request_bytes: str
 ) -> None:
