@@ -62,6 +62,11 @@ wheel: java $(WHEEL) $(FLIGHTS)  ## build the wheel, install it into an empty en
 release: java $(RELEASE) $(FLIGHTS)  ## build all archives of a release twice, check them, try those that run here; ARGS=--no-trial
 	PYTHONPATH=tools $(BIN)/python -m release --flights $(FLIGHTS) --out build/release $(ARGS)
 
+# Builds the last commit, too.
+.PHONY: conda
+conda: $(RELEASE)  ## build the conda recipe and run its tests, with packages of this machine; ARGS="--channel conda-forge"
+	PYTHONPATH=tools $(BIN)/python -m release.conda $(ARGS)
+
 # uv, because pip writes no lock for other platforms. A version that is locked stays, unless ARGS names it.
 .PHONY: lock
 lock: python  ## lock what `make` installs, from setup.cfg; ARGS=--upgrade, or ARGS="--upgrade-package ruff"

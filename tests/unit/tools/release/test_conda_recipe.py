@@ -1,0 +1,111 @@
+"""conda/recipe.yaml says what setup.cfg and pyproject.toml say, in conda's words; and how `make conda` reads it."""
+
+from __future__ import annotations
+
+import configparser
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from release.stand_in_channel import as_conda_says, asked_for, with_required
+
+ROOT = Path(__file__).resolve().parents[4]
+# Where conda-forge has another name than the package index.
+CONDA_NAMES = {"confluent-kafka": "python-confluent-kafka", "prometheus-client": "prometheus_client"}
+# Those of one package each. `registry` and `demo` ask for the same packages.
+EXTRAS = ("verify", "keystores", "progress", "prometheus", "opentelemetry", "aws")
+
+
+@pytest.fixture
+def recipe() -> dict[str, Any]:
+    """The recipe with the values of its own context."""
+    text = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    for name, value in yaml.safe_load(text)["context"].items():
+        text = text.replace(f"${{{{ {name} }}}}", value)
+    loaded: dict[str, Any] = yaml.safe_load(text)
+    return loaded
+
+
+@pytest.fixture
+def settings() -> configparser.ConfigParser:
+    read = configparser.ConfigParser()
+    read.read(ROOT / "setup.cfg")
+    return read
+
+
+def in_conda_words(lines: str) -> set[str]:
+    found = set()
+    for line in lines.splitlines():
+        if line and not line.startswith("#"):
+            name, _, versions = as_conda_says(Requirement(line)).partition(" ")
+            found.add(f"{CONDA_NAMES.get(name, name)} {versions}")
+    return found
+
+
+def as_requirements(lines: list[str]) -> set[str]:
+    """The same lines with their bounds in one order."""
+    return {as_conda_says(Requirement(line)) if "python_" not in line else line for line in lines}
+
+
+def test_it_requires_what_the_package_requires(recipe: dict[str, Any], settings: configparser.ConfigParser) -> None:
+    python = "python " + settings["options"]["python_requires"].replace(" ", "")
+    expected = {python} | in_conda_words(settings["options"]["install_requires"])
+    assert as_requirements(recipe["requirements"]["run"]) == expected
+
+
+def test_what_extras_ask_for_is_a_constraint(recipe: dict[str, Any], settings: configparser.ConfigParser) -> None:
+    expected = {line for extra in EXTRAS for line in in_conda_words(settings["options.extras_require"][extra])}
+    assert set(recipe["requirements"]["run_constraints"]) == expected
+
+
+def test_it_builds_with_what_the_build_requires(recipe: dict[str, Any], settings: configparser.ConfigParser) -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    python = settings["options"]["python_requires"].removeprefix(">= ") + ".*"
+    # pip runs the build. python-abi3 makes one package serve every later Python.
+    expected = {f"python {python}", f"python-abi3 {python}", "pip", *map(as_conda_says, map(Requirement, build))}
+    assert set(recipe["requirements"]["host"]) == expected
+    assert recipe["build"]["python"]["version_independent"] is True
+
+
+def test_it_has_the_metadata_of_the_package(recipe: dict[str, Any], settings: configparser.ConfigParser) -> None:
+    metadata = settings["metadata"]
+    assert recipe["package"] == {"name": metadata["name"], "version": metadata["version"]}
+    archive = f"{metadata['name'].replace('-', '_')}-{metadata['version']}.tar.gz"
+    assert Path(recipe["source"]["path"]).name == archive
+    about = {"license": "license", "license_file": "license_files", "summary": "description"}
+    assert recipe["about"] == {ours: metadata[theirs] for ours, theirs in about.items()}
+
+
+def test_it_installs_and_tests_the_command(recipe: dict[str, Any], settings: configparser.ConfigParser) -> None:
+    (script,) = settings["options.entry_points"]["console_scripts"].strip().splitlines()
+    assert recipe["build"]["python"]["entry_points"] == [script]
+    imports, commands = recipe["tests"]
+    assert imports["python"]["imports"][0] == "kafka_sink" and imports["python"]["pip_check"] is True
+    assert commands["script"][0] == f"{script.split()[0]} --help"
+
+
+# --- the channel that stands in ---------------------------------------------------------------------------------------
+
+
+def test_what_a_recipe_asks_for(recipe: dict[str, Any]) -> None:
+    recipe["requirements"]["build"] = ["gcc_linux-64", "sysroot_linux-64 2.28"]
+    packages, empty = asked_for(recipe)
+    assert packages >= {"pip", "setuptools", "pyspark", "kio", "abi3audit"}
+    assert not packages & {"python", "python-abi3"}
+    assert empty == {"gcc_linux-64", "sysroot_linux-64", "python-abi3"}
+
+
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [("crc32c", "crc32c"), ("Py4J[all] >= 0.10.9.7, < 0.11 ; python_version > '3'", "py4j <0.11,>=0.10.9.7")],
+)
+def test_a_requirement_in_condas_words(here: str, there: str) -> None:
+    assert as_conda_says(Requirement(here)) == there
+
+
+def test_what_packages_require_is_there_as_well() -> None:
+    assert with_required({"pyspark", "kio"}) == {"pyspark", "py4j", "kio", "crc32c", "typing-extensions"}
