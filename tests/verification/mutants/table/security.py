@@ -148,7 +148,7 @@ SECURITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="security: a module of the working directory is run to compile a .proto text",
-        rule="CHANGELOG.md: no module of the working directory is run",
+        rule="docs/schema-registry.md: no module of the working directory is run",
         pattern="[$PLACE for $PLACE in sys.path if $PLACE and os.path.abspath($PLACE) != $HERE]",
         replacement="sys.path",
         killer="tests/unit/registry/test_proto_text.py::test_no_module_of_the_working_directory_is_run",
@@ -171,7 +171,7 @@ SECURITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="security: a forged file has any process of the user stopped",
-        rule="CHANGELOG.md: broker stop ends only a process that holds the lock",
+        rule="docs/quick-start.md: broker stop ends only a process that holds the lock",
         pattern="$PID > 1 and is_running($RUNNING.owner) and $HOLDS_LOCK($PID, $DIRECTORY / LOCK_FILE, $FACTS.st_uid)",
         replacement="$PID > 1 and is_running($RUNNING.owner)",
         killer="tests/unit/broker/test_state.py::test_a_forged_file_makes_nobody_stop_a_process_that_holds_no_lock",
