@@ -1,13 +1,15 @@
 """The compiled kernel, which the package can do without, and the description; everything else is in setup.cfg.
 
-Where no C compiler works, the wheel is a pure one, and the sink uses its vectorised fallback. PYKAFKA_REQUIRE_KERNEL=1
-makes that an error instead.
+Where no C compiler works, and for free-threaded Python, the wheel is a pure one, and the sink uses its vectorised
+fallback. PYKAFKA_REQUIRE_KERNEL=1 makes that an error instead.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -27,11 +29,17 @@ class MaybePureWheel(bdist_wheel):
 
 
 def description(readme: str) -> str:
-    """Return the README for the package index, which shows it alone: without marks for the site, and with the names of
-    files instead of links to them."""
-    unmarked = re.sub(r"<!-- --8<-- \[(start|end):[^]]*\] -->\n\n?", "", readme)
+    """Return the README for the package index, which shows it alone: without pictures and marks for the site, and with
+    the names of files instead of links to them."""
+    unmarked = re.sub(r"(<!-- --8<-- \[(start|end):[^]]*\] -->|!\[[^]]*\]\([^)]*\))\n\n?", "", readme)
     return re.sub(r"\[([^]]+)\]\((?!https?://|#)([^)\s]+)\)", r"\1 (`\2`)", unmarked)
 
+
+REQUIRED = os.environ.get("PYKAFKA_REQUIRE_KERNEL") == "1"
+# It has no stable ABI before Python 3.15 (PEP 803), and setuptools refuses py_limited_api there.
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+if FREE_THREADED and REQUIRED:
+    sys.exit("error: PYKAFKA_REQUIRE_KERNEL=1, and there is no kernel for free-threaded Python")
 
 RECORDS = Path("kafka_sink/records")
 
@@ -42,13 +50,13 @@ kernel = Extension(
     # One module: its files call each other, and nobody else calls them.
     extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"],
     py_limited_api=True,
-    optional=os.environ.get("PYKAFKA_REQUIRE_KERNEL") != "1",
+    optional=not REQUIRED,
 )
 
 setup(
     long_description=description(Path("README.md").read_text(encoding="utf-8")),
     long_description_content_type="text/markdown",
-    ext_modules=[kernel],
+    ext_modules=[] if FREE_THREADED else [kernel],
     cmdclass={"bdist_wheel": MaybePureWheel},
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    options={} if FREE_THREADED else {"bdist_wheel": {"py_limited_api": "cp311"}},
 )

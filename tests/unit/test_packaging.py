@@ -153,6 +153,22 @@ def test_a_required_kernel_that_cannot_be_built_fails_the_build(tmp_path: Path) 
     assert re.search(r"error: .*'false'", ended.stderr)  # the compiler, and nothing else
 
 
+def test_free_threaded_python_gets_a_pure_wheel(tmp_path: Path) -> None:
+    """setuptools refuses a wheel for the stable ABI there, which it tells by this variable."""
+    pretence = tmp_path / "free-threaded"
+    pretence.mkdir()
+    (pretence / "sitecustomize.py").write_text("import sysconfig\nsysconfig.get_config_vars()['Py_GIL_DISABLED'] = 1\n")
+    there = {"PYTHONPATH": str(pretence), "PYKAFKA_REQUIRE_KERNEL": "0"}
+    ended = install(tmp_path, **there)
+    assert ended.returncode == 0, ended.stderr
+    (built,) = distributions(path=[str(tmp_path / "site")])
+    assert tag(built) == "py3-none-any"
+    assert of_the_package(built.files or ()) == sources()
+    refused = install(tmp_path / "again", **there | {"PYKAFKA_REQUIRE_KERNEL": "1"})
+    assert refused.returncode != 0
+    assert "there is no kernel for free-threaded Python" in refused.stderr
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_with_a_compiler_one_wheel_serves_every_python_from_3_11_on(tmp_path: Path) -> None:
     ended = install(tmp_path, PYKAFKA_REQUIRE_KERNEL="1")
