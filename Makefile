@@ -182,6 +182,11 @@ docs: $(WHEEL)  ## write the pages of options and of errors from the tables of b
 protocol: java $(WHEEL)  ## compare the versions of requests with the newest broker's, and write the page about them
 	$(BIN)/python tools/protocol_page.py > docs/design/protocol.md
 
+# Two minutes from nothing: an environment, the broker's jars, Spark.
+.PHONY: recording
+recording: java $(WHEEL)  ## run the README's first rows in an empty home, and draw docs/recording.svg
+	PYTHONPATH=tests/support $(BIN)/python tools/recording.py build/wheel/*.whl docs/recording.svg
+
 # A broken link or anchor fails the build. NO_MKDOCS_2_WARNING hides an announcement of the theme's authors.
 .PHONY: site
 site: $(DEPS)  ## build the documentation in build/site, strictly

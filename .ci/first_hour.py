@@ -2,10 +2,10 @@
 
     PYTHONPATH=tests/support:.ci python3 .ci/first_hour.py [--table docs/mistakes.md]
 
-Begins as `make first-run`: an empty home, a clone, the README's quick start, twice. The other steps use the quick
-start's environment and a broker of `pykafka broker start --detach`. After a failed step the hour continues, except
-after a failed installation. The answers to the mistakes must equal docs/mistakes.md; `--table` writes that page
-instead.
+Begins as `make first-run`: an empty home, a clone, the README's first rows, then its quick start, twice. The other
+steps use the quick start's environment and a broker of `pykafka broker start --detach`. After a failed step the hour
+continues, except after a failed installation. The answers to the mistakes must equal docs/mistakes.md; `--table`
+writes that page instead.
 
 Prints one line for each step, and the table of mistakes. Exit status 1 if a step failed or took too long, or if a
 process was still running at the end. Uses only the standard library, and the machine's Python 3.11 and Java 17.
@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from first_run import LIMIT_S, ROOT, User, new_user, session, status_of, stop_broker
+from first_run import LIMIT_S, ROOT, User, first_rows, new_user, session, status_of, stop_broker
 
 from mistakes import MISTAKES, Mistake, answer_in, normalised, page, table
 
@@ -130,9 +130,15 @@ class Hour:
     def replay(self) -> dict[str, str]:
         """Run all steps. Return the answers to the mistakes."""
         began = time.monotonic()
-        script = f". {shlex.quote(str(session(self.user)))}"
-        for name in ("install and quick start", "quick start again"):
-            if not self.take(Step(name, script, QUICK_START_S), self.user.environment, self.user.clone):
+        quick_start = session(self.user)
+        scripts = {
+            "first rows, from a wheel": first_rows(self.user),
+            "install and quick start": quick_start,
+            "quick start again": quick_start,
+        }
+        for name, script in scripts.items():
+            step = Step(name, f". {shlex.quote(str(script))}", QUICK_START_S)
+            if not self.take(step, self.user.environment, self.user.clone):
                 return {}
         self.folder.mkdir()
         binaries = self.user.quick_start / "venv" / "bin"

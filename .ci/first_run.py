@@ -1,10 +1,11 @@
-"""`make first-run`: run the README's quick start block by block in an empty home, and then once more.
+"""`make first-run`: run the README's first rows and its quick start in an empty home, then the quick start once more.
 
     PYTHONPATH=tests/support python3 .ci/first_run.py
 
-The clone is a copy of the tracked files. Variables of Python, Spark and this project are removed from the environment.
-Shell blocks run in one bash session, as in a terminal. Python blocks run there as files. The blocks check the written
-rows themselves (`--expect-records`). The second run uses the same home, and runs Python blocks twice.
+The clone is a copy of the tracked files, from which the first rows' wheel is built. Variables of Python, Spark and
+this project are removed from the environment. Shell blocks run in one bash session, as in a terminal. Python blocks
+run there as files. The blocks check the written rows themselves (`--expect-records`). The second run uses the same
+home, and runs Python blocks twice.
 
 Prints the seconds. Exit status 1 if a block fails, or if a run takes five minutes. Uses only the standard library, and
 the machine's Python 3.11 and Java 17.
@@ -43,6 +44,11 @@ class User:
     environment: dict[str, str]
 
     @property
+    def first_rows(self) -> Path:
+        """The folder of the README's first rows, with the wheel."""
+        return self.home / "first-rows"
+
+    @property
     def quick_start(self) -> Path:
         """The folder in which the quick start creates its environment, `venv`, and its broker."""
         return self.home / "pykafka-quick-start"
@@ -51,7 +57,8 @@ class User:
 def main() -> int:
     with new_user() as user:
         try:
-            passed = timed("first run", session(user), user)
+            passed = timed("first rows", first_rows(user), user)
+            passed = passed and timed("first run", session(user), user)
             passed = passed and timed("second run", session(user, again=True), user)
         finally:
             stop_broker(user)
@@ -82,6 +89,33 @@ def timed(name: str, script: Path, user: User) -> bool:
     else:
         print(f"{name}: {elapsed_s:.0f} s, of {LIMIT_S} s allowed", flush=True)
     return not status and elapsed_s < LIMIT_S
+
+
+def first_rows(user: User) -> Path:
+    """Return a script that builds a wheel, runs the blocks of the first rows, and looks at what they print. Blocks of
+    Python are one program, as in the README."""
+    parts = [block for block in blocks("README.md") if block.section == "First rows"]
+    install, program = ("".join(part.text for part in parts if part.language == each) for each in ("bash", "python"))
+    assert install and program, "the README has no first rows"
+    folder = user.first_rows
+    folder.mkdir()
+    (folder / "install.bash").write_text(install, encoding="utf-8")
+    (folder / "orders.py").write_text(program, encoding="utf-8")
+    script = user.folder / "first-rows.sh"
+    script.write_text(
+        f"""set -eo pipefail
+cd {folder}
+python3 -m venv venv && . venv/bin/activate
+pip wheel --quiet --no-deps --wheel-dir . {user.clone}
+. ./install.bash
+python orders.py | tee printed
+grep --quiet '^1,000 rows, at-least-once' printed
+grep --quiet '"order_id":' printed
+pykafka broker stop
+""",
+        encoding="utf-8",
+    )
+    return script
 
 
 def session(user: User, *, again: bool = False) -> Path:
@@ -120,11 +154,12 @@ def status_of(
 
 
 def stop_broker(user: User) -> None:
-    """Stop the broker. If a block failed, the block that stops the broker did not run."""
-    pykafka = user.quick_start / "venv" / "bin" / "pykafka"
-    if pykafka.is_file():
-        command = [pykafka, "broker", "stop", "--dir", "kafka"]
-        subprocess.run(command, cwd=user.quick_start, env=user.environment, capture_output=True)
+    """Stop the brokers. If a block failed, the block that stops its broker did not run."""
+    for folder, options in ((user.first_rows, ()), (user.quick_start, ("--dir", "kafka"))):
+        pykafka = folder / "venv" / "bin" / "pykafka"
+        if pykafka.is_file():
+            command = [pykafka, "broker", "stop", *options]
+            subprocess.run(command, cwd=folder, env=user.environment, capture_output=True)
 
 
 if __name__ == "__main__":

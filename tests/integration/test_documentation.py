@@ -76,22 +76,24 @@ def numbered(spark: SparkSession) -> DataFrame:
 # --- README -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_to_install() -> None:
-    """That it installs is `make first-run`'s."""
-    assert words_of("README.md", "pykafka", 0, {}) == ["pip", "install", "."]
-
-
-def test_the_first_export(
-    own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
+def test_the_first_rows(
+    own_session: SparkSession,
+    kafka: LocalKafka,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """That they run from a wheel, with a broker of their own, is `make first-run`'s."""
     name, spark = topic(1), own_session
     run_python("README.md", "Install", 0, {}, {"spark": spark})
-    replaced = {"localhost:9092": kafka.bootstrap_servers, '"orders"': f'"{name}"'}
-    replaced["SparkSession.builder.getOrCreate()"] = "session"
-    run_python("README.md", "pykafka", 1, replaced, {"session": spark})
+    monkeypatch.setenv("SERVERS", kafka.bootstrap_servers)
+    replaced = {'"orders"': f'"{name}"', "SparkSession.builder.getOrCreate()": "session"}
+    made = run_python("README.md", "First rows", 1, replaced, {"session": spark})
     (shown,) = [block.text for block in blocks("README.md") if block.language == "text"]
     # Topic, sizes and duration are this run's.
     assert words(shown, "orders") == words(capsys.readouterr().out, name)
+    run_python("README.md", "First rows", 2, {'"orders"': f'"{name}"'}, made)
+    assert re.search(r'\|2 +\|\d \|{"order_id":\d+,"tenant_id":\d} *\|', capsys.readouterr().out)
 
 
 def words(receipt: str, topic: str) -> list[str]:
@@ -108,7 +110,7 @@ def test_the_first_stream(
         # A rate source has rows without end.
         ".awaitTermination()": "",
     }  # fmt: skip
-    run_python("README.md", "pykafka", 2, replaced, {"spark": spark})
+    run_python("README.md", "A stream", 0, replaced, {"spark": spark})
     wait_until(lambda: bool(committed(kafka, name)), DEADLINE_S, "rows are in the topic")
     for query in spark.streams.active:
         query.stop()

@@ -20,6 +20,8 @@ NOT_RUN = {
 }
 RUNNERS = ("run_python", "run_bash", "words_of")
 FIRST_RUN = ROOT / ".ci" / "first_run.py"
+# Sections of the README.
+IN_FIRST_RUN = ("First rows", "Quick start")
 FIRST_HOUR = ROOT / ".ci" / "first_hour.py"
 COMMAND = re.compile(r"\s*(\$|#!|make|pip|python3?|spark-submit|kafka-\w+(\.sh)?|cd|export|source)\s")
 MAKE = re.compile(r"make( [A-Z]+=\S+)* ([a-z-]+)( [A-Z]+=\S+)* *(#.*)?")
@@ -64,15 +66,18 @@ def literals(function: ast.FunctionDef) -> Iterator[tuple[str, str, int]]:
 
 def test_every_block_is_run_by_a_test() -> None:
     run = Counter(taken())
-    first_run = {where(block) for block in ALL if block.page == "README.md" and block.section == "Quick start"}
-    assert first_run, "make first-run has nothing to do"
+    in_first_run = [block for block in ALL if block.page == "README.md" and block.section in IN_FIRST_RUN]
+    first_run = {where(block) for block in in_first_run if block.language in RUNNABLE}
+    assert {section for _, section, _ in first_run} == set(IN_FIRST_RUN), "make first-run has nothing to do"
     expected = {where(block) for block in ALL if block.language in RUNNABLE and not is_make(block)}
     assert run.keys() | first_run == expected
 
 
-def test_the_quick_start_is_run_by_ci() -> None:
-    assert 'blocks("README.md")' in FIRST_RUN.read_text(encoding="utf-8")
-    assert "session(self.user)" in FIRST_HOUR.read_text(encoding="utf-8")
+def test_first_rows_and_quick_start_are_run_by_ci() -> None:
+    first_run, first_hour = FIRST_RUN.read_text(encoding="utf-8"), FIRST_HOUR.read_text(encoding="utf-8")
+    for section, script in zip(IN_FIRST_RUN, ("first_rows(self.user)", "session(self.user)"), strict=True):
+        assert f'"{section}"' in first_run
+        assert script in first_hour
     assert "make first-hour" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 

@@ -1,0 +1,48 @@
+"""docs/recording.svg: it shows what the README says, and refers to no other host."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import recording
+from code_blocks import ROOT, blocks
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def lines_of(picture: str) -> list[str]:
+    """What the terminal shows, line by line: the parts of a line have one height."""
+    lines: dict[float, str] = {}
+    parts = ElementTree.fromstring(picture).iter(f"{SVG}text")
+    for part in (part for part in parts if not part.attrib["class"].endswith("-title")):
+        height = float(part.attrib["y"])
+        lines[height] = lines.get(height, "") + (part.text or "")
+    shown = [lines[height].replace("\N{NO-BREAK SPACE}", " ").rstrip() for height in sorted(lines)]
+    return [line for line in shown if line]
+
+
+def test_the_picture_shows_the_readme() -> None:
+    shown = lines_of((ROOT / "docs" / "recording.svg").read_text(encoding="utf-8"))
+    parts = [block for block in blocks("README.md") if block.section == recording.SECTION]
+    assert {part.language for part in parts} == {"bash", "python", "text"}
+    expected = [f"$ {command}" for command in recording.typed()]
+    expected += [line for part in parts if part.language != "bash" for line in part.text.splitlines() if line]
+    assert [line for line in expected if line not in shown] == []
+
+
+def test_a_picture_has_all_lines_in_order_and_needs_no_other_host() -> None:
+    picture = recording.picture([("echo '<a> & b'", "<a> & b\n"), ("true", ""), ("echo [bold]x", "[bold]x\n\n  y\n")])
+    shown = lines_of(picture)
+    assert shown == ["$ echo '<a> & b'", "<a> & b", "$ true", "$ echo [bold]x", "[bold]x", "  y"]
+    assert set(re.findall(r"https?:[^\"\s]+", picture)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_the_committed_picture_needs_no_other_host() -> None:
+    picture = (ROOT / "docs" / "recording.svg").read_text(encoding="utf-8")
+    assert set(re.findall(r"https?:[^\"\s]+", picture)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_commands_have_their_comments_cut_off() -> None:
+    assert recording.typed()[0] == "pip install --quiet pyspark_pykafka-*.whl"
+    assert not [command for command in recording.typed() if "#" in command]
