@@ -93,7 +93,7 @@ def test_the_first_rows(
     # Topic, sizes and duration are this run's.
     assert words(shown, "orders") == words(capsys.readouterr().out, name)
     run_python("README.md", "First rows", 2, {'"orders"': f'"{name}"'}, made)
-    assert re.search(r'\|2 +\|\d \|{"order_id":\d+,"tenant_id":\d} *\|', capsys.readouterr().out)
+    assert re.search(r'\|2 +\|\d +\|{"order_id":\d+,"tenant_id":\d} *\|', capsys.readouterr().out)
 
 
 def words(receipt: str, topic: str) -> list[str]:
