@@ -84,7 +84,7 @@ test: java $(WHEEL) $(CLASSES)  ## run all tests against the installed wheel; AR
 # For development: runs the sources, with a kernel built in place. Properties use fewer examples than in `make test`, and
 # tests that start many programs run only if ARGS names them.
 .PHONY: unit
-unit: $(DEPS) $(KERNEL)  ## run the unit tests against the sources, in less than a minute; ARGS="tests/unit/kafka/net -k throttle"
+unit: $(DEPS) $(KERNEL)  ## run the unit tests against the sources, in 1 to 2 minutes; ARGS="tests/unit/kafka/net -k throttle"
 	PYKAFKA_TEST_SOURCES=1 $(BIN)/pytest --numprocesses 3 --hypothesis-profile=quick --durations 10 \
 		$(if $(filter tests/%,$(ARGS)),,tests/unit -m "not programs") $(ARGS)
 
