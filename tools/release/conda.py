@@ -67,6 +67,7 @@ def build(variant: RenderedVariant, channel: str | None) -> Path:
         channels=[] if channel is None else [channel],
         progress_callback=SimpleProgressCallback(),
     )
+    package: Path
     (package,) = result.packages
     return package
 
