@@ -26,7 +26,7 @@ from kafka_sink.broker import LocalKafka
 from relay_app import DEADLINE_S, Plan
 from relay_runs import RelayRun, assert_rows, hurried, names_of_relays, one_write, relays
 from relay_spark_runs import SparkRun, assert_range
-from secure_kafka import SecureKafka
+from secure_kafka import SecureKafka, add_scram_users
 from spark_writes import connections_to, end_offset, numbers_in
 from waiting import wait_until
 
@@ -190,6 +190,29 @@ def test_a_wrong_password_fails_as_without_a_relay_and_the_next_write_may_have_t
         assert "wrong" not in each.text.replace("wrong password", "")
     assert len(ended) == 6
     assert_second_writes(secure.kafka, plan)
+
+
+def test_a_password_that_is_withdrawn_in_mid_write_ends_the_write_with_the_brokers_answer(
+    secure: SecureKafka, tmp_path: Path
+) -> None:
+    """A relay that is refused drops its workers, who still hold memory of their executor's."""
+    kafka = secure.kafka
+    kafka.create_topic("withdrawn", 4)
+    options = {**secure.sasl("SCRAM-SHA-256"), "kafka.linger.ms": "0"}
+    plan = Plan("withdrawn", [options], [[0]] * 3, rows=60_000, gate_after=30_000)
+    with RelayRun(tmp_path, plan, held=True) as run:
+        run.relay()
+        wait_until(lambda: rows_in_each_partition(kafka, "withdrawn"), DEADLINE_S, "rows in each partition")
+        try:
+            add_scram_users(secure.admin, {"alice": "another"})
+            kafka.kill(1)
+            kafka.start(1)
+            run.go_on()
+            ended = run.end()
+        finally:
+            add_scram_users(secure.admin)
+    assert [each.error for each in ended] == ["AuthenticationFailed"] * 3, (ended, run.stderr)
+    assert "Traceback" not in run.stderr
 
 
 def assert_second_writes(kafka: LocalKafka, plan: Plan) -> None:

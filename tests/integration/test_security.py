@@ -351,7 +351,7 @@ def test_a_wrong_password_or_an_unknown_user(secure: SecureKafka, mechanism: str
 def test_a_broker_keeps_no_password_with_too_few_iterations(secure: SecureKafka) -> None:
     """So that what follows needs one that was tampered with."""
     with pytest.raises(KafkaException, match="Too few iterations"):
-        add_scram_users(secure.admin, FEW_ITERATIONS)
+        add_scram_users(secure.admin, iterations=FEW_ITERATIONS)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -362,7 +362,7 @@ def test_a_broker_that_asks_for_too_few_iterations(
     with secure_kafka(version) as careless:
         careless.kafka.create_topic("any", 1)
         assert write(careless.sasl("SCRAM-SHA-256"), "any")
-        add_scram_users(careless.admin, FEW_ITERATIONS)
+        add_scram_users(careless.admin, iterations=FEW_ITERATIONS)
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
             failure = failure_of(careless.sasl(mechanism))
             assert isinstance(failure, AuthenticationFailed)

@@ -191,12 +191,12 @@ def secure_kafka(version: str, **more: str) -> Iterator[SecureKafka]:
         yield cluster
 
 
-def add_scram_users(admin: AdminClient, iterations: int = 4096) -> None:
+def add_scram_users(admin: AdminClient, passwords: Mapping[str, str] = PASSWORDS, *, iterations: int = 4096) -> None:
     # A broker takes one credential of a user a request.
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         upsertions: list[UserScramCredentialAlteration] = [
             UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, iterations), password.encode())
-            for user, password in PASSWORDS.items()
+            for user, password in passwords.items()
         ]
         for future in admin.alter_user_scram_credentials(upsertions).values():
             future.result(30)

@@ -90,9 +90,12 @@ class Ledger:
     def note(self, place: int, taken_bytes: int) -> None:
         self._taken[place] = taken_bytes
 
-    def sum(self) -> tuple[int, int]:
-        """Return the bytes that all workers have taken, and how many workers have taken any."""
-        return int(self._taken.sum()), int(np.count_nonzero(self._taken))
+    def others(self, place: int) -> tuple[int, int]:
+        """Return the bytes that the workers of other places have taken, and how many workers have taken any."""
+        # What it has of its own place may be cleared at any time, by a relay that drops the worker.
+        taken = self._taken.copy()
+        taken[place] = 0
+        return int(taken.sum()), int(np.count_nonzero(taken))
 
     def close(self) -> None:
         """Close the file. The mapping stays until nothing refers to it."""
@@ -138,16 +141,16 @@ class RelayedMemory:
         wanted = self._taken + more_bytes
         if wanted <= FLOOR_BYTES or self._ledger is None:
             return True
-        taken, _ = self._ledger.sum()
-        return wanted <= self.part_bytes and taken + more_bytes <= self.shared.size_bytes
+        taken, others = self._ledger.others(self._place)
+        return wanted <= self.shared.size_bytes // (others + 1) and taken + wanted <= self.shared.size_bytes
 
     @property
     def part_bytes(self) -> int:
         """An equal part among the workers that have memory now and this one."""
         if self._ledger is None:
             return self.shared.size_bytes
-        _, workers = self._ledger.sum()
-        return self.shared.size_bytes // (workers + (self._taken == 0))
+        _, others = self._ledger.others(self._place)
+        return self.shared.size_bytes // (others + 1)
 
     @property
     def exceeds_part(self) -> bool:

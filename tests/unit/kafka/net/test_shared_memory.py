@@ -150,16 +150,29 @@ def test_a_worker_that_moves_to_another_ledger_is_counted_there() -> None:
     another = Ledger()
     first.join(Ledger(os.dup(another.fd)), 7)
     second.join(Ledger(os.dup(another.fd)), 8)
-    assert another.sum() == (64 * MIB, 1)
+    assert another.others(0) == (64 * MIB, 1)
     assert grow(second) == FLOOR_BYTES
+
+
+def test_a_worker_that_its_relay_has_dropped_goes_on_alone() -> None:
+    """A relay whose login fails drops its workers, who still have their batches to end."""
+    ledger = Ledger()
+    memory = RelayedMemory(64 * MIB)
+    memory.join(Ledger(os.dup(ledger.fd)), 3)
+    memory.took(2 * MIB)
+    ledger.clear(3)
+    assert memory.part_bytes == 64 * MIB
+    assert not memory.exceeds_part
+    assert memory.allows(MIB)
 
 
 def test_a_place_that_is_cleared_counts_nothing() -> None:
     ledger = Ledger()
     ledger.note(3, 100)
     ledger.note(4, 10)
+    ledger.note(5, 1)
     ledger.clear(3)
-    assert ledger.sum() == (10, 1)
+    assert ledger.others(5) == (10, 1)
     assert ledger.free_place({0, 1, 3}) == 2
     assert ledger.free_place(set(range(LEDGER_PLACES))) is None
 
