@@ -3,6 +3,7 @@ consumer. Fields have Kafka's names."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -111,7 +112,7 @@ class SecurityConfig(Discreet):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ClientConfig(Discreet):
+class ClientConfig(Discreet, ABC):
     """What every client of a cluster needs. Equal configurations share one client in a worker process.
 
     Field names are Kafka's. `*_ms` are milliseconds, sizes are bytes.
@@ -136,9 +137,9 @@ class ClientConfig(Discreet):
     security: SecurityConfig = SecurityConfig()
 
     @property
+    @abstractmethod
     def api_timeout_ms(self) -> int:
         """How long to wait for an answer of the cluster; the value of `api_timeout_option`."""
-        raise NotImplementedError
 
     @property
     def bootstrap_hosts(self) -> tuple[str, ...]:

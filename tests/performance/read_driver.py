@@ -14,8 +14,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from process_tree import cpu_s
 from ready_batches import ReadyDataSource
 from spark_driver import KEY, Cost, session, value
 from spark_peers import UNIX
+from waiting import wait_until
 
 # Formats that read. READY has the rows of the topic's shape made beforehand: what Spark takes for any Python source.
 PYKAFKA, JVM, READY = "pykafka", "kafka", ReadyDataSource.name()
@@ -102,19 +103,17 @@ def stream(spark: SparkSession, servers: str, asked: dict[str, Any]) -> dict[str
 def arrive(query: StreamingQuery, servers: str, asked: dict[str, Any]) -> None:
     """Write a row once the row before it was read. The first follows when the query has planned for the first time."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
-    wait_until(query, lambda: bool(query.recentProgress))
+
+    def has_read(count: int) -> bool:
+        if not query.isActive:
+            raise SystemExit(f"the query has ended: {query.exception()}")
+        return sum(each.numInputRows for each in query.recentProgress) >= count
+
+    wait_until(lambda: query.recentProgress, STREAM_TIMEOUT_S, "the first plan")
     for count in range(1, asked["rows"] + 1):
         producer.produce(asked["topic"], os.urandom(asked["value_bytes"]), key=str(count))
         producer.flush()
-        wait_until(query, lambda: sum(each.numInputRows for each in query.recentProgress) >= count)  # noqa: B023
-
-
-def wait_until(query: StreamingQuery, is_done: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + STREAM_TIMEOUT_S
-    while not is_done():
-        if not query.isActive or time.monotonic() > deadline_s:
-            raise SystemExit(f"a query did not read a row: {query.exception()}")
-        time.sleep(0.02)
+        wait_until(partial(has_read, count), STREAM_TIMEOUT_S, f"row {count}")
 
 
 def digest(spark: SparkSession, servers: str, asked: dict[str, Any]) -> list[int]:
