@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
-from confluent_kafka.admin import AclOperation, AdminClient, ResourceType
-from kafka import KafkaConsumer
-from kafka import TopicPartition as TheirPartition
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as TheirPartition
+from confluent_kafka.admin import AclOperation, ResourceType
+from kafka import KafkaAdminClient
+from kafka.errors import RetriableError
 from pyspark.sql import SparkSession
 
 from kafka_reads import PYKAFKA
@@ -48,14 +49,18 @@ def progress_in(kafka: LocalKafka, group_id: str) -> GroupProgress:
 
 
 def offsets_in(servers: str, group_id: str) -> dict[TopicPartition, int]:
-    return offsets_told(AdminClient({"bootstrap.servers": servers}), group_id)
+    """Return what is committed, as kafka-python reads it; nothing while the coordinator is not ready.
 
-
-def offsets_told(admin: AdminClient, group_id: str) -> dict[TopicPartition, int]:
-    """As librdkafka reads them."""
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id)])
-    (answer,) = (future.result(DEADLINE_S) for future in asked.values())
-    return {TopicPartition(each.topic, each.partition): each.offset for each in answer.topic_partitions}
+    librdkafka's list_consumer_group_offsets ends the process if a broker answers NOT_COORDINATOR (librdkafka 5040).
+    """
+    admin = KafkaAdminClient(bootstrap_servers=servers)
+    try:
+        told = admin.list_group_offsets(group_id)[group_id]
+    except RetriableError:
+        return {}
+    finally:
+        admin.close()
+    return {TopicPartition(each.topic, each.partition): committed.offset for each, committed in told.items()}
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -71,8 +76,8 @@ def test_other_clients_read_what_is_committed_and_kafkas_tool_shows_the_lag(
     progress.commit({TopicPartition(name, 0): 3, TopicPartition(name, 1): 0})
     progress.commit({TopicPartition(name, 0): 7, TopicPartition(name, 1): 0})
     assert offsets_in(kafka.bootstrap_servers, name) == {TopicPartition(name, 0): 7, TopicPartition(name, 1): 0}
-    theirs = KafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, group_id=name)
-    assert theirs.committed(TheirPartition(name, 0)) == 7
+    theirs = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": name})
+    assert [each.offset for each in theirs.committed([TheirPartition(name, 0)], DEADLINE_S)] == [7]
     theirs.close()
     assert rows_of_tool(kafka, name) == [(name, "0", "7", "10", "3"), (name, "1", "0", "0", "0")]
     assert warnings(caplog) == []
@@ -141,11 +146,10 @@ def until_committed(
     progress: GroupProgress, kafka: LocalKafka, group_id: str, offsets: dict[TopicPartition, int]
 ) -> None:
     """Commit as a stream does, with each micro-batch: after a failure some commits are left out."""
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
 
     def is_committed() -> bool:
         progress.commit(offsets)
-        return offsets_told(admin, group_id) == offsets
+        return offsets_in(kafka.bootstrap_servers, group_id) == offsets
 
     wait_until(is_committed, DEADLINE_S + 10 * COMMIT_PATIENCE_MS / 1000, "the commit")
 
