@@ -8,7 +8,6 @@ Windows are reached by holding the process that runs a step of the commit (`exac
 
 from __future__ import annotations
 
-import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import processes
 from committed_rows import group_coordinator, held_back, leader, open_transactions, read, transactions
 from exactly_once_runs import ALL_ONCE, FILES, KILLED, ROWS_A_FILE, Run, add_file, finish_run, incoming, run
 from kafka_sink.broker import LocalKafka
@@ -72,13 +72,13 @@ def test_a_broker_dies_between_an_end_txn_and_its_markers(cluster: LocalKafka, t
         coordinator = transactions(cluster, f"{name}")[f"{name}.0"].coordinator
         stopped = next(node for each in range(6) if (node := leader(cluster, name, each)) != coordinator)
         # From here on no marker gets into this broker's partitions.
-        os.kill(cluster.pid(stopped), signal.SIGSTOP)
+        processes.stop(cluster.pid(stopped))
         application.go_on(before)
         application.wait_until_held(after)
         dead = stopped if dies == "leader" else coordinator
         cluster.kill(dead)
         if dies == "coordinator":
-            os.kill(cluster.pid(stopped), signal.SIGCONT)
+            processes.resume(cluster.pid(stopped))
         application.go_on(after)
         cluster.start(dead)
         status, said = application.end()

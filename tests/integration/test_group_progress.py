@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +25,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, ReadConfig, read_config
 from kafka_sink.spark.reading.group_progress import GroupProgress
+from processes import stopped
 from secure_kafka import Acl, SecureKafka
 from stream_reads import read_now, running, stream
 from waiting import wait_until
@@ -223,12 +222,3 @@ def test_a_coordinator_that_hangs_holds_a_stream_up_for_a_bounded_time(
         assert f"gave no definite answer within {COMMIT_PATIENCE_MS} ms" in warning
         # Another stream, which leaves no commit out.
         until_committed(progress_in(kafka, "lag"), kafka, "lag", {TopicPartition("t", 0): 4})
-
-
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)

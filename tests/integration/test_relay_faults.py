@@ -101,11 +101,11 @@ def test_a_relay_that_was_stopped_and_goes_on_writes_no_row_to_another_partition
     with RelayRun(tmp_path, plan, held=True) as run:
         relay = run.relay()
         wait_for_first_half(own_kafka, run)
-        os.kill(relay.process_id, signal.SIGSTOP)
+        processes.stop(relay.process_id)
         run.go_on()
         # The workers give it up, take another one, and use the memory for other rows.
         wait_until(lambda: rows_in(own_kafka, run) > 120_000, DEADLINE_S, "a third of the other rows")
-        os.kill(relay.process_id, signal.SIGCONT)
+        processes.resume(relay.process_id)
         run.finish()
     assert_rows(own_kafka, plan, once=acks == "all")
 
@@ -118,10 +118,10 @@ def test_a_relay_that_stops_for_longer_than_a_request_may_take_is_used_again(
     with RelayRun(tmp_path, plan, held=True) as run:
         relay = run.relay()
         wait_for_first_half(own_kafka, run)
-        os.kill(relay.process_id, signal.SIGSTOP)
+        processes.stop(relay.process_id)
         run.go_on()
         wait_until(lambda: waiting_for_relays() == 3, DEADLINE_S, "each worker asks the stopped relay again")
-        os.kill(relay.process_id, signal.SIGCONT)
+        processes.resume(relay.process_id)
         run.finish()
         assert "connects to brokers itself" not in run.stderr
     assert_rows(own_kafka, plan)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from waiting import wait_until
+
+STOP_DEADLINE_S = 10
 
 # `python -m pyspark.daemon`, and the workers that it forks.
 WORKERS_COMMAND = "pyspark.daemon"
@@ -69,3 +75,33 @@ def send_signal(processes: Iterable[Process], number: int) -> None:
             os.kill(each.process_id, number)
         except ProcessLookupError:
             continue
+
+
+def stop(process_id: int) -> None:
+    """Send SIGSTOP, and wait until no thread runs: on a busy machine a broker would still answer for milliseconds."""
+    os.kill(process_id, signal.SIGSTOP)
+    threads = Path(f"/proc/{process_id}/task")
+    wait_until(lambda: thread_states(threads) <= {"T", "Z"}, STOP_DEADLINE_S, "all threads stop")
+
+
+def thread_states(threads: Path) -> set[str]:
+    states = set()
+    for stat in threads.glob("*/stat"):
+        try:
+            states.add(stat.read_text().rpartition(")")[2].split()[0])
+        except (ProcessLookupError, FileNotFoundError):  # the thread has ended
+            continue
+    return states
+
+
+def resume(process_id: int) -> None:
+    os.kill(process_id, signal.SIGCONT)
+
+
+@contextmanager
+def stopped(process_id: int) -> Iterator[None]:
+    stop(process_id)
+    try:
+        yield
+    finally:
+        resume(process_id)

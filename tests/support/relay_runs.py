@@ -207,9 +207,9 @@ def shares_of(relay: processes.Process) -> list[int]:
 
 def stop_broker(kafka: LocalKafka) -> None:
     """Stop a broker's process: it answers nothing until `resume_broker`, and its connections stay open."""
-    os.kill(kafka.pid(1), signal.SIGSTOP)
+    processes.stop(kafka.pid(1))
 
 
 def resume_broker(kafka: LocalKafka) -> None:
     with suppress(ProcessLookupError):
-        os.kill(kafka.pid(1), signal.SIGCONT)
+        processes.resume(kafka.pid(1))

@@ -14,6 +14,7 @@ from pathlib import Path
 from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+import processes
 from kafka_sink.broker import LocalKafka
 from kafka_sink.broker.errors import BrokerDied, DiskFull, LocalKafkaError
 from spark_writes import end_offset
@@ -54,12 +55,9 @@ def wait_until_whole(kafka: LocalKafka) -> None:
 def stopped(kafka: LocalKafka, node: int, at_least_s: float) -> Iterator[None]:
     """SIGSTOP, and SIGCONT when the block and the time have passed; the time is what is done to the broker."""
     process_id, until = kafka.pid(node), time.monotonic() + at_least_s
-    os.kill(process_id, signal.SIGSTOP)
-    try:
+    with processes.stopped(process_id):
         yield
         wait_until(lambda: time.monotonic() >= until, at_least_s + DEADLINE_S, "the time")
-    finally:
-        os.kill(process_id, signal.SIGCONT)
 
 
 @contextlib.contextmanager
