@@ -150,7 +150,7 @@ def test_every_reason_among_good_rows(
     assert own["3"] == own["4"] == []
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("guarantee", ["at-least-once", pytest.param("exactly-once", marks=pytest.mark.long)])
 def test_texts_of_spark_that_are_not_utf8(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], guarantee: str
 ) -> None:

@@ -35,7 +35,7 @@ def limited(secure: SecureKafka) -> Iterator[SecureKafka]:
     limit(secure, *host, "--delete-config", "connection_creation_rate")
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
+@pytest.mark.parametrize("tls", [pytest.param(False, marks=pytest.mark.long), True], ids=["plaintext", "tls"])
 def test_producers_that_start_at_once(limited: SecureKafka, tls: bool) -> None:
     topic = f"quota-{tls}"
     limited.kafka.create_topic(topic, 1)

@@ -149,6 +149,7 @@ def test_spark_writes_batches_and_streams(kerberized: KerberizedKafka, cache: Pa
         assert sorted(int(record.value or b"") for _, _, record in found) == sorted([*range(1_000)] * 2)
 
 
+@pytest.mark.long
 def test_a_keytab_goes_to_executors_with_files(kerberized: KerberizedKafka, topic: str, tmp_path: Path) -> None:
     keytab, driver = tmp_path / "app.keytab", tmp_path / "driver"
     keytab.write_bytes(kerberized.keytab.read_bytes())

@@ -157,7 +157,7 @@ def test_plain_spark_reads_them_too(
     assert done.stdout.splitlines()[-1] == "EQUAL: all records are there and unchanged."
 
 
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("guarantee", [pytest.param("at-least-once", marks=pytest.mark.long), "exactly-once"])
 def test_a_stream_leaves_a_receipt_a_micro_batch_and_what_differs_is_named(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, guarantee: str
 ) -> None:
