@@ -21,7 +21,7 @@ from kafka_sink.doctor.first_aid import look_at_hosts
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.errors.exhaustion import exhaustion_named
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.client import Producer, RelayedProducer
+from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ClientConfig, ConsumerConfig
 from kafka_sink.options.cautions import warn_once
@@ -164,14 +164,10 @@ def _use(client: T | None, kind: type[T], config: ClientConfig, cluster_id: str 
 
 
 def lease_producer(
-    config: ClientConfig, cluster_id: str | None = None, *, spark_partition: int = 0, by_relay: bool = False
+    config: ClientConfig, cluster_id: str | None = None, *, spark_partition: int = 0
 ) -> AbstractContextManager[Producer]:
-    """Lease a producer for one write; see `lease`. `by_relay`: over the connections of this executor's relay."""
-    if not by_relay:
-        return lease(Producer, config, cluster_id, spark_partition)
-    if (own := KEPT.take(Producer, config)) is not None:
-        own.close()
-    return lease(RelayedProducer, config, cluster_id)
+    """Lease a producer for one write; see `lease`."""
+    return lease(Producer, config, cluster_id, spark_partition)
 
 
 def lease_admin_client(config: ClientConfig, cluster_id: str | None = None) -> AbstractContextManager[AdminClient]:

@@ -37,11 +37,9 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.guest import Guest
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ProducerConfig
-from kafka_sink.kafka.connections import connect, connect_by_relay
+from kafka_sink.kafka.connections import connect
 from kafka_sink.kafka.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.kafka.metrics import Metrics
-from kafka_sink.kafka.net.network_client import NetworkClient
-from kafka_sink.kafka.net.shared_memory import RelayedMemory
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.bad_row_tally import BadRowPolicy
 from kafka_sink.kafka.producer.core import wire
@@ -97,17 +95,10 @@ class Producer:
         self._closing: KafkaSinkError | None = None
         rng = random.Random()
         self.metrics = Metrics()
-        self._network, self._relayed = self._connect(rng, cluster_id)
+        self._network = connect(config, metrics=self.metrics, rng=rng, cluster_id=cluster_id)
         self._guest = Guest(self._network, monotonic_ms)
         try:
-            core = wire(
-                config,
-                network=self._network,
-                lock=self._changed,
-                metrics=self.metrics,
-                rng=rng,
-                memory=self._relayed,
-            )
+            core = wire(config, network=self._network, lock=self._changed, metrics=self.metrics, rng=rng)
             self._accumulator, self._metadata, self._sender = core.accumulator, core.metadata, core.sender
             self._in_transaction = False
             # Between writes the memory may be released.
@@ -118,10 +109,6 @@ class Producer:
             # No Sender thread runs that would close it.
             self._network.close()
             raise
-
-    def _connect(self, rng: random.Random, cluster_id: str | None) -> tuple[NetworkClient, RelayedMemory | None]:
-        """Return the client of the brokers, and the memory for rows if others read it."""
-        return connect(self.config, metrics=self.metrics, rng=rng, cluster_id=cluster_id), None
 
     @property
     def usable(self) -> bool:
@@ -184,8 +171,6 @@ class Producer:
         """
         warn_of_loss(KERNEL)
         self._is_writing = True
-        if self._accumulator.pool.exceeds_part:
-            self._accumulator.give_back_memory()
         with self._changed:
             self._sender.begin_write(monotonic_ms())
             if transaction is not None:
@@ -229,8 +214,6 @@ class Producer:
                 self._notify()
                 # Closing the connections returns the batches in flight and their memory.
                 self._take(self._network.close())
-                if self._relayed is not None:
-                    self._relayed.close()
 
     def _turn(self) -> None:
         if not self._is_writing and monotonic_ms() - self.used_at_ms > IDLE_MEMORY_MS:
@@ -239,9 +222,6 @@ class Producer:
         wait_ms = min(self._guest.run_once(monotonic_ms()), self._sender.run_once(monotonic_ms()))
         # Not kept for the next turn's wait: a response refers to its request, and so to the buffers that were sent.
         answers = self._network.poll(wait_ms)
-        if self._relayed is not None and self._relayed.is_tainted:
-            # Before the answers give any buffer back.
-            self._accumulator.renew_memory()
         if self._network.failure is not None:
             self._sender.fail(self._network.failure)
         if answers or self._sender.failure is not None:
@@ -440,32 +420,6 @@ class Producer:
     def _raise_failure(self) -> None:
         if self._sender.failure is not None:
             raise self._sender.failure
-
-
-class RelayedProducer(Producer):
-    """A producer whose connections are those of its executor's relay, and whose memory is a share of the executor's
-    (`kafka_sink/relay`). If there is no relay, it has connections and memory of its own."""
-
-    def _connect(self, rng: random.Random, cluster_id: str | None) -> tuple[NetworkClient, RelayedMemory | None]:
-        try:
-            return self._connect_by_relay(rng, cluster_id)
-        except OSError as error:
-            log.warning(
-                "this Python worker connects to brokers itself, because it cannot use the relay of its executor: %s. "
-                "No row is affected. The brokers have one more connection each.",
-                error,
-            )
-            return super()._connect(rng, cluster_id)
-
-    def _connect_by_relay(self, rng: random.Random, cluster_id: str | None) -> tuple[NetworkClient, RelayedMemory]:
-        """Raises OSError if there is no memory to share, or no relay."""
-        memory = RelayedMemory(self.config.buffer_memory)
-        try:
-            network = connect_by_relay(self.config, memory=memory, metrics=self.metrics, rng=rng, cluster_id=cluster_id)
-        except BaseException:
-            memory.close()
-            raise
-        return network, memory
 
 
 def _raise_hopeless(missing: Sequence[str], snapshot: MetadataSnapshot) -> None:

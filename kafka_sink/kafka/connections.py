@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import random
 from dataclasses import replace
 from typing import Any
@@ -11,10 +10,7 @@ from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import VERSION, ClientConfig, ConsumerConfig, ProducerConfig
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
-from kafka_sink.kafka.net.relay_search import find_relay
-from kafka_sink.kafka.net.relay_transport import RelayTransport
 from kafka_sink.kafka.net.selector import RECEIVE_CHUNK_BYTES, Selector
-from kafka_sink.kafka.net.shared_memory import RelayedMemory
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, READING
 from kafka_sink.kafka.security import authenticator, tls_contexts
 
@@ -55,35 +51,6 @@ def connect(
         metrics=metrics,
         authenticate=authenticator(config.security, config.bootstrap_hosts),
         cluster_id=cluster_id,
-    )
-
-
-def connect_by_relay(
-    config: ClientConfig,
-    *,
-    memory: RelayedMemory,
-    metrics: Metrics,
-    rng: random.Random,
-    cluster_id: str | None = None,
-) -> NetworkClient:
-    """Return a client over the connections of this executor's relay, which is started if there is none.
-
-    `memory`: where the rows are. Other arguments: as for `connect`. Raises OSError if there is no relay.
-    """
-    transport = RelayTransport(functools.partial(find_relay, config), memory, metrics)
-    try:
-        transport.meet()
-    except BaseException:
-        transport.close_all()
-        raise
-    return NetworkClient(
-        transport,
-        clock_ms=monotonic_ms,
-        rng=rng,
-        settings=network_settings(config),
-        metrics=metrics,
-        cluster_id=cluster_id,
-        on_throttle=transport.throttled,
     )
 
 

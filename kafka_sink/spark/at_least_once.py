@@ -21,7 +21,6 @@ from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.proof import ONLY_MICRO_BATCH, Identity, row_identity, stream_identity, task_proof
 from kafka_sink.spark.rate import pace, tell_too_fast
 from kafka_sink.spark.receipt_writer import leave_receipt
-from kafka_sink.spark.relay_choice import is_wanted
 from kafka_sink.spark.rows import produce_rows
 from kafka_sink.spark.task import Task
 
@@ -56,7 +55,7 @@ class AtLeastOnce:
 
             ensure_topic(config)
         identity = self._identity(config, task)
-        with lease_producer(config.producer, spark_partition=task.slot, by_relay=is_wanted()) as producer:
+        with lease_producer(config.producer, spark_partition=task.slot) as producer:
             rows = produce_rows(
                 producer,
                 config,

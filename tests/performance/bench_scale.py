@@ -16,8 +16,6 @@ then large ones. The query is active and idle when it is looked at, after the sm
     rows/s          of large micro-batches; CPU of the application's whole process tree, without brokers
     latency         of small micro-batches: `triggerExecution` of the query's progress
 
-To see what a relay changes: `--only JVM at-least-once`, then `--only JVM exactly-once`.
-
 The first round warms up and is not timed. Meanwhile brokers log their requests: connections opened, and requests of a
 small micro-batch. Figures are medians of the other rounds. Beside them stands what `scale_model` says. Nothing asserts
 figures, machines differ; that the topic has all rows is asserted.
@@ -97,7 +95,7 @@ class Application:
         self._model = model
         self._on = on
         self._options = options_of(model.sink, same, on.kafka.bootstrap_servers)
-        self._process = SparkProcess([HERE / "scale_driver.py", *arguments], log, environment=model.sink.environment)
+        self._process = SparkProcess([HERE / "scale_driver.py", *arguments], log)
         self.stop = self._process.stop
 
     def count(self, log: RequestLog) -> Requests:
@@ -172,7 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--masters", nargs="*", default=MASTERS, help="local[N], local-cluster[executors,cores,MiB]")
     parser.add_argument("--brokers", nargs="*", type=int, choices=BROKERS, default=BROKERS)
-    parser.add_argument("--only", nargs="*", help="sinks with one of these in their name; without it those of no relay")
+    parser.add_argument("--only", nargs="*", help="sinks with one of these in their name")
     parser.add_argument("--rounds", type=int, default=3, help="of every sink, after one to warm up")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of a large micro-batch")
     parser.add_argument("--output", type=Path, default=Path("build/bench"), help="where scale.json goes")
@@ -198,10 +196,7 @@ def main() -> None:
 
 
 def chosen(words: Sequence[str] | None) -> list[Sink]:
-    """Three applications with several executors each take some 12 GB of memory, so not all sinks at once."""
-    if words is None:
-        return [sink for sink in SINKS if not sink.environment]
-    return [sink for sink in SINKS if any(word in sink.name for word in words)]
+    return [sink for sink in SINKS if words is None or any(word in sink.name for word in words)]
 
 
 def side_by_side(

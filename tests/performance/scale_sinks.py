@@ -1,7 +1,6 @@
 """The sinks that `make bench-scale` compares.
 
-To add one, add a row to SINKS: its name, its format and options, the environment of its application, and where it has
-clients of Kafka.
+To add one, add a row to SINKS: its name, its format and options, and where it has clients of Kafka.
 """
 
 from __future__ import annotations
@@ -36,15 +35,13 @@ class Clients:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sink:
-    """`options`: of the write, beside those that all sinks get. `environment`: of the Spark application, whose
-    executors inherit it here. `is_transactional`: a Spark partition's rows are in a transaction of their own.
-    `has_workers`: rows go through Python workers."""
+    """`options`: of the write, beside those that all sinks get. `is_transactional`: a Spark partition's rows are in a
+    transaction of their own. `has_workers`: rows go through Python workers."""
 
     name: str
     format_name: str
     clients: Clients
     options: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
     is_transactional: bool = False
     has_workers: bool = True
 
@@ -60,11 +57,6 @@ MAX_BLOCK_MS = 600_000
 JAVA_BOOTSTRAP = 1
 PYKAFKA_BOOTSTRAP = 0
 
-# To each broker, with as many workers or more (kafka_sink/relay/forwarder.py).
-RELAY_CONNECTIONS = 2
-_RELAY = {"PYKAFKA_RELAY": "on"}
-_EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once"}
-
 BASELINE = Sink("JVM sink", "kafka", Clients(Owner.EXECUTOR, bootstrap=JAVA_BOOTSTRAP), has_workers=False)
 SINKS = (
     BASELINE,
@@ -75,16 +67,7 @@ SINKS = (
         # A producer each, over whose connections coordinators are asked too; a client where a micro-batch is planned,
         # and one where it is committed.
         Clients(Owner.WORKER, planning=2, bootstrap=PYKAFKA_BOOTSTRAP),
-        _EXACTLY_ONCE,
-        is_transactional=True,
-    ),
-    Sink("at-least-once, relay", "pykafka", Clients(Owner.EXECUTOR, each=RELAY_CONNECTIONS), environment=_RELAY),
-    Sink(
-        "exactly-once, relay",
-        "pykafka",
-        Clients(Owner.EXECUTOR, each=RELAY_CONNECTIONS, planning=2),
-        _EXACTLY_ONCE,
-        _RELAY,
+        {"deliveryGuarantee": "exactly-once"},
         is_transactional=True,
     ),
 )

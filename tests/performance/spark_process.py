@@ -18,7 +18,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -41,14 +40,8 @@ class SparkProcess:
     """
 
     def __init__(
-        self,
-        arguments: Sequence[str | Path],
-        log: Path,
-        *,
-        answer_timeout_s: float = ANSWER_TIMEOUT_S,
-        environment: Mapping[str, str] = MappingProxyType({}),
+        self, arguments: Sequence[str | Path], log: Path, *, answer_timeout_s: float = ANSWER_TIMEOUT_S
     ) -> None:
-        """`environment`: variables beside those of this process."""
         self._log = log
         self._answer_timeout_s = answer_timeout_s
         with log.open("w") as stderr:
@@ -58,7 +51,7 @@ class SparkProcess:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
-                env=spark_environment({**os.environ, **environment}),
+                env=spark_environment(os.environ),
             )
         self._answer()
 

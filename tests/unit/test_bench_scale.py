@@ -41,7 +41,7 @@ from spark_peers import SameSettings
 from tcp_sockets import ESTABLISHED, Socket, all_sockets, connections, open_sockets, parse_sockets
 
 MIB = 1024 * 1024
-_, AT_LEAST_ONCE, EXACTLY, RELAYED, EXACTLY_RELAYED = SINKS
+_, AT_LEAST_ONCE, EXACTLY = SINKS
 
 
 # --- tcp_sockets ------------------------------------------------------------------------------------------------------
@@ -210,20 +210,17 @@ def test_requests_are_counted_by_api_for_one_client() -> None:
 def test_sinks_differ_in_name_and_write_with_the_same_settings() -> None:
     same = SameSettings(linger_ms=100, batch_bytes=MIB, buffer_bytes=64 * MIB)
     assert len({sink.name for sink in SINKS}) == len(SINKS)
-    theirs, ours, exactly, relayed, exactly_relayed = (options_of(sink, same, "h:1") for sink in SINKS)
+    theirs, ours, exactly = (options_of(sink, same, "h:1") for sink in SINKS)
     assert theirs == ours == {name: value for name, value in exactly.items() if name != "deliveryGuarantee"}
-    assert (relayed, exactly_relayed) == (ours, exactly)
-    assert {sink.name for sink in SINKS if sink.environment} == {RELAYED.name, EXACTLY_RELAYED.name}
     assert ours["kafka.client.id"] == CLIENT_ID
     config = sink_config(exactly)
     assert (config.delivery_guarantee, config.producer.client_id) == (EXACTLY_ONCE, CLIENT_ID)
     assert (config.producer.linger_ms, config.producer.buffer_memory) == (100, 64 * MIB)
 
 
-def test_three_sinks_are_measured_unless_others_are_named() -> None:
+def test_all_sinks_are_measured_unless_some_are_named() -> None:
     assert chosen(None) == [BASELINE, AT_LEAST_ONCE, EXACTLY]
-    assert chosen(["JVM", "exactly-once"]) == [BASELINE, EXACTLY, EXACTLY_RELAYED]
-    assert chosen(["at-least-once, relay"]) == [RELAYED]
+    assert chosen(["JVM", "exactly-once"]) == [BASELINE, EXACTLY]
 
 
 # --- scale_model ------------------------------------------------------------------------------------------------------
@@ -244,8 +241,6 @@ def test_a_master_says_how_many_executors_and_cores() -> None:
         (BASELINE, 4, 0, 4),
         (AT_LEAST_ONCE, 32, 0, 32),
         (EXACTLY, 32, 2, 32),
-        (RELAYED, 8, 0, 32),
-        (EXACTLY_RELAYED, 8, 2, 32),
     ],
     ids=str,
 )

@@ -27,7 +27,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"functions", "registry", "spark"}),
     frozenset({"command_line", "commit", "verification"}),
     frozenset({"kept"}),
-    frozenset({"doctor", "relay"}),
+    frozenset({"doctor"}),
     frozenset({"options"}),
     frozenset({"kafka"}),
     frozenset({"records"}),
@@ -65,7 +65,6 @@ PURE = frozenset({
     "commit.by_slot", "commit.earlier_name", "commit.effects", "commit.exchanges", "commit.handover", "commit.hanging",
     "commit.lineage", "commit.markers", "commit.open_transactions", "commit.open_transactions_json", "commit.two_phase",
     "doctor.judging", "doctor.reaching", "doctor.report", "doctor.steps",
-    "kafka.net.relay_wire", "relay.forwarder",
 })  # fmt: skip
 IMPURE_IMPORTS = frozenset({"socket", "ssl", "selectors", "threading", "time"})
 

@@ -67,12 +67,6 @@ class Channel:
         """Return the TLS failure that `error` is about, or None."""
         return None
 
-    def keep(self, memory: memoryview) -> None:
-        """Replace the buffers left to write that lie in `memory` by copies."""
-        for index, buffer in enumerate(self.outgoing):
-            if buffer.obj is memory.obj:
-                self.outgoing[index] = memoryview(bytes(buffer))
-
     def advance(self, written: int) -> None:
         """Remove `written` bytes from the front. Each `send` owns the next `sends[i]` buffers."""
         outgoing, sends = self.outgoing, self.sends

@@ -65,7 +65,6 @@ from kafka_sink.kafka.net.transport import (
     Event,
     Received,
     Sent,
-    Throttled,
     TlsFailure,
     Transport,
 )
@@ -142,12 +141,10 @@ class NetworkClient:
         resolve: Resolve = resolve_by_system,
         authenticate: Authenticate | None = None,
         cluster_id: str | None = None,
-        on_throttle: Callable[[int, int], None] = lambda key, milliseconds: None,
     ) -> None:
         """`clock_ms` is monotonic. `resolve` returns one or more addresses of a host and port, or raises OSError.
         `authenticate`: None for no authentication.
         `cluster_id`: the only cluster to send requests to; None for the first that a broker names.
-        `on_throttle`: called with the number of a connection whose broker throttles, and for how many milliseconds.
         """
         self.last_error = ""
         self._identity = ClusterIdentity(cluster_id, settings.bootstrap_servers)
@@ -169,7 +166,6 @@ class NetworkClient:
         self._settings = settings
         self._metrics = metrics
         self._resolve = resolve
-        self._on_throttle = on_throttle
         self._software = ApiVersionsRequest(settings.client_software_name, settings.client_software_version)
         self._nodes = Nodes(settings.bootstrap_servers)
         self._by_key: dict[int, Node] = {}
@@ -303,12 +299,6 @@ class NetworkClient:
         held = {node.node_id: node.held for node in self._nodes if node.held.until_ms}
         return {node_id: (each.passed_ms(now_ms), each.until_ms) for node_id, each in held.items()}
 
-    def throttle(self, node_id: int, milliseconds: int, now_ms: int) -> None:
-        """Send the node nothing for so long, as it told another client that shares the connection (KIP-219)."""
-        if (node := self._nodes.get(node_id)) is not None:
-            node.throttle(now_ms + milliseconds, now_ms)
-            self._hold(now_ms)
-
     def _hold(self, now_ms: int) -> None:
         """Update the total after a node began or stopped throttling."""
         until_ms = max((node.held.until_ms for node in self._nodes), default=0)
@@ -404,7 +394,7 @@ class NetworkClient:
         Returns the answered and failed requests since the last call. The list may be empty, because the connections
         also exchange requests of their own.
         """
-        for event in self._transport.poll(self.wait_ms(timeout_ms, self._clock_ms())):
+        for event in self._transport.poll(self._wait_ms(timeout_ms, self._clock_ms())):
             self._on_event(event, self._clock_ms())
         self._on_time(self._clock_ms())
         self._leave_bootstrap(self._clock_ms())
@@ -432,11 +422,6 @@ class NetworkClient:
             case Disconnected(reason=reason, tls=TlsFailure() as tls):
                 self._on_tls_failure(node, tls)
                 self._disconnect(node, reason, now_ms)
-            case Throttled(milliseconds=milliseconds):
-                node.throttle(now_ms + milliseconds, now_ms)
-                self._hold(now_ms)
-            case Disconnected(failure=ClusterError() as failure):
-                self._give_up(node, failure, now_ms)
             case Disconnected(reason=reason, lacks=int() as code):
                 self._on_lack(code, now_ms)
                 self._disconnect(node, reason, now_ms)
@@ -594,7 +579,6 @@ class NetworkClient:
             if response.throttle_time_ms > 0:
                 node.throttle(now_ms + response.throttle_time_ms, now_ms)
                 self._hold(now_ms)
-                self._on_throttle(node.key, response.throttle_time_ms)
             if isinstance(answer.request, ProduceRequest):
                 latency_ms = now_ms - answer.token.sent_ms
                 self._metrics.produce_response(
@@ -636,8 +620,7 @@ class NetworkClient:
             return begin_ms + limit_ms, f"no answer within {limit_ms} ms"
         return node.used_ms + settings.connections_max_idle_ms, None
 
-    def wait_ms(self, timeout_ms: int, now_ms: int) -> int:
-        """Return how long (ms) a poll may wait, `timeout_ms` at most."""
+    def _wait_ms(self, timeout_ms: int, now_ms: int) -> int:
         if self._responses:
             return 0
         waits = [timeout_ms]

@@ -225,21 +225,6 @@ class Selector:
             self._metrics.connections_now(len(self._channels))
             self._metrics.connection_closed()
 
-    def keep(self, key: int, memory: memoryview) -> None:
-        """Copy what is still to be written from `memory`, whose owner may change it after this."""
-        channel = self._channels.get(key)
-        if channel is not None:
-            channel.keep(memory)
-
-    @property
-    def has_work(self) -> bool:
-        """True if the next poll should not wait for a file to become ready."""
-        return bool(self._queued or self._staged)
-
-    def fileno(self) -> int:
-        """Return a file that is readable when a connection is ready, so that another selector can wait for it."""
-        return self._selector.fileno()
-
     def wakeup(self) -> None:
         # A full pipe wakes the poll as well, and a closed pipe has no poll to wake.
         with contextlib.suppress(OSError):

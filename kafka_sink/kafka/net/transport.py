@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from kafka_sink.errors import ClusterError
-
 Buffer = bytes | memoryview
 
 
@@ -61,25 +59,15 @@ class Disconnected:
 
     `tls`: the TLS error, if that is the reason.
     `lacks`: the errno, if the process had no free file or memory.
-    `failure`: an error that no retry fixes, found by the relay that has the connection.
     """
 
     key: int
     reason: str
     tls: TlsFailure | None = None
     lacks: int | None = None
-    failure: ClusterError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Throttled:
-    """The broker takes no request for so long (KIP-219), as it told another worker that shares the connection."""
-
-    key: int
-    milliseconds: int
-
-
-Event = Connected | Sent | Received | Disconnected | Throttled
+Event = Connected | Sent | Received | Disconnected
 
 
 class Transport(Protocol):

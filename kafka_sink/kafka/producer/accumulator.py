@@ -30,7 +30,7 @@ from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.config import LEAST_BUFFER_BYTES, even_batch_size
 from kafka_sink.kafka.metadata import NO_LEADER, MetadataSnapshot
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
-from kafka_sink.kafka.producer.buffer_pool import BufferPool, MemorySource
+from kafka_sink.kafka.producer.buffer_pool import BufferPool
 from kafka_sink.kafka.producer.filling import Filling
 from kafka_sink.kafka.producer.producer_batch import NO_COMPRESSION, BatchState, ProducerBatch
 from kafka_sink.kafka.producer.producer_id import NO_SEQUENCE
@@ -66,9 +66,7 @@ class RecordAccumulator:
         batch_size: int,
         linger_ms: int,
         max_request_size: int,
-        memory: MemorySource | None = None,
     ) -> None:
-        """`memory`: where the memory for batches comes from; None: this process's own."""
         self._lock = lock
         self._batch_size = even_batch_size(batch_size)
         self._linger_ms = linger_ms
@@ -84,7 +82,7 @@ class RecordAccumulator:
         self._is_awaited = False
         self._flushing = 0
         self._failure: KafkaSinkError | None = None
-        self.pool = BufferPool(total_bytes=buffer_memory, buffer_bytes=self._batch_size, source=memory)
+        self.pool = BufferPool(total_bytes=buffer_memory, buffer_bytes=self._batch_size)
         self._filling = self._no_filling()
 
     def _no_filling(self) -> Filling:
@@ -94,15 +92,6 @@ class RecordAccumulator:
         """Call between two writes: it releases the memory of the acknowledged batches."""
         with self._lock:
             self.pool.give_back()
-            self._filling = self._no_filling()
-
-    def renew_memory(self) -> None:
-        """Use other memory for what comes: somebody may still read the buffers of the last requests. Open batches take
-        no more rows. Call before such a buffer is deallocated."""
-        with self._lock:
-            filling = self._filling
-            filling.settle(np.flatnonzero(filling.is_open & ~filling.checked_out))
-            self.pool.renew()
             self._filling = self._no_filling()
 
     # --- the writer's side --------------------------------------------------------------------------------------------
@@ -183,8 +172,6 @@ class RecordAccumulator:
             batches.append(batch)
             limit = self._limits.get(topic_partition.topic) if self._limits else None
             limits.append(buffer.size if limit is None else min(buffer.size, max(limit, needed)))
-        if refused_bytes is not None:
-            self._fit_buffers(len(self._queues))
         self._lingering += batches
         # Also if a batch got no memory: all queued batches are urgent then.
         self._is_awaited = True
@@ -226,12 +213,12 @@ class RecordAccumulator:
             self._fit_buffers(len(self._queues))
 
     def _fit_buffers(self, partitions_seen: int) -> None:
-        """Halve the buffer size until the pool's part of memory suffices for two buffers per partition: one being
-        filled, one in flight. With a larger part buffers stay as they are until the memory is given back."""
+        """Halve the buffer size until memory suffices for two buffers per partition: one being filled, one in
+        flight."""
         size = self._batch_size
-        while size // 2 >= LEAST_BUFFER_BYTES and size * 2 * partitions_seen > self.pool.part_bytes:
+        while size // 2 >= LEAST_BUFFER_BYTES and size * 2 * partitions_seen > self.pool.total_bytes:
             size //= 2
-        if size < self.pool.buffer_bytes:
+        if size != self.pool.buffer_bytes:
             self.pool.shrink_buffers(size)
 
     def limit_batches(self, topic: str, size_bytes: int) -> int:

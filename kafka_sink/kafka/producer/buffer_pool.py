@@ -8,17 +8,13 @@ interpreter for thousands of buffers per call. The operating system can use huge
 cost nothing.
 
 `try_allocate` never waits. If it returns None, it sets `exhausted`, which makes every partition ready to be drained.
-`exhausted` is cleared when 1/16 of the memory is available, or half of what the pool may use of it. So a waiting writer
-need not wake up for each buffer. A row that finds enough memory but not enough adjacent buffers also gets None. Then
-all memory returns in time, and is one piece again.
+`exhausted` is cleared when 1/16 of the memory is available, so that a waiting writer need not wake up for each buffer.
+A row that finds enough memory but not enough adjacent buffers also gets None. Then all memory returns in time, and is
+one piece again.
 
 `overdraw` always succeeds. It is for rows that are in the pool already and change their form (the parts of a split
 batch): if they waited for memory, they would wait for themselves. It takes memory outside of the array. `try_allocate`
 then gives nothing until the total is below the bound again.
-
-The memory may be shared with a relay, and with a budget that several processes have in common (`MemorySource`). A pool
-without a buffer in use always gets one, whatever the budget says, so no write waits for another process. A pool that
-has more than its part of the budget releases the memory of buffers that return.
 
 A buffer may return only when no request that carries it can still be in flight. Reuse while in flight wrote rows to
 wrong topics in the Java client for ten years (KAFKA-19012).
@@ -26,54 +22,12 @@ wrong topics in the Java client for ten years (KAFKA-19012).
 
 from __future__ import annotations
 
-from typing import Protocol, cast
-
 import numpy as np
 import numpy.typing as npt
 
 OUTSIDE = -1
-# `exhausted` is cleared when 1/16 of the memory is available, or half of what the source allows.
+# `exhausted` is cleared when 1/16 of the memory is available.
 _RELIEF = 16
-
-
-class MemorySource(Protocol):
-    """Where a pool's memory comes from.
-
-    `fresh`: memory of the pool's size that nobody uses. It replaces the memory before.
-    `allows`: whether the pool may touch `more_bytes` of it. `took`: it does. `release`: it no longer does, from `start`
-    on.
-    `part_bytes`: the pool's part of what it shares with others. `exceeds_part`: it has touched more.
-    """
-
-    @property
-    def part_bytes(self) -> int: ...
-    def fresh(self) -> npt.NDArray[np.uint8]: ...
-    def allows(self, more_bytes: int) -> bool: ...
-    def took(self, more_bytes: int) -> None: ...
-    def release(self, start: int, size_bytes: int) -> None: ...
-    @property
-    def exceeds_part(self) -> bool: ...
-
-
-class OwnMemory:
-    """A `MemorySource` of this process alone."""
-
-    exceeds_part = False
-
-    def __init__(self, size_bytes: int) -> None:
-        self.part_bytes = size_bytes
-
-    def fresh(self) -> npt.NDArray[np.uint8]:
-        return np.empty(self.part_bytes, np.uint8)
-
-    def allows(self, more_bytes: int) -> bool:
-        return True
-
-    def took(self, more_bytes: int) -> None:
-        """Nobody counts."""
-
-    def release(self, start: int, size_bytes: int) -> None:
-        """Nobody waits for it."""
 
 
 class Buffer:
@@ -94,23 +48,18 @@ class BufferPool:
     into the total.
     """
 
-    def __init__(self, *, total_bytes: int, buffer_bytes: int, source: MemorySource | None = None) -> None:
+    def __init__(self, *, total_bytes: int, buffer_bytes: int) -> None:
         self.total_bytes = total_bytes
-        self.buffer_bytes = self._largest_buffer_bytes = buffer_bytes
+        self.buffer_bytes = buffer_bytes
         self.exhausted = False
-        self._source = source or OwnMemory(total_bytes)
-        self.memory: npt.NDArray[np.uint8] = self._source.fresh()
+        self.memory: npt.NDArray[np.uint8] = np.empty(total_bytes, np.uint8)
         # Last in, first out: a buffer used a moment ago is still in the CPU cache.
         self._free: list[Buffer] = []
-        # Buffers whose memory was released to others.
-        self._released: list[Buffer] = []
         # Buffers of larger rows, by size. They stay whole until other sizes run short.
         self._large: dict[int, list[Buffer]] = {}
         # The start of the memory that was never cut into buffers.
         self._uncut = 0
         self._allocated_bytes = 0
-        # What `try_allocate` last found to be the bound: all memory, or what the source allowed.
-        self._bound_bytes = total_bytes
 
     @property
     def available_bytes(self) -> int:
@@ -125,7 +74,7 @@ class BufferPool:
             self._allocated_bytes += self.buffer_bytes
             return self._free.pop()
         count = -(-size_bytes // self.buffer_bytes)
-        buffer, self._bound_bytes = None, self.total_bytes
+        buffer = None
         if count * self.buffer_bytes <= self.available_bytes:
             buffer = self._several(count) if count > 1 else self._one()
         if buffer is None:
@@ -142,17 +91,11 @@ class BufferPool:
         return buffer
 
     def _one(self) -> Buffer | None:
-        if not self._free and (untouched := self._untouched()) is not None:
-            return untouched
+        if not self._free and (cut := self._cut()) is not None:
+            return cut
         if not self._free:
             self._cut_up_large()
         return self._free.pop() if self._free else None
-
-    def _untouched(self) -> Buffer | None:
-        """Return a buffer of memory that was released, or never used yet, or None."""
-        if not self._released:
-            return self._cut()
-        return self._released.pop() if self._may_touch(self.buffer_bytes) else None
 
     def _cut_up_large(self) -> None:
         for buffers in self._large.values():
@@ -160,31 +103,22 @@ class BufferPool:
                 self._free += self._parts(buffer)
         self._large.clear()
 
-    def _cut(self, count: int = 1) -> Buffer | None:
-        """Return `count` adjacent buffers as one, of memory that was never used yet, or None."""
-        size = count * self.buffer_bytes
-        if self._uncut + size > self.total_bytes or not self._may_touch(size):
+    def _cut(self) -> Buffer | None:
+        if self._uncut + self.buffer_bytes > self.total_bytes:
             return None
-        start, self._uncut = self._uncut, self._uncut + size
-        return self._part(start, size)
-
-    def _may_touch(self, size: int) -> bool:
-        """Return whether the pool may have `size` bytes more. If so, they count from now on."""
-        if self._allocated_bytes and not self._source.allows(size):
-            self._bound_bytes = self._uncut - len(self._released) * self.buffer_bytes
-            return False
-        self._source.took(size)
-        return True
+        start, self._uncut = self._uncut, self._uncut + self.buffer_bytes
+        return self._part(start, self.buffer_bytes)
 
     def _several(self, count: int) -> Buffer | None:
         """Return `count` adjacent buffers as one, or None."""
         if whole := self._large.get(count * self.buffer_bytes):
             return whole.pop()
-        if (cut := self._cut(count)) is not None:
-            return cut
+        if self._uncut + count * self.buffer_bytes <= self.total_bytes:
+            start, self._uncut = self._uncut, self._uncut + count * self.buffer_bytes
+            return self._part(start, count * self.buffer_bytes)
         self._cut_up_large()
-        while (untouched := self._untouched()) is not None:
-            self._free.append(untouched)
+        while (cut := self._cut()) is not None:
+            self._free.append(cut)
         starts = np.sort(np.array([buffer.start for buffer in self._free], np.int64))
         spans = starts[count - 1 :] - starts[: max(0, len(starts) - count + 1)]
         runs = np.flatnonzero(spans == (count - 1) * self.buffer_bytes)
@@ -197,14 +131,11 @@ class BufferPool:
     def deallocate(self, buffer: Buffer) -> None:
         """Take back a buffer from `try_allocate` or `overdraw`."""
         self._allocated_bytes -= buffer.size
-        if self._bound_bytes - self._allocated_bytes >= min(self._bound_bytes // 2, self.total_bytes // _RELIEF):
+        if self.available_bytes >= self.total_bytes // _RELIEF:
             self.exhausted = False
-        if cast(object, buffer.view.obj) is not self.memory:
-            return  # it was outside, or of memory that is not used any more
-        if self._source.exceeds_part:
-            self._source.release(buffer.start, buffer.size)
-            self._released += self._parts(buffer)
-        elif buffer.size == self.buffer_bytes:
+        if buffer.start == OUTSIDE:
+            return
+        if buffer.size == self.buffer_bytes:
             self._free.append(buffer)
         else:
             self._large.setdefault(buffer.size, []).append(buffer)
@@ -213,26 +144,10 @@ class BufferPool:
         """Release the memory to the operating system if no batch holds any. New memory costs nothing until it is
         touched."""
         if self._uncut and not self._allocated_bytes:
-            self.renew()
-
-    @property
-    def part_bytes(self) -> int:
-        """The pool's part of the memory, which is less than all if other processes share it now."""
-        return self._source.part_bytes
-
-    @property
-    def exceeds_part(self) -> bool:
-        """True if the pool has more memory than its part, because other processes share it by now."""
-        return self._source.exceeds_part
-
-    def renew(self) -> None:
-        """Use other memory from now on. Buffers of the memory before stay valid, and are not used again."""
-        self.memory = self._source.fresh()
-        self.buffer_bytes = self._largest_buffer_bytes
-        self._free.clear()
-        self._released.clear()
-        self._large.clear()
-        self._uncut = 0
+            self.memory = np.empty(self.total_bytes, np.uint8)
+            self._free.clear()
+            self._large.clear()
+            self._uncut = 0
 
     def _parts(self, buffer: Buffer) -> list[Buffer]:
         starts = range(buffer.start, buffer.start + buffer.size, self.buffer_bytes)
@@ -247,4 +162,3 @@ class BufferPool:
         self.buffer_bytes = buffer_bytes
         self._cut_up_large()
         self._free = [part for buffer in self._free for part in self._parts(buffer)]
-        self._released = [part for buffer in self._released for part in self._parts(buffer)]

@@ -15,7 +15,6 @@ from kafka_sink.kafka.metadata import MAX_IDLE_MS, Metadata
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.network import Network
 from kafka_sink.kafka.producer.accumulator import RecordAccumulator
-from kafka_sink.kafka.producer.buffer_pool import MemorySource
 from kafka_sink.kafka.producer.sender import Sender
 from kafka_sink.records.compression import Codec, codec_for
 
@@ -41,16 +40,14 @@ def wire(
     lock: AbstractContextManager[object],
     metrics: Metrics,
     rng: random.Random,
-    memory: MemorySource | None = None,
 ) -> ProducerCore:
-    """Return a producer that has done nothing yet. `memory`: as for RecordAccumulator."""
+    """Return a producer that has done nothing yet."""
     accumulator = RecordAccumulator(
         lock=lock,
         buffer_memory=config.buffer_memory,
         batch_size=config.batch_size,
         linger_ms=config.linger_ms,
         max_request_size=config.max_request_size,
-        memory=memory,
     )
     metadata = Metadata(
         max_age_ms=config.metadata_max_age_ms,

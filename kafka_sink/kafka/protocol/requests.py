@@ -93,7 +93,6 @@ from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest, 
 from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.frames import Frame, FrameAnswer
 from kafka_sink.kafka.protocol.message_reader import read_message
 
 Request = (
@@ -123,7 +122,6 @@ Request = (
     | FetchRequest
     | ListOffsetsRequest
     | OffsetForLeaderEpochRequest
-    | Frame
 )
 Response = (
     ProduceResponse
@@ -152,7 +150,6 @@ Response = (
     | FetchResponse
     | ListOffsetsResponse
     | OffsetForLeaderEpochResponse
-    | FrameAnswer
 )
 
 # What each guarantee needs of these: `needs.py`.
@@ -197,10 +194,7 @@ def api_of(request: Request) -> Api:
 
 
 def select_version(request: Request, ranges: Mapping[int, tuple[int, int]]) -> int | None:
-    """Return the highest version for `request` that is in the broker's `ranges`, or None. A Frame has its version
-    already."""
-    if isinstance(request, Frame):
-        return request.version
+    """Return the highest version for `request` that is in the broker's `ranges`, or None."""
     api = api_of(request)
     lowest, highest = ranges.get(api.key, (0, -1))
     our_lowest, our_highest = api.versions(request)
@@ -215,8 +209,6 @@ _SPLICE_BYTES = 4096
 def encode_request(request: Request, *, version: int, correlation_id: int, client_id: str) -> list[Buffer]:
     """Return the whole frame, with its size in front. Large buffers of the request are not copied. They must not change
     until the request is answered or its connection is closed."""
-    if isinstance(request, Frame):
-        return request.numbered(correlation_id)
     api = api_of(request)
     kio = _kio_module(api, version, "request")
     message = api.to_kio(kio, version, request)
@@ -250,11 +242,8 @@ def decode_response(request: Request, version: int, frame: bytes) -> Response:
     """Return the response to `request` in `frame` (header included, size excluded). The caller checks the correlation
     id.
 
-    Raises ProtocolError, which names API and version, for anything that is not exactly such a response. The answer to a
-    Frame is checked by the client that sent it.
+    Raises ProtocolError, which names API and version, for anything that is not exactly such a response.
     """
-    if isinstance(request, Frame):
-        return FrameAnswer(frame)
     api = api_of(request)
     try:
         return _decoded(api, request, version, frame)

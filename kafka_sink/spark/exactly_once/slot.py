@@ -28,7 +28,6 @@ from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transac
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.proof import Identity, row_identity, stream_identity, task_proof
 from kafka_sink.spark.rate import pace
-from kafka_sink.spark.relay_choice import is_wanted
 from kafka_sink.spark.rows import TaskRows, produce_rows
 from kafka_sink.spark.task import Task
 
@@ -81,9 +80,7 @@ def _prepare(
     if plan.query_id not in (None, identity.query_id):
         raise AnotherCheckpoint(sink=plan.sink.names.sink, query_id=identity.query_id, found_query_id=plan.query_id)
     started_ms = wall_clock_ms()
-    with lease_producer(
-        config.producer, plan.sink.cluster_id, spark_partition=task.slot, by_relay=is_wanted()
-    ) as producer:
+    with lease_producer(config.producer, plan.sink.cluster_id, spark_partition=task.slot) as producer:
         slot = _Slot(config, plan, task, identity, producer)
         begun = slot.begin()
         send = slot.send if begun.visible is None else slot.read_again

@@ -598,19 +598,6 @@ class TestThrottle:
         self.answer(world, 300)
         assert world.client.throttles(5_100) == {-1: (800, 5_300)}
 
-    def test_what_another_client_of_the_connection_was_told(self) -> None:
-        world = World(request_timeout_ms=30_000)
-        world.open()
-        world.send("token")
-        world.poll(Sent(world.key))
-        world.client.throttle(-1, 45_000, 0)
-        world.client.throttle(7, 45_000, 0)  # it knows no such node
-        assert world.client.throttles(10_000) == {-1: (10_000, 45_000)}
-        assert not world.client.can_send(-1, 44_999)
-        world.poll(timeout_ms=60_000)  # ends when the throttle does
-        (response,) = world.poll(timeout_ms=60_000)
-        assert (world.now_ms, response.token) == (75_000, "token")
-
     def test_nodes_that_throttle_at_once_do_so_together_but_each_on_its_own(self) -> None:
         world = World()
         world.client.update_brokers(brokers(3, 4))

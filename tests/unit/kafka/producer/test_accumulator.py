@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import contextlib
-import os
 import random
 import threading
 import time
@@ -17,8 +15,7 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
 from kafka_sink.errors import ProducerClosed
-from kafka_sink.kafka.net.shared_memory import Ledger, RelayedMemory
-from kafka_sink.kafka.producer.accumulator import LEAST_BUFFER_BYTES, RecordAccumulator
+from kafka_sink.kafka.producer.accumulator import LEAST_BUFFER_BYTES
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.producer_batch import BatchState, ProducerBatch
 from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
@@ -280,31 +277,6 @@ def test_buffers_shrink_so_that_every_partition_can_have_two() -> None:
     assert c.accumulator.pool.buffer_bytes == LEAST_BUFFER_BYTES
 
 
-def test_buffers_shrink_to_a_part_of_memory_that_became_smaller() -> None:
-    """With a relay the workers of an executor share one `buffer.memory`."""
-    mib = 1024 * 1024
-    source, ledger = RelayedMemory(64 * mib), Ledger()
-    c = make_core(leaders=[0] * 4)
-    c.accumulator = RecordAccumulator(
-        lock=contextlib.nullcontext(),
-        buffer_memory=64 * mib,
-        batch_size=mib,
-        linger_ms=0,
-        max_request_size=mib,
-        memory=source,
-    )
-    source.join(Ledger(os.dup(ledger.fd)), 0)
-    assert c.append(routed([b"v"] * 4, list(range(4))))
-    assert c.accumulator.pool.buffer_bytes == mib
-    for place in range(1, 16):
-        ledger.note(place, 4 * mib)
-    waiting = routed([b"v" * 400_000] * 40, list(range(4)) * 10)
-    while not c.append(waiting):
-        drain_everything(c)
-        assert ledger.others(16)[0] <= 64 * mib
-    assert c.accumulator.pool.buffer_bytes * 2 * 4 == 4 * mib
-
-
 @pytest.mark.parametrize("batch_size", [4 * LEAST_BUFFER_BYTES + 3, 4 * LEAST_BUFFER_BYTES + 2, 100_003])
 def test_buffers_of_an_uneven_batch_size_shrink_without_sharing_a_byte(batch_size: int) -> None:
     c = make_core(leaders=[0] * 40, batch_size=batch_size, buffer_memory=64 * LEAST_BUFFER_BYTES)
@@ -555,27 +527,3 @@ def test_a_retry_goes_before_parts_that_were_never_sent_and_behind_earlier_ones(
     for batch in (second, third, first):
         c.accumulator.requeue(batch)
     assert list(c.accumulator.queued()) == [first, second, third, fourth]
-
-
-# --- memory that somebody may still read ------------------------------------------------------------------------------
-
-
-def test_memory_that_is_replaced_loses_no_row_and_is_not_written_again() -> None:
-    c = make_core()
-    c.append(routed([b"a"], [0]))
-    old = c.accumulator.pool.memory
-    before = old.copy()
-    c.accumulator.renew_memory()
-    c.append(routed([b"b", b"c"], [0, 1]))
-    assert (old == before).all()
-    values = {partition: [record.value for record in records] for partition, records in drain_everything(c).items()}
-    assert sorted(values.values()) == [[b"a", b"b"], [b"c"]]
-    assert c.accumulator.pool.available_bytes == c.config.buffer_memory
-
-
-def test_memory_that_is_replaced_while_a_writer_fills_a_batch_of_it() -> None:
-    c = make_core()
-    append_and(c, routed([b"a"], [0]), c.accumulator.renew_memory)
-    c.append(routed([b"b"], [0]))
-    records = [[record.value for record in read_back(c, batch)] for batch in drain(c) + drain(c)]
-    assert records == [[b"a"], [b"b"]]

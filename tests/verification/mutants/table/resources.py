@@ -52,29 +52,4 @@ RESOURCES: tuple[Mutant, ...] = (
         replacement="False",
         killer="tests/unit/kafka/net/test_network_client.py::TestLack::test_is_waited_for_a_few_seconds",
     ),
-    Mutant(
-        name="a worker that has more than its part of its executor's memory keeps it",
-        rule="docs/design/decisions.md: a worker with more than its part of the memory gives back what returns",
-        pattern="self.$SOURCE.exceeds_part",
-        replacement="False",
-        within="deallocate",
-        killer="tests/unit/kafka/producer/test_buffer_pool.py::"
-        "test_a_pool_with_more_than_its_part_releases_what_returns_and_takes_it_again_when_it_may",
-    ),
-    Mutant(
-        name="buffers fit the memory of all workers instead of a worker's part",
-        rule="docs/design/decisions.md: a worker's buffers fit its part of the memory",
-        pattern="self.pool.part_bytes",
-        replacement="self.pool.total_bytes",
-        killer="tests/unit/kafka/producer/test_accumulator.py::"
-        "test_buffers_shrink_to_a_part_of_memory_that_became_smaller",
-    ),
-    Mutant(
-        name="a part of memory is released with the rest of its first page, which is another's",
-        rule="madvise(2): MADV_REMOVE takes whole pages",
-        pattern="-(-$START // $PAGE)",
-        replacement="$START // $PAGE",
-        within="release",
-        killer="tests/unit/kafka/net/test_shared_memory.py::test_only_whole_pages_of_a_part_come_back",
-    ),
 )
