@@ -320,6 +320,7 @@ def test_a_transformation_looks_at_both_topics_before_it_begins(
     assert not list(tmp_path.iterdir()), "the query has begun"
 
 
+@pytest.mark.long
 def test_a_transformation_ends_with_the_error_of_its_source(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

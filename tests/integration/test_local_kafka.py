@@ -101,6 +101,7 @@ def check_tools(kafka: LocalKafka) -> None:
         kafka.run_tool("org.apache.kafka.tools.TopicCommand", *address, "--describe", "--topic", "nowhere")
 
 
+@pytest.mark.long
 def test_the_second_broker_begins_with_the_classes_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

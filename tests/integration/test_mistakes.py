@@ -16,6 +16,8 @@ from mistakes import MISTAKES, Mistake, Place, answer_in, normalised, row
 PAGE = (ROOT / "docs" / "mistakes.md").read_text(encoding="utf-8")
 
 
+# `make first-hour` makes the same mistakes outside of pytest, and compares the answers with the page.
+@pytest.mark.long
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_the_line_that_says_what_to_do(
     spark: SparkSession,

@@ -371,7 +371,7 @@ def fail_in(number: int) -> Callable[[int], None]:
     return fail
 
 
-@pytest.mark.parametrize("first", [PYKAFKA, JVM])
+@pytest.mark.parametrize("first", [PYKAFKA, pytest.param(JVM, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "limit",
     [pytest.param({}, marks=pytest.mark.long), {"maxOffsetsPerTrigger": "35"}],

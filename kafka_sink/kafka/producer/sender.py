@@ -288,7 +288,8 @@ class Sender:
                 return LONGEST_POLL_MS
         coordinators_wait_ms = self._coordinators.run_once(now_ms)
         wait_ms = min(coordinators_wait_ms, LONGEST_POLL_MS if ready.next_check_ms is None else ready.next_check_ms)
-        for node_id, led in sorted(may_write.items()):
+        for node_id in self._transactions.turns(may_write):
+            led = may_write[node_id]
             if self._acks == 0 and self._network.is_down(node_id):
                 # acks=0: a broker refuses a batch by closing the connection (KafkaApis.handleProduceRequest). It may
                 # have lost leadership, so refresh metadata before `ready` reconnects.
@@ -298,7 +299,10 @@ class Sender:
             while self._network.ready(node_id, now_ms):
                 with self._lock:
                     self._drained = self._accumulator.drain(
-                        led, self.sequences, self._config.max_in_flight_requests_per_connection, now_ms
+                        self._transactions.in_turn(led, now_ms),
+                        self.sequences,
+                        self._config.max_in_flight_requests_per_connection,
+                        now_ms,
                     )
                 if not self._drained or not self._send_produce(node_id, self._drained, snapshot, now_ms):
                     break
@@ -308,7 +312,8 @@ class Sender:
                     # No request is in flight that could return an error, and the partition may have a new leader.
                     with self._lock:
                         self._metadata.request_update()
-        return wait_ms
+        joining_ms = self._transactions.wait_ms(now_ms)
+        return wait_ms if joining_ms is None else min(wait_ms, joining_ms)
 
     def _send_produce(
         self, node_id: int, batches: list[ProducerBatch], snapshot: MetadataSnapshot, now_ms: int
@@ -349,6 +354,7 @@ class Sender:
         )
         token = _Produced({batch.topic_partition: batch for batch in batches})
         self._network.send(node_id, request, now_ms, token, expect_response=self._acks != 0)
+        self._transactions.sent(node_id, token.batches, now_ms)
         self._metrics.produce_request_sent()
         return True
 
@@ -406,6 +412,7 @@ class Sender:
     def _on_produce(self, answer: ClientResponse, now_ms: int) -> None:
         token = answer.token
         assert isinstance(token, _Produced)
+        self._transactions.answered(token.batches)
         if isinstance(answer.response, ProduceResponse):
             names = {batch.topic_id: batch.topic_partition.topic for batch in token.batches.values()}
             for result in answer.response.partitions:

@@ -5,24 +5,28 @@
 Other code begins and ends the transaction in Kafka (`commit/`). InitProducerId comes before `begin`. The marker and
 EndTxn come after the last acknowledgement, even from other processes. The producer does the rest. It numbers its
 batches by the transaction's ids, and names the transaction in each Produce request. On brokers of transaction version 1
-it has each partition added before it writes to it. Version 2 adds partitions with the first batch (KIP-890).
+it has each partition added before it writes to it. With version 2 leaders have partitions added, when they get the
+first batch (KIP-890). A coordinator adds those of one leader at a time, and refuses the others' leaders, who ask again
+after 20 ms. So one Produce request at a time brings partitions that are new in the transaction.
 
 A refused batch or partition fails the write, as without transactions. The InitProducerId of the next attempt aborts
 what was written. So no transaction continues after an error, and this module recovers nothing.
 
 Pure. Only the Sender uses it, except `begin` and `end`: a writer calls them under the lock while nothing is queued.
 
-Source: Kafka's TransactionManager (addPartitionsToTransaction, AddPartitionsToTxnHandler); KIP-98, KIP-890.
+Source: Kafka's TransactionManager (addPartitionsToTransaction, AddPartitionsToTxnHandler);
+AddPartitionsToTxnManager with its add.partitions.to.txn.retry.backoff.ms; KIP-98, KIP-890.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from kafka_sink.errors import AttemptFenced, KafkaSinkError, TopicAuthorizationFailed, TransactionRefused
+from kafka_sink.kafka.metadata import NO_LEADER
 from kafka_sink.kafka.producer.coordinators import Ask, Coordinators
 from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
 from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
@@ -37,6 +41,9 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 # Brokers of transaction version 2 add partitions without AddPartitionsToTxn.
 ADDS_PARTITIONS_ITSELF = 2
+# An add takes 2 to 8 ms, and two at once cost a pause of 20 ms. A request is answered only when its rows are
+# replicated, so others wait no longer than this.
+JOIN_PATIENCE_MS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,11 @@ class TransactionManager:
         self._added: set[TopicPartition] = set()
         self._wanted: dict[TopicPartition, None] = {}
         self._adding: Ask | None = None
+        # Version 2: the new partitions of unanswered requests, and until when requests without an answer keep others
+        # from going.
+        self._joining: set[TopicPartition] = set()
+        self._joining_until_ms = 0
+        self._last_joining = NO_LEADER
 
     def begin(self, transaction: Transaction) -> ProducerIdAndEpoch:
         """Put batches into `transaction` from now on. Return the producer id and epoch for them."""
@@ -89,6 +101,7 @@ class TransactionManager:
         self._transaction = self._adding = None
         self._added.clear()
         self._wanted.clear()
+        self._joining.clear()
 
     def _step(self, event: str) -> None:
         """Move to the state that TRANSITIONS gives. Raises KeyError for a missing pair, a bug of the caller."""
@@ -128,6 +141,36 @@ class TransactionManager:
                 deadline_ms=now_ms + self._delivery_timeout_ms,
             )
         return {node: deque(each for each in partitions if each in self._added) for node, partitions in led.items()}
+
+    def turns(self, node_ids: Iterable[int]) -> list[int]:
+        """Return the nodes in the order in which they get new partitions: those after the last one first."""
+        return sorted(node_ids, key=lambda node_id: (node_id <= self._last_joining, node_id))
+
+    def in_turn(self, led: deque[TopicPartition], now_ms: int) -> deque[TopicPartition]:
+        """Return those of a leader's partitions that may be written to now: without new ones while others join."""
+        if self.wait_ms(now_ms) is None:
+            return led
+        return deque(each for each in led if each in self._added)
+
+    def wait_ms(self, now_ms: int) -> int | None:
+        """Return how long (ms) new partitions wait for others, or None if they need not wait."""
+        return self._joining_until_ms - now_ms if self._joining and now_ms < self._joining_until_ms else None
+
+    def sent(self, node_id: int, partitions: Iterable[TopicPartition], now_ms: int) -> None:
+        """A Produce request with these partitions was sent to the node."""
+        if self._transaction is None or self._transaction.version < ADDS_PARTITIONS_ITSELF:
+            return
+        if new := {each for each in partitions if each not in self._added}:
+            self._joining |= new
+            self._joining_until_ms = now_ms + JOIN_PATIENCE_MS
+            self._last_joining = node_id
+
+    def answered(self, partitions: Iterable[TopicPartition]) -> None:
+        """The Produce request with these partitions has ended. Those that it did not add are asked for again with their
+        next batch, which may meet another leader's."""
+        if self._joining:
+            self._joining.difference_update(partitions)
+            self._added.update(partitions)
 
     def _take(self, adding: Ask) -> None:
         """Process the coordinator's response, a result for each partition. Raises an error without a response."""

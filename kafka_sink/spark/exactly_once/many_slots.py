@@ -6,7 +6,7 @@ import logging
 
 log = logging.getLogger(__name__)
 
-# On brokers that shared two cores a commit of 256 slots took 1.2 s, and one of 1,024 slots 4.9 s
+# On brokers that shared two cores a commit of 256 slots took 1.3 s, and one of 1,024 slots 4.0 s
 # (docs/design/performance.md, "Many slots").
 MANY = 500
 

@@ -19,7 +19,13 @@ from kafka_sink.errors import (
     TransactionRefused,
 )
 from kafka_sink.kafka.producer.coordinators import Coordinators
-from kafka_sink.kafka.producer.transaction_manager import TRANSITIONS, State, Transaction, TransactionManager
+from kafka_sink.kafka.producer.transaction_manager import (
+    JOIN_PATIENCE_MS,
+    TRANSITIONS,
+    State,
+    Transaction,
+    TransactionManager,
+)
 from kafka_sink.kafka.protocol.api import (
     PartitionResult,
 )
@@ -145,6 +151,82 @@ def test_a_write_without_a_transaction_after_one_asks_for_an_id_of_its_own() -> 
     (produce,) = core.network.produce()
     assert headers(produce) == [(False, 4_000, 0, 0)]
     assert produce.request.transactional_id is None
+
+
+def written(produces: list[Sent]) -> list[tuple[int, list[int]]]:
+    """Return the node of each request, and the partitions in it."""
+    return [(sent.node_id, [each.partition for each in sent.request.partitions]) for sent in produces]
+
+
+def test_leaders_get_the_first_rows_of_a_transaction_one_after_the_other() -> None:
+    """A coordinator adds the partitions of one leader at a time; the broker of another one pauses for 20 ms."""
+    core = begun(NEW, leaders=(0, 1, 2, 0))
+    send_rows(core, 0, 1, 2, 3)
+    order = []
+    for _ in range(3):
+        (produce,) = core.network.produce()
+        order += written([produce])
+        core.answer_produce(produce)
+        core.run()
+    assert order == [(0, [0, 3]), (1, [1]), (2, [2])]
+    # All are in the transaction now.
+    send_rows(core, 0, 1, 2, 3)
+    assert sorted(written(core.network.produce())) == [(0, [0, 3]), (1, [1]), (2, [2])]
+
+
+def test_a_leader_that_does_not_answer_holds_the_others_up_for_a_moment() -> None:
+    core = begun(NEW, leaders=(0, 1))
+    send_rows(core, 0, 1)
+    assert written(core.network.produce()) == [(0, [0])]
+    core.run(JOIN_PATIENCE_MS - 1)
+    assert core.sender.run_once(core.now_ms) == 1
+    assert written(core.network.produce()) == [(0, [0])]
+    core.run(1)
+    assert written(core.network.produce()) == [(0, [0]), (1, [1])]
+
+
+def test_a_leader_without_a_connection_holds_nobody_up() -> None:
+    core = begun(NEW, leaders=(0, 1))
+    core.network.connecting.add(0)
+    send_rows(core, 0, 1)
+    assert written(core.network.produce()) == [(1, [1])]
+
+
+def test_new_partitions_wait_and_those_of_the_transaction_do_not() -> None:
+    core = begun(NEW, leaders=(0, 1, 1))
+    send_rows(core, 1)
+    core.answer_produce(core.network.produce()[0])
+    send_rows(core, 0)
+    send_rows(core, 1, 2)
+    assert written(core.network.produce()) == [(0, [0]), (1, [1])]
+
+
+def test_a_request_that_is_lost_lets_the_next_leader_go() -> None:
+    core = begun(NEW, leaders=(0, 1))
+    send_rows(core, 0, 1)
+    (lost,) = core.network.produce()
+    core.answer(lost, None, "the connection was lost")
+    core.run()
+    assert written(core.network.produce()) == [(1, [1])]
+
+
+def test_the_next_transaction_begins_with_all_partitions_new() -> None:
+    core = begun(NEW, leaders=(0, 1))
+    send_rows(core, 0, 1)
+    for _ in range(2):
+        core.answer_produce(core.network.produce()[0])
+        core.run()
+    core.sender.end_transaction()
+    core.sender.begin_transaction(replace(NEW, producer_epoch=4))
+    send_rows(core, 0, 1)
+    assert len(core.network.produce()) == 1
+
+
+def test_without_a_transaction_all_leaders_get_rows_at_once() -> None:
+    core = make_core((0, 1))
+    send_rows(core, 0, 1)
+    core.answer_producer_id()
+    assert written(core.network.produce()) == [(0, [0]), (1, [1])]
 
 
 def test_version_1_adds_a_partition_before_anything_is_written_to_it() -> None:

@@ -6,6 +6,15 @@ from mutants.mutant import Mutant
 
 PRODUCER: tuple[Mutant, ...] = (
     Mutant(
+        name="a leader that does not answer keeps the others out of a transaction",
+        rule="waits are bounded",
+        pattern="$JOINING and $NOW_MS < $UNTIL_MS",
+        replacement="$JOINING",
+        within="TransactionManager",
+        killer="tests/unit/kafka/producer/test_transaction_manager.py::"
+        "test_a_leader_that_does_not_answer_holds_the_others_up_for_a_moment",
+    ),
+    Mutant(
         name="a batch that its writer fills is sent meanwhile",
         rule="docs/design/rows.md: a batch that is checked out is not drained",
         pattern="$FILLING.checked_out[$PLACES] = True",
