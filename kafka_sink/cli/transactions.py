@@ -39,16 +39,30 @@ exit status: 0 done, or nothing to do; 1 failed, or only partly done; 2 wrong us
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
 from kafka_sink.cli import sources
 from kafka_sink.cli.checkpoint import Checkpoint, compared, read_checkpoint, read_sources
+from kafka_sink.cli.last_receipt import last_receipt, receipt_document, tell_receipt
 from kafka_sink.cli.source_progress import SourceProgress, source_document
+from kafka_sink.cli.transactions_text import (
+    named,
+    since,
+    tell_decision,
+    tell_open,
+    tell_refused,
+    tell_sink,
+    tell_sinks,
+    tell_sources,
+    tell_topics,
+    tell_what_is_left,
+    tell_what_to_do,
+    told,
+)
 from kafka_sink.command_line import (
     add_json,
     add_options,
@@ -60,14 +74,13 @@ from kafka_sink.command_line import (
     shown,
     tell,
     tell_json,
-    terminal_width,
 )
 from kafka_sink.commit import open_transactions
 from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.commit.handover import Sink, command
 from kafka_sink.commit.hanging import Hanging
-from kafka_sink.commit.markers import NOTHING_COMMITTED, Marker, Names
-from kafka_sink.commit.open_transactions import COMMITTED, OpenTransaction, Seen, SinkTransactions
+from kafka_sink.commit.markers import Names
+from kafka_sink.commit.open_transactions import Seen, SinkTransactions
 from kafka_sink.commit.open_transactions_json import (
     Document,
     document_of,
@@ -87,20 +100,12 @@ from kafka_sink.errors import (
     UnreadableState,
 )
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.clock import wall_clock_ms
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    TransactionDescription,
-)
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.needs import EXACTLY_ONCE
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.cautions import warn_once
 from kafka_sink.options.config import SinkConfig, sink_config
-from kafka_sink.options.kinds import is_prefix
-from kafka_sink.text.quoting import quoted
-from kafka_sink.text.redaction import reason_for, redacted
-from kafka_sink.text.table import table
-from kafka_sink.verification import receipt_file
+from kafka_sink.text.redaction import reason_for
 
 OK, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
 
@@ -295,7 +300,7 @@ def describe(session: Session) -> int:
         tell_json(session.document_of(found))
         return OK
     tell_decision(found)
-    tell_topics(session, found)
+    tell_topics(*changed_topics(session.client, found))
     tell_sink(found)
     return OK
 
@@ -314,7 +319,7 @@ def status(session: Session) -> int:
         tell_json(session.document_of(found) | progress | sources_document(sources_of(session, checkpoint)))
         return OK
     tell_decision(found)
-    tell_topics(session, found)
+    tell_topics(*changed_topics(session.client, found))
     tell(f"Checkpoint of query {checkpoint.query_id}: {compared(checkpoint, found.decision)}")
     if session.args.receipts is not None:
         tell_receipt(session.args.receipts, checkpoint.query_id)
@@ -332,7 +337,7 @@ def repair(session: Session) -> int:
     if session.json:
         return repair_for_scripts(session, sink, partitions, before)
     tell_decision(before)
-    tell_topics(session, before)
+    tell_topics(*changed_topics(session.client, before))
     if session.args.dry_run:
         for each in before.decided:
             tell(f"Would commit {each.transactional_id} ({each.ids}).")
@@ -348,7 +353,9 @@ def repair(session: Session) -> int:
     for hanging in before.hanging:
         if hanging not in after.hanging:
             tell(f"Ended with COMMIT: {told(hanging)}.")
-    return tell_what_is_left(after, refused)
+    done = is_repaired(after)
+    tell_what_is_left(after, refused, done=done)
+    return OK if done else FAILED
 
 
 def repair_for_scripts(
@@ -421,62 +428,7 @@ def abort(session: Session) -> int:
     return OK
 
 
-# --- the texts --------------------------------------------------------------------------------------------------------
-
-
-def tell_refused(seen: Seen) -> None:
-    if seen.refused:
-        why = ", ".join(sorted(set(seen.refused.values())))
-        tell(f"Not looked at ({why}; this needs the ACL TOPIC READ): {shown(map(named, seen.refused))}.")
-
-
-def tell_decision(found: SinkTransactions) -> None:
-    sink, decision = found.sink, found.decision
-    tell(
-        f"Sink {sink.names.sink}, commit topic {sink.names.commit_topic}, transactions of version "
-        f"{sink.transaction_version}"
-    )
-    if found.is_forgotten:
-        tell_forgotten(found)
-        return
-    if decision is None:
-        tell("Decision: none; nothing was committed yet, or the decision has expired.")
-        return
-    tell(
-        f"Decision: micro-batch {decision.micro_batch_id} of query {decision.query_id}, {len(decision.pinned)} slots, "
-        f"made {at(decision.decided_ms)} UTC by generation {decision.generation}"
-    )
-    missing = found.missing
-    if missing:
-        tell(f"          not carried out: {shown(f'slot {slot}' for slot in missing)} not visible")
-    else:
-        tell("          carried out: every slot is visible")
-
-
-def tell_forgotten(found: SinkTransactions) -> None:
-    names = found.sink.names
-    slots = {name: each for name, each in found.transactions.items() if name != names.driver}
-    others = [f"{name} ({each.state})" for name, each in slots.items() if each.state != COMMITTED]
-    tell(
-        "Decision: made, and no longer stored. It has expired (offsets.retention.minutes), or a batch write without "
-        "txnAppId deleted it when all its rows were visible."
-    )
-    tell(
-        f"          committed transactions of slots: {len(slots) - len(others)} of {len(slots)}"
-        + (f"; not {shown(others)}" if others else "")
-    )
-
-
-def tell_topics(session: Session, found: SinkTransactions) -> None:
-    """Print the topics that were deleted, with rows of the decision."""
-    created_again, gone = changed_topics(session.client, found)
-    for topic, (old_id, new_id) in created_again.items():
-        tell(
-            f"Topic {topic} was deleted and created again after the decision (topic id {old_id} is now {new_id}). The "
-            "rows of the old topic are lost. A restart does not write slots again that it finds visible."
-        )
-    for topic, old_id in gone.items():
-        tell(f"Topic {topic} (topic id {old_id}) was deleted, with its rows.")
+# --- what the subcommands look up ------------------------------------------------------------------------------------
 
 
 def changed_topics(client: AdminClient, found: SinkTransactions) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
@@ -494,50 +446,6 @@ def changed_topics(client: AdminClient, found: SinkTransactions) -> tuple[dict[s
     return created_again, gone
 
 
-@dataclass(frozen=True, slots=True)
-class LastReceipt:
-    """The last receipt of a query."""
-
-    micro_batch_id: int
-    rows: int
-    record_batches: int
-    bytes: int
-    acknowledged: datetime
-
-
-def last_receipt(receipts_path: str, query_id: str) -> LastReceipt | None:
-    """Return the query's last receipt, or None if it has no receipts. Raises OSError, pa.ArrowException."""
-    try:
-        filesystem, folder = receipt_file.filesystem_of(receipts_path)
-        paths = receipt_file.paths_in(filesystem, f"{folder}/{receipt_file.folder_of(query_id)}")
-        runs = receipt_file.read(filesystem, paths[-1]).to_pylist()
-    except (FileNotFoundError, IndexError):
-        return None
-    return LastReceipt(
-        micro_batch_id=runs[0]["batch_id"],
-        rows=runs[0]["rows"],
-        record_batches=sum(run["topic"] is not None for run in runs),
-        bytes=sum(run["batch_bytes"] or 0 for run in runs),
-        acknowledged=runs[0]["started_at"] + timedelta(milliseconds=runs[0]["duration_ms"]),
-    )
-
-
-def tell_receipt(receipts_path: str, query_id: str) -> None:
-    """Print the query's last receipt."""
-    try:
-        last = last_receipt(receipts_path, query_id)
-    except (OSError, pa.ArrowException) as error:
-        tell(f"Receipts: {redacted(receipts_path)} cannot be read: {reason_for(receipts_path, error)}")
-        return
-    if last is None:
-        tell(f"Receipts: none of this query in {redacted(receipts_path)}")
-        return
-    tell(
-        f"Receipts: the last is for micro-batch {last.micro_batch_id}, {last.rows:,} rows in {last.record_batches:,} "
-        f"record batches of {last.bytes:,} bytes, acknowledged {last.acknowledged:%Y-%m-%d %H:%M:%S} UTC"
-    )
-
-
 def sources_of(session: Session, checkpoint: Checkpoint) -> list[SourceProgress] | str:
     """Return how far the query's sources are, or why that is unknown."""
     try:
@@ -547,19 +455,6 @@ def sources_of(session: Session, checkpoint: Checkpoint) -> list[SourceProgress]
         return f"the checkpoint's offsets cannot be read: {reason_for(session.args.checkpoint, error)}"
     except KafkaSinkError as error:
         return str(error.of_read())
-
-
-def tell_sources(found: list[SourceProgress] | str) -> None:
-    if isinstance(found, str):
-        tell(f"Sources: {found}")
-        return
-    for source in found:
-        tell("", sources.heading(source))
-        topics = source.topics or ()
-        if topics:
-            tell_table(sources.HEADS, sources.rows_of(topics))
-        for topic in topics:
-            tell(*sources.notes_of(topic))
 
 
 def sources_document(found: list[SourceProgress] | str) -> Document:
@@ -589,192 +484,6 @@ def progress_of(checkpoint: Checkpoint, found: SinkTransactions, receipts_path: 
     }
 
 
-def receipt_document(last: LastReceipt) -> Document:
-    return {
-        "micro_batch_id": last.micro_batch_id,
-        "rows": last.rows,
-        "record_batches": last.record_batches,
-        "bytes": last.bytes,
-        "acknowledged_ms": round(last.acknowledged.timestamp() * 1000),
-    }
-
-
-def tell_sink(found: SinkTransactions) -> None:
-    if found.decision is not None:
-        tell_slots(found)
-    tell("")
-    tell_open([found])
-    tell_what_to_do(found)
-
-
-def tell_sinks(found: Sequence[SinkTransactions]) -> None:
-    """Print the last decision of each sink that has one."""
-    rows = [
-        (
-            each.sink.names.sink, decision.query_id, str(decision.micro_batch_id), at(decision.decided_ms),
-            str(len(decision.pinned)), "no" if each.missing else "yes",
-        )
-        for each in found
-        if (decision := each.decision) is not None
-    ]  # fmt: skip
-    if rows:
-        tell_table(("SINK", "QUERY", "MICRO-BATCH", "DECIDED (UTC)", "SLOTS", "VISIBLE"), rows)
-        tell("")
-
-
-def tell_slots(found: SinkTransactions) -> None:
-    assert found.decision is not None
-    rows = []
-    for slot, ids in enumerate(found.decision.pinned):
-        marker, now = found.markers.get(slot), found.transactions.get(found.sink.names.slot(slot))
-        rows.append(
-            (
-                str(slot),
-                "visible before" if ids is None else str(ids),
-                ("not known" if marker is None else "no") if slot in found.missing else "yes",
-                marker_now(marker),
-                "forgotten" if now is None else f"{now.state} {now.producer_id}:{now.producer_epoch}",
-            )
-        )
-    tell("")
-    tell_table(("SLOT", "PINNED", "VISIBLE", "MARKER", "TRANSACTION NOW"), rows)
-
-
-def tell_open(surveys: Iterable[SinkTransactions]) -> None:
-    rows = []
-    for found in surveys:
-        decided = "" if found.decision is None else f"micro-batch {found.decision.micro_batch_id}"
-        for each in found.open:
-            state = f"{each.state}, prepared" if each.is_prepared else each.state
-            rows.append(
-                (
-                    each.transactional_id, state, at(each.start_time_ms), lasted(each.start_time_ms),
-                    decided if each.is_decided else "no", held(each),
-                )
-            )  # fmt: skip
-        for hanging, word in (*((each, "committed") for each in found.hanging), *((e, "?") for e in found.unknown)):
-            where = f"{hanging.topic}-{hanging.partition} from offset {hanging.start_offset}"
-            rows.append((hanging.transactional_id, "hangs", "", "", word, where))
-    if rows:
-        tell_table(("TRANSACTION", "STATE", "SINCE (UTC)", "FOR", "DECIDED", "READERS SEE NOTHING OF"), rows)
-    else:
-        tell("No transaction is open.")
-
-
-def tell_what_to_do(found: SinkTransactions) -> None:
-    sink, name = found.sink, quoted(found.sink.names.sink)
-    if not is_prefix(sink.names.sink):
-        tell("", f"{name}: another program's, because this is no valid transactionalIdPrefix. No command here ends it.")
-        return
-    if found.decided or found.hanging:
-        tell(
-            "",
-            f"{name}: the decided micro-batch is not completely visible yet. A running query or its next start "
-            "completes it. To complete it now:",
-            f"    {command(sink, 'repair')}",
-        )
-    if found.undecided:
-        timeout = lasted(0, max(each.timeout_ms for each in found.undecided))
-        tell(
-            "",
-            f"{name}: open and not decided. This is normal while a query writes a micro-batch. If no query runs, its "
-            f"next start aborts them, or the brokers do, {timeout} after they began. To abort them now:",
-            f"    {command(sink, 'abort')}",
-        )
-    tell_unknown(found)
-
-
-def tell_unknown(found: SinkTransactions) -> None:
-    for each in found.unknown:
-        tell(
-            "",
-            f"Not changed, because Kafka does not show if it was committed: {told(each)} hangs. Compare the rows that "
-            "read_uncommitted readers find from that offset on with the rows that the query wrote. Only then end it "
-            "with kafka-transactions.sh abort, which makes its rows invisible.",
-        )
-
-
-def tell_what_is_left(after: SinkTransactions, refused: dict[Hanging, str]) -> int:
-    for each, reason in refused.items():
-        advice = " This needs the ACL CLUSTER ALTER." if "AUTHORIZATION" in reason else ""
-        tell(f"Still hangs: {told(each)}: {reason}.{advice}")
-    for each in after.hanging:
-        if each not in refused:
-            tell(f"Still hangs, although its leader accepted a marker: {told(each)}.")
-    if after.lost:
-        tell(
-            f"Unknown if visible: {shown(f'slot {slot}' for slot in after.lost)}. Their consumer groups were "
-            "deleted or have expired. A restart of the query asks the brokers for their transactions. If the brokers "
-            "do not remember them, the query stops before it writes any of these slots again."
-        )
-    over = [slot for slot in after.missing if slot not in after.lost]
-    if over:
-        tell(
-            f"Not visible, and can no longer be committed: {shown(f'slot {slot}' for slot in over)}. Their "
-            "transactions timed out or were aborted. A restart of the query writes them again, if it has the same rows."
-        )
-    tell_unknown(after)
-    if not is_repaired(after):
-        return FAILED
-    if not after.is_forgotten:
-        tell("All decided slots are visible." if after.decision is not None else "Nothing was decided.")
-    if after.undecided:
-        tell(f"Open and not decided: {len(after.undecided)}. See", f"    {command(after.sink, 'describe')}")
-    return OK
-
-
 def is_repaired(after: SinkTransactions) -> bool:
     """Return True if all decided slots are known to be visible, and no transaction hangs."""
     return not (after.hanging or after.missing or after.unknown)
-
-
-def tell_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    tell(*table(heads, [tuple(map(quoted, row)) for row in rows], terminal_width()))
-
-
-# --- words ------------------------------------------------------------------------------------------------------------
-
-
-def held(transaction: OpenTransaction) -> str:
-    return shown(
-        f"{each.topic}-{each.partition}" + ("" if each.start_offset is None else f" from offset {each.start_offset}")
-        for each in transaction.rows_held
-    )
-
-
-def told(hanging: Hanging) -> str:
-    return (
-        f"{quoted(hanging.transactional_id)} ({hanging.ids}) on {hanging.topic}-{hanging.partition} from offset "
-        f"{hanging.start_offset}"
-    )
-
-
-def marker_now(marker: Marker | None) -> str:
-    if marker is None:
-        return "lost"
-    return "none yet" if marker == NOTHING_COMMITTED else f"micro-batch {marker.micro_batch_id}"
-
-
-def named(partition: TopicPartition) -> str:
-    return f"{partition[0]}-{partition[1]}"
-
-
-def since(description: TransactionDescription) -> str:
-    return f", open since {at(description.start_time_ms)} UTC"
-
-
-def at(time_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError):
-        # The time is outside the range of datetime.
-        return f"{time_ms} ms"
-
-
-def lasted(start_ms: int, end_ms: int | None = None) -> str:
-    """Return the duration in one unit. `end_ms` is now if it is None."""
-    seconds = max(0, (wall_clock_ms() if end_ms is None else end_ms) - start_ms) // 1000
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"

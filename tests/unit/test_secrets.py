@@ -23,7 +23,7 @@ from pyspark.sql import types as spark_types
 from certificates import Authority
 from effort import some
 from kafka_sink import errors
-from kafka_sink.cli.transactions import tell_receipt
+from kafka_sink.cli.last_receipt import tell_receipt
 from kafka_sink.command_line import assignment
 from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.first_aid import command, look_at_hosts

@@ -13,8 +13,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_sink.cli import transactions
-from kafka_sink.cli.transactions import at, configuration, main, parser
+from kafka_sink.cli import transactions, transactions_text
+from kafka_sink.cli.transactions import configuration, main, parser
+from kafka_sink.cli.transactions_text import at, lasted
+from kafka_sink.command_line import shown
 from kafka_sink.commit import open_transactions
 from kafka_sink.commit.effects import Steps
 from kafka_sink.commit.handover import Sink
@@ -196,7 +198,7 @@ def test_an_error_of_the_cluster_is_told_and_the_connections_closed(
 def test_a_table_for_who_is_on_call(
     ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactions, "wall_clock_ms", lambda: AT_MS + 8 * 60_000)
+    monkeypatch.setattr(transactions_text, "wall_clock_ms", lambda: AT_MS + 8 * 60_000)
     monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
     ran["describe_sink"] = found(opened(0, is_decided=True), opened(12, is_decided=False), hanging=(HANGING,))
     assert main(["list", *SERVERS, "--prefix", "ord"]) == DONE
@@ -706,7 +708,7 @@ def test_abort_is_refused_where_something_is_decided_and_nothing_is_taken_over(
     [(-5, "0 s"), (1_999, "1 s"), (119_000, "119 s"), (120_000, "2 min"), (7_200_000, "2 h"), (172_800_000, "2 d")],
 )
 def test_how_long(elapsed_ms: int, words: str) -> None:
-    assert transactions.lasted(1_000, 1_000 + elapsed_ms) == words
+    assert lasted(1_000, 1_000 + elapsed_ms) == words
 
 
 @pytest.mark.parametrize(
@@ -719,8 +721,8 @@ def test_when(time_ms: int, words: str) -> None:
 
 
 def test_the_first_of_many_are_shown() -> None:
-    assert transactions.shown(map(str, range(8))) == "0, 1, 2, 3, 4, 5, 6, 7"
-    assert transactions.shown(map(str, range(10))) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
+    assert shown(map(str, range(8))) == "0, 1, 2, 3, 4, 5, 6, 7"
+    assert shown(map(str, range(10))) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
 
 
 def test_brokers_that_have_no_such_transactions_are_named_at_once(

@@ -36,7 +36,7 @@ import pyarrow as pa
 from fuzz.answers import EXCHANGES, ORDERS, Exchange, answer
 from fuzz.java_stores import ber, der, derivation, integer, jks_file, pkcs12_file, protected_key
 from fuzz.record_sets import record_set
-from kafka_sink.cli import transactions
+from kafka_sink.cli import transactions_text
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.open_transactions import Seen
@@ -150,7 +150,7 @@ def _use(exchange: Exchange, response: Response) -> None:
             seen.busy_sinks()
         case DescribeTransactionsResponse(transactions=described):
             for each in described:
-                transactions.since(each)
+                transactions_text.since(each)
 
 
 def _description(listed: ListedTransaction) -> TransactionDescription:

@@ -1,0 +1,264 @@
+"""What `pykafka transactions` prints for people: the decision, slots, open transactions, and what to do about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from kafka_sink.cli import sources
+from kafka_sink.cli.source_progress import SourceProgress
+from kafka_sink.command_line import shown, tell, terminal_width
+from kafka_sink.commit.handover import command
+from kafka_sink.commit.hanging import Hanging
+from kafka_sink.commit.markers import NOTHING_COMMITTED, Marker
+from kafka_sink.commit.open_transactions import COMMITTED, OpenTransaction, Seen, SinkTransactions
+from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.kafka.protocol.apis.describe_transactions import TransactionDescription
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.options.kinds import is_prefix
+from kafka_sink.text.quoting import quoted
+from kafka_sink.text.table import table
+
+
+def tell_refused(seen: Seen) -> None:
+    if seen.refused:
+        why = ", ".join(sorted(set(seen.refused.values())))
+        tell(f"Not looked at ({why}; this needs the ACL TOPIC READ): {shown(map(named, seen.refused))}.")
+
+
+def tell_decision(found: SinkTransactions) -> None:
+    sink, decision = found.sink, found.decision
+    tell(
+        f"Sink {sink.names.sink}, commit topic {sink.names.commit_topic}, transactions of version "
+        f"{sink.transaction_version}"
+    )
+    if found.is_forgotten:
+        tell_forgotten(found)
+        return
+    if decision is None:
+        tell("Decision: none; nothing was committed yet, or the decision has expired.")
+        return
+    tell(
+        f"Decision: micro-batch {decision.micro_batch_id} of query {decision.query_id}, {len(decision.pinned)} slots, "
+        f"made {at(decision.decided_ms)} UTC by generation {decision.generation}"
+    )
+    missing = found.missing
+    if missing:
+        tell(f"          not carried out: {shown(f'slot {slot}' for slot in missing)} not visible")
+    else:
+        tell("          carried out: every slot is visible")
+
+
+def tell_forgotten(found: SinkTransactions) -> None:
+    names = found.sink.names
+    slots = {name: each for name, each in found.transactions.items() if name != names.driver}
+    others = [f"{name} ({each.state})" for name, each in slots.items() if each.state != COMMITTED]
+    tell(
+        "Decision: made, and no longer stored. It has expired (offsets.retention.minutes), or a batch write without "
+        "txnAppId deleted it when all its rows were visible."
+    )
+    tell(
+        f"          committed transactions of slots: {len(slots) - len(others)} of {len(slots)}"
+        + (f"; not {shown(others)}" if others else "")
+    )
+
+
+def tell_topics(created_again: Mapping[str, tuple[str, str]], gone: Mapping[str, str]) -> None:
+    """Print the topics that were deleted with rows of the decision: topic -> old and new id, or the old id."""
+    for topic, (old_id, new_id) in created_again.items():
+        tell(
+            f"Topic {topic} was deleted and created again after the decision (topic id {old_id} is now {new_id}). The "
+            "rows of the old topic are lost. A restart does not write slots again that it finds visible."
+        )
+    for topic, old_id in gone.items():
+        tell(f"Topic {topic} (topic id {old_id}) was deleted, with its rows.")
+
+
+def tell_sources(found: list[SourceProgress] | str) -> None:
+    if isinstance(found, str):
+        tell(f"Sources: {found}")
+        return
+    for source in found:
+        tell("", sources.heading(source))
+        topics = source.topics or ()
+        if topics:
+            tell_table(sources.HEADS, sources.rows_of(topics))
+        for topic in topics:
+            tell(*sources.notes_of(topic))
+
+
+def tell_sink(found: SinkTransactions) -> None:
+    if found.decision is not None:
+        tell_slots(found)
+    tell("")
+    tell_open([found])
+    tell_what_to_do(found)
+
+
+def tell_sinks(found: Sequence[SinkTransactions]) -> None:
+    """Print the last decision of each sink that has one."""
+    rows = [
+        (
+            each.sink.names.sink, decision.query_id, str(decision.micro_batch_id), at(decision.decided_ms),
+            str(len(decision.pinned)), "no" if each.missing else "yes",
+        )
+        for each in found
+        if (decision := each.decision) is not None
+    ]  # fmt: skip
+    if rows:
+        tell_table(("SINK", "QUERY", "MICRO-BATCH", "DECIDED (UTC)", "SLOTS", "VISIBLE"), rows)
+        tell("")
+
+
+def tell_slots(found: SinkTransactions) -> None:
+    assert found.decision is not None
+    rows = []
+    for slot, ids in enumerate(found.decision.pinned):
+        marker, now = found.markers.get(slot), found.transactions.get(found.sink.names.slot(slot))
+        rows.append(
+            (
+                str(slot),
+                "visible before" if ids is None else str(ids),
+                ("not known" if marker is None else "no") if slot in found.missing else "yes",
+                marker_now(marker),
+                "forgotten" if now is None else f"{now.state} {now.producer_id}:{now.producer_epoch}",
+            )
+        )
+    tell("")
+    tell_table(("SLOT", "PINNED", "VISIBLE", "MARKER", "TRANSACTION NOW"), rows)
+
+
+def tell_open(surveys: Iterable[SinkTransactions]) -> None:
+    rows = []
+    for found in surveys:
+        decided = "" if found.decision is None else f"micro-batch {found.decision.micro_batch_id}"
+        for each in found.open:
+            state = f"{each.state}, prepared" if each.is_prepared else each.state
+            rows.append(
+                (
+                    each.transactional_id, state, at(each.start_time_ms), lasted(each.start_time_ms),
+                    decided if each.is_decided else "no", held(each),
+                )
+            )  # fmt: skip
+        for hanging, word in (*((each, "committed") for each in found.hanging), *((e, "?") for e in found.unknown)):
+            where = f"{hanging.topic}-{hanging.partition} from offset {hanging.start_offset}"
+            rows.append((hanging.transactional_id, "hangs", "", "", word, where))
+    if rows:
+        tell_table(("TRANSACTION", "STATE", "SINCE (UTC)", "FOR", "DECIDED", "READERS SEE NOTHING OF"), rows)
+    else:
+        tell("No transaction is open.")
+
+
+def tell_what_to_do(found: SinkTransactions) -> None:
+    sink, name = found.sink, quoted(found.sink.names.sink)
+    if not is_prefix(sink.names.sink):
+        tell("", f"{name}: another program's, because this is no valid transactionalIdPrefix. No command here ends it.")
+        return
+    if found.decided or found.hanging:
+        tell(
+            "",
+            f"{name}: the decided micro-batch is not completely visible yet. A running query or its next start "
+            "completes it. To complete it now:",
+            f"    {command(sink, 'repair')}",
+        )
+    if found.undecided:
+        timeout = lasted(0, max(each.timeout_ms for each in found.undecided))
+        tell(
+            "",
+            f"{name}: open and not decided. This is normal while a query writes a micro-batch. If no query runs, its "
+            f"next start aborts them, or the brokers do, {timeout} after they began. To abort them now:",
+            f"    {command(sink, 'abort')}",
+        )
+    tell_unknown(found)
+
+
+def tell_unknown(found: SinkTransactions) -> None:
+    for each in found.unknown:
+        tell(
+            "",
+            f"Not changed, because Kafka does not show if it was committed: {told(each)} hangs. Compare the rows that "
+            "read_uncommitted readers find from that offset on with the rows that the query wrote. Only then end it "
+            "with kafka-transactions.sh abort, which makes its rows invisible.",
+        )
+
+
+def tell_what_is_left(after: SinkTransactions, refused: Mapping[Hanging, str], *, done: bool) -> None:
+    """Print what a repair left open, and why. `refused`: transactions that a leader did not end, with the reason.
+    `done`: all decided slots are visible, and no transaction hangs."""
+    for each, reason in refused.items():
+        advice = " This needs the ACL CLUSTER ALTER." if "AUTHORIZATION" in reason else ""
+        tell(f"Still hangs: {told(each)}: {reason}.{advice}")
+    for each in after.hanging:
+        if each not in refused:
+            tell(f"Still hangs, although its leader accepted a marker: {told(each)}.")
+    if after.lost:
+        tell(
+            f"Unknown if visible: {shown(f'slot {slot}' for slot in after.lost)}. Their consumer groups were "
+            "deleted or have expired. A restart of the query asks the brokers for their transactions. If the brokers "
+            "do not remember them, the query stops before it writes any of these slots again."
+        )
+    over = [slot for slot in after.missing if slot not in after.lost]
+    if over:
+        tell(
+            f"Not visible, and can no longer be committed: {shown(f'slot {slot}' for slot in over)}. Their "
+            "transactions timed out or were aborted. A restart of the query writes them again, if it has the same rows."
+        )
+    tell_unknown(after)
+    if not done:
+        return
+    if not after.is_forgotten:
+        tell("All decided slots are visible." if after.decision is not None else "Nothing was decided.")
+    if after.undecided:
+        tell(f"Open and not decided: {len(after.undecided)}. See", f"    {command(after.sink, 'describe')}")
+
+
+def tell_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    tell(*table(heads, [tuple(map(quoted, row)) for row in rows], terminal_width()))
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def held(transaction: OpenTransaction) -> str:
+    return shown(
+        f"{each.topic}-{each.partition}" + ("" if each.start_offset is None else f" from offset {each.start_offset}")
+        for each in transaction.rows_held
+    )
+
+
+def told(hanging: Hanging) -> str:
+    return (
+        f"{quoted(hanging.transactional_id)} ({hanging.ids}) on {hanging.topic}-{hanging.partition} from offset "
+        f"{hanging.start_offset}"
+    )
+
+
+def marker_now(marker: Marker | None) -> str:
+    if marker is None:
+        return "lost"
+    return "none yet" if marker == NOTHING_COMMITTED else f"micro-batch {marker.micro_batch_id}"
+
+
+def named(partition: TopicPartition) -> str:
+    return f"{partition[0]}-{partition[1]}"
+
+
+def since(description: TransactionDescription) -> str:
+    return f", open since {at(description.start_time_ms)} UTC"
+
+
+def at(time_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError):
+        # The time is outside the range of datetime.
+        return f"{time_ms} ms"
+
+
+def lasted(start_ms: int, end_ms: int | None = None) -> str:
+    """Return the duration in one unit. `end_ms` is now if it is None."""
+    seconds = max(0, (wall_clock_ms() if end_ms is None else end_ms) - start_ms) // 1000
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
