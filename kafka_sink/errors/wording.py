@@ -113,7 +113,7 @@ _WORDS = {
     ),
     DataState.NOT_BEGUN: Words(_NOT_WRITTEN, "Once that is fixed, run the write again."),
     DataState.NOT_READ: Words(
-        "Nothing is lost: the records stay in Kafka. The read fails: it leaves no row out in silence.",
+        "Nothing is lost: the records stay in Kafka. No row is left out silently: the read fails instead.",
         "Then run the query again.",
     ),
     DataState.GONE: Words("Records are missing. No row is left out silently: the query fails instead."),

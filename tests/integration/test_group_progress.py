@@ -48,18 +48,22 @@ def progress_in(kafka: LocalKafka, group_id: str) -> GroupProgress:
 
 
 def offsets_in(servers: str, group_id: str) -> dict[TopicPartition, int]:
-    """Return what is committed, as kafka-python reads it; nothing while the coordinator is not ready.
+    """Return what is committed, as kafka-python reads it. Waits until the coordinator is ready.
 
     librdkafka's list_consumer_group_offsets ends the process if a broker answers NOT_COORDINATOR (librdkafka 5040).
     """
-    admin = KafkaAdminClient(bootstrap_servers=servers)
-    try:
-        told = admin.list_group_offsets(group_id)[group_id]
-    except RetriableError:
-        return {}
-    finally:
-        admin.close()
-    return {TopicPartition(each.topic, each.partition): committed.offset for each, committed in told.items()}
+    found = {}
+
+    def is_answered() -> bool:
+        try:
+            found.update(admin.list_group_offsets(group_id)[group_id])
+        except RetriableError:
+            return False
+        return True
+
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        wait_until(is_answered, DEADLINE_S, "the coordinator's answer")
+    return {TopicPartition(each.topic, each.partition): committed.offset for each, committed in found.items()}
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

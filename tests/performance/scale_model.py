@@ -4,7 +4,7 @@ A benchmark on one machine has a few workers. docs/scale.md has the same formula
 `bench_scale.py` measures. Pure.
 
     owners          executors, or executors x cores where each Python worker has clients of its own
-    sockets         owners x clients, at every broker; the planning processes' clients beside them
+    sockets         one for each owner, at every broker; the planning processes' clients beside them
     producer ids    one for each worker; with transactions for each Spark partition; without workers for each executor
     memory          of an executor's Python: shared once, and private for each worker
     requests        a Produce for each task and leader; with transactions 5 for each Spark partition, 9 for each broker
@@ -68,8 +68,7 @@ class Model:
     @property
     def sockets_a_broker(self) -> float:
         """Of all executors: the mean of the brokers, as a client takes any bootstrap server."""
-        clients = self.owners * self.sink.clients.each
-        return clients + clients * self.sink.clients.bootstrap / self.brokers
+        return self.owners + self.owners * self.sink.clients.bootstrap / self.brokers
 
     @property
     def planning_sockets_a_broker(self) -> float:

@@ -24,11 +24,10 @@ class Owner(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """`each`: the clients of an owner; a client connects to every broker. `planning`: clients of the processes beside
-    the driver that plan and commit. `bootstrap`: further connections of a client, to a bootstrap server."""
+    """An owner has one client, which connects to every broker. `planning`: clients of the processes beside the driver
+    that plan and commit. `bootstrap`: further connections of a client, to a bootstrap server."""
 
     owner: Owner
-    each: int = 1
     planning: int = 0
     bootstrap: int = 0
 

@@ -114,6 +114,7 @@ class Watch:
             lines = compare(of_it, measured)
             if all(each.is_right for each in lines if each.stage == LOGS) or time.monotonic() > deadline_s:
                 return lines
+            # The coordinator says nothing when it has written that record.
             time.sleep(POLL_S)
 
     def _last_decision(self) -> Decision:

@@ -128,6 +128,7 @@ class ZooKeeperKafka(LocalKafka):
                 said = log.read_text(errors="replace")
                 taken = "java.net.BindException" in said
                 raise BrokerStartFailed(node=0, reason="no ZooKeeper", port_taken=taken, log_tail=said[-4_000:])
+            # ZooKeeper says nothing when it is ready.
             time.sleep(POLL_S)
 
     def _is_registered(self, node: int) -> bool:

@@ -256,10 +256,10 @@ def test_sockets_follow_who_has_the_clients_and_ids_who_has_the_producers(
 
 
 def test_a_bootstrap_connection_that_stays_is_at_one_of_the_brokers() -> None:
-    sink = Sink("s", "s", Clients(Owner.WORKER, each=2, planning=2, bootstrap=1))
+    sink = Sink("s", "s", Clients(Owner.WORKER, planning=2, bootstrap=1))
     layout = Layout("m", executors=2, cores=3)
-    assert Model(sink, layout, 1, 6).sockets_a_broker == 24
-    assert Model(sink, layout, 3, 6).sockets_a_broker == 16
+    assert Model(sink, layout, 1, 6).sockets_a_broker == 12
+    assert Model(sink, layout, 3, 6).sockets_a_broker == 8
     assert Model(sink, layout, 1, 6).planning_sockets_a_broker == 4
 
 

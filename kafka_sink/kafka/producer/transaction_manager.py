@@ -5,9 +5,9 @@
 Other code begins and ends the transaction in Kafka (`commit/`). InitProducerId comes before `begin`. The marker and
 EndTxn come after the last acknowledgement, even from other processes. The producer does the rest. It numbers its
 batches by the transaction's ids, and names the transaction in each Produce request. On brokers of transaction version 1
-it has each partition added before it writes to it. With version 2 leaders have partitions added, when they get the
-first batch (KIP-890). A coordinator adds those of one leader at a time, and refuses the others' leaders, who ask again
-after 20 ms. So one Produce request at a time brings partitions that are new in the transaction.
+it has each partition added before it writes to it. On version 2 a leader asks the coordinator to add a partition when
+the first batch arrives (KIP-890). The coordinator serves one leader at a time. It refuses the others, which ask again
+after 20 ms. So one Produce request at a time has partitions that are new in the transaction.
 
 A refused batch or partition fails the write, as without transactions. The InitProducerId of the next attempt aborts
 what was written. So no transaction continues after an error, and this module recovers nothing.
@@ -83,8 +83,8 @@ class TransactionManager:
         self._added: set[TopicPartition] = set()
         self._wanted: dict[TopicPartition, None] = {}
         self._adding: Ask | None = None
-        # Version 2: the new partitions of unanswered requests, and until when requests without an answer keep others
-        # from going.
+        # Version 2: the new partitions of unanswered requests, and until when other new partitions wait for them (ms).
+        # Then the node of the last such request.
         self._joining: set[TopicPartition] = set()
         self._joining_until_ms = 0
         self._last_joining = NO_LEADER
@@ -147,7 +147,8 @@ class TransactionManager:
         return sorted(node_ids, key=lambda node_id: (node_id <= self._last_joining, node_id))
 
     def in_turn(self, led: deque[TopicPartition], now_ms: int) -> deque[TopicPartition]:
-        """Return those of a leader's partitions that may be written to now: without new ones while others join."""
+        """Return those of a leader's partitions that may be written to now: no new ones while others are being
+        added."""
         if self.wait_ms(now_ms) is None:
             return led
         return deque(each for each in led if each in self._added)
@@ -166,8 +167,8 @@ class TransactionManager:
             self._last_joining = node_id
 
     def answered(self, partitions: Iterable[TopicPartition]) -> None:
-        """The Produce request with these partitions has ended. Those that it did not add are asked for again with their
-        next batch, which may meet another leader's."""
+        """The Produce request with these partitions has ended. A partition whose batch failed counts as added, too: at
+        worst its next batch meets another leader's, and a broker pauses."""
         if self._joining:
             self._joining.difference_update(partitions)
             self._added.update(partitions)
