@@ -101,7 +101,6 @@ class TransactionManager:
         self._transaction = self._adding = None
         self._added.clear()
         self._wanted.clear()
-        self._joining.clear()
 
     def _step(self, event: str) -> None:
         """Move to the state that TRANSITIONS gives. Raises KeyError for a missing pair, a bug of the caller."""

@@ -201,6 +201,19 @@ def test_new_partitions_wait_and_those_of_the_transaction_do_not() -> None:
     assert written(core.network.produce()) == [(0, [0]), (1, [1])]
 
 
+def test_a_leader_with_more_new_partitions_goes_behind_the_others() -> None:
+    core = begun(NEW, leaders=(0, 1, 0))
+    send_rows(core, 0, 1)
+    (first,) = core.network.produce()
+    send_rows(core, 2)
+    core.answer_produce(first)
+    core.run()
+    (second,) = core.network.produce()
+    core.answer_produce(second)
+    core.run()
+    assert written([first, second, *core.network.produce()]) == [(0, [0]), (1, [1]), (0, [2])]
+
+
 def test_a_request_that_is_lost_lets_the_next_leader_go() -> None:
     core = begun(NEW, leaders=(0, 1))
     send_rows(core, 0, 1)
