@@ -36,9 +36,9 @@ from kafka_sink.command_line import (
     tell_json,
     terminal_width,
 )
-from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.reading import examine_read
 from kafka_sink.doctor.report import Report, Verdict, warning
+from kafka_sink.doctor.writing import examine
 from kafka_sink.errors import ConfigError
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.options.config import SinkConfig, given_options, sink_config

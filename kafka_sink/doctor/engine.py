@@ -1,62 +1,34 @@
-"""The examination: checks everything that a write needs of a cluster, in the order of the steps, and writes no row.
+"""What the examinations of a write (`writing.py`) and of a read (`reading.py`) share: the hosts, and the requests.
 
-    bootstrap servers ─> list of brokers ─> each broker at its advertised address ─> the topic ─> permissions
+    bootstrap servers ─> list of brokers ─> each broker at its advertised address ─> what the write or the read needs
 
-`examine` runs all steps, for `pykafka check` and `kafka_sink.validate`. `examine_hosts` runs the first half. Executors
-run it too, and so does a write that cannot reach its brokers. The doctor connects to all hosts in parallel, then sends
-the other requests over these connections. `reaching` and `judging` make the findings. This module sends the requests.
-
-With `createTopics` the examination creates the topic. It leaves nothing else in the cluster. A producer id without a
-transactional id is not stored. The check of a transactional id asks to end a transaction that never existed, under a
-random id. Brokers check the ACL first (KafkaApis.handleEndTxnRequest), and create nothing.
+`examine_hosts` runs the first three steps. Executors run it too, and so does a write that cannot reach its brokers. The
+doctor connects to all hosts in parallel, then sends the other requests over these connections. `reaching` and `judging`
+make the findings. This module sends the requests.
 """
 
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 from kafka_sink.doctor import judging, service
 from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, NotTaken, dial
 from kafka_sink.doctor.reaching import Attempt, address_text, advertised, dispensable, host_verdicts
-from kafka_sink.doctor.report import DRIVER, Finding, Report, Status, Verdict, failed, skipped
+from kafka_sink.doctor.report import DRIVER, Finding, Report, Verdict, failed, skipped
 from kafka_sink.doctor.steps import HOST_STEPS, STEPS, because_of
-from kafka_sink.kafka.admin.topics import create_request, is_busy, not_taken
 from kafka_sink.kafka.config import ClientConfig
-from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.protocol.acl_operation import (
-    AclOperation,
-)
-from kafka_sink.kafka.protocol.apis.create_topics import (
-    CreateTopicsResponse,
-)
-from kafka_sink.kafka.protocol.apis.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    TopicConfigsRequest,
-    TopicConfigsResponse,
-)
 from kafka_sink.kafka.protocol.apis.describe_groups import (
     DescribeGroupRequest,
     DescribeGroupResponse,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-    EndTxnResponse,
 )
 from kafka_sink.kafka.protocol.apis.find_coordinator import (
     CoordinatorKind,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
 )
 from kafka_sink.kafka.protocol.apis.metadata import (
     Broker,
@@ -68,7 +40,6 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 from kafka_sink.kafka.protocol.requests import (
     Request,
 )
-from kafka_sink.options.config import COMMIT_TOPIC_PARTITIONS, EXACTLY_ONCE, SinkConfig
 
 # Hosts that the doctor connects to in parallel.
 AT_ONCE = 16
@@ -77,16 +48,6 @@ HOSTS_TIMEOUT_S = 20.0
 # Brokers create a coordinator's internal topic at the first request, and a new topic needs time to get leaders.
 PATIENCE_S = 4.0
 PAUSE_S = 0.2
-# Without transactionalIdPrefix and txnAppId, all derived ids begin with this.
-DERIVED_PREFIX = "pykafka-"
-
-
-def examine(config: SinkConfig) -> Report:
-    """Take all steps from this host. Create the topic only if `createTopics` is set."""
-    with reached(config.producer) as hosts:
-        examination = _WriteExamination(config, hosts)
-        examination.take_all()
-        return Report((*hosts.verdicts, *examination.verdicts))
 
 
 def examine_hosts(config: ClientConfig) -> Report:
@@ -168,11 +129,11 @@ def _dialled(
 # --- the cluster ------------------------------------------------------------------------------------------------------
 
 
-class _NotReached(Exception):
+class NotReached(Exception):
     """The step's broker has no connection. The broker's own verdicts give the reason."""
 
 
-class _NotMade(Exception):
+class NotMade(Exception):
     """The topic does not exist. Brokers may create it when the write sends rows."""
 
 
@@ -191,9 +152,9 @@ class Examination:
         else:
             try:
                 finding = judge()
-            except _NotReached as error:
+            except NotReached as error:
                 finding = skipped(f"because of {error}, which was not reached")
-            except _NotMade:
+            except NotMade:
                 finding = skipped("because of topic, which does not exist yet")
             except NotTaken as error:
                 finding = skipped(f"because {error}")
@@ -233,7 +194,7 @@ class Examination:
 
     def operations_on(self, group_id: str) -> tuple[int, int]:
         """Return the error code of its coordinator, and the operations that are allowed on a group, which need not
-        exist. Raises NoAnswer, _NotReached."""
+        exist. Raises NoAnswer, NotReached."""
 
         def code_of(response: object) -> int:
             assert isinstance(response, DescribeGroupResponse)
@@ -247,9 +208,9 @@ class Examination:
         self, kind: CoordinatorKind, key: str, request: Request, code_of: Callable[[object], int]
     ) -> tuple[int, object]:
         """Return the error code and the answer of the coordinator of `key`. The answer is None if no coordinator is
-        found. Raises NoAnswer, _NotReached."""
+        found. Raises NoAnswer, NotReached."""
         code, response = int(ErrorCode.COORDINATOR_NOT_AVAILABLE), None
-        for _ in _tries():
+        for _ in tries():
             found = self.ask(FindCoordinatorRequest(kind, (key,)))
             assert isinstance(found, FindCoordinatorResponse)
             (coordinator,) = found.coordinators
@@ -257,196 +218,20 @@ class Examination:
             if code == ErrorCode.NONE:
                 dialogue = self._hosts.brokers.get(coordinator.node_id)
                 if dialogue is None:
-                    raise _NotReached(f"broker {coordinator.node_id}")
+                    raise NotReached(f"broker {coordinator.node_id}")
                 response = dialogue.ask(request)
                 code = code_of(response)
-            if not _is_too_early(code):
+            if not is_too_early(code):
                 break
         return code, response
 
 
-class _WriteExamination(Examination):
-    """The steps that follow the steps of the hosts."""
-
-    def __init__(self, config: SinkConfig, hosts: Hosts) -> None:
-        super().__init__(config.producer, hosts)
-        self._config = config
-        self._topic: TopicMetadata | None = None
-        self._values: dict[str, str] = {}
-
-    def take_all(self) -> None:
-        config, cluster = self._config, "cluster"
-        topic = self.take_topic().where
-        self.take("write acl", topic, lambda: judging.may(AclOperation.WRITE, self._said, config.producer))
-        self.take("leaders", topic, lambda: judging.leaders(self._said))
-        self.take("replication", topic, lambda: judging.replication(self._said))
-        self.take("settings", topic, self._settings)
-        acks = config.producer.acks
-        self.take("in-sync replicas", topic, lambda: judging.in_sync(self._said, self._values, acks))
-        self.take("unclean election", topic, lambda: judging.unclean(self._values))
-        self.take("message size", topic, lambda: judging.message_size(self._values, config.producer))
-        self.take("timestamps", topic, lambda: judging.timestamps(self._values))
-        self.take("acks", topic, lambda: judging.acks(config.producer))
-        letters = config.dead_letter_topic
-        if letters is not None:
-            self.take(
-                "dead letter topic",
-                f"topic {letters}",
-                lambda: self._dead_letter_topic(letters),
-            )
-        if config.delivery_guarantee == EXACTLY_ONCE:
-            prefix = config.transactional_id_prefix or config.txn_app_id or DERIVED_PREFIX
-            self.take("read acl", topic, lambda: judging.may(AclOperation.READ, self._said, config.producer))
-            self.take("commit topic", f"topic {config.commit_topic}", self._commit_topic)
-            self.take("transactional id acl", f"{prefix}*", lambda: self._transactional_id(prefix))
-            self.take("group acl", f"{prefix}*", lambda: self._group(prefix))
-            self.take("transaction timeout", cluster, self._ceiling)
-            self.take("retention of state", cluster, self._retention)
-        elif config.producer.enable_idempotence:
-            self.take("producer id", cluster, self._producer_id)
-
-    def take_topic(self) -> Verdict:
-        """Take the steps of the cluster and the topic. Return the topic's verdict."""
-        name = self._config.topic
-        self.take("cluster", "cluster", self.look_at_cluster)
-        self.take("service", "cluster", self.look_at_service)
-        self.take("at-least-once", "cluster", self._at_least_once)
-        self.take("exactly-once", "cluster", self._exactly_once)
-        self.take("topic", "topic" if name is None else f"topic {name}", self._look_at_topic)
-        return self.verdicts[-1]
-
-    @property
-    def _said(self) -> TopicMetadata:
-        assert self._topic is not None, "a step of the topic needs it"
-        if not self._topic.partitions:
-            raise _NotMade
-        return self._topic
-
-    def _at_least_once(self) -> Finding:
-        return service.at_least_once(self.ranges(), is_idempotent=self._config.producer.enable_idempotence)
-
-    def _exactly_once(self) -> Finding:
-        return service.exactly_once(self.ranges(), is_wanted=self._config.delivery_guarantee == EXACTLY_ONCE)
-
-    # --- the topic ----------------------------------------------------------------------------------------------------
-
-    def _look_at_topic(self) -> Finding:
-        name = self._config.topic
-        if name is None:
-            return skipped(
-                "no topic option: rows name their topics themselves",
-                "name one of them with the topic option to have it checked",
-            )
-        self._topic = self.metadata_of(name)
-        if self._topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return judging.topic(self._topic, self._config)
-        if self._config.create_topics:
-            return self._make(name)
-        return judging.missing(name, self._told(judging.AUTO_CREATE), self._config)
-
-    def _dead_letter_topic(self, name: str) -> Finding:
-        said = self.metadata_of(name)
-        if said.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return judging.dead_letter_topic(said, self._config)
-        return judging.missing(name, self._told(judging.AUTO_CREATE), self._config, option="deadLetterTopic")
-
-    def _make(self, name: str) -> Finding:
-        wanted = self._config.create_topics
-        assert wanted, "asked for by createTopics"
-        finding = judging.created(self._create(name, wanted), name, wanted, self._config)
-        if finding.status is Status.FAILED:
-            return finding
-        for _ in _tries():
-            said = self._topic = self.metadata_of(name)
-            # Wait until each partition has a leader. If one has none in time, the following steps report it.
-            if said.partitions and all(each.leader_id >= 0 for each in said.partitions):
-                break
-        return finding if said.partitions else judging.topic(said, self._config)
-
-    def _create(self, name: str, wanted: NewTopic, *, validate_only: bool = False) -> CreateTopicsResponse:
-        """Create the topic. Ask a busy controller again for `PATIENCE_S`, as a write does. Raises NoAnswer."""
-        request = create_request(self._config.producer, name, wanted, validate_only=validate_only)
-        for _ in _tries():
-            try:
-                response = cast(CreateTopicsResponse, self.ask(request))
-            except NotTaken:
-                return not_taken(request)
-            if not is_busy(response.error_code):
-                break
-        return response
-
-    def _settings(self) -> Finding:
-        name = self._said.name
-        response = self.ask(TopicConfigsRequest((name,), judging.TOPIC_SETTINGS))
-        assert isinstance(response, TopicConfigsResponse)
-        (told,) = response.topics
-        self._values = dict(told.values)
-        return judging.settings(told, self._config)
-
-    def _producer_id(self) -> Finding:
-        code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        # A broker answers COORDINATOR_LOAD_IN_PROGRESS while it fetches a block of ids from the controller (KIP-730).
-        for _ in _tries():
-            response = self.ask(InitProducerIdRequest(self._config.producer.request_timeout_ms))
-            assert isinstance(response, InitProducerIdResponse)
-            code = response.error_code
-            if not _is_too_early(code):
-                break
-        return judging.producer_id(code, self._said.name, self._config)
-
-    # --- exactly-once -------------------------------------------------------------------------------------------------
-
-    def _commit_topic(self) -> Finding:
-        said = self.metadata_of(self._config.commit_topic)
-        made = None
-        if said.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            made = self._create(said.name, NewTopic(COMMIT_TOPIC_PARTITIONS), validate_only=True)
-        return judging.commit_topic(said, made, self._config)
-
-    def _transactional_id(self, prefix: str) -> Finding:
-        # A random id, so that the request cannot end a real transaction.
-        name = f"{prefix}.check-{uuid.uuid4().hex}"
-        request = EndTxnRequest(name, 0, 0, committed=False, transaction_version=1)
-
-        def code_of(response: object) -> int:
-            assert isinstance(response, EndTxnResponse)
-            return response.error_code
-
-        code, _ = self.of_coordinator(CoordinatorKind.TRANSACTION, name, request, code_of)
-        return judging.transactional_id(code, prefix, self._config)
-
-    def _group(self, prefix: str) -> Finding:
-        return judging.group(*self.operations_on(f"{prefix}.check"), prefix, self._config)
-
-    def _ceiling(self) -> Finding:
-        if not self._hosts.brokers:
-            raise _NotReached("every broker")
-        return judging.ceiling(self._told(judging.CEILING), self._config.transaction_timeout_ms)
-
-    def _retention(self) -> Finding:
-        if not self._hosts.brokers:
-            raise _NotReached("every broker")
-        offsets, ids = self._told(judging.OFFSETS_RETENTION), self._told(judging.IDS_EXPIRATION)
-        return judging.retention(offsets, ids, self._config.transaction_timeout_ms)
-
-    def _told(self, setting: str) -> str | None:
-        """Return a broker's value of `setting`, or None if it is unknown or no broker is reached. Raises NoAnswer."""
-        for node_id, dialogue in self._hosts.brokers.items():
-            try:
-                response = dialogue.ask(DescribeConfigsRequest(node_id, setting))
-            except NotTaken:
-                return None
-            assert isinstance(response, DescribeConfigsResponse)
-            return response.value
-        return None
-
-
-def _is_too_early(code: int) -> bool:
+def is_too_early(code: int) -> bool:
     """Return True if the coordinator, or the leader of its new internal topic, is not ready yet."""
     return meaning(code).coordinator_not_ready or code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def _tries() -> Iterator[None]:
+def tries() -> Iterator[None]:
     """Yield at once, then again after each pause of `PAUSE_S`, for `PATIENCE_S`."""
     until_s = time.monotonic() + PATIENCE_S
     yield

@@ -1,7 +1,7 @@
 """The steps of `kafka_sink.export` and `kafka_sink.to_kafka`: check, write, report.
 
 1. Read and check the options and arguments, as for any write.
-2. Check the cluster (doctor/engine.py) by about 20 requests, without a row. Skipped with Spark Connect, because this
+2. Check the cluster (doctor/writing.py) by about 20 requests, without a row. Skipped with Spark Connect, because this
    process may be in another network than Spark.
 3. Make the record's columns, with co_partition after a shuffle. This step may register a schema in the Schema Registry,
    so it comes after the checks.
@@ -23,8 +23,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report
+from kafka_sink.doctor.writing import examine
 from kafka_sink.errors import InvalidArgument, WriteModeUnsupported, WriteWouldFail
 from kafka_sink.errors.failures import told_by_spark
 from kafka_sink.exporting import co_partition

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
-from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report, Verdict, ok
+from kafka_sink.doctor.writing import examine
 from kafka_sink.errors import NotPlanned
 from kafka_sink.options.config import (
     EXACTLY_ONCE,

@@ -22,8 +22,8 @@ from certificates import Authority
 from java_stores import FORMS, truststore
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import check
-from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report, Status, Verdict
+from kafka_sink.doctor.writing import examine
 from kafka_sink.errors import BrokersUnreachable, InvalidOption, MissingColumn, UnknownOption
 from kafka_sink.options.config import sink_config
 from scripted_kafka import advertises

@@ -20,8 +20,8 @@ import pytest
 
 from aws_verifier import Verifier
 from code_blocks import run_python
-from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Status, Verdict
+from kafka_sink.doctor.writing import examine
 from kafka_sink.errors import AuthenticationFailed, KafkaSinkError, TokenUnavailable
 from kafka_sink.kafka import security
 from kafka_sink.kafka.aws import msk_iam

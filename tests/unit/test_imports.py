@@ -179,7 +179,7 @@ def test_sources_were_read() -> None:
         ("records/a.py", "def f():\n    import kafka_sink.spark.source", "downward"),
         ("errors/base.py", "from kafka_sink.records import columns", "downward"),
         ("kafka/a.py", "from kafka_sink.options.table import OPTIONS", "downward"),
-        ("kafka/client.py", "from kafka_sink.doctor.engine import examine", "downward"),
+        ("kafka/client.py", "from kafka_sink.doctor.engine import examine_hosts", "downward"),
         ("kafka/metrics.py", "from time import monotonic", "handed in"),
         ("kafka/net/a.py", "from kafka_sink.kafka.producer.accumulator import RecordAccumulator", "siblings"),
         ("kafka/net/a.py", "from kafka_sink.kafka.connections import connect", "downward"),
@@ -238,7 +238,8 @@ def write(path: Path, source: str) -> None:
 
 # What a worker has no use for until something is wrong, and would wait for before its first row.
 NOT_FOR_EVERY_WORKER = (
-    "pandas", "html", "pyarrow.fs", "pyarrow.parquet", "kafka_sink.doctor.engine", "kafka_sink.registry", "fastavro",
+    "pandas", "html", "pyarrow.fs", "pyarrow.parquet", "kafka_sink.doctor.engine",
+    "kafka_sink.doctor.writing", "kafka_sink.registry", "fastavro",
     "google.protobuf", "confluent_kafka", "cryptography",
 )  # fmt: skip
 

@@ -25,8 +25,8 @@ from effort import some
 from kafka_sink import errors
 from kafka_sink.cli.last_receipt import tell_receipt
 from kafka_sink.command_line import assignment
-from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.first_aid import command, look_at_hosts
+from kafka_sink.doctor.writing import examine
 from kafka_sink.errors import KafkaSinkError, WriteKind
 from kafka_sink.kafka import connections
 from kafka_sink.kafka.clock import monotonic_ms

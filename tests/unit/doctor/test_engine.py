@@ -12,9 +12,10 @@ from contextlib import ExitStack
 import pytest
 
 from kafka_sink.doctor import dialogue, engine
-from kafka_sink.doctor.engine import examine, examine_hosts, first_failure
+from kafka_sink.doctor.engine import examine_hosts, first_failure
 from kafka_sink.doctor.report import Finding, Report, Status, Verdict, failed, ok
 from kafka_sink.doctor.steps import HOST_STEPS, STEPS
+from kafka_sink.doctor.writing import examine
 from kafka_sink.kafka.net.resolver import resolve
 from kafka_sink.kafka.net.transport import Address
 from kafka_sink.kafka.protocol.apis.create_topics import (

@@ -1,0 +1,236 @@
+"""The examination of a write: everything that it needs of a cluster, in the order of the steps. It writes no row.
+
+    the hosts (`engine.py`) ─> the topic ─> permissions ─> settings ─> with exactly-once: ids, groups, the commit topic
+
+For `pykafka check` and `kafka_sink.validate`. With `createTopics` the examination creates the topic. It leaves nothing
+else in the cluster. A producer id without a transactional id is not stored. The check of a transactional id asks to end
+a transaction that never existed, under a random id. Brokers check the ACL first (KafkaApis.handleEndTxnRequest), and
+create nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import cast
+
+from kafka_sink.doctor import judging, service
+from kafka_sink.doctor.dialogue import NotTaken
+from kafka_sink.doctor.engine import Examination, Hosts, NotMade, NotReached, is_too_early, reached, tries
+from kafka_sink.doctor.report import Finding, Report, Status, Verdict, skipped
+from kafka_sink.kafka.admin.topics import create_request, is_busy, not_taken
+from kafka_sink.kafka.new_topic import NewTopic
+from kafka_sink.kafka.protocol.acl_operation import (
+    AclOperation,
+)
+from kafka_sink.kafka.protocol.apis.create_topics import (
+    CreateTopicsResponse,
+)
+from kafka_sink.kafka.protocol.apis.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    TopicConfigsRequest,
+    TopicConfigsResponse,
+)
+from kafka_sink.kafka.protocol.apis.end_txn import (
+    EndTxnRequest,
+    EndTxnResponse,
+)
+from kafka_sink.kafka.protocol.apis.find_coordinator import (
+    CoordinatorKind,
+)
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
+    TopicMetadata,
+)
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.options.config import COMMIT_TOPIC_PARTITIONS, EXACTLY_ONCE, SinkConfig
+
+# Without transactionalIdPrefix and txnAppId, all derived ids begin with this.
+DERIVED_PREFIX = "pykafka-"
+
+
+def examine(config: SinkConfig) -> Report:
+    """Take all steps from this host. Create the topic only if `createTopics` is set."""
+    with reached(config.producer) as hosts:
+        examination = _WriteExamination(config, hosts)
+        examination.take_all()
+        return Report((*hosts.verdicts, *examination.verdicts))
+
+
+class _WriteExamination(Examination):
+    """The steps that follow the steps of the hosts."""
+
+    def __init__(self, config: SinkConfig, hosts: Hosts) -> None:
+        super().__init__(config.producer, hosts)
+        self._config = config
+        self._topic: TopicMetadata | None = None
+        self._values: dict[str, str] = {}
+
+    def take_all(self) -> None:
+        config, cluster = self._config, "cluster"
+        topic = self.take_topic().where
+        self.take("write acl", topic, lambda: judging.may(AclOperation.WRITE, self._said, config.producer))
+        self.take("leaders", topic, lambda: judging.leaders(self._said))
+        self.take("replication", topic, lambda: judging.replication(self._said))
+        self.take("settings", topic, self._settings)
+        acks = config.producer.acks
+        self.take("in-sync replicas", topic, lambda: judging.in_sync(self._said, self._values, acks))
+        self.take("unclean election", topic, lambda: judging.unclean(self._values))
+        self.take("message size", topic, lambda: judging.message_size(self._values, config.producer))
+        self.take("timestamps", topic, lambda: judging.timestamps(self._values))
+        self.take("acks", topic, lambda: judging.acks(config.producer))
+        letters = config.dead_letter_topic
+        if letters is not None:
+            self.take(
+                "dead letter topic",
+                f"topic {letters}",
+                lambda: self._dead_letter_topic(letters),
+            )
+        if config.delivery_guarantee == EXACTLY_ONCE:
+            prefix = config.transactional_id_prefix or config.txn_app_id or DERIVED_PREFIX
+            self.take("read acl", topic, lambda: judging.may(AclOperation.READ, self._said, config.producer))
+            self.take("commit topic", f"topic {config.commit_topic}", self._commit_topic)
+            self.take("transactional id acl", f"{prefix}*", lambda: self._transactional_id(prefix))
+            self.take("group acl", f"{prefix}*", lambda: self._group(prefix))
+            self.take("transaction timeout", cluster, self._ceiling)
+            self.take("retention of state", cluster, self._retention)
+        elif config.producer.enable_idempotence:
+            self.take("producer id", cluster, self._producer_id)
+
+    def take_topic(self) -> Verdict:
+        """Take the steps of the cluster and the topic. Return the topic's verdict."""
+        name = self._config.topic
+        self.take("cluster", "cluster", self.look_at_cluster)
+        self.take("service", "cluster", self.look_at_service)
+        self.take("at-least-once", "cluster", self._at_least_once)
+        self.take("exactly-once", "cluster", self._exactly_once)
+        self.take("topic", "topic" if name is None else f"topic {name}", self._look_at_topic)
+        return self.verdicts[-1]
+
+    @property
+    def _said(self) -> TopicMetadata:
+        assert self._topic is not None, "a step of the topic needs it"
+        if not self._topic.partitions:
+            raise NotMade
+        return self._topic
+
+    def _at_least_once(self) -> Finding:
+        return service.at_least_once(self.ranges(), is_idempotent=self._config.producer.enable_idempotence)
+
+    def _exactly_once(self) -> Finding:
+        return service.exactly_once(self.ranges(), is_wanted=self._config.delivery_guarantee == EXACTLY_ONCE)
+
+    # --- the topic ----------------------------------------------------------------------------------------------------
+
+    def _look_at_topic(self) -> Finding:
+        name = self._config.topic
+        if name is None:
+            return skipped(
+                "no topic option: rows name their topics themselves",
+                "name one of them with the topic option to have it checked",
+            )
+        self._topic = self.metadata_of(name)
+        if self._topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return judging.topic(self._topic, self._config)
+        if self._config.create_topics:
+            return self._make(name)
+        return judging.missing(name, self._told(judging.AUTO_CREATE), self._config)
+
+    def _dead_letter_topic(self, name: str) -> Finding:
+        said = self.metadata_of(name)
+        if said.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return judging.dead_letter_topic(said, self._config)
+        return judging.missing(name, self._told(judging.AUTO_CREATE), self._config, option="deadLetterTopic")
+
+    def _make(self, name: str) -> Finding:
+        wanted = self._config.create_topics
+        assert wanted, "asked for by createTopics"
+        finding = judging.created(self._create(name, wanted), name, wanted, self._config)
+        if finding.status is Status.FAILED:
+            return finding
+        for _ in tries():
+            said = self._topic = self.metadata_of(name)
+            # Wait until each partition has a leader. If one has none in time, the following steps report it.
+            if said.partitions and all(each.leader_id >= 0 for each in said.partitions):
+                break
+        return finding if said.partitions else judging.topic(said, self._config)
+
+    def _create(self, name: str, wanted: NewTopic, *, validate_only: bool = False) -> CreateTopicsResponse:
+        """Create the topic. Ask a busy controller again for `PATIENCE_S`, as a write does. Raises NoAnswer."""
+        request = create_request(self._config.producer, name, wanted, validate_only=validate_only)
+        for _ in tries():
+            try:
+                response = cast(CreateTopicsResponse, self.ask(request))
+            except NotTaken:
+                return not_taken(request)
+            if not is_busy(response.error_code):
+                break
+        return response
+
+    def _settings(self) -> Finding:
+        name = self._said.name
+        response = self.ask(TopicConfigsRequest((name,), judging.TOPIC_SETTINGS))
+        assert isinstance(response, TopicConfigsResponse)
+        (told,) = response.topics
+        self._values = dict(told.values)
+        return judging.settings(told, self._config)
+
+    def _producer_id(self) -> Finding:
+        code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        # A broker answers COORDINATOR_LOAD_IN_PROGRESS while it fetches a block of ids from the controller (KIP-730).
+        for _ in tries():
+            response = self.ask(InitProducerIdRequest(self._config.producer.request_timeout_ms))
+            assert isinstance(response, InitProducerIdResponse)
+            code = response.error_code
+            if not is_too_early(code):
+                break
+        return judging.producer_id(code, self._said.name, self._config)
+
+    # --- exactly-once -------------------------------------------------------------------------------------------------
+
+    def _commit_topic(self) -> Finding:
+        said = self.metadata_of(self._config.commit_topic)
+        made = None
+        if said.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            made = self._create(said.name, NewTopic(COMMIT_TOPIC_PARTITIONS), validate_only=True)
+        return judging.commit_topic(said, made, self._config)
+
+    def _transactional_id(self, prefix: str) -> Finding:
+        # A random id, so that the request cannot end a real transaction.
+        name = f"{prefix}.check-{uuid.uuid4().hex}"
+        request = EndTxnRequest(name, 0, 0, committed=False, transaction_version=1)
+
+        def code_of(response: object) -> int:
+            assert isinstance(response, EndTxnResponse)
+            return response.error_code
+
+        code, _ = self.of_coordinator(CoordinatorKind.TRANSACTION, name, request, code_of)
+        return judging.transactional_id(code, prefix, self._config)
+
+    def _group(self, prefix: str) -> Finding:
+        return judging.group(*self.operations_on(f"{prefix}.check"), prefix, self._config)
+
+    def _ceiling(self) -> Finding:
+        if not self._hosts.brokers:
+            raise NotReached("every broker")
+        return judging.ceiling(self._told(judging.CEILING), self._config.transaction_timeout_ms)
+
+    def _retention(self) -> Finding:
+        if not self._hosts.brokers:
+            raise NotReached("every broker")
+        offsets, ids = self._told(judging.OFFSETS_RETENTION), self._told(judging.IDS_EXPIRATION)
+        return judging.retention(offsets, ids, self._config.transaction_timeout_ms)
+
+    def _told(self, setting: str) -> str | None:
+        """Return a broker's value of `setting`, or None if it is unknown or no broker is reached. Raises NoAnswer."""
+        for node_id, dialogue in self._hosts.brokers.items():
+            try:
+                response = dialogue.ask(DescribeConfigsRequest(node_id, setting))
+            except NotTaken:
+                return None
+            assert isinstance(response, DescribeConfigsResponse)
+            return response.value
+        return None
