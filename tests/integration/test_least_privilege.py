@@ -289,6 +289,33 @@ def test_a_pattern_reads_the_topics_that_the_principal_may_see(secure: SecureKaf
     assert [part.range.topic for part in reader_of("", "offset", **pattern).partitions()] == [topic]
 
 
+@pytest.mark.parametrize("fails", ["true", "false"], ids=["failOnDataLoss", "lenient"])
+def test_a_pattern_does_not_take_a_topic_that_it_may_not_see_for_deleted(
+    spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path, fails: str
+) -> None:
+    producer = Producer({"bootstrap.servers": secure.kafka.bootstrap_servers})
+    for number in range(ROWS):
+        producer.produce(topic, b"%d" % number, partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    acl = Acl(ResourceType.TOPIC, topic, AclOperation.READ)
+    pattern = {**secure.sasl("SCRAM-SHA-512", "bob"), "subscribePattern": f"^{topic}$", "failOnDataLoss": fails}
+    frame = spark.readStream.format("pykafka").options(startingOffsets="earliest", **pattern).load()
+    seen: list[int] = []
+
+    def run() -> None:
+        writer = frame.writeStream.foreachBatch(lambda rows, _: seen.extend(row["offset"] for row in rows.collect()))
+        finish(writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start())
+
+    secure.allow(acl)
+    run()
+    secure.revoke(acl)
+    with pytest.raises(StreamingQueryException, match=f"Add the ACL: TOPIC {topic} READ"):
+        run()
+    secure.allow(acl)
+    run()
+    assert seen == list(range(ROWS))
+
+
 def test_an_acl_that_is_taken_away_during_a_read_ends_it(secure: SecureKafka, topic: str) -> None:
     acl = Acl(ResourceType.TOPIC, topic, AclOperation.READ)
     secure.allow(acl)

@@ -137,6 +137,8 @@ class ScriptedKafka:
         self.topic_id: uuid.UUID | None = None
         self.topic_error = 0
         self.topic_codes: dict[str, int] = {}
+        # Those that are there, and that a list of all topics leaves out.
+        self.unlisted_topics: set[str] = set()
         self.topic_ids: dict[str, uuid.UUID] = {}
         # As brokers that know no topic ids in Produce.
         self.by_name = False
@@ -201,7 +203,7 @@ class ScriptedKafka:
                 return answer
         match request:
             case MetadataRequest(topics=topics):
-                named = sorted({topic for topic, _ in self.leaders}) if topics is None else topics
+                named = self._listed_topics() if topics is None else topics
                 nodes = tuple(Broker(node, f"host{node}", 9092) for node in sorted(self.brokers))
                 of_topics = tuple(self._topic(topic) for topic in named)
                 return MetadataResponse(0, self.cluster_id, min(self.brokers), nodes, of_topics)
@@ -246,6 +248,11 @@ class ScriptedKafka:
                 codes = self._codes_of_leader(node_id, request.partitions, 0)
                 return None if any(code for _, _, code in codes) else self.transactions.execute(ToLeaders(request))
         return None
+
+    def _listed_topics(self) -> list[str]:
+        """A list of all topics leaves out those that the principal may not describe."""
+        denied = {name for name, code in self.topic_codes.items() if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        return sorted({topic for topic, _ in self.leaders} - denied - self.unlisted_topics)
 
     def _topic(self, name: str) -> TopicMetadata:
         leaders = [leader for (topic, _), leader in sorted(self.leaders.items()) if topic == name]

@@ -448,6 +448,35 @@ def test_a_missing_acl_is_an_error_with_the_acl_to_add(cluster: Cluster) -> None
     assert cluster.kafka.now_ms < ABSENT_PATIENCE_MS
 
 
+@pytest.mark.parametrize("options", [{}, LENIENT])
+def test_a_topic_of_a_pattern_that_may_not_be_described_is_not_taken_for_deleted(
+    cluster: Cluster, options: dict[str, str]
+) -> None:
+    stream = Stream(subscribePattern="[ab]", **options)
+    end = stream.goes_on(stream.initial())
+    cluster.kafka.topic_codes["a"] = DENIED
+    for process in (stream, Stream(subscribePattern="[ab]", **options)):
+        with pytest.raises(TopicAuthorizationFailed, match="TOPIC a READ"):
+            process.end(end)
+        assert not process.told
+    del cluster.kafka.topic_codes["a"]
+    assert stream.goes_on(end) == end
+
+
+def test_a_topic_that_the_pattern_no_longer_matches_needs_no_acl(cluster: Cluster) -> None:
+    cluster.kafka.topic_codes["a"] = DENIED
+    stream = Stream(subscribePattern="b", **LENIENT)
+    assert stream.goes_on({A0: 10, B0: 100}) == {B0: 100}
+
+
+def test_a_list_that_lacks_a_topic_for_a_moment_is_no_loss(cluster: Cluster) -> None:
+    stream = Stream(subscribePattern="[ab]")
+    end = stream.goes_on(stream.initial())
+    cluster.kafka.unlisted_topics.add("a")
+    assert stream.goes_on(end) == end
+    assert cluster.kafka.now_ms < ABSENT_PATIENCE_MS
+
+
 def test_an_answer_that_refuses_is_no_loss(cluster: Cluster) -> None:
     stream = Stream(**LENIENT)
     end = stream.goes_on(stream.initial())

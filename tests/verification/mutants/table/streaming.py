@@ -12,6 +12,14 @@ _SILENCE = "failOnDataLoss: nothing is left out in silence"
 
 STREAMING: tuple[Mutant, ...] = (
     Mutant(
+        name="streaming: a topic that a list leaves out counts as deleted",
+        rule="a list of topics leaves out those that the principal may not describe",
+        pattern="tuple(sorted(set($EXPECTED) - $TOPICS.keys()))",
+        replacement="()",
+        within="log_ends",
+        killer=f"{_PLAN}::test_a_topic_of_a_pattern_that_may_not_be_described_is_not_taken_for_deleted",
+    ),
+    Mutant(
         name="streaming: a log that ends before the position goes on",
         rule=_SILENCE,
         pattern="$LOG.offset < $POSITION",
