@@ -15,7 +15,8 @@ def written(folder: Path, text: str) -> str:
 
 
 def test_an_assignment_is_a_key_and_whatever_follows() -> None:
-    assert assignment("kafka.acks = all") == ("kafka.acks", "all")
+    assert assignment("kafka.acks =all") == ("kafka.acks", "all")
+    assert assignment("kafka.sasl.password= s ") == ("kafka.sasl.password", " s ")
     assert assignment("a=b=c") == ("a", "b=c")
 
 
@@ -28,7 +29,7 @@ def test_what_is_no_assignment(text: str) -> None:
 def test_a_preset_is_key_value_lines(tmp_path: Path) -> None:
     text = '# a comment\n\n  kafka.acks = all  \nkafka.sasl.jaas.config = a b="c" # d;\nkafka.client.id =\n'
     assert preset(written(tmp_path, text)) == {
-        "kafka.acks": "all",
+        "kafka.acks": "all  ",
         "kafka.sasl.jaas.config": 'a b="c" # d;',
         "kafka.client.id": "",
     }

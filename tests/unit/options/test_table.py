@@ -126,12 +126,25 @@ def test_credentials_in_a_path_are_refused_and_not_shown() -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "kafka.sasl.password", "kafka.ssl.truststore.password", "kafka.ssl.keystore.password", "kafka.ssl.key.password",
+        "kafka.sasl.oauthbearer.client.credentials.client.secret",
+    ],
+)  # fmt: skip
+def test_a_password_keeps_the_spaces_around_it(name: str) -> None:
+    assert WRITING.by_key[name].read(" a b ").value == " a b "
+
+
+@pytest.mark.parametrize(
     ("text", "servers"),
     [
         ("a:1", (("a", 1),)),
         (" a:1 , b.c-d:65535 ,", (("a", 1), ("b.c-d", 65535))),
         ("[::1]:9092", (("::1", 9092),)),
         ("PLAINTEXT://h:9092", (("h", 9092),)),
+        ("SASL_SSL://pkc-1.eu.confluent.cloud:9092", (("pkc-1.eu.confluent.cloud", 9092),)),
+        ("SASL_PLAINTEXT://a:1,SASL_PLAINTEXT://[::1]:2", (("a", 1), ("::1", 2))),
     ],
 )
 def test_bootstrap_servers_are_read_as_kafka_reads_them(text: str, servers: tuple[tuple[str, int], ...]) -> None:
