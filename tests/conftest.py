@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from kafka_sink.broker import LocalKafka
 
+pytest_plugins = ("failed_tests",)
+
 ROOT = Path(__file__).resolve().parent.parent
 TEST_SOURCES = os.environ.get("PYKAFKA_TEST_SOURCES") == "1"
 
