@@ -96,7 +96,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if results is not None and not hasattr(config, "workerinput"):
         from chaos.results import Collector
 
-        config.pluginmanager.register(Collector(results))
+        config.pluginmanager.register(Collector(results, config.getoption("keyword")))
 
 
 def pytest_report_header(config: pytest.Config) -> str:
