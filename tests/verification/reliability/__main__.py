@@ -19,6 +19,7 @@ RESULTS = Path(__file__).resolve().parents[3] / "docs" / "reliability"
 # The order of the page: from single functions to an hour of the whole system.
 ORDER = (
     "cases", "simulation", "explorations", "mutants", "mutation", "fidelity", "fuzz", "chaos", "soak", "soak_topics",
+    "flakes",
 )  # fmt: skip
 
 
