@@ -20,6 +20,7 @@ TRACES  ?= 500
 BATCHES ?= 210
 MINUTES ?= 60
 INPUTS  ?= 1000000
+RUNS    ?= 20
 # Tests mostly wait for brokers and for Spark, so three run at a time. Tests of one file share fixtures, so a file stays
 # in one process. Files with real brokers take longest and come first.
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
@@ -134,6 +135,12 @@ fuzz: $(FUZZER)  ## fuzz all code that reads a peer's bytes, guided by coverage;
 kernel-instructions: $(WHEEL)  ## count the kernel's instructions with valgrind and compare with the committed figures
 	$(BIN)/python .ci/kernel_instructions.py
 
+# A run takes about 10 minutes on two cores beside the load.
+.PHONY: flakes
+flakes: java $(WHEEL) $(CLASSES)  ## run `make test` RUNS=20 times in random order beside busy processes, and list each test that ever failed; SEED=1
+	PYTHONPATH=tests/verification:tests/support $(BIN)/python -m flakes --runs $(RUNS) --seed $(SEED) \
+		--pytest="$(PARALLEL)" $(ARGS)
+
 # Uses the installed wheel: tests/verification is on the path, the working directory with the sources is not.
 .PHONY: simulate
 simulate: $(WHEEL)  ## write to model clusters and commit in two phases under SEEDS=1000 schedules of faults; ARGS="--seed 17 --trace" goes to it
@@ -196,9 +203,17 @@ site: $(DEPS)  ## build the documentation in build/site, strictly
 matrix: java $(WHEEL)  ## try the wheel with each pyspark, pyarrow and Kafka, 25 minutes; writes the README's table; ARGS="--only 4.3" prints rows
 	PYTHONPATH=tests/verification:tests/support $(BIN)/python -m matrix --wheel build/wheel/*.whl --workspace build/matrix $(ARGS)
 
+# Written aside first: refused results leave the page as it is.
 .PHONY: reliability
-reliability: $(DEPS)  ## write docs/reliability.md from the results of campaigns in docs/reliability
-	PYTHONPATH=tests/verification $(BIN)/python -m reliability > docs/reliability.md
+reliability: $(DEPS)  ## write docs/reliability.md from the results of campaigns in docs/reliability, all of one commit
+	mkdir -p build
+	PYTHONPATH=tests/verification $(BIN)/python -m reliability > build/reliability.md
+	mv build/reliability.md docs/reliability.md
+
+# Calls the targets of all campaigns.
+.PHONY: campaigns
+campaigns: java $(WHEEL) $(CLASSES) $(FUZZER)  ## run all campaigns, each with a bound on its time, in about 45 minutes; the tree must be committed
+	PYTHONPATH=tests/verification:tests/support $(BIN)/python -m reliability.campaigns
 
 .PHONY: lint
 lint: $(DEPS)  ## check style, imports and format with ruff

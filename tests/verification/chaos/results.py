@@ -30,6 +30,8 @@ class Collector:
     """A plugin of pytest."""
 
     path: Path
+    # pytest's -k, which leaves tests out.
+    keyword: str = ""
     reports: list[pytest.TestReport] = field(default_factory=list)
     started_s: float = field(default_factory=time.monotonic)
 
@@ -37,10 +39,11 @@ class Collector:
         self.reports.append(report)
 
     def pytest_sessionfinish(self) -> None:
-        campaign(self.reports, seconds=time.monotonic() - self.started_s).write(self.path)
+        command = f"make chaos ARGS=\"-k '{self.keyword}'\"" if self.keyword else "make chaos"
+        campaign(self.reports, seconds=time.monotonic() - self.started_s, command=command).write(self.path)
 
 
-def campaign(reports: Iterable[pytest.TestReport], *, seconds: float) -> Campaign:
+def campaign(reports: Iterable[pytest.TestReport], *, seconds: float, command: str = "make chaos") -> Campaign:
     """Return the results of `reports`: every phase of every test that ran. `seconds`: the duration of all tests."""
     tests: set[str] = set()
     failed: set[str] = set()
@@ -62,7 +65,7 @@ def campaign(reports: Iterable[pytest.TestReport], *, seconds: float) -> Campaig
     return Campaign(
         name="chaos",
         title="Real brokers, real Spark",
-        command="make chaos",
+        command=command,
         about=ABOUT,
         figures={
             "tests": len(tests),

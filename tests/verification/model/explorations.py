@@ -62,6 +62,8 @@ from reliability.campaign import Campaign
 Told = tuple[Schedule, tuple[tuple[int, Event], ...]]
 Family = Callable[[int], Iterator[Told]]
 VERSIONS = (1, 2)
+# Of everything together, in a full run.
+SEEDS = 10_000
 IDS = ("sink.driver", "sink.0", "sink.1")
 # After a decision's head, two pins like "1003:1" have room, or one.
 TWO_PINS, ONE_PIN = 48, 40
@@ -765,7 +767,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="explorations", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="families with these words in their name")
     parser.add_argument("--worlds", type=int, default=0, help="of each family and version; 0: all of them")
-    parser.add_argument("--seeds", type=int, default=10_000, help="of everything together")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="of everything together")
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
     parser.add_argument("--results", type=Path, metavar="FILE", help="also write the figures there")
     return parser.parse_args()
@@ -775,6 +777,7 @@ def _command(arguments: argparse.Namespace) -> str:
     """Return the command with the options that differ from a full run."""
     options = [f"--only {arguments.only}"] if arguments.only else []
     options += [f"--worlds {arguments.worlds}"] if arguments.worlds else []
+    options += [f"--seeds {arguments.seeds}"] if arguments.seeds != SEEDS else []
     return f"make explore ARGS='{' '.join(options)}'" if options else "make explore"
 
 

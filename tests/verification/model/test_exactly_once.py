@@ -298,7 +298,7 @@ def test_what_was_explored_is_a_campaign(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(sys, "argv", ["explorations", *options])
     assert explorations.main() == 1
     campaign = Campaign.read(tmp_path / "explorations.json")
-    assert (campaign.command, campaign.passed) == ("make explore ARGS='--worlds 3'", False)
+    assert (campaign.command, campaign.passed) == ("make explore ARGS='--worlds 3 --seeds 5'", False)
     counted = {name: campaign.figures[name] for name in ("crashes", "one that fails", "everything")}
     assert counted == {"crashes": 6, "one that fails": 2, "everything": 5}
     assert (campaign.figures["schedules"], campaign.figures["schedules that failed"]) == (13, 2)

@@ -69,7 +69,8 @@ def main() -> int:
         print(problem)
     print(f"{_share(tried)} in {time.monotonic() - started_s:.0f} s")
     if arguments.results:
-        campaign(tried, passed=not problems).write(arguments.results)
+        command = f"make mutation ARGS='--sample {arguments.sample}'"
+        campaign(tried, passed=not problems, command=command).write(arguments.results)
     return 1 if problems else 0
 
 
@@ -162,7 +163,7 @@ def _told(mutation: Mutation) -> str:
     return f"{mutation.path}:{mutation.line} {mutation.function}: {mutation.before}  ->  {mutation.after}"
 
 
-def campaign(tried: Sequence[Tried], *, passed: bool) -> Campaign:
+def campaign(tried: Sequence[Tried], *, passed: bool, command: str) -> Campaign:
     total, lived = _counts(tried)
     timed_out = sum(verdict.outcome is Outcome.TIMED_OUT for each in tried for verdict in each.verdicts)
     figures: dict[str, Figure] = {
@@ -177,7 +178,7 @@ def campaign(tried: Sequence[Tried], *, passed: bool) -> Campaign:
     return Campaign(
         name="mutation",
         title="Mutation by rule",
-        command="make mutation",
+        command=command,
         about="The rules change comparisons, conditions, logic, arithmetic, numbers, results and whole statements of a "
         "module, one at a time. The tests of that module must fail.",
         figures=figures,
