@@ -31,43 +31,22 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.topics import create_topic
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
-from kafka_sink.kafka.protocol.apis.create_topics import (
-    CreateTopicsRequest,
-)
+from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
 from kafka_sink.kafka.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     TopicConfigs,
     TopicConfigsRequest,
     TopicConfigsResponse,
 )
-from kafka_sink.kafka.protocol.apis.describe_producers import (
-    DescribeProducersRequest,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-)
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-    FindCoordinatorRequest,
-)
-from kafka_sink.kafka.protocol.apis.list_transactions import (
-    ListTransactionsRequest,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersRequest,
-)
+from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
+from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.needs import EXACTLY_ONCE
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -288,13 +267,7 @@ class TestAskLeaders:
         ],
     )
     def test_gives_up_when_the_time_is_over(
-        self,
-        kafka: ScriptedKafka,
-        network: ScriptedNetwork,
-        client: AdminClient,
-        leaders: Any,
-        topic: str,
-        reason: str,
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient, leaders: Any, topic: str, reason: str
     ) -> None:
         kafka.leaders, kafka.down, kafka.silent = leaders, {3}, {2}
         with pytest.raises(LeaderUnavailable) as failure:
@@ -518,11 +491,7 @@ class TestThrottled:
         ],
     )
     def test_brokers_that_throttle_for_longer_than_max_block_ms_are_waited_for(
-        self,
-        kafka: ScriptedKafka,
-        network: ScriptedNetwork,
-        client: AdminClient,
-        ask: Callable[[AdminClient], Any],
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient, ask: Callable[[AdminClient], Any]
     ) -> None:
         kafka.throttled = dict.fromkeys(kafka.brokers, (0, 5 * MAX_BLOCK_MS))
         ask(client)
@@ -552,11 +521,7 @@ class TestUnreachable:
         ],
     )
     def test_without_any_broker(
-        self,
-        kafka: ScriptedKafka,
-        network: ScriptedNetwork,
-        client: AdminClient,
-        ask: Callable[[AdminClient], Any],
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient, ask: Callable[[AdminClient], Any]
     ) -> None:
         kafka.down = {1, 2, 3}
         with pytest.raises(BrokersUnreachable) as failure:
@@ -673,12 +638,7 @@ class TestEnsureTopic:
 
     @pytest.mark.parametrize(("code", "error"), [(DENIED, TopicAuthorizationFailed), (INVALID_TOPIC, TopicNameInvalid)])
     def test_what_waiting_does_not_mend(
-        self,
-        kafka: ScriptedKafka,
-        network: ScriptedNetwork,
-        client: AdminClient,
-        code: int,
-        error: type[Exception],
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient, code: int, error: type[Exception]
     ) -> None:
         kafka.topic_codes["t"] = code
         with pytest.raises(error):

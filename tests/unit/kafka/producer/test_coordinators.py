@@ -11,73 +11,32 @@ import pytest
 from effort import each
 from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.producer.combined_reads import READS_TOGETHER
-from kafka_sink.kafka.producer.coordinators import (
-    QUICK_TRIES,
-    Ask,
-    Coordinators,
-    Next,
-    error_code_of,
-    next_after,
-)
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import (
-    AddOffsetsToTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
-    AddPartitionsToTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.create_topics import (
-    CreateTopicsResponse,
-)
-from kafka_sink.kafka.protocol.apis.delete_groups import (
-    DeletedGroup,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
-from kafka_sink.kafka.protocol.apis.describe_producers import (
-    DescribeProducersResponse,
-    ProducersOfPartition,
-)
+from kafka_sink.kafka.producer.coordinators import QUICK_TRIES, Ask, Coordinators, Next, error_code_of, next_after
+from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnResponse
+from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsResponse
+from kafka_sink.kafka.protocol.apis.delete_groups import DeletedGroup, DeleteGroupsRequest, DeleteGroupsResponse
+from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersResponse, ProducersOfPartition
 from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TransactionDescription,
 )
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-    EndTxnResponse,
-)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
 from kafka_sink.kafka.protocol.apis.find_coordinator import (
     CoordinatorKind,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
 )
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from kafka_sink.kafka.protocol.apis.list_transactions import (
-    ListTransactionsResponse,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-    MetadataRequest,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsResponse
+from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest
 from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitResponse, ProgressCommitResponse
-from kafka_sink.kafka.protocol.apis.offset_fetch import (
-    GroupOffset,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitResponse,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersResponse,
-)
+from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitResponse
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import select_version
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent
@@ -112,10 +71,7 @@ class World:
             setattr(self.kafka, name, value)
         self.network = ScriptedNetwork(self.kafka, max_in_flight=max_in_flight, last_error=last_error)
         self.coordinators = Coordinators(
-            network=self.network,
-            rng=random.Random(1),
-            retry_backoff_ms=BACKOFF_MS,
-            retry_backoff_max_ms=BACKOFF_MAX_MS,
+            network=self.network, rng=random.Random(1), retry_backoff_ms=BACKOFF_MS, retry_backoff_max_ms=BACKOFF_MAX_MS
         )
 
     def ask(

@@ -30,23 +30,10 @@ from kafka_sink.kafka.producer.probe import Probe
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.kafka.producer.transaction_manager import Transaction
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-    MetadataRequest,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-    ProduceResponse,
-    ProduceResult,
-    RefusedRecord,
-)
-from kafka_sink.kafka.protocol.requests import (
-    api_of,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest, ProduceResponse, ProduceResult, RefusedRecord
+from kafka_sink.kafka.protocol.requests import api_of
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from producer_core import TOPIC, TOPIC_ID, Core, make_core, metadata_response, routed, routed_to
 from scripted_kafka import AnsweringTransport, ByteScript, Sent

@@ -37,8 +37,7 @@ def numbered(sequences: Sequences, records: int, partition: int = 0) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("sequence", "records", "after"),
-    [(0, 1, 1), (2**31 - 1, 1, 0), (2**31 - 3, 5, 2), (0, 2**31 - 1, 2**31 - 1)],
+    ("sequence", "records", "after"), [(0, 1, 1), (2**31 - 1, 1, 0), (2**31 - 3, 5, 2), (0, 2**31 - 1, 2**31 - 1)]
 )
 def test_sequences_wrap_from_2147483647_to_0(sequence: int, records: int, after: int) -> None:
     assert advance(sequence, records) == after

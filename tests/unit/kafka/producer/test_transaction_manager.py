@@ -26,28 +26,17 @@ from kafka_sink.kafka.producer.transaction_manager import (
     Transaction,
     TransactionManager,
 )
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-)
+from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from kafka_sink.kafka.protocol.apis.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
 )
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    PRODUCE_ADDS_PARTITIONS,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.produce import PRODUCE_ADDS_PARTITIONS
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.requests import (
-    select_version,
-)
+from kafka_sink.kafka.protocol.requests import select_version
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from producer_core import TOPIC, Core, make_core, routed
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent

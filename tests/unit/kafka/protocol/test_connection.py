@@ -11,19 +11,10 @@ from hypothesis import strategies as st
 from effort import examples
 from kafka_sink.errors import ApisMissing, ProtocolError, SaslRefused
 from kafka_sink.kafka.protocol import connection as connection_module
-from kafka_sink.kafka.protocol.apis.api_versions import (
-    ApiVersionsRequest,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
+from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.connection import MAX_HANDSHAKE_FRAME_BYTES, Answer, Connection, Input, State
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, Guarantee
 from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin, TokenLogin

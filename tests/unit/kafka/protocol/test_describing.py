@@ -9,30 +9,11 @@ import pytest
 
 from fuzz.answers import answer
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.acl_operation import (
-    NOT_TOLD,
-    AclOperation,
-    allows,
-)
-from kafka_sink.kafka.protocol.apis.describe_configs import (
-    TopicConfigs,
-    TopicConfigsRequest,
-    TopicConfigsResponse,
-)
-from kafka_sink.kafka.protocol.apis.describe_groups import (
-    DescribeGroupRequest,
-    DescribeGroupResponse,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-)
-from kafka_sink.kafka.protocol.requests import (
-    api_of,
-    decode_response,
-    encode_request,
-    select_version,
-)
+from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD, AclOperation, allows
+from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigs, TopicConfigsRequest, TopicConfigsResponse
+from kafka_sink.kafka.protocol.apis.describe_groups import DescribeGroupRequest, DescribeGroupResponse
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
+from kafka_sink.kafka.protocol.requests import api_of, decode_response, encode_request, select_version
 
 TOPIC_RESOURCE = 2
 CONFIGS = TopicConfigsRequest(("orders", "clicks"), ("min.insync.replicas", "max.message.bytes"))

@@ -16,8 +16,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 BIG = 2**40
 PROGRESS = ProgressCommitRequest(
-    "orders-stream",
-    {TopicPartition("orders", 2): BIG, TopicPartition("zoë", 0): 0, TopicPartition("orders", 0): 7},
+    "orders-stream", {TopicPartition("orders", 2): BIG, TopicPartition("zoë", 0): 0, TopicPartition("orders", 0): 7}
 )
 OFFSET_COMMIT = 8
 VERSIONS = range(5, 10)

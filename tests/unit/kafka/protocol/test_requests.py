@@ -22,14 +22,8 @@ from kio.serial import entity_writer
 from effort import examples
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD
-from kafka_sink.kafka.protocol.apis.api_versions import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
+from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.kafka.protocol.apis.metadata import (
     Broker,
     MetadataRequest,
@@ -46,14 +40,7 @@ from kafka_sink.kafka.protocol.apis.produce import (
     check_produce_response,
 )
 from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from kafka_sink.kafka.protocol.requests import (
-    APIS,
-    Request,
-    api_of,
-    decode_response,
-    encode_request,
-    select_version,
-)
+from kafka_sink.kafka.protocol.requests import APIS, Request, api_of, decode_response, encode_request, select_version
 
 ORDERS, CLICKS = uuid.UUID(int=7), uuid.UUID(int=8)
 RECORDS = bytes(range(256)) * 40

@@ -13,30 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.create_topics import (
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from kafka_sink.kafka.protocol.apis.delete_groups import (
-    DeletedGroup,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
-from kafka_sink.kafka.protocol.apis.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-)
+from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kafka_sink.kafka.protocol.apis.delete_groups import DeletedGroup, DeleteGroupsRequest, DeleteGroupsResponse
+from kafka_sink.kafka.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from kafka_sink.kafka.protocol.apis.describe_producers import (
     ActiveProducer,
     DescribeProducersRequest,
@@ -48,10 +30,7 @@ from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionDescription,
 )
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-    EndTxnResponse,
-)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
 from kafka_sink.kafka.protocol.apis.find_coordinator import (
     CoordinatorKind,
     FindCoordinatorRequest,
@@ -63,31 +42,11 @@ from kafka_sink.kafka.protocol.apis.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from kafka_sink.kafka.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-)
-from kafka_sink.kafka.protocol.apis.offset_fetch import (
-    GroupOffset,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
-from kafka_sink.kafka.protocol.requests import (
-    APIS,
-    Request,
-    api_of,
-    decode_response,
-    encode_request,
-    select_version,
-)
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kafka_sink.kafka.protocol.requests import APIS, Request, api_of, decode_response, encode_request, select_version
 
 BIG = 2**40
 PARTITIONS = (("orders", 2), ("clicks", 0), ("orders", 0))
@@ -613,8 +572,7 @@ class TestAnswersToAnotherQuestion:
             answered(FETCH, 9, groups=groups)
 
     @pytest.mark.parametrize(
-        ("group_ids", "words"),
-        [(["s.0"], "missing: 's.1'"), (["s.0", "s.1", "s.0"], "missing: none; .*: 's.0'")],
+        ("group_ids", "words"), [(["s.0"], "missing: 's.1'"), (["s.0", "s.1", "s.0"], "missing: none; .*: 's.0'")]
     )
     def test_delete_groups(self, group_ids: list[str], words: str) -> None:
         with pytest.raises(ProtocolError, match=f"DeleteGroups .*{words}"):
