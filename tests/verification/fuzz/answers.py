@@ -103,7 +103,7 @@ def answer(request: Request, version: int, said: Said, correlation_id: int = 0) 
     message_type = getattr(kio_version, f"{api.name}Response")
     header_type = message_type.__header_schema__
     buffer = io.BytesIO()
-    for entity in (header_type(correlation_id=correlation_id), _filled(message_type, said)):
+    for entity in (header_type(correlation_id=correlation_id), filled(message_type, said)):
         kio.serial.entity_writer(type(entity))(buffer, entity)
     return buffer.getvalue()
 
@@ -123,7 +123,8 @@ _SOMETHING: Mapping[str, Any] = {
 }
 
 
-def _filled(entity_type: Any, said: Said) -> Any:
+def filled(entity_type: Any, said: Said) -> Any:
+    """Return kio's entity with something in each field that `said` does not have."""
     return entity_type(**{field.name: _value(field, said) for field in fields(entity_type)})
 
 
@@ -135,10 +136,10 @@ def _value(field: Field[Any], said: Said) -> Any:
     if typing.get_origin(of_type) is tuple:
         element_type = _inner(typing.get_args(of_type)[0])
         if is_dataclass(element_type):
-            return tuple(_filled(element_type, each) for each in ([{}] if value is None else value))
+            return tuple(filled(element_type, each) for each in ([{}] if value is None else value))
         return tuple([_something(field)] if value is None else value)
     if is_dataclass(of_type):
-        return _filled(of_type, value or {})
+        return filled(of_type, value or {})
     if value is None:
         return _something(field)
     return ErrorCode(value) if field.metadata["kafka_type"] == "error_code" else value

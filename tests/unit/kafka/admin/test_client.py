@@ -31,43 +31,22 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.topics import create_topic
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
-from kafka_sink.kafka.protocol.apis.create_topics import (
-    CreateTopicsRequest,
-)
+from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
 from kafka_sink.kafka.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     TopicConfigs,
     TopicConfigsRequest,
     TopicConfigsResponse,
 )
-from kafka_sink.kafka.protocol.apis.describe_producers import (
-    DescribeProducersRequest,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-)
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-    FindCoordinatorRequest,
-)
-from kafka_sink.kafka.protocol.apis.list_transactions import (
-    ListTransactionsRequest,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersRequest,
-)
+from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
+from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.needs import EXACTLY_ONCE
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -77,6 +56,7 @@ from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork, connect_clie
 
 GROUP, TXN = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
 MAX_BLOCK_MS = 10_000
+REFUSED = "broker 9: Connection refused"
 UNKNOWN, NOT_LEADER, TIMED_OUT, LOADING, INVALID_TOPIC, DENIED, EXISTS = 3, 6, 7, 14, 17, 29, 36
 
 
@@ -123,9 +103,7 @@ class TestAskAll:
         assert client.ask_all([]) == []
         assert network.waits == []
 
-    def test_gives_up_when_the_time_is_over(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_gives_up_when_the_time_is_over(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.script(EndTxnRequest, 0, *[LOADING] * 1_000)
         with pytest.raises(CoordinatorUnavailable) as failure:
             client.ask_all([commit("s.0"), commit("s.1")])
@@ -138,7 +116,7 @@ class TestAskAll:
         kafka.down = set(kafka.brokers)
         with pytest.raises(CoordinatorUnavailable) as failure:
             client.ask_all([commit("s.0")])
-        assert failure.value.last_error == "broker 9: Connection refused"
+        assert failure.value.last_error == REFUSED
 
     def test_a_refusal_is_told_once_all_others_are_answered(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         client.ask_all([commit("known")])
@@ -149,9 +127,7 @@ class TestAskAll:
         assert (failure.value.kind, failure.value.key, failure.value.code) == ("group", "g", 53)
         assert len(kafka.asked(EndTxnRequest)) == 3
 
-    def test_a_coordinator_that_dies_is_replaced(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_a_coordinator_that_dies_is_replaced(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         client.ask_all([commit("s.0")])
         kafka.down = {1}
         kafka.at = [(3_000, lambda: setattr(kafka, "coordinator", 2))]
@@ -159,9 +135,7 @@ class TestAskAll:
         assert [node_id for node_id, _ in kafka.asked(EndTxnRequest)] == [1, 2]
         assert 3_000 <= kafka.now_ms <= 4_500
 
-    def test_brokers_are_listed_now_and_then(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_brokers_are_listed_now_and_then(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         """So that a coordinator can be asked for when the bootstrap servers are gone."""
         client.ask_all([commit("s.0")])
         client.ask_all([commit("s.0")])
@@ -177,53 +151,54 @@ class TestAskAll:
         assert len(kafka.asked(MetadataRequest)) == 2
 
 
+A, A1, B = ("a", 0), ("a", 1), ("b", 0)
+
+
+def leading(kafka: ScriptedKafka, client: AdminClient, *partitions: tuple[str, int]) -> list[int]:
+    """The error codes of what leaders say of the producers of these partitions."""
+    found = client.ask_leaders(partitions, DescribeProducersRequest)
+    assert set(found) == set(partitions)
+    return [result.error_code for result in found.values()]
+
+
 class TestAskLeaders:
-    PARTITIONS = (("a", 0), ("a", 1), ("b", 0), ("a", 2))
+    PARTITIONS = (A, A1, B, ("a", 2))
 
     def test_each_leader_is_asked_once_for_what_it_leads(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.leaders = dict(zip(self.PARTITIONS, (1, 2, 1, 2), strict=True))
-        found = client.ask_leaders((*self.PARTITIONS, ("a", 0)), DescribeProducersRequest)
-        assert set(found) == set(self.PARTITIONS)
+        leading(kafka, client, *self.PARTITIONS, A)
         assert kafka.asked(DescribeProducersRequest) == [
-            (1, DescribeProducersRequest((("a", 0), ("b", 0)))),
-            (2, DescribeProducersRequest((("a", 1), ("a", 2)))),
+            (1, DescribeProducersRequest((A, B))),
+            (2, DescribeProducersRequest((A1, ("a", 2)))),
         ]
         assert (1, MetadataRequest(("a", "b"), False)) in kafka.received
 
     def test_none_is_no_request(self, kafka: ScriptedKafka, client: AdminClient) -> None:
-        assert client.ask_leaders((), DescribeProducersRequest) == {}
+        assert leading(kafka, client) == []
         assert kafka.received == []
 
     def test_those_without_an_answer_are_asked_again_of_whoever_leads_then(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+        self, kafka: ScriptedKafka, client: AdminClient
     ) -> None:
-        kafka.leaders = {("a", 0): 1, ("a", 1): -1, ("b", 0): 3, ("a", 2): 1}
-        kafka.down = {3}
-
-        def elect() -> None:
-            kafka.leaders |= {("a", 1): 2, ("b", 0): 2}
-
-        kafka.at = [(1_000, elect)]
-        found = client.ask_leaders(self.PARTITIONS, DescribeProducersRequest)
-        assert {result.error_code for result in found.values()} == {0}
+        kafka.leaders, kafka.down = {A: 1, A1: -1, B: 3, ("a", 2): 1}, {3}
+        kafka.at = [(1_000, lambda: kafka.leaders.update({A1: 2, B: 2}))]
+        assert set(leading(kafka, client, *self.PARTITIONS)) == {0}
         first, *others = kafka.asked(DescribeProducersRequest)
-        assert first == (1, DescribeProducersRequest((("a", 0), ("a", 2))))
-        assert others == [(2, DescribeProducersRequest((("a", 1), ("b", 0))))]
+        assert first == (1, DescribeProducersRequest((A, ("a", 2))))
+        assert others == [(2, DescribeProducersRequest((A1, B)))]
 
     def test_a_leader_that_is_down_costs_no_more_than_the_backoff(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+        self, kafka: ScriptedKafka, client: AdminClient
     ) -> None:
-        kafka.leaders, kafka.down = {("a", 0): 3}, {3}
-        kafka.at = [(0, lambda: kafka.leaders.update({("a", 0): 2}))]
-        client.ask_leaders([("a", 0)], DescribeProducersRequest)
+        kafka.leaders, kafka.down = {A: 3}, {3}
+        kafka.at = [(0, lambda: kafka.leaders.update({A: 2}))]
+        leading(kafka, client, A)
         assert kafka.now_ms <= 1.2 * client.config.retry_backoff_ms
 
     def test_a_leader_that_is_down_does_not_spoil_the_wait_for_another(
         self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
-        kafka.leaders = {("t", 0): 1, ("t", 1): 2}
-        kafka.down.add(2)
-        kafka.silent.add(1)
+        kafka.leaders, kafka.down, kafka.silent = {("t", 0): 1, ("t", 1): 2}, {2}, {1}
         network.known |= {1, 2}
         calls = [Call(1, DescribeProducersRequest((TopicPartition("t", 0),))), Call(2, ListTransactionsRequest())]
         deadline_ms = client.caller.deadline_ms()
@@ -232,76 +207,64 @@ class TestAskLeaders:
         assert [call.done for call in calls] == [False, True]
         assert len(network.waits) < 20
 
-    def test_what_was_said_of_leaders_is_good_for_a_second(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
-        kafka.leaders = {("a", 0): 1, ("b", 0): 2}
+    def test_what_was_said_of_leaders_is_good_for_a_second(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        kafka.leaders = {A: 1, B: 2}
         for _ in range(2):
-            client.ask_leaders([("a", 0)], DescribeProducersRequest)
-        assert client.partitions(("a",)) == ((("a", 0),), ())
+            leading(kafka, client, A)
+        assert client.partitions(("a",)) == ((A,), ())
         assert kafka.received.count((1, MetadataRequest(("a",), False))) == 1
-        client.ask_leaders([("a", 0), ("b", 0)], DescribeProducersRequest)
+        leading(kafka, client, A, B)
         assert (1, MetadataRequest(("a", "b"), False)) in kafka.received
         kafka.now_ms += TOPICS_FRESH_MS
-        client.ask_leaders([("a", 0)], DescribeProducersRequest)
+        leading(kafka, client, A)
         assert kafka.received.count((1, MetadataRequest(("a",), False))) == 2
 
-    @pytest.mark.parametrize("is_down", [False, True])
+    @pytest.mark.parametrize("down", [set(), {3}])
     def test_who_leads_no_longer_says_so_and_whoever_does_is_asked_at_once(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient, is_down: bool
+        self, kafka: ScriptedKafka, client: AdminClient, down: set[int]
     ) -> None:
-        kafka.leaders = {("a", 0): 3}
-        client.ask_leaders([("a", 0)], DescribeProducersRequest)
-        kafka.leaders, kafka.down = {("a", 0): 2}, {3} if is_down else set()
-        found = client.ask_leaders([("a", 0)], DescribeProducersRequest)
-        assert [result.error_code for result in found.values()] == [0]
+        kafka.leaders = {A: 3}
+        leading(kafka, client, A)
+        kafka.leaders, kafka.down = {A: 2}, down
+        assert leading(kafka, client, A) == [0]
         assert kafka.now_ms == 0
 
     def test_topics_without_a_leader_are_not_remembered(self, kafka: ScriptedKafka, client: AdminClient) -> None:
-        kafka.leaders = {("a", 0): 1, ("a", 1): -1}
-        assert client.partitions(("a",)) == ((("a", 0),), (("a", 1),))
-        kafka.leaders[("a", 1)] = 2
-        assert client.partitions(("a",)) == ((("a", 0), ("a", 1)), ())
+        kafka.leaders = {A: 1, A1: -1}
+        assert client.partitions(("a",)) == ((A,), (A1,))
+        kafka.leaders[A1] = 2
+        assert client.partitions(("a",)) == ((A, A1), ())
 
-    def test_a_leader_that_takes_its_time_is_asked_once(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
-        kafka.leaders, kafka.silent = {("a", 0): 2}, {2}
+    def test_a_leader_that_takes_its_time_is_asked_once(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        kafka.leaders, kafka.silent = {A: 2}, {2}
         kafka.at = [(5_000, kafka.silent.clear)]
-        client.ask_leaders([("a", 0)], DescribeProducersRequest)
+        leading(kafka, client, A)
         assert len(kafka.asked(DescribeProducersRequest)) == 1
 
     def test_a_leader_that_refuses_is_an_answer(self, kafka: ScriptedKafka, client: AdminClient) -> None:
-        kafka.leaders = {("a", 0): 1}
+        kafka.leaders = {A: 1}
         kafka.script(WriteTxnMarkersRequest, NOT_LEADER, 31)
-        found = client.ask_leaders([("a", 0)], lambda of: WriteTxnMarkersRequest(7, 0, True, 0, of))
-        assert found == {("a", 0): PartitionResult("a", 0, 31)}
+        found = client.ask_leaders([A], lambda of: WriteTxnMarkersRequest(7, 0, True, 0, of))
+        assert found == {A: PartitionResult("a", 0, 31)}
         assert len(kafka.asked(WriteTxnMarkersRequest)) == 2
 
     @pytest.mark.parametrize(
-        ("leaders", "topic", "reason"),
+        ("leaders", "reason"),
         [
-            ({("a", 0): 1, ("a", 1): -1}, "a", "LEADER_NOT_AVAILABLE (error 5)"),
-            ({("a", 0): 1}, "a", "UNKNOWN_TOPIC_OR_PARTITION (error 3)"),
-            ({("a", 0): 1, ("a", 1): 3}, "a", "broker 9: Connection refused"),
-            ({("a", 0): 1, ("a", 1): 2}, "a", "no answer"),
+            ({A: 1, A1: -1}, "LEADER_NOT_AVAILABLE (error 5)"),
+            ({A: 1}, "UNKNOWN_TOPIC_OR_PARTITION (error 3)"),
+            ({A: 1, A1: 3}, REFUSED),
+            ({A: 1, A1: 2}, "no answer"),
         ],
     )
     def test_gives_up_when_the_time_is_over(
-        self,
-        kafka: ScriptedKafka,
-        network: ScriptedNetwork,
-        client: AdminClient,
-        leaders: Any,
-        topic: str,
-        reason: str,
+        self, kafka: ScriptedKafka, client: AdminClient, leaders: dict[tuple[str, int], int], reason: str
     ) -> None:
         kafka.leaders, kafka.down, kafka.silent = leaders, {3}, {2}
         with pytest.raises(LeaderUnavailable) as failure:
-            client.ask_leaders([("a", 0), ("a", 1)], DescribeProducersRequest)
+            leading(kafka, client, A, A1)
         error = failure.value
-        assert (error.topic, error.partition, error.waited_ms) == (topic, 1, MAX_BLOCK_MS)
-        assert error.last_error == reason
+        assert (error.topic, error.partition, error.waited_ms, error.last_error) == ("a", 1, MAX_BLOCK_MS, reason)
         assert kafka.now_ms <= MAX_BLOCK_MS
 
 
@@ -309,8 +272,7 @@ class TestAskBrokers:
     LIST = ListTransactionsRequest()
 
     def test_every_broker_is_asked(self, kafka: ScriptedKafka, client: AdminClient) -> None:
-        responses = client.ask_brokers(self.LIST)
-        assert sorted(responses) == [1, 2, 3]
+        assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3]
         assert kafka.asked(ListTransactionsRequest) == [(1, self.LIST), (2, self.LIST), (3, self.LIST)]
 
     def test_all_again_when_one_loads(self, kafka: ScriptedKafka, client: AdminClient) -> None:
@@ -318,7 +280,7 @@ class TestAskBrokers:
         assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3]
         assert len(kafka.asked(ListTransactionsRequest)) == 6
 
-    def test_all_again_when_one_went(self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient) -> None:
+    def test_all_again_when_one_went(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.down = {2}
         kafka.at = [(500, lambda: kafka.brokers.discard(2))]
         assert sorted(client.ask_brokers(self.LIST)) == [1, 3]
@@ -327,43 +289,34 @@ class TestAskBrokers:
 
     def test_all_again_when_one_came(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         """It may be the one to which another's transactions have moved."""
-
-        def come(request: Any) -> int:
-            kafka.brokers.add(4)
-            return 0
-
-        kafka.script(ListTransactionsRequest, 0, come)
+        kafka.script(ListTransactionsRequest, 0, lambda request: kafka.brokers.add(4) or 0)
         assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3, 4]
         assert [node_id for node_id, _ in kafka.asked(ListTransactionsRequest)] == [1, 2, 3, 1, 2, 3, 4]
 
-    def test_gives_up_when_the_time_is_over(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
-        kafka.down = {3}
+    @pytest.mark.parametrize("down", [True, False])
+    def test_gives_up_when_the_time_is_over(self, kafka: ScriptedKafka, client: AdminClient, down: bool) -> None:
+        kafka.down = {3} if down else set()
+        kafka.script(ListTransactionsRequest, *[0 if down else LOADING] * 1_000)
         with pytest.raises(BrokerUnavailable) as failure:
             client.ask_brokers(self.LIST)
-        assert (failure.value.node_id, failure.value.last_error) == (3, "broker 9: Connection refused")
+        expected = (3, REFUSED) if down else (1, "COORDINATOR_LOAD_IN_PROGRESS (error 14)")
+        assert (failure.value.node_id, failure.value.last_error) == expected
         assert kafka.now_ms <= MAX_BLOCK_MS
-
-    def test_says_what_the_broker_said(self, kafka: ScriptedKafka, client: AdminClient) -> None:
-        kafka.script(ListTransactionsRequest, *[LOADING] * 1_000)
-        with pytest.raises(BrokerUnavailable, match=r"COORDINATOR_LOAD_IN_PROGRESS \(error 14\)"):
-            client.ask_brokers(self.LIST)
 
 
 class TestPartitions:
     def test_are_asked_for_with_the_commit_topic(self, kafka: ScriptedKafka, client: AdminClient) -> None:
-        kafka.leaders = {("t", 0): 1, ("t", 1): 1, ("a", 0): 2}
+        kafka.leaders = {("t", 0): 1, ("t", 1): 1, A: 2}
         ensure_commit_topic(client, "t", ask_also=("a",))
-        assert client.partitions(("a",)) == ((("a", 0),), ())
+        assert client.partitions(("a",)) == ((A,), ())
         assert kafka.asked(MetadataRequest)[-1] == (1, MetadataRequest(("t", "a"), False))
 
     def test_of_topics_or_of_all_those_with_a_leader_and_those_without(
         self, kafka: ScriptedKafka, client: AdminClient
     ) -> None:
-        kafka.leaders = {("a", 0): 2, ("a", 1): -1, ("b", 0): 1}
-        assert client.partitions(("a",)) == ((("a", 0),), (("a", 1),))
-        assert client.partitions(None) == ((("a", 0), ("b", 0)), (("a", 1),))
+        kafka.leaders = {A: 2, A1: -1, B: 1}
+        assert client.partitions(("a",)) == ((A,), (A1,))
+        assert client.partitions(None) == ((A, B), (A1,))
         assert client.partitions(()) == ((), ())
         assert kafka.asked(MetadataRequest)[-1] == (1, MetadataRequest((), False))
 
@@ -371,70 +324,61 @@ class TestPartitions:
     def test_of_a_topic_that_is_not_there(
         self, kafka: ScriptedKafka, client: AdminClient, code: int, error: type[Exception]
     ) -> None:
-        kafka.leaders, kafka.topic_codes = {("a", 0): 1}, {"b": code}
+        kafka.leaders, kafka.topic_codes = {A: 1}, {"b": code}
         with pytest.raises(error, match="'b'"):
             client.partitions(("a", "b"))
 
     def test_of_a_topic_that_a_broker_which_has_just_started_does_not_know_yet(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+        self, kafka: ScriptedKafka, client: AdminClient
     ) -> None:
-        kafka.leaders, kafka.topic_codes = {("a", 0): 1, ("b", 0): 1}, {"b": UNKNOWN}
+        kafka.leaders, kafka.topic_codes = {A: 1, B: 1}, {"b": UNKNOWN}
         kafka.at = [(1, lambda: kafka.topic_codes.clear())]
-        assert client.partitions(("a", "b")) == ((("a", 0), ("b", 0)), ())
+        assert client.partitions(("a", "b")) == ((A, B), ())
 
 
-class TestWithin:
-    def test_all_that_is_asked_has_so_much_time_together(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
-        kafka.script(EndTxnRequest, *[LOADING] * 10_000)
-        began_ms = kafka.now_ms
-        with pytest.raises(CoordinatorUnavailable), client.within(3_000):
-            client.ask_all([commit("s.0")])
-        assert kafka.now_ms - began_ms <= 3_000
-        began_ms = kafka.now_ms
-        with pytest.raises(CoordinatorUnavailable):
-            client.ask_all([commit("s.1")])
-        assert kafka.now_ms - began_ms == client.config.max_block_ms
+def test_all_that_is_asked_within_a_time_has_so_much_together(kafka: ScriptedKafka, client: AdminClient) -> None:
+    kafka.script(EndTxnRequest, *[LOADING] * 10_000)
+    with pytest.raises(CoordinatorUnavailable), client.within(3_000):
+        client.ask_all([commit("s.0")])
+    assert (began_ms := kafka.now_ms) <= 3_000
+    with pytest.raises(CoordinatorUnavailable):
+        client.ask_all([commit("s.1")])
+    assert kafka.now_ms - began_ms == client.config.max_block_ms
 
 
 class TestTopicIds:
     def test_are_known_from_the_answer_that_told_of_partitions(self, kafka: ScriptedKafka, client: AdminClient) -> None:
-        kafka.leaders = {("a", 0): 2, ("b", 0): 1}
-        kafka.topic_ids = {"a": uuid.UUID(int=7)}
+        kafka.leaders, kafka.topic_ids = {A: 2, B: 1}, {"a": uuid.UUID(int=7)}
         client.partitions(("a", "b"))
         asked = len(kafka.asked(MetadataRequest))
         # Brokers before 2.8 have none.
         assert client.topic_ids(("a", "b")) == {"a": str(uuid.UUID(int=7)), "b": None}
         assert client.topic_ids(()) == {}
         assert len(kafka.asked(MetadataRequest)) == asked
-
-    def test_are_asked_for_again_after_a_second(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
-        kafka.leaders, kafka.topic_ids = {("a", 0): 2}, {"a": uuid.UUID(int=7)}
-        client.partitions(("a",))
+        # They are asked for again after a second.
         kafka.topic_ids = {"a": uuid.UUID(int=8)}
         kafka.now_ms += TOPICS_FRESH_MS
         assert client.topic_ids(("a",)) == {"a": str(uuid.UUID(int=8))}
 
-    def test_of_a_topic_that_is_gone(self, network: ScriptedNetwork, client: AdminClient) -> None:
+    def test_of_a_topic_that_is_gone(self, client: AdminClient) -> None:
         assert client.topic_ids(("a",)) == {"a": None}
         assert client.topics(("a",))["a"].error_code == UNKNOWN
+
+
+SETTING = "transaction.max.timeout.ms"
 
 
 class TestBrokerSetting:
     def test_is_asked_of_the_broker_that_it_is_about(
         self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
-        kafka.settings = {(2, "transaction.max.timeout.ms"): "60000"}
-        kafka.down = {1}
-        kafka.brokers, network.known = {1, 2}, {1, 2}
-        assert client.broker_setting("transaction.max.timeout.ms") == "60000"
+        kafka.settings, kafka.down, kafka.brokers = {(2, SETTING): "60000"}, {1}, {1, 2}
+        network.known = {1, 2}
+        assert client.broker_setting(SETTING) == "60000"
 
     def test_that_is_not_told_is_none(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.script(DescribeConfigsRequest, 31)
-        assert client.broker_setting("transaction.max.timeout.ms") is None
+        assert client.broker_setting(SETTING) is None
         assert len(kafka.asked(DescribeConfigsRequest)) == 1
 
 
@@ -446,7 +390,7 @@ def without(*kinds: type) -> Callable[[Any], int | None]:
 class TestRequestsThatBrokersDoNotTake:
     def test_settings_are_not_told(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.spoken = without(DescribeConfigsRequest, TopicConfigsRequest)
-        assert client.broker_setting("transaction.max.timeout.ms") is None
+        assert client.broker_setting(SETTING) is None
         assert client.topic_settings(["a", "b"], NAMES) == {"a": {}, "b": {}}
         assert kafka.now_ms < 1_000
 
@@ -495,9 +439,7 @@ class TestTopicSettings:
         assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": B_SETTINGS}
         assert [request.topics for _, request in kafka.asked(TopicConfigsRequest)] == [("a", "b"), ("b",)]
 
-    def test_and_is_given_up_after_max_block_ms(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_and_is_given_up_after_max_block_ms(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.topic_codes = {"b": UNKNOWN}
         assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": {}}
         assert kafka.now_ms <= MAX_BLOCK_MS + 1_000
@@ -518,19 +460,13 @@ class TestThrottled:
         ],
     )
     def test_brokers_that_throttle_for_longer_than_max_block_ms_are_waited_for(
-        self,
-        kafka: ScriptedKafka,
-        network: ScriptedNetwork,
-        client: AdminClient,
-        ask: Callable[[AdminClient], Any],
+        self, kafka: ScriptedKafka, client: AdminClient, ask: Callable[[AdminClient], Any]
     ) -> None:
         kafka.throttled = dict.fromkeys(kafka.brokers, (0, 5 * MAX_BLOCK_MS))
         ask(client)
         assert 5 * MAX_BLOCK_MS <= kafka.now_ms <= 6 * MAX_BLOCK_MS
 
-    def test_and_the_time_that_was_left_is_left(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_and_the_time_that_was_left_is_left(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.throttled = dict.fromkeys(kafka.brokers, (0, 5 * MAX_BLOCK_MS))
         kafka.silent = {1, 2, 3}
         with pytest.raises(CoordinatorUnavailable):
@@ -552,22 +488,16 @@ class TestUnreachable:
         ],
     )
     def test_without_any_broker(
-        self,
-        kafka: ScriptedKafka,
-        network: ScriptedNetwork,
-        client: AdminClient,
-        ask: Callable[[AdminClient], Any],
+        self, kafka: ScriptedKafka, client: AdminClient, ask: Callable[[AdminClient], Any]
     ) -> None:
         kafka.down = {1, 2, 3}
         with pytest.raises(BrokersUnreachable) as failure:
             ask(client)
         assert failure.value.bootstrap_servers == "b1:9092,b2:9092"
-        assert (failure.value.waited_ms, failure.value.last_error) == (MAX_BLOCK_MS, "broker 9: Connection refused")
+        assert (failure.value.waited_ms, failure.value.last_error) == (MAX_BLOCK_MS, REFUSED)
         assert kafka.now_ms == MAX_BLOCK_MS
 
-    def test_a_broker_that_hangs_up_is_asked_again(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_a_broker_that_hangs_up_is_asked_again(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.leaders = {("t", 0): 2, ("t", 1): 2}
         kafka.script(MetadataRequest, *[HANG_UP] * 3)
         ensure_commit_topic(client, "t")
@@ -582,42 +512,34 @@ class TestUnreachable:
             ensure_commit_topic(client, "t")
         assert len(network.waits) == 1
 
-    def test_by_any_broker_in_time(self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient) -> None:
+    def test_by_any_broker_in_time(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.script(MetadataRequest, *[HANG_UP] * 1_000)
         with pytest.raises(BrokersUnreachable):
             ensure_commit_topic(client, "t")
         assert 0.8 * MAX_BLOCK_MS < kafka.now_ms <= MAX_BLOCK_MS
 
 
-class TestTransactionVersion:
-    @pytest.mark.parametrize(
-        ("level", "produce", "end_txn", "offset_commit", "version"),
-        [
-            (2, 12, 5, 5, 2),
-            (3, 13, 6, 6, 2),
-            (1, 12, 5, 5, 1),
-            (None, 12, 5, 5, 1),
-            (2, 11, 5, 5, 1),
-            (2, None, 5, 5, 1),
-            (2, 12, None, 5, 1),
-            (2, 12, 5, None, 1),
-        ],
-    )
-    def test_is_2_where_all_of_it_is_spoken(
-        self,
-        kafka: ScriptedKafka,
-        client: AdminClient,
-        level: int | None,
-        produce: int | None,
-        end_txn: int | None,
-        offset_commit: int | None,
-        version: int,
-    ) -> None:
-        kafka.features = {"metadata.version": 27} if level is None else {"transaction.version": level}
-        spoken = {ProduceRequest: produce, EndTxnRequest: end_txn, TxnOffsetCommitRequest: offset_commit}
-        kafka.spoken = lambda request: spoken[type(request)]
-        assert client.transaction_version() == version
-        assert client.finalized_features() == kafka.features
+@pytest.mark.parametrize(
+    ("level", "spoken", "version"),
+    [
+        (2, (12, 5, 5), 2),
+        (3, (13, 6, 6), 2),
+        (1, (12, 5, 5), 1),
+        (None, (12, 5, 5), 1),
+        (2, (11, 5, 5), 1),
+        (2, (None, 5, 5), 1),
+        (2, (12, None, 5), 1),
+        (2, (12, 5, None), 1),
+    ],
+)
+def test_the_transaction_version_is_2_where_all_of_it_is_spoken(
+    kafka: ScriptedKafka, client: AdminClient, level: int | None, spoken: tuple[int | None, ...], version: int
+) -> None:
+    kafka.features = {"metadata.version": 27} if level is None else {"transaction.version": level}
+    versions = dict(zip((ProduceRequest, EndTxnRequest, TxnOffsetCommitRequest), spoken, strict=True))
+    kafka.spoken = lambda request: versions[type(request)]
+    assert client.transaction_version() == version
+    assert client.finalized_features() == kafka.features
 
 
 class TestEnsureTopic:
@@ -635,9 +557,7 @@ class TestEnsureTopic:
         assert request == CreateTopicsRequest("t", 2, client.config.request_timeout_ms)
         assert len(again) == len(codes) - 1
 
-    def test_one_without_a_leader_is_waited_for(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_one_without_a_leader_is_waited_for(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.leaders = {("t", 0): -1, ("t", 1): 1}
         kafka.at = [(2_000, lambda: kafka.leaders.update({("t", 0): 3}))]
         ensure_commit_topic(client, "t")
@@ -654,7 +574,7 @@ class TestEnsureTopic:
         assert error.command == "kafka-topics.sh --bootstrap-server b1:9092,b2:9092 --create --topic t --partitions 2"
 
     def test_one_without_a_second_partition_is_told_with_the_command(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+        self, kafka: ScriptedKafka, client: AdminClient
     ) -> None:
         kafka.leaders = {("t", 0): 1}
         with pytest.raises(CommitTopicTooSmall, match="has 1 partition and needs two") as failure:
@@ -673,12 +593,7 @@ class TestEnsureTopic:
 
     @pytest.mark.parametrize(("code", "error"), [(DENIED, TopicAuthorizationFailed), (INVALID_TOPIC, TopicNameInvalid)])
     def test_what_waiting_does_not_mend(
-        self,
-        kafka: ScriptedKafka,
-        network: ScriptedNetwork,
-        client: AdminClient,
-        code: int,
-        error: type[Exception],
+        self, kafka: ScriptedKafka, client: AdminClient, code: int, error: type[Exception]
     ) -> None:
         kafka.topic_codes["t"] = code
         with pytest.raises(error):
@@ -686,37 +601,37 @@ class TestEnsureTopic:
         assert kafka.now_ms == 0
 
 
+def leased(cluster_id: str | None = None, **options: Any) -> AdminClient:
+    """A client that was leased and is given back."""
+    with lease_admin_client(config(**options), *[cluster_id] if cluster_id else []) as client:
+        return client
+
+
 class TestLease:
     def test_keeps_a_client_for_the_next_commit(self, network: ScriptedNetwork) -> None:
-        with lease_admin_client(config()) as first:
-            pass
-        with lease_admin_client(config()) as again:
-            assert again is first
-        with lease_admin_client(config(client_id="other")) as other:
-            assert other is not first
+        first = leased()
+        assert leased() is first
+        assert leased(client_id="other") is not first
         assert not network.closed
 
-    def test_one_whose_connections_ended_is_not_kept(self, network: ScriptedNetwork) -> None:
-        with lease_admin_client(config()) as first:
-            pass
-        network.interruptions = 1
-        with lease_admin_client(config()) as again:
-            assert again is not first
-
-    def test_one_that_failed_meanwhile_is_not_kept(self, network: ScriptedNetwork) -> None:
-        with lease_admin_client(config()) as first:
-            pass
-        network.failure = ClusterChanged(broker="b1:9092", expected="one", found="another")
-        with lease_admin_client(config()) as again:
-            assert again is not first
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param({"interruptions": 1}, id="its connections ended"),
+            pytest.param(
+                {"failure": ClusterChanged(broker="b1:9092", expected="one", found="another")}, id="it failed meanwhile"
+            ),
+        ],
+    )
+    def test_one_that_is_of_no_use_is_not_kept(self, network: ScriptedNetwork, change: dict[str, Any]) -> None:
+        first = leased()
+        vars(network).update(change)
+        assert leased() is not first
 
     def test_one_of_another_cluster_is_not_the_one_that_is_asked_for(self, network: ScriptedNetwork) -> None:
-        with lease_admin_client(config(), "c") as first:
-            pass
-        with lease_admin_client(config(), "c") as again:
-            assert again is first
-        with lease_admin_client(config(), "d") as other:
-            assert other is not first
+        first = leased("c")
+        assert leased("c") is first
+        assert leased("d") is not first
 
     def test_two_at_once_are_two(self, network: ScriptedNetwork) -> None:
         with lease_admin_client(config()) as first, lease_admin_client(config()) as second:
@@ -727,36 +642,26 @@ class TestLease:
         with pytest.raises(KeyboardInterrupt), lease_admin_client(config()) as first:
             raise KeyboardInterrupt
         assert network.closed
-        with lease_admin_client(config()) as again:
-            assert again is not first
+        assert leased() is not first
 
     def test_one_that_was_idle_for_long_is_closed(self, kafka: ScriptedKafka, network: ScriptedNetwork) -> None:
         with lease_admin_client(config()) as first:
             kafka.now_ms += 10_000_000
-        with lease_admin_client(config()) as again:
-            assert again is first
+        assert leased() is first
         kafka.now_ms += first.config.connections_max_idle_ms + 1
-        with lease_admin_client(config(client_id="other")):
-            assert network.closed
+        leased(client_id="other")
+        assert network.closed
 
-    def test_of_another_process_is_another(self, network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
-        with lease_admin_client(config()) as parents:
-            pass
-        monkeypatch.setattr(kept.os, "getpid", lambda: -1)
-        with lease_admin_client(config()) as childs:
-            assert childs is not parents
-        assert not network.closed
-
-    def test_a_process_that_ends_closes_its_own(
+    def test_a_process_has_its_own_and_closes_no_other(
         self, network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with lease_admin_client(config()) as parents:
-            pass
+        parents = leased()
         with monkeypatch.context() as child:
             child.setattr(kept.os, "getpid", lambda: -1)
             kept.KEPT.close()
-        assert not network.closed
+            assert not network.closed
+            assert leased() is not parents
+            assert not network.closed
         kept.KEPT.close()
         assert network.closed
-        with lease_admin_client(config()) as again:
-            assert again is not parents
+        assert leased() is not parents

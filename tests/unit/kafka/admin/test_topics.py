@@ -12,9 +12,7 @@ from kafka_sink.kafka.admin import topics
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kept import once
 from kafka_sink.options.config import sink_config
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
@@ -55,10 +53,7 @@ def test_partitions_are_counted_over_a_client_that_is_closed_again(
 
 @pytest.mark.parametrize(
     ("code", "error", "words"),
-    [
-        (DENIED, TopicAuthorizationFailed, "for principal User:ANONYMOUS"),
-        (INVALID_TOPIC, TopicNameInvalid, "'t'"),
-    ],
+    [(DENIED, TopicAuthorizationFailed, "for principal User:ANONYMOUS"), (INVALID_TOPIC, TopicNameInvalid, "'t'")],
 )
 def test_what_waiting_does_not_change_is_an_error_at_once(
     kafka: ScriptedKafka, network: ScriptedNetwork, code: int, error: type[Exception], words: str

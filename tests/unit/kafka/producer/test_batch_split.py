@@ -22,8 +22,7 @@ LAST_SEQUENCE = 2**31 - 1
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ROWS = st.lists(
     st.tuples(
-        st.one_of(st.binary(max_size=200), st.integers(0, 20_000).map(bytes)),
-        st.integers(0, 253_402_300_799_999),
+        st.one_of(st.binary(max_size=200), st.integers(0, 20_000).map(bytes)), st.integers(0, 253_402_300_799_999)
     ),
     min_size=2,
     max_size=60,
@@ -62,9 +61,7 @@ def read(batch: ProducerBatch) -> Any:
 
 
 @given(
-    rows=ROWS,
-    base_sequence=st.sampled_from([0, 17, LAST_SEQUENCE - 20, LAST_SEQUENCE]),
-    codec=st.sampled_from(CODECS),
+    rows=ROWS, base_sequence=st.sampled_from([0, 17, LAST_SEQUENCE - 20, LAST_SEQUENCE]), codec=st.sampled_from(CODECS)
 )
 def test_the_parts_are_the_records_in_order_under_the_same_sequences(
     rows: list[tuple[bytes, int]], base_sequence: int, codec: str

@@ -9,12 +9,8 @@ import pytest
 from kafka_sink.kafka.metadata import MAX_IDLE_MS
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.producer.core import ProducerCore, codec_of, wire
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.options.config import sink_config
 from kafka_sink.records.compression import Zstd
 from producer_core import make_core, metadata_response, routed

@@ -10,9 +10,7 @@ from kafka_sink.errors import DeliveryTimeout, QuotaOutlastsTransaction
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.kafka.producer.throttling import FIRST_TOLD_MS, JUST_NOW_MS, TOLD_EVERY_MS, WINDOW_MS, Throttling
 from kafka_sink.kafka.producer.transaction_manager import Transaction
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from producer_core import Core, make_core, routed
 from scripted_kafka import Sent
 
