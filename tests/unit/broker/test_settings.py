@@ -89,8 +89,6 @@ def java_properties(text: str) -> dict[str, str]:
 
 def unescape(text: str) -> str:
     units = re.sub(
-        r"\\(u[0-9a-f]{4}|.)",
-        lambda m: chr(int(m[1][1:], 16)) if m[1][0] == "u" and len(m[1]) == 5 else m[1],
-        text,
+        r"\\(u[0-9a-f]{4}|.)", lambda m: chr(int(m[1][1:], 16)) if m[1][0] == "u" and len(m[1]) == 5 else m[1], text
     )
     return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")

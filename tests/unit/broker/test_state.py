@@ -34,8 +34,7 @@ def test_running_round_trip(running: RunningCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", "{}", '{"owner": 1}', RUNNING.to_json().replace("12", '"12"'), RUNNING.to_json()[:-20]],
+    "text", ["", "{", "[]", "{}", '{"owner": 1}', RUNNING.to_json().replace("12", '"12"'), RUNNING.to_json()[:-20]]
 )
 def test_a_broken_file_is_no_cluster(text: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError):

@@ -36,8 +36,7 @@ def test_help_has_examples_and_the_statuses(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [[], ["--topic", "t"], ["--option", "x"], [*SERVERS, "--option", "kafka.ack=1"], ["--preset", "none"]],
+    "arguments", [[], ["--topic", "t"], ["--option", "x"], [*SERVERS, "--option", "kafka.ack=1"], ["--preset", "none"]]
 )
 def test_a_wrong_line_is_refused(arguments: list[str], found: list[Verdict]) -> None:
     try:

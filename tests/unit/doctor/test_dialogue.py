@@ -17,23 +17,11 @@ from kafka_sink.doctor.reaching import Failure
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.net.transport import Address
 from kafka_sink.kafka.protocol import connection, requests
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-)
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import (
-    SaslAuthenticateRequest,
-)
-from kafka_sink.kafka.protocol.apis.sasl_handshake import (
-    SaslHandshakeRequest,
-)
-from kafka_sink.kafka.protocol.requests import (
-    Buffer,
-    Request,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
+from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
+from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
+from kafka_sink.kafka.protocol.requests import Buffer, Request
 from kafka_sink.options.config import sink_config
 from scripted_kafka import advertises, scripted
 from scripted_peers import Behaviour, drips, hangs_up, peer, says_nothing, silent_host, speaks_http

@@ -18,21 +18,11 @@ from kafka_sink.doctor.steps import HOST_STEPS, STEPS
 from kafka_sink.doctor.writing import examine
 from kafka_sink.kafka.net.resolver import resolve
 from kafka_sink.kafka.net.transport import Address
-from kafka_sink.kafka.protocol.apis.create_topics import (
-    CreateTopicsRequest,
-)
-from kafka_sink.kafka.protocol.apis.describe_configs import (
-    TopicConfigsRequest,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
-from kafka_sink.kafka.protocol.requests import (
-    Request,
-)
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
+from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigsRequest
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.options.config import SinkConfig, sink_config
 from scripted_kafka import advertises, scripted
 from scripted_peers import peer, says_nothing, silent_host

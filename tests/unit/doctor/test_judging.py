@@ -8,22 +8,10 @@ import pytest
 from kafka_sink.doctor import judging
 from kafka_sink.doctor.report import Finding, Status
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.protocol.acl_operation import (
-    NOT_TOLD,
-    AclOperation,
-)
-from kafka_sink.kafka.protocol.apis.create_topics import (
-    CreateTopicsResponse,
-)
-from kafka_sink.kafka.protocol.apis.describe_configs import (
-    TopicConfigs,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-    MetadataResponse,
-    PartitionMetadata,
-    TopicMetadata,
-)
+from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD, AclOperation
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsResponse
+from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigs
+from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataResponse, PartitionMetadata, TopicMetadata
 from kafka_sink.options.config import SinkConfig, sink_config
 
 OK, WARNING, FAILED, SKIPPED = Status

@@ -13,8 +13,7 @@ PASSED_OVER = Verdict("tls", "kafka-1:9092", skipped("because of tcp"))
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "is_ok"),
-    [((), True), ((WELL, WARNED, PASSED_OVER), True), ((WELL, BROKEN, PASSED_OVER), False)],
+    ("verdicts", "is_ok"), [((), True), ((WELL, WARNED, PASSED_OVER), True), ((WELL, BROKEN, PASSED_OVER), False)]
 )
 def test_only_failures_count(verdicts: tuple[Verdict, ...], is_ok: bool) -> None:
     report = Report(verdicts)

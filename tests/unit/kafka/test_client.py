@@ -37,16 +37,9 @@ from kafka_sink.kafka.metadata import MAX_IDLE_MS
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.producer import sender, throttling
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProducePartition,
-    ProduceRequest,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kept import MOST, lease_producer, ramp_s
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.kernel import FALLBACK, Loss
@@ -262,9 +255,7 @@ def test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly(mon
     assert (producer.usable, thread.is_alive(), len(opened.made), opened.open_now()) == (False, False, 1, [])
 
 
-def test_a_sender_thread_without_memory_to_fail_batches_closes_its_sockets(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_sender_thread_without_memory_to_fail_batches_closes_its_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = Opened(monkeypatch)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
 

@@ -99,8 +99,7 @@ def test_a_login_asks_nobody_before_its_first_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "store"),
-    [({}, {}), ({"ticket_cache": "/tmp/cc", "principal": "app@R"}, {"ccache": "/tmp/cc"})],
+    ("of", "store"), [({}, {}), ({"ticket_cache": "/tmp/cc", "principal": "app@R"}, {"ccache": "/tmp/cc"})]
 )
 def test_a_ticket_cache_is_read_for_each_connection(of: dict[str, str], store: dict[str, str]) -> None:
     gss = Library()

@@ -8,9 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, MAX_IDLE_MS, NO_LEADER, Metadata
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataResponse,
-)
+from kafka_sink.kafka.protocol.apis.metadata import MetadataResponse
 from producer_core import TOPIC, metadata_response
 
 

@@ -21,11 +21,7 @@ from kafka_sink.text.redaction import Secret
 from token_endpoint import jwt, token_endpoint
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9093"}
-PASSWORD = {
-    "kafka.security.protocol": "PLAINTEXT",
-    "kafka.sasl.username": "alice",
-    "kafka.sasl.password": "hunter2",
-}
+PASSWORD = {"kafka.security.protocol": "PLAINTEXT", "kafka.sasl.username": "alice", "kafka.sasl.password": "hunter2"}
 
 
 def security(**options: str) -> SecurityConfig:

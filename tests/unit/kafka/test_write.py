@@ -32,9 +32,7 @@ from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.router import Router
 from kafka_sink.kafka.producer.row_limits import TopicRules
 from kafka_sink.kafka.producer.statistics import WriteStatistics
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.write import Write
@@ -562,9 +560,7 @@ class Refusing(Remembering):
 REFUSED = RefusedRow(TopicPartition("t", 1), 5_000, b"\x02k\x01\x02\x02h\x04xy")
 
 
-def test_rows_that_leaders_refuse_are_counted_and_their_dead_letters_flushed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rows_that_leaders_refuse_are_counted_and_their_dead_letters_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Any] = []
     made = write_module.dead_letters
 

@@ -20,15 +20,7 @@ from pyspark.sql import types as T
 from kafka_sink.errors import ColumnNotInSchema, NameNotAllowed, SchemaUnreadable, TypeNotMapped, ValueNotInSchema
 from kafka_sink.registry import protobuf
 from kafka_sink.registry.framing import prefix
-from registry_rows import (
-    COLUMNS,
-    Rows,
-    arrow_rows,
-    message_class,
-    random_rows,
-    read_from_protobuf,
-    with_empty_for_null,
-)
+from registry_rows import COLUMNS, Rows, arrow_rows, message_class, random_rows, read_from_protobuf, with_empty_for_null
 
 VALUE = SerializationContext("orders", MessageField.VALUE)
 ENCODING = protobuf.fitted(protobuf.derived(COLUMNS, "orders_value", None), COLUMNS)

@@ -14,9 +14,7 @@ from effort import examples
 from kafka_sink.errors import ClusterChanged
 from kafka_sink.kafka.metrics import Figures
 from kafka_sink.kafka.net.transport import Connected, Disconnected, Received, Sent
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-)
+from kafka_sink.kafka.protocol.apis.metadata import Broker
 from network_world import (
     INIT,
     SecureWorld,

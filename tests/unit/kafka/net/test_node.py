@@ -7,9 +7,7 @@ import pytest
 
 from kafka_sink.kafka.net.node import Node, NodeState
 from kafka_sink.kafka.net.transport import Address
-from kafka_sink.kafka.protocol.apis.api_versions import (
-    ApiVersionsRequest,
-)
+from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
 from kafka_sink.kafka.protocol.connection import Connection
 
 A, B, C = (Address(socket.AF_INET, (f"10.0.0.{n}", 9092)) for n in (1, 2, 3))

@@ -7,9 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from effort import examples
 from kafka_sink.kafka.net.node import Node, NodeState
 from kafka_sink.kafka.net.nodes import Nodes
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-)
+from kafka_sink.kafka.protocol.apis.metadata import Broker
 
 A, B, C = (("a", 9092), ("b", 9092), ("c", 9092))
 

@@ -30,9 +30,7 @@ def test_a_name_that_is_none_is_an_os_error(host: str) -> None:
         resolve(host, 9092)
 
 
-def test_silent_name_servers_are_waited_for_in_time_and_asked_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_silent_name_servers_are_waited_for_in_time_and_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     over, asked = threading.Event(), []
     threads: list[threading.Thread] = []
 

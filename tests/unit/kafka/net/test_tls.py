@@ -322,10 +322,7 @@ def test_inline_pem_in_one_line(line_end: str) -> None:
         pem.replace("\n", line_end) for pem in (alice.chain + CA.certificate, alice.key, CA.certificate * 2)
     )
     settings = TlsSettings(
-        truststore_certificates=trusted,
-        keystore_certificate_chain=chain,
-        keystore_key=key,
-        key_password="opensesame",
+        truststore_certificates=trusted, keystore_certificate_chain=chain, keystore_key=key, key_password="opensesame"
     )
     assert isinstance(events_of(Server(BROKER, echo, client_ca=CA), settings)[-1], Received)
 
@@ -425,10 +422,7 @@ CANARY = "canary-9f1c"
         (TlsSettings(truststore_location="/"), "kafka.ssl.truststore.location"),
         (TlsSettings(truststore_certificates=CANARY), "kafka.ssl.truststore.certificates"),
         (TlsSettings(truststore_certificates="é"), "kafka.ssl.truststore.certificates"),
-        (
-            replace(TRUSTING, keystore_certificate_chain=BROKER.chain, keystore_key=CANARY),
-            "kafka.ssl.keystore.key",
-        ),
+        (replace(TRUSTING, keystore_certificate_chain=BROKER.chain, keystore_key=CANARY), "kafka.ssl.keystore.key"),
         (
             replace(TRUSTING, keystore_certificate_chain=BROKER.chain, keystore_key=CA.issue("other").key),
             "kafka.ssl.keystore.key",
