@@ -20,9 +20,12 @@ Make = Callable[..., Producer]
 
 
 def config(port: int, **options: str) -> ProducerConfig:
-    return sink_config(
-        {"kafka.bootstrap.servers": f"127.0.0.1:{port}", "kafka.max.block.ms": "300", **options}
-    ).producer
+    return sink_config({"kafka.bootstrap.servers": f"127.0.0.1:{port}", **options}).producer
+
+
+def let_wait(producer: Producer, max_block_ms: int) -> None:
+    """As if it had been made with this `max.block.ms`. What comes before may take as long as a busy machine needs."""
+    object.__setattr__(producer.config, "max_block_ms", max_block_ms)
 
 
 def rows(count: int) -> pa.RecordBatch:
