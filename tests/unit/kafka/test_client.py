@@ -36,15 +36,14 @@ from kafka_sink.kafka.metadata import MAX_IDLE_MS
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.producer import sender, throttling
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kept import MOST, lease_producer, ramp_s
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.kernel import FALLBACK, Loss
-from live_producers import Make, config, in_background, let_wait, refresh, rows
+from live_producers import Make, config, in_background, let_wait, refresh, rows, takes_rows
 from producer_core import routed
-from scripted_kafka import HANG_UP, LiveNetwork, ScriptedNetwork, connect_clients, scripted
+from scripted_kafka import HANG_UP, LiveNetwork, ScriptedNetwork, connect_clients
 from scripted_peers import peer
 from waiting import wait_until
 
@@ -693,34 +692,16 @@ def test_a_pause_is_ended_by_rows_that_were_refused_meanwhile(producing: Make, n
         producer.pause(client.monotonic_ms() + 10_000)
 
 
-def produces_at(base_offset: int) -> Any:
-    """A broker that leads the one partition of t, and has every batch at this offset."""
-
-    def behave(sock: socket.socket) -> None:
-        port, topic_id = sock.getsockname()[1], uuid.UUID(int=9)
-        brokers = [{"node_id": 7, "host": "127.0.0.1", "port": port}]
-        topic = {"name": "t", "topic_id": topic_id, "partitions": [{"partition_index": 0, "leader_id": 7}]}
-        said = [{"index": 0, "base_offset": base_offset, "error_code": 0}]
-        produce = ProduceRequest(-1, 1, (ProducePartition("t", 0, topic_id, b""),))
-        scripted([
-            (MetadataRequest(("t",), False), {"brokers": brokers, "topics": [topic]}),
-            (InitProducerIdRequest(1), {}),
-            (produce, {"responses": [{"name": "t", "topic_id": topic_id, "partition_responses": said}]}),
-        ])(sock)  # fmt: skip
-
-    return behave
-
-
 @pytest.mark.parametrize("base_offset", [-2, -(2**63), 2**63 - 1])
 def test_rows_at_an_offset_that_no_log_has_are_not_acknowledged(base_offset: int) -> None:
-    with peer(produces_at(base_offset)) as port, pytest.raises(DeliveryTimeout) as failure:
+    with peer(takes_rows(base_offset)) as port, pytest.raises(DeliveryTimeout) as failure:
         written(config(port, **{"kafka.retries": "1"}))
     assert f"a Produce answer that has the rows at offset {base_offset}" in str(failure.value)
     assert "Whether the last attempt was written is unknown" in str(failure.value)
 
 
 def test_rows_whose_leader_does_not_say_where_have_no_offset() -> None:
-    with peer(produces_at(-1)) as port:
+    with peer(takes_rows(-1)) as port:
         (receipt,) = written(config(port))
     assert (receipt.record_count, receipt.first_offset, receipt.last_offset) == (1, None, None)
 
