@@ -255,9 +255,7 @@ def test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly(
     assert (producer.usable, thread.is_alive(), opened.one_and_closed()) == (False, False, True)
 
 
-def test_a_sender_thread_without_memory_to_fail_batches_closes_its_sockets(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sender_thread_without_any_memory_closes_its_sockets(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr(sender.Sender, "fail", no_memory)
     monkeypatch.setattr(NetworkClient, "poll", no_memory)
@@ -268,9 +266,7 @@ def test_a_sender_thread_without_memory_to_fail_batches_closes_its_sockets(
 
 
 @pytest.mark.parametrize("what", ["a topic", "memory"])
-def test_a_writer_that_waits_is_told_that_its_producer_was_closed(
-    producing: Make, network: LiveNetwork, what: str
-) -> None:
+def test_a_writer_that_waits_is_told_of_the_producers_end(producing: Make, network: LiveNetwork, what: str) -> None:
     producer = producing(buffer_memory=8_192, batch_size=1_024)
     write = producer.begin(topic="t")
     if what == "a topic":
@@ -729,7 +725,7 @@ def rested(network: LiveNetwork) -> Producer:
 
 
 @pytest.mark.parametrize("has_rested", [True, False])
-def test_a_kept_producer_that_rested_goes_on_where_a_broker_answers(
+def test_a_kept_producer_goes_on_where_a_broker_answers(
     rested: Producer, network: LiveNetwork, has_rested: bool
 ) -> None:
     if not has_rested:
@@ -772,9 +768,7 @@ def test_a_kept_producer_whose_brokers_are_silent_is_not_waited_for(
         assert other is not rested
 
 
-def test_a_kept_producer_of_another_cluster_is_not_the_one_that_is_asked_for(
-    rested: Producer, network: LiveNetwork
-) -> None:
+def test_a_kept_producer_of_another_cluster_is_not_the_right_one(rested: Producer, network: LiveNetwork) -> None:
     with lease_producer(config(1), "c") as again:
         assert again is rested
     with lease_producer(config(1), "d") as other:

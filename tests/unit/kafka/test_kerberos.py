@@ -150,7 +150,7 @@ def test_a_missing_library_is_told_with_the_commands_that_install_it() -> None:
 
 
 @pytest.mark.parametrize(("content", "words"), [(None, "there is no keytab"), (b"text", "is no keytab")])
-def test_a_keytab_that_cannot_be_one_is_told_before_the_library_is_asked(
+def test_what_is_no_keytab_is_told_before_the_library_is_asked(
     tmp_path: Path, content: bytes | None, words: str
 ) -> None:
     path = tmp_path / "of {braces}.keytab"

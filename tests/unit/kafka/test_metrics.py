@@ -247,9 +247,7 @@ def test_a_snapshot_does_not_change() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 1_000), st.integers(1, 100), st.integers(0, 1_000)), max_size=20), st.data())
-def test_the_figures_of_two_halves_are_those_of_the_whole(
-    batches: list[tuple[int, int, int]], data: st.DataObject
-) -> None:
+def test_the_figures_of_two_halves_make_the_whole(batches: list[tuple[int, int, int]], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(batches)))
     metrics = Metrics()
     snapshots = [metrics.begin_task(0)]

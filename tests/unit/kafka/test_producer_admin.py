@@ -118,9 +118,7 @@ def test_a_lost_connection_is_another_attempt(producing: Make, network: LiveNetw
     assert len(network.kafka.asked(FindCoordinatorRequest)) == 2
 
 
-def test_an_answer_that_does_not_come_is_waited_for_as_long_as_max_block_ms_says(
-    producing: Make, network: LiveNetwork
-) -> None:
+def test_an_answer_that_does_not_come_is_waited_for_until_max_block_ms(producing: Make, network: LiveNetwork) -> None:
     """A late answer is for nobody, and the next question is answered."""
     producer = producing()
     assert producer.admin.ask_all([commit("s.0")])
@@ -154,9 +152,7 @@ def waiting(producing: Make, network: LiveNetwork) -> tuple[Producer, threading.
     ("how", "error"),
     [("no retry helps", AuthenticationFailed), ("rows are refused", ProduceRejected), ("closed", ProducerClosed)],
 )
-def test_the_end_of_the_producer_ends_the_wait(
-    waiting: Any, network: LiveNetwork, how: str, error: type[Exception]
-) -> None:
+def test_the_producers_end_ends_the_wait(waiting: Any, network: LiveNetwork, how: str, error: type[Exception]) -> None:
     producer, thread, outcome = waiting
     match how:
         case "no retry helps":

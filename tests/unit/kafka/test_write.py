@@ -129,18 +129,14 @@ def test_a_large_arrow_batch_is_routed_in_slices_that_lose_nothing(
     assert max(part.value.nbytes for part in routed) <= 1_200
 
 
-def test_slices_are_cut_by_what_rows_take_without_a_dictionary(
-    monkeypatch: pytest.MonkeyPatch, routed: list[RecordColumns]
-) -> None:
+def test_slices_count_rows_without_a_dictionary(monkeypatch: pytest.MonkeyPatch, routed: list[RecordColumns]) -> None:
     monkeypatch.setattr(write_module, "SLICE_BYTES", 100_000)
     shared = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000, pa.int32()), pa.array([bytes(10_000)]))
     write_to(Topic()).append(pa.record_batch({"value": shared}))
     assert [part.num_rows for part in routed] == [10] * 100
 
 
-def test_a_row_over_max_request_size_is_refused_before_any_row_of_its_slice(
-    producing: Make, network: LiveNetwork
-) -> None:
+def test_a_row_over_max_request_size_is_refused_before_its_slice(producing: Make, network: LiveNetwork) -> None:
     write = producing(max_request_size=2_000).begin(topic="t")
     with pytest.raises(RecordTooLarge) as failure:
         write.append(pa.record_batch({"value": pa.array([b"small", bytes(2_000)])}))
@@ -191,7 +187,7 @@ def test_the_first_row_whose_partition_is_not_there_is_named() -> None:
         (None, {"topic": pa.array(["t", "t", "u"]), "timestamp": pa.array([None, 5, -1], pa.timestamp("us"))}, 2, "u"),
     ],
 )
-def test_a_row_is_named_by_its_values_alone(
+def test_a_row_is_named_by_its_values(
     topic: str | None, columns: dict[str, pa.Array], row: int, named: str | None
 ) -> None:
     rows = {"value": pa.array([b"v"] * 3), "key": pa.array([b"a", b"bc", KEY]), **columns}
@@ -287,9 +283,7 @@ def test_partitions_added_in_mid_write_do_not_move_its_keys(producing: Make, net
 
 
 @pytest.mark.parametrize("partition", [0, 1])
-def test_a_topic_made_again_in_mid_write_gets_no_row_of_it(
-    producing: Make, network: LiveNetwork, partition: int
-) -> None:
+def test_a_topic_made_again_in_mid_write_gets_no_row(producing: Make, network: LiveNetwork, partition: int) -> None:
     """The write knows nothing of a new partition, so nothing in it says that it was another topic's row."""
     producer = producing()
     write = producer.begin(topic="t")
@@ -507,9 +501,7 @@ def test_rows_that_another_topic_would_refuse_are_not_judged_one_by_one(monkeypa
 REFUSED = RefusedRow(TopicPartition("t", 1), 5_000, b"\x02k\x01\x02\x02h\x04xy")
 
 
-def test_rows_that_leaders_refuse_are_counted_and_their_dead_letters_flushed(
-    dead_letters: list[dict[str, Any]],
-) -> None:
+def test_rows_that_leaders_refuse_are_counted_and_become_dead_letters(dead_letters: list[dict[str, Any]]) -> None:
     topic = Topic(2, refused=[REFUSED, REFUSED])
     write = sorting_write(topic, "letters")
     write.append(explicit(0, 1, 1))

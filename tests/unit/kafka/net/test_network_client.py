@@ -67,26 +67,24 @@ class TestLack:
     """Connections that fail as the process has no more files."""
 
     @staticmethod
-    def fail(world: World, *, until_ms: int, lacks: int | None = errno.EMFILE) -> None:
+    def fail(world: World, *, for_ms: int, lacks: int | None = errno.EMFILE) -> BaseException | None:
+        until_ms = world.now_ms + for_ms
         while world.client.failure is None and world.now_ms < until_ms:
             if world.client.ready(-1, world.now_ms):
-                return
+                break
             if world.is_connecting:
                 world.poll(Disconnected(world.key, "Too many open files", lacks=lacks))
             world.poll(timeout_ms=20)
+        return world.client.failure
 
-    def test_is_waited_for_a_few_seconds(self) -> None:
-        world = World()
-        self.fail(world, until_ms=60_000)
-        assert isinstance(world.client.failure, WorkerExhausted)
+    def test_is_waited_for_a_few_seconds(self, world: World) -> None:
+        assert isinstance(self.fail(world, for_ms=60_000), WorkerExhausted)
         assert PATIENCE_MS <= world.now_ms <= PATIENCE_MS + 2_000
         assert len(world.transport.connects) > 3
 
-    def test_that_ends_is_forgotten(self) -> None:
-        world = World()
+    def test_that_ends_is_forgotten(self, world: World) -> None:
         for _ in range(3):
-            self.fail(world, until_ms=world.now_ms + PATIENCE_MS - 1_500)
-            assert world.client.failure is None
+            assert self.fail(world, for_ms=PATIENCE_MS - 1_500) is None
             while not world.is_connecting:
                 world.client.ready(-1, world.now_ms)
                 world.poll(timeout_ms=20)
@@ -94,35 +92,27 @@ class TestLack:
             world.poll(Disconnected(world.key, "gone"))
         assert world.client.failure is None
 
-    def test_of_long_ago_does_not_count(self) -> None:
-        world = World()
-        self.fail(world, until_ms=100)
+    def test_of_long_ago_does_not_count(self, world: World) -> None:
+        self.fail(world, for_ms=100)
         world.transport.now_ms += 600_000
-        began_ms = world.now_ms
-        self.fail(world, until_ms=began_ms + 2_000)
-        assert world.client.failure is None
+        assert self.fail(world, for_ms=2_000) is None
 
-    def test_other_reasons_are_no_lack(self) -> None:
-        world = World()
-        self.fail(world, until_ms=60_000, lacks=None)
-        assert world.client.failure is None
+    def test_other_reasons_are_no_lack(self, world: World) -> None:
+        assert self.fail(world, for_ms=60_000, lacks=None) is None
 
     def test_of_who_looks_names_up_is_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def no_file(world: World, host: str, port: int) -> list[Address]:
             raise OSError(errno.EMFILE, "Too many open files")
 
         monkeypatch.setattr(World, "resolve", no_file)
-        world = World()
-        self.fail(world, until_ms=60_000)
-        assert isinstance(world.client.failure, WorkerExhausted)
+        assert isinstance(self.fail(World(), for_ms=60_000), WorkerExhausted)
 
 
 # --- from nothing to ready --------------------------------------------------------------------------------------------
 
 
 class TestReady:
-    def test_after_connecting_and_negotiating(self) -> None:
-        world = World()
+    def test_after_connecting_and_negotiating(self, world: World) -> None:
         client = world.client
         assert not client.ready(-1, 0)
         assert world.transport.connects == [(0, Address(socket.AF_INET, ("10.0.0.1", 9092)))]
@@ -139,8 +129,7 @@ class TestReady:
         assert client.ready(-1, 0)
         assert client.api_version(-1, INIT) == 5
 
-    def test_not_before_the_last_byte_of_the_cluster_id(self) -> None:
-        world = World()
+    def test_not_before_the_last_byte_of_the_cluster_id(self, world: World) -> None:
         key = world.connect()
         for answer in (versions_answer(0, World.RANGES), metadata_answer(1)):
             world.poll(Sent(key))
@@ -149,8 +138,7 @@ class TestReady:
                 world.poll(Received(key, bytes([byte])))
         assert world.client.ready(-1, world.now_ms)
 
-    def test_sending_too_early_is_the_callers_mistake(self) -> None:
-        world = World()
+    def test_sending_too_early_is_the_callers_mistake(self, world: World) -> None:
         client = world.client
         # A node that nobody has heard of, one without a connection, and one whose connection is not ready.
         assert not client.ready(5, 0)
@@ -162,8 +150,7 @@ class TestReady:
             with pytest.raises(RuntimeError, match=f"node {node_id}"):
                 client.send(node_id, INIT, 0)
 
-    def test_down_is_who_has_no_connection_and_is_not_getting_one(self) -> None:
-        world = World()
+    def test_down_is_who_has_no_connection_and_is_not_getting_one(self, world: World) -> None:
         client = world.client
         assert client.is_down(5)
         assert client.is_down(-1)
@@ -179,8 +166,7 @@ class TestReady:
 
 
 class TestConnectFails:
-    def test_backoff_grows_and_is_kept(self) -> None:
-        world = World()
+    def test_backoff_grows_and_is_kept(self, world: World) -> None:
         waits = []
         for _ in range(8):
             assert not world.client.ready(-1, world.now_ms)
@@ -270,9 +256,8 @@ class TestConnectFails:
         assert "no answer within 30000 ms" in world.client.last_error
         assert "plaintext listener" in world.client.last_error
 
-    def test_a_listener_that_closes_instead_of_answering(self) -> None:
+    def test_a_listener_that_closes_instead_of_answering(self, world: World) -> None:
         """A TLS listener does."""
-        world = World()
         world.connect()
         world.poll(Sent(0), Disconnected(0, "Connection reset by peer"))
         assert "Connection reset by peer" in world.client.last_error
@@ -289,20 +274,20 @@ class TestConnectFails:
             (framed(0, b"\0"), "cut off"),
         ],
     )
-    def test_a_peer_that_is_no_broker(self, bytes_: bytes, words: str) -> None:
-        world = World()
+    def test_a_peer_that_is_no_broker(self, world: World, bytes_: bytes, words: str) -> None:
         world.connect()
         world.poll(Sent(0), Received(0, bytes_))
         assert world.transport.open == set()
         assert words in world.client.last_error
         assert world.client.delay_ms(-1, world.now_ms)
+        assert isinstance(world.client.failure, TlsFailed) is (words == "TLS")
+        assert words != "TLS" or "kafka.security.protocol" in str(world.client.failure)
         # What was on its way from it is nobody's.
         world.poll(Received(0, b"more"), Disconnected(0, "late"))
         assert words in world.client.last_error
 
-    def test_a_failure_while_negotiating_counts_towards_the_backoff(self) -> None:
+    def test_a_failure_while_negotiating_counts_towards_the_backoff(self, world: World) -> None:
         """Or a port where something else listens would be knocked at without end."""
-        world = World()
         for _ in range(6):
             world.connect()
             world.poll(Sent(world.key), Received(world.key, b"HTTP"))
@@ -316,8 +301,7 @@ class TestConnectFails:
 
 
 class TestSend:
-    def test_the_answer_comes_back_with_its_token(self) -> None:
-        world = World()
+    def test_the_answer_comes_back_with_its_token(self, world: World) -> None:
         key = world.open()
         answer = world.send("token")
         assert world.client.has_in_flight
@@ -338,16 +322,14 @@ class TestSend:
         world.poll(*[Sent(key)] * 5, Received(key, answers[0]))
         assert world.client.ready(-1, world.now_ms)
 
-    def test_without_a_response_it_is_back_when_sent(self) -> None:
-        world = World()
+    def test_without_a_response_it_is_back_when_sent(self, world: World) -> None:
         key = world.open()
         world.client.send(-1, NO_ACKS, 0, "token", expect_response=False)
         assert world.transport.told_at_once == [False, False, True]  # two that are answered, and this
         assert world.poll() == []
         assert world.poll(Sent(key)) == [ClientResponse(-1, NO_ACKS, "token", None, None, 0)]
 
-    def test_a_version_that_is_not_shared(self) -> None:
-        world = World()
+    def test_a_version_that_is_not_shared(self, world: World) -> None:
         key = world.open(ranges={PRODUCE: (0, 6), METADATA: (0, 13), END_TXN: (0, 4)})
         of_version_2 = EndTxnRequest("s.0", 7, 0, committed=True, transaction_version=2)
         for request, words in (
@@ -393,8 +375,7 @@ class TestSend:
         assert "kafka.enable.idempotence=false" in str(world.client.failure)
         assert world.transport.open == set()
 
-    def test_what_a_node_lacks(self) -> None:
-        world = World()
+    def test_what_a_node_lacks(self, world: World) -> None:
         assert world.client.lacks(-1, EXACTLY_ONCE) == ()
         world.open()
         assert world.client.lacks(-1, EXACTLY_ONCE)[0].startswith("FindCoordinator ")
@@ -403,8 +384,7 @@ class TestSend:
 
 class TestConnectionLost:
     @pytest.mark.parametrize("sent", [0, 3])
-    def test_everything_under_way_comes_back_with_the_reason(self, sent: int) -> None:
-        world = World()
+    def test_everything_under_way_comes_back_with_the_reason(self, world: World, sent: int) -> None:
         key = world.open()
         for token in range(3):
             world.send(token)
@@ -416,8 +396,7 @@ class TestConnectionLost:
         assert not world.client.has_in_flight
         assert world.poll() == []
 
-    def test_answers_that_came_with_the_end_count(self) -> None:
-        world = World()
+    def test_answers_that_came_with_the_end_count(self, world: World) -> None:
         key = world.open()
         answers = [world.send(token) for token in range(3)]
         half = len(answers[1]) // 2
@@ -442,8 +421,7 @@ class TestConnectionLost:
         assert words in world.client.last_error
         assert world.transport.open == set()
 
-    def test_an_answer_before_its_request_is_sent_is_not_believed(self) -> None:
-        world = World()
+    def test_an_answer_before_its_request_is_sent_is_not_believed(self, world: World) -> None:
         key = world.open()
         answer = world.send("token")
         (response,) = world.poll(Received(key, answer))
@@ -477,8 +455,7 @@ class TestConnectionLost:
         assert response.error is None
         assert world.transport.open == {key}
 
-    def test_reconnects_under_another_number_after_a_short_pause(self) -> None:
-        world = World()
+    def test_reconnects_under_another_number_after_a_short_pause(self, world: World) -> None:
         first = world.open()
         world.poll(Disconnected(first, "the peer closed the connection"))
         assert not world.client.ready(-1, world.now_ms)
@@ -490,8 +467,7 @@ class TestConnectionLost:
         assert world.poll(Received(first, b"late"), Disconnected(first, "late")) == []
         assert world.client.in_flight_count(-1) == 1
 
-    def test_close_hands_back_the_rest(self) -> None:
-        world = World()
+    def test_close_hands_back_the_rest(self, world: World) -> None:
         key = world.open()
         world.send("a")
         world.client.send(-1, NO_ACKS, 0, "b", expect_response=False)
@@ -504,9 +480,8 @@ class TestConnectionLost:
 
 
 class TestThrottle:
-    def test_a_node_is_left_alone_as_long_as_it_says(self) -> None:
+    def test_a_node_is_left_alone_as_long_as_it_says(self, world: World) -> None:
         """KIP-219. A later answer does not shorten it."""
-        world = World()
         key = world.open()
         world.send("first")
         world.send("second")
@@ -548,8 +523,7 @@ class TestThrottle:
         frame = world.transport.outbox[world.key][-1]
         world.poll(Sent(world.key), Received(world.key, init_answer(correlation_id(frame), throttle_time_ms)))
 
-    def test_how_long_it_throttled(self) -> None:
-        world = World()
+    def test_how_long_it_throttled(self, world: World) -> None:
         world.open()
         assert (world.client.throttles(0), world.client.throttled_ms(0)) == ({}, 0)
         self.answer(world, 700)
@@ -560,8 +534,7 @@ class TestThrottle:
         self.answer(world, 300)
         assert world.client.throttles(5_100) == {-1: (800, 5_300)}
 
-    def test_nodes_that_throttle_at_once_do_so_together_but_each_on_its_own(self) -> None:
-        world = World()
+    def test_nodes_that_throttle_at_once_do_so_together_but_each_on_its_own(self, world: World) -> None:
         world.client.update_brokers(brokers(3, 4))
         world.open(3)
         self.answer(world, 700, 3)
@@ -657,8 +630,7 @@ class TestLeastLoaded:
             world.transport.now_ms += pause_ms
         assert {world.resolved.count(name) for name in ("one", "two", "three")} == {rounds}
 
-    def test_is_the_one_with_the_fewest_in_flight(self) -> None:
-        world = World()
+    def test_is_the_one_with_the_fewest_in_flight(self, world: World) -> None:
         world.client.update_brokers(brokers(1, 2))
         for node_id in (1, 2):
             world.open(node_id)
@@ -668,8 +640,7 @@ class TestLeastLoaded:
         world.client.send(2, INIT, 0)
         assert {world.client.least_loaded_node(0) for _ in range(20)} == {1}
 
-    def test_among_equals_it_is_any(self) -> None:
-        world = World()
+    def test_among_equals_it_is_any(self, world: World) -> None:
         world.client.update_brokers(brokers(1, 2, 3))
         for node_id in (1, 2, 3):
             world.open(node_id)
@@ -685,8 +656,7 @@ class TestLeastLoaded:
 
 
 class TestBrokersChange:
-    def test_no_news_is_no_change(self) -> None:
-        world = World()
+    def test_no_news_is_no_change(self, world: World) -> None:
         world.client.update_brokers(brokers(1))
         key = world.open(1)
         world.client.update_brokers([])
@@ -695,8 +665,7 @@ class TestBrokersChange:
         assert world.client.ready(1, 0)
 
     @pytest.mark.parametrize("is_learned", [True, False])
-    def test_a_broker_that_moved_is_connected_to_anew(self, is_learned: bool) -> None:
-        world = World()
+    def test_a_broker_that_moved_is_connected_to_anew(self, world: World, is_learned: bool) -> None:
         world.client.update_brokers(brokers(1))
         world.open(1)
         world.client.send(1, INIT, 0, "token")
@@ -714,8 +683,7 @@ class TestBrokersChange:
 
 
 class TestLearn:
-    def test_a_broker_that_no_list_had_can_be_sent_to(self) -> None:
-        world = World()
+    def test_a_broker_that_no_list_had_can_be_sent_to(self, world: World) -> None:
         world.client.learn(Broker(7, "b7", 9097))
         key = world.open(7)
         assert world.transport.connects[-1][1].sockaddr[1] == 9097
@@ -735,16 +703,14 @@ class TestLearn:
         world.client.learn(Broker(7, "b7", 9092))
         assert world.transport.open == {key}
 
-    def test_it_does_not_stand_in_for_bootstrap_servers(self) -> None:
+    def test_it_does_not_stand_in_for_bootstrap_servers(self, world: World) -> None:
         """Or a coordinator that is gone would be the only broker to ask who the coordinator is."""
-        world = World()
         world.client.learn(Broker(7, "b7", 9092))
         assert world.client.least_loaded_node(0) is None
         assert world.resolved == ["boot"]
 
 
-def test_finalized_features_are_those_of_the_connection() -> None:
-    world = World()
+def test_finalized_features_are_those_of_the_connection(world: World) -> None:
     assert world.client.finalized_features(-1) is None
     assert world.client.finalized_features(5) is None
     key = world.connect()
@@ -766,8 +732,7 @@ class TestMetrics:
     def figures(world: World) -> Figures:
         return world.metrics.snapshot(1_000).since(world.start)
 
-    def test_requests_responses_and_bytes_of_each_node(self) -> None:
-        world = World()
+    def test_requests_responses_and_bytes_of_each_node(self, world: World) -> None:
         world.client.update_brokers(brokers(1, 2))
         keys = {node_id: world.open(node_id) for node_id in (1, 2)}
         answer = world.send("a", node_id=2)
@@ -785,8 +750,7 @@ class TestMetrics:
         assert figures.producer["response-total"] == 3
         assert figures.producer["request-size-avg"] == pytest.approx(sum(sent[1] + sent[2]) / 6)
 
-    def test_the_latency_and_throttling_of_produce(self) -> None:
-        world = World()
+    def test_the_latency_and_throttling_of_produce(self, world: World) -> None:
         world.client.update_brokers(brokers(1))
         key = world.open(1)
         request = ProduceRequest(-1, 1, (ProducePartition("t", 0, uuid.UUID(int=7), b"records"),))
@@ -801,8 +765,7 @@ class TestMetrics:
         for one in (figures.producer, figures.nodes[1]):
             assert one["request-latency-avg"] == one["request-latency-max"] == 12
 
-    def test_requests_in_flight_come_down_however_they_end(self) -> None:
-        world = World()
+    def test_requests_in_flight_come_down_however_they_end(self, world: World) -> None:
         key = world.open(ranges={PRODUCE: (0, 13), METADATA: (0, 13), INIT_PRODUCER_ID: (0, 5)})
 
         def in_flight() -> float:
@@ -987,8 +950,7 @@ class TestCluster:
         """The APIs of what was sent over a connection."""
         return [struct.unpack_from(">h", frame, 4)[0] for frame in world.transport.outbox[key]]
 
-    def test_is_that_of_the_first_broker_that_names_one(self) -> None:
-        world = World()
+    def test_is_that_of_the_first_broker_that_names_one(self, world: World) -> None:
         world.client.update_brokers(brokers(1, 2, 3))
         # One that names none is believed, before and after.
         for node_id, cluster_id, known in ((1, None, None), (2, b"cluster-1", "cluster-1"), (3, None, "cluster-1")):
@@ -996,8 +958,7 @@ class TestCluster:
             assert world.client.can_send(node_id, world.now_ms)
             assert world.client.cluster_id == known
 
-    def test_that_was_replaced_ends_the_client(self) -> None:
-        world = World()
+    def test_that_was_replaced_ends_the_client(self, world: World) -> None:
         world.open()
         world.send("token")
         world.poll(Disconnected(world.key, "cut"))
@@ -1011,8 +972,7 @@ class TestCluster:
         assert world.transport.open == set()
         assert self.names_of(world, key) == [18, METADATA]
 
-    def test_interruptions_are_moments_without_a_connection(self) -> None:
-        world = World()
+    def test_interruptions_are_moments_without_a_connection(self, world: World) -> None:
         world.client.update_brokers(brokers(1, 2))
         first, second = world.open(1), world.open(2)
         world.poll(Disconnected(first, "cut"))
@@ -1030,9 +990,8 @@ class TestCluster:
         assert (world.client.handshakes, world.client.interruptions) == (3, 1)
 
     @pytest.mark.parametrize("asked", ["never", "before the loss"])
-    def test_a_connection_that_only_looks_open_hides_no_interruption(self, asked: str) -> None:
+    def test_a_connection_that_only_looks_open_hides_no_interruption(self, world: World, asked: str) -> None:
         """What was asked before another one ended says nothing of the time since."""
-        world = World()
         world.client.update_brokers(brokers(1, 2))
         first, second = world.open(1), world.open(2)
         answer = world.send("is it there?", 2) if asked == "before the loss" else None
@@ -1043,9 +1002,8 @@ class TestCluster:
         world.open(1)
         assert world.client.interruptions == 1
 
-    def test_connections_that_were_begun_together_vouch_for_each_other(self) -> None:
+    def test_connections_that_were_begun_together_vouch_for_each_other(self, world: World) -> None:
         """Brokers that cannot be reached are no reason to ask for another producer id."""
-        world = World()
         world.client.update_brokers(brokers(1, 2, 3))
         world.connect(3)
         world.poll(Disconnected(world.key, "refused"))
@@ -1060,8 +1018,7 @@ class TestCluster:
         assert world.transport.open == set()
         assert world.client.interruptions == 1
 
-    def test_a_broker_that_throttles_while_it_says_who_it_is(self) -> None:
-        world = World()
+    def test_a_broker_that_throttles_while_it_says_who_it_is(self, world: World) -> None:
         key = world.connect()
         world.poll(Sent(key), Received(key, versions_answer(0, world.RANGES)))
         world.poll(Sent(key), Received(key, metadata_answer(1, throttle_time_ms=700)))
@@ -1075,8 +1032,7 @@ HUNG_UP = TlsFailure(step="the peer closed the connection", advice="use another 
 
 
 class TestTlsFailures:
-    def test_one_that_stays_is_kept_for_the_owner(self) -> None:
-        world = World()
+    def test_one_that_stays_is_kept_for_the_owner(self, world: World) -> None:
         world.client.ready(-1, 0)
         assert world.client.failure is None
         world.poll(Disconnected(0, "the certificate has expired; renew it", FINAL))
@@ -1086,9 +1042,8 @@ class TestTlsFailures:
         assert "boot:9092" in failure.broker
         assert world.client.delay_ms(-1, world.now_ms)
 
-    def test_a_peer_that_hangs_up_may_take_connections_later(self) -> None:
+    def test_a_peer_that_hangs_up_may_take_connections_later(self, world: World) -> None:
         """KIP-612: for as long as a quota of connections is used up."""
-        world = World()
         for _ in range(100):
             self.hang_up(world)
         assert world.client.failure is None
@@ -1103,13 +1058,6 @@ class TestTlsFailures:
         world.poll(timeout_ms=world.client.delay_ms(-1, world.now_ms) or 0)
         assert not world.client.ready(-1, world.now_ms)
         world.poll(Disconnected(world.key, "the peer closed the connection", HUNG_UP))
-
-    def test_a_plaintext_client_at_a_tls_listener(self) -> None:
-        world = World()
-        world.connect()
-        world.poll(Sent(0), Received(0, b"\x15\x03\x03\x00\x02\x02\x46"))
-        assert isinstance(world.client.failure, TlsFailed)
-        assert "kafka.security.protocol" in str(world.client.failure)
 
 
 class TestAuthentication:
@@ -1145,9 +1093,8 @@ class TestAuthentication:
         assert world.transport.open == set()
         assert world.client.failure is None
 
-    def test_a_listener_that_hangs_up_on_whom_it_does_not_know(self) -> None:
+    def test_a_listener_that_hangs_up_on_whom_it_does_not_know(self, world: World) -> None:
         """Brokers take ApiVersions of anybody, and hang up upon the next request."""
-        world = World()
         world.connect()
         world.poll(Sent(0), Received(0, versions_answer(0, world.RANGES)), Sent(0))
         world.poll(Disconnected(0, "the peer closed the connection"))

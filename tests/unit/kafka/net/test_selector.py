@@ -116,9 +116,7 @@ class TestConnect:
         assert poll_until(selector, bool) == [Disconnected(1, os.strerror(errno.ECONNREFUSED))]
 
     @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "255.255.255.255"), (12345, "127.0.0.1")])
-    def test_an_address_that_cannot_be_connected_to_or_has_no_family(
-        self, selector: Selector, family: int, host: str
-    ) -> None:
+    def test_an_address_that_cannot_be_connected_to_at_all(self, selector: Selector, family: int, host: str) -> None:
         """Known at once, told by poll."""
         selector.connect(1, Address(family, (host, 9)))
         (event,) = poll_until(selector, bool)
@@ -182,7 +180,7 @@ class TestSend:
         read_all(peer, got, 9)
         assert got == b"abcabcabc"
 
-    def test_what_happened_outside_of_a_poll_ends_the_next_one(
+    def test_what_happened_between_polls_ends_the_next(
         self, selector: Selector, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuse(family: int, kind: int) -> socket.socket:
@@ -207,7 +205,7 @@ class TestSend:
         assert selector.poll(1) == [Sent(1)]
         peer.close()
 
-    def test_one_that_is_to_be_told_ends_the_poll_behind_one_that_is_not(
+    def test_one_that_is_to_be_told_ends_the_poll_behind_others(
         self, selector: Selector, listener: socket.socket
     ) -> None:
         peer = connected(selector, listener)
@@ -306,9 +304,7 @@ class TestReceive:
             heard = heard or received(events, key=2) == b"me too"
         writer.join(DEADLINE_S)
 
-    def test_what_was_received_does_not_change_with_what_comes_next(
-        self, selector: Selector, listener: socket.socket
-    ) -> None:
+    def test_what_was_received_stays_when_more_comes(self, selector: Selector, listener: socket.socket) -> None:
         peer = connected(selector, listener)
         peer.sendall(b"first")
         first = poll_until(selector, lambda events: len(received(events)) == 5)
