@@ -49,10 +49,7 @@ def test_every_name_of_a_read_is_on_its_page(name: str) -> None:
 
 
 def test_defaults_are_shown_as_they_are_written() -> None:
-    for cells in (
-        "`endingOffsets` | `latest`",
-        "`kafka.isolation.level` | `read_uncommitted`",
-    ):
+    for cells in ("`endingOffsets` | `latest`", "`kafka.isolation.level` | `read_uncommitted`"):
         assert cells in reading_page()
 
 

@@ -35,7 +35,7 @@ RESOURCES: tuple[Mutant, ...] = (
         pattern="self.$NETWORK.close()",
         replacement="pass",
         within="Producer.__init__",
-        killer="tests/unit/kafka/test_client.py::test_a_producer_without_a_thread_leaves_no_socket",
+        killer="tests/unit/kafka/test_client.py::test_a_producer_without_a_thread_or_memory_leaves_no_socket",
     ),
     Mutant(
         name="exhaustion: memory that the sender thread lacks is called a defect",
