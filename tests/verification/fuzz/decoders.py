@@ -48,45 +48,19 @@ from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 from kafka_sink.kafka.oauth import TokenEndpoint, Tokens, subject_of
 from kafka_sink.kafka.protocol import sasl
-from kafka_sink.kafka.protocol.apis.api_versions import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-)
+from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsResponse, TransactionDescription
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
 from kafka_sink.kafka.protocol.apis.list_transactions import ListedTransaction, ListTransactionsResponse
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-)
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchResponse
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import (
-    SaslAuthenticateRequest,
-)
-from kafka_sink.kafka.protocol.apis.sasl_handshake import (
-    SaslHandshakeRequest,
-)
+from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
+from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from kafka_sink.kafka.protocol.connection import Connection, State
 from kafka_sink.kafka.protocol.gssapi import MAX_STEPS, KerberosLogin
-from kafka_sink.kafka.protocol.requests import (
-    APIS,
-    Response,
-    api_of,
-    decode_response,
-    encode_request,
-    select_version,
-)
-from kafka_sink.kafka.protocol.sasl import (
-    MECHANISMS,
-    Authentication,
-    Login,
-    PasswordLogin,
-    TokenLogin,
-    authentication,
-)
+from kafka_sink.kafka.protocol.requests import APIS, Response, api_of, decode_response, encode_request, select_version
+from kafka_sink.kafka.protocol.sasl import MECHANISMS, Authentication, Login, PasswordLogin, TokenLogin, authentication
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.aborted_transaction import AbortedTransaction
 from kafka_sink.records.arrow_rows import TYPES

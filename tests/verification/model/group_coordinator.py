@@ -241,11 +241,7 @@ class GroupCoordinator:
         self._replicas.when_committed(shard.key, partition.log.end_offset, timeout_ms, read)
 
     def _fetched(
-        self,
-        offsets: CommittedOffsets,
-        group: str,
-        partitions: Iterable[TopicPartition] | None,
-        require_stable: bool,
+        self, offsets: CommittedOffsets, group: str, partitions: Iterable[TopicPartition] | None, require_stable: bool
     ) -> Fetched:
         expired_before_ms = self._expired_before_ms()
         fetched: Fetched = {}

@@ -217,12 +217,7 @@ class ProduceApi:
         for result in reversed(results):
             topics.setdefault(result.topic, []).append(self._partition_produced(kio_version, result))
         responses = tuple(
-            build(
-                kio_version.TopicProduceResponse,
-                name=topic,
-                topic_id=topic,
-                partition_responses=tuple(partitions),
-            )
+            build(kio_version.TopicProduceResponse, name=topic, topic_id=topic, partition_responses=tuple(partitions))
             for topic, partitions in topics.items()
         )
         self._broker.answer(connection, request, "ProduceResponse", responses=responses)

@@ -44,11 +44,7 @@ class Replication:
     """`replica_fetch_ms`: the range from one round of a follower to its next."""
 
     def __init__(
-        self,
-        timeline: Timeline,
-        rng: random.Random,
-        replica_fetch_ms: tuple[int, int],
-        brokers: Mapping[int, Replicas],
+        self, timeline: Timeline, rng: random.Random, replica_fetch_ms: tuple[int, int], brokers: Mapping[int, Replicas]
     ) -> None:
         self._timeline = timeline
         self._rng = rng

@@ -160,9 +160,7 @@ def test_follower_has_4_and_5_the_leader_dies_before_the_ack_the_producer_resend
 
 
 @pytest.mark.parametrize("truncation", list(Truncation))
-def test_kip_101_scenario_1_truncation_to_the_watermark_loses_acknowledged_rows(
-    truncation: Truncation,
-) -> None:
+def test_kip_101_scenario_1_truncation_to_the_watermark_loses_acknowledged_rows(truncation: Truncation) -> None:
     client = client_of_topic(3, 2, truncation=truncation)
     client.produce(0, {("t", 0): record_batch(b"m1")})
     client.run(100)

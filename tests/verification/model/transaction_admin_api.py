@@ -33,11 +33,7 @@ _STATES = frozenset(state.value for state in TransactionState)
 
 class TransactionAdminApi:
     def __init__(
-        self,
-        broker: Answering,
-        replicas: ReplicaManager,
-        coordinator: TransactionCoordinator,
-        timeline: Timeline,
+        self, broker: Answering, replicas: ReplicaManager, coordinator: TransactionCoordinator, timeline: Timeline
     ) -> None:
         self._broker = broker
         self._replicas = replicas

@@ -141,12 +141,7 @@ class TransactionClient:
     # --- producers ----------------------------------------------------------------------------------------------------
 
     def try_init(
-        self,
-        transactional_id: str | None,
-        *,
-        timeout_ms: int = 60_000,
-        expected: Producer = NOBODY,
-        version: int = 4,
+        self, transactional_id: str | None, *, timeout_ms: int = 60_000, expected: Producer = NOBODY, version: int = 4
     ) -> tuple[int, Producer]:
         kio_version = kio_module(INIT_PRODUCER_ID, version, "request")
         message = build(

@@ -212,11 +212,7 @@ def fenced(
 
 
 def _prepared(
-    now: TransactionMetadata,
-    is_commit: bool,
-    transaction_version: int,
-    new_producer_id: Callable[[], int],
-    now_ms: int,
+    now: TransactionMetadata, is_commit: bool, transaction_version: int, new_producer_id: Callable[[], int], now_ms: int
 ) -> TransactionMetadata:
     raised = now
     if transaction_version >= 2:

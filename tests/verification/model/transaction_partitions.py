@@ -38,10 +38,7 @@ class TransactionPartitions:
     """Of one broker. `coordinators`: of every broker."""
 
     def __init__(
-        self,
-        replicas: ReplicaManager,
-        coordinators: Mapping[int, TransactionCoordinator],
-        inter_broker: InterBroker,
+        self, replicas: ReplicaManager, coordinators: Mapping[int, TransactionCoordinator], inter_broker: InterBroker
     ) -> None:
         self._replicas = replicas
         self._coordinators = coordinators

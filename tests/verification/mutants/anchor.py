@@ -119,9 +119,7 @@ def _inside(within: str) -> Rule:
     around: Relation | None = None
     for name in within.split("."):
         definition = Relation(
-            any=[Rule(kind=kind) for kind in _DEFINITIONS],
-            has={"field": "name", "regex": f"^{name}$"},
-            stopBy="end",
+            any=[Rule(kind=kind) for kind in _DEFINITIONS], has={"field": "name", "regex": f"^{name}$"}, stopBy="end"
         )
         if around is not None:
             definition["inside"] = around

@@ -28,13 +28,8 @@ from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.producer.buffer_pool import OUTSIDE, Buffer, BufferPool
 from kafka_sink.kafka.producer.core import wire
 from kafka_sink.kafka.producer.sequences import Sequences
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProducePartition,
-    ProduceRequest,
-)
-from kafka_sink.kafka.protocol.requests import (
-    Request,
-)
+from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
+from kafka_sink.kafka.protocol.requests import Request
 from simulation.network import Network
 from simulation.outcome import PoolState
 from simulation.scheduler import Scheduler, Timer

@@ -24,10 +24,7 @@ from kafka_sink.kafka.producer import sequences
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.buffer_pool import BufferPool
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProducePartition,
-    ProduceRequest,
-)
+from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from model.cluster import Cluster
