@@ -10,12 +10,12 @@ import pytest
 
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENCE, lacking
 from model.byte_client import Answer, client_of, client_of_topic, decode_response, encode_request, record_batch
-from model.produce_trace import ATTRIBUTES, BASE_OFFSET, COUNT, CRC, LAST_DELTA, LENGTH, MAGIC, changed
+from model.produce_trace import COUNT, CRC, changed
 from model.settings import API_VERSIONS, INIT_PRODUCER_ID, KAFKA_2_1, KAFKA_3_3, METADATA, PRODUCE, RELEASES
 from model.wire import kio_module
 
-NONE, CORRUPT, UNKNOWN_TOPIC, NO_LEADER, NOT_LEADER, TOO_LARGE = 0, 2, 3, 5, 6, 10
-UNSUPPORTED_VERSION, NO_RIGHT_TO_TRANSACTION, INVALID_RECORD, UNKNOWN_TOPIC_ID = 35, 53, 87, 100
+NONE, UNKNOWN_TOPIC, NO_LEADER, NOT_LEADER = 0, 3, 5, 6
+UNSUPPORTED_VERSION, UNKNOWN_TOPIC_ID = 35, 100
 
 
 # --- versions and bytes -----------------------------------------------------------------------------------------------
@@ -97,41 +97,6 @@ def test_what_is_no_request_ends_the_connection(frame: bytes) -> None:
 
 
 GOOD = record_batch(b"a", b"b")
-
-
-@pytest.mark.parametrize(
-    ("records", "code"),
-    [
-        (GOOD, NONE),
-        (changed(GOOD, CRC, 1), CORRUPT),
-        (changed(GOOD, LENGTH, 40), CORRUPT),
-        (GOOD[:-1], INVALID_RECORD),
-        (b"", INVALID_RECORD),
-        (GOOD + GOOD, INVALID_RECORD),
-        (GOOD + GOOD[:-1], NONE),
-        (changed(GOOD, MAGIC, 1), INVALID_RECORD),
-        (changed(GOOD, BASE_OFFSET, 1), INVALID_RECORD),
-        (changed(GOOD, LAST_DELTA, 2), INVALID_RECORD),
-        (changed(GOOD, COUNT, 3), INVALID_RECORD),
-        (changed(changed(GOOD, COUNT, 3), LAST_DELTA, 2), INVALID_RECORD),
-        (changed(changed(GOOD, COUNT, 0), LAST_DELTA, -1), INVALID_RECORD),
-        (changed(changed(changed(GOOD, COUNT, 0), LAST_DELTA, -1), ATTRIBUTES, 1), INVALID_RECORD),
-        (changed(GOOD, ATTRIBUTES, 0b100000), INVALID_RECORD),
-        (changed(GOOD, ATTRIBUTES, 0b10000), NO_RIGHT_TO_TRANSACTION),
-        (record_batch(bytes(1_000)), TOO_LARGE),
-    ],
-    ids=[
-        "good", "crc", "length", "cut", "nothing", "two batches", "one and a piece", "magic", "base offset",
-        "last delta", "count", "count and delta", "empty", "empty gzip", "control", "transactional", "too large",
-    ],
-)  # fmt: skip
-def test_a_leader_looks_at_what_it_appends(records: bytes, code: int) -> None:
-    client = client_of(1)
-    client.cluster.create_topic("t", 1, 1, max_message_bytes=1_000)
-    client.run(100)
-    sent = client.produce(0, {("t", 0): records})
-    assert client.produced(sent) == {0: Answer(code, 0 if code == NONE else -1)}
-    assert client.cluster.log_end_offset("t", 0, 0) == (2 if code == NONE else 0)
 
 
 def test_an_answer_has_another_order_than_its_request() -> None:
@@ -337,12 +302,6 @@ def test_what_the_rules_of_a_log_refuse_is_told_with_the_logs_start(records: byt
     sent = client.produce(0, {("t", 0): records})
     client.run(100)
     assert client.answers[sent].responses[0].partition_responses[0].log_start_offset == log_start_offset
-
-
-def test_a_transactional_batch_without_an_id_is_refused_whatever_it_is_for() -> None:
-    client = client_of_topic(1, 1)
-    records = record_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
-    assert client.code(client.produce(0, {("t", 9): records}), 9) == NO_RIGHT_TO_TRANSACTION
 
 
 def test_a_topic_made_again_is_another_by_id_and_the_same_by_name() -> None:
