@@ -4,7 +4,8 @@ Times of the model are ranges in virtual ms, both ends included, drawn from the 
 
 Source: server.properties' defaults; KIP-966 (what min.insync.replicas means since Kafka 3.7), KIP-890
 (transaction.version, and that leaders verify transactions since Kafka 3.6), KIP-360 (what a leader that does not know a
-producer takes since Kafka 2.5), KIP-467 and KIP-511 (since 2.4), KIP-516 (topic ids since 2.8). The ranges are what real brokers of 2.1.1, 2.8.2, 3.0.2, 3.9.2 and 4.3.1 answer to ApiVersions 0.
+producer takes since Kafka 2.5), KIP-467 and KIP-511 (since 2.4), KIP-516 (topic ids since 2.8). The ranges are what
+real brokers of 2.1.1, 2.8.2, 3.0.2, 3.9.2 and 4.3.1 answer to ApiVersions 0.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ RUN_TIMEOUT_S = 600
 SEEDS_A_RUN = 100
 # A test that ends so has not seen the mistake, but one that was made in the table.
 _BROKEN = re.compile(r"\b(NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError|IndentationError)\b")
-_FAILED_TEST = re.compile(r"^FAILED (\S+)(?: - (.*))?", re.MULTILINE)
+_FAILED_TEST = re.compile(r"^FAILED (.+?)(?: - (.*))?$", re.MULTILINE)
 _FAILED_SEED = re.compile(r"^seed (\d+) FAILED")
 
 
