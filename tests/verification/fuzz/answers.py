@@ -89,8 +89,6 @@ def answer(request: Request, version: int, said: Said, correlation_id: int = 0) 
     return buffer.getvalue()
 
 
-# --- kio's entities from plain values ---------------------------------------------------------------------------------
-
 _SOMETHING: Mapping[str, Any] = {
     "bool": True,
     "error_code": ErrorCode.none,
@@ -133,9 +131,6 @@ def _inner(of_type: Any) -> Any:
     if typing.get_origin(of_type) not in (types.UnionType, typing.Union):
         return of_type
     return next(argument for argument in typing.get_args(of_type) if argument is not types.NoneType)
-
-
-# --- the table --------------------------------------------------------------------------------------------------------
 
 
 def _by_topic(

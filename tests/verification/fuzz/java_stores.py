@@ -49,9 +49,6 @@ def _sized(content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + content
 
 
-# --- PKCS#12 ----------------------------------------------------------------------------------------------------------
-
-
 def der(tag: int, *parts: bytes) -> bytes:
     body = b"".join(parts)
     if len(body) < 0x80:

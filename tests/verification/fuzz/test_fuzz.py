@@ -68,9 +68,6 @@ def test_every_version_of_every_api_is_there() -> None:
     assert {api.name for api in APIS} <= set(BY_NAME)
 
 
-# --- the judge --------------------------------------------------------------------------------------------------------
-
-
 def decoder_that(decode: Callable[[bytes], object]) -> Decoder:
     return Decoder("any", decode, (KafkaSinkError,), [b""])
 
@@ -118,9 +115,6 @@ def test_an_input_that_takes_too_much_memory() -> None:
     assert peak_bytes(decoder_that(lambda data: bytes(1_000)), b"x") >= 1_000
     with pytest.raises(Fault, match="bytes of memory for 1 bytes"):
         peak_bytes(decoder_that(lambda data: bytes(1_000_000)), b"x")
-
-
-# --- the campaign -----------------------------------------------------------------------------------------------------
 
 
 def test_lines_are_counted_while_they_are() -> None:

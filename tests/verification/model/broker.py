@@ -95,8 +95,6 @@ class Broker:
         """Answer each request of this API that the rule refuses with the rule's code, and do nothing else."""
         self._rules[api_key] = rule
 
-    # --- faults -------------------------------------------------------------------------------------------------------
-
     def refuse(self, api_key: int, code: ErrorCode) -> None:
         """The next request of this API that is not answered by an earlier `refuse` gets `code`, and does nothing."""
         self._refusals.setdefault(api_key, deque()).append(code)
@@ -133,8 +131,6 @@ class Broker:
                 self._outgoing.append(Outgoing(self.node_id, connection.connection_id, None))
         self._connections.clear()
         self._producer_ids.clear()
-
-    # --- connections --------------------------------------------------------------------------------------------------
 
     def receive(self, connection_id: int, frame: bytes) -> None:
         if not self.replicas.is_alive:
@@ -239,8 +235,6 @@ class Broker:
         refusals = self._refusals.get(api_key)
         return refusals.popleft() if refusals else ErrorCode.none
 
-    # --- ApiVersions, producer ids ------------------------------------------------------------------------------------
-
     def _tell_api_versions(self, connection: Connection, request: Request) -> None:
         code, api_versions = self.next_refusal(API_VERSIONS), self._generation.api_versions
         if request.message is None:
@@ -274,8 +268,6 @@ class Broker:
         if not self._producer_ids:
             self._producer_ids.extend(self._controller.allocate_producer_ids(PRODUCER_IDS_PER_BLOCK))
         return self._producer_ids.popleft()
-
-    # --- Metadata -----------------------------------------------------------------------------------------------------
 
     def _metadata(self, connection: Connection, request: Request) -> None:
         code = self.next_refusal(METADATA)

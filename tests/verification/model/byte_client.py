@@ -137,8 +137,6 @@ class ByteClient:
             api_key, version = self._waiting.pop(correlation_id)
             _, self.answers[correlation_id] = decode_response(api_key, version, outgoing.frame)
 
-    # --- requests -----------------------------------------------------------------------------------------------------
-
     def produce(
         self,
         node_id: int,

@@ -95,9 +95,6 @@ def _assembled(
     return parse_stored_batch(HEADER.pack(*start, crc32c.crc32c(covered), *fields) + body)
 
 
-# --- records ----------------------------------------------------------------------------------------------------------
-
-
 def encode_records(records: Iterable[StoredRecord], base_offset: int, base_timestamp: int) -> bytes:
     encoded = bytearray()
     for record in records:

@@ -30,8 +30,6 @@ class Controller:
         self._next_producer_id = 0
         self.image = ClusterImage(alive=tuple(sorted(node_ids)), has_topic_ids=settings.generation.has_topic_ids)
 
-    # --- topics -------------------------------------------------------------------------------------------------------
-
     def create_topic(self, name: str, partitions: int, replication_factor: int, settings: TopicSettings) -> uuid.UUID:
         """Partition p is led by the p-th broker, in a ring. Raises ValueError for a name that exists."""
         if name in self.image.topics:
@@ -65,8 +63,6 @@ class Controller:
         state = PartitionState(replicas=replicas, isr=isr or replicas, leader=NO_LEADER, leader_epoch=-1)
         return self._elected(state, self.unclean_leader_election)
 
-    # --- brokers ------------------------------------------------------------------------------------------------------
-
     def broker_lost(self, node_id: int) -> None:
         """Give its partitions other leaders. The broker leaves each ISR in which it is not the last member."""
         alive = tuple(other for other in self.image.alive if other != node_id)
@@ -92,8 +88,6 @@ class Controller:
             return self._elected(state, self.unclean_leader_election)
 
         self._decide(self._changed(self.image, change))
-
-    # --- elections ----------------------------------------------------------------------------------------------------
 
     def elect(self, topic: str, partition: int, node_id: int | None, unclean: bool) -> None:
         """Moves the leader to `node_id`, or to the first replica that may lead. Raises ValueError if none may."""
@@ -141,8 +135,6 @@ class Controller:
         self._change_partition(topic, key.partition, lambda _: altered)
         return altered
 
-    # --- producer ids -------------------------------------------------------------------------------------------------
-
     @property
     def producer_ids_given_out(self) -> int:
         return self._next_producer_id
@@ -152,8 +144,6 @@ class Controller:
         first = self._next_producer_id
         self._next_producer_id += count
         return range(first, first + count)
-
-    # --- images -------------------------------------------------------------------------------------------------------
 
     def _change_partition(self, topic: TopicImage, partition: int, change: Change) -> None:
         partitions = list(topic.partitions)

@@ -130,8 +130,6 @@ class FetchApi:
         )  # fmt: skip
         return Asked(reference, data.partition, key, code, read)
 
-    # --- reading ------------------------------------------------------------------------------------------------------
-
     def _read(self, asked: Iterable[Asked], max_bytes: int, rack: str) -> list[Fetched]:
         """In order, each partition with what the ones before left of `max_bytes`. The first batch of all is whole."""
         fetched = []
@@ -183,8 +181,6 @@ class FetchApi:
                 return True
             readable += size
         return readable >= min_bytes
-
-    # --- the answer ---------------------------------------------------------------------------------------------------
 
     def _answer(
         self, connection: Connection, request: Request, asked: Sequence[Asked], fetched: Sequence[Fetched]

@@ -80,8 +80,6 @@ class GroupCoordinator:
         self._shards.clear()
         self._topic_names.clear()
 
-    # --- commits ------------------------------------------------------------------------------------------------------
-
     def commit(
         self,
         group: str,
@@ -211,8 +209,6 @@ class GroupCoordinator:
         timeout_ms = self._settings.offsets_commit_timeout_ms
         self._replicas.append_as_coordinator(shard.key, data, timeout_ms, on_done, verification)
 
-    # --- reading ------------------------------------------------------------------------------------------------------
-
     def fetch(
         self,
         group: str,
@@ -269,8 +265,6 @@ class GroupCoordinator:
         now_ms = self._timeline.now_ms
         return now_ms - now_ms % self._settings.offsets_retention_check_interval_ms
 
-    # --- deleting -----------------------------------------------------------------------------------------------------
-
     def delete(self, group: str, on_done: Callable[[ErrorCode], None]) -> None:
         """With its offsets, also those of open transactions. A group that was heard of is there until it is deleted, or
         looked through without offsets."""
@@ -287,8 +281,6 @@ class GroupCoordinator:
         tombstones: dict[Key, object] = {tuple(key): None for key in offsets.of_group_with_pending(group)}
         data = encode_state(tombstones | {(group,): None}, self._timeline.now_ms)
         self._append(shard, data, lambda code: on_done(COORDINATOR_CODES.get(code, code)))
-
-    # --- topics that go -----------------------------------------------------------------------------------------------
 
     def _follow_image(self) -> None:
         """A deleted topic takes its offsets with it, from every partition that is coordinated here by then."""

@@ -60,8 +60,6 @@ class LogOffsetsApi:
             raise Refused(ErrorCode.unknown_topic_or_partition, f"{partition}")
         return TopicIdPartition(image.topics[partition[0]].topic_id, partition[1])
 
-    # --- ListOffsets --------------------------------------------------------------------------------------------------
-
     def _list_offsets(self, connection: Connection, request: Request) -> None:
         kio_version = kio_module(LIST_OFFSETS, request.version, "response")
         refusal = self._broker.next_refusal(LIST_OFFSETS)
@@ -96,8 +94,6 @@ class LogOffsetsApi:
             partition_index=asked.partition_index, error_code=code, **found._asdict()
         )
 
-    # --- OffsetForLeaderEpoch -----------------------------------------------------------------------------------------
-
     def _offsets_for_leader_epochs(self, connection: Connection, request: Request) -> None:
         kio_version = kio_module(OFFSET_FOR_LEADER_EPOCH, request.version, "response")
         refusal = self._broker.next_refusal(OFFSET_FOR_LEADER_EPOCH)
@@ -123,8 +119,6 @@ class LogOffsetsApi:
         return kio_version.EpochEndOffset(
             partition=asked.partition, error_code=code, leader_epoch=epoch, end_offset=offset
         )
-
-    # --- DeleteRecords ------------------------------------------------------------------------------------------------
 
     def _delete_records(self, connection: Connection, request: Request) -> None:
         wanted = [(topic.name, asked) for topic in request.message.topics for asked in topic.partitions]

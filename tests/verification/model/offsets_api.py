@@ -46,8 +46,6 @@ class OffsetsApi:
             DELETE_GROUPS: self._delete,
         }  # fmt: skip
 
-    # --- commits ------------------------------------------------------------------------------------------------------
-
     def _commit(self, connection: Connection, request: Request) -> None:
         message = request.message
         asked = [(topic.name, partition) for topic in message.topics for partition in topic.partitions]
@@ -94,8 +92,6 @@ class OffsetsApi:
         )
         self._broker.answer(connection, request, f"{name}Response", topics=answered)
 
-    # --- reading ------------------------------------------------------------------------------------------------------
-
     def _fetch(self, connection: Connection, request: Request) -> None:
         kio_version = kio_module(OFFSET_FETCH, request.version, "response")
         asked = request.message.groups if request.version >= _SEVERAL_GROUPS else (request.message,)
@@ -138,8 +134,6 @@ class OffsetsApi:
             for group_id, code, offsets in groups
         )
         self._broker.answer(connection, request, "OffsetFetchResponse", groups=answered)
-
-    # --- deleting -----------------------------------------------------------------------------------------------------
 
     def _delete(self, connection: Connection, request: Request) -> None:
         kio_version = kio_module(DELETE_GROUPS, request.version, "response")

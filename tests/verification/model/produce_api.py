@@ -105,8 +105,6 @@ class ProduceApi:
             result.key = TopicIdPartition(topic.topic_id, data.index)
         return result
 
-    # --- transactions -------------------------------------------------------------------------------------------------
-
     def _verify_and_append(
         self, connection: Connection, request: Request, results: list[ProduceResult], retry_until_ms: int
     ) -> None:
@@ -170,8 +168,6 @@ class ProduceApi:
             if result.verification is not None:
                 unverified[result.name, result.partition] = result
         return unverified
-
-    # --- the log ------------------------------------------------------------------------------------------------------
 
     def _append_all(self, connection: Connection, request: Request, results: list[ProduceResult]) -> None:
         acks = request.message.acks

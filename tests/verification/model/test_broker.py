@@ -18,9 +18,6 @@ NONE, UNKNOWN_TOPIC, NO_LEADER, NOT_LEADER = 0, 3, 5, 6
 UNSUPPORTED_VERSION, UNKNOWN_TOPIC_ID = 35, 100
 
 
-# --- versions and bytes -----------------------------------------------------------------------------------------------
-
-
 def api_versions_frame(version: int) -> bytes:
     kio_version = kio_module(API_VERSIONS, 3, "request")
     message = kio_version.ApiVersionsRequest(client_software_name="x", client_software_version="1")
@@ -93,9 +90,6 @@ def test_what_is_no_request_ends_the_connection(frame: bytes) -> None:
     ]  # fmt: skip
 
 
-# --- batches ----------------------------------------------------------------------------------------------------------
-
-
 GOOD = record_batch(b"a", b"b")
 
 
@@ -107,9 +101,6 @@ def test_an_answer_has_another_order_than_its_request() -> None:
     assert [partition.index for partition in topic.partition_responses] == [1, 2, 0]
 
 
-# --- acks=0 -----------------------------------------------------------------------------------------------------------
-
-
 def test_acks_0_is_not_answered_and_an_error_ends_the_connection() -> None:
     client = client_of_topic(3, 2)
     client.produce(0, {("t", 0): record_batch(b"a")}, acks=0)
@@ -117,9 +108,6 @@ def test_acks_0_is_not_answered_and_an_error_ends_the_connection() -> None:
     assert (client.answers, client.closed, client.committed()) == ({}, [], [b"a"])
     client.produce(1, {("t", 0): record_batch(b"b")}, acks=0)
     assert (client.answers, client.closed) == ({}, [1])
-
-
-# --- one-shot errors --------------------------------------------------------------------------------------------------
 
 
 def test_a_request_can_be_refused_once() -> None:
@@ -154,9 +142,6 @@ def test_producer_ids_are_never_given_twice() -> None:
     client.cluster.restart(1)
     given += [client.init_producer_id(1) for _ in range(10)]
     assert len(set(given)) == len(given)
-
-
-# --- metadata that lags behind ----------------------------------------------------------------------------------------
 
 
 def test_a_broker_acts_by_the_metadata_it_has() -> None:
@@ -242,9 +227,6 @@ def test_metadata_in_every_version_asked_for(version: int) -> None:
     ]  # fmt: skip
 
 
-# --- throttling -------------------------------------------------------------------------------------------------------
-
-
 def test_a_throttled_connection_is_told_so_and_not_read_until_the_time_is_over() -> None:
     client = client_of_topic(1, 1)
     client.cluster.throttle(0, 300)
@@ -257,9 +239,6 @@ def test_a_throttled_connection_is_told_so_and_not_read_until_the_time_is_over()
     client.run(1)
     assert client.produced(early) == {0: Answer(0, 1)}
     assert client.answers[early].throttle_time.total_seconds() == 0
-
-
-# --- topics that change -----------------------------------------------------------------------------------------------
 
 
 def test_a_deleted_topic_is_unknown_by_name_and_by_id() -> None:

@@ -17,9 +17,6 @@ def fail_over(client: ByteClient, node_id: int = 0) -> None:
     client.run(FAILOVER_MS)
 
 
-# --- acks -------------------------------------------------------------------------------------------------------------
-
-
 def test_acks_0_loses_rows_on_a_leader_crash() -> None:
     client = client_of_topic(3, 2)
     client.produce(0, {("t", 0): record_batch(b"a")}, acks=0)
@@ -65,9 +62,6 @@ def leader_alone_acknowledges(client: ByteClient, value: bytes) -> None:
     client.run(600)
     assert client.cluster.state("t", 0).isr == (0,)
     assert client.code(sent) == 0
-
-
-# --- replication and election -----------------------------------------------------------------------------------------
 
 
 def test_replication_factor_1_loses_acknowledged_rows_with_the_disk() -> None:
@@ -136,9 +130,6 @@ def test_a_leader_that_moves_cleanly_takes_everything_along() -> None:
     assert [client.log_of(node_id) for node_id in range(3)] == [client.committed()] * 3
 
 
-# --- resending --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_follower_has_4_and_5_the_leader_dies_before_the_ack_the_producer_resends(idempotent: bool) -> None:
     client = client_of_topic(3, 2)
@@ -153,9 +144,6 @@ def test_follower_has_4_and_5_the_leader_dies_before_the_ack_the_producer_resend
     client.run(100)
     assert client.code(resent) == 0
     assert client.committed() == ([b"4", b"5"] if idempotent else [b"4", b"5", b"4", b"5"])
-
-
-# --- truncation -------------------------------------------------------------------------------------------------------
 
 
 def test_kip_101_scenario_1_a_follower_that_does_not_know_what_is_committed_keeps_it() -> None:

@@ -107,9 +107,6 @@ def test_everything_together() -> None:
             raise
 
 
-# --- the exploration itself -------------------------------------------------------------------------------------------
-
-
 def test_some_are_spread_over_all() -> None:
     all_of_them = list(all_of(explorations.crashes, 2))
     chosen = list(some(explorations.crashes, 2, 100))

@@ -47,9 +47,6 @@ def client_with(*batches: bytes, **settings: int) -> ByteClient:
     return client
 
 
-# --- records ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", range(4, NEWEST_FETCH + 1))
 def test_the_bytes_are_those_of_the_producer_with_their_place_in_the_log(version: int) -> None:
     client = client_with(BATCH, record_batch(b"c"))
@@ -95,9 +92,6 @@ def test_what_is_not_committed_is_not_there_and_its_offset_is_no_error() -> None
     client.run(100)
     got = read_client(client).fetch_one(0, "t", offset=1)
     assert (got.code, got.records, got.high_watermark) == (0, b"", 0)
-
-
-# --- waiting ----------------------------------------------------------------------------------------------------------
 
 
 def sent_fetch(client: ByteClient, *, offset: int = 0, node_id: int = 0, **limits: Any) -> int:
@@ -151,9 +145,6 @@ def test_an_error_is_told_at_once() -> None:
     client = client_with(BATCH)
     sent = sent_fetch(client, offset=9, max_wait_ms=50_000, min_bytes=10_000)
     assert fetch_answer(client.answers[sent]).partitions[0].code == OUT_OF_RANGE
-
-
-# --- which topic, which leader ----------------------------------------------------------------------------------------
 
 
 def test_a_topic_made_again_is_another_by_id_and_the_same_by_name() -> None:
@@ -220,9 +211,6 @@ def test_there_are_no_sessions() -> None:
     assert (answer.code, answer.partitions) == (NO_SESSION_OF_THIS_ID, ())
 
 
-# --- a log that diverges ----------------------------------------------------------------------------------------------
-
-
 def diverged() -> ByteClient:
     """Broker 1 leads in epoch 1 from offset 2; the records 2 and 3 of epoch 0, which were committed, are gone."""
     client = client_of_topic(2, 1, nodes=2, replica_lag_time_max_ms=200)
@@ -259,8 +247,6 @@ def test_an_epoch_that_the_leader_never_had_ends_with_the_one_before() -> None:
     assert client.cluster.state("t", 0).leader_epoch == 2
     assert read_client(client).fetch_one(1, "t", offset=1, last_fetched_epoch=1).diverging == EpochAndOffset(0, 2)
 
-
-# --- followers (KIP-392) ----------------------------------------------------------------------------------------------
 
 RACKS = {0: "a", 1: "b", 2: "c"}
 
@@ -306,9 +292,6 @@ def test_a_fetch_waits_at_a_follower_until_it_has_learned_of_more() -> None:
 def test_metadata_has_the_racks() -> None:
     client = client_of_topic(2, 1, racks=RACKS)
     assert [broker.rack for broker in client.metadata(0, ["t"]).brokers] == ["a", "b", "c"]
-
-
-# --- throttling -------------------------------------------------------------------------------------------------------
 
 
 def test_a_throttled_fetch_is_answered_without_a_partition() -> None:

@@ -31,9 +31,6 @@ def led_in_two_epochs() -> tuple[ByteClient, ReadClient]:
     return client, read_client(client)
 
 
-# --- ListOffsets ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", range(4, 12))
 @pytest.mark.parametrize(
     ("timestamp", "found"),
@@ -80,9 +77,6 @@ def test_a_new_leader_does_not_tell_an_offset_before_it_knows_what_is_committed(
     assert reader.list_offset(1, "t", LATEST) == (0, FoundOffset(-1, 1, 1))
 
 
-# --- OffsetForLeaderEpoch ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", [2, 3, 4])
 @pytest.mark.parametrize(
     ("epoch", "end"), [(0, EpochAndOffset(0, 3)), (1, EpochAndOffset(1, 5)), (2, NOWHERE), (-1, NOWHERE)]
@@ -107,9 +101,6 @@ def test_the_end_of_an_epoch_is_told_by_its_leader() -> None:
     assert reader.end_of_epoch(1, "absent", 0) == (UNKNOWN_TOPIC, NOWHERE)
     client.cluster.refuse(1, OFFSET_FOR_LEADER_EPOCH, NO_RIGHT_TO_TOPIC)
     assert reader.end_of_epoch(1, "t", 0) == (NO_RIGHT_TO_TOPIC, NOWHERE)
-
-
-# --- DeleteRecords ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

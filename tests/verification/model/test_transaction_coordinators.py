@@ -56,9 +56,6 @@ def committed(client: ByteClient, partition: int = 0) -> list[bytes | None]:
     return values_of(client.cluster.read_committed("t", partition))
 
 
-# --- who it is --------------------------------------------------------------------------------------------------------
-
-
 # Version 0 knows groups only.
 @pytest.mark.parametrize(
     ("version", "key_type"), [(0, GROUP), *((version, key_type) for version in range(1, 7) for key_type in (GROUP, 1))]
@@ -88,9 +85,6 @@ def test_only_the_coordinator_answers_and_not_before_it_has_read() -> None:
     assert transactions.list(new)[0] == LOADING
     client.run(50)
     assert transactions.try_init("x") == (NONE, Producer(producer.producer_id, 2))
-
-
-# --- what survives ----------------------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -184,9 +178,6 @@ def test_one_request_can_be_refused() -> None:
     assert transactions.end("x", producer, False).code == NONE
 
 
-# --- old brokers ------------------------------------------------------------------------------------------------------
-
-
 def test_brokers_before_3_6_believe_every_producer() -> None:
     """A late batch opens a transaction that no marker ends."""
     client = client_of_topic(1, 1, nodes=1, generation=KAFKA_3_3)
@@ -214,9 +205,6 @@ def test_brokers_tell_which_version_they_are_for(generation: Generation, level: 
     levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
     assert levels.get("transaction.version") == level
     assert {api.api_key: api.max_version for api in answer.api_keys}[26] == end_txn
-
-
-# --- operators --------------------------------------------------------------------------------------------------------
 
 
 def test_a_list_is_filtered() -> None:

@@ -51,9 +51,6 @@ def uncommitted(client: ByteClient, partition: int = 0) -> list[bytes | None]:
     return values_of(client.cluster.read_uncommitted("t", partition))
 
 
-# --- the end of a transaction -----------------------------------------------------------------------------------------
-
-
 @both_versions
 def test_an_end_waits_for_the_markers_of_the_end_before(versions: Versions) -> None:
     _, transactions = transactional(versions)
@@ -70,9 +67,6 @@ def test_another_process_may_end_what_one_has_written(versions: Versions) -> Non
     assert transaction_client(client, versions).end("x", producer, True).code == NONE
     client.run(100)
     assert committed(client) == [b"v"]
-
-
-# --- producers --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("expected", [Producer(7, -1), Producer(-1, 0)], ids=["id", "epoch"])
@@ -125,9 +119,6 @@ def test_an_epoch_that_is_spent_is_followed_by_another_producer_id(versions: Ver
     assert committed(client) == [b"last", b"next"]
     if versions == VERSION_2:
         assert transactions.end("x", producer, True).code == INVALID_MAPPING
-
-
-# --- what may be written ----------------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -208,9 +199,6 @@ def test_the_next_transaction_may_begin_while_the_one_before_is_completed() -> N
     assert transactions.end("x", second, True).code == NONE
     client.run(100)
     assert committed(client) == [b"v", b"2"]
-
-
-# --- what readers see -------------------------------------------------------------------------------------------------
 
 
 @both_versions

@@ -49,8 +49,6 @@ class TransactionAdminApi:
             WRITE_TXN_MARKERS: self._write_markers,
         }
 
-    # --- of a coordinator ---------------------------------------------------------------------------------------------
-
     def _describe_transactions(self, connection: Connection, request: Request) -> None:
         refusal = self._broker.next_refusal(DESCRIBE_TRANSACTIONS)
         states = []
@@ -92,8 +90,6 @@ class TransactionAdminApi:
             connection, request, "ListTransactionsResponse",
             error_code=code, unknown_state_filters=unknown, transaction_states=states,
         )  # fmt: skip
-
-    # --- of a leader --------------------------------------------------------------------------------------------------
 
     def _describe_producers(self, connection: Connection, request: Request) -> None:
         kio_version = kio_module(DESCRIBE_PRODUCERS, request.version, "response")

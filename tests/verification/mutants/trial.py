@@ -89,9 +89,6 @@ def try_none(killers: Sequence[str | int]) -> Verdict:
     return Verdict(outcome, by, time.monotonic() - started_s)
 
 
-# --- the copy ---------------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def copy_of_tree() -> Iterator[Path]:
     """What tests need of the tree, in a folder of its own while the block runs."""
@@ -126,9 +123,6 @@ def _put_back(tree: Path, mutant: Mutant) -> None:
     status, output = _execute(tree, build, PYKAFKA_REQUIRE_KERNEL="1")
     if status:
         raise MutantBroken(f"{module.path} does not compile: {output[-500:]}")
-
-
-# --- the killers ------------------------------------------------------------------------------------------------------
 
 
 def _run(tree: Path, killer: str | int, *, kernel: bool = True) -> tuple[Outcome, str]:

@@ -120,8 +120,6 @@ def test_an_explanation_without_its_mutation_is_stale() -> None:
     assert command.stale([*of_one, other], possible) == [other]
 
 
-# --- a trial ----------------------------------------------------------------------------------------------------------
-
 SOURCE = "def count(n):\n    while n > 0:\n        n -= 1\n    return n\n"
 TEST = "from kafka_sink.example import count\n\ndef test_count():\n    assert count(3) == count(0) == 0\n"
 
@@ -154,9 +152,6 @@ def test_a_module_whose_tests_fail_anyway_is_not_tried(tree: Path) -> None:
     (tree / EXAMPLE.path).write_text("")
     with pytest.raises(ControlFailed, match=r"tests/test_example\.py"):
         try_none(tree, EXAMPLE)
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

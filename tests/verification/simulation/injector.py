@@ -98,8 +98,6 @@ class Injector:
             self.cluster.isolate(node_id, False)
             self.cluster.forgive(node_id)
 
-    # --- the network --------------------------------------------------------------------------------------------------
-
     def _set(self, name: str, value: float) -> End:
         setattr(self._network.weather, name, value)
         return lambda: setattr(self._network.weather, name, getattr(self._calm(), name))
@@ -148,8 +146,6 @@ class Injector:
     def partition(self, fault: Fault) -> End:
         self._network.partition(fault.node)
         return lambda: self._network.heal(fault.node)
-
-    # --- the brokers --------------------------------------------------------------------------------------------------
 
     def crash(self, fault: Fault) -> End:
         if not self.cluster.is_alive(fault.node):
@@ -269,8 +265,6 @@ class Injector:
         self.cluster.delete_topic(fault.topic)
         return lambda: self._create(self._topics[fault.topic])
 
-    # --- another cluster ----------------------------------------------------------------------------------------------
-
     def wipe(self, fault: Fault) -> End:
         """Replace all brokers by an empty cluster. Other writers use it first and get producer ids of the old
         cluster."""
@@ -316,8 +310,6 @@ class Injector:
     def partition_counts(self) -> dict[str, int]:
         return {topic: self.cluster.partition_count(topic) for topic in filter(self._exists, self._topics)}
 
-    # --- the logs -----------------------------------------------------------------------------------------------------
-
     def committed_logs(self) -> dict[LogKey, list[Record]]:
         """Of every topic there is, and of those that were."""
         logs, era = dict(self._lost_logs), len(self.replaced)
@@ -336,8 +328,6 @@ class Injector:
         state = self.cluster.state(topic, partition)
         replica = self.cluster.replica(topic, partition, state.leader if state.leader in state.isr else state.isr[0])
         return [] if replica is None else list(replica.log.batches)
-
-    # --- the writers --------------------------------------------------------------------------------------------------
 
     def pause(self, fault: Fault) -> End:
         producer = self._tasks[fault.writer].producer

@@ -33,9 +33,6 @@ PROGRESS_MS = 60_000
 _SEQUENCES_OF_ANOTHER_TOPIC = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
-# --- the oracles ------------------------------------------------------------------------------------------------------
-
-
 def nothing_silent(outcome: Outcome) -> Iterable[str]:
     """Every write ended in time, either with acknowledgements or with an error."""
     for write in outcome.writes:

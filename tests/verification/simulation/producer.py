@@ -271,8 +271,6 @@ class SimulatedProducer:
             in_flight=self.network.has_in_flight,
         )
 
-    # --- the Sender thread --------------------------------------------------------------------------------------------
-
     def _wake_up(self) -> None:
         self._plan(0)
 

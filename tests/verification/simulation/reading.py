@@ -109,8 +109,6 @@ class ReadingWorld(ReadWorld):
         self._turned_at = (-1, 0)
         self._is_last = False
 
-    # --- the world ----------------------------------------------------------------------------------------------------
-
     def run(self) -> None:
         """Raises AssertionError for what must not be."""
         self._begin()
@@ -122,8 +120,6 @@ class ReadingWorld(ReadWorld):
     @property
     def _is_over(self) -> bool:
         return self._is_last and self._fetcher is None
-
-    # --- the reader ---------------------------------------------------------------------------------------------------
 
     def _wake_up(self) -> None:
         self._plan_turn(0)
@@ -276,8 +272,6 @@ class ReadingWorld(ReadWorld):
         else:
             raise AssertionError(f"{range_}: {failure}") from failure
         self.counts["read: losses"] += len(fetcher.losses)
-
-    # --- the oracle ---------------------------------------------------------------------------------------------------
 
     def mistakes(self) -> list[str]:
         """What is wrong with what was delivered."""

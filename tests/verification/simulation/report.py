@@ -53,8 +53,6 @@ class Report:
     def passed(self) -> bool:
         return not self.failed and not self.coverage_problems()
 
-    # --- printed ------------------------------------------------------------------------------------------------------
-
     def lines(self) -> Iterator[str]:
         pairs = reached.all_pairs()
         found = pairs & self.counts.keys()
@@ -74,8 +72,6 @@ class Report:
     @property
     def _virtual_hours(self) -> float:
         return self.virtual_ms / MS_PER_HOUR
-
-    # --- kept ---------------------------------------------------------------------------------------------------------
 
     def campaign(self) -> Campaign:
         pairs, counts = reached.all_pairs(), self.counts

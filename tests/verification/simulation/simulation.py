@@ -97,8 +97,6 @@ class Simulation:
         if self._trace:
             self._trace(f"{self._scheduler.now_ms:>7} ms  {text}")
 
-    # --- the run ------------------------------------------------------------------------------------------------------
-
     def run(self) -> Result:
         problems: list[str] = []
         try:
@@ -134,8 +132,6 @@ class Simulation:
                 self._network.deliver_answers()
             else:
                 self._scheduler.step()
-
-    # --- writers ------------------------------------------------------------------------------------------------------
 
     def _life(self, writer: int, task: VirtualTask) -> Waits:
         """Writes until the faults end, and once more when everything must be well again."""
@@ -232,8 +228,6 @@ class Simulation:
         self._producers.append(producer)
         return producer
 
-    # --- faults -------------------------------------------------------------------------------------------------------
-
     def _begin_fault(self, fault: Fault) -> None:
         self._say(f"FAULT {fault}")
         self.counts[f"fault {fault.kind}"] += 1
@@ -247,8 +241,6 @@ class Simulation:
         """And no writer that gives up after some attempts, as one does where a new topic is not known everywhere."""
         gives_up = any(writer.config.retries < INT32_MAX for writer in self.plan.writers)
         return not gives_up and {fault.kind for fault in self.plan.faults} == {"quota"}
-
-    # --- what came of it ----------------------------------------------------------------------------------------------
 
     def outcome(self) -> Outcome:
         return Outcome(

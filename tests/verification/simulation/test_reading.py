@@ -51,9 +51,6 @@ def test_a_trace_changes_nothing() -> None:
     assert any("FAULT" in line for line in lines)
 
 
-# --- readers with a mistake: one of the seeds finds each --------------------------------------------------------------
-
-
 def no_aborted_transactions(patch: pytest.MonkeyPatch) -> None:
     take = Fetcher._take_records
 
