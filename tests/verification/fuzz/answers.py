@@ -90,16 +90,11 @@ def answer(request: Request, version: int, said: Said, correlation_id: int = 0) 
 
 
 _SOMETHING: Mapping[str, Any] = {
-    "bool": True,
-    "error_code": ErrorCode.none,
-    "timedelta_i32": datetime.timedelta(milliseconds=7),
+    "bool": True, "error_code": ErrorCode.none, "timedelta_i32": datetime.timedelta(milliseconds=7),
     "timedelta_i64": datetime.timedelta(milliseconds=7),
-    "datetime_i64": datetime.datetime.fromtimestamp(1_700_000_000, datetime.UTC),
-    "uuid": ORDERS,
-    "string": "why",
-    "bytes": b"bytes",
-    "records": b"records",
-}
+    "datetime_i64": datetime.datetime.fromtimestamp(1_700_000_000, datetime.UTC), "uuid": ORDERS, "string": "why",
+    "bytes": b"bytes", "records": b"records",
+}  # fmt: skip
 
 
 def _filled(entity_type: Any, said: Said) -> Any:

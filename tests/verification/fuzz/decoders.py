@@ -307,14 +307,10 @@ def _client(mechanism: str | None) -> Decoder:
     def decode(data: bytes) -> None:
         transport = _Script()
         client = NetworkClient(
-            transport,
-            clock_ms=lambda: 0,
-            rng=random.Random(1),
-            settings=settings,
-            metrics=Metrics(),
+            transport, clock_ms=lambda: 0, rng=random.Random(1), settings=settings, metrics=Metrics(),
             resolve=lambda host, port: [address],
             authenticate=None if mechanism is None else lambda host: _begun(mechanism),
-        )
+        )  # fmt: skip
         client.ready(-1, 0)
         transport.events.append(Connected(transport.key))
         asked = iter(ASKED)
@@ -544,12 +540,7 @@ DECODERS: tuple[Decoder, ...] = (
     *(_api(name) for name in dict.fromkeys(api.name for api in APIS)),
     *(_connection(mechanism) for mechanism in (None, *MECHANISMS)),
     *(_client(mechanism) for mechanism in (None, "SCRAM-SHA-512")),
-    *(_challenges(mechanism) for mechanism in MECHANISMS),
-    _token_endpoint(),
-    _decision(),
-    _marker(),
-    _jks(),
-    _pkcs12_cost(),
-    _record_set(),
-)
+    *(_challenges(mechanism) for mechanism in MECHANISMS), _token_endpoint(), _decision(), _marker(), _jks(),
+    _pkcs12_cost(), _record_set(),
+)  # fmt: skip
 BY_NAME = {decoder.name: decoder for decoder in DECODERS}

@@ -55,14 +55,9 @@ class Broker:
     """`outgoing` collects what it sends."""
 
     def __init__(
-        self,
-        node_id: int,
-        settings: ClusterSettings,
-        timeline: Timeline,
-        controller: Controller,
-        replicas: ReplicaManager,
-        outgoing: list[Outgoing],
-    ) -> None:
+        self, node_id: int, settings: ClusterSettings, timeline: Timeline, controller: Controller,
+        replicas: ReplicaManager, outgoing: list[Outgoing],
+    ) -> None:  # fmt: skip
         self.node_id = node_id
         self.replicas = replicas
         self._settings = settings
@@ -279,15 +274,12 @@ class Broker:
         else:
             topics = [self._topic_asked_for(kio_version, topic, code) for topic in asked]
         self.answer(
-            connection,
-            request,
-            "MetadataResponse",
+            connection, request, "MetadataResponse",
             brokers=tuple(self._broker_metadata(kio_version, node_id) for node_id in self.replicas.image.alive),
             cluster_id=self._cluster_id,
             controller_id=self.replicas.image.alive[0] if self.replicas.image.alive else NO_LEADER,
-            topics=tuple(topics),
-            error_code=ErrorCode.none,
-        )
+            topics=tuple(topics), error_code=ErrorCode.none,
+        )  # fmt: skip
 
     def _broker_metadata(self, kio_version: Any, node_id: int) -> Any:
         host, port = self.address_of(node_id)
@@ -328,14 +320,11 @@ class Broker:
         has_leader = state.leader in self.replicas.image.alive
         return build(
             kio_version.MetadataResponsePartition,
-            error_code=ErrorCode.none if has_leader else ErrorCode.leader_not_available,
-            partition_index=number,
-            leader_id=state.leader if has_leader else NO_LEADER,
-            leader_epoch=state.leader_epoch,
-            replica_nodes=state.replicas,
-            isr_nodes=state.isr,
+            error_code=ErrorCode.none if has_leader else ErrorCode.leader_not_available, partition_index=number,
+            leader_id=state.leader if has_leader else NO_LEADER, leader_epoch=state.leader_epoch,
+            replica_nodes=state.replicas, isr_nodes=state.isr,
             offline_replicas=tuple(node_id for node_id in state.replicas if node_id not in self.replicas.image.alive),
-        )
+        )  # fmt: skip
 
 
 def _bytes_read(fields: Mapping[str, Any]) -> int:

@@ -23,13 +23,9 @@ from model.wire import build, kio_module, response_type
 
 
 def record_batch(
-    *values: bytes,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-    timestamp_ms: int = 0,
+    *values: bytes, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1, timestamp_ms: int = 0,
     is_transactional: int = 0,
-) -> bytes:
+) -> bytes:  # fmt: skip
     """One uncompressed batch, a record for each value."""
     builder = DefaultRecordBatchBuilder(
         magic=2, compression_type=0, is_transactional=is_transactional, producer_id=producer_id,
@@ -44,12 +40,9 @@ def encode_request(api_key: int, version: int, correlation_id: int, message: Any
     """A frame without its length."""
     header_type = type(message).__header_schema__
     header = build(
-        header_type,
-        request_api_key=api_key,
-        request_api_version=version,
-        correlation_id=correlation_id,
+        header_type, request_api_key=api_key, request_api_version=version, correlation_id=correlation_id,
         client_id="test",
-    )
+    )  # fmt: skip
     buffer = io.BytesIO()
     kio.serial.entity_writer(header_type)(buffer, header)
     kio.serial.entity_writer(type(message))(buffer, message)
@@ -138,14 +131,9 @@ class ByteClient:
             _, self.answers[correlation_id] = decode_response(api_key, version, outgoing.frame)
 
     def produce(
-        self,
-        node_id: int,
-        batches: dict[tuple[str, int], bytes],
-        *,
-        acks: int = -1,
-        timeout_ms: int = 30_000,
+        self, node_id: int, batches: dict[tuple[str, int], bytes], *, acks: int = -1, timeout_ms: int = 30_000,
         topic_id: uuid.UUID | None = None,
-    ) -> int:
+    ) -> int:  # fmt: skip
         """`topic_id` instead of the id that the topic has now."""
         kio_version = kio_module(PRODUCE, self.produce_version, "request")
         topics: dict[str, list[Any]] = {}

@@ -110,12 +110,9 @@ class Controller:
         if leader == state.leader and state.leader_epoch >= 0:
             return state
         return replace(
-            state,
-            leader=leader,
-            isr=state.isr if leader in state.isr or leader == NO_LEADER else (leader,),
-            leader_epoch=state.leader_epoch + 1,
-            partition_epoch=state.partition_epoch + 1,
-        )
+            state, leader=leader, isr=state.isr if leader in state.isr or leader == NO_LEADER else (leader,),
+            leader_epoch=state.leader_epoch + 1, partition_epoch=state.partition_epoch + 1,
+        )  # fmt: skip
 
     def alter_isr(
         self, key: TopicIdPartition, leader: int, leader_epoch: int, partition_epoch: int, isr: Iterable[int]

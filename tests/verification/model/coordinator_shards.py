@@ -40,15 +40,9 @@ class Shards(Generic[T]):
     """`load` makes a state from the log that the new leader has; `on_loaded` follows."""
 
     def __init__(
-        self,
-        topic: str,
-        replicas: ReplicaManager,
-        settings: TransactionSettings,
-        timeline: Timeline,
-        rng: random.Random,
-        load: Callable[[Partition], T],
-        on_loaded: Callable[[Shard[T]], None],
-    ) -> None:
+        self, topic: str, replicas: ReplicaManager, settings: TransactionSettings, timeline: Timeline,
+        rng: random.Random, load: Callable[[Partition], T], on_loaded: Callable[[Shard[T]], None],
+    ) -> None:  # fmt: skip
         self._topic = topic
         self._replicas = replicas
         self._settings = settings

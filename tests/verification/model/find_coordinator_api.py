@@ -25,12 +25,9 @@ class FindCoordinatorApi:
     """`address_of`: host and port of a broker. `create_topic` makes an internal topic, unless it is there."""
 
     def __init__(
-        self,
-        broker: Answering,
-        replicas: ReplicaManager,
-        address_of: Callable[[int], tuple[str, int]],
+        self, broker: Answering, replicas: ReplicaManager, address_of: Callable[[int], tuple[str, int]],
         create_topic: Callable[[str], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._broker = broker
         self._replicas = replicas
         self._address_of = address_of

@@ -40,12 +40,9 @@ class InterBroker:
         self._unanswered: dict[int, list[Callable[[], None]]] = {}
 
     def ask(
-        self,
-        sender: int,
-        receiver: int,
-        request: Callable[[Callable[[T], None]], None],
+        self, sender: int, receiver: int, request: Callable[[Callable[[T], None]], None],
         on_answer: Callable[[T | None], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`request` is run at the receiver and given what takes its answer. `on_answer` gets that, None if the receiver
         died first, and is not run in another life of the sender."""
         life = self._brokers[sender].lives

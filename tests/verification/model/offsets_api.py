@@ -182,10 +182,7 @@ def _fetched_topics(kio_version: Any, entity: str, offsets: Fetched) -> tuple[An
 
 def _fetched_partition(partition_type: Any, partition: int, code: ErrorCode, committed: CommittedOffset | None) -> Any:
     return build(
-        partition_type,
-        partition_index=partition,
-        committed_offset=committed.offset if committed is not None else -1,
+        partition_type, partition_index=partition, committed_offset=committed.offset if committed is not None else -1,
         committed_leader_epoch=committed.leader_epoch if committed is not None else -1,
-        metadata=committed.metadata if committed is not None else "",
-        error_code=code,
-    )
+        metadata=committed.metadata if committed is not None else "", error_code=code,
+    )  # fmt: skip

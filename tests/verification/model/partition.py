@@ -66,14 +66,9 @@ class Partition:
     """A replica of no part yet, until `apply` gives it one."""
 
     def __init__(
-        self,
-        node_id: int,
-        name: str,
-        key: TopicIdPartition,
-        topic: TopicSettings,
-        settings: ClusterSettings,
+        self, node_id: int, name: str, key: TopicIdPartition, topic: TopicSettings, settings: ClusterSettings,
         journal: ReadJournal,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.node_id = node_id
         self.name = name
         self.key = key

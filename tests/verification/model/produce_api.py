@@ -67,13 +67,9 @@ class ProduceResult:
 
 class ProduceApi:
     def __init__(
-        self,
-        broker: Answering,
-        replicas: ReplicaManager,
-        transactions: TransactionPartitions,
-        settings: ClusterSettings,
-        timeline: Timeline,
-    ) -> None:
+        self, broker: Answering, replicas: ReplicaManager, transactions: TransactionPartitions,
+        settings: ClusterSettings, timeline: Timeline,
+    ) -> None:  # fmt: skip
         self._broker = broker
         self._replicas = replicas
         self._transactions = transactions
@@ -227,16 +223,11 @@ class ProduceApi:
                     leader_id=state.leader, leader_epoch=state.leader_epoch
                 )
         return build(
-            kio_version.PartitionProduceResponse,
-            index=result.partition,
-            error_code=result.code,
+            kio_version.PartitionProduceResponse, index=result.partition, error_code=result.code,
             base_offset=result.appended.base_offset if result.appended is not None else -1,
-            log_append_time=_time(result.appended),
-            log_start_offset=result.log_start_offset,
-            record_errors=(),
-            error_message=None,
-            **fields,
-        )
+            log_append_time=_time(result.appended), log_start_offset=result.log_start_offset, record_errors=(),
+            error_message=None, **fields,
+        )  # fmt: skip
 
 
 def _time(appended: Appended | None) -> datetime | None:

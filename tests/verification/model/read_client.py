@@ -82,16 +82,9 @@ class ReadClient:
         return got
 
     def list_offset(
-        self,
-        node_id: int,
-        topic: str,
-        timestamp: int,
-        partition: int = 0,
-        *,
-        isolation: Isolation = READ_UNCOMMITTED,
-        current_leader_epoch: int = NO_EPOCH,
-        version: int = NEWEST_LIST_OFFSETS,
-    ) -> tuple[int, FoundOffset]:
+        self, node_id: int, topic: str, timestamp: int, partition: int = 0, *, isolation: Isolation = READ_UNCOMMITTED,
+        current_leader_epoch: int = NO_EPOCH, version: int = NEWEST_LIST_OFFSETS,
+    ) -> tuple[int, FoundOffset]:  # fmt: skip
         kio_version = kio_module(LIST_OFFSETS, version, "request")
         asked = build(
             kio_version.ListOffsetsPartition, partition_index=partition, timestamp=timestamp,
@@ -106,15 +99,9 @@ class ReadClient:
         return int(found.error_code), FoundOffset(int(found.timestamp), int(found.offset), int(found.leader_epoch))
 
     def end_of_epoch(
-        self,
-        node_id: int,
-        topic: str,
-        leader_epoch: int,
-        partition: int = 0,
-        *,
-        current_leader_epoch: int = NO_EPOCH,
+        self, node_id: int, topic: str, leader_epoch: int, partition: int = 0, *, current_leader_epoch: int = NO_EPOCH,
         version: int = NEWEST_EPOCHS,
-    ) -> tuple[int, EpochAndOffset]:
+    ) -> tuple[int, EpochAndOffset]:  # fmt: skip
         kio_version = kio_module(OFFSET_FOR_LEADER_EPOCH, version, "request")
         asked = kio_version.OffsetForLeaderPartition(
             partition=partition, current_leader_epoch=current_leader_epoch, leader_epoch=leader_epoch
@@ -142,16 +129,9 @@ class ReadClient:
 
 
 def fetch_request(
-    wanted: Sequence[Wanted],
-    *,
-    version: int = NEWEST_FETCH,
-    isolation: Isolation = READ_UNCOMMITTED,
-    max_wait_ms: int = 0,
-    min_bytes: int = 1,
-    max_bytes: int = PLENTY,
-    rack: str = "",
-    session_epoch: int = NO_SESSION,
-) -> Any:
+    wanted: Sequence[Wanted], *, version: int = NEWEST_FETCH, isolation: Isolation = READ_UNCOMMITTED,
+    max_wait_ms: int = 0, min_bytes: int = 1, max_bytes: int = PLENTY, rack: str = "", session_epoch: int = NO_SESSION,
+) -> Any:  # fmt: skip
     kio_version = kio_module(FETCH, version, "request")
     topics: dict[Any, list[Any]] = {}
     for each in wanted:

@@ -72,15 +72,11 @@ def test_what_a_release_offers_is_enough_for_these_guarantees(release: str, kept
 @pytest.mark.parametrize(
     "frame",
     [
-        b"",
-        b"HTTP/1.1 400 Bad Request",
-        struct.pack(">hhi", PRODUCE, 99, 1),
-        struct.pack(">hhi", 1_000, 0, 1),
-        struct.pack(">hhi", METADATA, 12, 1) + b"\xff" * 20,
-        api_versions_frame(3) + b"\0",
+        b"", b"HTTP/1.1 400 Bad Request", struct.pack(">hhi", PRODUCE, 99, 1), struct.pack(">hhi", 1_000, 0, 1),
+        struct.pack(">hhi", METADATA, 12, 1) + b"\xff" * 20, api_versions_frame(3) + b"\0",
     ],
     ids=["empty", "http", "version", "api", "garbage", "surplus"],
-)
+)  # fmt: skip
 def test_what_is_no_request_ends_the_connection(frame: bytes) -> None:
     client = client_of(1)
     client.cluster.receive(0, 1, frame, 0)
@@ -267,15 +263,12 @@ def test_metadata_knows_topics_by_id() -> None:
 @pytest.mark.parametrize(
     ("records", "log_start_offset"),
     [
-        (record_batch(b"a"), 0),
-        (record_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=-1), 0),
-        (changed(record_batch(b"a"), COUNT, 2), 0),
-        (changed(record_batch(b"a"), CRC, 1), -1),
-        (record_batch(bytes(2_000_000)), -1),
-        (record_batch(b"a") * 2, -1),
+        (record_batch(b"a"), 0), (record_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=-1), 0),
+        (changed(record_batch(b"a"), COUNT, 2), 0), (changed(record_batch(b"a"), CRC, 1), -1),
+        (record_batch(bytes(2_000_000)), -1), (record_batch(b"a") * 2, -1),
     ],
     ids=["appended", "no sequence", "count", "crc", "too large", "two batches"],
-)
+)  # fmt: skip
 def test_what_the_rules_of_a_log_refuse_is_told_with_the_logs_start(records: bytes, log_start_offset: int) -> None:
     client = client_of_topic(1, 1)
     sent = client.produce(0, {("t", 0): records})

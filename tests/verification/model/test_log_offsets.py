@@ -35,15 +35,10 @@ def led_in_two_epochs() -> tuple[ByteClient, ReadClient]:
 @pytest.mark.parametrize(
     ("timestamp", "found"),
     [
-        (EARLIEST, FoundOffset(-1, 0, 0)),
-        (LATEST, FoundOffset(-1, 5, 1)),
-        (0, FoundOffset(100, 0, 0)),
-        (101, FoundOffset(300, 1, 0)),
-        (200, FoundOffset(300, 1, 0)),
-        (301, FoundOffset(400, 3, 1)),
-        (401, NOT_FOUND),
+        (EARLIEST, FoundOffset(-1, 0, 0)), (LATEST, FoundOffset(-1, 5, 1)), (0, FoundOffset(100, 0, 0)),
+        (101, FoundOffset(300, 1, 0)), (200, FoundOffset(300, 1, 0)), (301, FoundOffset(400, 3, 1)), (401, NOT_FOUND),
     ],
-)
+)  # fmt: skip
 def test_offsets_by_timestamp(timestamp: int, found: FoundOffset, version: int) -> None:
     _, reader = led_in_two_epochs()
     assert reader.list_offset(1, "t", timestamp, version=version) == (0, found)

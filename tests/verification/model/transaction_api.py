@@ -28,12 +28,9 @@ class TransactionApi:
     """`new_producer_id`: for producers without a transactional id."""
 
     def __init__(
-        self,
-        broker: Answering,
-        replicas: ReplicaManager,
-        coordinator: TransactionCoordinator,
+        self, broker: Answering, replicas: ReplicaManager, coordinator: TransactionCoordinator,
         new_producer_id: Callable[[], int],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._broker = broker
         self._replicas = replicas
         self._coordinator = coordinator

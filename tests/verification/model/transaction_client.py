@@ -194,17 +194,9 @@ class TransactionClient:
         return int(answer.error_code)
 
     def produce(
-        self,
-        transactional_id: str | None,
-        producer: Producer,
-        topic: str,
-        partition: int = 0,
-        *,
-        base_sequence: int = 0,
-        values: Sequence[bytes] = (b"v",),
-        is_transactional: bool = True,
-        **fields: Any,
-    ) -> int:
+        self, transactional_id: str | None, producer: Producer, topic: str, partition: int = 0, *,
+        base_sequence: int = 0, values: Sequence[bytes] = (b"v",), is_transactional: bool = True, **fields: Any,
+    ) -> int:  # fmt: skip
         """The partition's code. Of a partition that the transaction does not have yet, under version 1, too."""
         records = record_batch(
             *values, base_sequence=base_sequence, is_transactional=is_transactional, **producer._asdict()
@@ -212,16 +204,9 @@ class TransactionClient:
         return self.append(transactional_id, records, topic, partition, **fields).code
 
     def append(
-        self,
-        transactional_id: str | None,
-        records: bytes,
-        topic: str,
-        partition: int = 0,
-        *,
-        acks: int = -1,
-        version: int | None = None,
-        topic_id: uuid.UUID | None = None,
-    ) -> Produced:
+        self, transactional_id: str | None, records: bytes, topic: str, partition: int = 0, *, acks: int = -1,
+        version: int | None = None, topic_id: uuid.UUID | None = None,
+    ) -> Produced:  # fmt: skip
         """Produce of any bytes. `topic_id`: from version 13 on, instead of the name."""
         version = version if version is not None else self.versions.produce
         kio_version = kio_module(PRODUCE, version, "request")
@@ -272,19 +257,10 @@ class TransactionClient:
     # --- offsets ------------------------------------------------------------------------------------------------------
 
     def commit_offset(
-        self,
-        transactional_id: str,
-        producer: Producer,
-        group: str,
-        topic: str,
-        offset: int,
-        *,
-        metadata: str | None = "",
-        partition: int = 0,
-        generation: int = -1,
-        member_id: str = "",
+        self, transactional_id: str, producer: Producer, group: str, topic: str, offset: int, *,
+        metadata: str | None = "", partition: int = 0, generation: int = -1, member_id: str = "",
         version: int | None = None,
-    ) -> int:
+    ) -> int:  # fmt: skip
         """The partition's code of TxnOffsetCommit. Under version 1 the group is to be added before."""
         version = version if version is not None else self.versions.txn_offset_commit
         kio_version = kio_module(TXN_OFFSET_COMMIT, version, "request")

@@ -37,13 +37,9 @@ class TransactionMarkers:
     """Of the coordinators on one broker. `brokers`: every broker's replicas."""
 
     def __init__(
-        self,
-        replicas: ReplicaManager,
-        brokers: Mapping[int, ReplicaManager],
-        inter_broker: InterBroker,
-        settings: TransactionSettings,
-        timeline: Timeline,
-    ) -> None:
+        self, replicas: ReplicaManager, brokers: Mapping[int, ReplicaManager], inter_broker: InterBroker,
+        settings: TransactionSettings, timeline: Timeline,
+    ) -> None:  # fmt: skip
         self._replicas = replicas
         self._brokers = brokers
         self._inter_broker = inter_broker

@@ -85,13 +85,9 @@ def test_what_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
     ],
 )
 def test_all_must_die_and_the_control_must_not(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    control: Outcome,
-    verdict: Outcome,
-    status: int,
-) -> None:
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, control: Outcome,
+    verdict: Outcome, status: int,
+) -> None:  # fmt: skip
     results = tmp_path / "mutants.json"
     monkeypatch.setattr(sys, "argv", ["mutants", "--results", str(results)])
     monkeypatch.setattr(command, "MUTANTS", (EXAMPLE,))

@@ -23,11 +23,8 @@ class Explained:
 
     def is_about(self, mutation: Mutation) -> bool:
         return (mutation.path, mutation.function, mutation.before, mutation.after) == (
-            self.path,
-            self.function,
-            self.before,
-            self.after,
-        )
+            self.path, self.function, self.before, self.after,
+        )  # fmt: skip
 
 
 SEQUENCES = "kafka_sink/kafka/producer/sequences.py"
@@ -40,18 +37,12 @@ HANGING = "kafka_sink/commit/hanging.py"
 
 EXPLAINED: tuple[Explained, ...] = (
     Explained(
-        SEQUENCES,
-        "",
-        "NEVER = -1",
-        "NEVER = -2",
+        SEQUENCES, "", "NEVER = -1", "NEVER = -2",
         "no clock has either value, and the name is compared only with itself",
     ),
     *(
         Explained(
-            SEQUENCES,
-            "_PartitionState",
-            "overtaking: int = 0",
-            f"overtaking: int = {count}",
+            SEQUENCES, "_PartitionState", "overtaking: int = 0", f"overtaking: int = {count}",
             "a partition's first batch goes alone, and its acknowledgement sets this before it is looked at",
         )
         for count in (-1, 1)
@@ -79,10 +70,7 @@ EXPLAINED: tuple[Explained, ...] = (
         "the slower path also finds a size that fits into one buffer",
     ),
     Explained(
-        ACCUMULATOR,
-        "RecordAccumulator.ready",
-        "if self._urgent:",
-        "if True:",
+        ACCUMULATOR, "RecordAccumulator.ready", "if self._urgent:", "if True:",
         "`ready` then looks at every partition each time, and removes those that have nothing to send yet",
     ),
     Explained(
@@ -103,10 +91,7 @@ EXPLAINED: tuple[Explained, ...] = (
     ),
     Explained(FILLING, "Filling.grow", "if more <= 0:", "if False:", "the filling grows by zero places"),
     Explained(
-        FILLING,
-        "Filling.take_out",
-        "self._batches[place] = None",
-        "pass",
+        FILLING, "Filling.take_out", "self._batches[place] = None", "pass",
         "the batch stays in memory until the place has its next batch, and no code looks for it there",
     ),
     Explained(
@@ -131,17 +116,11 @@ EXPLAINED: tuple[Explained, ...] = (
         "the function is not called if the two offsets are equal",
     ),
     Explained(
-        PRODUCER_BATCH,
-        "ProducerBatch.__init__",
-        "self.last_attempt_ms = 0",
-        "self.last_attempt_ms = -1",
+        PRODUCER_BATCH, "ProducerBatch.__init__", "self.last_attempt_ms = 0", "self.last_attempt_ms = -1",
         "it is read only after the batch was sent, and sending sets it",
     ),
     Explained(
-        PRODUCER_BATCH,
-        "ProducerBatch.__init__",
-        "self.retry_at_ms = 0",
-        "pass",
+        PRODUCER_BATCH, "ProducerBatch.__init__", "self.retry_at_ms = 0", "pass",
         "it is read only after an attempt failed, and the failure sets it",
     ),
     Explained(
@@ -152,18 +131,12 @@ EXPLAINED: tuple[Explained, ...] = (
         "the kernel has computed the CRC of the same records",
     ),
     Explained(
-        PRODUCER_BATCH,
-        "ProducerBatch.close",
-        "if codec.id == NO_COMPRESSION:",
-        "if False:",
+        PRODUCER_BATCH, "ProducerBatch.close", "if codec.id == NO_COMPRESSION:", "if False:",
         "the codec without compression makes no records smaller, so they stay as they are",
     ),
     Explained(
-        "kafka_sink/commit/two_phase.py",
-        "abort_open",
-        "for each, answer in zip(still_open, answers, strict=True):",
-        "for each, answer in zip(still_open, answers, strict=False):",
-        "there is an answer for each",
+        "kafka_sink/commit/two_phase.py", "abort_open", "for each, answer in zip(still_open, answers, strict=True):",
+        "for each, answer in zip(still_open, answers, strict=False):", "there is an answer for each",
     ),
     Explained(
         HANGING,
@@ -186,4 +159,4 @@ EXPLAINED: tuple[Explained, ...] = (
         "codes = [answer.results[-1].error_code for answer in answers]",
         "each request is about one partition, and so is its answer",
     ),
-)
+)  # fmt: skip

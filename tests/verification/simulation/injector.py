@@ -32,16 +32,9 @@ class Injector:
     """`recreated`: topics that were deleted, and when."""
 
     def __init__(
-        self,
-        plan: Plan,
-        *,
-        scheduler: Scheduler,
-        cluster: Cluster,
-        network: Network,
-        tasks: list[VirtualTask],
-        new_cluster: Callable[[str, ClusterSettings], Cluster],
-        rng: random.Random,
-    ) -> None:
+        self, plan: Plan, *, scheduler: Scheduler, cluster: Cluster, network: Network, tasks: list[VirtualTask],
+        new_cluster: Callable[[str, ClusterSettings], Cluster], rng: random.Random,
+    ) -> None:  # fmt: skip
         """`new_cluster`: an empty one, by the name of what decides its ids."""
         self.replaced: list[int] = []
         self.exposed: set[RowId] = set()
@@ -69,12 +62,9 @@ class Injector:
 
     def _create(self, topic: TopicPlan) -> None:
         self.cluster.create_topic(
-            topic.name,
-            topic.partitions,
-            topic.replication_factor,
-            topic.min_insync_replicas,
+            topic.name, topic.partitions, topic.replication_factor, topic.min_insync_replicas,
             max_message_bytes=topic.max_message_bytes,
-        )
+        )  # fmt: skip
 
     def _calm(self) -> Weather:
         return Weather(

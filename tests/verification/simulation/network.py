@@ -36,13 +36,9 @@ SIZE_BYTES = 4
 
 # An answer to nothing or to something else, sizes that cannot be, another protocol.
 GARBAGE = (
-    b"\x00\x00\x00\x05\x7f\xff\xff\xff\x00",
-    b"\x00\x00\x00\x00",
-    b"\xff\xff\xff\xff",
-    b"\x7f\xff\xff\xff",
-    b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    b"\x15\x03\x03\x00\x02\x02\x46",
-)
+    b"\x00\x00\x00\x05\x7f\xff\xff\xff\x00", b"\x00\x00\x00\x00", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff",
+    b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x46",
+)  # fmt: skip
 
 Trace = Callable[[str], None]
 
@@ -187,14 +183,9 @@ class Network:
     """All wires between producers and the cluster. `digest` covers every byte that either side saw, and when."""
 
     def __init__(
-        self,
-        cluster: Brokers,
-        scheduler: Scheduler,
-        rng: random.Random,
-        addresses: dict[tuple[str, int], int],
-        trace: Trace | None = None,
-        balancer: tuple[str, int] | None = None,
-    ) -> None:
+        self, cluster: Brokers, scheduler: Scheduler, rng: random.Random, addresses: dict[tuple[str, int], int],
+        trace: Trace | None = None, balancer: tuple[str, int] | None = None,
+    ) -> None:  # fmt: skip
         """`addresses`: (host, port) to node id. `balancer`: a name that resolves to all of them."""
         self.scheduler = scheduler
         self.weather = Weather()

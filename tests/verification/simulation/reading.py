@@ -74,19 +74,11 @@ class ReadingWorld(ReadWorld):
         )
         self._metadata_max_age_ms = rng.choice([1_000, 300_000])
         self._settings = FetchSettings(
-            isolation_level=rng.choice(list(IsolationLevel)),
-            max_bytes=rng.choice([1, 300, 2_000, 10**6]),
-            min_bytes=1,
-            max_wait_ms=rng.choice([0, 50, 500]),
-            client_rack=rng.choice(["", "a", "b"]),
-            request_timeout_ms=2_000,
-            metadata_max_age_ms=rng.choice([500, 300_000]),
-            retry_backoff_ms=100,
-            retry_backoff_max_ms=1_000,
-            no_progress_ms=120_000,
-            fail_on_data_loss=rng.random() < 0.3,
-            goes_on=True,
-        )
+            isolation_level=rng.choice(list(IsolationLevel)), max_bytes=rng.choice([1, 300, 2_000, 10**6]), min_bytes=1,
+            max_wait_ms=rng.choice([0, 50, 500]), client_rack=rng.choice(["", "a", "b"]), request_timeout_ms=2_000,
+            metadata_max_age_ms=rng.choice([500, 300_000]), retry_backoff_ms=100, retry_backoff_max_ms=1_000,
+            no_progress_ms=120_000, fail_on_data_loss=rng.random() < 0.3, goes_on=True,
+        )  # fmt: skip
         # Without ids a topic of the same name cannot be told from this one.
         self._knows_ids = bool(self._faults.weights["topic_again"]) or rng.random() < 0.7
         self.first = self._next = rng.choice([0, 0, 3, 7])

@@ -87,17 +87,11 @@ class Report:
                 "and lost state."
             ),
             figures={
-                "seeds": self.seeds,
-                "seeds that failed": len(self.failed),
-                "seeds run again": self.again,
-                "of those, to other bytes": self.differing,
-                "virtual hours of producers": round(self._virtual_hours, 1),
-                "faults": sum(times for name, times in counts.items() if name.startswith("fault ")),
-                "writes": writes,
-                "of those, acknowledged whole": counts["write ok"],
-                "rows": counts["rows"],
-                "requests": counts["requests"],
-                "batches sent again": counts["batches sent again"],
+                "seeds": self.seeds, "seeds that failed": len(self.failed), "seeds run again": self.again,
+                "of those, to other bytes": self.differing, "virtual hours of producers": round(self._virtual_hours, 1),
+                "faults": sum(times for name, times in counts.items() if name.startswith("fault ")), "writes": writes,
+                "of those, acknowledged whole": counts["write ok"], "rows": counts["rows"],
+                "requests": counts["requests"], "batches sent again": counts["batches sent again"],
                 "requests executed after the client gave up": counts["requests executed after the client gave up"],
                 "effects of two-phase commits": counts["commit effects carried out"],
                 "state x event pairs reached": f"{len(pairs & counts.keys())} of {len(pairs)}",
@@ -105,7 +99,7 @@ class Report:
             },
             passed=self.passed,
             explained=tuple(self._explained(sorted(pairs - counts.keys()))),
-        )
+        )  # fmt: skip
 
     def _explained(self, missing: list[str]) -> Iterator[str]:
         by_reason: dict[str, list[str]] = defaultdict(list)

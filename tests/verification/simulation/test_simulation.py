@@ -135,11 +135,8 @@ def test_a_seed_is_a_run_to_the_byte_in_any_process(hash_seed: str) -> None:
     path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         [sys.executable, "-m", "simulation", "--seed", "6"],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
     assert done.stdout.splitlines()[-1] == f"digest {run(6).digest}"
 
 
