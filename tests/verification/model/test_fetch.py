@@ -147,18 +147,6 @@ def test_an_error_is_told_at_once() -> None:
     assert fetch_answer(client.answers[sent]).partitions[0].code == OUT_OF_RANGE
 
 
-def test_a_topic_made_again_is_another_by_id_and_the_same_by_name() -> None:
-    client = client_with(BATCH)
-    old_id = client.cluster.topic_id("t")
-    client.cluster.delete_topic("t")
-    client.cluster.create_topic("t", 1, 1)
-    client.run(100)
-    reader = read_client(client)
-    assert reader.fetch_one(0, "t", topic_id=old_id).code == UNKNOWN_TOPIC_ID
-    assert reader.fetch_one(0, "t", offset=2, version=12).code == OUT_OF_RANGE
-    assert reader.fetch_one(0, "t").code == 0
-
-
 def test_a_leader_epoch_of_another_time_is_refused() -> None:
     client = client_of_topic(3, 2)
     client.cluster.elect("t", 0, 1)
