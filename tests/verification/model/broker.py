@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from model.answering import Handlers
 from model.connection import Connection
 from model.controller import Controller
 from model.image import NO_LEADER, PartitionState, TopicImage
@@ -33,6 +32,7 @@ from model.wire import NotARequest, Request, build, decode_request, encode_respo
 PORT = 9092
 # The code with which a request is refused; NONE: it is executed.
 Rule = Callable[[Request], ErrorCode]
+Handlers = Mapping[int, Callable[[Connection, Request], None]]
 PRODUCER_IDS_PER_BLOCK = 1_000
 # A throttled Fetch is answered without a partition; what it would have got is to be asked for again.
 _FETCHED_NOTHING: Mapping[str, Any] = {"error_code": ErrorCode.none, "responses": ()}
@@ -175,6 +175,7 @@ class Broker:
             self._outgoing.append(Outgoing(self.node_id, connection.connection_id, None))
 
     def answer(self, connection: Connection, request: Request, entity: str, **fields: Any) -> None:
+        """Answer now or later. `entity`: kio's name of the answer. `fields`: the fields of its newest version."""
         if self._connections.get(connection.connection_id) is not connection:
             return
         throttle_time_ms = self._throttle_times_ms.popleft() if self._throttle_times_ms else 0
@@ -203,6 +204,7 @@ class Broker:
             self._timeline.call_in(throttle_time_ms, lambda: self._unthrottle(connection))
 
     def leave_unanswered(self, connection: Connection, is_failed: bool) -> None:
+        """A client can then learn of a failure only by the end of its connection."""
         if self._connections.get(connection.connection_id) is not connection:
             return
         connection.is_busy = False
@@ -227,6 +229,7 @@ class Broker:
         return is_withheld
 
     def next_refusal(self, api_key: int) -> ErrorCode:
+        """The code that a test set for the API's next request, else NONE. With a code the request is not run."""
         refusals = self._refusals.get(api_key)
         return refusals.popleft() if refusals else ErrorCode.none
 

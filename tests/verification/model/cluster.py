@@ -105,10 +105,10 @@ class Cluster:
             self.brokers[node_id], self.replicas[node_id], self.transaction_coordinators[node_id]
         )  # fmt: skip
         partitions = self.transaction_partitions[node_id]
-        produce = ProduceApi(broker, replicas, partitions, self.settings, self._timeline)
+        produce = ProduceApi(broker, replicas, partitions, self.settings.transactions, self._timeline)
         broker.serve({PRODUCE: produce.produce, FETCH: FetchApi(broker, replicas, self.settings).fetch})
         broker.serve(LogOffsetsApi(broker, replicas).handlers)
-        find_coordinator = FindCoordinatorApi(broker, replicas, broker.address_of, self._create_internal_topic)
+        find_coordinator = FindCoordinatorApi(broker, replicas, self._create_internal_topic)
         broker.serve({FIND_COORDINATOR: find_coordinator.find_coordinator})
         broker.serve(TransactionApi(broker, replicas, coordinator, broker.new_producer_id).handlers)
         broker.serve(TransactionAdminApi(broker, replicas, coordinator, self._timeline).handlers)

@@ -10,11 +10,12 @@ KIP-320, KIP-734.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.answering import Answering, Handlers
+from model.broker import Broker, Handlers
 from model.connection import Connection
 from model.consumer_reads import LARGEST_TIMESTAMP, NO_EPOCH, NOT_FOUND, end_offset_for_epoch, offset_for_timestamp
 from model.image import TopicIdPartition
@@ -35,10 +36,10 @@ _SAYS_NOT_AVAILABLE, _HAS_LARGEST_TIMESTAMP = 5, 7
 NOWHERE = EpochAndOffset(NO_EPOCH, -1)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class LogOffsetsApi:
-    def __init__(self, broker: Answering, replicas: ReplicaManager) -> None:
-        self._broker = broker
-        self._replicas = replicas
+    _broker: Broker
+    _replicas: ReplicaManager
 
     @property
     def handlers(self) -> Handlers:

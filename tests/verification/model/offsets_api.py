@@ -7,12 +7,13 @@ handleDeleteGroupsRequest) in Kafka; KIP-229, KIP-709 (several groups in one Off
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.answering import Answering, Handlers
+from model.broker import Broker, Handlers
 from model.committed_offsets import CommittedOffset
 from model.connection import Connection
 from model.group_coordinator import Codes, Fetched, GroupCoordinator, Member, OffsetToCommit
@@ -33,11 +34,11 @@ _KNOWS_GROUP_ID_NOT_FOUND = 9
 Answered = tuple[ErrorCode, Fetched]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class OffsetsApi:
-    def __init__(self, broker: Answering, replicas: ReplicaManager, coordinator: GroupCoordinator) -> None:
-        self._broker = broker
-        self._replicas = replicas
-        self._coordinator = coordinator
+    _broker: Broker
+    _replicas: ReplicaManager
+    _coordinator: GroupCoordinator
 
     @property
     def handlers(self) -> Handlers:

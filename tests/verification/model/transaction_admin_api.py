@@ -9,13 +9,14 @@ handleWriteTxnMarkersRequest) in Kafka; KIP-664, KIP-994 and KIP-1152 (ListTrans
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.answering import Answering, Handlers
+from model.broker import Broker, Handlers
 from model.connection import Connection
 from model.control_batches import EndTransactionMarker
 from model.image import TopicIdPartition
@@ -31,14 +32,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STATES = frozenset(state.value for state in TransactionState)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TransactionAdminApi:
-    def __init__(
-        self, broker: Answering, replicas: ReplicaManager, coordinator: TransactionCoordinator, timeline: Timeline
-    ) -> None:
-        self._broker = broker
-        self._replicas = replicas
-        self._coordinator = coordinator
-        self._timeline = timeline
+    _broker: Broker
+    _replicas: ReplicaManager
+    _coordinator: TransactionCoordinator
+    _timeline: Timeline
 
     @property
     def handlers(self) -> Handlers:

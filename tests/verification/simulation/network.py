@@ -25,9 +25,9 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
+from model.cluster import Cluster
 from simulation.scheduler import Scheduler
 
 # What a socket takes before the peer has acknowledged any of it: little, so that requests wait half-written.
@@ -41,23 +41,6 @@ GARBAGE = (
 )  # fmt: skip
 
 Trace = Callable[[str], None]
-
-
-class Outgoing(Protocol):
-    """What a broker says: `frame` without its size, or None: it closes the connection."""
-
-    node_id: int
-    connection_id: int
-    frame: bytes | None
-
-
-class Brokers(Protocol):
-    """What a network needs of `model.cluster.Cluster`."""
-
-    def receive(self, node_id: int, connection_id: int, frame: bytes, now_ms: int) -> None: ...
-    def disconnected(self, node_id: int, connection_id: int) -> None: ...
-    def take_outgoing(self) -> list[Any]: ...
-    def is_alive(self, node_id: int) -> bool: ...
 
 
 class BufferChanged(AssertionError):
@@ -173,7 +156,7 @@ class Wire:
     unsent: deque[tuple[deque[memoryview], bytes, bool]] = field(default_factory=deque)
     at_broker: bytearray = field(default_factory=bytearray)
     # Another cluster, whose broker had the address when the connection was accepted.
-    stranger: Brokers | None = None
+    stranger: Cluster | None = None
 
     def __str__(self) -> str:
         return f"{self.transport.name}#{self.key}"
@@ -183,7 +166,7 @@ class Network:
     """All wires between producers and the cluster. `digest` covers every byte that either side saw, and when."""
 
     def __init__(
-        self, cluster: Brokers, scheduler: Scheduler, rng: random.Random, addresses: dict[tuple[str, int], int],
+        self, cluster: Cluster, scheduler: Scheduler, rng: random.Random, addresses: dict[tuple[str, int], int],
         trace: Trace | None = None, balancer: tuple[str, int] | None = None,
     ) -> None:  # fmt: skip
         """`addresses`: (host, port) to node id. `balancer`: a name that resolves to all of them."""
@@ -197,7 +180,7 @@ class Network:
         self._addresses = addresses
         self._balancer = balancer
         # Node id -> another cluster, whose broker has the node's address.
-        self._strangers: dict[int, Brokers] = {}
+        self._strangers: dict[int, Cluster] = {}
         self._wires: dict[int, Wire] = {}
         self._next_connection_id = 0
         self._unreachable: set[int] = set()
@@ -303,7 +286,7 @@ class Network:
                 self._impaired.append(wire)
                 wire.to_client.lose()
 
-    def replaced(self, cluster: Brokers, tell: Callable[[Wire], bool]) -> None:
+    def replaced(self, cluster: Cluster, tell: Callable[[Wire], bool]) -> None:
         """Another cluster is behind all addresses. `tell`: which clients are told at once that their connection is
         gone; the others learn it when they use it."""
         self._cluster = cluster
@@ -312,7 +295,7 @@ class Network:
             if tell(wire):
                 self._lost(wire)
 
-    def occupy(self, node_id: int, stranger: Brokers) -> None:
+    def occupy(self, node_id: int, stranger: Cluster) -> None:
         """A broker of another cluster has the address of a broker that is down, until `vacate`."""
         self._strangers[node_id] = stranger
 
@@ -324,7 +307,7 @@ class Network:
                 wire.broker_open = False
                 self._lost(wire)
 
-    def _behind(self, wire: Wire) -> Brokers:
+    def _behind(self, wire: Wire) -> Cluster:
         return self._cluster if wire.stranger is None else wire.stranger
 
     # --- the client's side --------------------------------------------------------------------------------------------
