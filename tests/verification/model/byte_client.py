@@ -19,7 +19,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from model.cluster import Cluster
 from model.record_batches import RecordBatch, decode_records
 from model.settings import INIT_PRODUCER_ID, METADATA, PRODUCE, ClusterSettings
-from model.wire import build, kio_module, response_type
+from model.wire import build, request_of, response_type
 
 
 def record_batch(
@@ -135,25 +135,16 @@ class ByteClient:
         topic_id: uuid.UUID | None = None,
     ) -> int:  # fmt: skip
         """`topic_id` instead of the id that the topic has now."""
-        kio_version = kio_module(PRODUCE, self.produce_version, "request")
         topics: dict[str, list[Any]] = {}
         for (topic, partition), records in batches.items():
-            data = kio_version.PartitionProduceData(index=partition, records=records)
-            topics.setdefault(topic, []).append(data)
-        message = kio_version.ProduceRequest(
-            transactional_id=None,
-            acks=acks,
-            timeout=timedelta(milliseconds=timeout_ms),
+            topics.setdefault(topic, []).append({"index": partition, "records": records})
+        message = request_of(
+            PRODUCE, self.produce_version, transactional_id=None, acks=acks, timeout=timedelta(milliseconds=timeout_ms),
             topic_data=tuple(
-                build(
-                    kio_version.TopicProduceData,
-                    name=topic,
-                    topic_id=topic_id or self.cluster.topic_id(topic),
-                    partition_data=tuple(partitions),
-                )
-                for topic, partitions in topics.items()
+                {"name": name, "topic_id": topic_id or self.cluster.topic_id(name), "partition_data": partitions}
+                for name, partitions in topics.items()
             ),
-        )
+        )  # fmt: skip
         return self.send(node_id, PRODUCE, self.produce_version, message)
 
     def produced(self, correlation_id: int) -> dict[int, Answer] | None:
@@ -182,25 +173,18 @@ class ByteClient:
         return values_of(replica.log.batches) if replica is not None else []
 
     def init_producer_id(self, node_id: int) -> int:
-        kio_version = kio_module(INIT_PRODUCER_ID, 4, "request")
-        message = build(
-            kio_version.InitProducerIdRequest, transactional_id=None, transaction_timeout=timedelta(seconds=60)
-        )
+        timeout = timedelta(seconds=60)
+        message = request_of(INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout=timeout)
         return int(self.answers[self.send(node_id, INIT_PRODUCER_ID, 4, message)].producer_id)
 
     def metadata(self, node_id: int, topics: Sequence[str] | None, version: int = 12) -> Any:
         """kio's MetadataResponse."""
-        return self.answers[self.send(node_id, METADATA, version, self.metadata_request(topics, version))]
-
-    def metadata_request(self, topics: Sequence[str] | None, version: int) -> Any:
-        kio_version = kio_module(METADATA, version, "request")
-        asked = None
-        if topics is not None:
-            asked = tuple(build(kio_version.MetadataRequestTopic, topic_id=None, name=name) for name in topics)
-        return build(
-            kio_version.MetadataRequest, topics=asked, include_topic_authorized_operations=False,
+        asked = None if topics is None else tuple({"topic_id": None, "name": name} for name in topics)
+        message = request_of(
+            METADATA, version, topics=asked, include_topic_authorized_operations=False,
             include_cluster_authorized_operations=False,
         )  # fmt: skip
+        return self.answers[self.send(node_id, METADATA, version, message)]
 
 
 def client_of(nodes: int = 3, seed: int = 1, **settings: Any) -> ByteClient:
