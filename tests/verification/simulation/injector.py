@@ -26,6 +26,12 @@ End = Callable[[], None] | None
 
 # A leader that has not written and replicated anything by then goes on: it is looked at each millisecond.
 STOPS_WITHIN_MS = 1_000
+# Kinds that set something of the weather, that happen to all wires of a broker, and that refuse an API.
+_WEATHER = {
+    "slow": "latency_ms", "cuts": "cut_rate", "refuse_connects": "connect_failures", "lose_on_close": "close_loses"
+}  # fmt: skip
+_WIRES = {"cut_broker": "cut", "mute": "mute", "deafen": "deafen", "garble": "garble"}
+_REFUSED = {"refuse_produce": PRODUCE, "refuse_metadata": METADATA, "refuse_producer_id": INIT_PRODUCER_ID}
 
 
 class Injector:
@@ -50,7 +56,15 @@ class Injector:
         self._topics = {topic.name: topic for topic in plan.topics}
 
     def begin(self, fault: Fault) -> None:
-        end: End = getattr(self, fault.kind)(fault)
+        end: End
+        if fault.kind in _WEATHER:
+            end = self._set(_WEATHER[fault.kind], fault.number)
+        elif fault.kind in _WIRES:
+            end = self._at_wires(fault)
+        elif fault.kind in _REFUSED:
+            end = self._refuse(fault, _REFUSED[fault.kind])
+        else:
+            end = getattr(self, fault.kind)(fault)
         if end is not None:
             self._scheduler.after(fault.lasts_ms, end)
 
@@ -92,21 +106,9 @@ class Injector:
         setattr(self._network.weather, name, value)
         return lambda: setattr(self._network.weather, name, getattr(self._calm(), name))
 
-    def slow(self, fault: Fault) -> End:
-        return self._set("latency_ms", fault.number)
-
-    def cuts(self, fault: Fault) -> End:
-        return self._set("cut_rate", fault.number)
-
-    def refuse_connects(self, fault: Fault) -> End:
-        return self._set("connect_failures", fault.number)
-
-    def lose_on_close(self, fault: Fault) -> End:
-        return self._set("close_loses", fault.number)
-
-    def cut_broker(self, fault: Fault) -> End:
+    def _at_wires(self, fault: Fault) -> End:
         for wire in self._network.wires(node_id=fault.node):
-            self._network.cut(wire)
+            getattr(self._network, _WIRES[fault.kind])(wire)
         return None
 
     def cut_writer(self, fault: Fault) -> End:
@@ -117,21 +119,6 @@ class Injector:
     def _wires_of(self, writer: int) -> list[Wire]:
         producer = self._tasks[writer].producer
         return [] if producer is None else self._network.wires(name=producer.name)
-
-    def mute(self, fault: Fault) -> End:
-        for wire in self._network.wires(node_id=fault.node):
-            self._network.mute(wire)
-        return None
-
-    def deafen(self, fault: Fault) -> End:
-        for wire in self._network.wires(node_id=fault.node):
-            self._network.deafen(wire)
-        return None
-
-    def garble(self, fault: Fault) -> End:
-        for wire in self._network.wires(node_id=fault.node):
-            self._network.garble(wire)
-        return None
 
     def partition(self, fault: Fault) -> End:
         self._network.partition(fault.node)
@@ -226,15 +213,6 @@ class Injector:
     def quota(self, fault: Fault) -> End:
         self.cluster.limit(fault.node, fault.number)
         return lambda: self.cluster.limit(fault.node, None)
-
-    def refuse_produce(self, fault: Fault) -> End:
-        return self._refuse(fault, PRODUCE)
-
-    def refuse_metadata(self, fault: Fault) -> End:
-        return self._refuse(fault, METADATA)
-
-    def refuse_producer_id(self, fault: Fault) -> End:
-        return self._refuse(fault, INIT_PRODUCER_ID)
 
     def _refuse(self, fault: Fault, api_key: int) -> End:
         for _ in range(fault.times):
