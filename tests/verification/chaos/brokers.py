@@ -112,9 +112,6 @@ def delete_topic(kafka: LocalKafka, topic: str) -> None:
     wait_until(lambda: topic not in client.list_topics(timeout=DEADLINE_S).topics, DEADLINE_S, f"{topic} is gone")
 
 
-# --- disks ------------------------------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def small_disk(folder: Path, mebibytes: int) -> Iterator[str | None]:
     """The folder as a file system of its own, in memory: why that could not be, or None."""

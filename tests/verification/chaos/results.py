@@ -68,14 +68,10 @@ def campaign(reports: Iterable[pytest.TestReport], *, seconds: float, command: s
         command=command,
         about=ABOUT,
         figures={
-            "tests": len(tests),
-            "passed": len(tests) - len(failed) - len(skipped),
-            "failed": len(failed),
-            "skipped": len(skipped),
-            "minutes": round(seconds / 60),
-            **{f"fault: {kind}": count for kind, count in sorted(faults.items())},
-            **dict(sorted(numbers.items())),
+            "tests": len(tests), "passed": len(tests) - len(failed) - len(skipped), "failed": len(failed),
+            "skipped": len(skipped), "minutes": round(seconds / 60),
+            **{f"fault: {kind}": count for kind, count in sorted(faults.items())}, **dict(sorted(numbers.items())),
         },
         passed=bool(tests) and not failed,
         explained=tuple(sorted(f"{name.partition('::')[2]}: {why}" for name, why in skipped.items())),
-    )
+    )  # fmt: skip

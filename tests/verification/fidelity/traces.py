@@ -72,9 +72,6 @@ class Difference:
         )
 
 
-# --- the model's side -------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class ModelTopics:
     cluster: Cluster
@@ -110,9 +107,6 @@ def make_trace(seed: int, kafka_version: str, steps: int = STEPS) -> Trace:
         played.append((step, answer))
     chosen, answers = zip(*played, strict=True)
     return Trace(name, seed, kind, chosen, answers)
-
-
-# --- a broker's side --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import (
-    Api,
-)
+from kafka_sink.kafka.protocol.api import Api
 
 # By kio's names of the wire types; the others have a length.
 _SIZES = {

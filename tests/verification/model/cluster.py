@@ -105,10 +105,10 @@ class Cluster:
             self.brokers[node_id], self.replicas[node_id], self.transaction_coordinators[node_id]
         )  # fmt: skip
         partitions = self.transaction_partitions[node_id]
-        produce = ProduceApi(broker, replicas, partitions, self.settings, self._timeline)
+        produce = ProduceApi(broker, replicas, partitions, self.settings.transactions, self._timeline)
         broker.serve({PRODUCE: produce.produce, FETCH: FetchApi(broker, replicas, self.settings).fetch})
         broker.serve(LogOffsetsApi(broker, replicas).handlers)
-        find_coordinator = FindCoordinatorApi(broker, replicas, broker.address_of, self._create_internal_topic)
+        find_coordinator = FindCoordinatorApi(broker, replicas, self._create_internal_topic)
         broker.serve({FIND_COORDINATOR: find_coordinator.find_coordinator})
         broker.serve(TransactionApi(broker, replicas, coordinator, broker.new_producer_id).handlers)
         broker.serve(TransactionAdminApi(broker, replicas, coordinator, self._timeline).handlers)
@@ -150,13 +150,9 @@ class Cluster:
     # --- topics -------------------------------------------------------------------------------------------------------
 
     def create_topic(
-        self,
-        name: str,
-        partitions: int,
-        replication_factor: int,
-        min_insync_replicas: int | None = None,
+        self, name: str, partitions: int, replication_factor: int, min_insync_replicas: int | None = None,
         **options: Any,
-    ) -> uuid.UUID:
+    ) -> uuid.UUID:  # fmt: skip
         """Partition p is led by the p-th broker, in a ring, and replicated to those after it. Brokers learn it later.
         `options`: of `TopicSettings`. Raises ValueError for a name that exists."""
         if min_insync_replicas is not None:
@@ -181,15 +177,9 @@ class Cluster:
         replicas.delete_before(key, min(offset, replicas.partitions[key].high_watermark), 0, lambda code: None)
 
     def compact(
-        self,
-        topic: str,
-        partition: int,
-        node_id: int,
-        removed: Container[int],
-        *,
-        stays_empty: Callable[[RecordBatch], bool] = lambda batch: False,
-        delete_horizon_ms: int | None = None,
-    ) -> None:
+        self, topic: str, partition: int, node_id: int, removed: Container[int], *,
+        stays_empty: Callable[[RecordBatch], bool] = lambda batch: False, delete_horizon_ms: int | None = None,
+    ) -> None:  # fmt: skip
         """One replica loses the records at the offsets `removed`, as far as they are before its last stable offset, and
         not in its last batch. A batch without a record is gone then, unless it `stays_empty`. A marker goes when
         `removed` has it and the records of its transaction are gone."""
@@ -357,15 +347,9 @@ class Cluster:
         return isolation.read_uncommitted(self.committed(topic, partition))
 
     def readable_records(
-        self,
-        topic: str,
-        partition: int,
-        isolation: Isolation,
-        first_offset: int = 0,
-        end_offset: int | None = None,
-        *,
+        self, topic: str, partition: int, isolation: Isolation, first_offset: int = 0, end_offset: int | None = None, *,
         topic_id: uuid.UUID | None = None,
-    ) -> list[ReadableRecord]:
+    ) -> list[ReadableRecord]:  # fmt: skip
         """What a reader of [first_offset, end_offset) must deliver (fate KEPT), and may have delivered (the others).
         Ask when the cluster has healed; raises ValueError without a leader. `topic_id`: of a topic that is gone, or
         else the one that has this name now."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -36,27 +36,18 @@ class Shard(Generic[T]):
     state: T | None = None
 
 
+@dataclass(slots=True)
 class Shards(Generic[T]):
     """`load` makes a state from the log that the new leader has; `on_loaded` follows."""
 
-    def __init__(
-        self,
-        topic: str,
-        replicas: ReplicaManager,
-        settings: TransactionSettings,
-        timeline: Timeline,
-        rng: random.Random,
-        load: Callable[[Partition], T],
-        on_loaded: Callable[[Shard[T]], None],
-    ) -> None:
-        self._topic = topic
-        self._replicas = replicas
-        self._settings = settings
-        self._timeline = timeline
-        self._rng = rng
-        self._load = load
-        self._on_loaded = on_loaded
-        self._shards: dict[TopicIdPartition, Shard[T]] = {}
+    _topic: str
+    _replicas: ReplicaManager
+    _settings: TransactionSettings
+    _timeline: Timeline
+    _rng: random.Random
+    _load: Callable[[Partition], T]
+    _on_loaded: Callable[[Shard[T]], None]
+    _shards: dict[TopicIdPartition, Shard[T]] = field(default_factory=dict)
 
     def follow_image(self) -> None:
         """Apply a new image: this broker may lead other partitions now."""

@@ -32,12 +32,9 @@ class DelayedFetches:
         return len(self._waiting)
 
     def add(
-        self,
-        keys: Sequence[TopicIdPartition],
-        timeout_ms: int,
-        is_ready: Callable[[], bool],
+        self, keys: Sequence[TopicIdPartition], timeout_ms: int, is_ready: Callable[[], bool],
         on_complete: Callable[[], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`on_complete` is called once, later."""
         waiting = DelayedFetch(keys, is_ready, on_complete)
         self._waiting.append(waiting)

@@ -34,8 +34,6 @@ OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 MARKERS_EXPIRE_MS = OFFSETS_RETENTION_MS - 10_000
 ALL_EXPIRE_MS = OFFSETS_RETENTION_MS + 3_600_000
 
-# --- what can happen before a step ------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class Crash:
@@ -162,8 +160,6 @@ Event = (
     Crash | Twice | Late | Fail | TimeOut | AbortByHand | LoseMarker | Lose | Resume | Switch | Forget | ForgetIds
     | GoBack | GiveUp | LoseGroups | StandStill | CoordinatorsStandStill | LeadersStandStill
 )  # fmt: skip
-
-# --- schedules --------------------------------------------------------------------------------------------------------
 
 # Rows of each slot of each micro-batch.
 Shape = tuple[tuple[int, ...], ...]

@@ -39,7 +39,7 @@ RUN_TIMEOUT_S = 600
 SEEDS_A_RUN = 100
 # A test that ends so has not seen the mistake, but one that was made in the table.
 _BROKEN = re.compile(r"\b(NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError|IndentationError)\b")
-_FAILED_TEST = re.compile(r"^FAILED (\S+)(?: - (.*))?", re.MULTILINE)
+_FAILED_TEST = re.compile(r"^FAILED (.+?)(?: - (.*))?$", re.MULTILINE)
 _FAILED_SEED = re.compile(r"^seed (\d+) FAILED")
 
 
@@ -89,9 +89,6 @@ def try_none(killers: Sequence[str | int]) -> Verdict:
     return Verdict(outcome, by, time.monotonic() - started_s)
 
 
-# --- the copy ---------------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def copy_of_tree() -> Iterator[Path]:
     """What tests need of the tree, in a folder of its own while the block runs."""
@@ -126,9 +123,6 @@ def _put_back(tree: Path, mutant: Mutant) -> None:
     status, output = _execute(tree, build, PYKAFKA_REQUIRE_KERNEL="1")
     if status:
         raise MutantBroken(f"{module.path} does not compile: {output[-500:]}")
-
-
-# --- the killers ------------------------------------------------------------------------------------------------------
 
 
 def _run(tree: Path, killer: str | int, *, kernel: bool = True) -> tuple[Outcome, str]:

@@ -167,13 +167,10 @@ def campaign(tried: Sequence[Tried], *, passed: bool, command: str) -> Campaign:
     total, lived = _counts(tried)
     timed_out = sum(verdict.outcome is Outcome.TIMED_OUT for each in tried for verdict in each.verdicts)
     figures: dict[str, Figure] = {
-        "mutants that the rules make": sum(each.possible for each in tried),
-        "tried": total,
-        "killed": total - lived,
+        "mutants that the rules make": sum(each.possible for each in tried), "tried": total, "killed": total - lived,
         "killed, of a hundred": round(100 * (total - lived) / total, 1) if total else 0,
-        "of these ended for their time": timed_out,
-        "survivors, each explained below": lived,
-    }
+        "of these ended for their time": timed_out, "survivors, each explained below": lived,
+    }  # fmt: skip
     figures |= {f"`{each.subject.path}`": _share([each]) for each in tried}
     return Campaign(
         name="mutation",

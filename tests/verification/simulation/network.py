@@ -25,9 +25,9 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
+from model.cluster import Cluster
 from simulation.scheduler import Scheduler
 
 # What a socket takes before the peer has acknowledged any of it: little, so that requests wait half-written.
@@ -36,32 +36,11 @@ SIZE_BYTES = 4
 
 # An answer to nothing or to something else, sizes that cannot be, another protocol.
 GARBAGE = (
-    b"\x00\x00\x00\x05\x7f\xff\xff\xff\x00",
-    b"\x00\x00\x00\x00",
-    b"\xff\xff\xff\xff",
-    b"\x7f\xff\xff\xff",
-    b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    b"\x15\x03\x03\x00\x02\x02\x46",
-)
+    b"\x00\x00\x00\x05\x7f\xff\xff\xff\x00", b"\x00\x00\x00\x00", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff",
+    b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x46",
+)  # fmt: skip
 
 Trace = Callable[[str], None]
-
-
-class Outgoing(Protocol):
-    """What a broker says: `frame` without its size, or None: it closes the connection."""
-
-    node_id: int
-    connection_id: int
-    frame: bytes | None
-
-
-class Brokers(Protocol):
-    """What a network needs of `model.cluster.Cluster`."""
-
-    def receive(self, node_id: int, connection_id: int, frame: bytes, now_ms: int) -> None: ...
-    def disconnected(self, node_id: int, connection_id: int) -> None: ...
-    def take_outgoing(self) -> list[Any]: ...
-    def is_alive(self, node_id: int) -> bool: ...
 
 
 class BufferChanged(AssertionError):
@@ -177,7 +156,7 @@ class Wire:
     unsent: deque[tuple[deque[memoryview], bytes, bool]] = field(default_factory=deque)
     at_broker: bytearray = field(default_factory=bytearray)
     # Another cluster, whose broker had the address when the connection was accepted.
-    stranger: Brokers | None = None
+    stranger: Cluster | None = None
 
     def __str__(self) -> str:
         return f"{self.transport.name}#{self.key}"
@@ -187,14 +166,9 @@ class Network:
     """All wires between producers and the cluster. `digest` covers every byte that either side saw, and when."""
 
     def __init__(
-        self,
-        cluster: Brokers,
-        scheduler: Scheduler,
-        rng: random.Random,
-        addresses: dict[tuple[str, int], int],
-        trace: Trace | None = None,
-        balancer: tuple[str, int] | None = None,
-    ) -> None:
+        self, cluster: Cluster, scheduler: Scheduler, rng: random.Random, addresses: dict[tuple[str, int], int],
+        trace: Trace | None = None, balancer: tuple[str, int] | None = None,
+    ) -> None:  # fmt: skip
         """`addresses`: (host, port) to node id. `balancer`: a name that resolves to all of them."""
         self.scheduler = scheduler
         self.weather = Weather()
@@ -206,7 +180,7 @@ class Network:
         self._addresses = addresses
         self._balancer = balancer
         # Node id -> another cluster, whose broker has the node's address.
-        self._strangers: dict[int, Brokers] = {}
+        self._strangers: dict[int, Cluster] = {}
         self._wires: dict[int, Wire] = {}
         self._next_connection_id = 0
         self._unreachable: set[int] = set()
@@ -312,7 +286,7 @@ class Network:
                 self._impaired.append(wire)
                 wire.to_client.lose()
 
-    def replaced(self, cluster: Brokers, tell: Callable[[Wire], bool]) -> None:
+    def replaced(self, cluster: Cluster, tell: Callable[[Wire], bool]) -> None:
         """Another cluster is behind all addresses. `tell`: which clients are told at once that their connection is
         gone; the others learn it when they use it."""
         self._cluster = cluster
@@ -321,7 +295,7 @@ class Network:
             if tell(wire):
                 self._lost(wire)
 
-    def occupy(self, node_id: int, stranger: Brokers) -> None:
+    def occupy(self, node_id: int, stranger: Cluster) -> None:
         """A broker of another cluster has the address of a broker that is down, until `vacate`."""
         self._strangers[node_id] = stranger
 
@@ -333,7 +307,7 @@ class Network:
                 wire.broker_open = False
                 self._lost(wire)
 
-    def _behind(self, wire: Wire) -> Brokers:
+    def _behind(self, wire: Wire) -> Cluster:
         return self._cluster if wire.stranger is None else wire.stranger
 
     # --- the client's side --------------------------------------------------------------------------------------------

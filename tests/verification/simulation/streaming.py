@@ -215,28 +215,18 @@ class StreamingWorld(ReadWorld):
                 self._step()
 
     def connect(
-        self,
-        config: ClientConfig,
-        *,
-        metrics: Metrics,
-        rng: random.Random,
-        cluster_id: str | None = None,
+        self, config: ClientConfig, *, metrics: Metrics, rng: random.Random, cluster_id: str | None = None,
         max_in_flight: int | None = None,
-    ) -> NetworkClient:
+    ) -> NetworkClient:  # fmt: skip
         """As `kafka_sink.kafka.connections.connect`."""
         rng.seed(self._rng.random())
         settings = replace(network_settings(config), client_software_version=SOFTWARE_VERSION)
         if max_in_flight is not None:
             settings = replace(settings, max_in_flight=max_in_flight)
         return NetworkClient(
-            _BlockingTransport(self._network, "stream", self.wait),
-            clock_ms=self._scheduler.clock_ms,
-            rng=rng,
-            settings=settings,
-            metrics=metrics,
-            resolve=self._network.resolve,
-            cluster_id=cluster_id,
-        )
+            _BlockingTransport(self._network, "stream", self.wait), clock_ms=self._scheduler.clock_ms, rng=rng,
+            settings=settings, metrics=metrics, resolve=self._network.resolve, cluster_id=cluster_id,
+        )  # fmt: skip
 
     @contextmanager
     def _shipped_clients(self) -> Iterator[None]:

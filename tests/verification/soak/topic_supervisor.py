@@ -54,7 +54,7 @@ class TopicSupervisor:
         ]  # fmt: skip
         # PYTHONSAFEPATH would hide the job's own modules from it; no sources lie in `folder`.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"} | {
-            "SPARK_CONF_DIR": str(ROOT / "conf"),  # for its log4j2.properties
+            "SPARK_CONF_DIR": str(ROOT / "conf")  # for its log4j2.properties
         }
         self.application = Application(folder, environment)
         self.kills = Kills()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
+_WORLDS = "tests/verification/model/test_exactly_once.py::test_rows_are_visible_once_whatever_happens"
+
 COMMIT: tuple[Mutant, ...] = (
     Mutant(
         name="fingerprints are not compared: neither with what was decided nor with what is visible",
@@ -14,8 +16,7 @@ COMMIT: tuple[Mutant, ...] = (
         ),
         replacement="pass",
         within="commit",
-        killer="tests/verification/model/test_exactly_once.py::"
-        "test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
+        killer=f"{_WORLDS}[a replay with other rows replaces what is not visible and stops at what is]",
     ),
     Mutant(
         name="an older checkpoint writes what was committed once more",
@@ -60,7 +61,7 @@ COMMIT: tuple[Mutant, ...] = (
         pattern="yield from $DECIDE($SINK, $DECISION)",
         replacement="pass",
         within="commit",
-        killer="tests/verification/model/test_exactly_once.py::test_a_driver_may_die_before_any_two_effects",
+        killer=f"{_WORLDS}[a driver may die before any two effects]",
     ),
     Mutant(
         name="slots are committed before the decision",
@@ -71,7 +72,7 @@ COMMIT: tuple[Mutant, ...] = (
         "yield from $DECIDE($SINK, $DECISION)",
         within="commit",
         given=("at_once($WRITTEN, $LOOKED_AT, check_leaders($SINK, $OPEN_SLOTS, $$$OF_RUN))",),
-        killer="tests/verification/model/test_exactly_once.py::test_a_driver_may_die_before_any_two_effects",
+        killer=f"{_WORLDS}[a driver may die before any two effects]",
     ),
     Mutant(
         name="commit Inits the driver's id: two drivers may both decide",
@@ -111,7 +112,7 @@ COMMIT: tuple[Mutant, ...] = (
         rule="docs/design/exactly-once.md: the marker decides whether a slot is visible",
         pattern="[$SLOT for $SLOT, $MARKER in $EXPECTED.items() if $MARKERS.get($SLOT) != $MARKER]",
         replacement="[$SLOT for $SLOT, $MARKER in $EXPECTED.items() if $SLOT not in $MARKERS]",
-        killer="tests/verification/model/test_exactly_once.py::test_transactions_may_time_out_at_any_time",
+        killer=f"{_WORLDS}[transactions may time out at any time]",
     ),
     Mutant(
         name="an abort fences the run that has begun since",
@@ -153,7 +154,7 @@ COMMIT: tuple[Mutant, ...] = (
         rule="docs/design/exactly-once.md: a commit asks the leaders where each transaction begins",
         pattern="check_leaders($SINK, $OPEN_SLOTS, $$$OF_RUN)",
         replacement="check_leaders($SINK, [], $$$OF_RUN)",
-        killer="tests/verification/model/test_exactly_once.py::test_a_leader_may_not_hear_of_an_abort",
+        killer=f"{_WORLDS}[a leader may not hear of an abort]",
     ),
     Mutant(
         name="rows that their leader has in no transaction any more are taken for committed",
@@ -172,7 +173,7 @@ COMMIT: tuple[Mutant, ...] = (
             "yield from end_hanging($$$OF_MICRO_BATCH)",
         ),
         replacement="if $MISSING:\n    raise CommitOutcomeUnknown($$$FACTS)",
-        killer="tests/verification/model/test_exactly_once.py::test_a_leader_may_not_hear_of_a_commit",
+        killer=f"{_WORLDS}[a leader may not hear of a commit]",
     ),
     Mutant(
         name="what was pinned and timed out is taken for committed",

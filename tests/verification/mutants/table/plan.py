@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
+_WORLDS = "tests/verification/model/test_exactly_once.py::test_rows_are_visible_once_whatever_happens"
+
 PLAN: tuple[Mutant, ...] = (
     Mutant(
         name="the driver reads the decision before it Inits its id, which an older driver can still decide under",
@@ -14,15 +16,14 @@ PLAN: tuple[Mutant, ...] = (
         ),
         replacement="$DECISION, $LISTED = yield from at_once(read_decision($SINK), $LIST($SINK))\n"
         "$GENERATION = yield from take_over($SINK)",
-        killer="tests/verification/model/test_exactly_once.py::test_of_two_drivers_on_a_checkpoint_one_is_fenced",
+        killer=f"{_WORLDS}[of two drivers on a checkpoint one is fenced]",
     ),
     Mutant(
         name="no recovery: what was decided is not committed by the next plan",
         rule="docs/design/exactly-once.md: a decision is committed whole, by every plan and commit",
         pattern="$WAS_COMMITTED = yield from finish($SINK, $DECISION, $VISIBLE)",
         replacement="pass",
-        killer="tests/verification/model/test_exactly_once.py::"
-        "test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
+        killer=f"{_WORLDS}[a replay with other rows replaces what is not visible and stops at what is]",
     ),
     Mutant(
         name="recovery with unpinned ids: those that the slot has now",
@@ -49,8 +50,7 @@ PLAN: tuple[Mutant, ...] = (
         rule="docs/design/exactly-once.md: a stale coordinator is asked again",
         pattern="[$EACH for $EACH in $REFUSED if not $IS_OVER($FOUND[$EACH], $EACH[1])]",
         replacement="[]",
-        killer="tests/verification/model/test_exactly_once.py::"
-        "test_transaction_coordinators_that_stood_still_may_answer_for_a_moment",
+        killer=f"{_WORLDS}[transaction coordinators that stood still may answer for a moment]",
     ),
     Mutant(
         name="a plan aborts what the decision names, where that is said to be open",
@@ -67,8 +67,7 @@ PLAN: tuple[Mutant, ...] = (
         pattern="yield from abort_open($SINK, $GENERATION, $STILL_OPEN)",
         replacement="pass",
         within="plan",
-        killer="tests/verification/model/test_exactly_once.py::"
-        "test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
+        killer=f"{_WORLDS}[a replay with other rows replaces what is not visible and stops at what is]",
     ),
     Mutant(
         name="a plan that another has overtaken aborts the other's slots",
@@ -92,8 +91,7 @@ PLAN: tuple[Mutant, ...] = (
         rule="docs/design/exactly-once.md: brokers do not fence OffsetFetch",
         pattern='read_markers($SINK, $MISSING, barrier=f"plan {$GENERATION}")',
         replacement="read_markers($SINK, $MISSING)",
-        killer="tests/verification/model/test_exactly_once.py::"
-        "test_group_coordinators_that_stood_still_may_answer_for_a_moment",
+        killer=f"{_WORLDS}[group coordinators that stood still may answer for a moment]",
     ),
     Mutant(
         name="a marker that is gone is taken for rows that are not there",
@@ -101,7 +99,7 @@ PLAN: tuple[Mutant, ...] = (
         pattern="$UNPROVED.append($SLOT)",
         replacement="pass",
         within="for $SLOT, $IDS in enumerate($DECISION.pinned):\n    $$$LOOKED_AT",
-        killer="tests/verification/model/test_exactly_once.py::test_groups_may_be_deleted_at_any_time",
+        killer=f"{_WORLDS}[groups may be deleted at any time]",
     ),
     Mutant(
         name="what a coordinator proves is not written down before a task's Init makes it forget",
@@ -111,7 +109,7 @@ PLAN: tuple[Mutant, ...] = (
             "return (yield from $PLAN_AFTER($SINK, $GENERATION, $RESTORED))",
         ),
         replacement="pass",
-        killer="tests/verification/model/test_exactly_once.py::test_groups_may_be_deleted_at_any_time",
+        killer=f"{_WORLDS}[groups may be deleted at any time]",
     ),
     Mutant(
         name="a new slot does not say that nothing was committed: one that times out is taken for lost",
@@ -126,7 +124,7 @@ PLAN: tuple[Mutant, ...] = (
         rule="docs/design/exactly-once.md: a decision that is not found was lost",
         pattern="$FACTS.is_forgotten and not $ALLOW_LOST_STATE",
         replacement="False",
-        killer="tests/verification/model/test_exactly_once.py::test_groups_may_be_deleted_at_any_time",
+        killer=f"{_WORLDS}[groups may be deleted at any time]",
     ),
     Mutant(
         name="a decision that has lost a part is taken for somebody else's text",
@@ -140,7 +138,6 @@ PLAN: tuple[Mutant, ...] = (
         rule="KAFKA-20734: a hanging transaction is committed, never aborted",
         pattern="yield from end_hanging($SINK, $OURS, sorted($TOUCHED), $DECISION.micro_batch_id)",
         replacement="pass",
-        killer="tests/verification/model/test_exactly_once.py::"
-        "test_a_version_that_a_leader_hides_is_not_passed_over_as_written",
+        killer=f"{_WORLDS}[a version that a leader hides is not passed over as written]",
     ),
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
+_WORLDS = "tests/verification/model/test_exactly_once.py::test_rows_are_visible_once_whatever_happens"
+
 TASK: tuple[Mutant, ...] = (
     Mutant(
         name="the generation check in the task is left out",
@@ -20,15 +22,14 @@ TASK: tuple[Mutant, ...] = (
         rule="docs/design/exactly-once.md: a task uses the marker that the plan read only if its epoch is the next one",
         pattern="$DECISION is not None and $PINNED is not None and $IDS == $NEXT_AFTER($PINNED, $DECISION)",
         replacement="$DECISION is not None and $PINNED is not None and $IDS.producer_id == $PINNED.producer_id",
-        killer="tests/verification/model/test_exactly_once.py::"
-        "test_an_attempt_may_go_on_behind_a_commit_that_a_leader_did_not_hear_of",
+        killer=f"{_WORLDS}[an attempt may go on behind a commit that a leader did not hear of]",
     ),
     Mutant(
         name="no markers: a task writes rows that are visible already",
         rule="docs/design/exactly-once.md: the marker decides whether a slot is visible",
         pattern="if $MARKER.micro_batch_id == $MICRO_BATCH_ID:\n    $VISIBLE = $MARKER",
         replacement="$VISIBLE = None",
-        killer="tests/verification/model/test_exactly_once.py::test_a_driver_may_die_before_any_two_effects",
+        killer=f"{_WORLDS}[a driver may die before any two effects]",
     ),
     Mutant(
         name="the marker of another query stands for this one's",
