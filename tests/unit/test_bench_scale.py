@@ -59,10 +59,9 @@ TCP6 = f"""\
    2: {_MAPPED}:2384 {_MAPPED}:90DC 01 {_REST} 14886
 """
 LOOPBACK = IPv4Address("127.0.0.1")
-BROKER = (LOOPBACK, 9092)
 
 
-def test_a_connection_counts_once_at_the_listener_and_belongs_to_the_process_at_its_other_end() -> None:
+def test_a_connection_counts_once_and_belongs_to_the_process_at_its_other_end() -> None:
     """Of four sockets of the tables two are established at the broker; the brokers' own inodes are of no process that
     is looked at."""
     sockets = parse_sockets(TCP, "little") + parse_sockets(TCP6, "little")
@@ -125,7 +124,7 @@ def test_with_executors_of_their_own_the_driver_runs_no_task() -> None:
     assert found.planning == (8,)
 
 
-def test_what_a_worker_has_started_is_the_executors_and_stays_when_the_worker_has_ended() -> None:
+def test_what_a_worker_has_started_is_the_executors_also_when_the_worker_has_ended() -> None:
     helper = (PYTHON, "-m", "helper")
     processes = tree({1: 0, 2: 1, 3: 2, 4: 3, 5: 3, 6: 4})
     # Of a worker that has ended, 7 is init's child now, and 8 was started by it, too, and has ended.

@@ -3,14 +3,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from kafka_sink.__main__ import COMMANDS, main
 from kafka_sink.command_line import run_to_the_end
-
-SETUP = Path(__file__).resolve().parents[2] / "setup.cfg"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -73,12 +73,6 @@ def test_equal_if_and_only_if_the_rows_are(left: list[WholeRow], right: list[Who
     assert (digest_of(*left, *both) == digest_of(*both, *right)) == (Counter(left) == Counter(right))
 
 
-def test_the_rows_of_arrow_batches_add_up() -> None:
-    rows = [WholeRow(b"%d" % i) for i in range(4)]
-    assert digest(arrow_batch(rows[:1]), arrow_batch(rows[1:])) == digest_of(*rows)
-    assert digest(arrow_batch([]), arrow_batch(rows), arrow_batch([])) == digest_of(*rows)
-
-
 @pytest.mark.parametrize("length", [0, 1, 8, 9, 15, 16, 17])
 def test_what_lies_behind_a_row_in_memory_makes_no_difference(length: int) -> None:
     row = WholeRow(b"v" * length, b"k" * length, ((b"h" * length, b"w" * length),), 5, "t" * length)
