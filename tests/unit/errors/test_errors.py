@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 from effort import each
+from error_examples import MADE_UP, example
 from kafka_sink import errors
 from kafka_sink.broker import errors as broker_errors
 from kafka_sink.broker.errors import LocalKafkaError
@@ -31,26 +32,6 @@ CLASSES = [cls for cls in tree(KafkaSinkError) if cls.__module__.startswith("kaf
 # Raised as they are, with facts of their own; abstract ones are only caught.
 LEAVES = [cls for cls in CLASSES if not any(each in CLASSES for each in cls.__subclasses__())]
 RAISED = [cls for cls in LEAVES if not issubclass(cls, LocalKafkaError | ProtocolError)]
-
-
-MADE_UP = {
-    "Mapping[str, int]": {"HeaderKeyNull": 7}, "Sequence[tuple[int, int]]": [(3, 4)], "float": 0.25, "bool": True,
-}  # fmt: skip
-
-
-def example(cls: type[KafkaSinkError]) -> KafkaSinkError:
-    """An instance with made-up facts of the right types, from the signature; what has a default, with that."""
-    facts = {}
-    for name, parameter in inspect.signature(cls).parameters.items():
-        if parameter.annotation == "bool" and parameter.default is not parameter.empty:
-            continue
-        annotation = str(parameter.annotation)
-        if annotation in MADE_UP:
-            facts[name] = MADE_UP[annotation]
-            continue
-        text = [f"<{name}>"] if annotation == "Sequence[str]" else f"<{name}>"
-        facts[name] = 7 if annotation.startswith("int") else [3] if "Sequence[int]" in annotation else text
-    return cls(**facts)
 
 
 @pytest.mark.parametrize(("module", "root"), [(errors, KafkaSinkError), (broker_errors, LocalKafkaError)])
@@ -108,13 +89,8 @@ def hostile(parameter: inspect.Parameter) -> object:
         return "of shell_command"
     if annotation in MADE_UP:
         return {HOSTILE: 7} if "Mapping" in annotation else MADE_UP[annotation]
-    return (
-        7
-        if annotation.startswith("int")
-        else [3]
-        if "Sequence[int]" in annotation
-        else ([HOSTILE] * 3 if "Sequence[str]" in annotation else HOSTILE)
-    )
+    text = [HOSTILE] * 3 if "Sequence[str]" in annotation else HOSTILE
+    return 7 if annotation.startswith("int") else [3] if "Sequence[int]" in annotation else text
 
 
 def test_help_tells_of_an_error_its_own_facts() -> None:
