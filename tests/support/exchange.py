@@ -11,7 +11,7 @@ import pytest
 
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import BrokerSetting, Effect, Pause, Result, Steps, ToCoordinator, ToEveryBroker
-from kafka_sink.commit.exchanges import PARTITION
+from kafka_sink.commit.exchanges import PARTITION, read_decision
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.lineage import check_decision
 from kafka_sink.commit.markers import NOTHING_COMMITTED, Decision, Ids, Marker, Names
@@ -141,6 +141,12 @@ class Exchange:
     def tasks(self, slots: int, micro_batch_id: int = 0) -> tuple[Facts, list[SlotPrepared]]:
         found = self.run(two_phase.plan(self.sink))
         return found, [self.task(found, micro_batch_id, slot) for slot in range(slots)]
+
+    def decision(self) -> Decision:
+        """What was decided last."""
+        found = self.run(read_decision(self.sink))
+        assert found is not None
+        return found
 
     def commit(self, found: Facts, done: list[SlotPrepared], micro_batch_id: int = 0, now_ms: int = 0) -> None:
         self.run(two_phase.commit(self.sink, found, done, micro_batch_id=micro_batch_id, now_ms=now_ms))

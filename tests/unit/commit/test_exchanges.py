@@ -153,9 +153,7 @@ def test_a_decision_of_several_groups_is_one_transaction_and_one_more_read() -> 
     groups = exchange.asked["TxnOffsetCommit"]
     assert (groups > 1, exchange.asked["EndTxn"]) == (True, 1 + 5)
     exchange.asked.clear()
-    decision = exchange.run(read_decision(exchange.sink))
-    assert decision is not None
-    assert len(decision.pinned) == 5
+    assert len(exchange.decision().pinned) == 5
     # The first again, to know that none was replaced in between.
     assert exchange.asked == {"OffsetFetch": groups + 1}
 
@@ -165,8 +163,7 @@ def test_a_decision_of_several_groups_is_not_put_together_of_two() -> None:
     exchange.sink = replace(exchange.sink, metadata_max_characters=50)
     exchange.micro_batch(5, 0)
     for barrier in (None, "b"):
-        found = exchange.run(read_decision(exchange.sink))
-        assert found is not None
+        found = exchange.decision()
         steps = read_decision(exchange.sink, barrier=barrier)
         of_the_rest = exchange.run_until(steps, lambda effects: effects[0].key == exchange.sink.names.decision(1))
         exchange.micro_batch(5, found.micro_batch_id + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from exchange import (
     instead,
 )
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.handover import Facts
+from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.hanging import PAUSES_MS, Hanging, check_leaders, write_commit_markers
 from kafka_sink.commit.markers import Ids
 from kafka_sink.errors import (
@@ -43,20 +44,40 @@ from kafka_sink.kafka.protocol.apis.write_txn_markers import (
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 
+NOTHING = DescribeProducersResponse(0, (ProducersOfPartition("t", 1, 0, None, ()),))
+
 
 def open_on(partition: int, ids: Ids, offset: int = 17) -> DescribeProducersResponse:
-    producers = (
-        ActiveProducer(ids.producer_id + 1000, ids.producer_epoch, offset),
-        ActiveProducer(ids.producer_id, ids.producer_epoch, offset),
-    )
+    ids_of_both = ((ids.producer_id + 1000, ids.producer_epoch), (ids.producer_id, ids.producer_epoch))
+    producers = tuple(ActiveProducer(*each, offset) for each in ids_of_both)
     return DescribeProducersResponse(0, (ProducersOfPartition("t", partition, 0, None, producers),))
+
+
+def hangs(exchange: Exchange, done: list[SlotPrepared], *codes: int) -> None:
+    """The last slots' transactions are open to their leaders, which refuse markers with these codes."""
+    first = 2 - len(codes)
+    partitions = [open_on(n, done[n].ids).partitions[0] for n in range(first, 2)]
+
+    def answer(request: Any) -> Any:
+        if isinstance(request, WriteTxnMarkersRequest):
+            ((topic, partition),) = request.partitions
+            return WriteTxnMarkersResponse((PartitionResult(topic, partition, codes[partition - first]),))
+        is_look = isinstance(request, DescribeProducersRequest)
+        return DescribeProducersResponse(0, tuple(partitions)) if is_look else None
+
+    exchange.answer = answer
+
+
+def in_turn(*answers: DescribeProducersResponse) -> Callable[[Any], Any]:
+    """What leaders answer first."""
+    left = iter(answers)
+    return lambda request: next(left, None) if isinstance(request, DescribeProducersRequest) else None
 
 
 def test_a_commit_waits_for_leaders_to_end_what_the_coordinator_has_ended() -> None:
     exchange = Exchange()
     found, done = exchange.tasks(2)
-    answers = iter([open_on(1, done[1].ids), open_on(1, done[1].ids)])
-    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    exchange.answer = in_turn(*[open_on(1, done[1].ids)] * 2)
     exchange.commit(found, done)
     assert exchange.pauses_ms == list(PAUSES_MS[:2])
 
@@ -78,8 +99,7 @@ def test_what_hangs_is_committed_on_the_leader_with_its_own_ids() -> None:
 def test_what_ends_in_the_last_pause_gets_no_marker() -> None:
     exchange = Exchange()
     found, done = exchange.tasks(1)
-    answers = iter([open_on(0, done[0].ids)] * len(PAUSES_MS))
-    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    exchange.answer = in_turn(*[open_on(0, done[0].ids)] * len(PAUSES_MS))
     exchange.commit(found, done)
     assert exchange.pauses_ms == list(PAUSES_MS)
     assert (exchange.asked["DescribeProducers"], exchange.asked["WriteTxnMarkers"]) == (len(PAUSES_MS) + 1, 0)
@@ -126,14 +146,7 @@ REFUSED_MARKERS = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_PRO
 def test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it(code: int) -> None:
     exchange = Exchange()
     found, done = exchange.tasks(2)
-    refusal = WriteTxnMarkersResponse((PartitionResult("t", 1, code),))
-
-    def answer(request: Any) -> Any:
-        if isinstance(request, WriteTxnMarkersRequest):
-            return refusal
-        return open_on(1, done[1].ids) if isinstance(request, DescribeProducersRequest) else None
-
-    exchange.answer = answer
+    hangs(exchange, done, code)
     with pytest.raises(HangingTransaction, match="Never abort") as raised:
         exchange.commit(found, done)
     error = raised.value
@@ -149,14 +162,7 @@ def test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it(
 def test_without_write_txn_markers_the_operators_of_the_brokers_must_end_it() -> None:
     exchange = Exchange()
     found, done = exchange.tasks(2)
-    lacking = WriteTxnMarkersResponse((PartitionResult("t", 1, ErrorCode.UNSUPPORTED_VERSION),))
-
-    def answer(request: Any) -> Any:
-        if isinstance(request, WriteTxnMarkersRequest):
-            return lacking
-        return open_on(1, done[1].ids) if isinstance(request, DescribeProducersRequest) else None
-
-    exchange.answer = answer
+    hangs(exchange, done, ErrorCode.UNSUPPORTED_VERSION)
     with pytest.raises(HangingTransaction, match="Never abort") as raised:
         exchange.commit(found, done)
     assert raised.value.command == ""
@@ -167,15 +173,7 @@ def test_without_write_txn_markers_the_operators_of_the_brokers_must_end_it() ->
 def test_of_several_that_hang_one_is_told_with_its_own_reason() -> None:
     exchange = Exchange()
     found, done = exchange.tasks(2)
-    hanging = DescribeProducersResponse(0, tuple(open_on(n, done[n].ids).partitions[0] for n in range(2)))
-
-    def answer(request: Any) -> Any:
-        if isinstance(request, WriteTxnMarkersRequest):
-            ((topic, partition),) = request.partitions
-            return WriteTxnMarkersResponse((PartitionResult(topic, partition, REFUSED_MARKERS[partition]),))
-        return hanging if isinstance(request, DescribeProducersRequest) else None
-
-    exchange.answer = answer
+    hangs(exchange, done, *REFUSED_MARKERS)
     with pytest.raises(HangingTransaction) as raised:
         exchange.commit(found, done)
     error = raised.value
@@ -195,11 +193,8 @@ def test_a_partition_that_cannot_be_looked_at_is_not_one_where_nothing_is_open(c
     assert exchange.kafka.visible == ["0/0"]
 
 
-@pytest.mark.parametrize("offset_and_epochs_later", [(17, 1), (-1, 0)])
-def test_a_later_transaction_of_the_producer_and_none_are_not_ours_that_hangs(
-    offset_and_epochs_later: tuple[int, int],
-) -> None:
-    offset, epochs_later = offset_and_epochs_later
+@pytest.mark.parametrize(("offset", "epochs_later"), [(17, 1), (-1, 0)])
+def test_a_later_transaction_of_the_producer_and_none_are_not_ours_that_hangs(offset: int, epochs_later: int) -> None:
     exchange = Exchange()
     found, done = exchange.tasks(1)
     ids = Ids(done[0].ids.producer_id, done[0].ids.producer_epoch + epochs_later)
@@ -241,8 +236,7 @@ def test_what_begins_with_the_slots_own_row_is_committed_whatever_else_hangs() -
     found, done = exchange.tasks(2)
     ids = done[1].ids
     answer = DescribeProducersResponse(0, (*open_on(1, ids, 17).partitions, *open_on(0, ids, 3).partitions))
-    answers = iter([answer])
-    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    exchange.answer = in_turn(answer)
     exchange.commit(found, [done[0], replace(done[1], first_offsets={("t", 1): 17})])
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
@@ -253,8 +247,7 @@ def test_rows_that_are_in_no_transaction_any_more_are_not_taken_for_committed(si
     """Their coordinator knows nothing of it."""
     exchange = Exchange()
     found, done = exchange.tasks(2)
-    nothing = DescribeProducersResponse(0, (ProducersOfPartition("t", 1, 0, None, ()),))
-    answer = nothing if since is None else open_on(1, done[1].ids, since)
+    answer = NOTHING if since is None else open_on(1, done[1].ids, since)
     exchange.answer = instead(DescribeProducersRequest, answer)
     done[1] = replace(done[1], first_offsets={("t", 1): 17})
     with pytest.raises(PreparedRowsGone, match=r"kafka-transactions\.sh abort") as raised:
@@ -273,10 +266,8 @@ def test_a_leader_that_stood_still_is_asked_until_it_has_heard_of_its_successor(
 ) -> None:
     exchange = Exchange()
     found, done = exchange.tasks(2)
-    nothing = DescribeProducersResponse(0, (ProducersOfPartition("t", 1, 0, None, ()),))
-    before = nothing if since is None else open_on(1, done[1].ids, since)
-    answers = iter([*[before] * stale_answers, open_on(1, done[1].ids, 17)])
-    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    before = NOTHING if since is None else open_on(1, done[1].ids, since)
+    exchange.answer = in_turn(*[before] * stale_answers, open_on(1, done[1].ids, 17))
     exchange.commit(found, [done[0], replace(done[1], first_offsets={("t", 1): 17})])
     assert exchange.pauses_ms == list(PAUSES_MS[:stale_answers])
     assert exchange.kafka.visible == ["0/0", "0/1"]
@@ -288,8 +279,7 @@ def test_what_is_open_is_looked_at_again_after_waiting_for_a_leader(age_ms: int,
     exchange = Exchange()
     found, done = exchange.tasks(1)
     nothing = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, 0, None, ()),))
-    answers = iter([*[nothing] * len(PAUSES_MS), open_on(0, done[0].ids, 17)])
-    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    exchange.answer = in_turn(*[nothing] * len(PAUSES_MS), open_on(0, done[0].ids, 17))
     slots = [replace(done[0], first_offsets={("t", 0): 17})]
     with contextlib.nullcontext() if is_in_time else pytest.raises(TransactionTimedOut):
         exchange.commit(found, slots, now_ms=age_ms)

@@ -123,8 +123,7 @@ def test_a_slot_that_was_visible_before_the_decision_is_though_its_group_is_gone
     exchange.decided(2, but_one=True)
     exchange.kafka.time_out("orders.1")
     exchange.micro_batch(2)
-    decided = exchange.run(read_decision(exchange.sink))
-    assert decided is not None and decided.pinned[0] is None
+    assert exchange.decision().pinned[0] is None
     lose(exchange, 0)
     assert plan(exchange).visible[0] == Marker(0, "q", digest_of("0/0"))
 
@@ -132,8 +131,7 @@ def test_a_slot_that_was_visible_before_the_decision_is_though_its_group_is_gone
 def test_a_decision_without_digests_has_the_marker_restored_without() -> None:
     exchange = Exchange()
     exchange.micro_batch(1)
-    found = exchange.run(read_decision(exchange.sink))
-    assert found is not None
+    found = exchange.decision()
     (text,) = replace(found, digests=()).texts()
     names = exchange.sink.names
     old = OffsetCommitRequest(names.decision(0), names.commit_topic, PARTITION, found.micro_batch_id, text)
@@ -261,10 +259,8 @@ def test_a_group_deleted_between_plan_and_task_has_its_slot_not_written_again() 
 )  # fmt: skip
 def test_what_a_state_proves_of_pinned_ids(version: int, state: str, raised_by: int, expected: bool | None) -> None:
     exchange = Exchange(version)
-    exchange.micro_batch(1)
-    decision = exchange.run(read_decision(exchange.sink))
+    decision = exchange.decision()
     (found,) = exchange.run(described(exchange.sink, ["orders.0"]))
-    assert decision is not None
     pinned = replace(decision, pinned=(Ids(found.producer_id, 5),))
     said = replace(found, state=state, producer_epoch=5 + raised_by)
     for description, proved in ((said, expected), (replace(said, producer_id=1), None)):

@@ -180,7 +180,7 @@ def test_where_a_record_set_begins() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_batch_that_is_cut_off_or_of_an_older_format_does_not_tell_where_it_begins(magic: int) -> None:
+def test_a_batch_that_is_cut_off_or_of_an_older_format_tells_no_beginning(magic: int) -> None:
     records = bytearray(bytes(plain(b"a", base_offset=70)))
     for end in range(len(records)):
         assert first_offset(memoryview(records)[:end]) is None

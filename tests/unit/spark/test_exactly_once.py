@@ -92,7 +92,6 @@ from kafka_sink.options.config import given_options
 from kafka_sink.records.bad_rows import columns_for_fingerprint
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint
-from kafka_sink.spark.commit_message import Pace
 from kafka_sink.spark.exactly_once import guarantee, many_slots
 from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity
 from kafka_sink.spark.exactly_once.commit import FORGET_MS, commit_micro_batch
@@ -186,16 +185,12 @@ def store(exchange: Exchange, facts: Facts) -> None:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def test_every_batch_write_has_a_name_of_its_own() -> None:
-    named = given_options({**OPTIONS, "transactionalIdPrefix": "export"})
-    one, other = batch_identity(named), batch_identity(named)
-    assert one[0].startswith("export.") and other[0].startswith("export.")
-    assert one[0] != other[0]
-    assert one[1].query_id != other[1].query_id
-    assert batch_identity(GIVEN)[0].startswith("pykafka-batch.")
-
-
-def test_a_named_batch_write_has_transactions_of_its_own() -> None:
+def test_every_batch_write_has_a_name_and_transactions_of_its_own() -> None:
+    for given, start in ((GIVEN, "pykafka-batch."), (given_options({**OPTIONS, "transactionalIdPrefix": "e"}), "e.")):
+        one, other = batch_identity(given), batch_identity(given)
+        assert one[0].startswith(start) and other[0].startswith(start)
+        assert one[0] != other[0]
+        assert one[1].query_id != other[1].query_id
     named = given_options({**OPTIONS, "receiptName": "orders-1"})
     one, other = batch_identity(named), batch_identity(named)
     assert one[0] != other[0] and "orders-1" not in one[0]
@@ -225,24 +220,17 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
-def test_a_stream_is_planned_when_its_writer_is_pickled_and_once(plans: list[Any]) -> None:
-    stream = KafkaStreamWriter(given_options(OPTIONS), checkpoint="/data/checkpoint")
+@pytest.mark.parametrize("checkpoint", ["/data/checkpoint", None])
+def test_a_write_is_planned_when_its_writer_is_pickled_and_once(plans: list[Any], checkpoint: str | None) -> None:
+    writer = KafkaStreamWriter(GIVEN, checkpoint=checkpoint) if checkpoint else KafkaBatchWriter(GIVEN)
     assert plans == []
-    again = pickle.loads(pickle.dumps(stream))
-    pickle.dumps(stream)
-    assert plans == ["/data/checkpoint"]
+    again = pickle.loads(pickle.dumps(writer))
+    pickle.dumps(writer)
+    assert plans == [checkpoint]
     assert planned_in(again) == PLAN
     # Who unpickles it runs tasks, and who pickles it on takes the plan along.
     pickle.dumps(again)
     assert len(plans) == 1
-
-
-def test_a_batch_write_is_planned_when_its_writer_is_pickled_and_once(plans: list[Any]) -> None:
-    batch = KafkaBatchWriter(GIVEN)
-    again = pickle.loads(pickle.dumps(batch))
-    pickle.dumps(batch)
-    assert plans == [None]
-    assert planned_in(again) == PLAN
 
 
 @pytest.mark.parametrize("kind", [KafkaStreamWriter, KafkaBatchWriter])
@@ -374,10 +362,6 @@ def test_task_and_commit_are_in_the_cluster_of_their_plan(
     assert kafka.asked(ProduceRequest) == [] == kafka.asked(EndTxnRequest)
 
 
-def test_a_plan_says_which_cluster_it_is_on() -> None:
-    assert plan_stream(NAMED, None).sink.cluster_id == "c"
-
-
 def test_a_commit_goes_by_the_plan_that_the_first_message_brings(exchange: Exchange) -> None:
     messages = receipts(exchange)
     KafkaStreamWriter(GIVEN).commit(messages, 0)
@@ -386,13 +370,6 @@ def test_a_commit_goes_by_the_plan_that_the_first_message_brings(exchange: Excha
     assert decision is not None
     assert (decision.micro_batch_id, decision.generation) == (0, messages[0].generation)
     assert decision.pinned == tuple(message.prepared.ids for message in messages)
-
-
-def test_a_commit_says_that_more_tasks_wrote_at_once_than_were_told(
-    exchange: Exchange, caplog: pytest.LogCaptureFixture
-) -> None:
-    KafkaStreamWriter(GIVEN).commit([replace(each, pace=Pace(1, 0, 9)) for each in receipts(exchange)], 0)
-    assert "2 tasks of this write wrote at once, and rateTasks is 1" in caplog.text
 
 
 def test_a_commit_of_many_slots_says_once_what_makes_it_faster(
@@ -784,11 +761,6 @@ def test_a_plan_tells_of_groups_that_were_lost(exchange: Exchange, caplog: pytes
     store(exchange, after(7, "a", digest_of("b")))
     pickle.dumps(KafkaStreamWriter(NAMED))
     assert "of slot 1 the transactions' coordinators proved" in caplog.text
-
-
-def test_a_batch_write_without_a_version_asks_for_none() -> None:
-    planned = planned_in(pickle.loads(pickle.dumps(KafkaBatchWriter(GIVEN))))
-    assert (planned.is_written, planned.sink.is_versioned) == (False, False)
 
 
 @pytest.fixture

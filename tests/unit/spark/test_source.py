@@ -52,16 +52,12 @@ def schema(**types: object) -> StructType:
 @pytest.mark.parametrize(
     "columns",
     [
-        {"value": BinaryType()},
-        {"value": StringType()},
-        {"value": VarcharType(10)},
-        {"value": NullType()},
+        {"value": BinaryType()}, {"value": StringType()}, {"value": VarcharType(10)}, {"value": NullType()},
         {"value": BinaryType(), "key": StringType(), "headers": HEADERS, "timestamp": TimestampType()},
         {"value": BinaryType(), "timestamp": TimestampNTZType(), "partition": IntegerType()},
-        {"value": BinaryType(), "partition": ShortType()},
-        {"value": BinaryType(), "partition": ByteType()},
+        {"value": BinaryType(), "partition": ShortType()}, {"value": BinaryType(), "partition": ByteType()},
     ],
-)
+)  # fmt: skip
 def test_columns_that_a_record_can_take(columns: dict[str, object]) -> None:
     check_spark_schema(schema(**columns), topic_option=True)
 
@@ -81,12 +77,8 @@ def test_columns_that_it_cannot(columns: dict[str, object], error: type[Exceptio
     with pytest.raises(error) as failure:
         check_spark_schema(schema(**columns), topic_option=True)
     assert failure.value.column == column  # type: ignore[attr-defined]
-
-
-def test_types_are_named_as_spark_names_them() -> None:
-    with pytest.raises(ColumnTypeMismatch) as failure:
-        check_spark_schema(schema(value=DecimalType(10, 2)), topic_option=True)
-    assert failure.value.found == "decimal(10,2)"
+    # Types are named as Spark names them.
+    assert column != "key" or failure.value.found == "decimal(10,2)"  # type: ignore[attr-defined]
 
 
 def test_a_topic_comes_from_the_option_or_the_column() -> None:
@@ -149,11 +141,6 @@ def test_interceptors_travel_with_the_class_and_each_write_has_its_own() -> None
         first, second = pickle.loads(writer).interceptors, pickle.loads(writer).interceptors
         assert [one.mark for one in first] == [one.mark for one in second] == ["a", "b"]
         assert not set(map(id, first)) & set(map(id, second))
-
-
-def test_without_interceptors_spark_gets_the_class_that_it_would_find_itself() -> None:
-    assert source_with(()) is KafkaDataSource
-    assert KafkaDataSource.interceptors == ()
 
 
 def test_what_a_sessions_format_means_is_known_or_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

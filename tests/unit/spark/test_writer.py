@@ -15,7 +15,6 @@ from pyspark import TaskContext
 
 import kafka_sink
 from kafka_sink.errors import (
-    CommitRefused,
     DeliveryError,
     InterceptorFailed,
     InvalidOption,
@@ -75,16 +74,9 @@ class Remembering:
         self.admin: None = None
 
     def begin(
-        self,
-        *,
-        topic: str | None,
-        partitioner: str,
-        bad_rows: object,
-        rate_limit: RateLimit | None,
-        row_identity: RowIdentity | None,
-        transaction: None,
-        fingerprint: None,
-    ) -> Remembering:
+        self, *, topic: str | None, partitioner: str, rate_limit: RateLimit | None, row_identity: RowIdentity | None,
+        **others: object,
+    ) -> Remembering:  # fmt: skip
         assert topic == self.topic
         self.partitioner = partitioner
         self.rate_limit, self.row_identity = rate_limit, row_identity
@@ -235,16 +227,6 @@ def test_columns_are_checked_before_any_row_is_handed_over(using: Any) -> None:
     assert producer.batches == []
 
 
-def test_a_missing_message_is_refused_by_both_commits() -> None:
-    receipt = TaskCommitMessage(0, 0, 0, ())
-    with pytest.raises(CommitRefused):
-        KafkaBatchWriter(OPTIONS).commit([receipt, None])
-    with pytest.raises(CommitRefused):
-        KafkaStreamWriter(OPTIONS).commit([None], 3)
-    KafkaBatchWriter(OPTIONS).commit([receipt])
-    KafkaStreamWriter(OPTIONS).commit([receipt], 3)
-
-
 @pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
 def test_rows_know_whose_they_are_only_where_that_is_asked(using: Any, in_task: Any, kind: type) -> None:
     in_task(sql__streaming__queryId="q", streaming__sql__batchId="7")
@@ -270,33 +252,17 @@ def test_rows_know_whose_they_are_only_where_that_is_asked(using: Any, in_task: 
         assert values == [b"t", made.guarantee.identity.query_id.encode(), b"0", b"3", b"5"]
 
 
-def test_a_task_places_rows_by_the_partitioner_of_the_options(using: Any) -> None:
+def test_a_task_takes_its_partitioner_and_rate_and_says_what_throttled_it(
+    using: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     producer = using(Remembering())
-    KafkaBatchWriter(given_options({**TEXTS, "partitioner": "fnv1a"})).write(batches(1))
+    producer.throttled_ms = 900
+    options = {**TEXTS, "partitioner": "fnv1a", "maxRowsPerSecond": "800", "rateTasks": "4"}
+    KafkaBatchWriter(given_options(options)).write(batches(1))
     assert producer.partitioner == "fnv1a"
-
-
-def test_a_task_that_brokers_throttled_says_so(using: Any, caplog: pytest.LogCaptureFixture) -> None:
-    using(Remembering()).throttled_ms = 900
-    KafkaBatchWriter(OPTIONS).write(batches(1))
+    assert producer.rate_limit is not None and producer.rate_limit.rows_at_once(1_000, 0) == 20
     (line,) = caplog.messages
     assert "brokers throttled this task" in line and "by 900 ms at the longest" in line
-
-
-def test_a_task_takes_its_part_of_the_rate(using: Any) -> None:
-    producer = using(Remembering())
-    KafkaBatchWriter(given_options({**TEXTS, "maxRowsPerSecond": "800", "rateTasks": "4"})).write(batches(1))
-    assert producer.rate_limit is not None
-    assert producer.rate_limit.rows_at_once(1_000, 0) == 20
-
-
-def test_more_bad_rows_than_the_tasks_together_may_have_are_refused_by_both_commits() -> None:
-    bad = BadRowCounts({"TopicNull": 1}, {}, ((0, 0),), BadRowLimits(max_rows=1))
-    receipts = [TaskCommitMessage(slot, 0, 9, (), bad_rows=bad) for slot in range(2)]
-    for commit in (KafkaBatchWriter(OPTIONS).commit, lambda messages: KafkaStreamWriter(OPTIONS).commit(messages, 3)):
-        commit(receipts[:1])
-        with pytest.raises(TooManyBadRows, match=r"2 of 18 rows .* all other rows of the write are in Kafka"):
-            commit(receipts)
 
 
 @pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
@@ -307,11 +273,6 @@ def test_exactly_once_refuses_them_before_anything_is_decided(kind: type, monkey
     batch_id = () if kind is KafkaBatchWriter else (3,)
     with pytest.raises(TooManyBadRows, match="no row of this attempt is visible"):
         kind(given).commit([TaskCommitMessage(0, 0, 9, (), bad_rows=bad)], *batch_id)
-
-
-def test_abort_never_raises() -> None:
-    KafkaBatchWriter(OPTIONS).abort([None])
-    KafkaStreamWriter(OPTIONS).abort([None], 3)
 
 
 # --- Spark's conf, which only a task knows ----------------------------------------------------------------------------

@@ -117,12 +117,12 @@ def test_aborted_rows_are_left_out_for_readers_of_committed_records(kafka: Scrip
     assert [row["value"] for row in rows(reader())] == [b"a", b"b", b"c", b"d"]
 
 
-def test_a_range_without_rows_ends(kafka: ScriptedKafka) -> None:
-    holds(kafka, marker(1, 0, 1, last_offset_delta=5))
-    assert rows(reader()) == []
-
-
-def test_spark_may_read_no_partition_at_all() -> None:
+def test_a_range_without_rows_ends(kafka: ScriptedKafka, calls: list[object]) -> None:
+    only = marker(1, 0, 1, last_offset_delta=5)
+    holds(kafka, only)
+    assert rows(reader(interceptors=(Noting(),))) == []
+    assert calls == [ReadStatistics("t", 0, 0, len(bytes(only))), "close"]
+    # Spark may read no partition at all.
     for nothing in (None, InputPartition(0)):
         assert list(reader().read(nothing)) == []
 
@@ -150,15 +150,19 @@ def test_a_checksum_is_not_compared_if_the_option_says_so(kafka: ScriptedKafka) 
     assert len(rows(reader(**{"kafka.check.crcs": "false"}))) == 6
 
 
-def test_what_is_left_out_is_logged(kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture) -> None:
-    holds(kafka, plain(b"d", b"e", b"f", base_offset=3))
-    parts = (made := reader("offset", failOnDataLoss="false")).partitions()
+def test_what_is_left_out_is_logged_and_reported(
+    kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture, calls: list[object]
+) -> None:
+    rest = plain(b"d", b"e", b"f", base_offset=3)
+    holds(kafka, rest)
+    parts = (made := reader("offset", failOnDataLoss="false", interceptors=(Noting(),))).partitions()
     serve(kafka, {("t", 0): ScriptedLog(3, 6)})
     kafka.script(FetchRequest, FetchResponse(0, OUT_OF_RANGE))
     with caplog.at_level(logging.WARNING):
         (batch,) = made.read(parts[0])
     assert batch.column("offset").to_pylist() == [3, 4, 5]
     assert "offsets 0 to 2 of t-0 are left out: deleted (failOnDataLoss is false)" in caplog.text
+    assert calls == [ReadStatistics("t", 0, 3, len(bytes(rest)), left_out_count=3), "close"]
     strict = reader("offset")
     kafka.script(FetchRequest, FetchResponse(0, OUT_OF_RANGE))
     with pytest.raises(OffsetsLost, match=r"offsets 0 to 2 of t-0.*Records are missing"):
@@ -202,23 +206,6 @@ def test_each_range_is_reported_at_its_end(kafka: ScriptedKafka, calls: list[obj
         ReadStatistics("t", 0, 3, first + second), "close",
         ReadStatistics("t", 0, 3, second), "close",
     ]  # fmt: skip
-
-
-def test_a_range_without_rows_is_reported(kafka: ScriptedKafka, calls: list[object]) -> None:
-    only = marker(1, 0, 1, last_offset_delta=5)
-    holds(kafka, only)
-    assert rows(reader(interceptors=(Noting(),))) == []
-    assert calls == [ReadStatistics("t", 0, 0, len(bytes(only))), "close"]
-
-
-def test_what_is_left_out_is_reported(kafka: ScriptedKafka, calls: list[object]) -> None:
-    batch = plain(b"d", b"e", b"f", base_offset=3)
-    holds(kafka, batch)
-    parts = (made := reader("offset", failOnDataLoss="false", interceptors=(Noting(),))).partitions()
-    serve(kafka, {("t", 0): ScriptedLog(3, 6)})
-    kafka.script(FetchRequest, FetchResponse(0, OUT_OF_RANGE))
-    list(made.read(parts[0]))
-    assert calls == [ReadStatistics("t", 0, 3, len(bytes(batch)), left_out_count=3), "close"]
 
 
 def test_a_range_that_fails_or_is_not_read_to_its_end_is_closed_and_not_reported(

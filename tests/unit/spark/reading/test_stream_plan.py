@@ -139,6 +139,19 @@ class Stream:
         return end
 
 
+def begun(**options: str) -> tuple[Stream, Positions]:
+    """A stream that has done its first micro-batch, and where that ended."""
+    stream = Stream(**options)
+    return stream, stream.goes_on(stream.initial())
+
+
+def planned(**options: str) -> tuple[Stream, Positions, Positions]:
+    """A stream, and where its first micro-batch begins and ends."""
+    stream = Stream(**options)
+    start = stream.initial()
+    return stream, start, stream.end(start)
+
+
 # --- where it begins --------------------------------------------------------------------------------------------------
 
 
@@ -186,7 +199,7 @@ def test_beginnings_that_cannot_be(cluster: Cluster) -> None:
 # --- the first micro-batch --------------------------------------------------------------------------------------------
 
 
-def test_the_first_micro_batch_of_a_partition_that_begins_at_its_end_records_only_that(cluster: Cluster) -> None:
+def test_of_a_partition_that_begins_at_its_end_the_first_micro_batch_records_that(cluster: Cluster) -> None:
     stream = Stream(startingOffsets=json.dumps({"a": {"0": 4, "1": -1}}))
     start = stream.initial()
     cluster.logs[A0].latest, cluster.logs[A1].latest = 12, 5
@@ -208,7 +221,7 @@ def test_spark_asks_twice_where_a_stream_begins(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["[ac]", "c"])
-def test_a_partition_that_is_new_before_the_first_micro_batch_is_read_from_its_start(
+def test_a_partition_that_is_new_before_the_first_micro_batch_is_read_whole(
     cluster: Cluster, pattern: str
 ) -> None:
     stream = Stream(subscribePattern=pattern)
@@ -246,7 +259,7 @@ def test_a_new_process_runs_the_first_micro_batch_again_from_earliest(cluster: C
     assert third.spans(logged, third.end(logged)) == [("a", 0, 10, 15)]
 
 
-def test_what_is_new_since_the_first_micro_batch_was_recorded_is_not_taken_for_deleted(cluster: Cluster) -> None:
+def test_what_is_new_since_the_first_micro_batch_is_not_taken_for_deleted(cluster: Cluster) -> None:
     stream = Stream(subscribePattern=".", startingOffsets="earliest")
     logged = stream.end(stream.initial())
     cluster.add(TopicPartition("c", 0), ScriptedLog(0, 3))
@@ -259,9 +272,7 @@ def test_what_is_new_since_the_first_micro_batch_was_recorded_is_not_taken_for_d
 
 
 def test_micro_batches_follow_each_other(cluster: Cluster) -> None:
-    stream = Stream(startingOffsets="earliest")
-    start = stream.initial()
-    end = stream.end(start)
+    stream, start, end = planned(startingOffsets="earliest")
     assert stream.ranges(start, end) == [FetchRange("a", ID_A, 0, 0, 10, 3, 3)]
     assert stream.end(end) == end
     cluster.logs[A0].latest, cluster.logs[A1].latest = 14, 2
@@ -277,12 +288,10 @@ def test_a_new_process_plans_a_micro_batch_that_was_recorded(cluster: Cluster) -
 
 
 def test_a_micro_batch_is_planned_again_without_a_question(cluster: Cluster) -> None:
-    stream = Stream(startingOffsets="earliest")
-    start = stream.initial()
-    end = stream.end(start)
-    planned = stream.ranges(start, end)
+    stream, start, end = planned(startingOffsets="earliest")
+    ranges = stream.ranges(start, end)
     asked = len(cluster.kafka.received)
-    assert stream.ranges(start, end) == planned
+    assert stream.ranges(start, end) == ranges
     assert len(cluster.kafka.received) == asked
 
 
@@ -293,8 +302,7 @@ def test_partitions_are_divided_among_tasks() -> None:
 
 
 def test_new_partitions_and_new_topics_are_read_from_their_start(cluster: Cluster) -> None:
-    stream = Stream(subscribePattern="[abc]")
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(subscribePattern="[abc]")
     a2, c0 = TopicPartition("a", 2), TopicPartition("c", 0)
     cluster.add(a2, ScriptedLog(0, 4))
     cluster.add(c0, ScriptedLog(0, 3))
@@ -352,8 +360,7 @@ def test_a_micro_batch_waits_for_enough_records_but_not_too_long(cluster: Cluste
 
 
 def test_a_micro_batch_that_waited_is_limited_too(cluster: Cluster) -> None:
-    stream = Stream(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="6")
-    end = stream.goes_on(stream.initial())
+    stream, end = begun(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="6")
     cluster.logs[A0].latest = 14
     assert stream.end(end) == end
     cluster.logs[A0].latest = 20
@@ -384,8 +391,7 @@ def test_available_now_with_a_step(cluster: Cluster) -> None:
 
 
 def test_available_now_with_a_step_into_a_new_topic(cluster: Cluster) -> None:
-    stream = Stream(**LENIENT)
-    end = stream.goes_on(stream.initial())
+    stream, end = begun(**LENIENT)
     cluster.recreate("a", ScriptedLog(0, 4))
     stream.plan.end_now()
     end = stream.goes_on(end)
@@ -401,8 +407,7 @@ def test_available_now_with_a_step_into_a_new_topic(cluster: Cluster) -> None:
 def test_a_look_is_one_round_trip(cluster: Cluster, network: ScriptedNetwork) -> None:
     kafka = cluster.kafka
     kafka.leaders[A1] = kafka.leaders[B0] = 2
-    stream = Stream(subscribe="a,b")
-    end = stream.goes_on(stream.initial())
+    stream, end = begun(subscribe="a,b")
     stream.goes_on(end)
     for latest in (20, 30, 40):
         cluster.logs[A0].latest = latest
@@ -418,8 +423,7 @@ def test_a_look_is_one_round_trip(cluster: Cluster, network: ScriptedNetwork) ->
 
 def test_a_leader_that_moved_is_asked_in_a_second_round_trip(cluster: Cluster) -> None:
     kafka = cluster.kafka
-    stream = Stream()
-    end = stream.goes_on(stream.initial())
+    stream, end = begun()
     kafka.leaders[A0] = 2
 
     def answer(request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -440,8 +444,7 @@ def test_a_leader_that_moved_is_asked_in_a_second_round_trip(cluster: Cluster) -
 
 
 def test_a_missing_acl_is_an_error_with_the_acl_to_add(cluster: Cluster) -> None:
-    stream = Stream(**LENIENT)
-    end = stream.goes_on(stream.initial())
+    stream, end = begun(**LENIENT)
     cluster.kafka.topic_codes["a"] = DENIED
     with pytest.raises(TopicAuthorizationFailed, match="READ"):
         stream.end(end)
@@ -449,8 +452,7 @@ def test_a_missing_acl_is_an_error_with_the_acl_to_add(cluster: Cluster) -> None
 
 
 def test_an_answer_that_refuses_is_no_loss(cluster: Cluster) -> None:
-    stream = Stream(**LENIENT)
-    end = stream.goes_on(stream.initial())
+    stream, end = begun(**LENIENT)
 
     def refuse(request: ListOffsetsRequest) -> ListOffsetsResponse:
         refused = (ListedOffset(each.topic, each.partition, INVALID_REQUEST, -1, -1, -1) for each in request.asked)
@@ -480,9 +482,7 @@ def assert_a_step(cluster: Cluster, start: Positions, stream: Stream, step: Posi
 
 
 def test_a_topic_that_is_deleted(cluster: Cluster) -> None:
-    stream, strict = Stream(**LENIENT, subscribe="a,b"), Stream(subscribe="a,b")
-    start = stream.goes_on(stream.initial())
-    strict.goes_on(strict.initial())
+    (stream, start), (strict, _) = begun(**LENIENT, subscribe="a,b"), begun(subscribe="a,b")
     cluster.delete("a")
     gone = (broken(10, LossCause.TOPIC_DELETED, -1), broken(0, LossCause.TOPIC_DELETED, -1, A1))
     assert_a_step(cluster, start, stream, {B0: 100}, *gone)
@@ -522,8 +522,7 @@ def test_a_new_process_tells_what_its_options_name_and_is_not_there(
 
 
 def test_a_stream_may_lose_all_of_its_topics(cluster: Cluster) -> None:
-    stream = Stream(**LENIENT)
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(**LENIENT)
     cluster.delete("a")
     step = stream.goes_on(start)
     assert step == {}
@@ -533,9 +532,7 @@ def test_a_stream_may_lose_all_of_its_topics(cluster: Cluster) -> None:
 
 
 def test_a_topic_that_is_made_again(cluster: Cluster) -> None:
-    stream, strict = Stream(**LENIENT), Stream()
-    start = stream.goes_on(stream.initial())
-    strict.goes_on(strict.initial())
+    (stream, start), (strict, _) = begun(**LENIENT), begun()
     cluster.recreate("a", ScriptedLog(0, 30, leader_epoch=3), ScriptedLog(0, 0))
     told = (broken(10, LossCause.TOPIC_RECREATED, 0), broken(0, LossCause.TOPIC_RECREATED, 0, A1))
     assert_a_step(cluster, start, stream, {A0: 0, A1: 0}, *told)
@@ -545,8 +542,7 @@ def test_a_topic_that_is_made_again(cluster: Cluster) -> None:
 
 
 def test_a_topic_that_is_made_again_twice(cluster: Cluster) -> None:
-    stream = Stream(**LENIENT, assign='{"a": [0]}')
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(**LENIENT, assign='{"a": [0]}')
     cluster.recreate("a", ScriptedLog(0, 30, leader_epoch=3))
     step = stream.goes_on(start)
     cluster.kafka.topic_ids["a"] = uuid.UUID(int=9)
@@ -560,8 +556,7 @@ def test_a_topic_that_is_made_again_twice(cluster: Cluster) -> None:
 
 def test_a_topic_that_is_made_again_at_brokers_without_ids(cluster: Cluster) -> None:
     cluster.kafka.topic_ids.clear()
-    stream = Stream(**LENIENT, assign='{"a": [0]}')
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(**LENIENT, assign='{"a": [0]}')
     cluster.logs[A0] = ScriptedLog(0, 30, leader_epoch=0)
     assert_a_step(cluster, start, stream, {A0: 0}, broken(10, LossCause.TOPIC_RECREATED, 0))
     assert stream.spans({A0: 0}, {A0: 30}) == [("a", 0, 0, 30)]
@@ -569,8 +564,7 @@ def test_a_topic_that_is_made_again_at_brokers_without_ids(cluster: Cluster) -> 
 
 def test_brokers_that_learn_ids_change_nothing(cluster: Cluster) -> None:
     cluster.kafka.topic_ids.clear()
-    stream = Stream()
-    start = stream.goes_on(stream.initial())
+    stream, start = begun()
     cluster.kafka.topic_ids["a"] = ID_A
     assert stream.end(start) == start
     cluster.kafka.topic_ids.clear()
@@ -580,9 +574,7 @@ def test_brokers_that_learn_ids_change_nothing(cluster: Cluster) -> None:
 @pytest.mark.parametrize("latest", [8, 10, 30])
 def test_a_log_that_is_truncated(cluster: Cluster, latest: int) -> None:
     """However far it has grown again by then."""
-    stream, strict = Stream(**LENIENT), Stream()
-    start = stream.goes_on(stream.initial())
-    strict.goes_on(strict.initial())
+    (stream, start), (strict, _) = begun(**LENIENT), begun()
     cluster.elect(A0, epoch_end=7, latest=latest)
     with pytest.raises(LogBroken, match=r"a-0 does not go on at offset 10.* but at 7"):
         strict.end(start)
@@ -598,8 +590,7 @@ def test_a_checkpoint_may_be_of_another_cluster(cluster: Cluster) -> None:
 
 
 def test_a_log_that_is_truncated_twice(cluster: Cluster) -> None:
-    stream = Stream(**LENIENT)
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(**LENIENT)
     cluster.elect(A0, epoch_end=7, latest=9)
     step = stream.goes_on(start)
     cluster.elect(A0, epoch_end=5, latest=20)
@@ -613,8 +604,7 @@ def test_a_log_that_is_truncated_twice(cluster: Cluster) -> None:
 
 
 def test_a_log_that_is_truncated_behind_the_position_goes_on(cluster: Cluster) -> None:
-    stream = Stream(startingOffsets=json.dumps({"a": {"0": 4, "1": 0}}), maxOffsetsPerTrigger="2")
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(startingOffsets=json.dumps({"a": {"0": 4, "1": 0}}), maxOffsetsPerTrigger="2")
     assert start == {A0: 6, A1: 0}
     cluster.elect(A0, epoch_end=6, latest=20)
     end = stream.end(start)
@@ -622,8 +612,7 @@ def test_a_log_that_is_truncated_behind_the_position_goes_on(cluster: Cluster) -
 
 
 def test_a_new_leader_is_compared_once(cluster: Cluster) -> None:
-    stream = Stream()
-    start = stream.goes_on(stream.initial())
+    stream, start = begun()
     cluster.elect(A0, epoch_end=10, latest=10)
     del cluster.kafka.received[:]
     assert stream.end(start) == stream.end(start) == start
@@ -635,8 +624,7 @@ def test_a_new_leader_is_compared_once(cluster: Cluster) -> None:
 
 
 def test_a_leader_that_has_written_is_asked_once_and_not_again(cluster: Cluster) -> None:
-    stream = Stream()
-    position = stream.goes_on(stream.initial())
+    stream, position = begun()
     cluster.elect(A0, epoch_end=10, latest=12)
     del cluster.kafka.received[:]
     position = stream.goes_on(position)
@@ -649,8 +637,7 @@ def test_a_leader_that_has_written_is_asked_once_and_not_again(cluster: Cluster)
 
 def test_records_that_several_earlier_leaders_wrote_become_readable(cluster: Cluster) -> None:
     """A new leader's high watermark lags behind its log at first."""
-    stream = Stream()
-    position = stream.goes_on(stream.initial())
+    stream, position = begun()
     log = cluster.logs[A0]
     log.leader_epoch, cluster.starts[A0] = 5, {0: 0, 3: 4, 4: 12, 5: 20}
     position = stream.goes_on(position)
@@ -666,8 +653,7 @@ def test_a_log_is_compared_by_the_epoch_of_its_last_record(cluster: Cluster, wri
     """Two unclean elections: the records before the stream's position are of leader 3, and leader 5 may have written
     nothing. Leader 6 has records of leader 4 where leader 5 had those of leader 3."""
     cluster.starts[A0] = {0: 0, 3: 4}
-    stream = Stream(**LENIENT)
-    position = stream.goes_on(stream.initial())
+    stream, position = begun(**LENIENT)
     log = cluster.logs[A0]
     log.leader_epoch, cluster.starts[A0] = 5, {0: 0, 3: 4, 5: 10}
     position = stream.goes_on(position)
@@ -800,8 +786,7 @@ def test_a_loss_is_logged(cluster: Cluster, caplog: pytest.LogCaptureFixture) ->
 @pytest.mark.parametrize("gone", ["topic", "partition", "id", "end"])
 def test_a_broker_that_lags_is_no_loss(cluster: Cluster, gone: str) -> None:
     kafka = cluster.kafka
-    stream = Stream()
-    start = stream.goes_on(stream.initial())
+    stream, start = begun()
     before = dict(kafka.leaders), dict(kafka.topic_ids), replace(cluster.logs[A0])
     match gone:
         case "topic":
@@ -823,8 +808,7 @@ def test_a_broker_that_lags_is_no_loss(cluster: Cluster, gone: str) -> None:
 
 
 def test_a_loss_is_confirmed_by_a_request_that_was_sent_later(cluster: Cluster) -> None:
-    stream = Stream()
-    start = stream.goes_on(stream.initial())
+    stream, start = begun()
     since_ms = cluster.kafka.now_ms
     cluster.delete("a")
     with pytest.raises(LogBroken):
@@ -833,8 +817,7 @@ def test_a_loss_is_confirmed_by_a_request_that_was_sent_later(cluster: Cluster) 
 
 
 def test_a_step_that_was_taken_is_not_doubted_again(cluster: Cluster) -> None:
-    stream = Stream(**LENIENT, subscribe="a,b")
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(**LENIENT, subscribe="a,b")
     cluster.delete("a")
     step = stream.goes_on(start)
     since_ms = cluster.kafka.now_ms
@@ -843,8 +826,7 @@ def test_a_step_that_was_taken_is_not_doubted_again(cluster: Cluster) -> None:
 
 
 def test_the_answer_of_an_earlier_leader_never_counts(cluster: Cluster) -> None:
-    stream = Stream(**LENIENT, **{"kafka.default.api.timeout.ms": "20000"})
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(**LENIENT, **{"kafka.default.api.timeout.ms": "20000"})
     cluster.logs[A0] = ScriptedLog(0, 4, leader_epoch=2)
     with pytest.raises(LeaderUnavailable, match="a broker answers that knows an older leader"):
         stream.end(start)
@@ -856,8 +838,7 @@ def test_the_answer_of_an_earlier_leader_never_counts(cluster: Cluster) -> None:
 
 def test_a_leader_that_does_not_tell_where_an_epoch_ends_is_asked_again(cluster: Cluster) -> None:
     kafka = cluster.kafka
-    stream = Stream()
-    start = stream.goes_on(stream.initial())
+    stream, start = begun()
     cluster.elect(A0, epoch_end=10, latest=12)
     kafka.script(OffsetForLeaderEpochRequest, *[lambda _: OffsetForLeaderEpochResponse(0, FENCED, -1, -1)] * 2)
     assert stream.end(start)[A0] == 12
@@ -868,8 +849,7 @@ def test_a_leader_that_does_not_tell_where_an_epoch_ends_is_asked_again(cluster:
 
 
 def test_brokers_that_lack_the_comparison_are_believed(cluster: Cluster) -> None:
-    stream = Stream()
-    start = stream.goes_on(stream.initial())
+    stream, start = begun()
     del cluster.kafka.received[:]
     speaks = cluster.kafka.spoken
 
@@ -888,9 +868,7 @@ def test_brokers_that_lack_the_comparison_are_believed(cluster: Cluster) -> None
 
 def test_a_stream_of_committed_records_ends_before_the_first_open_transaction(cluster: Cluster) -> None:
     cluster.logs[A0].stable = 6
-    stream = Stream(**COMMITTED, startingOffsets="earliest")
-    start = stream.initial()
-    end = stream.end(start)
+    stream, start, end = planned(**COMMITTED, startingOffsets="earliest")
     assert stream.spans(start, end) == [("a", 0, 0, 6)]
     cluster.logs[A0].stable = None
     assert stream.spans(end, stream.end(end)) == [("a", 0, 6, 10)]
@@ -898,8 +876,7 @@ def test_a_stream_of_committed_records_ends_before_the_first_open_transaction(cl
 
 def test_a_transaction_that_is_open_again_is_no_loss(cluster: Cluster) -> None:
     """A truncation took its marker. Its records were read, and are not read again."""
-    stream = Stream(**COMMITTED, **LENIENT)
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(**COMMITTED, **LENIENT)
     cluster.elect(A0, epoch_end=8, latest=9)
     cluster.logs[A0].stable = 5
     assert_a_step(cluster, start, stream, {A0: 8, A1: 0}, broken(10, LossCause.TRUNCATED, 8))
