@@ -16,15 +16,9 @@ from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.lineage import check_decision
 from kafka_sink.commit.markers import NOTHING_COMMITTED, Decision, Ids, Marker, Names
 from kafka_sink.errors import ExactlyOnceError, TransactionRefused
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-)
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-)
-from kafka_sink.kafka.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from model.logical_kafka import LAST_EPOCH, LogicalKafka, Produce

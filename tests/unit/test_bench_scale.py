@@ -27,15 +27,7 @@ from scale_report import (
     speed_table,
 )
 from scale_sinks import BASELINE, CLIENT_ID, SINKS, Clients, Owner, Sink, options_of
-from spark_application import (
-    LOCAL_EXECUTOR,
-    PLANNING,
-    Executor,
-    PythonMemory,
-    Sample,
-    application_of,
-    python_memory,
-)
+from spark_application import LOCAL_EXECUTOR, PLANNING, Executor, PythonMemory, Sample, application_of, python_memory
 from spark_peers import SameSettings
 from tcp_sockets import ESTABLISHED, Socket, all_sockets, connections, open_sockets, parse_sockets
 

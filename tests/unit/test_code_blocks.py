@@ -85,8 +85,6 @@ def test_every_target_that_is_named_is_in_the_makefile() -> None:
     assert named - targets == set()
 
 
-# --- links ------------------------------------------------------------------------------------------------------------
-
 # Those between other pages of docs/ are mkdocs' (make site). GitHub shows these files as they are, too.
 DESIGN = tuple(sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "design").glob("*.md")))
 ROOT_PAGES = ("README.md", "DESIGN.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")

@@ -94,9 +94,6 @@ def test_a_worker_started_among_the_sources_takes_the_wheel(installed: Distribut
     assert python(look, ROOT, PYTHONSAFEPATH="") != wheel  # the trap is there, and it is closed
 
 
-# --- with and without a compiler --------------------------------------------------------------------------------------
-
-
 def has_kernel(distribution: Distribution) -> bool:
     return PurePosixPath(KERNEL) in (distribution.files or ())
 

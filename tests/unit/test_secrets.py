@@ -33,12 +33,8 @@ from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import SecurityConfig
 from kafka_sink.kafka.jaas import MODULES
 from kafka_sink.kafka.net.network_client import NetworkClient
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import (
-    SaslAuthenticateRequest,
-)
-from kafka_sink.kafka.protocol.apis.sasl_handshake import (
-    SaslHandshakeRequest,
-)
+from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
+from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from kafka_sink.kafka.security import authenticator, tls_contexts
 from kafka_sink.kept import lease_producer
 from kafka_sink.monitoring.micro_batch import Run
@@ -127,9 +123,6 @@ def test_no_value_of_a_name_that_is_refused_or_unknown_is_shown(name: str) -> No
     assert CANARY not in seen_in(failure.value)
 
 
-# --- peers ------------------------------------------------------------------------------------------------------------
-
-
 def saying(words: bytes) -> Behaviour:
     def behave(sock: socket.socket) -> None:
         sock.sendall(words)
@@ -210,8 +203,6 @@ def test_certificates_that_cannot_be_used_are_not_shown(changed: dict[str, str])
     assert CANARY not in seen_in(failure.value)
     assert isinstance(failure.value, errors.ConfigError)
 
-
-# --- secrets in an option that is none --------------------------------------------------------------------------------
 
 BASE64 = f"{CANARY}{'AbC1' * 16}"
 # What people paste where it does not belong. No folder can be made of those that are paths.

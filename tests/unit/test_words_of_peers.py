@@ -76,9 +76,6 @@ def metadata(port: int, name: str | None = None, host: str = "127.0.0.1", **said
     return [(MetadataRequest((), False), {"brokers": brokers, "topics": [topic] if name else []})]
 
 
-# --- the sites: each gives what a user may see ------------------------------------------------------------------------
-
-
 @contextmanager
 def cluster(answers_at: Callable[[int], Answers]) -> Iterator[int]:
     """A broker that gives these answers, which name its own port."""
@@ -280,8 +277,6 @@ def test_what_a_peer_says_is_shown_as_it_prints(
         assert not shown.startswith(FORGED)
     assert len(said) < (60_000 if site is not site_a_record else 400_000)
 
-
-# --- a new way to a terminal ------------------------------------------------------------------------------------------
 
 # What they print is their own: pages of documentation, versions of packages, a record as JSON (a site above).
 OWN_WORDS = {"command_line.py", "cli/read.py"}

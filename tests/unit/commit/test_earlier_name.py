@@ -15,12 +15,8 @@ from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionDescription,
 )
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
-from kafka_sink.kafka.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 

@@ -6,44 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from exchange import (
-    FENCES,
-    REFUSALS,
-    Exchange,
-    instead,
-    refused,
-)
+from exchange import FENCES, REFUSALS, Exchange, instead, refused
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import PAUSES_MS
 from kafka_sink.commit.exchanges import check_generation, read_decision, read_markers
 from kafka_sink.commit.markers import Ids
-from kafka_sink.errors import (
-    AttemptFenced,
-    DriverFenced,
-    TransactionRefused,
-)
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-)
+from kafka_sink.errors import AttemptFenced, DriverFenced, TransactionRefused
+from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TransactionDescription,
 )
-from kafka_sink.kafka.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-)
-from kafka_sink.kafka.protocol.apis.offset_fetch import (
-    GroupOffset,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 

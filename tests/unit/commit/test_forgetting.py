@@ -16,14 +16,8 @@ from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.markers import Ids
 from kafka_sink.commit.open_transactions import SinkTransactions, describe_sink, look
 from kafka_sink.errors import TransactionRefused
-from kafka_sink.kafka.protocol.apis.delete_groups import (
-    DeletedGroup,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
-from kafka_sink.kafka.protocol.apis.offset_fetch import (
-    OffsetFetchRequest,
-)
+from kafka_sink.kafka.protocol.apis.delete_groups import DeletedGroup, DeleteGroupsRequest, DeleteGroupsResponse
+from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 SLOTS = 3

@@ -9,39 +9,21 @@ from typing import Any
 
 import pytest
 
-from exchange import (
-    REFUSALS,
-    Exchange,
-    instead,
-)
+from exchange import REFUSALS, Exchange, instead
+from kafka_sink import errors
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.hanging import PAUSES_MS, Hanging, check_leaders, write_commit_markers
 from kafka_sink.commit.markers import Ids
-from kafka_sink.errors import (
-    AbortedRowsOpen,
-    DriverFenced,
-    HangingTransaction,
-    PreparedRowsGone,
-    TransactionTimedOut,
-    VerificationRefused,
-)
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
+from kafka_sink.kafka.protocol.api import PartitionResult
 from kafka_sink.kafka.protocol.apis.describe_producers import (
     ActiveProducer,
     DescribeProducersRequest,
     DescribeProducersResponse,
     ProducersOfPartition,
 )
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 
 NOTHING = DescribeProducersResponse(0, (ProducersOfPartition("t", 1, 0, None, ()),))
@@ -147,7 +129,7 @@ def test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it(
     exchange = Exchange()
     found, done = exchange.tasks(2)
     hangs(exchange, done, code)
-    with pytest.raises(HangingTransaction, match="Never abort") as raised:
+    with pytest.raises(errors.HangingTransaction, match="Never abort") as raised:
         exchange.commit(found, done)
     error = raised.value
     assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
@@ -163,7 +145,7 @@ def test_without_write_txn_markers_the_operators_of_the_brokers_must_end_it() ->
     exchange = Exchange()
     found, done = exchange.tasks(2)
     hangs(exchange, done, ErrorCode.UNSUPPORTED_VERSION)
-    with pytest.raises(HangingTransaction, match="Never abort") as raised:
+    with pytest.raises(errors.HangingTransaction, match="Never abort") as raised:
         exchange.commit(found, done)
     assert raised.value.command == ""
     assert "the brokers have no WriteTxnMarkers" in str(raised.value)
@@ -174,7 +156,7 @@ def test_of_several_that_hang_one_is_told_with_its_own_reason() -> None:
     exchange = Exchange()
     found, done = exchange.tasks(2)
     hangs(exchange, done, *REFUSED_MARKERS)
-    with pytest.raises(HangingTransaction) as raised:
+    with pytest.raises(errors.HangingTransaction) as raised:
         exchange.commit(found, done)
     error = raised.value
     assert error.transactional_id == f"orders.{error.partition}"
@@ -187,7 +169,7 @@ def test_a_partition_that_cannot_be_looked_at_is_not_one_where_nothing_is_open(c
     found, done = exchange.tasks(1)
     refusal = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, code, None, ()),))
     exchange.answer = instead(DescribeProducersRequest, refusal)
-    with pytest.raises(VerificationRefused, match=f"is committed, .*{error_name(code)}") as raised:
+    with pytest.raises(errors.VerificationRefused, match=f"is committed, .*{error_name(code)}") as raised:
         exchange.commit(found, done)
     assert (raised.value.topic, raised.value.partition, raised.value.code) == ("t", 0, code)
     assert exchange.kafka.visible == ["0/0"]
@@ -221,7 +203,7 @@ def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(
     found, done = exchange.tasks(2)
     exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids, since))
     done[1] = replace(done[1], first_offsets={("t", 1): first_offset})
-    with pytest.raises(AbortedRowsOpen) as raised:
+    with pytest.raises(errors.AbortedRowsOpen) as raised:
         exchange.commit(found, done)
     error = raised.value
     assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
@@ -250,7 +232,7 @@ def test_rows_that_are_in_no_transaction_any_more_are_not_taken_for_committed(si
     answer = NOTHING if since is None else open_on(1, done[1].ids, since)
     exchange.answer = instead(DescribeProducersRequest, answer)
     done[1] = replace(done[1], first_offsets={("t", 1): 17})
-    with pytest.raises(PreparedRowsGone, match=r"kafka-transactions\.sh abort") as raised:
+    with pytest.raises(errors.PreparedRowsGone, match=r"kafka-transactions\.sh abort") as raised:
         exchange.commit(found, done)
     error = raised.value
     assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
@@ -281,7 +263,7 @@ def test_what_is_open_is_looked_at_again_after_waiting_for_a_leader(age_ms: int,
     nothing = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, 0, None, ()),))
     exchange.answer = in_turn(*[nothing] * len(PAUSES_MS), open_on(0, done[0].ids, 17))
     slots = [replace(done[0], first_offsets={("t", 0): 17})]
-    with contextlib.nullcontext() if is_in_time else pytest.raises(TransactionTimedOut):
+    with contextlib.nullcontext() if is_in_time else pytest.raises(errors.TransactionTimedOut):
         exchange.commit(found, slots, now_ms=age_ms)
     assert exchange.kafka.visible == (["0/0"] if is_in_time else [])
     assert (exchange.asked["EndTxn"] == 0) is not is_in_time
@@ -294,7 +276,7 @@ def test_rows_that_another_run_has_ended_are_no_loss_to_be_told_of() -> None:
     nothing = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, 0, None, ()),))
     exchange.answer = instead(DescribeProducersRequest, nothing)
     slots = [replace(done[0], first_offsets={("t", 0): 17})]
-    with pytest.raises(DriverFenced):
+    with pytest.raises(errors.DriverFenced):
         exchange.run(check_leaders(exchange.sink, slots, generation=found.generation, micro_batch_id=0))
 
 
@@ -304,7 +286,7 @@ def test_nothing_is_decided_of_partitions_that_cannot_be_looked_at(code: int) ->
     found, done = exchange.tasks(1)
     refusal = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, code, None, ()),))
     exchange.answer = instead(DescribeProducersRequest, refusal)
-    with pytest.raises(VerificationRefused, match=r"was not committed.*TOPIC READ") as raised:
+    with pytest.raises(errors.VerificationRefused, match=r"was not committed.*TOPIC READ") as raised:
         exchange.commit(found, [replace(done[0], first_offsets={("t", 0): 0})])
     assert raised.value.code == code
     assert exchange.asked["EndTxn"] == 0

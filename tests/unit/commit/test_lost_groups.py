@@ -16,23 +16,11 @@ from kafka_sink.commit.exchanges import PARTITION, described, read_decision, rea
 from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Ids, Marker, digest_of
 from kafka_sink.errors import DriverFenced, MarkersLost, StateExpired
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsResponse,
-    TransactionDescription,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-    EndTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
-from kafka_sink.kafka.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-)
+from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsResponse, TransactionDescription
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
@@ -164,9 +152,6 @@ def test_a_restoring_transaction_that_timed_out_is_made_again() -> None:
     assert exchange.run(planning, effects).visible == {0: Marker(0, "q", digest_of("0/0"))}
 
 
-# --- what says that nothing was committed yet -------------------------------------------------------------------------
-
-
 @BOTH_VERSIONS
 def test_a_new_sink_and_a_new_slot_say_that_nothing_was_decided_or_committed(version: int) -> None:
     exchange = Exchange(version, is_new=True)
@@ -241,9 +226,6 @@ def test_a_group_deleted_between_plan_and_task_has_its_slot_not_written_again() 
     lose(exchange, 0)
     # Another attempt, which looks for itself.
     assert exchange.task(found, 0, 0).visible == Marker(0, "q", "0/0")
-
-
-# --- what a coordinator proves ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

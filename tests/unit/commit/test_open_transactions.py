@@ -16,9 +16,7 @@ from kafka_sink.commit.hanging import PAUSES_MS
 from kafka_sink.commit.markers import Ids, Names
 from kafka_sink.commit.open_transactions import OpenProducer, Seen, SinkTransactions
 from kafka_sink.errors import DecisionPending, DriverFenced, TransactionRefused, TransactionTimedOut
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
+from kafka_sink.kafka.protocol.api import PartitionResult
 from kafka_sink.kafka.protocol.apis.describe_producers import (
     ActiveProducer,
     DescribeProducersRequest,
@@ -30,17 +28,9 @@ from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionDescription,
 )
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-)
-from kafka_sink.kafka.protocol.apis.list_transactions import (
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 PARTITIONS = (("t", 0), ("t", 1))
@@ -76,9 +66,6 @@ class Operator(Exchange):
 
 def api_of(effect: Any) -> type:
     return type(getattr(effect, "request", None))
-
-
-# --- looking ----------------------------------------------------------------------------------------------------------
 
 
 def test_of_a_sink_that_nobody_used_there_is_nothing() -> None:
@@ -255,9 +242,6 @@ def test_a_marker_tells_of_what_was_pinned_whatever_the_slot_did_since(
     assert (len(found.hanging), len(found.unknown)) == ((1, 0) if is_visible else (0, 1))
 
 
-# --- finishing --------------------------------------------------------------------------------------------------------
-
-
 def finish(operator: Operator) -> tuple[SinkTransactions, list[str]]:
     operator.asked.clear()
     found, refused = operator.run(open_transactions.finish_manually(operator.sink, PARTITIONS))
@@ -339,9 +323,6 @@ def test_what_is_not_known_to_be_committed_gets_no_marker() -> None:
     operator.answer = lambda request: answer if isinstance(request, DescribeProducersRequest) else None
     found, _ = finish(operator)
     assert (len(found.unknown), found.missing, operator.asked["WriteTxnMarkers"]) == (1, (1,), 0)
-
-
-# --- aborting ---------------------------------------------------------------------------------------------------------
 
 
 @VERSIONS

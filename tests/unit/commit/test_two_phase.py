@@ -24,65 +24,31 @@ from exchange import (
     prepared,
     refused,
 )
+from kafka_sink import errors
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import PAUSES_MS, Effect, Result, Steps, ToCoordinator, ToEveryBroker
 from kafka_sink.commit.exchanges import described
 from kafka_sink.commit.handover import Facts, SlotBegun, SlotPrepared
 from kafka_sink.commit.lineage import check_decision
 from kafka_sink.commit.markers import FORGOTTEN, Decision, Ids, Marker, Names, digest_of
-from kafka_sink.errors import (
-    AttemptFenced,
-    CheckpointBehind,
-    CommitOutcomeUnknown,
-    CommittedDataMissing,
-    DriverFenced,
-    ExactlyOnceError,
-    FingerprintsLost,
-    InvalidOption,
-    MarkersLost,
-    NonDeterministicReplay,
-    StateExpired,
-    TornBatch,
-    TransactionRefused,
-    TransactionTimedOut,
-    WriteKind,
-)
 from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TransactionDescription,
 )
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-    EndTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.kafka.protocol.apis.list_transactions import (
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from kafka_sink.kafka.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-)
-from kafka_sink.kafka.protocol.apis.offset_fetch import (
-    OffsetFetchRequest,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from model.logical_kafka import Produce
-
-# --- versions: micro-batches whose ids users choose -------------------------------------------------------------------
-
 
 OF_BATCHES = replace(SINK, is_versioned=True)
 
@@ -94,9 +60,9 @@ def this_generation(request: Any) -> Any:
     return DescribeTransactionsResponse(0, (TransactionDescription("orders.driver", 0, "Empty", 60_000, -1, *ids, ()),))
 
 
-def as_version(error: ExactlyOnceError) -> str:
+def as_version(error: errors.ExactlyOnceError) -> str:
     """What the writer of a version tells."""
-    return str(error.in_transaction(write_kind=WriteKind.VERSION))
+    return str(error.in_transaction(write_kind=errors.WriteKind.VERSION))
 
 
 def standing(found: Facts, version: int, *, allowed: bool = False) -> object:
@@ -105,7 +71,7 @@ def standing(found: Facts, version: int, *, allowed: bool = False) -> object:
         return Exchange(answer=this_generation).run(
             two_phase.is_written(OF_BATCHES, found, query_id="q", version=version, allow_lost_state=allowed)
         )
-    except ExactlyOnceError as error:
+    except errors.ExactlyOnceError as error:
         assert "version" in as_version(error)
         return type(error)
 
@@ -117,19 +83,20 @@ LOST = replace(facts(5, {0: "a"}), unproved=(1,))
     ("found", "version", "expected"),
     [
         # the first, and a later one of which nothing is known
-        (NOTHING, 0, False), (NOTHING, 5, StateExpired),
+        (NOTHING, 0, False), (NOTHING, 5, errors.StateExpired),
         # a stream has the same name
-        (facts(9, WHOLE, query_id="another"), 0, StateExpired), (facts(9, WHOLE, query_id="another"), 5, StateExpired),
+        (facts(9, WHOLE, query_id="another"), 0, errors.StateExpired),
+        (facts(9, WHOLE, query_id="another"), 5, errors.StateExpired),
         # numbers may be left out
         (facts(4, WHOLE), 5, False), (facts(4, WHOLE), 2**62, False),
         # but none that is not whole is passed
-        (facts(4, {0: "a"}), 5, CommittedDataMissing), (facts(4, {}), 9, CommittedDataMissing),
+        (facts(4, {0: "a"}), 5, errors.CommittedDataMissing), (facts(4, {}), 9, errors.CommittedDataMissing),
         # the last one again: whole, in part, not at all
         (facts(5, WHOLE), 5, True), (facts(5, {0: "a"}), 5, False), (facts(5, {}), 5, False),
         # one that was passed, whatever became of the last
         (facts(5, WHOLE), 4, True), (facts(5, WHOLE), 0, True), (facts(5, {0: "a"}), 4, True),
         # markers that are lost prove nothing by being gone
-        (LOST, 4, True), (LOST, 5, MarkersLost), (LOST, 6, MarkersLost),
+        (LOST, 4, True), (LOST, 5, errors.MarkersLost), (LOST, 6, errors.MarkersLost),
     ],
 )  # fmt: skip
 def test_a_version_is_written_once_and_none_that_is_torn_is_passed(
@@ -143,7 +110,7 @@ def test_a_version_is_written_once_and_none_that_is_torn_is_passed(
 def test_a_torn_version_is_named_with_what_is_missing() -> None:
     torn = facts(4, {1: "b"}, slots=3)
     steps = two_phase.is_written(OF_BATCHES, torn, query_id="q", version=9, allow_lost_state=False)
-    with pytest.raises(CommittedDataMissing) as raised:
+    with pytest.raises(errors.CommittedDataMissing) as raised:
         Exchange(answer=this_generation).run(steps)
     assert "Run version 4 again" in as_version(raised.value)
     assert (raised.value.micro_batch_id, raised.value.visible, raised.value.missing) == (4, (1,), (0, 2))
@@ -158,14 +125,14 @@ def together(fingerprints: Iterable[str]) -> str:
     [
         (
             facts(5, WHOLE), [["a", "b"], ["b", "a"], ["", "ab"], ["ba", "", ""]],
-            [["a"], ["a", "c"], ["a", "b", "b"]], NonDeterministicReplay,
+            [["a"], ["a", "c"], ["a", "b", "b"]], errors.NonDeterministicReplay,
         ),
         # of a digest other slots' rows cannot be told
         (
             facts(5, {0: "a", 1: digest_of("b")}), [["a", "b"]], [["b", "a"], ["a"], ["a", "b", ""], ["a", "x"]],
-            FingerprintsLost,
+            errors.FingerprintsLost,
         ),
-        (facts(5, {0: "a", 1: FORGOTTEN}), [], [["a", "b"]], FingerprintsLost),
+        (facts(5, {0: "a", 1: FORGOTTEN}), [], [["a", "b"]], errors.FingerprintsLost),
     ],
 )  # fmt: skip
 def test_a_version_is_compared_as_a_whole_or_by_slots_if_markers_were_lost(
@@ -182,7 +149,7 @@ def test_a_version_is_compared_as_a_whole_or_by_slots_if_markers_were_lost(
     for counted in others:
         with pytest.raises(error) as raised:
             check(counted)
-        if isinstance(raised.value, FingerprintsLost):
+        if isinstance(raised.value, errors.FingerprintsLost):
             assert raised.value.slots == (1,)
             check(counted, allowed=True)
 
@@ -192,13 +159,13 @@ def test_a_version_is_compared_as_a_whole_or_by_slots_if_markers_were_lost(
     [
         ({0: "a"}, ["a", "b"], None),
         ({0: "a"}, ["a", "other"], None),
-        ({0: "a"}, ["x", "b"], TornBatch),
-        ({1: "b"}, ["a"], TornBatch),
+        ({0: "a"}, ["x", "b"], errors.TornBatch),
+        ({1: "b"}, ["a"], errors.TornBatch),
         ({}, ["x", "y", "z"], None),
     ],
 )
 def test_a_version_that_is_visible_in_part_is_filled_in_with_the_same_rows_only(
-    visible: dict[int, str], again: list[str], expected: type[ExactlyOnceError] | None
+    visible: dict[int, str], again: list[str], expected: type[errors.ExactlyOnceError] | None
 ) -> None:
     assert outcome(facts(5, visible), prepared(*again), 5, sink=OF_BATCHES) is expected
 
@@ -230,7 +197,7 @@ def test_a_write_overtaken_while_it_plans_does_not_take_the_others_rows_for_its_
     found = exchange.run(resumed(late, [exchange.kafka.execute(effect) for effect in looking]))
     assert found.decision is not None and found.decision.micro_batch_id == 0
     assert found.missing == [0, 1]
-    with pytest.raises(DriverFenced):
+    with pytest.raises(errors.DriverFenced):
         exchange.run(two_phase.is_written(exchange.sink, found, query_id="q", version=9, allow_lost_state=False))
 
 
@@ -251,12 +218,9 @@ def test_a_version_below_a_visible_one_is_not_written_though_the_decision_is_gon
     exchange.micro_batch(2)
     exchange.micro_batch(2, 7)
     exchange.kafka.forget_offsets(["orders.decision"])
-    with pytest.raises(CheckpointBehind) as raised:
+    with pytest.raises(errors.CheckpointBehind) as raised:
         exchange.micro_batch(2, 5)
     assert "Go on with a version above 7" in as_version(raised.value)
-
-
-# --- which requests go out --------------------------------------------------------------------------------------------
 
 
 BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
@@ -350,7 +314,7 @@ def test_a_replay_of_what_is_visible_whole_may_have_further_slots_only_without_r
     exchange = Exchange()
     exchange.micro_batch(2)
     found, done = exchange.tasks(3)
-    with pytest.raises(NonDeterministicReplay) as raised:
+    with pytest.raises(errors.NonDeterministicReplay) as raised:
         exchange.commit(found, done)
     assert raised.value.slots == (2,)
     exchange.run(two_phase.abort(exchange.sink, found.generation))
@@ -430,7 +394,7 @@ def test_an_attempt_that_begins_after_the_decision_writes_nothing() -> None:
         if version == 1:
             assert exchange.task(found, 1, 0).visible == Marker(1, "q", "1/0")
         else:
-            with pytest.raises(DriverFenced):
+            with pytest.raises(errors.DriverFenced):
                 exchange.task(found, 1, 0)
         assert exchange.asked["TxnOffsetCommit"] == 0
 
@@ -443,7 +407,7 @@ def test_an_attempt_of_another_run_touches_nothing(decided_before: bool) -> None
     found, _ = exchange.tasks(1, int(decided_before))
     exchange.run(two_phase.plan(exchange.sink))
     exchange.asked.clear()
-    with pytest.raises(DriverFenced) as raised:
+    with pytest.raises(errors.DriverFenced) as raised:
         exchange.task(found, 0, 0)
     assert raised.value.generation == str(found.generation)
     assert exchange.asked == {"DescribeTransactions": 1}
@@ -470,7 +434,7 @@ def test_an_attempt_that_stood_still_before_its_init_looks_again(version: int, m
         # The driver has still the same ids.
         assert exchange.run(late, effects).visible == Marker(micro_batch_id, "q", f"{micro_batch_id}/0")
     else:
-        with pytest.raises(DriverFenced):
+        with pytest.raises(errors.DriverFenced):
             exchange.run(late, effects)
 
 
@@ -482,7 +446,7 @@ def test_an_attempt_that_stood_still_while_another_query_took_over_writes_nothin
     effects = exchange.run_until(late, inits)
     new = exchange.run(two_phase.plan(exchange.sink))
     exchange.commit(new, [exchange.task(new, 0, 0, query_id="another")])
-    with pytest.raises(DriverFenced):
+    with pytest.raises(errors.DriverFenced):
         exchange.run(late, effects)
 
 
@@ -526,7 +490,7 @@ def test_a_plan_that_is_overtaken_while_it_looks_aborts_nothing() -> None:
     late = two_phase.plan(exchange.sink)
     listing = exchange.run_until(late, lambda effects: isinstance(effects[-1], ToEveryBroker))
     exchange.tasks(1)
-    with pytest.raises(DriverFenced):
+    with pytest.raises(errors.DriverFenced):
         exchange.run(late, listing)
     assert exchange.kafka.holding_back() == ["orders.0"]
 
@@ -590,11 +554,11 @@ def test_other_rows_of_a_visible_slot_are_refused_though_the_decision_is_gone() 
     exchange.kafka.forget_offsets([exchange.sink.names.decision(0)])
     found, (done,) = exchange.tasks(1)
     assert (found.decision, done.visible) == (None, Marker(0, "q", "0/0"))
-    with pytest.raises(NonDeterministicReplay):
+    with pytest.raises(errors.NonDeterministicReplay):
         exchange.commit(found, [replace(done, fingerprint="others")])
 
 
-@pytest.mark.parametrize(("epochs_later", "error"), [(1, TransactionTimedOut), (2, DriverFenced)])
+@pytest.mark.parametrize(("epochs_later", "error"), [(1, errors.TransactionTimedOut), (2, errors.DriverFenced)])
 def test_a_driver_whose_transaction_was_aborted_is_told_by_whom(epochs_later: int, error: type[Exception]) -> None:
     """By the brokers' timeout it is one epoch later; by another run's Init and its own abort more."""
     exchange = Exchange()
@@ -667,7 +631,7 @@ def test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say
     )
     exchange.requests.clear()
     # Its marker is about to be replaced for as long as it is open: a client would wait for that.
-    with pytest.raises(TransactionRefused, match="UNSTABLE_OFFSET_COMMIT"):
+    with pytest.raises(errors.TransactionRefused, match="UNSTABLE_OFFSET_COMMIT"):
         exchange.run(two_phase.plan(exchange.sink))
     inits = [each.transactional_id for each in exchange.requests if isinstance(each, InitProducerIdRequest)]
     assert inits == ["orders.driver"]
@@ -700,7 +664,7 @@ def test_a_plan_that_is_overtaken_commits_nothing_that_was_begun_since(version: 
     # Its markers are not there, and what it does next is to commit them. By then that is done, and more.
     effects = late.send([exchange.execute(effect) for effect in effects])
     found, done = exchange.tasks(1, 1)
-    with contextlib.suppress(DriverFenced, StopIteration):
+    with contextlib.suppress(errors.DriverFenced, StopIteration):
         while True:
             effects = late.send([exchange.execute(effect) for effect in effects])
     assert exchange.kafka.visible == ["0/0"]
@@ -719,7 +683,7 @@ def test_a_driver_overtaken_between_its_decision_and_its_look_is_told(version: i
             exchange.run(two_phase.plan(exchange.sink))
 
     exchange.answer = overtake
-    with pytest.raises(DriverFenced):
+    with pytest.raises(errors.DriverFenced):
         exchange.commit(found, done)
     assert exchange.kafka.visible == []
 
@@ -732,9 +696,9 @@ def test_an_abort_leaves_nothing_open_that_is_undecided(version: int) -> None:
     assert exchange.kafka.aborted == ["0/0", "0/1"]
     assert exchange.kafka.holding_back() == []
     # A task of that run which had not begun yet: its worker may live on for a while.
-    with pytest.raises(DriverFenced):
+    with pytest.raises(errors.DriverFenced):
         exchange.task(found, 0, 2)
-    with pytest.raises(DriverFenced):
+    with pytest.raises(errors.DriverFenced):
         exchange.commit(found, done)
     assert exchange.kafka.visible == []
 
@@ -826,9 +790,6 @@ def test_an_abort_touches_nothing_once_another_run_has_begun(version: int) -> No
     assert {type(request) for request in exchange.requests} == LOOKING
 
 
-# --- what answers mean ------------------------------------------------------------------------------------------------
-
-
 # Told with both numbers.
 TOO_LONG = ("orders.driver", ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 
@@ -840,7 +801,7 @@ TOO_LONG = ("orders.driver", ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 def test_an_init_that_is_refused_says_of_what(transactional_id: str, code: int) -> None:
     answer = InitProducerIdResponse(0, code, -1, -1)
     exchange = Exchange(answer=instead(InitProducerIdRequest, answer, transactional_id))
-    with pytest.raises(TransactionRefused) as raised:
+    with pytest.raises(errors.TransactionRefused) as raised:
         exchange.tasks(1)
     assert (raised.value.code, raised.value.transactional_id) == (code, transactional_id)
     assert exchange.kafka.holding_back() == []
@@ -851,7 +812,9 @@ def test_an_init_that_is_refused_says_of_what(transactional_id: str, code: int) 
 def test_an_init_that_is_fenced_fails_the_attempt(code: int, transactional_id: str) -> None:
     answer = InitProducerIdResponse(0, code, -1, -1)
     exchange = Exchange(answer=instead(InitProducerIdRequest, answer, transactional_id))
-    with pytest.raises(AttemptFenced, match=f"InitProducerId for '{transactional_id}' .* {ErrorCode(code).name}"):
+    with pytest.raises(
+        errors.AttemptFenced, match=f"InitProducerId for '{transactional_id}' .* {ErrorCode(code).name}"
+    ):
         exchange.tasks(1)
     assert exchange.kafka.holding_back() == []
 
@@ -869,21 +832,22 @@ def test_a_timeout_above_the_brokers_is_refused_at_the_start_with_both_numbers(
     answer = InitProducerIdResponse(0, ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1)
     exchange = Exchange(answer=instead(InitProducerIdRequest, answer))
     exchange.settings = settings
-    with pytest.raises(InvalidOption, match=words) as raised:
+    with pytest.raises(errors.InvalidOption, match=words) as raised:
         exchange.run(two_phase.plan(exchange.sink))
     assert raised.value.option == "kafka.transaction.timeout.ms"
     assert exchange.asked == {"InitProducerId": 1}
 
 
 @pytest.mark.parametrize(
-    ("code", "error"), [*((code, TransactionRefused) for code in REFUSALS), *((code, DriverFenced) for code in FENCES)]
+    ("code", "error"),
+    [*((code, errors.TransactionRefused) for code in REFUSALS), *((code, errors.DriverFenced) for code in FENCES)],
 )
-def test_a_decision_that_is_refused_or_fenced_decides_nothing(code: int, error: type[ExactlyOnceError]) -> None:
+def test_a_decision_that_is_refused_or_fenced_decides_nothing(code: int, error: type[errors.ExactlyOnceError]) -> None:
     exchange = Exchange(answer=instead(TxnOffsetCommitRequest, TxnOffsetCommitResponse(0, code), "orders.driver"))
     found, done = exchange.tasks(2)
     with pytest.raises(error) as raised:
         exchange.commit(found, done)
-    assert not isinstance(raised.value, TransactionRefused) or raised.value.code == code
+    assert not isinstance(raised.value, errors.TransactionRefused) or raised.value.code == code
     assert exchange.asked["EndTxn"] == 0
 
 
@@ -904,7 +868,7 @@ def test_the_decisions_own_end_txn_is_believed_only_when_the_decision_can_be_rea
     exchange = Exchange()
     found, done = exchange.tasks(2)
     time_out_instead(exchange, EndTxnRequest, EndTxnResponse(0, code, -1, -1), "orders.driver")
-    with pytest.raises(TransactionTimedOut, match=r"'orders\.driver'"):
+    with pytest.raises(errors.TransactionTimedOut, match=r"'orders\.driver'"):
         exchange.commit(found, done)
     assert (exchange.asked["EndTxn"], exchange.kafka.visible) == (1, [])
 
@@ -918,7 +882,7 @@ def test_a_decision_that_times_out_while_it_is_written_is_no_other_drivers() -> 
     first = commit.send([exchange.kafka.execute(effect) for effect in writing])
     exchange.kafka.time_out("orders.driver")
     describing = commit.send([exchange.kafka.execute(effect) for effect in first])
-    with pytest.raises(TransactionTimedOut) as raised:
+    with pytest.raises(errors.TransactionTimedOut) as raised:
         commit.send([exchange.kafka.execute(effect) for effect in describing])
     assert (raised.value.transactional_id, raised.value.age_ms) == ("orders.driver", 10_000)
     assert raised.value.expected == str(found.generation)
@@ -929,7 +893,7 @@ def test_a_driver_that_another_has_overtaken_decides_nothing() -> None:
     found, done = exchange.tasks(2)
     # As far as another plan can have come: its first request.
     exchange.kafka.abort_manually("orders.driver")
-    with pytest.raises(DriverFenced):
+    with pytest.raises(errors.DriverFenced):
         exchange.commit(found, done)
     assert (exchange.asked["EndTxn"], exchange.kafka.visible) == (0, [])
 
@@ -940,7 +904,7 @@ def test_another_drivers_decision_about_the_same_micro_batch_is_not_ones_own() -
     commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
     ending = exchange.run_until(commit, lambda effects: isinstance(effects[0].request, EndTxnRequest))
     exchange.micro_batch(1)
-    with pytest.raises(DriverFenced):
+    with pytest.raises(errors.DriverFenced):
         exchange.run(commit, ending)
     assert exchange.kafka.visible == ["0/0"]
 
@@ -965,7 +929,7 @@ def test_an_end_txn_of_the_decision_that_is_refused_stops_the_commit(code: int) 
     answer = EndTxnResponse(0, code, -1, -1)
     exchange = Exchange(answer=instead(EndTxnRequest, answer, "orders.driver"))
     found, done = exchange.tasks(2)
-    with pytest.raises(TransactionRefused) as raised:
+    with pytest.raises(errors.TransactionRefused) as raised:
         exchange.commit(found, done)
     assert (raised.value.code, raised.value.api, raised.value.transactional_id) == (code, "EndTxn", "orders.driver")
 
@@ -975,7 +939,7 @@ def test_an_end_txn_refused_after_the_decision_says_what_is_visible(code: int) -
     answer = EndTxnResponse(0, code, -1, -1)
     exchange = Exchange(answer=instead(EndTxnRequest, answer, "orders.1"))
     found, done = exchange.tasks(2)
-    with pytest.raises(CommitOutcomeUnknown, match=error_name(code)) as raised:
+    with pytest.raises(errors.CommitOutcomeUnknown, match=error_name(code)) as raised:
         exchange.commit(found, done)
     assert (raised.value.visible, raised.value.missing) == ((0,), (1,))
     assert exchange.kafka.visible == ["0/0"]
@@ -986,10 +950,10 @@ def test_a_commit_that_got_no_answer_aborts_nothing(version: int) -> None:
     answer = EndTxnResponse(0, ErrorCode.REQUEST_TIMED_OUT, -1, -1)
     exchange = Exchange(version, instead(EndTxnRequest, answer, "orders.1"))
     found, done = exchange.tasks(2)
-    with pytest.raises(CommitOutcomeUnknown):
+    with pytest.raises(errors.CommitOutcomeUnknown):
         exchange.commit(found, done)
     exchange.requests.clear()
-    with pytest.raises(TransactionRefused):
+    with pytest.raises(errors.TransactionRefused):
         exchange.run(two_phase.abort(exchange.sink, found.generation))
     assert exchange.kafka.holding_back() == ["orders.1"]
     assert all(request.committed for request in exchange.requests if isinstance(request, EndTxnRequest))
@@ -1002,7 +966,7 @@ def test_the_marker_decides_whatever_an_end_txn_answers(code: int) -> None:
     exchange = Exchange()
     found, done = exchange.tasks(2)
     time_out_instead(exchange, EndTxnRequest, EndTxnResponse(0, code, -1, -1), "orders.1")
-    with pytest.raises(CommitOutcomeUnknown) as raised:
+    with pytest.raises(errors.CommitOutcomeUnknown) as raised:
         exchange.commit(found, done)
     assert (raised.value.visible, raised.value.missing) == ((0,), (1,))
 
@@ -1064,9 +1028,6 @@ def test_an_abort_that_is_fenced_was_made_by_whoever_fenced_it(code: int, versio
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
 
-# --- time -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("age_ms", "is_in_time"),
     [(0, True), (55_000, True), (55_001, False), (60_001, False)],
@@ -1078,7 +1039,7 @@ def test_nothing_is_decided_that_may_time_out_before_it_is_committed(age_ms: int
         exchange.commit(found, done, now_ms=age_ms)
         assert exchange.kafka.visible == ["0/0"]
         return
-    with pytest.raises(TransactionTimedOut) as raised:
+    with pytest.raises(errors.TransactionTimedOut) as raised:
         exchange.commit(found, done, now_ms=age_ms)
     assert (raised.value.age_ms, raised.value.timeout_ms) == (age_ms, 60_000)
     assert exchange.asked["EndTxn"] == 0
@@ -1090,7 +1051,7 @@ def test_a_decision_that_is_written_and_not_made_is_gone_with_the_next_run(versi
     exchange.micro_batch(1)
     found, done = exchange.tasks(1, 1)
     exchange.task(found, 1, 0)
-    with pytest.raises(TransactionTimedOut):
+    with pytest.raises(errors.TransactionTimedOut):
         exchange.commit(found, done, 1)
     assert "orders.driver" in exchange.kafka.holding_back()
     exchange.run(two_phase.abort(exchange.sink, found.generation))
@@ -1105,7 +1066,7 @@ def test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun() -> None:
     exchange = Exchange()
     found, done = exchange.tasks(2)
     again = exchange.task(found, 0, 1)
-    with pytest.raises(TransactionTimedOut) as raised:
+    with pytest.raises(errors.TransactionTimedOut) as raised:
         exchange.commit(found, done)
     assert (raised.value.transactional_id, raised.value.expected) == ("orders.1", str(done[1].ids))
     exchange.commit(found, [done[0], again])
@@ -1131,7 +1092,7 @@ def test_a_transaction_grows_older_while_its_coordinator_is_waited_for(age_ms: i
     exchange = Exchange()
     found, done = exchange.tasks(1)
     exchange.answer = from_before(done[0], len(PAUSES_MS))
-    with contextlib.nullcontext() if is_in_time else pytest.raises(TransactionTimedOut, match="Ongoing"):
+    with contextlib.nullcontext() if is_in_time else pytest.raises(errors.TransactionTimedOut, match="Ongoing"):
         exchange.commit(found, done, now_ms=age_ms)
     assert exchange.kafka.visible == (["0/0"] if is_in_time else [])
 
@@ -1146,7 +1107,7 @@ def test_a_coordinator_that_stood_still_is_asked_until_it_has_heard_of_the_slot(
         assert exchange.kafka.visible == ["0/0"]
         assert exchange.pauses_ms == [2**n for n in range(1, stale_answers + 1)]
         return
-    with pytest.raises(TransactionTimedOut, match="PrepareCommit"):
+    with pytest.raises(errors.TransactionTimedOut, match="PrepareCommit"):
         exchange.commit(found, done)
     assert 30_000 < sum(exchange.pauses_ms) < 35_000
     assert exchange.asked["EndTxn"] == 0
@@ -1163,7 +1124,7 @@ def test_an_aborted_transaction_is_not_committed_for_another_runs_rows(version: 
     exchange.kafka.lose_marker(0, committed=False)
     exchange.kafka.abort_manually("orders.0")
     exchange.micro_batch(1)
-    with pytest.raises(CommitOutcomeUnknown):
+    with pytest.raises(errors.CommitOutcomeUnknown):
         exchange.run(overtaken, waits_for)
     assert [*exchange.kafka.visible, *exchange.kafka.hidden()] == ["0/0"]
 

@@ -72,9 +72,6 @@ def test_what_it_means_for_rows_is_true_of_a_transaction() -> None:
     assert raised.value.write_kind is WriteKind.STREAM
 
 
-# --- where sockets and files are opened -------------------------------------------------------------------------------
-
-
 def test_a_connection_that_has_no_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     selector = Selector(metrics=Metrics())
     monkeypatch.setattr(socket, "socket", no_file)

@@ -15,13 +15,7 @@ from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.monitoring import listener
-from kafka_sink.monitoring.listener import (
-    KEPT_MICRO_BATCHES,
-    ProgressLine,
-    ProgressListener,
-    RecentParam,
-    StreamTally,
-)
+from kafka_sink.monitoring.listener import KEPT_MICRO_BATCHES, ProgressLine, ProgressListener, RecentParam, StreamTally
 from kafka_sink.monitoring.micro_batch import Attentive, BadRows, MicroBatch, Read, ReadTotals, Run, Totals, Written
 
 RECEIPTS = (

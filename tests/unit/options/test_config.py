@@ -112,9 +112,6 @@ def test_every_field_is_filled_by_one_option() -> None:
     assert {field for rule in RULES for field in rule.fields} <= {*filled, "token_callable"}
 
 
-# --- option, then conf, then default ----------------------------------------------------------------------------------
-
-
 def test_an_option_wins_over_the_conf_and_the_conf_over_the_default() -> None:
     conf = {"spark.pykafka.kafka.linger.ms": "7", "spark.pykafka.topic": "conf", "spark.app.name": "x"}
     assert sink_config(SERVERS, conf).producer.linger_ms == 7
@@ -168,8 +165,6 @@ def test_only_a_contradiction_that_the_conf_cannot_solve_is_told_before_it() -> 
         check_given(given_options({"kafka.enable.idempotence": "true", "kafka.retries": "0"}))
     check_given(given_options({"kafka.enable.idempotence": "false", "kafka.retries": "0"}))
 
-
-# --- batch writes with a version --------------------------------------------------------------------------------------
 
 VERSIONED = {"deliveryGuarantee": "exactly-once", "txnAppId": "orders", "txnVersion": "7"}
 
@@ -230,8 +225,6 @@ def test_what_is_refused_early_is_refused_late(sizes: dict[str, int]) -> None:
         with pytest.raises(InvalidOption):
             complete({**given_options(SERVERS), **sizes})
 
-
-# --- security ---------------------------------------------------------------------------------------------------------
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 JAAS = f'{PLAIN_MODULE} required username="alice" password="hunter2";'
@@ -475,9 +468,6 @@ def test_other_credentials_are_another_configuration() -> None:
     assert one != sink_config({**SECURE, **USER, "kafka.sasl.password": "hunter3"}).producer
     assert "hunter2" not in repr(one)
     assert len({one, sink_config({**SECURE, **USER}).producer}) == 1
-
-
-# --- bad rows ---------------------------------------------------------------------------------------------------------
 
 
 def test_what_becomes_of_bad_rows() -> None:

@@ -42,9 +42,6 @@ def stream_config(**options: str) -> ReadConfig:
     return read_config(given_options(OPTIONS | options, table=READING), is_stream=True)
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
-
-
 @each("option", READING.options)
 def test_every_option_is_found_in_any_case_and_has_a_meaning(option: Option) -> None:
     assert READING.named(option.name.swapcase()) is option
@@ -110,9 +107,6 @@ def test_what_a_read_cannot_take_is_refused_as_one_of_a_read(name: str, instead:
         config(**{name: "hunter2"})
     assert "hunter2" not in str(refused.value.of_read())
     assert "the records stay in Kafka" in str(refused.value.of_read())
-
-
-# --- values -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_defaults_are_those_of_sparks_source() -> None:

@@ -33,9 +33,6 @@ def read(name: str, text: str) -> Any:
     return named(name).read(text)
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
-
-
 @each("option", OPTIONS)
 def test_every_option_is_found_in_any_case_has_a_meaning_and_reads_its_own_default(option: Option) -> None:
     assert WRITING.named(option.name.swapcase()) is option
@@ -104,9 +101,6 @@ def test_a_name_of_the_conf_is_named_as_it_stands_there() -> None:
         WRITING.named("kafka.lingerms", prefix="spark.pykafka.")
     with pytest.raises(InvalidOption, match=r"'spark\.pykafka\.kafka\.acks' is '2'"):
         named("kafka.acks").read("2", prefix="spark.pykafka.")
-
-
-# --- values -----------------------------------------------------------------------------------------------------------
 
 
 def test_credentials_in_a_path_are_refused_and_not_shown() -> None:
@@ -216,8 +210,6 @@ def test_any_text_is_an_option_or_a_config_error(name: str, text: str) -> None:
     except ConfigError as error:
         assert str(error)
 
-
-# --- values that nobody may see ---------------------------------------------------------------------------------------
 
 MARK = "hunter2"
 SECRETS = st.builds(lambda before, after: f"{before}{MARK}{after}", st.text(max_size=9), st.text(max_size=9))

@@ -134,9 +134,6 @@ def test_the_other_columns_are_optional(name: str) -> None:
     check_schema(without(name), topic_option=name == "topic")
 
 
-# --- value, key, topic, partition ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("arrow_type", BYTES_TYPES)
 @pytest.mark.parametrize("sliced", [False, True])
 def test_bytes_are_taken_as_they_are(arrow_type: pa.DataType, sliced: bool) -> None:
@@ -192,9 +189,6 @@ def test_a_partition_of_minus_one_is_not_a_null(arrow_type: pa.DataType) -> None
     assert columns.partition_is_set.tolist() == [True, False, True]
 
 
-# --- timestamp ----------------------------------------------------------------------------------------------
-
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECONDS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 30)).map(
     lambda moment: (moment.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
@@ -242,9 +236,6 @@ def test_what_lies_under_a_null_is_not_a_time() -> None:
         pa.timestamp("us"), 2, [pa.py_buffer(b"\x01"), pa.py_buffer(np.array([7_000, -7_000], np.int64))]
     )
     assert with_value(2, timestamp=hidden).timestamp_ms.tolist() == [7, NOW_MS]
-
-
-# --- headers ------------------------------------------------------------------------------------------------
 
 
 LARGE_HEADERS = pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
@@ -346,9 +337,6 @@ def test_a_null_in_the_dictionary_of_the_keys_is_a_null_key() -> None:
     entries = pa.StructArray.from_arrays([keys, pa.nulls(2)], ["key", "value"])
     with pytest.raises(HeaderKeyNull):
         with_value(1, headers=pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), entries))
-
-
-# --- dictionaries and views ---------------------------------------------------------------------------------
 
 
 def dictionary_of(array: pa.Array, arrow_type: pa.DataType = None) -> pa.DictionaryArray:

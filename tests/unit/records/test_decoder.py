@@ -60,9 +60,6 @@ def offsets(*arguments: Any, **given: Any) -> list[int]:
     return [each["offset"] for each in rows_of(decoder(*arguments, **given))]
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
-
-
 def wanted(case: Case) -> dict[str, Any]:
     return {
         "first_offset": case.first_offset, "end_offset": case.end_offset, "columns": case.columns,
@@ -219,9 +216,6 @@ def test_the_record_set_is_any_contiguous_memory_and_is_not_copied(kernel: Kerne
         list(found)
 
 
-# --- what is wanted ---------------------------------------------------------------------------------------------------
-
-
 @BOTH
 @pytest.mark.parametrize("first", range(9))
 @pytest.mark.parametrize("end", range(10))
@@ -328,9 +322,6 @@ def test_nothing_is_read_of_an_empty_set_or_range(kernel: Kernel) -> None:
         assert (reading.next_offset, reading.used_bytes) == (7, 0)
 
 
-# --- steps ------------------------------------------------------------------------------------------------------------
-
-
 @BOTH
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_an_arrow_batch_has_no_more_rows_and_bytes_than_it_may(kernel: Kernel, codec: str) -> None:
@@ -381,9 +372,6 @@ def test_slow_reading_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> Non
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert "not built. The same rows are read, but" in record.getMessage() and "C compiler" in record.getMessage()
-
-
-# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 def wrong_record(body: bytes) -> Batch:

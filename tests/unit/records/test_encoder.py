@@ -37,9 +37,6 @@ def deltas(draw: st.DrawFn, n: int) -> tuple[list[int], list[int]]:
     return offset_delta, timestamp_delta
 
 
-# --- records ------------------------------------------------------------------------------------------------
-
-
 @given(st.data(), cases())
 def test_equals_the_scalar_encoder_and_its_own_sizes(data: st.DataObject, case: Case) -> None:
     n = len(case.rows)
@@ -132,9 +129,6 @@ def test_beyond_32_bit_offsets_the_bytes_are_the_same(data: st.DataObject, case:
         encoded, offsets = RecordEncoder(case.columns, order).encode(slice(0, n), delta, delta)
     assert encoded.tobytes() == expected.tobytes()
     assert offsets[-1] == len(expected)
-
-
-# --- whole batches ------------------------------------------------------------------------------------------
 
 
 def whole_batch(record_encoder: RecordEncoder, rows: slice, timestamp_ms: Int64s, codec_name: str) -> bytes:

@@ -46,9 +46,6 @@ if COMPILED is not None:
 BOTH = pytest.mark.parametrize("implementation", KERNELS)
 
 
-# --- the choice ---------------------------------------------------------------------------------------------
-
-
 class Buffer(ctypes.Structure):
     """Py_buffer (CPython's object.h), which numpy and memoryview never give an empty format."""
 
@@ -161,9 +158,6 @@ def test_a_package_in_a_zip_says_why_it_has_no_kernel(tmp_path: Path) -> None:
     said = subprocess.run([sys.executable, "-c", look], env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert said.stdout.startswith("vectorised Loss("), said.stderr
     assert "in a zip" in said.stdout and "--archives" in said.stdout
-
-
-# --- the same from both -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -367,9 +361,6 @@ def one_batch(size: int, **numbers: int) -> OpenBatches:
     values = {"base_timestamp": 0, "end": 0, "limit": size, "record_count": 0, "max_timestamp": 0} | numbers
     columns: dict[str, Any] = {name: int64s([value]) for name, value in values.items()}
     return OpenBatches(np.zeros(size, np.uint8), **({"records_crc": None} | columns))
-
-
-# --- hostile input ------------------------------------------------------------------------------------------
 
 
 def column(
@@ -716,9 +707,6 @@ def test_no_byte_beyond_a_batch_that_lacks_some(sums: bool) -> None:
         placed, end = changed["next_row"][0], changed["end"][0]
         whole = end if placed == 3 else whole
         assert whole is not None and (placed == 3) == (size >= whole) and end <= size
-
-
-# --- beside other threads -----------------------------------------------------------------------------------
 
 
 @needs_kernel

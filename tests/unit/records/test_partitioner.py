@@ -68,9 +68,6 @@ def stays(partitions: np.ndarray) -> list[tuple[int, int]]:
     return [(partition, len(list(run))) for partition, run in groupby(partitions.tolist())]
 
 
-# --- sticky -------------------------------------------------------------------------------------------------
-
-
 def test_moves_every_batch_size_bytes_to_another_partition() -> None:
     sticky = sticky_partitioner(batch_size=1000)
     partitions = sticky.assign(np.full(1000, 100), partition_count=8, available=range(8))
@@ -161,9 +158,6 @@ def test_takes_turns_over_the_partitions_with_a_leader() -> None:
     assert set(spreader.assign(np.ones(9, np.int64), partition_count=6, available=[]).tolist()) == set(range(6))
 
 
-# --- keys ---------------------------------------------------------------------------------------------------
-
-
 FNV_LEAST = b"hp4gi_"
 
 
@@ -250,9 +244,6 @@ def test_an_explicit_partition_comes_before_every_partitioner(partitioner: str) 
     # Partition 4 is new: beyond what keys are spread over.
     assigned = assign(columns, partition_count=5, key_partition_count=4, partitioner=partitioner)
     assert assigned.tolist() == partition.to_pylist()
-
-
-# --- rows ---------------------------------------------------------------------------------------------------
 
 
 def test_explicit_before_key_before_sticky() -> None:

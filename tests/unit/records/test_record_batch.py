@@ -137,9 +137,6 @@ def test_what_is_no_record_batch_is_refused() -> None:
         _kernel.write_header(batch, None, *numbers[:-1])
 
 
-# --- the offset after a record set ------------------------------------------------------------------------------------
-
-
 @given(st.lists(st.integers(1, 5), max_size=4), st.integers(0, 200))
 def test_the_next_offset_is_behind_the_last_whole_batch(sizes: list[int], cut_bytes: int) -> None:
     batches, following = b"", 7

@@ -93,9 +93,6 @@ def test_the_commit_goes_by_the_limits_that_tasks_bring(caplog: pytest.LogCaptur
         check_bad_rows([receipt(0, 10, bad), receipt(1, 10, bad)], rows_are_written=True)
 
 
-# --- the policy -------------------------------------------------------------------------------------------------------
-
-
 def policy(config: Any, conf: Mapping[str, str] | None = None, **ids: Any) -> Any:
     return bad_row_policy(config, conf or {}, lambda topics: {topic: {} for topic in topics}, **ids)
 

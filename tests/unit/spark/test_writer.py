@@ -14,21 +14,7 @@ import pytest
 from pyspark import TaskContext
 
 import kafka_sink
-from kafka_sink.errors import (
-    DeliveryError,
-    InterceptorFailed,
-    InvalidOption,
-    MissingColumn,
-    MissingOption,
-    ProducerClosed,
-    ReceiptMismatch,
-    ReceiptsPathUnusable,
-    TableUnsupported,
-    TooManyBadRows,
-    UnexpectedColumn,
-    UnknownOption,
-    WriteKind,
-)
+from kafka_sink import errors
 from kafka_sink.kafka.metrics import Figures, Metrics
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowLimits
@@ -52,7 +38,7 @@ OPTIONS = given_options(TEXTS)
 class Remembering:
     """Producer and write in one."""
 
-    def __init__(self, acknowledged: int | None = None, failure: DeliveryError | None = None) -> None:
+    def __init__(self, acknowledged: int | None = None, failure: errors.DeliveryError | None = None) -> None:
         self.batches: list[pa.RecordBatch] = []
         self.record_count = 0
         self.acknowledged = acknowledged
@@ -179,7 +165,7 @@ def test_a_receipt_says_whose_it_is_and_where_it_goes_whoever_asks(
     assert (proof.receipts_path, proof.guarantee, proof.runs) == (str(tmp_path), "at-least-once", PackedRuns())
     assert proof.started_ms <= proof.ended_ms
     if make is KafkaStreamWriter:
-        assert proof.identity == Identity("a query", 7, WriteKind.STREAM)
+        assert proof.identity == Identity("a query", 7, errors.WriteKind.STREAM)
         written.commit([receipt], 7)
     else:
         # Its own, also in foreachBatch.
@@ -202,27 +188,27 @@ def test_batch_writes_have_receipts_of_their_own() -> None:
 def test_an_unusable_receipts_path_is_found_when_the_write_is_planned(tmp_path: Path, make: type) -> None:
     (tmp_path / "file").touch()
     planned = make({**OPTIONS, "receipts_path": str(tmp_path / "file" / "below")})
-    with pytest.raises(ReceiptsPathUnusable):
+    with pytest.raises(errors.ReceiptsPathUnusable):
         pickle.dumps(planned)
 
 
 def test_fewer_acknowledged_than_delivered_is_never_a_success(using: Any) -> None:
     producer = using(Remembering(acknowledged=7))
-    with pytest.raises(ReceiptMismatch) as failure:
+    with pytest.raises(errors.ReceiptMismatch) as failure:
         KafkaBatchWriter(OPTIONS).write(batches(8))
     assert (failure.value.received, failure.value.acknowledged) == (8, 7)
-    assert producer.left_with is ReceiptMismatch
+    assert producer.left_with is errors.ReceiptMismatch
 
 
 def test_a_failed_delivery_fails_the_task(using: Any) -> None:
-    using(Remembering(failure=ProducerClosed(reason="test")))
-    with pytest.raises(ProducerClosed):
+    using(Remembering(failure=errors.ProducerClosed(reason="test")))
+    with pytest.raises(errors.ProducerClosed):
         KafkaStreamWriter(OPTIONS).write(batches(1))
 
 
 def test_columns_are_checked_before_any_row_is_handed_over(using: Any) -> None:
     producer = using(Remembering())
-    with pytest.raises(UnexpectedColumn):
+    with pytest.raises(errors.UnexpectedColumn):
         KafkaStreamWriter(OPTIONS).write(batches(1, extra=pa.array([1])))
     assert producer.batches == []
 
@@ -271,11 +257,8 @@ def test_exactly_once_refuses_them_before_anything_is_decided(kind: type, monkey
     bad = BadRowCounts({}, {"TopicNull": 2}, ((0, 0),), BadRowLimits(max_rows=1))
     given = given_options({**TEXTS, "deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "p"})
     batch_id = () if kind is KafkaBatchWriter else (3,)
-    with pytest.raises(TooManyBadRows, match="no row of this attempt is visible"):
+    with pytest.raises(errors.TooManyBadRows, match="no row of this attempt is visible"):
         kind(given).commit([TaskCommitMessage(0, 0, 9, (), bad_rows=bad)], *batch_id)
-
-
-# --- Spark's conf, which only a task knows ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [KafkaBatchWriter, KafkaStreamWriter])
@@ -291,11 +274,11 @@ def test_a_task_takes_from_the_conf_what_options_do_not_say(using: Any, in_task:
 @pytest.mark.parametrize(
     ("options", "conf", "error"),
     [
-        ({"topic": "t"}, {}, MissingOption),
-        (TEXTS, {"spark__pykafka__kafka__ack": "1"}, UnknownOption),
-        (TEXTS, {"spark__pykafka__kafka__acks": "7"}, InvalidOption),
-        ({**TEXTS, "kafka.delivery.timeout.ms": "100"}, {}, InvalidOption),
-        ({"kafka.bootstrap.servers": "h:1"}, {}, MissingColumn),
+        ({"topic": "t"}, {}, errors.MissingOption),
+        (TEXTS, {"spark__pykafka__kafka__ack": "1"}, errors.UnknownOption),
+        (TEXTS, {"spark__pykafka__kafka__acks": "7"}, errors.InvalidOption),
+        ({**TEXTS, "kafka.delivery.timeout.ms": "100"}, {}, errors.InvalidOption),
+        ({"kafka.bootstrap.servers": "h:1"}, {}, errors.MissingColumn),
     ],
 )
 def test_what_the_conf_does_not_mend_is_an_error_before_any_row(
@@ -307,9 +290,6 @@ def test_what_the_conf_does_not_mend_is_an_error_before_any_row(
     with pytest.raises(error, match="No row of this write was sent"):
         KafkaBatchWriter(given_options(options)).write(batches(2))
     assert producer.batches == []
-
-
-# --- interceptors -----------------------------------------------------------------------------------------------------
 
 
 class Noting(kafka_sink.Interceptor):
@@ -363,15 +343,15 @@ def test_a_task_without_rows_is_acknowledged_and_closed(using: Any) -> None:
 def test_on_send_that_raises_fails_the_write_and_sends_nothing_of_its_batch(using: Any) -> None:
     producer, calls = using(Remembering()), []
     chain = [Noting("1", calls), Noting("2", calls, raises_in="on_send", at_call=2), Noting("3", calls)]
-    with pytest.raises(InterceptorFailed, match="interceptor Noting: on_send raised RuntimeError") as failure:
+    with pytest.raises(errors.InterceptorFailed, match="interceptor Noting: on_send raised RuntimeError") as failure:
         KafkaBatchWriter(OPTIONS, chain).write(batches(3, 2, 4))
     # Where Spark shows it: behind the error, with the interceptor's own lines.
     assert any("RuntimeError" in note and "in on_send" in note for note in failure.value.__notes__)
     assert "hunter2" not in str(failure.value)
     assert [batch.num_rows for batch in producer.batches] == [3]
-    assert producer.left_with is InterceptorFailed
+    assert producer.left_with is errors.InterceptorFailed
     assert calls[-6:] == [
-        *((name, "on_acknowledgement", 0, InterceptorFailed) for name in "123"),
+        *((name, "on_acknowledgement", 0, errors.InterceptorFailed) for name in "123"),
         *((name, "close") for name in "123"),
     ]
 
@@ -380,14 +360,14 @@ def test_on_send_that_raises_fails_the_write_and_sends_nothing_of_its_batch(usin
     ("method", "failure"),
     [
         ("on_acknowledgement", None),
-        ("on_acknowledgement", ProducerClosed(reason="test")),
+        ("on_acknowledgement", errors.ProducerClosed(reason="test")),
         ("on_statistics", None),
         ("close", None),
-        ("close", ProducerClosed(reason="test")),
+        ("close", errors.ProducerClosed(reason="test")),
     ],
 )
 def test_raising_at_the_end_is_logged_and_changes_nothing(
-    using: Any, caplog: pytest.LogCaptureFixture, method: str, failure: DeliveryError | None
+    using: Any, caplog: pytest.LogCaptureFixture, method: str, failure: errors.DeliveryError | None
 ) -> None:
     using(Remembering(failure=failure))
     calls: list[Any] = []
@@ -395,7 +375,7 @@ def test_raising_at_the_end_is_logged_and_changes_nothing(
     if failure is None:
         assert wrong.write(batches(2)).record_count == 2
     else:
-        with pytest.raises(ProducerClosed):
+        with pytest.raises(errors.ProducerClosed):
             wrong.write(batches(2))
     told = ["on_acknowledgement", "on_statistics", "close"] if failure is None else ["on_acknowledgement", "close"]
     assert [call[:2] for call in calls[2:]] == [(name, called) for called in told for name in "12"]
@@ -437,7 +417,7 @@ class Returning(kafka_sink.Interceptor):
 )
 def test_what_on_send_returns_is_checked(using: Any, make: Any, says: str) -> None:
     producer = using(Remembering())
-    with pytest.raises(InterceptorFailed, match=says) as failure:
+    with pytest.raises(errors.InterceptorFailed, match=says) as failure:
         KafkaBatchWriter(OPTIONS, [Returning(make)]).write(batches(3))
     assert "Returning" in str(failure.value)
     assert "Nothing is lost" in str(failure.value)
@@ -448,7 +428,7 @@ def test_columns_that_interceptors_left_as_they_were_are_not_theirs_to_answer_fo
     producer = using(Remembering())
     producer.topic = None
     without_topic = given_options({"kafka.bootstrap.servers": "localhost:9092"})
-    with pytest.raises(MissingColumn, match="'topic' option"):
+    with pytest.raises(errors.MissingColumn, match="'topic' option"):
         KafkaBatchWriter(without_topic, [Noting("1", [])]).write(batches(1))
     assert producer.batches == []
 
@@ -466,7 +446,7 @@ def test_an_interceptor_may_change_columns_in_the_middle_and_give_the_topic(usin
 
     producer = using(Remembering())
     producer.topic = None
-    with pytest.raises(InterceptorFailed, match="'topic'"):
+    with pytest.raises(errors.InterceptorFailed, match="'topic'"):
         KafkaBatchWriter(given_options({"kafka.bootstrap.servers": "localhost:9092"}), [FirstPlain()]).write(
             batches(1, 1, 1)
         )
@@ -497,7 +477,7 @@ def test_a_write_within_another_execution_is_a_tables(
     producer = using(Remembering())
     in_task(**execution, streaming__sql__batchId="0")
     if is_refused:
-        with pytest.raises(TableUnsupported, match="saveAsTable"):
+        with pytest.raises(errors.TableUnsupported, match="saveAsTable"):
             KafkaBatchWriter(OPTIONS).write(batches(3))
         assert producer.batches == []
     else:
