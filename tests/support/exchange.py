@@ -73,8 +73,9 @@ class Exchange:
         *,
         is_new: bool = False,
         last_epoch: int = LAST_EPOCH,
+        **sink: Any,
     ) -> None:
-        self.sink = replace(SINK, transaction_version=version)
+        self.sink = replace(SINK, transaction_version=version, **sink)
         self.kafka = LogicalKafka(version, last_epoch)
         self.asked: Counter[str] = Counter()
         self.requests: list[Any] = []
@@ -161,6 +162,26 @@ class Exchange:
         with pytest.raises(Died):
             self.commit(found, done, micro_batch_id)
         self.answer = lambda request: None
+
+
+def after_tasks(slots: int, version: int = 2) -> tuple[Exchange, Facts, list[SlotPrepared]]:
+    """All slots are prepared, and nothing is decided."""
+    exchange = Exchange(version)
+    return exchange, *exchange.tasks(slots)
+
+
+def after_commit(slots: int, version: int = 2) -> Exchange:
+    """A micro-batch is visible."""
+    exchange = Exchange(version)
+    exchange.micro_batch(slots)
+    return exchange
+
+
+def after_decision(slots: int, version: int = 2) -> Exchange:
+    """The driver died after its decision."""
+    exchange = Exchange(version)
+    exchange.decided(slots)
+    return exchange
 
 
 class Died(Exception):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address
 
@@ -20,10 +19,7 @@ from scale_report import (
     Requests,
     Round,
     beside,
-    connections_table,
-    memory_table,
     ratio,
-    requests_table,
     speed_table,
 )
 from scale_sinks import BASELINE, CLIENT_ID, SINKS, Clients, Owner, Sink, options_of
@@ -216,11 +212,6 @@ def measured(sink: Sink, *rounds: tuple[list[int], list[int], float]) -> Measure
     return Measured(model, made, requests)
 
 
-def test_a_rounds_figures_are_of_its_micro_batches() -> None:
-    (found,) = measured(EXACTLY, ([300, 100, 200], [500, 1_000, 250], 6.0)).rounds
-    assert (found.latency_ms, found.rows_per_s, found.cpu_s_a_million_rows) == (200, 2e6, 2.0)
-
-
 def test_a_ratio_is_the_median_of_the_rounds_own() -> None:
     """The machine was ten times as slow in the second round, for both."""
     ours = measured(AT_LEAST_ONCE, ([100], [100], 1.0), ([1_000], [1_000], 1.0), ([100], [100], 1.0))
@@ -233,36 +224,6 @@ def test_a_ratio_is_the_median_of_the_rounds_own() -> None:
 
 def cells(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
-
-
-def test_what_a_query_keeps_is_shown_as_measured_and_by_the_model() -> None:
-    found = measured(EXACTLY, ([1], [1], 1.0))
-    model = found.model
-
-    def shown(table: Callable[[Sequence[Measured]], str]) -> dict[str, str]:
-        head, _, row = cells(table([found]))
-        assert row[:3] == ["local[4]", "3", "exactly-once"]
-        return dict(zip(head[3:], row[3:], strict=True))
-
-    assert shown(connections_table) == {
-        "Python workers": "4 / 4",
-        "sockets a broker": beside(5, model.sockets_a_broker),
-        "planning's": beside(1, model.planning_sockets_a_broker),
-        "connections opened": "20",
-        "producer ids": "4 / 4",
-    }
-    assert shown(requests_table) == {
-        "Produce": "11.5 / 12",
-        "Metadata": "1.5",
-        "other requests": beside(6, model.other_requests),
-        "markers": "24 / 24",
-    }
-    assert shown(memory_table) == {
-        "Python MB": beside(360, model.python_bytes / MB, digits=0),
-        "Python MB after large": "360",
-        "private MB a worker": "75",
-        "JVM MB": "400",
-    }
 
 
 def test_speeds_are_shown_beside_the_jvm_sinks() -> None:

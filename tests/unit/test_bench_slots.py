@@ -199,17 +199,6 @@ def times(commit_ms: float) -> Times:
     )  # fmt: skip
 
 
-def test_figures_are_medians_and_goals_are_of_1024_slots_on_3_brokers() -> None:
-    cases = [Case(3, 2, 1_024), Case(1, 2, 1_024), Case(3, 2, 4_096)]
-    figures = [bench_slots.figure(case, [times(9_000), times(1_500), times(30)]) for case in cases]
-    assert figures[0].median == times(1_500)
-    assert [row[:9] for row in cells(bench_slots.table(figures))] == [
-        ["1,024", "3", "2", "1", "<= 300", "2.2", "1,500", "<= 1,000", "3"],
-        ["1,024", "1", "2", "1", "", "2.2", "1,500", "", "3"],
-        ["4,096", "3", "2", "1", "", "2.2", "1,500", "", "3"],
-    ]
-
-
 @pytest.mark.parametrize("surplus", [0, 1])
 def test_a_count_that_differs_in_any_round_fails_the_benchmark(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, surplus: int

@@ -13,7 +13,6 @@ import pytest
 
 import bench_confs
 import bench_exactly_once
-import bench_latency
 import bench_shapes
 import process_tree
 from kafka_sink.options.config import sink_config
@@ -35,7 +34,7 @@ from spark_peers import (
     librdkafka_settings,
 )
 from spark_process import SparkProcess
-from spark_report import figure, own_cost, ratio_table, ratios, table, tls_cost
+from spark_report import figure, own_cost, ratios, tls_cost
 
 MIB = 1024 * 1024
 SAME_SETTINGS = SameSettings(linger_ms=100, batch_bytes=MIB, buffer_bytes=64 * MIB)
@@ -187,32 +186,6 @@ def test_our_own_cost_is_what_a_round_takes_more_than_a_writer_that_discards() -
     assert own_cost({OURS: costs[OURS]}, rows=1) is None
 
 
-def test_tables_are_markdown() -> None:
-    figures = [figure(peer, [Cost(2.0, 1.0, 0.5, 200_000_000)], rows=4_000_000) for peer in (OURS, THEIRS)]
-    lines = table(figures).splitlines()
-    assert len({len(line) for line in lines}) == 1
-    assert [cell.strip() for cell in lines[2].strip("|").split("|")] == [
-        *("pykafka", "none", "same", "Unix sockets", "2.00", "2.00 - 2.00", "0.25", "0.12", "50.0")
-    ]
-    assert "Unix sockets" not in lines[3]  # the JVM sink has no Python workers
-    told = ratio_table(ratios({OURS: [Cost(2.0, 1.0)], THEIRS: [Cost(3.0, 2.0)]}))
-    assert "| 1.50 x | >= 1.5 x | 0.50 x      | <= 0.7 x |" in told
-
-
-def test_the_cost_of_exactly_once_is_told_beside_its_goals() -> None:
-    large, small, in_waves = bench_exactly_once.CASES
-    assert str(in_waves) == "800 rows, 8 slots, 2 at a time"
-    costs = [bench_exactly_once.Cost(large, 1000.0, 1250.0), bench_exactly_once.Cost(small, 300.0, 330.0)]
-    assert [(each.more_ms, each.rows_per_s_ratio) for each in costs] == [(250.0, 0.8), (30.0, 300 / 330)]
-    first, second = (row.strip("|").split("|") for row in bench_exactly_once.table(costs).splitlines()[2:])
-    assert [cell.strip() for cell in first] == [
-        "1,000,000 rows, 2 slots", "1000 ms", "1250 ms", "250 ms", "", "0.80 x", ">= 0.9 x",
-    ]  # fmt: skip
-    assert [cell.strip() for cell in second] == [
-        "800 rows, 8 slots", "300 ms", "330 ms", "30 ms", "<= 25 ms", "0.91 x", "",
-    ]  # fmt: skip
-
-
 def test_a_topic_ends_behind_its_rows_and_the_ends_of_its_transactions() -> None:
     case = bench_exactly_once.Case(rows=1_000, slots=8, micro_batches=2, at_a_time=2)
     assert bench_exactly_once.expected_end(case, "at-least-once") == 3 * 1_000
@@ -235,10 +208,6 @@ def test_a_line_has_the_rounds_median_ratio_and_the_largest_peak() -> None:
     )
     assert line.rows_per_s == {PYKAFKA: 500.0, JVM: pytest.approx(1_000 / 3.0), DISCARD: 1_000.0}
     assert (line.ratio, line.peak_mb, line.peak_bound_mb) == (2.0, 9.0, 164.0)
-    (_, _, cells) = bench_shapes.table([line]).splitlines()
-    assert [cell.strip() for cell in cells.strip("|").split("|")] == [
-        "a few", "0.5", "0.3", "1.0", "2.00 x", ">= 1 x", "1.5, 2.0, 1.0", "0.5 cores", "9 MB", "<= 164 MB",
-    ]  # fmt: skip
 
 
 def test_a_peak_is_counted_anew_after_a_reset() -> None:
@@ -253,13 +222,6 @@ def test_a_peak_is_counted_anew_after_a_reset() -> None:
         process_tree.reset_peak(process.pid)
         assert process_tree.memory_of(process.pid)["VmHWM"] < before - 60 * MIB
         process.stdin.close()
-
-
-def test_a_latency_is_shown_with_what_is_more_than_discarding_takes() -> None:
-    line = bench_latency.Line("one row", measured_ms=61.25, discarding_ms=57.0, goal_ms=5)
-    shown = bench_latency.table([line]).splitlines()[2]
-    cells = [cell.strip() for cell in shown.strip("|").split("|")]
-    assert cells == ["one row", "61.2 ms", "57.0 ms", "4.2 ms", "<= 5 ms"]
 
 
 def test_a_setting_is_compared_with_the_defaults_of_its_round() -> None:

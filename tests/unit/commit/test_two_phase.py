@@ -18,6 +18,9 @@ from exchange import (
     SINK,
     WHOLE,
     Exchange,
+    after_commit,
+    after_decision,
+    after_tasks,
     facts,
     instead,
     outcome,
@@ -171,8 +174,7 @@ def test_a_version_that_is_visible_in_part_is_filled_in_with_the_same_rows_only(
 
 
 def test_versions_leave_numbers_out_come_again_and_come_too_late() -> None:
-    exchange = Exchange()
-    exchange.sink = replace(exchange.sink, is_versioned=True)
+    exchange = Exchange(is_versioned=True)
     exchange.micro_batch(2)
     for version, slots in ((7, 3), (9, 1), (40, 2)):
         exchange.micro_batch(slots, version)
@@ -188,8 +190,7 @@ def test_versions_leave_numbers_out_come_again_and_come_too_late() -> None:
 
 
 def test_a_write_overtaken_while_it_plans_does_not_take_the_others_rows_for_its_own() -> None:
-    exchange = Exchange()
-    exchange.sink = replace(exchange.sink, is_versioned=True)
+    exchange = Exchange(is_versioned=True)
     exchange.micro_batch(2)
     late = two_phase.plan(exchange.sink)
     looking = exchange.run_until(late, lambda effects: getattr(effects[0].request, "group_ids", ()) == ("orders.0",))
@@ -213,8 +214,7 @@ def resumed(steps: Steps[Result], answers: list[Any]) -> Steps[Result]:
 
 
 def test_a_version_below_a_visible_one_is_not_written_though_the_decision_is_gone() -> None:
-    exchange = Exchange()
-    exchange.sink = replace(exchange.sink, is_versioned=True)
+    exchange = Exchange(is_versioned=True)
     exchange.micro_batch(2)
     exchange.micro_batch(2, 7)
     exchange.kafka.forget_offsets(["orders.decision"])
@@ -235,8 +235,7 @@ def acknowledged(exchange: Exchange, done: SlotPrepared) -> SlotPrepared:
 @pytest.mark.parametrize("slots", [1, 2, 8])
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_requests_of_a_micro_batch_are_seven_or_eight_a_slot_and_as_many_more(version: int, slots: int) -> None:
-    exchange = Exchange(version)
-    exchange.micro_batch(slots)
+    exchange = after_commit(slots, version)
     exchange.asked.clear()
     found, done = exchange.tasks(slots, 1)
     exchange.commit(found, [acknowledged(exchange, each) for each in done], 1)
@@ -261,8 +260,7 @@ def test_the_requests_of_a_micro_batch_are_seven_or_eight_a_slot_and_as_many_mor
 def test_what_is_waited_for_does_not_grow_with_the_slots(
     version: int, in_plan: int, in_task: int, in_commit: int
 ) -> None:
-    exchange = Exchange(version)
-    exchange.micro_batch(8)
+    exchange = after_commit(8, version)
     exchange.rounds = 0
     found, done = exchange.tasks(8, 1)
     assert exchange.rounds == in_plan + 8 * in_task
@@ -271,8 +269,7 @@ def test_what_is_waited_for_does_not_grow_with_the_slots(
 
 
 def test_a_decision_says_which_topics_those_were() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
+    exchange, found, done = after_tasks(2)
     written = [replace(done[0], partitions=(("u", 0), ("t", 1))), replace(done[1], partitions=())]
     # The tasks asked for more, and brokers have no id for one of them.
     topic_ids = {"t": str(uuid.UUID(int=1)), "u": None, "v": str(uuid.UUID(int=2))}
@@ -288,8 +285,7 @@ def test_a_decision_says_which_topics_those_were() -> None:
 
 
 def test_a_replay_of_what_is_visible_is_decided_again_if_the_decision_is_gone() -> None:
-    exchange = Exchange()
-    exchange.micro_batch(2)
+    exchange = after_commit(2)
     exchange.kafka.forget_offsets(["orders.decision"])
     exchange.micro_batch(2)
     exchange.micro_batch(2, 1)
@@ -300,8 +296,7 @@ def test_a_replay_of_what_is_visible_is_decided_again_if_the_decision_is_gone() 
 def test_a_replay_of_what_is_visible_is_decided_again_after_another_querys_decision(
     query_id: str, decisions: int
 ) -> None:
-    exchange = Exchange()
-    exchange.micro_batch(2)
+    exchange = after_commit(2)
     found, done = exchange.tasks(2)
     assert found.decision is not None
     exchange.asked.clear()
@@ -311,8 +306,7 @@ def test_a_replay_of_what_is_visible_is_decided_again_after_another_querys_decis
 
 
 def test_a_replay_of_what_is_visible_whole_may_have_further_slots_only_without_rows() -> None:
-    exchange = Exchange()
-    exchange.micro_batch(2)
+    exchange = after_commit(2)
     found, done = exchange.tasks(3)
     with pytest.raises(errors.NonDeterministicReplay) as raised:
         exchange.commit(found, done)
@@ -326,16 +320,14 @@ def test_a_replay_of_what_is_visible_whole_may_have_further_slots_only_without_r
 
 
 def test_a_new_query_under_an_old_name_is_not_taken_for_the_old_one() -> None:
-    exchange = Exchange()
-    exchange.micro_batch(2)
+    exchange = after_commit(2)
     found = exchange.run(two_phase.plan(exchange.sink))
     exchange.commit(found, [exchange.task(found, 0, slot, query_id="another") for slot in range(2)])
     assert exchange.kafka.visible == ["0/0", "0/1", "0/0", "0/1"]
 
 
 def test_a_plan_finishes_a_decision_in_the_version_that_its_transactions_have() -> None:
-    exchange = Exchange(1)
-    exchange.decided(2)
+    exchange = after_decision(2, 1)
     exchange.sink = replace(exchange.sink, transaction_version=2)
     exchange.requests.clear()
     exchange.run(two_phase.plan(exchange.sink))
@@ -344,8 +336,7 @@ def test_a_plan_finishes_a_decision_in_the_version_that_its_transactions_have() 
 
 
 def test_a_task_looks_for_the_marker_of_a_slot_that_no_decision_names() -> None:
-    exchange = Exchange()
-    exchange.micro_batch(1)
+    exchange = after_commit(1)
     exchange.asked.clear()
     found, done = exchange.tasks(2)
     assert [each.visible is None for each in done] == [False, True]
@@ -358,8 +349,7 @@ def test_a_task_looks_for_the_marker_of_a_slot_that_no_decision_names() -> None:
 
 @BOTH_VERSIONS
 def test_a_slot_that_was_visible_earlier_is_known_whoever_answers_first(version: int) -> None:
-    exchange = Exchange(version)
-    exchange.micro_batch(2)
+    exchange = after_commit(2, version)
     found = exchange.run(two_phase.plan(exchange.sink))
     assert found.decision is not None
     pinned = (None, *found.decision.pinned[1:])
@@ -372,8 +362,7 @@ def test_a_slot_that_was_visible_earlier_is_known_whoever_answers_first(version:
 
 def test_a_slot_whose_id_has_expired_is_known_by_its_marker() -> None:
     """Its next epoch is the first again."""
-    exchange = Exchange()
-    exchange.micro_batch(1)
+    exchange = after_commit(1)
     exchange.kafka.forget_offsets([exchange.sink.names.decision(0)])
     found = exchange.run(two_phase.plan(exchange.sink))
     exchange.asked.clear()
@@ -474,8 +463,7 @@ def test_a_plan_leaves_another_sinks_transactions_alone() -> None:
 
 @BOTH_VERSIONS
 def test_all_that_a_coordinator_refused_which_stood_still_are_told_again_at_once(version: int) -> None:
-    exchange = Exchange(version)
-    exchange.decided(3)
+    exchange = after_decision(3, version)
     refusals = iter([EndTxnResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1)] * 3)
     exchange.answer = lambda request: next(refusals, None) if isinstance(request, EndTxnRequest) else None
     exchange.pauses_ms.clear()
@@ -498,8 +486,7 @@ def test_a_plan_that_is_overtaken_while_it_looks_aborts_nothing() -> None:
 @BOTH_VERSIONS
 @pytest.mark.parametrize("state", ["CompleteAbort", "PrepareAbort"])
 def test_what_is_over_is_not_told_again(version: int, state: str) -> None:
-    exchange = Exchange(version)
-    exchange.decided(1)
+    exchange = after_decision(1, version)
     (pinned,) = exchange.decision().pinned
     assert pinned is not None
     told = TransactionDescription("orders.0", 0, state, 60_000, 0, pinned.producer_id, pinned.producer_epoch, ())
@@ -513,8 +500,7 @@ def test_what_is_over_is_not_told_again(version: int, state: str) -> None:
 
 @BOTH_VERSIONS
 def test_what_others_decided_and_aborted_is_not_shown_because_a_leader_has_it_open(version: int) -> None:
-    exchange = Exchange(version)
-    exchange.decided(1)
+    exchange = after_decision(1, version)
     exchange.kafka.lose_marker(0, committed=False)
     exchange.kafka.abort_manually("orders.0")
     found = exchange.run(two_phase.plan(exchange.sink))
@@ -549,8 +535,7 @@ def test_a_decision_names_what_a_slot_had_open(
 
 
 def test_other_rows_of_a_visible_slot_are_refused_though_the_decision_is_gone() -> None:
-    exchange = Exchange()
-    exchange.micro_batch(1)
+    exchange = after_commit(1)
     exchange.kafka.forget_offsets([exchange.sink.names.decision(0)])
     found, (done,) = exchange.tasks(1)
     assert (found.decision, done.visible) == (None, Marker(0, "q", "0/0"))
@@ -561,8 +546,7 @@ def test_other_rows_of_a_visible_slot_are_refused_though_the_decision_is_gone() 
 @pytest.mark.parametrize(("epochs_later", "error"), [(1, errors.TransactionTimedOut), (2, errors.DriverFenced)])
 def test_a_driver_whose_transaction_was_aborted_is_told_by_whom(epochs_later: int, error: type[Exception]) -> None:
     """By the brokers' timeout it is one epoch later; by another run's Init and its own abort more."""
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
+    exchange, found, done = after_tasks(1)
     generation = found.generation
     epoch = generation.producer_epoch + epochs_later
     said = TransactionDescription("orders.driver", 0, "CompleteAbort", 60_000, 0, generation.producer_id, epoch, ())
@@ -595,8 +579,7 @@ def test_a_slot_that_is_visible_already_is_not_pinned_again() -> None:
 def test_a_slot_that_a_coordinator_describes_as_it_was_before_is_asked_about_again(
     producer_id: int | None, epochs_before: int, state: str, code: int
 ) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
+    exchange, found, done = after_tasks(1)
     ids = done[0].ids
     epoch = -1 if producer_id is None else ids.producer_epoch - epochs_before
     said = TransactionDescription(
@@ -613,8 +596,7 @@ def test_a_slot_that_a_coordinator_describes_as_it_was_before_is_asked_about_aga
 @pytest.mark.parametrize("older", [0, 1])
 def test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say(version: int, older: int) -> None:
     """A stale coordinator refuses the EndTxn. It or another one describes this or an older transaction as open."""
-    exchange = Exchange(version)
-    exchange.micro_batch(1)
+    exchange = after_commit(1, version)
     exchange.decided(1, 1)
     (pinned,) = exchange.decision().pinned
     assert pinned is not None
@@ -642,8 +624,7 @@ def test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say
 @pytest.mark.parametrize("stale", [1, 3])
 def test_a_plan_aborts_what_is_listed_as_open_though_a_stale_answer_says_ended(version: int, stale: int) -> None:
     """It knows the last micro-batch, and not the attempt that has begun since. `stale`: its answers."""
-    exchange = Exchange(version)
-    exchange.micro_batch(1)
+    exchange = after_commit(1, version)
     (before,) = exchange.run(described(exchange.sink, ["orders.0"]))
     assert before.state == "CompleteCommit"
     exchange.tasks(1, 1)
@@ -656,8 +637,7 @@ def test_a_plan_aborts_what_is_listed_as_open_though_a_stale_answer_says_ended(v
 
 @BOTH_VERSIONS
 def test_a_plan_that_is_overtaken_commits_nothing_that_was_begun_since(version: int) -> None:
-    exchange = Exchange(version)
-    exchange.decided(1)
+    exchange = after_decision(1, version)
     late = two_phase.plan(exchange.sink)
     looking = exchange.run_until(late, lambda effects: isinstance(effects[-1], ToEveryBroker))
     effects = late.send([exchange.execute(effect) for effect in looking])
@@ -674,8 +654,7 @@ def test_a_plan_that_is_overtaken_commits_nothing_that_was_begun_since(version: 
 
 @BOTH_VERSIONS
 def test_a_driver_overtaken_between_its_decision_and_its_look_is_told(version: int) -> None:
-    exchange = Exchange(version)
-    found, done = exchange.tasks(1)
+    exchange, found, done = after_tasks(1, version)
 
     def overtake(request: Any) -> None:
         if isinstance(request, DescribeTransactionsRequest) and "orders.0" in request.transactional_ids:
@@ -690,8 +669,7 @@ def test_a_driver_overtaken_between_its_decision_and_its_look_is_told(version: i
 
 @BOTH_VERSIONS
 def test_an_abort_leaves_nothing_open_that_is_undecided(version: int) -> None:
-    exchange = Exchange(version)
-    found, done = exchange.tasks(2)
+    exchange, found, done = after_tasks(2, version)
     exchange.run(two_phase.abort(exchange.sink, found.generation))
     assert exchange.kafka.aborted == ["0/0", "0/1"]
     assert exchange.kafka.holding_back() == []
@@ -705,8 +683,7 @@ def test_an_abort_leaves_nothing_open_that_is_undecided(version: int) -> None:
 
 @BOTH_VERSIONS
 def test_an_abort_commits_what_was_decided(version: int) -> None:
-    exchange = Exchange(version)
-    found, done = exchange.tasks(2)
+    exchange, found, done = after_tasks(2, version)
     commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
     exchange.run_until(commit, lambda effects: len(effects) == 2 and isinstance(effects[0].request, EndTxnRequest))
     assert exchange.kafka.holding_back() == ["orders.0", "orders.1"]
@@ -865,8 +842,7 @@ def time_out_instead(exchange: Exchange, api: Any, answer: Any, transactional_id
 
 @pytest.mark.parametrize("code", FENCES)
 def test_the_decisions_own_end_txn_is_believed_only_when_the_decision_can_be_read(code: int) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
+    exchange, found, done = after_tasks(2)
     time_out_instead(exchange, EndTxnRequest, EndTxnResponse(0, code, -1, -1), "orders.driver")
     with pytest.raises(errors.TransactionTimedOut, match=r"'orders\.driver'"):
         exchange.commit(found, done)
@@ -874,8 +850,7 @@ def test_the_decisions_own_end_txn_is_believed_only_when_the_decision_can_be_rea
 
 
 def test_a_decision_that_times_out_while_it_is_written_is_no_other_drivers() -> None:
-    exchange = Exchange()
-    exchange.sink = replace(exchange.sink, metadata_max_characters=50)
+    exchange = Exchange(metadata_max_characters=50)
     found, done = exchange.tasks(5)
     commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=10_000)
     writing = exchange.run_until(commit, lambda effects: isinstance(effects[0].request, TxnOffsetCommitRequest))
@@ -889,8 +864,7 @@ def test_a_decision_that_times_out_while_it_is_written_is_no_other_drivers() -> 
 
 
 def test_a_driver_that_another_has_overtaken_decides_nothing() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
+    exchange, found, done = after_tasks(2)
     # As far as another plan can have come: its first request.
     exchange.kafka.abort_manually("orders.driver")
     with pytest.raises(errors.DriverFenced):
@@ -899,8 +873,7 @@ def test_a_driver_that_another_has_overtaken_decides_nothing() -> None:
 
 
 def test_another_drivers_decision_about_the_same_micro_batch_is_not_ones_own() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
+    exchange, found, done = after_tasks(1)
     commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
     ending = exchange.run_until(commit, lambda effects: isinstance(effects[0].request, EndTxnRequest))
     exchange.micro_batch(1)
@@ -910,8 +883,7 @@ def test_another_drivers_decision_about_the_same_micro_batch_is_not_ones_own() -
 
 
 def test_an_end_txn_of_the_decision_that_was_carried_out_counts_whatever_it_answers() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
+    exchange, found, done = after_tasks(2)
 
     def carried_out(request: Any) -> Any:
         if isinstance(request, EndTxnRequest) and request.transactional_id == "orders.driver":
@@ -963,8 +935,7 @@ def test_a_commit_that_got_no_answer_aborts_nothing(version: int) -> None:
 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, *FENCES])
 def test_the_marker_decides_whatever_an_end_txn_answers(code: int) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
+    exchange, found, done = after_tasks(2)
     time_out_instead(exchange, EndTxnRequest, EndTxnResponse(0, code, -1, -1), "orders.1")
     with pytest.raises(errors.CommitOutcomeUnknown) as raised:
         exchange.commit(found, done)
@@ -973,16 +944,14 @@ def test_the_marker_decides_whatever_an_end_txn_answers(code: int) -> None:
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_plan_does_not_pass_over_an_end_txn_that_is_refused(code: int) -> None:
-    exchange = Exchange()
-    exchange.decided(2)
+    exchange = after_decision(2)
     exchange.answer = instead(EndTxnRequest, EndTxnResponse(0, code, -1, -1), "orders.1")
     assert refused(exchange, two_phase.plan(exchange.sink)).code == code
     assert all(request.committed for request in exchange.requests if isinstance(request, EndTxnRequest))
 
 
 def test_a_plan_finishes_only_what_is_not_visible_yet() -> None:
-    exchange = Exchange()
-    exchange.micro_batch(3)
+    exchange = after_commit(3)
     exchange.decided(3, 1, but_one=True)
     exchange.requests.clear()
     found = exchange.run(two_phase.plan(exchange.sink))
@@ -1033,8 +1002,7 @@ def test_an_abort_that_is_fenced_was_made_by_whoever_fenced_it(code: int, versio
     [(0, True), (55_000, True), (55_001, False), (60_001, False)],
 )
 def test_nothing_is_decided_that_may_time_out_before_it_is_committed(age_ms: int, is_in_time: bool) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
+    exchange, found, done = after_tasks(1)
     if is_in_time:
         exchange.commit(found, done, now_ms=age_ms)
         assert exchange.kafka.visible == ["0/0"]
@@ -1047,8 +1015,7 @@ def test_nothing_is_decided_that_may_time_out_before_it_is_committed(age_ms: int
 
 @BOTH_VERSIONS
 def test_a_decision_that_is_written_and_not_made_is_gone_with_the_next_run(version: int) -> None:
-    exchange = Exchange(version)
-    exchange.micro_batch(1)
+    exchange = after_commit(1, version)
     found, done = exchange.tasks(1, 1)
     exchange.task(found, 1, 0)
     with pytest.raises(errors.TransactionTimedOut):
@@ -1063,8 +1030,7 @@ def test_a_decision_that_is_written_and_not_made_is_gone_with_the_next_run(versi
 
 
 def test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
+    exchange, found, done = after_tasks(2)
     again = exchange.task(found, 0, 1)
     with pytest.raises(errors.TransactionTimedOut) as raised:
         exchange.commit(found, done)
@@ -1089,8 +1055,7 @@ def from_before(done: SlotPrepared, times: int) -> Callable[[Any], DescribeTrans
 @pytest.mark.parametrize(("age_ms", "is_in_time"), [(22_234, True), (22_235, False)])
 def test_a_transaction_grows_older_while_its_coordinator_is_waited_for(age_ms: int, is_in_time: bool) -> None:
     """Of its 60 s 5 are to be left, and 32.766 are waited."""
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
+    exchange, found, done = after_tasks(1)
     exchange.answer = from_before(done[0], len(PAUSES_MS))
     with contextlib.nullcontext() if is_in_time else pytest.raises(errors.TransactionTimedOut, match="Ongoing"):
         exchange.commit(found, done, now_ms=age_ms)
@@ -1099,8 +1064,7 @@ def test_a_transaction_grows_older_while_its_coordinator_is_waited_for(age_ms: i
 
 @pytest.mark.parametrize("stale_answers", [1, 3, 1_000])
 def test_a_coordinator_that_stood_still_is_asked_until_it_has_heard_of_the_slot(stale_answers: int) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
+    exchange, found, done = after_tasks(1)
     exchange.answer = from_before(done[0], stale_answers)
     if stale_answers < 1_000:
         exchange.commit(found, done)

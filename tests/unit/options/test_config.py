@@ -51,11 +51,6 @@ def test_the_level_is_the_one_of_the_codec_in_use(codec: str, level: int | None)
     assert sink_config({**SERVERS, **levels, "kafka.compression.type": codec}).producer.compression_level == level
 
 
-def test_bootstrap_servers_are_required() -> None:
-    with pytest.raises(MissingOption, match=r"kafka\.bootstrap\.servers"):
-        sink_config({"topic": "t"})
-
-
 @pytest.mark.parametrize(
     ("sizes", "named"),
     [

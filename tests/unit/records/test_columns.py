@@ -154,7 +154,7 @@ def test_bytes_are_not_copied(arrow_type: pa.DataType) -> None:
     assert pa.types.is_large_binary(value.type) == ("large" in str(arrow_type))
 
 
-def test_null_type_is_all_null() -> None:
+def test_columns_of_nulls_absent_columns_and_no_rows() -> None:
     columns = columns_of(**{name: pa.nulls(3) for name in FULL_SCHEMA})
     assert columns.num_rows == 3
     assert columns.value.to_pylist() == [None] * 3
@@ -164,20 +164,11 @@ def test_null_type_is_all_null() -> None:
     assert columns.topic.to_pylist() == [None] * 3
     assert columns.partition.tolist() == [-1] * 3
     assert columns.partition_is_set.tolist() == [False] * 3
-
-
-def test_absent_columns() -> None:
-    columns = with_value(2)
-    assert columns.timestamp_ms.tolist() == [NOW_MS] * 2
-    assert (columns.key, columns.headers, columns.topic) == (None, None, None)
-    assert (columns.partition, columns.partition_is_set) == (None, None)
-
-
-def test_no_rows() -> None:
-    batch = pa.RecordBatch.from_pylist([], schema=pa.schema(FULL_SCHEMA))
-    columns = RecordColumns.from_arrow(batch, now_ms=NOW_MS)
-    assert columns.num_rows == 0
-    assert len(columns.value) == len(columns.timestamp_ms) == len(columns.partition) == 0
+    absent = with_value(2)
+    assert absent.timestamp_ms.tolist() == [NOW_MS] * 2
+    assert {absent.key, absent.headers, absent.topic, absent.partition, absent.partition_is_set} == {None}
+    none = RecordColumns.from_arrow(pa.RecordBatch.from_pylist([], schema=pa.schema(FULL_SCHEMA)), now_ms=NOW_MS)
+    assert none.num_rows == len(none.value) == len(none.timestamp_ms) == len(none.partition) == 0
 
 
 @pytest.mark.parametrize("arrow_type", [pa.int8(), pa.int16(), pa.int32()])

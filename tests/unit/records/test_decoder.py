@@ -503,10 +503,7 @@ def test_a_batch_that_is_too_large_when_decompressed(kernel: Kernel, codec: str)
         list(decoder(kernel, batch, limits=Limits(most_batch_bytes=size - 1)))
     assert (raised.value.base_offset, raised.value.most_bytes) == (7, size - 1)
     assert len(values(kernel, batch, limits=Limits(most_batch_bytes=size))) == 1
-
-
-@BOTH
-def test_the_limit_of_decompression_is_not_one_of_plain_batches(kernel: Kernel) -> None:
+    # It is no limit of plain batches.
     assert len(values(kernel, plain(bytes(1000)), limits=Limits(most_batch_bytes=10))) == 1
 
 

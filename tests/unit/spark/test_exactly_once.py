@@ -19,7 +19,7 @@ from kafka_sink import errors, kept
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import ToCoordinator
 from kafka_sink.commit.exchanges import PARTITION, read_decision
-from kafka_sink.commit.handover import Facts, Sink, SlotPrepared, command
+from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.producer.runs import PackedRuns
@@ -180,20 +180,12 @@ def test_a_write_is_planned_when_its_writer_is_pickled_and_once(plans: list[Any]
     assert len(plans) == 1
 
 
-@pytest.mark.parametrize("kind", [KafkaStreamWriter, KafkaBatchWriter])
-def test_at_least_once_plans_nothing(plans: list[Any], kind: type) -> None:
-    pickle.dumps(kind(given_options({"topic": "t"})))
-    assert plans == []
-
-
 def test_planning_needs_to_know_the_brokers() -> None:
     with pytest.raises(errors.MissingOption, match="as an option of the write"):
         plan_stream(given_options({"deliveryGuarantee": "exactly-once"}), None)
 
 
-def test_a_plan_ends_where_brokers_lack_a_request_before_it_makes_anything(
-    exchange: Exchange, kafka: ScriptedKafka
-) -> None:
+def test_a_plan_ends_where_brokers_lack_a_request_before_it_makes_anything(kafka: ScriptedKafka) -> None:
     kafka.leaders, kafka.lacking = {}, ("DescribeTransactions 0 to 0 (Kafka 3.0): it has none",)
     with pytest.raises(errors.BrokerUnsupported, match="DescribeTransactions") as failure:
         pickle.dumps(
@@ -203,7 +195,7 @@ def test_a_plan_ends_where_brokers_lack_a_request_before_it_makes_anything(
     assert kafka.received == []
 
 
-def test_a_plan_makes_the_commit_topic_where_it_is_missing(exchange: Exchange, kafka: ScriptedKafka) -> None:
+def test_a_plan_makes_the_commit_topic_where_it_is_missing(kafka: ScriptedKafka) -> None:
     kafka.leaders = {("t", 0): 1}
     pickle.dumps(KafkaStreamWriter(NAMED))
     ((_, request),) = kafka.asked(CreateTopicsRequest)
@@ -494,13 +486,6 @@ def test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts(
     assert [each.levelname for each in caplog.records if each.levelname != "DEBUG"] == []
 
 
-def test_tasks_of_two_plans_are_not_committed_together(exchange: Exchange, kafka: ScriptedKafka) -> None:
-    first, second = receipts(exchange)
-    with pytest.raises(errors.DriverFenced):
-        KafkaStreamWriter(GIVEN).commit([first, of_another_run(second)], 0)
-    assert kafka.received == []
-
-
 def test_an_error_in_mid_commit_claims_neither_invisible_nor_doubled_rows(
     exchange: Exchange, kafka: ScriptedKafka
 ) -> None:
@@ -561,16 +546,6 @@ def test_a_task_without_a_receipt_leaves_nothing_visible(
     with pytest.raises(errors.CommitRefused, match="in the topic twice"):
         KafkaBatchWriter(given_options({"kafka.bootstrap.servers": "h:1", "topic": "t"})).commit([None])
     assert kafka.received == []
-
-
-def test_a_batch_write_whose_commit_is_unknown_names_the_command_that_finishes_it(
-    exchange: Exchange, kafka: ScriptedKafka
-) -> None:
-    messages = receipts(exchange, batch=BatchWrite("id", 0))
-    kafka.always(MetadataRequest, HANG_UP)
-    with pytest.raises(errors.BrokersUnreachable, match="Do not run the write again before you know") as raised:
-        commit_micro_batch(GIVEN, messages)
-    assert command(exchange.sink, "repair") in str(raised.value)
 
 
 def test_an_abort_is_of_the_run_that_a_message_names_else_of_the_last_planned_here(
@@ -668,13 +643,6 @@ def test_planning_tells_whether_a_version_is_written(exchange: Exchange, version
     assert planned.is_written is is_written
     assert (planned.sink.names.sink, planned.sink.is_versioned) == ("orders", True)
     assert planned.batch == BatchWrite("txnAppId:orders", int(version), is_versioned=True)
-
-
-def test_what_a_version_must_not_follow_upon_stops_its_planning() -> None:
-    with pytest.raises(errors.StateExpired, match="is the first under this name and not 0"):
-        pickle.dumps(KafkaBatchWriter(VERSIONED))
-    allowed = pickle.loads(pickle.dumps(KafkaBatchWriter(VERSIONED | {"allow_lost_state": True})))
-    assert not planned_in(allowed).is_written
 
 
 def test_a_sinks_first_plan_looks_how_long_brokers_remember(

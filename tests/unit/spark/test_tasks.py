@@ -155,15 +155,6 @@ def test_a_version_is_written_once_whoever_writes_it_again(
     assert "txnVersion 0 of txnAppId 'orders' writes nothing (4 rows were read)" in caplog.text
 
 
-def test_a_commit_stops_in_another_cluster_than_was_planned_on(kafka: ScriptedKafka) -> None:
-    writer = KafkaStreamWriter(given_options(EXACTLY_ONCE))
-    receipts = micro_batch(plan(writer))
-    kafka.cluster_id = "d"
-    with pytest.raises(errors.ClusterChanged):
-        writer.commit(receipts, 0)
-    assert kafka.asked(EndTxnRequest) == []
-
-
 def test_a_version_is_not_compared_with_another_clusters(kafka: ScriptedKafka) -> None:
     given = given_options(VERSIONED)
     for cluster_id in ("c", "d"):
@@ -200,9 +191,7 @@ def small(request: TopicConfigsRequest) -> TopicConfigsResponse:
 
 @pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
 @pytest.mark.parametrize("options", [AT_LEAST_ONCE, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
-def test_a_row_that_its_topic_does_not_take_is_bad(
-    exchange: Exchange, kafka: ScriptedKafka, kind: type, options: dict[str, str]
-) -> None:
+def test_a_row_that_its_topic_does_not_take_is_bad(kafka: ScriptedKafka, kind: type, options: dict[str, str]) -> None:
     kafka.always(TopicConfigsRequest, small)
     planned = plan(kind(given_options(options | {"badRows": "drop"})))
     receipt = written(planned, 0, ["a", "x" * 1_000, "b"])
@@ -215,7 +204,7 @@ def test_a_row_that_its_topic_does_not_take_is_bad(
 @pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
 @pytest.mark.parametrize("options", [AT_LEAST_ONCE, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
 def test_a_task_has_no_connections_beside_those_of_its_producer(
-    exchange: Exchange, kafka: ScriptedKafka, kind: type, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    kafka: ScriptedKafka, kind: type, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It begins a transaction, asks for topics' settings, and writes rows, dead letters and a marker."""
     kafka.leaders["letters", 0] = 1
@@ -342,7 +331,7 @@ def test_tasks_of_a_sink_whose_groups_were_deleted_write_where_that_is_allowed(e
     assert sorted(exchange.kafka.visible) == sorted("abcde" * 2)
 
 
-def test_a_checkpoint_names_the_only_query_that_may_write(exchange: Exchange, tmp_path: Path) -> None:
+def test_a_checkpoint_names_the_only_query_that_may_write(tmp_path: Path) -> None:
     """Not so where the user has named the sink."""
     (tmp_path / "metadata").write_text('{"id": "another"}')
     derived = plan(KafkaStreamWriter(given_options(without("transactionalIdPrefix")), checkpoint=str(tmp_path)))
@@ -366,6 +355,8 @@ def test_a_missing_topic_is_made_where_that_is_asked(kafka: ScriptedKafka, kind:
 def test_a_commit_is_told_where_rows_begin(kafka: ScriptedKafka) -> None:
     """By it the commit knows what a leader has open before them."""
     receipts = micro_batch(plan(KafkaStreamWriter(given_options(EXACTLY_ONCE))))
+    # The first task alone brings the plan, which is as large as the number of slots.
+    assert [each.plan is not None for each in receipts if isinstance(each, PreparedCommitMessage)] == [True, False]
     begins = [each.prepared.first_offsets for each in receipts if isinstance(each, PreparedCommitMessage)]
     assert begins == [{("t", 0): 0}, {("t", 0): 4}]
     assert [each.prepared.partitions for each in receipts if isinstance(each, PreparedCommitMessage)] == [
@@ -403,16 +394,10 @@ def test_a_task_that_failed_leaves_no_marker_and_its_abort_nothing_open(
     assert (exchange.kafka.visible, exchange.kafka.holding_back()) == ([], [])
 
 
-def test_the_first_task_alone_brings_the_plan() -> None:
-    """It is as large as the number of slots."""
-    receipts = micro_batch(plan(KafkaStreamWriter(given_options(EXACTLY_ONCE))))
-    assert [each.plan is not None for each in receipts if isinstance(each, PreparedCommitMessage)] == [True, False]
-
-
 @pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
 @pytest.mark.parametrize("options", [AT_LEAST_ONCE, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
 def test_more_tasks_at_once_than_were_told_are_told_by_the_commit(
-    exchange: Exchange, caplog: pytest.LogCaptureFixture, kind: type, options: dict[str, str]
+    caplog: pytest.LogCaptureFixture, kind: type, options: dict[str, str]
 ) -> None:
     planned = plan(kind(given_options(options | {"maxRowsPerSecond": "1000000", "rateTasks": "1"})))
     receipts = [written(planned, slot, ["a"]) for slot in range(2)]
@@ -439,12 +424,6 @@ def test_a_guarantee_that_only_the_conf_names_is_refused_by_tasks(
     with pytest.raises(errors.NotPlanned, match="deliveryGuarantee=exactly-once"):
         planned.write(batches(["a"]))
     assert kafka.asked(ProduceRequest) == []
-
-
-def test_a_stream_without_a_name_is_refused_before_anybody_is_asked(kafka: ScriptedKafka) -> None:
-    with pytest.raises(errors.MissingOption, match="transactionalIdPrefix"):
-        plan(KafkaStreamWriter(given_options(without("transactionalIdPrefix"))))
-    assert kafka.received == []
 
 
 @pytest.mark.parametrize("left_out", ["kafka.bootstrap.servers", "transactionalIdPrefix"])

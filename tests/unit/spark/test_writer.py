@@ -200,19 +200,6 @@ def test_fewer_acknowledged_than_delivered_is_never_a_success(using: Any) -> Non
     assert producer.left_with is errors.ReceiptMismatch
 
 
-def test_a_failed_delivery_fails_the_task(using: Any) -> None:
-    using(Remembering(failure=errors.ProducerClosed(reason="test")))
-    with pytest.raises(errors.ProducerClosed):
-        KafkaStreamWriter(OPTIONS).write(batches(1))
-
-
-def test_columns_are_checked_before_any_row_is_handed_over(using: Any) -> None:
-    producer = using(Remembering())
-    with pytest.raises(errors.UnexpectedColumn):
-        KafkaStreamWriter(OPTIONS).write(batches(1, extra=pa.array([1])))
-    assert producer.batches == []
-
-
 @pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
 def test_rows_know_whose_they_are_only_where_that_is_asked(using: Any, in_task: Any, kind: type) -> None:
     in_task(sql__streaming__queryId="q", streaming__sql__batchId="7")
