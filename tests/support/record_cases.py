@@ -123,5 +123,13 @@ def as_arrow(headers: tuple[Header, ...] | None) -> list[dict[str, Any]] | None:
     return None if headers is None else [{"key": key.decode(), "value": value} for key, value in headers]
 
 
+def scalar_fnv1a(key: bytes) -> int:
+    """Go's hash/fnv, New32a."""
+    hashed = 0x811C9DC5
+    for byte in key:
+        hashed = (hashed ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return hashed
+
+
 def int64s(values: list[int]) -> Int64s:
     return np.array(values, np.int64)

@@ -43,15 +43,11 @@ def test_names_are_kept_for_ever() -> None:
 @pytest.mark.parametrize(
     ("location", "folder"),
     [
-        ("/data/checkpoint", "/data/checkpoint"),
-        ("checkpoint", "checkpoint"),
-        ("file:/data/checkpoint", "/data/checkpoint"),
-        ("file:///data/checkpoint", "/data/checkpoint"),
-        ("s3a://bucket/checkpoint", None),
-        ("hdfs:///checkpoint", None),
-        ("dbfs:/checkpoint", None),
+        ("/data/checkpoint", "/data/checkpoint"), ("checkpoint", "checkpoint"),
+        ("file:/data/checkpoint", "/data/checkpoint"), ("file:///data/checkpoint", "/data/checkpoint"),
+        ("s3a://bucket/checkpoint", None), ("hdfs:///checkpoint", None), ("dbfs:/checkpoint", None),
     ],
-)
+)  # fmt: skip
 def test_a_location_without_another_scheme_is_a_folder_of_this_host(location: str, folder: str | None) -> None:
     assert local_folder(location) == (None if folder is None else Path(folder))
 
@@ -70,19 +66,12 @@ def test_a_name_moves_with_its_checkpoint(folder: Path) -> None:
     assert at(folder.parent / "copy").name() == at(folder.parent / "moved").name() == "orders"
 
 
-def test_a_checkpoint_has_no_name_before_it_is_given_one(folder: Path) -> None:
+def test_a_name_can_be_given_again_and_is_not_inherited_by_another_query(folder: Path) -> None:
     assert at(folder).name() is None
-
-
-def test_a_name_can_be_given_again(folder: Path) -> None:
     at(folder).give("one")
     at(folder).give("other")
     assert at(folder).name() == "other"
     assert sorted(file.name for file in folder.iterdir()) == ["metadata", FILE_NAME]
-
-
-def test_a_query_that_begins_in_the_folder_of_another_does_not_inherit_its_name(folder: Path) -> None:
-    at(folder).give("orders")
     begin(folder, "another")
     assert at(folder).name() is None
 

@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 from effort import each
+from error_examples import MADE_UP, example
 from kafka_sink import errors
 from kafka_sink.broker import errors as broker_errors
 from kafka_sink.broker.errors import LocalKafkaError
@@ -31,26 +32,6 @@ CLASSES = [cls for cls in tree(KafkaSinkError) if cls.__module__.startswith("kaf
 # Raised as they are, with facts of their own; abstract ones are only caught.
 LEAVES = [cls for cls in CLASSES if not any(each in CLASSES for each in cls.__subclasses__())]
 RAISED = [cls for cls in LEAVES if not issubclass(cls, LocalKafkaError | ProtocolError)]
-
-
-MADE_UP = {
-    "Mapping[str, int]": {"HeaderKeyNull": 7}, "Sequence[tuple[int, int]]": [(3, 4)], "float": 0.25, "bool": True,
-}  # fmt: skip
-
-
-def example(cls: type[KafkaSinkError]) -> KafkaSinkError:
-    """An instance with made-up facts of the right types, from the signature; what has a default, with that."""
-    facts = {}
-    for name, parameter in inspect.signature(cls).parameters.items():
-        if parameter.annotation == "bool" and parameter.default is not parameter.empty:
-            continue
-        annotation = str(parameter.annotation)
-        if annotation in MADE_UP:
-            facts[name] = MADE_UP[annotation]
-            continue
-        text = [f"<{name}>"] if annotation == "Sequence[str]" else f"<{name}>"
-        facts[name] = 7 if annotation.startswith("int") else [3] if "Sequence[int]" in annotation else text
-    return cls(**facts)
 
 
 @pytest.mark.parametrize(("module", "root"), [(errors, KafkaSinkError), (broker_errors, LocalKafkaError)])
@@ -78,14 +59,6 @@ def test_a_stack_trace_names_the_module_that_users_import(cls: type[KafkaSinkErr
         assert line.startswith(f"{module.__name__}.{cls.__name__}: ")
 
 
-def test_a_peer_puts_no_lines_into_a_log_and_does_not_fill_it() -> None:
-    """Found by fuzzing: the name of a topic that nobody asked for, which may be anything."""
-    error = ProtocolError("topic a\nERROR all is lost\x1b[2J" + "x" * 16_000_000)
-    assert error.detail.startswith(r"topic a\nERROR all is lost\x1b[2Jxxx")
-    assert str(error).isprintable()
-    assert len(str(error)) < 1_100
-
-
 HOSTILE = "\x1b[2J\r\nERROR all is lost\u202e" + "x" * 8_000_000
 
 
@@ -108,21 +81,8 @@ def hostile(parameter: inspect.Parameter) -> object:
         return "of shell_command"
     if annotation in MADE_UP:
         return {HOSTILE: 7} if "Mapping" in annotation else MADE_UP[annotation]
-    return (
-        7
-        if annotation.startswith("int")
-        else [3]
-        if "Sequence[int]" in annotation
-        else ([HOSTILE] * 3 if "Sequence[str]" in annotation else HOSTILE)
-    )
-
-
-def test_help_tells_of_an_error_its_own_facts() -> None:
-    assert list(inspect.signature(errors.BrokersUnreachable).parameters) == [
-        "bootstrap_servers", "waited_ms", "last_error", "timeout_option",
-    ]  # fmt: skip
-    with pytest.raises(TypeError):
-        errors.TopicNull(topic="t")  # type: ignore[call-arg]
+    text = [HOSTILE] * 3 if "Sequence[str]" in annotation else HOSTILE
+    return 7 if annotation.startswith("int") else [3] if "Sequence[int]" in annotation else text
 
 
 def test_what_an_examination_finds_is_printed_as_it_reads() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from effort import each
+from error_examples import example
 from kafka_sink import error_of, errors
 from kafka_sink.errors import (
     KafkaSinkError,
@@ -77,18 +78,6 @@ def test_the_error_is_found_behind_sparks_words(head: str) -> None:
     assert str(error_of(str(failure))) == str(MISSING)
 
 
-def made_up(cls: type[KafkaSinkError]) -> KafkaSinkError:
-    facts = {}
-    for name, parameter in inspect.signature(cls).parameters.items():
-        kind = str(parameter.annotation)
-        if parameter.default is parameter.empty:
-            facts[name] = (
-                {"HeaderKeyNull": 7} if "Mapping" in kind else [(3, 4)] if "tuple" in kind
-                else [3] if "Sequence[int]" in kind else 7 if kind.startswith(("int", "float")) else f"<{name}>"
-            )  # fmt: skip
-    return cls(**facts)
-
-
 RAISED = [
     cls
     for _, cls in inspect.getmembers(errors, inspect.isclass)
@@ -99,7 +88,7 @@ RAISED = [
 
 @each("cls", RAISED)
 def test_every_error_arrives_with_its_class_its_message_and_its_fields(cls: type[KafkaSinkError]) -> None:
-    error = made_up(cls).in_transaction(write_kind=WriteKind.VERSION)
+    error = example(cls).in_transaction(write_kind=WriteKind.VERSION)
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in vars(error).items()}
     found = error_of(RuntimeError(IN_TASK + worker_says(error)))
     assert type(found) is cls
@@ -172,7 +161,7 @@ def test_fields_without_end_are_left_out() -> None:
 
 
 def test_an_error_is_found_where_it_is_an_object_still() -> None:
-    error = made_up(TornBatch)
+    error = example(TornBatch)
     assert error_of(error) is error
     wrapped = RuntimeError("Spark")
     wrapped.__cause__ = error

@@ -137,12 +137,6 @@ def test_only_the_main_session_has_a_bar_that_nobody_asked_for(monkeypatch: pyte
     assert copy.registered == []
 
 
-def test_without_anything_registered_the_bar_is_alone() -> None:
-    session: Any = Session()
-    format_of(session)
-    assert [type(each) for each in session.registered[0].interceptors] == [Tally]
-
-
 def test_where_it_is_not_known_what_is_registered_there_is_no_bar() -> None:
     """Else an interceptor that masks something could be left out."""
     other: Any = Session()

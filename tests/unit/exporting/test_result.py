@@ -23,16 +23,10 @@ def receipt(**fields: Any) -> ExportResult:
 
 
 def test_runs_become_partitions_in_their_order() -> None:
-    runs = columns_of(
-        [
-            run("u", 0, None, 2),
-            run("t", 10, 3, 1),
-            run("t", 2, 7, 4, dropped=2),
-            run("t", 2, 20, 2),
-            run("t", 2, None, 1),
-            run(None, None, None, 0, dropped=1),
-        ]
-    )
+    runs = columns_of([
+        run("u", 0, None, 2), run("t", 10, 3, 1), run("t", 2, 7, 4, dropped=2), run("t", 2, 20, 2),
+        run("t", 2, None, 1), run(None, None, None, 0, dropped=1),
+    ])  # fmt: skip
     assert partitions_of(runs) == (
         PartitionOffsets("t", 2, 7, 7, 21, 3, 300),
         PartitionOffsets("t", 10, 1, 3, 3, 1, 100),

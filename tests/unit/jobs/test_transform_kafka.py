@@ -30,11 +30,9 @@ def test_the_source_gets_what_the_sink_is_told_of_the_cluster_and_nothing_else()
     told = ["--bootstrap-servers", "b:9092", "--option", "kafka.security.protocol=SSL", "--option", "kafka.acks=all"]
     told += ["--option", "kafka.client.rack=r", "--option", "kafka.request.timeout.ms=5000"]
     assert source(*told) == {
-        "kafka.bootstrap.servers": "b:9092",
-        "kafka.security.protocol": "SSL",
-        "kafka.request.timeout.ms": "5000",
+        "kafka.bootstrap.servers": "b:9092", "kafka.security.protocol": "SSL", "kafka.request.timeout.ms": "5000",
         "subscribe": "in",
-    }
+    }  # fmt: skip
 
 
 def test_options_of_the_source_win_over_the_cluster_of_the_sink() -> None:
@@ -59,12 +57,3 @@ def test_arguments_win_over_options_of_the_source() -> None:
 )  # fmt: skip
 def test_what_writes_exactly_once_reads_what_is_committed(told: list[str], isolation_level: str | None) -> None:
     assert source(*told).get("kafka.isolation.level") == isolation_level
-
-
-def test_help_has_the_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        job.parse(["--help"])
-    assert end.value.code == 0
-    text = capsys.readouterr().out
-    assert "--option deliveryGuarantee=exactly-once --option transactionalIdPrefix=movements" in text
-    assert "string or binary; default: key" in text

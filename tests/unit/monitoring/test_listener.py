@@ -15,13 +15,7 @@ from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.monitoring import listener
-from kafka_sink.monitoring.listener import (
-    KEPT_MICRO_BATCHES,
-    ProgressLine,
-    ProgressListener,
-    RecentParam,
-    StreamTally,
-)
+from kafka_sink.monitoring.listener import KEPT_MICRO_BATCHES, ProgressLine, ProgressListener, RecentParam, StreamTally
 from kafka_sink.monitoring.micro_batch import Attentive, BadRows, MicroBatch, Read, ReadTotals, Run, Totals, Written
 
 RECEIPTS = (
@@ -82,20 +76,14 @@ def test_tasks_of_a_micro_batch_add_up_by_topic(in_task: dict[str, str]) -> None
     assert tally.written_in(Run("query", "run", 8)) == Written()
 
 
-def test_a_failed_task_and_a_batch_write_count_for_no_micro_batch(in_task: dict[str, str]) -> None:
+def test_a_failed_task_and_what_is_no_stream_count_for_no_micro_batch(in_task: dict[str, str]) -> None:
     accumulators: list[Accumulator[Any]] = []
     tally = make_tally(accumulators)
     tally.on_acknowledgement((), ProducerClosed(reason="of a test"))
-    del in_task["streaming.sql.batchId"]
-    tally.on_acknowledgement(RECEIPTS, None)
-    assert [one.value for one in accumulators] == [{}, {}]
-
-
-def test_outside_of_a_task_nothing_is_counted() -> None:
-    accumulators: list[Accumulator[Any]] = []
-    tally = make_tally(accumulators)
-    tally.on_acknowledgement(RECEIPTS, None)
-    tally.on_read(ReadStatistics("t", 0, 1, 1))
+    for name in ("streaming.sql.batchId", "sql.streaming.queryId"):
+        del in_task[name]
+        tally.on_acknowledgement(RECEIPTS, None)
+        tally.on_read(ReadStatistics("t", 0, 1, 1))
     assert [one.value for one in accumulators] == [{}, {}]
 
 

@@ -30,9 +30,6 @@ def digest_of(*rows: WholeRow) -> str:
     return digest(arrow_batch(rows))
 
 
-# --- of several slots -------------------------------------------------------------------------------------------------
-
-
 @given(slots=st.lists(st.lists(whole_rows(TEXTS), max_size=4), max_size=4))
 def test_a_total_is_the_digest_of_all_rows_however_they_were_spread(slots: list[list[WholeRow]]) -> None:
     spread = total(digest_of(*rows) for rows in [*slots, []])
@@ -43,9 +40,6 @@ def test_a_total_of_digests_of_another_version_equals_none_of_this_one() -> None
     mine = Fingerprint().digest()
     other = "9" + mine[1:]
     assert len({total([mine]), total([other]), total([mine, other])}) == 3
-
-
-# --- equal --------------------------------------------------------------------------------------------------
 
 
 @given(
@@ -71,12 +65,6 @@ def test_order_batches_slices_and_types_make_no_difference(
 )
 def test_equal_if_and_only_if_the_rows_are(left: list[WholeRow], right: list[WholeRow], both: list[WholeRow]) -> None:
     assert (digest_of(*left, *both) == digest_of(*both, *right)) == (Counter(left) == Counter(right))
-
-
-def test_the_rows_of_arrow_batches_add_up() -> None:
-    rows = [WholeRow(b"%d" % i) for i in range(4)]
-    assert digest(arrow_batch(rows[:1]), arrow_batch(rows[1:])) == digest_of(*rows)
-    assert digest(arrow_batch([]), arrow_batch(rows), arrow_batch([])) == digest_of(*rows)
 
 
 @pytest.mark.parametrize("length", [0, 1, 8, 9, 15, 16, 17])
@@ -110,9 +98,6 @@ def test_digests_outlive_a_release() -> None:
     ]
     assert digest_of() == "1:0:00000000000000000000000000000000"
     assert digest_of(*rows) == "1:3:bde0872c96a614a5984267fbb504c6d4"
-
-
-# --- different ----------------------------------------------------------------------------------------------
 
 
 BASE = WholeRow(b"ab", b"c", ((b"h", b"v"), (b"i", None)), 5, "t", 3)

@@ -39,10 +39,6 @@ def test_words_are_broken_only_where_nothing_else_fits() -> None:
     assert narrow == ["A     B", "four  twel", "      ve-c", "      hars"]
 
 
-def test_where_not_even_a_character_a_column_fits_lines_stay_whole() -> None:
-    assert table(("A", "B"), [("aa", "bb")], 2) == ["A   B", "aa  bb"]
-
-
 def test_a_column_may_be_limited_and_keeps_its_words() -> None:
     assert table(("A",), [("some words",), ("kafka-topics.sh --create",)], None, 6) == [
         "A", "some words", "kafka-topics.sh", "--create",
