@@ -1,4 +1,4 @@
-"""What modules here share: a cluster that lets some in and turns others away, and a session of one's own."""
+"""What modules here share: clusters, and sessions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafka_reads import add_jvm_source
+from kafka_sink.broker import LocalKafka
 from secure_kafka import VERSIONS, SecureKafka, secure_kafka
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def secure(request: pytest.FixtureRequest) -> Iterator[SecureKafka]:
+    """A cluster that lets some in and turns others away."""
     with secure_kafka(request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def own_kafka() -> Iterator[LocalKafka]:
+    """A broker that the test may kill."""
+    with LocalKafka() as cluster:
         yield cluster
 
 
