@@ -20,6 +20,7 @@ from committed_rows import open_transactions
 from comparison import Record
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
+from spark_writes import finish, start
 
 DEADLINE_S = 60
 GUARANTEES = ["at-least-once", "exactly-once"]
@@ -322,8 +323,11 @@ def test_what_the_cluster_is_to_blame_for_is_never_a_bad_row(
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = f"127.0.0.1:{server.getsockname()[1]}"
     quick = {"badRows": "drop", "kafka.max.block.ms": "2000"}
-    assert "BrokersUnreachable" in failed(good, kafka, name, {**quick, "kafka.bootstrap.servers": closed})
-    assert "'nobody-made-this' does not exist" in failed(good, kafka, "nobody-made-this", quick)
+    unreachable = failed(good, kafka, name, {**quick, "kafka.bootstrap.servers": closed})
+    assert "BrokersUnreachable" in unreachable and closed in unreachable and "Connection refused" in unreachable
+    missing = failed(good, kafka, "nobody-made-this", quick)
+    assert "TopicNotFound" in missing and "'nobody-made-this' does not exist" in missing
+    assert "createTopics=true" in missing
     # Before there is a bad row.
     to_nowhere = {**quick, "badRows": "deadLetter", "deadLetterTopic": "nor-this"}
     assert "'nor-this' does not exist" in failed(good, kafka, name, to_nowhere)
@@ -372,13 +376,8 @@ def test_a_stream_says_which_query_and_micro_batch_its_dead_letters_are_of(
     for micro_batch in range(2):
         (tmp_path / "in" / f"{micro_batch}.json").write_text('{"value": "good"}\n{"value": "bad", "partition": 99}\n')
         stream = spark.readStream.schema("value STRING, partition INT").json(str(tmp_path / "in"))
-        query = (
-            stream.writeStream.format("pykafka")
-            .options(**settings(kafka, name), **given, checkpointLocation=str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        assert query.awaitTermination(2 * DEADLINE_S)
+        query = start(stream, kafka, name, tmp_path, given)
+        finish(query)
     assert values(kafka, name) == Counter({b"good": 2})
     told = [ours(record) for record in read(kafka, letters)]
     assert sorted(each["pykafka.batch"] for each in told) == ["0", "1"]

@@ -13,14 +13,10 @@ import kafka_sink
 from code_blocks import ROOT, run_bash
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import WriteModeUnsupported, WriteWouldFail
+from spark_writes import arriving, finish, numbers, pykafka, start
 
 FAQ = " ".join((ROOT / "docs" / "faq.md").read_text(encoding="utf-8").split())
-DEADLINE_S = 120
 ROWS = 10
-
-
-def options(kafka: LocalKafka, topic: str) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
 
 
 def test_what_an_error_is_can_be_asked_in_a_shell(tmp_path: Path) -> None:
@@ -32,7 +28,7 @@ def test_what_an_error_is_can_be_asked_in_a_shell(tmp_path: Path) -> None:
 def test_spark_refuses_a_write_without_a_mode(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
-    writer = spark.sql("SELECT 'a' AS value").write.format("pykafka").options(**options(kafka, topic(1)))
+    writer = pykafka(numbers(spark, 1).write, kafka, topic(1))
     with pytest.raises(AnalysisException) as refused:
         writer.save()
     assert kafka_sink.error_of(refused.value) is None
@@ -51,14 +47,8 @@ def test_an_export_to_a_missing_topic_fails_before_it_writes(spark: SparkSession
 def test_sparks_progress_has_the_rows_that_it_handed_over(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    rows = spark.range(ROWS).selectExpr("CAST(id AS STRING) AS value")
-    rows.write.json(str(tmp_path / "incoming"))
-    query = (
-        spark.readStream.schema(rows.schema).json(str(tmp_path / "incoming")).writeStream.format("pykafka")
-        .options(**options(kafka, topic(1))).option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True).start()
-    )  # fmt: skip
-    assert query.awaitTermination(DEADLINE_S)
+    query = start(arriving(tmp_path / "incoming", numbers(spark, ROWS)), kafka, topic(1), tmp_path)
+    finish(query)
     written = [progress.sink.numOutputRows for progress in query.recentProgress if progress.numInputRows]
     assert "`sink.numOutputRows` is the number of rows" in FAQ
     assert written == [ROWS]

@@ -18,13 +18,13 @@ from typing import IO
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 import export_to_kafka
 import stream_support
 import stream_to_kafka
 import transform_kafka
+from broker_admin import create_again, produce
 from kafka_sink import functions as K
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import LogBroken
@@ -228,7 +228,7 @@ def test_members_of_a_group_read_every_record_once_through_a_rebalance(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, assignment: str
 ) -> None:
     name = topic(4)
-    fill(kafka, name, partitions=4, count=2000)
+    produce(kafka, name, 500, 500, 500, 500)
     command = [sys.executable, str(JOBS / "read_back.py"), "--bootstrap-servers", kafka.bootstrap_servers]
     command += ["--topic", name, "--quiet"]
     with running([*command, "--expect-records", "2000"], tmp_path) as process:
@@ -328,7 +328,7 @@ def test_a_transformation_ends_with_the_error_of_its_source(
     arguments = [*transformation(kafka, source, sink, tmp_path), "--available-now"]
     write_transactions(kafka, source, range(50))
     transform(arguments, spark)
-    make_again(kafka, source)
+    create_again(kafka, source)
     with pytest.raises(LogBroken) as end, told_by_spark():
         transform(arguments, spark)
     assert (end.value.topic, end.value.goes_on_at) == (source, 0)
@@ -362,20 +362,6 @@ def write_transactions(kafka: LocalKafka, topic: str, numbers: range) -> None:
             producer.produce(topic, key="key", value=value, headers=[("h", value)])
         assert producer.flush(60) == 0
         end(60)
-
-
-def make_again(kafka: LocalKafka, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.delete_topics([topic])[topic].result(60)
-    wait_until(lambda: topic not in admin.list_topics(timeout=60).topics, 60, "the topic is gone")
-    kafka.create_topic(topic, 1)
-
-
-def fill(kafka: LocalKafka, topic: str, *, partitions: int, count: int) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for number in range(count):
-        producer.produce(topic, value=b"%d" % number, partition=number % partitions)
-    assert producer.flush(60) == 0
 
 
 def wait_for(file: Path, process: subprocess.Popen[str]) -> None:

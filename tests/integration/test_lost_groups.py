@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from committed_rows import open_transactions, read
-from exactly_once_runs import ALL_ONCE, DEADLINE_S, FILES, finish_run, incoming
+from exactly_once_runs import ALL_ONCE, DEADLINE_S, FILES, finish_run, go_on, incoming
 from kafka_sink.broker import LocalKafka
 from waiting import wait_until
 
@@ -36,7 +36,7 @@ def is_unrecorded(folder: Path) -> None:
 
 def write_all(spark: SparkSession, kafka: LocalKafka, name: str, folder: Path, *arguments: str) -> None:
     incoming(folder / "incoming")
-    assert finish_run(spark, kafka, name, folder, *arguments) == (0, "")
+    go_on(spark, kafka, name, folder, *arguments)
     is_unrecorded(folder)
 
 
@@ -47,7 +47,7 @@ def test_slots_whose_groups_are_deleted_are_not_written_again(
     name = topic(3)
     write_all(spark, kafka, name, tmp_path)
     delete_groups(kafka, [group.format(name) for group in groups])
-    assert finish_run(spark, kafka, name, tmp_path) == (0, "")
+    go_on(spark, kafka, name, tmp_path)
     assert read(kafka, name) == read(kafka, name, "read_uncommitted") == ALL_ONCE
     assert open_transactions(kafka, name) == []
 
@@ -57,7 +57,7 @@ def test_nor_are_they_over_brokers_with_the_older_transactions(spark: SparkSessi
         older.create_topic("t", 3)
         write_all(spark, older, "t", tmp_path)
         delete_groups(older, ["t.0", "t.1"])
-        assert finish_run(spark, older, "t", tmp_path) == (0, "")
+        go_on(spark, older, "t", tmp_path)
         assert read(older, "t") == ALL_ONCE
 
 
@@ -71,7 +71,7 @@ def test_nor_are_slots_whose_offsets_are_deleted_and_their_groups_stay(
             "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server",
             kafka.bootstrap_servers, "--delete-offsets", "--group", group.format(name), "--topic", "pykafka-commits:0",
         )  # fmt: skip
-    assert finish_run(spark, kafka, name, tmp_path) == (0, "")
+    go_on(spark, kafka, name, tmp_path)
     assert read(kafka, name) == ALL_ONCE
 
 
@@ -81,7 +81,7 @@ def test_nor_are_slots_of_which_nothing_proves_that_they_are_committed(
     name = topic(3)
     write_all(spark, kafka, name, tmp_path)
     # Tasks that find their rows visible begin even so, and their coordinators forget what was before.
-    assert finish_run(spark, kafka, name, tmp_path) == (0, "")
+    go_on(spark, kafka, name, tmp_path)
     is_unrecorded(tmp_path)
     delete_groups(kafka, [f"{name}.1"])
     for _ in range(2):

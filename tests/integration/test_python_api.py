@@ -29,15 +29,12 @@ from kafka_sink.errors import (
 )
 from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, StreamTally
 from read_back import read_topic
+from spark_writes import arriving, numbers
 from waiting import wait_until
 
 DEADLINE_S = 90
 # Of the topic that is not there: brokers that deny it end the wait, so this is for a machine that is busy.
 SOON = {"validate": False, "max_block_ms": 30_000}
-
-
-def numbers(spark: SparkSession, end: int) -> DataFrame:
-    return spark.range(0, end, 1, 1).selectExpr("CAST(id AS STRING) AS value")
 
 
 def values(kafka: LocalKafka, topic: str) -> list[str]:
@@ -62,6 +59,11 @@ def test_exports_run_in_threads_and_leave_them_the_session_they_had(
         kafka_sink.export(frame, name, bootstrap_servers=kafka.bootstrap_servers)
         return active(spark)
 
+    def fail(frame: DataFrame) -> Any:
+        with pytest.raises(TopicNotFound):
+            kafka_sink.export(frame, "nobody-made-this", bootstrap_servers=kafka.bootstrap_servers, **SOON)
+        return active(spark)
+
     def of_another(_: int) -> bool:
         SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
         return bool(export(numbers(own_session, 3)).equals(spark._jsparkSession))
@@ -69,6 +71,8 @@ def test_exports_run_in_threads_and_leave_them_the_session_they_had(
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(export, [numbers(spark, 2), numbers(own_session, 2)])) == [None, None]
         assert list(pool.map(of_another, range(2))) == [True, True]
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(fail, numbers(spark, 1)).result() is None
     left: list[Any] = []
     thread = InheritableThread(target=lambda: left.append(export(numbers(spark, 1))))
     thread.start()
@@ -77,22 +81,11 @@ def test_exports_run_in_threads_and_leave_them_the_session_they_had(
     assert values(kafka, name) == sorted([*"01" * 2, *"012" * 2, "0"])
 
 
-def test_a_failed_export_leaves_the_thread_its_session_too(spark: SparkSession, kafka: LocalKafka) -> None:
-    def export() -> Any:
-        with pytest.raises(TopicNotFound):
-            kafka_sink.export(numbers(spark, 1), "nobody-made-this", bootstrap_servers=kafka.bootstrap_servers, **SOON)
-        return active(spark)
-
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(export).result() is None
-
-
 def test_a_stream_starts_in_a_thread(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic(1)
-    numbers(spark, 5).write.parquet(str(tmp_path / "incoming"))
-    source = spark.readStream.schema("value STRING").parquet(str(tmp_path / "incoming"))
+    source = arriving(tmp_path / "incoming", numbers(spark, 5))
 
     def start() -> Any:
         return kafka_sink.to_kafka(

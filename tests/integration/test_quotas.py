@@ -12,6 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from broker_admin import limit
 from committed_rows import open_transactions, read_values
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.producer import throttling
@@ -40,10 +41,7 @@ HURRIED = {
 def limited(kafka: LocalKafka, topic: Callable[..., str]) -> str:
     """A topic, which is the client id of those who write to it."""
     name = topic(2)
-    kafka.run_tool(
-        "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, "--alter",
-        "--entity-type", "clients", "--entity-name", name, "--add-config", f"producer_byte_rate={BYTES_PER_S}",
-    )  # fmt: skip
+    limit(kafka, name, producer_byte_rate=BYTES_PER_S)
     return name
 
 

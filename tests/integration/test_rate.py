@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import rate_app
+from broker_admin import limit
 from kafka_sink.broker import LocalKafka
 from kafka_sink.options.config import given_options
 from kafka_sink.spark.at_least_once import AtLeastOnce
@@ -100,19 +101,10 @@ def test_a_quota_of_the_brokers_is_obeyed_and_told(
 ) -> None:
     """Brokers allow as much as the quota has for 10 seconds before they throttle (quota.window.num, KIP-13)."""
     name = topic(1)
-    config_command = ("kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, "--alter")
-    entity = ("--entity-type", "clients", "--entity-name", name)
-    kafka.run_tool(*config_command, *entity, "--add-config", "producer_byte_rate=100000")
-    options = given_options(
-        {
-            "kafka.bootstrap.servers": kafka.bootstrap_servers,
-            "topic": name,
-            "kafka.client.id": name,
-            "kafka.compression.type": "none",
-            "kafka.batch.size": "100000",
-            "kafka.max.request.size": "100000",
-        }
-    )
+    limit(kafka, name, producer_byte_rate=100_000)
+    sizes = {"kafka.compression.type": "none", "kafka.batch.size": "100000", "kafka.max.request.size": "100000"}
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name, "kafka.client.id": name}
+    options = given_options({**servers, **sizes})
     rows = pa.record_batch({"value": pa.array([bytes(9_000)] * 140)})
     with caplog.at_level(logging.WARNING, "kafka_sink"):
         receipt = write_task(AtLeastOnce(options), (), iter([rows]))

@@ -16,18 +16,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from chispa import assert_df_equality
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink.cli.verify
+from broker_admin import delete_records, delete_topic
 from committed_rows import read
-from exactly_once_runs import ALL_ONCE, FILES, KILLED, MICRO_BATCHES, ROWS_A_FILE, finish_run, incoming, run
+from exactly_once_runs import ALL_ONCE, FILES, MICRO_BATCHES, ROWS_A_FILE, go_on, incoming, kill_at
 from kafka_sink.broker import LocalKafka
 from kafka_sink.options.config import sink_config
 from kafka_sink.verification.cluster import Cluster
 from read_back import read_topic
-from spark_writes import finish, pykafka, save
+from spark_writes import finish, pykafka, save, start
 
 DEADLINE_S = 60
 EQUAL, DIFFERENT, WRONG_USAGE, NOT_COMPARED = 0, 1, 2, 3
@@ -66,6 +67,11 @@ def rows(spark: SparkSession, count: int) -> DataFrame:
     )
 
 
+def write(frame: DataFrame, kafka: LocalKafka, topic: str, receipts: Path | str, **given: str) -> None:
+    writer = pykafka(frame.write.mode("append"), kafka, topic)
+    writer.options(receiptsPath=str(receipts), **given).save()
+
+
 def files(receipts: Path) -> list[Path]:
     return sorted(receipts.rglob("*.parquet"))
 
@@ -78,19 +84,10 @@ def change(file: Path, column: str, row: int, change: Callable[[int], int]) -> N
     pq.write_table(table.set_column(position, column, pa.array(values, table.schema.field(position).type)), file)
 
 
-def delete_before(kafka: LocalKafka, topic: str, partition: int, offset: int) -> None:
-    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    for done in client.delete_records([TopicPartition(topic, partition, offset)]).values():
-        done.result(DEADLINE_S)
-
-
 def stream(spark: SparkSession, kafka: LocalKafka, topic: str, tmp_path: Path, **options: str) -> str:
     """Writes the files of `incoming` in MICRO_BATCHES; the query's id."""
     source = spark.readStream.schema("value STRING").option("maxFilesPerTrigger", "2").json(str(tmp_path / "incoming"))
-    writer = pykafka(source.writeStream, kafka, topic).options(
-        receiptsPath=str(tmp_path / "receipts"), checkpointLocation=str(tmp_path / "checkpoint"), **options
-    )
-    query = writer.trigger(availableNow=True).start()
+    query = start(source, kafka, topic, tmp_path, {"receiptsPath": str(tmp_path / "receipts"), **options})
     finish(query)
     return str(query.id)
 
@@ -101,8 +98,8 @@ def test_a_batch_write_is_told_run_by_run_and_verified(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, guarantee: str, codec: str
 ) -> None:
     name, folder = topic(3, KEPT), tmp_path / "receipts"
-    writer = pykafka(rows(spark, 3_000).write.mode("append"), kafka, name, compression_type=codec, batch_size="16384")
-    writer.options(receiptsPath=str(folder), deliveryGuarantee=guarantee).save()
+    batches = {"kafka.compression.type": codec, "kafka.batch.size": "16384"}
+    write(rows(spark, 3_000), kafka, name, folder, deliveryGuarantee=guarantee, **batches)
     receipts = kafka_sink.receipts(spark, str(folder)).cache()
     (totals,) = receipts.selectExpr("sum(record_count)", "max(rows)", "min(rows)", "count(DISTINCT query_id)").collect()
     assert tuple(totals) == (3_000, 3_000, 3_000, 1)
@@ -131,8 +128,7 @@ def test_rows_that_were_dropped_or_dead_lettered_are_accounted_for(
         ("deadLetter", {"deadLetterTopic": topic(1, KEPT)}, "100 rows in 4 runs: 100 EQUAL."),
     ):
         folder = tmp_path / bad_rows
-        options = {"receiptsPath": str(folder), "deliveryGuarantee": guarantee, "badRows": bad_rows, **more}
-        pykafka(frame.write.mode("append"), kafka, topic(1, KEPT)).options(**options).save()
+        write(frame, kafka, topic(1, KEPT), folder, deliveryGuarantee=guarantee, badRows=bad_rows, **more)
         verified = verify(folder, kafka)
         assert (verified.status, verified.errors) == (EQUAL, ""), verified.said
         assert told in verified.said
@@ -143,8 +139,7 @@ def test_plain_spark_reads_them_too(
 ) -> None:
     folder = tmp_path / "receipts"
     for count in (30, 50):
-        writer = pykafka(rows(spark, count).write.mode("append"), kafka, topic(1, KEPT))
-        writer.option("receiptsPath", str(folder)).save()
+        write(rows(spark, count), kafka, topic(1, KEPT), folder)
     ours = kafka_sink.receipts(spark, str(folder))
     assert_df_equality(
         ours, spark.read.parquet(str(folder)).select(ours.columns), ignore_row_order=True, ignore_nullable=True
@@ -198,7 +193,7 @@ def test_a_stream_leaves_a_receipt_a_micro_batch_and_what_differs_is_named(
     # Records that are gone.
     table = pq.ParquetFile(second).read()
     run = table.filter(pc.greater(table["record_count"], 5)).to_pylist()[0]
-    delete_before(kafka, name, run["partition"], run["base_offset"] + 5)
+    delete_records(kafka, name, run["base_offset"] + 5, run["partition"])
     gone = verify(folder, kafka)
     assert gone.status == NOT_COMPARED
     offsets = f"{run['base_offset']}-{run['base_offset'] + 4}"
@@ -211,9 +206,8 @@ def test_a_topic_that_is_made_again_has_none_of_them(
 ) -> None:
     name, folder = topic(1, KEPT), tmp_path / "receipts"
     same = rows(spark, 40).coalesce(1)
-    pykafka(same.write.mode("append"), kafka, name).option("receiptsPath", str(folder)).save()
-    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    client.delete_topics([name])[name].result(DEADLINE_S)
+    write(same, kafka, name, folder)
+    delete_topic(kafka, name)
     lost = verify(folder, kafka)
     assert lost.status == DIFFERENT
     assert f"MISSING  {name}-0 offsets 0-39" in lost.said
@@ -229,15 +223,12 @@ def test_the_brokers_times_are_told_as_what_cannot_be_compared(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, folder = topic(1, {**KEPT, "message.timestamp.type": "LogAppendTime"}), tmp_path / "receipts"
-    writer = pykafka(rows(spark, 40).write.mode("append"), kafka, name)
-    writer.option("receiptsPath", str(folder)).save()
+    write(rows(spark, 40), kafka, name, folder)
     counted = verify(folder, kafka)
     assert (counted.status, "40 COUNTED" in counted.said) == (NOT_COMPARED, True), counted
     # Rows that all have the time of their batch can be compared in spite of it.
     plain = tmp_path / "plain"
-    pykafka(rows(spark, 40).drop("timestamp").coalesce(1).write.mode("append"), kafka, name).option(
-        "receiptsPath", str(plain)
-    ).save()
+    write(rows(spark, 40).drop("timestamp").coalesce(1), kafka, name, plain)
     assert verify(plain, kafka).status == EQUAL
 
 
@@ -245,9 +236,7 @@ def test_rows_that_nobody_answers_for_have_no_offsets(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, folder = topic(1), tmp_path / "receipts"
-    pykafka(rows(spark, 10).coalesce(1).write.mode("append"), kafka, name, acks="0").option(
-        "receiptsPath", str(folder)
-    ).save()
+    write(rows(spark, 10).coalesce(1), kafka, name, folder, **{"kafka.acks": "0"})
     (row,) = kafka_sink.receipts(spark, str(folder)).collect()
     assert (row.base_offset, row.record_count, row.topic, row.partition) == (None, 10, name, 0)
     unplaced = verify(folder, kafka)
@@ -258,7 +247,7 @@ def test_a_write_without_rows_leaves_a_receipt(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "receipts"
-    pykafka(rows(spark, 0).write.mode("append"), kafka, topic(1, KEPT)).option("receiptsPath", str(folder)).save()
+    write(rows(spark, 0), kafka, topic(1, KEPT), folder)
     (row,) = kafka_sink.receipts(spark, str(folder)).collect()
     assert (row.rows, row.record_count, row.topic, row.base_offset) == (0, 0, None, None)
     assert verify(folder, kafka).status == EQUAL
@@ -272,9 +261,7 @@ def test_other_writers_records_and_aborted_ones_between_the_runs_are_passed_over
     other.init_transactions(DEADLINE_S)
     for write in range(3):
         guarantee = "exactly-once" if write == 1 else "at-least-once"
-        pykafka(rows(spark, 100).write.mode("append"), kafka, name).options(
-            receiptsPath=str(folder), deliveryGuarantee=guarantee
-        ).save()
+        write(rows(spark, 100), kafka, name, folder, deliveryGuarantee=guarantee)
         other.begin_transaction()
         other.produce(name, b"not ours", partition=0)
         other.flush(DEADLINE_S)
@@ -286,9 +273,7 @@ def test_other_writers_records_and_aborted_ones_between_the_runs_are_passed_over
     assert (equal.status, "300 EQUAL" in equal.said) == (EQUAL, True), equal
     # Behind the transaction that is still open.
     behind = tmp_path / "behind"
-    pykafka(rows(spark, 100).write.mode("append"), kafka, name).options(
-        receiptsPath=str(behind), deliveryGuarantee="exactly-once"
-    ).save()
+    write(rows(spark, 100), kafka, name, behind, deliveryGuarantee="exactly-once")
     hidden = verify(behind, kafka)
     assert (hidden.status, f"HIDDEN  {name}-0" in hidden.said) == (DIFFERENT, True), hidden
     other.abort_transaction(DEADLINE_S)
@@ -300,18 +285,10 @@ def test_a_path_that_cannot_be_a_folder_fails_the_write_before_any_row(
 ) -> None:
     (tmp_path / "file").write_text("")
     name = topic(1)
-    frame = rows(spark, 10)
-    writer = pykafka(frame.write.mode("append"), kafka, name).option("receiptsPath", str(tmp_path / "file" / "in"))
-    with pytest.raises(Exception, match="ReceiptsPathUnusable"):
-        writer.save()
+    for path, said in ((tmp_path / "file" / "in", "ReceiptsPathUnusable"), ("relative/path", "an absolute path")):
+        with pytest.raises(PySparkException, match=said):
+            write(rows(spark, 10), kafka, name, path)
     assert read_count(kafka, name) == 0
-    assert "an absolute path" in failure_of_path(frame, kafka, name, "relative/path")
-
-
-def failure_of_path(frame: DataFrame, kafka: LocalKafka, topic: str, path: str) -> str:
-    with pytest.raises(Exception) as failure:
-        pykafka(frame.write.mode("append"), kafka, topic).option("receiptsPath", path).save()
-    return str(failure.value)
 
 
 def read_count(kafka: LocalKafka, topic: str) -> int:
@@ -345,40 +322,33 @@ def test_at_least_once_goes_on_without_a_receipt_that_cannot_be_written(
         save(rows(spark, 10), kafka, name)
         assert read_count(kafka, name) == 10
         with pytest.raises(Exception, match="ReceiptNotWritten"):
-            pykafka(rows(spark, 10).write.mode("append"), kafka, name).option(
-                "deliveryGuarantee", "exactly-once"
-            ).save()
+            writer = pykafka(rows(spark, 10).write.mode("append"), kafka, name)
+            writer.option("deliveryGuarantee", "exactly-once").save()
     finally:
         spark.conf.unset("spark.pykafka.receiptsPath")
     assert read_count(kafka, name) == 10
 
 
-# Before the decision, when the file is there; after it, when no row can be told any more; with one slot visible.
-CRASHES = [
-    pytest.param("before TxnOffsetCommit {sink}.decision", 0, marks=pytest.mark.chaos),
-    pytest.param("after EndTxn {sink}.driver commit", 0, marks=pytest.mark.chaos),
-    pytest.param("after EndTxn {sink}.0 commit", 0, marks=pytest.mark.chaos),
-]
-
-
-@pytest.mark.parametrize(("step", "micro_batch"), CRASHES)
+@pytest.mark.chaos
+# When the file is there; when no row can be told any more; with one slot visible.
+@pytest.mark.parametrize(
+    "step",
+    ["before TxnOffsetCommit {sink}.decision", "after EndTxn {sink}.driver commit", "after EndTxn {sink}.0 commit"],
+)
 def test_a_replay_keeps_or_replaces_the_receipt_of_its_micro_batch(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, step: str, micro_batch: int
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, step: str
 ) -> None:
     name, folder = topic(3), tmp_path / "receipts"
-    incoming(tmp_path / "incoming")
     option = f"receiptsPath={folder}"
-    status, said = run(kafka, name, tmp_path, {"step": step.format(sink=name), "kill": "application"}, option)
-    assert status == KILLED, said
+    kill_at(step, kafka, name, tmp_path, option)
     (left,) = files(folder)
-    assert left.name == f"batch-{micro_batch:020d}.parquet"
+    assert left.name == f"batch-{0:020d}.parquet"
     before = left.read_bytes()
     if step.startswith("before"):
         # Of what is not decided nobody sees a row.
         hidden = verify(folder, kafka)
         assert (hidden.status, " EQUAL" in hidden.said) == (DIFFERENT, False)
-    status, said = finish_run(spark, kafka, name, tmp_path, option)
-    assert status == 0, said
+    go_on(spark, kafka, name, tmp_path, option)
     assert read(kafka, name) == ALL_ONCE
     assert len(files(folder)) == MICRO_BATCHES
     # What was decided is as it was; what was not, is written again and elsewhere.
@@ -410,9 +380,9 @@ def test_the_same_version_again_leaves_its_receipt(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, folder = topic(1, KEPT), tmp_path / "receipts"
-    versioned = {"deliveryGuarantee": "exactly-once", "txnAppId": f"{name}.app", "receiptsPath": str(folder)}
+    versioned = {"deliveryGuarantee": "exactly-once", "txnAppId": f"{name}.app"}
     for version in ("0", "2", "2"):
-        pykafka(rows(spark, 20).write.mode("append"), kafka, name).options(txnVersion=version, **versioned).save()
+        write(rows(spark, 20), kafka, name, folder, txnVersion=version, **versioned)
     found = kafka_sink.receipts(spark, str(folder)).select("query_id", "batch_id", "kind", "rows").distinct()
     expected = [(f"txnAppId:{name}.app", version, "version", 20) for version in (0, 2)]
     assert sorted(map(tuple, found.collect())) == expected

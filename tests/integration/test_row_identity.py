@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import kafka_sink
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
-from spark_writes import finish, pykafka
+from spark_writes import arriving, finish, numbers, save, start
 
 DEADLINE_S = 60
 ROWS = 2_000
@@ -38,25 +38,20 @@ def test_a_micro_batch_that_is_written_again_is_read_once(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic(3)
-    for half in range(2):
-        spark.range(half * ROWS // 2, (half + 1) * ROWS // 2, 1, 1).write.mode("append").parquet(str(tmp_path / "in"))
-    rows = (
-        spark.readStream.schema("id BIGINT").parquet(str(tmp_path / "in"))
-        .selectExpr(
-            "if(id % 2 = 0, cast(id AS STRING), null) AS key",
-            "cast(id AS STRING) AS value",
-            "if(id % 3 = 0, array(struct('own' AS key, cast(cast(id AS STRING) AS BINARY) AS value)), null) AS headers",
-        )
-    )  # fmt: skip
+    halves = (numbers(spark, ROWS // 2, first=first) for first in (0, ROWS // 2))
+    rows = arriving(tmp_path / "in", *halves, at_once=2).selectExpr(
+        "if(value % 2 = 0, value, null) AS key",
+        "value",
+        "if(value % 3 = 0, array(struct('own' AS key, cast(value AS BINARY) AS value)), null) AS headers",
+    )
     checkpoint = tmp_path / "checkpoint"
     for _ in range(2):
-        stream = pykafka(rows.writeStream, kafka, name).option("rowIdentity", "true")
-        finish(stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start())
+        finish(start(rows, kafka, name, tmp_path, {"rowIdentity": "true"}))
         # As if the driver had died before it recorded the micro-batch.
         for record in (checkpoint / "commits").glob("*0*"):
             record.unlink()
     # Records without an identity, alike: each is a row.
-    pykafka(spark.range(3).selectExpr("'-1' AS value").write.mode("append"), kafka, name).save()
+    save(spark.range(3).selectExpr("'-1' AS value"), kafka, name)
 
     in_topic = as_sparks_source(spark, kafka, name).cache()
     assert in_topic.count() == 2 * ROWS + 3

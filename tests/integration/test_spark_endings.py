@@ -11,7 +11,7 @@ import concurrent.futures
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import pairwise
@@ -19,34 +19,27 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
+from broker_admin import delete_topic, topics
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
 from spark_writes import (
     ARROW_BATCH_ROWS,
     DEADLINE_S,
+    arriving,
     connections_to,
     end_offset,
     failure_of,
     finish,
     held,
+    numbers,
     numbers_in,
     pykafka,
     save,
+    start,
     wait_for_rows,
 )
 from waiting import wait_until
@@ -55,11 +48,6 @@ ROWS = 6 * ARROW_BATCH_ROWS
 HELD_AFTER = 3 * ARROW_BATCH_ROWS
 # So that a write to a leader that is gone ends in seconds.
 SHORT_DELIVERY = {"delivery_timeout_ms": "6000", "request_timeout_ms": "2000"}
-
-
-def numbers(spark: SparkSession, count: int = ROWS) -> DataFrame:
-    """0, 1, 2, ... in one task."""
-    return spark.range(0, count, 1, 1).selectExpr("cast(id AS STRING) AS value")
 
 
 @contextmanager
@@ -136,11 +124,8 @@ def test_a_micro_batch_without_rows_left_is_recorded_and_writes_nothing(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic(1)
-    for start in (0, 100):
-        spark.range(start, start + 10, 1, 1).write.mode("append").parquet(str(tmp_path / "incoming"))
-    source = spark.readStream.schema("id BIGINT").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "incoming"))
-    frame = source.where("id >= 100").selectExpr("cast(id AS STRING) AS value")
-    query = stream(frame, kafka, name, tmp_path)
+    source = arriving(tmp_path / "incoming", numbers(spark, 10), numbers(spark, 10, first=100))
+    query = start(source.where("bigint(value) >= 100"), kafka, name, tmp_path)
     finish(query)
     assert query.lastProgress["batchId"] == 1
     assert numbers_in(kafka, name) == list(range(100, 110))
@@ -151,16 +136,12 @@ def test_two_queries_with_different_options_in_one_application(
 ) -> None:
     """... share the workers, and a third with a wrong option ends without them."""
     of_jvm, of_librdkafka = topic(7), topic(7)
-    spark.range(0, 500, 1, 2).write.parquet(str(tmp_path / "incoming"))
-    frame = (
-        spark.readStream.schema("id BIGINT").parquet(str(tmp_path / "incoming"))
-        .selectExpr("cast(id AS STRING) AS key", "cast(id AS STRING) AS value")
-    )  # fmt: skip
+    frame = arriving(tmp_path / "incoming", numbers(spark, 500)).selectExpr("value AS key", "value")
     queries = [
-        stream(frame, kafka, of_jvm, tmp_path / "1", client_id="one", acks="1", compression_type="none"),
-        stream(frame, kafka, of_librdkafka, tmp_path / "2", partitioner="consistent", client_id="two"),
+        start(frame, kafka, of_jvm, tmp_path / "1", client_id="one", acks="1", compression_type="none"),
+        start(frame, kafka, of_librdkafka, tmp_path / "2", {"partitioner": "consistent"}, client_id="two"),
     ]
-    wrong = stream(frame, kafka, of_jvm, tmp_path / "3", compression_type="brotli")
+    wrong = start(frame, kafka, of_jvm, tmp_path / "3", compression_type="brotli")
     for query in queries:
         finish(query)
     with pytest.raises(PySparkException, match=r"kafka_sink\.errors\.InvalidOption.*'kafka\.compression\.type'"):
@@ -186,16 +167,6 @@ def librdkafka_partition(key: bytes, count: int) -> int:
     import zlib
 
     return zlib.crc32(key) % count
-
-
-def stream(frame: DataFrame, kafka: LocalKafka, topic: str, home: Path, **options: str) -> StreamingQuery:
-    """A query that ends with its input; the checkpoint is in `home`."""
-    partitioner = options.pop("partitioner", "murmur2")
-    writer = pykafka(frame.writeStream, kafka, topic, **options).option("partitioner", partitioner)
-    started: StreamingQuery = (
-        writer.option("checkpointLocation", str(home / "checkpoint")).trigger(availableNow=True).start()
-    )
-    return started
 
 
 # --- it is ended from outside, in mid-write ---------------------------------------------------------------------------
@@ -229,9 +200,9 @@ def test_an_upstream_failure_in_mid_write_fails_the_write_and_keeps_earlier_rows
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
     name = topic(1)
-    frame = numbers(spark).selectExpr("if(value = '45000', raise_error('the source broke'), value) AS value")
+    frame = numbers(spark, ROWS).selectExpr("if(value = '45000', raise_error('the source broke'), value) AS value")
     assert "the source broke" in failure_of(frame, kafka, name)
-    save(numbers(spark), kafka, name)
+    save(numbers(spark, ROWS), kafka, name)
     assert rows_before(numbers_in(kafka, name)) <= 45_000
 
 
@@ -239,8 +210,7 @@ def test_a_micro_batch_that_fails_upstream_is_written_again_after_a_restart(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, mended = topic(1), tmp_path / "mended"
-    numbers(spark).write.parquet(str(tmp_path / "incoming"))
-    source = spark.readStream.schema("value STRING").parquet(str(tmp_path / "incoming"))
+    source = arriving(tmp_path / "incoming", numbers(spark, ROWS))
     mended_path = str(mended)
 
     def break_in_the_middle(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -251,9 +221,9 @@ def test_a_micro_batch_that_fails_upstream_is_written_again_after_a_restart(
 
     frame = source.mapInArrow(break_in_the_middle, source.schema)
     with pytest.raises(PySparkException, match="the source broke"):
-        finish(stream(frame, kafka, name, tmp_path))
+        finish(start(frame, kafka, name, tmp_path))
     mended.touch()
-    finish(stream(frame, kafka, name, tmp_path))
+    finish(start(frame, kafka, name, tmp_path))
     assert rows_before(numbers_in(kafka, name)) < ROWS
 
 
@@ -264,7 +234,7 @@ def test_a_cancelled_job_ends_its_write_at_once_and_the_rows_before_it_stay(
 
     def write() -> None:
         spark.sparkContext.setJobGroup(name, "to be cancelled", interruptOnCancel=True)
-        save(held(numbers(spark), tmp_path / "never", HELD_AFTER), kafka, name)
+        save(held(numbers(spark, ROWS), tmp_path / "never", HELD_AFTER), kafka, name)
 
     with under_way(spark, write) as writing:
         wait_for_rows(kafka, name, writing=writing)
@@ -283,16 +253,15 @@ def test_a_query_stopped_in_mid_batch_writes_the_batch_again_after_a_restart(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, gate = topic(1), tmp_path / "gate"
-    numbers(spark).write.parquet(str(tmp_path / "incoming"))
-    source = spark.readStream.schema("value STRING").parquet(str(tmp_path / "incoming"))
+    source = arriving(tmp_path / "incoming", numbers(spark, ROWS))
     frame = held(source, gate, HELD_AFTER)
-    query = stream(frame, kafka, name, tmp_path)
+    query = start(frame, kafka, name, tmp_path)
     wait_for_rows(kafka, name)
     query.stop()
     assert query.exception() is None
     assert query.lastProgress is None
     gate.touch()
-    finish(stream(frame, kafka, name, tmp_path))
+    finish(start(frame, kafka, name, tmp_path))
     got = numbers_in(kafka, name)
     before = got[:-ROWS]
     assert before == list(range(len(before)))
@@ -305,7 +274,7 @@ def test_a_worker_that_is_killed_fails_the_write_and_the_next_one_succeeds(
 ) -> None:
     name, gate = topic(1), tmp_path / "gate"
     connected_before = connections_to(kafka.bootstrap_servers)
-    frame = held(numbers(spark), gate, HELD_AFTER)
+    frame = held(numbers(spark, ROWS), gate, HELD_AFTER)
     with under_way(spark, lambda: save(frame, kafka, name, client_id=name)) as writing:
         wait_for_rows(kafka, name, writing=writing)
         connected = connections_to(kafka.bootstrap_servers)
@@ -317,7 +286,7 @@ def test_a_worker_that_is_killed_fails_the_write_and_the_next_one_succeeds(
     before = numbers_in(kafka, name)
     assert before == list(range(len(before)))
     assert len(before) <= HELD_AFTER
-    save(numbers(spark), kafka, name, client_id=name)
+    save(numbers(spark, ROWS), kafka, name, client_id=name)
     assert numbers_in(kafka, name) == before + list(range(ROWS))
 
 
@@ -331,7 +300,7 @@ def test_a_broker_that_stays_away_is_an_error_in_time_and_the_next_write_succeed
     gate = tmp_path / "gate"
     own_kafka.create_topic("t", 1)
     save(numbers(spark, 10), own_kafka, "t", **SHORT_DELIVERY)
-    frame = held(numbers(spark), gate, HELD_AFTER)
+    frame = held(numbers(spark, ROWS), gate, HELD_AFTER)
     writer = pykafka(frame.write.mode("append"), own_kafka, "t", **SHORT_DELIVERY).option("badRows", bad_rows)
     with under_way(spark, writer.save) as writing:
         wait_for_rows(own_kafka, "t", more_than=10, writing=writing)
@@ -345,15 +314,8 @@ def test_a_broker_that_stays_away_is_an_error_in_time_and_the_next_write_succeed
     own_kafka.start(1)
     before = numbers_in(own_kafka, "t")
     assert before == [*range(10), *range(len(before) - 10)]
-    save(numbers(spark), own_kafka, "t", **SHORT_DELIVERY)
+    save(numbers(spark, ROWS), own_kafka, "t", **SHORT_DELIVERY)
     assert numbers_in(own_kafka, "t") == before + list(range(ROWS))
-
-
-@pytest.fixture
-def own_kafka() -> Iterator[LocalKafka]:
-    """A broker that the test may kill."""
-    with LocalKafka() as cluster:
-        yield cluster
 
 
 @pytest.mark.parametrize("made_again", [False, True])
@@ -361,7 +323,7 @@ def test_a_topic_that_is_deleted_in_mid_write_is_an_error_in_time(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, made_again: bool
 ) -> None:
     name, gate = topic(1), tmp_path / "gate"
-    frame = held(numbers(spark), gate, HELD_AFTER)
+    frame = held(numbers(spark, ROWS), gate, HELD_AFTER)
     with under_way(spark, lambda: save(frame, kafka, name, **SHORT_DELIVERY)) as writing:
         wait_for_rows(kafka, name, writing=writing)
         delete_topic(kafka, name)
@@ -377,121 +339,18 @@ def test_a_topic_that_is_deleted_in_mid_write_is_an_error_in_time(
         assert "kafka_sink.errors.DeliveryTimeout" in message
         assert f"records for {name}-0 were not acknowledged within" in message
         assert "UNKNOWN_TOPIC" in message
-        assert name not in topics_of(admin(kafka))  # nor did it bring the topic back
-
-
-def admin(kafka: LocalKafka) -> AdminClient:
-    return AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-
-
-def topics_of(client: AdminClient) -> Collection[str]:
-    return client.list_topics(timeout=DEADLINE_S).topics
-
-
-def delete_topic(kafka: LocalKafka, name: str) -> None:
-    client = admin(kafka)
-    client.delete_topics([name])[name].result(DEADLINE_S)
-    wait_until(lambda: name not in topics_of(client), DEADLINE_S, f"{name} is deleted")
-
-
-@pytest.fixture(scope="module")
-def strict_kafka() -> Iterator[LocalKafka]:
-    """A broker with an authorizer, whose clients are all ANONYMOUS, and that ends connections idle for 2 s."""
-    config = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": True,
-        "connections.max.idle.ms": 2_000,
-    }
-    with LocalKafka(config=config) as cluster:
-        yield cluster
-
-
-# What may be denied: an operation on the topic of the test, on all topics, or on the cluster.
-TOPIC, ALL_TOPICS, CLUSTER = "the topic", "*", "kafka-cluster"
-Denied = Sequence[tuple[AclOperation, str]]
-
-
-@pytest.mark.parametrize(
-    ("denied", "error", "says"),
-    [
-        ([(AclOperation.WRITE, TOPIC)], "TopicAuthorizationFailed", "not allowed to write to topic"),
-        ([(AclOperation.DESCRIBE, TOPIC)], "TopicAuthorizationFailed", "Add the ACL: TOPIC"),
-        (
-            [(AclOperation.IDEMPOTENT_WRITE, CLUSTER), (AclOperation.WRITE, ALL_TOPICS)],
-            "ProducerIdRefused",
-            "CLUSTER_AUTHORIZATION_FAILED",
-        ),
-    ],
-)
-def test_an_authorization_that_is_refused_names_the_acl(
-    spark: SparkSession, strict_kafka: LocalKafka, denied: Denied, error: str, says: str
-) -> None:
-    name = f"denied-{denied[0][0].name}"
-    strict_kafka.create_topic(name, 1)
-    with denied_to_all(strict_kafka, denied, name):
-        message = failure_of(numbers(spark, 10), strict_kafka, name, **SHORT_DELIVERY, client_id=name)
-    assert f"kafka_sink.errors.{error}" in message
-    assert says in message
-    if error == "TopicAuthorizationFailed":
-        assert name in message
-    assert numbers_in(strict_kafka, name) == []
-    save(numbers(spark, 10), strict_kafka, name, **SHORT_DELIVERY, client_id=name)
-    assert numbers_in(strict_kafka, name) == list(range(10))
-
-
-@contextmanager
-def denied_to_all(kafka: LocalKafka, denied: Denied, topic: str) -> Iterator[None]:
-    """These are denied to everybody, and allowed again afterwards; the last of them concerns `topic`."""
-    last_operation = denied[-1][0]
-
-    def allowed() -> bool:
-        described = client.describe_topics(TopicCollection([topic]), include_authorized_operations=True)
-        try:
-            return last_operation in (described[topic].result(DEADLINE_S).authorized_operations or ())
-        except KafkaException as refused:
-            assert refused.args[0].name() == "TOPIC_AUTHORIZATION_FAILED"
-            return False
-
-    client = admin(kafka)
-    resources = [(operation, topic if name == TOPIC else name) for operation, name in denied]
-    for operation, name in resources:
-        # Where a resource has an ACL, only what one allows is allowed.
-        acls = [acl(name, AclOperation.ALL, AclPermissionType.ALLOW), acl(name, operation, AclPermissionType.DENY)]
-        for made in client.create_acls(acls).values():
-            made.result(DEADLINE_S)
-    try:
-        wait_until(lambda: not allowed(), DEADLINE_S, "the ACL is in force")
-        yield
-    finally:
-        for _, name in reversed(resources):
-            everyones = AclBindingFilter(
-                resource_type(name), name, ResourcePatternType.LITERAL, None, None, AclOperation.ANY,
-                AclPermissionType.ANY,
-            )  # fmt: skip
-            for deleted in client.delete_acls([everyones]).values():
-                deleted.result(DEADLINE_S)
-        wait_until(allowed, DEADLINE_S, "the ACL is gone")
-
-
-def acl(name: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
-    literal = ResourcePatternType.LITERAL
-    return AclBinding(resource_type(name), name, literal, "User:ANONYMOUS", "*", operation, permission)
-
-
-def resource_type(name: str) -> ResourceType:
-    return ResourceType.BROKER if name == CLUSTER else ResourceType.TOPIC  # the id that Kafka calls CLUSTER
+        assert name not in topics(kafka)  # nor did it bring the topic back
 
 
 def test_a_worker_whose_connections_the_broker_ended_while_it_was_idle_writes_on(
-    spark: SparkSession, strict_kafka: LocalKafka
+    spark: SparkSession,
 ) -> None:
-    strict_kafka.create_topic("idle", 1)
-    save(numbers(spark), strict_kafka, "idle", client_id="idle")
-    assert connections_to(strict_kafka.bootstrap_servers)
-    idle_ended = "the broker ends idle connections"
-    wait_until(lambda: not connections_to(strict_kafka.bootstrap_servers), DEADLINE_S, idle_ended)
-    save(numbers(spark), strict_kafka, "idle", client_id="idle")
-    assert numbers_in(strict_kafka, "idle") == [*range(ROWS), *range(ROWS)]
+    with LocalKafka(config={"connections.max.idle.ms": 2_000}) as kafka:
+        kafka.create_topic("idle", 1)
+        save(numbers(spark, ROWS), kafka, "idle", client_id="idle")
+        wait_until(lambda: not connections_to(kafka.bootstrap_servers), DEADLINE_S, "idle connections end")
+        save(numbers(spark, ROWS), kafka, "idle", client_id="idle")
+        assert numbers_in(kafka, "idle") == [*range(ROWS), *range(ROWS)]
 
 
 @pytest.mark.long
@@ -499,12 +358,12 @@ def test_workers_that_spark_ends_after_a_minute_without_a_task_are_replaced(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
     name = topic(1)
-    save(numbers(spark), kafka, name)
+    save(numbers(spark, ROWS), kafka, name)
     assert connections_to(kafka.bootstrap_servers)
     make_workers_idle_for_a_minute(spark)
     # The worker sees the end of its socket and has to end by itself, beside a Sender thread that lives.
     wait_until(lambda: not connections_to(kafka.bootstrap_servers), DEADLINE_S, "Spark ends idle workers")
-    save(numbers(spark), kafka, name)
+    save(numbers(spark, ROWS), kafka, name)
     assert numbers_in(kafka, name) == [*range(ROWS), *range(ROWS)]
 
 
@@ -522,35 +381,6 @@ def make_workers_idle_for_a_minute(spark: SparkSession) -> None:
         factory = factories.next()
         last_activity = "org$apache$spark$api$python$PythonWorkerFactory$$lastActivityNs"
         getattr(factory, f"{last_activity}_$eq")(getattr(factory, last_activity)() - 60 * 10**9)
-
-
-def test_a_worker_writes_with_a_new_producer_after_an_error_that_ended_the_old_one(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    """Spark kills a worker whose `write` raised. One that lives on, as a caller who catches the error would have it,
-    must not be left with a producer that is no more."""
-    name, servers = topic(1), kafka.bootstrap_servers
-
-    def write_fail_write(_: int) -> list[str]:
-        import pyarrow as pa
-
-        from kafka_sink.errors import KafkaSinkError
-        from kafka_sink.options.config import given_options
-        from kafka_sink.spark.writer import KafkaBatchWriter
-
-        writer = KafkaBatchWriter(given_options({"kafka.bootstrap.servers": servers, "topic": name}))
-        endings = []
-        for columns in ({"value": ["1"]}, {"value": ["2"], "partition": pa.array([7], pa.int32())}, {"value": ["3"]}):
-            try:
-                writer.write(iter([pa.record_batch(columns)]))
-                endings.append("written")
-            except KafkaSinkError as error:
-                endings.append(type(error).__name__)
-        return endings
-
-    (endings,) = spark.sparkContext.parallelize([0], 1).map(write_fail_write).collect()
-    assert endings == ["written", "PartitionOutOfRange", "written"]
-    assert numbers_in(kafka, name) == [1, 3]
 
 
 # --- modes that a Python sink does not have ---------------------------------------------------------------------------
@@ -578,11 +408,10 @@ def test_a_micro_batch_query_beside_a_continuous_one_is_taken_for_what_it_is(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic(1)
-    numbers(spark, 10).write.parquet(str(tmp_path / "incoming"))
-    source = spark.readStream.schema("value STRING").parquet(str(tmp_path / "incoming"))
+    source = arriving(tmp_path / "incoming", numbers(spark, 10))
     continuous = rate(spark).writeStream.format("noop").trigger(continuous="1 second").start()
     try:
-        finish(stream(source, kafka, name, tmp_path))
+        finish(start(source, kafka, name, tmp_path))
         assert continuous.isActive
     finally:
         continuous.stop()
