@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from here import Here
 from kafka_reads import add_jvm_source
 from kafka_sink.broker import LocalKafka
 from secure_kafka import VERSIONS, SecureKafka, secure_kafka
+
+
+@pytest.fixture
+def here(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> Here:
+    return Here(spark, kafka, topic, tmp_path)
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

@@ -17,8 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from batch_versions_app import DIGIT
 from committed_rows import read
 from exactly_once_runs import kill_at, run
+from here import Here
 from kafka_sink.broker import LocalKafka
-from spark_writes import ARROW_BATCH_ROWS, arriving, finish, held, numbers, pykafka, start, wait_for_rows
+from spark_writes import ARROW_BATCH_ROWS, finish, held, numbers, pykafka, wait_for_rows
 
 CHAOS = pytest.mark.chaos
 
@@ -49,72 +50,58 @@ def abort_manually(kafka: LocalKafka, transactional_id: str) -> None:
     producer.init_transactions(DEADLINE_S)
 
 
-# --- in one Spark -----------------------------------------------------------------------------------------------------
-
-
-def test_a_version_is_written_once_and_one_that_comes_too_late_is_not(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(3)
-    write(rows(spark, 2), kafka, name, 0)
-    write(rows(spark, 2), kafka, name, 0)
+def test_a_version_is_written_once_and_one_that_comes_too_late_is_not(here: Here) -> None:
+    name = here.topic(3)
+    write(rows(here.spark, 2), here.kafka, name, 0)
+    write(rows(here.spark, 2), here.kafka, name, 0)
     # The same rows from other tasks: nothing is to be filled in.
-    write(rows(spark, 5), kafka, name, 0)
-    write(rows(spark, 2, first=ROWS), kafka, name, 1_763_700_000)
-    write(rows(spark, 2, first=2 * ROWS), kafka, name, 7)
-    assert read(kafka, name) == read(kafka, name, "read_uncommitted") == Counter(range(2 * ROWS))
+    write(rows(here.spark, 5), here.kafka, name, 0)
+    write(rows(here.spark, 2, first=ROWS), here.kafka, name, 1_763_700_000)
+    write(rows(here.spark, 2, first=2 * ROWS), here.kafka, name, 7)
+    assert read(here.kafka, name) == read(here.kafka, name, "read_uncommitted") == Counter(range(2 * ROWS))
     assert "was written before and its slots 0, 1 gave other rows" in failure_of(
-        rows(spark, 2, first=1), kafka, name, 1_763_700_000
+        rows(here.spark, 2, first=1), here.kafka, name, 1_763_700_000
     )
-    assert read(kafka, name, "read_uncommitted") == Counter(range(2 * ROWS))
+    assert read(here.kafka, name, "read_uncommitted") == Counter(range(2 * ROWS))
 
 
-def test_the_first_version_is_0_unless_it_is_said_that_nothing_came_before(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(1)
-    said = failure_of(rows(spark, 1), kafka, name, 20_261_121)
+def test_the_first_version_is_0_unless_it_is_said_that_nothing_came_before(here: Here) -> None:
+    name = here.topic(1)
+    said = failure_of(rows(here.spark, 1), here.kafka, name, 20_261_121)
     assert "StateExpired" in said
     assert "it is the first under this name and not 0" in said
-    assert read(kafka, name, "read_uncommitted") == Counter()
-    write(rows(spark, 1), kafka, name, 20_261_121, allowLostState="true")
-    write(rows(spark, 1), kafka, name, 20_261_121)
-    assert read(kafka, name) == ALL_ONCE
+    assert read(here.kafka, name, "read_uncommitted") == Counter()
+    write(rows(here.spark, 1), here.kafka, name, 20_261_121, allowLostState="true")
+    write(rows(here.spark, 1), here.kafka, name, 20_261_121)
+    assert read(here.kafka, name) == ALL_ONCE
 
 
-def test_a_stream_has_no_version(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(1)
+def test_a_stream_has_no_version(here: Here) -> None:
+    name = here.topic(1)
     versioned = {"deliveryGuarantee": "exactly-once", "txnAppId": name, "txnVersion": "0"}
     with pytest.raises(PySparkException, match="In foreachBatch, set it on the batch write"):
-        finish(start(arriving(tmp_path / "incoming", numbers(spark, 1)), kafka, name, tmp_path, versioned))
-    assert read(kafka, name, "read_uncommitted") == Counter()
+        finish(here.start(here.arriving(here.numbers(1)), name, versioned))
+    assert read(here.kafka, name, "read_uncommitted") == Counter()
 
 
-def test_of_two_writes_under_one_name_the_first_is_fenced(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, gate = topic(1), tmp_path / "gate"
-    many = numbers(spark, 4 * ARROW_BATCH_ROWS)
+def test_of_two_writes_under_one_name_the_first_is_fenced(here: Here) -> None:
+    name, gate = here.topic(1), here.folder / "gate"
+    many = here.numbers(4 * ARROW_BATCH_ROWS)
 
     def first() -> str:
         # A thread of one's own has no active session.
-        spark.createDataFrame([], "x INT")
-        return failure_of(held(many, gate, after_rows=3 * ARROW_BATCH_ROWS), kafka, name, 0)
+        here.spark.createDataFrame([], "x INT")
+        return failure_of(held(many, gate, after_rows=3 * ARROW_BATCH_ROWS), here.kafka, name, 0)
 
     with ThreadPoolExecutor(1) as pool:
         fenced = pool.submit(first)
-        wait_for_rows(kafka, name)
-        write(rows(spark, 1), kafka, name, 0)
+        wait_for_rows(here.kafka, name)
+        write(rows(here.spark, 1), here.kafka, name, 0)
         gate.touch()
         said = fenced.result(DEADLINE_S)
     assert "kafka_sink.errors." in said
-    assert read(kafka, name) == ALL_ONCE
-    assert read(kafka, name, "read_uncommitted").total() > ROWS, "the first had sent nothing"
-
-
-# --- killed -----------------------------------------------------------------------------------------------------------
+    assert read(here.kafka, name) == ALL_ONCE
+    assert read(here.kafka, name, "read_uncommitted").total() > ROWS, "the first had sent nothing"
 
 
 def once(version: int, tasks: int = 2) -> tuple[str, ...]:
@@ -122,47 +109,41 @@ def once(version: int, tasks: int = 2) -> tuple[str, ...]:
 
 
 @pytest.mark.chaos
-def test_a_write_killed_after_its_decision_is_finished_by_a_rerun_without_rows(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(3)
-    kill_at("after EndTxn {sink}.driver commit", kafka, name, tmp_path, *once(0), app=APP)
-    assert read(kafka, name) == Counter()
-    write(rows(spark, 2), kafka, name, 0)
-    assert read(kafka, name) == read(kafka, name, "read_uncommitted") == ALL_ONCE
+def test_a_write_killed_after_its_decision_is_finished_by_a_rerun_without_rows(here: Here) -> None:
+    name = here.topic(3)
+    kill_at("after EndTxn {sink}.driver commit", here.kafka, name, here.folder, *once(0), app=APP)
+    assert read(here.kafka, name) == Counter()
+    write(rows(here.spark, 2), here.kafka, name, 0)
+    assert read(here.kafka, name) == read(here.kafka, name, "read_uncommitted") == ALL_ONCE
 
 
 @CHAOS
-def test_a_write_killed_before_its_decision_is_written_by_a_rerun_with_any_rows(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(3)
-    kill_at("before TxnOffsetCommit {sink}.decision", kafka, name, tmp_path, *once(0), app=APP)
-    write(rows(spark, 3, first=ROWS), kafka, name, 0)
-    assert read(kafka, name) == Counter(range(ROWS, 2 * ROWS))
-    assert read(kafka, name, "read_uncommitted") == Counter(range(2 * ROWS))
+def test_a_write_killed_before_its_decision_is_written_by_a_rerun_with_any_rows(here: Here) -> None:
+    name = here.topic(3)
+    kill_at("before TxnOffsetCommit {sink}.decision", here.kafka, name, here.folder, *once(0), app=APP)
+    write(rows(here.spark, 3, first=ROWS), here.kafka, name, 0)
+    assert read(here.kafka, name) == Counter(range(ROWS, 2 * ROWS))
+    assert read(here.kafka, name, "read_uncommitted") == Counter(range(2 * ROWS))
 
 
 @CHAOS
-def test_a_version_visible_in_part_is_filled_with_its_own_rows_and_passed_by_none(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(3)
-    kill_at("after EndTxn {sink}.0 commit", kafka, name, tmp_path, *once(0), app=APP)
-    abort_manually(kafka, f"{name}.1")
+def test_a_version_visible_in_part_is_filled_with_its_own_rows_and_passed_by_none(here: Here) -> None:
+    name = here.topic(3)
+    kill_at("after EndTxn {sink}.0 commit", here.kafka, name, here.folder, *once(0), app=APP)
+    abort_manually(here.kafka, f"{name}.1")
     half = Counter(range(ROWS // 2))
-    assert read(kafka, name) == half
-    later = failure_of(rows(spark, 2, first=ROWS), kafka, name, 5)
+    assert read(here.kafka, name) == half
+    later = failure_of(rows(here.spark, 2, first=ROWS), here.kafka, name, 5)
     assert "CommittedDataMissing" in later
     assert "the last decided one is 0, and its slot 1 cannot be read (slot 0 can)" in later
     # Other rows, and the same of other tasks.
-    for other in (rows(spark, 2, first=1), rows(spark, 3)):
-        assert "TornBatch" in failure_of(other, kafka, name, 0)
-    assert read(kafka, name) == half
-    write(rows(spark, 2), kafka, name, 0)
-    assert read(kafka, name) == ALL_ONCE
-    write(rows(spark, 2, first=ROWS), kafka, name, 5)
-    assert read(kafka, name) == Counter(range(2 * ROWS))
+    for other in (rows(here.spark, 2, first=1), rows(here.spark, 3)):
+        assert "TornBatch" in failure_of(other, here.kafka, name, 0)
+    assert read(here.kafka, name) == half
+    write(rows(here.spark, 2), here.kafka, name, 0)
+    assert read(here.kafka, name) == ALL_ONCE
+    write(rows(here.spark, 2, first=ROWS), here.kafka, name, 5)
+    assert read(here.kafka, name) == Counter(range(2 * ROWS))
 
 
 @CHAOS
@@ -176,8 +157,6 @@ def test_versions_over_brokers_with_the_older_transactions(spark: SparkSession, 
         write(rows(spark, 2, first=ROWS), older, "t", 5)
         assert read(older, "t") == read(older, "t", "read_uncommitted") == Counter(range(2 * ROWS))
 
-
-# --- update mode ------------------------------------------------------------------------------------------------------
 
 FILES, ROWS_A_FILE, FILES_A_MICRO_BATCH = 6, 40, 2
 

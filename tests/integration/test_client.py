@@ -164,9 +164,6 @@ def test_the_first_batches_of_a_new_producer_to_a_new_topic_arrive_in_order(
         assert_each_number_once_in_order(read(kafka, name), 20_000)
 
 
-# --- brokers that die -------------------------------------------------------------------------------------------------
-
-
 def test_a_broker_that_restarts_in_mid_write_costs_time_and_no_row(own_kafka: LocalKafka) -> None:
     own_kafka.create_topic("t", 3)
     count = 60_000

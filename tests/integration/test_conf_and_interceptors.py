@@ -80,9 +80,6 @@ def stream(session: SparkSession, folder: Path, files: int, **options: str) -> I
         query.stop()
 
 
-# --- Spark's conf -----------------------------------------------------------------------------------------------------
-
-
 def test_a_batch_write_takes_from_the_conf_what_its_options_do_not_say(
     session: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
@@ -127,9 +124,6 @@ def test_a_wrong_conf_is_an_error_before_any_row_and_shows_no_secret(
     assert says in message
     assert "No row of this write was sent" in message
     assert "hunter2" not in message
-
-
-# --- interceptors -----------------------------------------------------------------------------------------------------
 
 
 def tracing(folder: Path, name: str, raises_at: str = "") -> kafka_sink.Interceptor:

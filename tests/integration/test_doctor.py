@@ -21,6 +21,7 @@ import kafka_sink
 from broker_admin import topics
 from committed_rows import groups, transactions
 from doctor_reports import examined, failure_found, verdict_of
+from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import check
 from kafka_sink.doctor.report import Status, Verdict
@@ -46,9 +47,6 @@ def closed_port() -> int:
     return port
 
 
-# --- nothing is wrong -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_nothing_fails_where_nothing_is_wrong(kafka: LocalKafka, topic: Callable[..., str], guarantee: str) -> None:
     letters = topic(1)
@@ -71,9 +69,6 @@ def test_a_dead_letter_topic_that_is_not_there(kafka: LocalKafka, topic: Callabl
     failure = failure_found(options)
     assert (failure.step, failure.where) == ("dead letter topic", f"topic {letters}")
     assert f"--create --topic {letters}" in failure.finding.remedy
-
-
-# --- hosts ------------------------------------------------------------------------------------------------------------
 
 
 def closed() -> AbstractContextManager[int]:
@@ -122,9 +117,6 @@ def test_one_of_two_bootstrap_servers_is_only_warned_of(kafka: LocalKafka, topic
     assert (warned.status, warned.where) == (WARNING, f"{NOWHERE}:9092")
 
 
-# --- advertised listeners ---------------------------------------------------------------------------------------------
-
-
 def test_an_advertised_name_that_cannot_be_resolved() -> None:
     with peer(advertises(NOWHERE, 9092)) as port:
         report = examined(at(f"127.0.0.1:{port}"))
@@ -140,9 +132,6 @@ def test_an_advertised_listener_that_cannot_be_reached() -> None:
         failure = failure_found(at(kafka.addresses_of("OUTSIDE")))
     assert (failure.step, failure.where) == ("tcp", f"broker 1, 127.0.0.1:{port}")
     assert "advertised.listeners" in failure.finding.remedy
-
-
-# --- the topic --------------------------------------------------------------------------------------------------------
 
 
 def test_a_topic_that_is_missing(kafka: LocalKafka) -> None:
@@ -206,9 +195,6 @@ def test_brokers_that_are_down() -> None:
         finding = failures("together")["in-sync replicas"].finding
         assert "min.insync.replicas=3" in finding.found
         assert "partitions 0, 1, 2 (2 in sync)" in finding.found
-
-
-# --- what is allowed --------------------------------------------------------------------------------------------------
 
 
 def of_bob(secure: SecureKafka, topic: str, **more: str) -> dict[str, str]:
@@ -302,9 +288,6 @@ def test_it_leaves_no_transaction_behind(kafka: LocalKafka, topic: Callable[...,
     assert groups(kafka, name) == []
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
-
-
 def test_the_command(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
     preset = tmp_path / "sink.conf"
     preset.write_text(f"kafka.bootstrap.servers = {kafka.bootstrap_servers}\n")
@@ -319,27 +302,23 @@ def test_the_command(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Pat
 
 @pytest.mark.parametrize("other_python", [False, True])
 def test_the_command_from_executors(
-    kafka: LocalKafka, topic: Callable[..., str], spark: SparkSession, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str], other_python: bool,
-) -> None:  # fmt: skip
+    here: Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], other_python: bool
+) -> None:
     monkeypatch.setattr(SparkSession, "stop", lambda session: None)  # the tests' own
     if other_python:
-        monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python")
-    option = f"kafka.bootstrap.servers={NOWHERE}:9092,{kafka.bootstrap_servers}"
-    assert check.main(["--option", option, "--topic", topic(), "--spark"]) == 0
+        monkeypatch.setattr(here.spark.sparkContext, "pythonExec", "/nowhere/python")
+    option = f"kafka.bootstrap.servers={NOWHERE}:9092,{here.servers}"
+    assert check.main(["--option", option, "--topic", here.topic(), "--spark"]) == 0
     said = capsys.readouterr().out
     if other_python:
         assert re.search(r"^WARNING +executors +python +functions +", said, re.MULTILINE)
         assert "/nowhere/python" in said
         return
     host = re.escape(socket.gethostname())
-    assert re.search(rf"^OK +{host} +sasl +{kafka.bootstrap_servers} ", said, re.MULTILINE)
+    assert re.search(rf"^OK +{host} +sasl +{here.servers} ", said, re.MULTILINE)
     assert re.search(r"^OK +driver +topic ", said, re.MULTILINE)
     for seen_from, process in (("driver", "driver"), ("driver", "planner"), (host, "tasks")):
         assert re.search(rf"^[A-Z]+ +{seen_from} +python +{process} +{sys.executable}, ", said, re.MULTILINE)
-
-
-# --- a write's own start ----------------------------------------------------------------------------------------------
 
 
 def test_a_write_that_reaches_nobody_says_at_which_step(spark: SparkSession) -> None:
@@ -357,24 +336,21 @@ def test_a_write_that_reaches_nobody_says_at_which_step(spark: SparkSession) -> 
     assert (unreachable.value.step, unreachable.value.where) == ("dns", f"{NOWHERE}:9092")
 
 
-# --- validate ---------------------------------------------------------------------------------------------------------
-
-
-def test_validate_a_batch(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    frame = spark.range(1).selectExpr("cast(id as string) as value")
-    report = kafka_sink.validate(frame, topic(), executors=True, bootstrap_servers=kafka.bootstrap_servers)
+def test_validate_a_batch(here: Here) -> None:
+    frame = here.spark.range(1).selectExpr("cast(id as string) as value")
+    report = kafka_sink.validate(frame, here.topic(), executors=True, bootstrap_servers=here.servers)
     assert report.ok, report
     assert "value string" in verdict_of(report, "columns").finding.found
     assert {verdict.seen_from for verdict in report.verdicts} == {"driver", socket.gethostname()}
-    report = kafka_sink.validate(frame, options=at(kafka.bootstrap_servers, topic="missing"))
+    report = kafka_sink.validate(frame, options=at(here.servers, topic="missing"))
     assert [failure.step for failure in report.failures] == ["topic"]
     assert "<td>FAILED</td>" in report._repr_html_()
 
 
-def test_validate_a_stream(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    frame = spark.readStream.format("rate").load()
+def test_validate_a_stream(here: Here) -> None:
+    frame = here.spark.readStream.format("rate").load()
     rows = frame.selectExpr("cast(value as string) as value")
-    once = at(kafka.bootstrap_servers, topic=topic(), deliveryGuarantee="exactly-once", checkpointLocation="/c")
+    once = at(here.servers, topic=here.topic(), deliveryGuarantee="exactly-once", checkpointLocation="/c")
     report = kafka_sink.validate(rows, options=once)
     assert report.ok, report
     assert verdict_of(report, "group acl").where == "pykafka-*"
@@ -386,12 +362,10 @@ def test_validate_a_stream(spark: SparkSession, kafka: LocalKafka, topic: Callab
         kafka_sink.validate(rows, options=once, acks=2)
 
 
-def test_validate_takes_the_conf_of_the_session(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    frame = spark.range(1).selectExpr("cast(id as string) as value")
-    spark.conf.set("spark.pykafka.kafka.bootstrap.servers", kafka.bootstrap_servers)
+def test_validate_takes_the_conf_of_the_session(here: Here) -> None:
+    frame = here.spark.range(1).selectExpr("cast(id as string) as value")
+    here.spark.conf.set("spark.pykafka.kafka.bootstrap.servers", here.servers)
     try:
-        assert kafka_sink.validate(frame, topic(), include_headers=True).ok
+        assert kafka_sink.validate(frame, here.topic(), include_headers=True).ok
     finally:
-        spark.conf.unset("spark.pykafka.kafka.bootstrap.servers")
+        here.spark.conf.unset("spark.pykafka.kafka.bootstrap.servers")

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 import processes
 from committed_rows import group_coordinator, held_back, leader, open_transactions, read, transactions
 from exactly_once_runs import ALL_ONCE, FILES, ROWS_A_FILE, Run, add_file, finish_run, go_on, incoming, kill_at
+from here import Here
 from kafka_sink.broker import LocalKafka
 from waiting import wait_until
 
@@ -47,9 +48,6 @@ def assert_whole(kafka: LocalKafka, topic: str) -> None:
 def fails_with(error: str, status: int, said: str) -> None:
     assert status > 0, said
     assert f"kafka_sink.errors.{error}" in said
-
-
-# --- brokers ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -122,9 +120,6 @@ def test_a_broker_dies_in_mid_commit_and_comes_back(
     assert_whole(replicated, name)
 
 
-# --- timeouts ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def impatient() -> Iterator[LocalKafka]:
     """A broker that looks for transactions that have timed out every second; by default every 10 s."""
@@ -188,37 +183,29 @@ def test_other_rows_come_when_a_part_of_the_micro_batch_has_timed_out(
     assert_whole(impatient, name)
 
 
-# --- replays with other slots or rows ---------------------------------------------------------------------------------
-
-
 OTHERWISE = [("--slots", "1"), ("--slots", "3"), ("--key", "rand()")]
 
 
 @pytest.mark.parametrize("otherwise", OTHERWISE)
-def test_other_slots_or_rows_replace_what_nobody_has_seen(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, otherwise: tuple[str, ...]
-) -> None:
-    name = topic(3)
-    kill_at(UNDECIDED, kafka, name, tmp_path)
-    go_on(spark, kafka, name, tmp_path, *otherwise)
-    assert_whole(kafka, name)
+def test_other_slots_or_rows_replace_what_nobody_has_seen(here: Here, otherwise: tuple[str, ...]) -> None:
+    name = here.topic(3)
+    kill_at(UNDECIDED, here.kafka, name, here.folder)
+    go_on(here.spark, here.kafka, name, here.folder, *otherwise)
+    assert_whole(here.kafka, name)
 
 
 @pytest.mark.parametrize("otherwise", OTHERWISE)
 def test_other_slots_or_rows_stop_at_what_was_decided_and_the_old_ones_go_on(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, otherwise: tuple[str, ...]
+    here: Here, otherwise: tuple[str, ...]
 ) -> None:
-    name = topic(3)
+    name = here.topic(3)
     # Of random rows a part is committed; the start commits the other part.
-    kill_at("after EndTxn {sink}.0 commit" if "--key" in otherwise else DECIDED, kafka, name, tmp_path)
-    fails_with("NonDeterministicReplay", *finish_run(spark, kafka, name, tmp_path, *otherwise))
-    assert read(kafka, name) == OF_FIRST_MICRO_BATCH
-    assert open_transactions(kafka, name) == []
-    go_on(spark, kafka, name, tmp_path)
-    assert_whole(kafka, name)
-
-
-# --- two drivers, and another query -----------------------------------------------------------------------------------
+    kill_at("after EndTxn {sink}.0 commit" if "--key" in otherwise else DECIDED, here.kafka, name, here.folder)
+    fails_with("NonDeterministicReplay", *finish_run(here.spark, here.kafka, name, here.folder, *otherwise))
+    assert read(here.kafka, name) == OF_FIRST_MICRO_BATCH
+    assert open_transactions(here.kafka, name) == []
+    go_on(here.spark, here.kafka, name, here.folder)
+    assert_whole(here.kafka, name)
 
 
 def test_of_two_drivers_on_a_checkpoint_the_older_stops_and_disturbs_nothing(
@@ -238,25 +225,21 @@ def test_of_two_drivers_on_a_checkpoint_the_older_stops_and_disturbs_nothing(
     assert_whole(kafka, name)
 
 
-def test_a_new_checkpoint_under_an_old_prefix_finishes_the_decided_and_begins_anew(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(3)
-    kill_at(DECIDED, kafka, name, tmp_path)
-    go_on(spark, kafka, name, tmp_path, checkpoint="new")
-    assert read(kafka, name) == ALL_ONCE + OF_FIRST_MICRO_BATCH
-    assert transactions(kafka, name).keys() == {f"{name}.0", f"{name}.1", f"{name}.driver"}
-    assert open_transactions(kafka, name) == []
+def test_a_new_checkpoint_under_an_old_prefix_finishes_the_decided_and_begins_anew(here: Here) -> None:
+    name = here.topic(3)
+    kill_at(DECIDED, here.kafka, name, here.folder)
+    go_on(here.spark, here.kafka, name, here.folder, checkpoint="new")
+    assert read(here.kafka, name) == ALL_ONCE + OF_FIRST_MICRO_BATCH
+    assert transactions(here.kafka, name).keys() == {f"{name}.0", f"{name}.1", f"{name}.driver"}
+    assert open_transactions(here.kafka, name) == []
 
 
-def test_a_query_whose_prefix_another_has_used_since_stops(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(3)
-    folder = incoming(tmp_path / "incoming")
+def test_a_query_whose_prefix_another_has_used_since_stops(here: Here) -> None:
+    name = here.topic(3)
+    folder = incoming(here.folder / "incoming")
     for checkpoint in ("old", "new"):
-        go_on(spark, kafka, name, tmp_path, checkpoint=checkpoint)
+        go_on(here.spark, here.kafka, name, here.folder, checkpoint=checkpoint)
     add_file(folder, FILES)
-    fails_with("StateExpired", *finish_run(spark, kafka, name, tmp_path, checkpoint="old"))
-    assert read(kafka, name) == ALL_ONCE + ALL_ONCE
-    assert open_transactions(kafka, name) == []
+    fails_with("StateExpired", *finish_run(here.spark, here.kafka, name, here.folder, checkpoint="old"))
+    assert read(here.kafka, name) == ALL_ONCE + ALL_ONCE
+    assert open_transactions(here.kafka, name) == []

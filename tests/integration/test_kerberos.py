@@ -71,9 +71,6 @@ def count_in(kerberized: KerberizedKafka, topic: str) -> int:
     return sum(1 for _ in read_topic(kerberized.kafka.bootstrap_servers, topic, DEADLINE_S))
 
 
-# --- let in -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("listener", ["KRB", "KRBTLS"])
 def test_a_keytab_and_a_ticket_cache_let_in(
     kerberized: KerberizedKafka, topic: str, cache: Path, listener: str
@@ -217,9 +214,6 @@ def test_the_documented_lines(
     assert count_in(kerberized, topic) == 200
 
 
-# --- long queries -----------------------------------------------------------------------------------------------------
-
-
 def test_sessions_and_tickets_are_renewed_while_a_producer_lives(kerberized: KerberizedKafka, topic: str) -> None:
     """Sessions end after 2 s (KIP-368), tickets after 12 s."""
     realm = kerberized.realm
@@ -263,9 +257,6 @@ def test_a_producer_outlives_a_kdc_that_is_away(kerberized: KerberizedKafka, top
         finally:
             kerberized.realm.start()
     producer.close()
-
-
-# --- turned away ------------------------------------------------------------------------------------------------------
 
 
 def failure_of(options: dict[str, str], **more: str) -> KafkaSinkError:

@@ -193,9 +193,6 @@ def test_who_may_not_know_what_a_topic_refuses_leaves_out_what_its_leader_names(
         limited.save()
 
 
-# --- taken away in the middle -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("kind", [ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID], ids=lambda kind: kind.name)
 def test_an_acl_that_is_revoked_in_a_transaction(
@@ -243,9 +240,6 @@ def stream(secure: SecureKafka, topic: str, frame: DataFrame, folder: Path) -> S
     options = {**secure.sasl("SCRAM-SHA-512", "bob"), "topic": topic, **once(topic)}
     writer = frame.writeStream.format("pykafka").options(**options).trigger(availableNow=True)
     return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
-
-
-# --- reads ------------------------------------------------------------------------------------------------------------
 
 
 def reader(secure: SecureKafka, topic: str, **more: str) -> Any:

@@ -108,9 +108,6 @@ def assert_rows_in(kafka: LocalKafka, topic: str) -> None:
     assert found == Counter(expected)
 
 
-# --- at-least-once ----------------------------------------------------------------------------------------------------
-
-
 @with_versions
 def test_a_batch_into_a_topic_that_the_write_creates(spark: SparkSession, cluster: LocalKafka, name: str) -> None:
     writer = pykafka(rows_of(spark).write.mode("append"), cluster, name)
@@ -242,9 +239,6 @@ def test_a_user_with_a_password(spark: SparkSession, cluster: LocalKafka, name: 
     assert "wrong-canary" not in said
 
 
-# --- before a write ---------------------------------------------------------------------------------------------------
-
-
 def checked(kafka: LocalKafka, topic: str, *options: str) -> tuple[int, str]:
     arguments = ["--option", f"kafka.bootstrap.servers={kafka.bootstrap_servers}", "--option", f"topic={topic}"]
     ended = subprocess.run(
@@ -271,9 +265,6 @@ def test_the_check_names_what_exactly_once_lacks(spark: SparkSession, cluster: L
     report = kafka_sink.validate(rows_of(spark), name, bootstrap_servers=cluster.bootstrap_servers, exactly_once=True)
     assert not report.ok
     assert "ListTransactions" in repr(report)
-
-
-# --- exactly-once -----------------------------------------------------------------------------------------------------
 
 
 @without_exactly_once

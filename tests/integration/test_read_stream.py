@@ -22,14 +22,7 @@ import processes
 from broker_admin import add_partitions, delete_records, delete_topic, producer
 from kafka_reads import JVM, PYKAFKA, topic_for_old_records
 from kafka_sink.broker import LocalKafka
-from kafka_sink.errors import (
-    InvalidOption,
-    LogBroken,
-    OffsetsLost,
-    RefusedOption,
-    TopicToReadMissing,
-    UnknownOption,
-)
+from kafka_sink.errors import InvalidOption, LogBroken, OffsetsLost, RefusedOption, TopicToReadMissing, UnknownOption
 from spark_writes import connections_to
 from stream_reads import Read, committed, logged, places, read_now, running, stream
 from waiting import wait_until
@@ -347,9 +340,7 @@ def fail_in(number: int) -> Callable[[int], None]:
 
 @pytest.mark.parametrize("first", [PYKAFKA, pytest.param(JVM, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
-    "limit",
-    [pytest.param({}, marks=pytest.mark.long), {"maxOffsetsPerTrigger": "35"}],
-    ids=["all", "limited"],
+    "limit", [pytest.param({}, marks=pytest.mark.long), {"maxOffsetsPerTrigger": "35"}], ids=["all", "limited"]
 )
 def test_a_checkpoint_goes_to_and_fro(
     both: SparkSession, broker: LocalKafka, tmp_path: Path, first: str, limit: dict[str, str]

@@ -88,9 +88,6 @@ def assert_all_once(read: Read, kafka: LocalKafka, topic: str) -> None:
     assert [(row.partition, row.offset, bytes(row.value)) for row in read.rows] == expected
 
 
-# --- brokers ----------------------------------------------------------------------------------------------------------
-
-
 def test_leaders_move_and_brokers_end_and_pause(spark: SparkSession, cluster: LocalKafka, tmp_path: Path) -> None:
     name = new_topic(cluster, "moves")
     frame = stream(
@@ -225,9 +222,6 @@ def replicas(kafka: LocalKafka, topic: str) -> list[int]:
 
 def write(kafka: LocalKafka, topic: str, value: bytes, count: int, acks: str = "1") -> None:
     send(producer(kafka, acks=acks, **{"message.timeout.ms": DEADLINE_S * 1_000}), topic, [value] * count)
-
-
-# --- applications that are killed -------------------------------------------------------------------------------------
 
 
 def run(kafka: LocalKafka, topic: str, folder: Path, kill_in: object, *options: str) -> int:

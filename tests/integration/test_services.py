@@ -75,9 +75,6 @@ def stored(double: ServiceDouble) -> Counter[tuple[bytes | None, bytes | None]]:
     return Counter((record.key, record.value) for record in double.records(TOPIC))
 
 
-# --- at-least-once ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("service", "more", "codec"),
     [
@@ -151,9 +148,6 @@ def test_a_missing_topic_is_created(spark: SparkSession, service: Service) -> No
         assert double.look(lambda cluster: cluster.partition_count(TOPIC)) == 3
 
 
-# --- exactly-once -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("service", "missing"),
     [
@@ -194,9 +188,6 @@ def test_a_stream_is_stored_once(spark: SparkSession, tmp_path: Path, service: S
         finish(start(rows, "", None, tmp_path, options(double, deliveryGuarantee=guarantee)))
         wait_until(lambda: stored(double) == expected(), DEADLINE_S, "every row can be read")
         assert double.hung_up == []
-
-
-# --- the page ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_lines_for_event_hubs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,15 +24,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from broker_admin import delete_topic, topics
+from here import Here
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
 from spark_writes import (
     ARROW_BATCH_ROWS,
     DEADLINE_S,
-    arriving,
     connections_to,
     end_offset,
-    failure_of,
     finish,
     held,
     numbers,
@@ -75,14 +74,14 @@ def told(write: Future[None]) -> str:
 
 
 @pytest.mark.long
-def test_a_topic_of_2000_partitions(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    name, partitions, each = topic(2_000), 2_000, 10
-    frame = spark.range(0, partitions * each, 1, 2).selectExpr(
+def test_a_topic_of_2000_partitions(here: Here) -> None:
+    name, partitions, each = here.topic(2_000), 2_000, 10
+    frame = here.spark.range(0, partitions * each, 1, 2).selectExpr(
         "cast(id AS STRING) AS value", f"cast(id % {partitions} AS INT) AS partition"
     )
-    save(frame, kafka, name)
+    here.save(frame, name)
     got: dict[int, list[int]] = {}
-    for partition, _, record in read_topic(kafka.bootstrap_servers, name, DEADLINE_S):
+    for partition, _, record in here.records(name):
         got.setdefault(partition, []).append(int(record.value or b""))
     # Two tasks: each has half of a partition's rows, in order.
     assert {partition: sorted(values) for partition, values in got.items()} == {
@@ -92,62 +91,56 @@ def test_a_topic_of_2000_partitions(spark: SparkSession, kafka: LocalKafka, topi
     for values in got.values():
         assert [v for v in values if v < half] == sorted(v for v in values if v < half)
         assert [v for v in values if v >= half] == sorted(v for v in values if v >= half)
-    delete_topic(kafka, name)
+    delete_topic(here.kafka, name)
 
 
-def test_rows_of_0_bytes_and_of_900_kb_in_turn_through_4_mib_of_memory(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name, count = topic(1), 20
-    frame = spark.range(0, count, 1, 1).selectExpr(
+def test_rows_of_0_bytes_and_of_900_kb_in_turn_through_4_mib_of_memory(here: Here) -> None:
+    name, count = here.topic(1), 20
+    frame = here.spark.range(0, count, 1, 1).selectExpr(
         "if(id % 2 = 0, '', repeat(md5(cast(id AS STRING)), 28125)) AS value", "cast(id AS STRING) AS key"
     )
-    save(frame, kafka, name, buffer_memory=str(4 * 1024 * 1024), compression_type="none")
-    got = [(int(r.key or b""), r.value) for _, _, r in read_topic(kafka.bootstrap_servers, name, DEADLINE_S)]
+    here.save(frame, name, buffer_memory=str(4 * 1024 * 1024), compression_type="none")
+    got = [(int(r.key or b""), r.value) for _, _, r in here.records(name)]
     expected = [(int(row.key), row.value.encode()) for row in frame.collect()]
     assert [len(value) for _, value in expected[:2]] == [0, 900_000]
     assert got == expected
 
 
-def test_rows_name_50_topics(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    names = [topic(1) for _ in range(50)]
+def test_rows_name_50_topics(here: Here) -> None:
+    names = [here.topic(1) for _ in range(50)]
     known = ", ".join(f"'{name}'" for name in names)
-    frame = spark.range(0, 5_000, 1, 2).selectExpr(
+    frame = here.spark.range(0, 5_000, 1, 2).selectExpr(
         f"element_at(array({known}), cast(id % 50 AS INT) + 1) AS topic", "cast(id AS STRING) AS value"
     )
-    save(frame, kafka, None)
+    here.save(frame, None)
     for index, name in enumerate(names):
-        assert sorted(numbers_in(kafka, name)) == list(range(index, 5_000, 50))
+        assert sorted(here.numbers_in(name)) == list(range(index, 5_000, 50))
 
 
-def test_a_micro_batch_without_rows_left_is_recorded_and_writes_nothing(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(1)
-    source = arriving(tmp_path / "incoming", numbers(spark, 10), numbers(spark, 10, first=100))
-    query = start(source.where("bigint(value) >= 100"), kafka, name, tmp_path)
+def test_a_micro_batch_without_rows_left_is_recorded_and_writes_nothing(here: Here) -> None:
+    name = here.topic(1)
+    source = here.arriving(here.numbers(10), here.numbers(10, first=100))
+    query = here.start(source.where("bigint(value) >= 100"), name)
     finish(query)
     assert query.lastProgress["batchId"] == 1
-    assert numbers_in(kafka, name) == list(range(100, 110))
+    assert here.numbers_in(name) == list(range(100, 110))
 
 
-def test_two_queries_with_different_options_in_one_application(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_two_queries_with_different_options_in_one_application(here: Here) -> None:
     """... share the workers, and a third with a wrong option ends without them."""
-    of_jvm, of_librdkafka = topic(7), topic(7)
-    frame = arriving(tmp_path / "incoming", numbers(spark, 500)).selectExpr("value AS key", "value")
+    of_jvm, of_librdkafka = here.topic(7), here.topic(7)
+    frame = here.arriving(here.numbers(500)).selectExpr("value AS key", "value")
     queries = [
-        start(frame, kafka, of_jvm, tmp_path / "1", client_id="one", acks="1", compression_type="none"),
-        start(frame, kafka, of_librdkafka, tmp_path / "2", {"partitioner": "consistent"}, client_id="two"),
+        start(frame, here.kafka, of_jvm, here.folder / "1", client_id="one", acks="1", compression_type="none"),
+        start(frame, here.kafka, of_librdkafka, here.folder / "2", {"partitioner": "consistent"}, client_id="two"),
     ]
-    wrong = start(frame, kafka, of_jvm, tmp_path / "3", compression_type="brotli")
+    wrong = start(frame, here.kafka, of_jvm, here.folder / "3", compression_type="brotli")
     for query in queries:
         finish(query)
     with pytest.raises(PySparkException, match=r"kafka_sink\.errors\.InvalidOption.*'kafka\.compression\.type'"):
         finish(wrong)
-    assert places(kafka, of_jvm) == {b"%d" % n: jvm_partition(b"%d" % n, 7) for n in range(500)}
-    assert places(kafka, of_librdkafka) == {b"%d" % n: librdkafka_partition(b"%d" % n, 7) for n in range(500)}
+    assert places(here.kafka, of_jvm) == {b"%d" % n: jvm_partition(b"%d" % n, 7) for n in range(500)}
+    assert places(here.kafka, of_librdkafka) == {b"%d" % n: librdkafka_partition(b"%d" % n, 7) for n in range(500)}
 
 
 def places(kafka: LocalKafka, topic: str) -> dict[bytes, int]:
@@ -196,21 +189,17 @@ def ascending(found: list[int]) -> list[tuple[int, int]]:
     return [(found[start], found[end - 1]) for start, end in pairwise(starts)]
 
 
-def test_an_upstream_failure_in_mid_write_fails_the_write_and_keeps_earlier_rows(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(1)
-    frame = numbers(spark, ROWS).selectExpr("if(value = '45000', raise_error('the source broke'), value) AS value")
-    assert "the source broke" in failure_of(frame, kafka, name)
-    save(numbers(spark, ROWS), kafka, name)
-    assert rows_before(numbers_in(kafka, name)) <= 45_000
+def test_an_upstream_failure_in_mid_write_fails_the_write_and_keeps_earlier_rows(here: Here) -> None:
+    name = here.topic(1)
+    frame = here.numbers(ROWS).selectExpr("if(value = '45000', raise_error('the source broke'), value) AS value")
+    assert "the source broke" in here.failure_of(frame, name)
+    here.save(here.numbers(ROWS), name)
+    assert rows_before(here.numbers_in(name)) <= 45_000
 
 
-def test_a_micro_batch_that_fails_upstream_is_written_again_after_a_restart(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, mended = topic(1), tmp_path / "mended"
-    source = arriving(tmp_path / "incoming", numbers(spark, ROWS))
+def test_a_micro_batch_that_fails_upstream_is_written_again_after_a_restart(here: Here) -> None:
+    name, mended = here.topic(1), here.folder / "mended"
+    source = here.arriving(here.numbers(ROWS))
     mended_path = str(mended)
 
     def break_in_the_middle(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -221,73 +210,67 @@ def test_a_micro_batch_that_fails_upstream_is_written_again_after_a_restart(
 
     frame = source.mapInArrow(break_in_the_middle, source.schema)
     with pytest.raises(PySparkException, match="the source broke"):
-        finish(start(frame, kafka, name, tmp_path))
+        finish(here.start(frame, name))
     mended.touch()
-    finish(start(frame, kafka, name, tmp_path))
-    assert rows_before(numbers_in(kafka, name)) < ROWS
+    finish(here.start(frame, name))
+    assert rows_before(here.numbers_in(name)) < ROWS
 
 
-def test_a_cancelled_job_ends_its_write_at_once_and_the_rows_before_it_stay(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(1)
+def test_a_cancelled_job_ends_its_write_at_once_and_the_rows_before_it_stay(here: Here) -> None:
+    name = here.topic(1)
 
     def write() -> None:
-        spark.sparkContext.setJobGroup(name, "to be cancelled", interruptOnCancel=True)
-        save(held(numbers(spark, ROWS), tmp_path / "never", HELD_AFTER), kafka, name)
+        here.spark.sparkContext.setJobGroup(name, "to be cancelled", interruptOnCancel=True)
+        here.save(held(here.numbers(ROWS), here.folder / "never", HELD_AFTER), name)
 
-    with under_way(spark, write) as writing:
-        wait_for_rows(kafka, name, writing=writing)
-        spark.sparkContext.cancelJobGroup(name)
+    with under_way(here.spark, write) as writing:
+        wait_for_rows(here.kafka, name, writing=writing)
+        here.spark.sparkContext.cancelJobGroup(name)
         started = time.monotonic()
         assert "SPARK_JOB_CANCELLED" in told(writing)
         assert time.monotonic() - started < 30
-    before = numbers_in(kafka, name)
+    before = here.numbers_in(name)
     assert before == list(range(len(before)))
     assert len(before) <= HELD_AFTER
-    save(numbers(spark, 10), kafka, name)
-    assert numbers_in(kafka, name)[-10:] == list(range(10))
+    here.save(here.numbers(10), name)
+    assert here.numbers_in(name)[-10:] == list(range(10))
 
 
-def test_a_query_stopped_in_mid_batch_writes_the_batch_again_after_a_restart(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, gate = topic(1), tmp_path / "gate"
-    source = arriving(tmp_path / "incoming", numbers(spark, ROWS))
+def test_a_query_stopped_in_mid_batch_writes_the_batch_again_after_a_restart(here: Here) -> None:
+    name, gate = here.topic(1), here.folder / "gate"
+    source = here.arriving(here.numbers(ROWS))
     frame = held(source, gate, HELD_AFTER)
-    query = start(frame, kafka, name, tmp_path)
-    wait_for_rows(kafka, name)
+    query = here.start(frame, name)
+    wait_for_rows(here.kafka, name)
     query.stop()
     assert query.exception() is None
     assert query.lastProgress is None
     gate.touch()
-    finish(start(frame, kafka, name, tmp_path))
-    got = numbers_in(kafka, name)
+    finish(here.start(frame, name))
+    got = here.numbers_in(name)
     before = got[:-ROWS]
     assert before == list(range(len(before)))
     assert 0 < len(before) <= HELD_AFTER
     assert got[-ROWS:] == list(range(ROWS))
 
 
-def test_a_worker_that_is_killed_fails_the_write_and_the_next_one_succeeds(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, gate = topic(1), tmp_path / "gate"
-    connected_before = connections_to(kafka.bootstrap_servers)
-    frame = held(numbers(spark, ROWS), gate, HELD_AFTER)
-    with under_way(spark, lambda: save(frame, kafka, name, client_id=name)) as writing:
-        wait_for_rows(kafka, name, writing=writing)
-        connected = connections_to(kafka.bootstrap_servers)
+def test_a_worker_that_is_killed_fails_the_write_and_the_next_one_succeeds(here: Here) -> None:
+    name, gate = here.topic(1), here.folder / "gate"
+    connected_before = connections_to(here.servers)
+    frame = held(here.numbers(ROWS), gate, HELD_AFTER)
+    with under_way(here.spark, lambda: here.save(frame, name, client_id=name)) as writing:
+        wait_for_rows(here.kafka, name, writing=writing)
+        connected = connections_to(here.servers)
         workers = {connected[socket] for socket in connected.keys() - connected_before.keys()}
         assert len(workers) == 1
         os.kill(workers.pop(), signal.SIGKILL)
         gate.touch()  # Spark notices with the next rows that it has for the worker
         assert "Python worker exited unexpectedly" in told(writing)
-    before = numbers_in(kafka, name)
+    before = here.numbers_in(name)
     assert before == list(range(len(before)))
     assert len(before) <= HELD_AFTER
-    save(numbers(spark, ROWS), kafka, name, client_id=name)
-    assert numbers_in(kafka, name) == before + list(range(ROWS))
+    here.save(here.numbers(ROWS), name, client_id=name)
+    assert here.numbers_in(name) == before + list(range(ROWS))
 
 
 # --- the cluster ends it ----------------------------------------------------------------------------------------------
@@ -319,32 +302,28 @@ def test_a_broker_that_stays_away_is_an_error_in_time_and_the_next_write_succeed
 
 
 @pytest.mark.parametrize("made_again", [False, True])
-def test_a_topic_that_is_deleted_in_mid_write_is_an_error_in_time(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, made_again: bool
-) -> None:
-    name, gate = topic(1), tmp_path / "gate"
-    frame = held(numbers(spark, ROWS), gate, HELD_AFTER)
-    with under_way(spark, lambda: save(frame, kafka, name, **SHORT_DELIVERY)) as writing:
-        wait_for_rows(kafka, name, writing=writing)
-        delete_topic(kafka, name)
+def test_a_topic_that_is_deleted_in_mid_write_is_an_error_in_time(here: Here, made_again: bool) -> None:
+    name, gate = here.topic(1), here.folder / "gate"
+    frame = held(here.numbers(ROWS), gate, HELD_AFTER)
+    with under_way(here.spark, lambda: here.save(frame, name, **SHORT_DELIVERY)) as writing:
+        wait_for_rows(here.kafka, name, writing=writing)
+        delete_topic(here.kafka, name)
         if made_again:
-            kafka.create_topic(name, 1)
+            here.kafka.create_topic(name, 1)
         gate.touch()
         message = told(writing)
     if made_again:
         assert "kafka_sink.errors.TopicRecreated" in message
         assert f"topic '{name}' was deleted and created again during the write" in message
-        assert numbers_in(kafka, name) == []  # no row of the old topic went to the new
+        assert here.numbers_in(name) == []  # no row of the old topic went to the new
     else:
         assert "kafka_sink.errors.DeliveryTimeout" in message
         assert f"records for {name}-0 were not acknowledged within" in message
         assert "UNKNOWN_TOPIC" in message
-        assert name not in topics(kafka)  # nor did it bring the topic back
+        assert name not in topics(here.kafka)  # nor did it bring the topic back
 
 
-def test_a_worker_whose_connections_the_broker_ended_while_it_was_idle_writes_on(
-    spark: SparkSession,
-) -> None:
+def test_a_worker_whose_connections_the_broker_ended_while_it_was_idle_writes_on(spark: SparkSession) -> None:
     with LocalKafka(config={"connections.max.idle.ms": 2_000}) as kafka:
         kafka.create_topic("idle", 1)
         save(numbers(spark, ROWS), kafka, "idle", client_id="idle")
@@ -354,17 +333,15 @@ def test_a_worker_whose_connections_the_broker_ended_while_it_was_idle_writes_on
 
 
 @pytest.mark.long
-def test_workers_that_spark_ends_after_a_minute_without_a_task_are_replaced(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(1)
-    save(numbers(spark, ROWS), kafka, name)
-    assert connections_to(kafka.bootstrap_servers)
-    make_workers_idle_for_a_minute(spark)
+def test_workers_that_spark_ends_after_a_minute_without_a_task_are_replaced(here: Here) -> None:
+    name = here.topic(1)
+    here.save(here.numbers(ROWS), name)
+    assert connections_to(here.servers)
+    make_workers_idle_for_a_minute(here.spark)
     # The worker sees the end of its socket and has to end by itself, beside a Sender thread that lives.
-    wait_until(lambda: not connections_to(kafka.bootstrap_servers), DEADLINE_S, "Spark ends idle workers")
-    save(numbers(spark, ROWS), kafka, name)
-    assert numbers_in(kafka, name) == [*range(ROWS), *range(ROWS)]
+    wait_until(lambda: not connections_to(here.servers), DEADLINE_S, "Spark ends idle workers")
+    here.save(here.numbers(ROWS), name)
+    assert here.numbers_in(name) == [*range(ROWS), *range(ROWS)]
 
 
 def make_workers_idle_for_a_minute(spark: SparkSession) -> None:
@@ -394,60 +371,54 @@ def test_update_mode_is_refused_by_spark(spark: SparkSession, kafka: LocalKafka,
         finish(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
 
 
-def test_a_continuous_trigger_is_refused(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(1)
-    writer = pykafka(rate(spark).writeStream, kafka, name).option("checkpointLocation", str(tmp_path / "checkpoint"))
+def test_a_continuous_trigger_is_refused(here: Here) -> None:
+    name = here.topic(1)
+    writer = pykafka(rate(here.spark).writeStream, here.kafka, name).option(
+        "checkpointLocation", str(here.folder / "checkpoint")
+    )
     with pytest.raises(PySparkException, match=r"kafka_sink\.errors\.ContinuousTriggerUnsupported"):
         finish(writer.trigger(continuous="1 second").start())
-    assert end_offset(kafka, name) == 0
+    assert end_offset(here.kafka, name) == 0
 
 
-def test_a_micro_batch_query_beside_a_continuous_one_is_taken_for_what_it_is(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(1)
-    source = arriving(tmp_path / "incoming", numbers(spark, 10))
-    continuous = rate(spark).writeStream.format("noop").trigger(continuous="1 second").start()
+def test_a_micro_batch_query_beside_a_continuous_one_is_taken_for_what_it_is(here: Here) -> None:
+    name = here.topic(1)
+    source = here.arriving(here.numbers(10))
+    continuous = rate(here.spark).writeStream.format("noop").trigger(continuous="1 second").start()
     try:
-        finish(start(source, kafka, name, tmp_path))
+        finish(here.start(source, name))
         assert continuous.isActive
     finally:
         continuous.stop()
-    assert numbers_in(kafka, name) == list(range(10))
+    assert here.numbers_in(name) == list(range(10))
 
 
-def test_a_continuous_trigger_without_a_checkpoint_option_ends_by_sparks_limit(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
+def test_a_continuous_trigger_without_a_checkpoint_option_ends_by_sparks_limit(here: Here) -> None:
     """The commit of the first epoch is refused, which Spark only logs; those after it queue up behind."""
-    name, limit = topic(1), "spark.sql.streaming.continuous.epochBacklogQueueSize"
-    spark.conf.set(limit, "2")
+    name, limit = here.topic(1), "spark.sql.streaming.continuous.epochBacklogQueueSize"
+    here.spark.conf.set(limit, "2")
     try:
-        query = pykafka(rate(spark).writeStream, kafka, name).trigger(continuous="100 milliseconds").start()
+        query = pykafka(rate(here.spark).writeStream, here.kafka, name).trigger(continuous="100 milliseconds").start()
         with pytest.raises(PySparkException, match="queue has exceeded its maximum"):
             finish(query)
     finally:
-        spark.conf.unset(limit)
-    assert end_offset(kafka, name) == 0
+        here.spark.conf.unset(limit)
+    assert end_offset(here.kafka, name) == 0
 
 
-def test_real_time_mode_is_refused_by_spark(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, check = topic(1), "spark.sql.streaming.realTimeMode.allowlistCheck"
-    writer = pykafka(rate(spark).writeStream.outputMode("update"), kafka, name)
-    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(realTime="5 minutes")
+def test_real_time_mode_is_refused_by_spark(here: Here) -> None:
+    name, check = here.topic(1), "spark.sql.streaming.realTimeMode.allowlistCheck"
+    writer = pykafka(rate(here.spark).writeStream.outputMode("update"), here.kafka, name)
+    writer = writer.option("checkpointLocation", str(here.folder / "checkpoint")).trigger(realTime="5 minutes")
     with pytest.raises(PySparkException, match=r"PythonTable is not in the sink allowlist for Real-Time Mode"):
         writer.start()
-    spark.conf.set(check, "false")
+    here.spark.conf.set(check, "false")
     try:
         with pytest.raises(PySparkException, match="Sink pykafka does not support async progress tracking"):
             writer.start()
     finally:
-        spark.conf.unset(check)
-    assert end_offset(kafka, name) == 0
+        here.spark.conf.unset(check)
+    assert end_offset(here.kafka, name) == 0
 
 
 def rate(spark: SparkSession) -> DataFrame:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,10 @@ from chispa import assert_df_equality
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from here import Here
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
-from spark_writes import DEADLINE_S, arriving, failure_of, finish, numbers, pykafka, save, start
+from spark_writes import DEADLINE_S, failure_of, finish, numbers, pykafka, start
 
 TOPIC_SCHEMA = (
     "partition INT, offset BIGINT, key BINARY, value BINARY, "
@@ -32,10 +32,8 @@ def in_topic(spark: SparkSession, kafka: LocalKafka, topic: str) -> DataFrame:
     return spark.createDataFrame(rows, TOPIC_SCHEMA)
 
 
-def test_a_batch_of_every_column_arrives_as_it_was(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(3, {"retention.ms": -1})
+def test_a_batch_of_every_column_arrives_as_it_was(here: Here) -> None:
+    name = here.topic(3, {"retention.ms": -1})
     at = datetime.datetime(2013, 7, 4, 5, 6, 7, 891_000, datetime.UTC)
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     rows = [
@@ -45,38 +43,36 @@ def test_a_batch_of_every_column_arrives_as_it_was(
         (b"k3", b"", [("", b"")], at, 1),
     ]
     headers = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-    frame = spark.createDataFrame(rows, f"key BINARY, value BINARY, {headers}, timestamp TIMESTAMP, partition INT")
-    save(frame, kafka, name)
+    frame = here.spark.createDataFrame(rows, f"key BINARY, value BINARY, {headers}, timestamp TIMESTAMP, partition INT")
+    here.save(frame, name)
     columns = ["key", "value", "headers", "timestamp", "partition"]
     expected = frame.selectExpr(
         "key", "value", "coalesce(headers, array()) AS headers", "timestamp", "partition"
     ).select(columns)
     assert_df_equality(
-        in_topic(spark, kafka, name).select(columns), expected, ignore_row_order=True, ignore_nullable=True
+        in_topic(here.spark, here.kafka, name).select(columns), expected, ignore_row_order=True, ignore_nullable=True
     )
 
 
 @pytest.mark.parametrize("large", ["false", "true"])
-def test_every_type_of_spark_that_a_record_can_take(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], large: str
-) -> None:
+def test_every_type_of_spark_that_a_record_can_take(here: Here, large: str) -> None:
     """... with Arrow's 32-bit and 64-bit variants, which Spark has a setting for."""
-    name = topic(5, {"retention.ms": -1})
-    frame = spark.range(1).selectExpr(
+    name = here.topic(5, {"retention.ms": -1})
+    frame = here.spark.range(1).selectExpr(
         "cast(2 AS TINYINT) AS partition",
         "cast('key' AS VARCHAR(5)) AS key",
         "cast('value' AS CHAR(5)) AS value",
         "map_entries(map('b', cast('1' AS BINARY), 'a', null)) AS headers",
         "timestamp_ntz'2013-07-04 05:06:07.891999' AS timestamp",
     )
-    nothing = spark.range(1).selectExpr("null AS key", "null AS value", "null AS headers", "null AS timestamp")
-    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", large)
+    nothing = here.spark.range(1).selectExpr("null AS key", "null AS value", "null AS headers", "null AS timestamp")
+    here.spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", large)
     try:
-        pykafka(frame.write.mode("append"), kafka, name).option("partitioner", "roundrobin").save()
-        pykafka(nothing.write.mode("append"), kafka, name).option("partitioner", "consistent").save()
+        pykafka(frame.write.mode("append"), here.kafka, name).option("partitioner", "roundrobin").save()
+        pykafka(nothing.write.mode("append"), here.kafka, name).option("partitioner", "consistent").save()
     finally:
-        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
-    got = {partition: record for partition, _, record in read_topic(kafka.bootstrap_servers, name, 30)}
+        here.spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    got = {partition: record for partition, _, record in here.records(name)}
     assert got.keys() == {2, 0}  # 0: where `consistent` sends a row without a key
     in_2, in_0 = got[2], got[0]
     assert (in_2.key, in_2.value, in_2.headers) == (b"key", b"value", (("b", b"1"), ("a", None)))
@@ -86,34 +82,35 @@ def test_every_type_of_spark_that_a_record_can_take(
     assert abs(in_0.timestamp_ms - time.time() * 1000) < 60_000
 
 
-def test_strings_go_as_utf8_and_keys_where_kafka_python_would_send_them(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    from kafka.partitioner.default import murmur2
+def test_strings_go_as_utf8_and_keys_where_kafka_python_would_send_them(here: Here) -> None:
+    from here.kafka.partitioner.default import murmur2
 
-    name = topic(7)
-    frame = spark.range(5_000).selectExpr("concat('schlüssel-', id) AS key", "concat('wert-', id) AS value")
-    save(frame, kafka, name)
-    got = in_topic(spark, kafka, name).selectExpr("cast(key AS STRING) key", "cast(value AS STRING) value", "partition")
+    name = here.topic(7)
+    frame = here.spark.range(5_000).selectExpr("concat('schlüssel-', id) AS key", "concat('wert-', id) AS value")
+    here.save(frame, name)
+    got = in_topic(here.spark, here.kafka, name).selectExpr(
+        "cast(key AS STRING) key", "cast(value AS STRING) value", "partition"
+    )
     assert_df_equality(got.select("key", "value"), frame, ignore_row_order=True, ignore_nullable=True)
     for row in got.collect():
         assert row.partition == (murmur2(row.key.encode()) & 0x7FFFFFFF) % 7
 
 
-def test_a_stream_of_several_micro_batches_arrives_once_and_in_order(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(4)
-    rows = arriving(tmp_path / "incoming", *(numbers(spark, 1_000, first=first) for first in (0, 1_000, 2_000)))
+def test_a_stream_of_several_micro_batches_arrives_once_and_in_order(here: Here) -> None:
+    name = here.topic(4)
+    rows = here.arriving(*(here.numbers(1_000, first=first) for first in (0, 1_000, 2_000)))
     query = start(
-        rows.selectExpr("value % 50 AS k", "value").selectExpr("string(k) AS key", "value"), kafka, name, tmp_path
+        rows.selectExpr("value % 50 AS k", "value").selectExpr("string(k) AS key", "value"),
+        here.kafka,
+        name,
+        here.folder,
     )
     finish(query)
     assert query.lastProgress["batchId"] == 2
-    got = in_topic(spark, kafka, name)
+    got = in_topic(here.spark, here.kafka, name)
     assert_df_equality(
         got.selectExpr("cast(cast(value AS STRING) AS BIGINT) AS id"),
-        spark.range(3_000).toDF("id"),
+        here.spark.range(3_000).toDF("id"),
         ignore_row_order=True,
         ignore_nullable=True,
     )
@@ -124,32 +121,25 @@ def test_a_stream_of_several_micro_batches_arrives_once_and_in_order(
     assert len(by_key) == 50
 
 
-def test_a_worker_keeps_its_producer_from_micro_batch_to_micro_batch(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, micro_batches = topic(1), 8
-    rows = arriving(tmp_path / "incoming", *(numbers(spark, 1, first=number) for number in range(micro_batches)))
-    finish(start(rows.coalesce(1), kafka, name, tmp_path, client_id=name))
-    (segment,) = kafka.dir.glob(f"node-*/data/{name}-0/*.log")
-    dumped = kafka.run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(segment))
+def test_a_worker_keeps_its_producer_from_micro_batch_to_micro_batch(here: Here) -> None:
+    name, micro_batches = here.topic(1), 8
+    rows = here.arriving(*(here.numbers(1, first=number) for number in range(micro_batches)))
+    finish(here.start(rows.coalesce(1), name, client_id=name))
+    (segment,) = here.kafka.dir.glob(f"node-*/data/{name}-0/*.log")
+    dumped = here.kafka.run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(segment))
     producer_ids = re.findall(r"producerId: (\d+)", dumped)
     assert len(producer_ids) == micro_batches
     # One task at a time, and Spark's pool of idle workers has two or three of them.
     assert len(set(producer_ids)) <= 3
 
 
-def test_an_empty_frame_and_empty_partitions_write_nothing_and_succeed(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(1)
-    frame = spark.range(10).selectExpr("cast(id AS STRING) AS value")
-    save(frame.where("value = 'none'"), kafka, name)
-    assert in_topic(spark, kafka, name).count() == 0
-    save(frame.where("value = '3'").repartition(4), kafka, name)
-    assert [bytes(row.value) for row in in_topic(spark, kafka, name).collect()] == [b"3"]
-
-
-# --- errors: what happened, what it means for the data, what to do ----------------------------------------------------
+def test_an_empty_frame_and_empty_partitions_write_nothing_and_succeed(here: Here) -> None:
+    name = here.topic(1)
+    frame = here.spark.range(10).selectExpr("cast(id AS STRING) AS value")
+    here.save(frame.where("value = 'none'"), name)
+    assert in_topic(here.spark, here.kafka, name).count() == 0
+    here.save(frame.where("value = '3'").repartition(4), name)
+    assert [bytes(row.value) for row in in_topic(here.spark, here.kafka, name).collect()] == [b"3"]
 
 
 @pytest.mark.parametrize(
@@ -189,13 +179,11 @@ def test_a_wrong_option_or_column_is_named_with_the_fix_before_any_task(
         ("2 AS partition", "PartitionOutOfRange", "partition 2"),
     ],
 )
-def test_a_bad_row_ends_the_write(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], columns: str, error: str, says: str
-) -> None:
-    name = topic(2)
-    message = failure_of(spark.range(1).selectExpr("'v' AS value", columns), kafka, name)
+def test_a_bad_row_ends_the_write(here: Here, columns: str, error: str, says: str) -> None:
+    name = here.topic(2)
+    message = here.failure_of(here.spark.range(1).selectExpr("'v' AS value", columns), name)
     assert error in message and says in message
-    assert in_topic(spark, kafka, name).count() == 0
+    assert in_topic(here.spark, here.kafka, name).count() == 0
 
 
 def test_missing_bootstrap_servers_and_missing_topic_are_named(spark: SparkSession) -> None:
@@ -204,13 +192,11 @@ def test_missing_bootstrap_servers_and_missing_topic_are_named(spark: SparkSessi
         numbers(spark, 3).write.format("pykafka").mode("append").option("topic", "t").save()
 
 
-def test_a_row_that_is_too_large_is_an_error_with_its_size_and_without_its_payload(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(1)
+def test_a_row_that_is_too_large_is_an_error_with_its_size_and_without_its_payload(here: Here) -> None:
+    name = here.topic(1)
     large = "if(id = 7, repeat('secret', 300000), 'small')"
-    frame = spark.range(0, 10, 1, 2).selectExpr("concat('alice-', id) AS key", f"{large} AS value")
-    message = failure_of(frame, kafka, name)
+    frame = here.spark.range(0, 10, 1, 2).selectExpr("concat('alice-', id) AS key", f"{large} AS value")
+    message = here.failure_of(frame, name)
     assert "RecordTooLarge" in message
     assert "kafka.max.request.size" in message
     assert "row 2 (from 0) of Spark partition 1, with a key of 7 bytes: a row for topic" in message

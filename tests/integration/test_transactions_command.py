@@ -42,18 +42,10 @@ from kafka_sink.errors import AbortedRowsOpen, CoordinatorUnavailable, DriverFen
 from kafka_sink.kafka.admin.client import AdminClient as SinkClient
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.producer.transaction_manager import Transaction
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-)
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import SinkConfig, given_options, sink_config
 from kafka_sink.spark.exactly_once.plan import plan_stream

@@ -16,15 +16,9 @@ from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.lineage import check_decision
 from kafka_sink.commit.markers import NOTHING_COMMITTED, Decision, Ids, Marker, Names
 from kafka_sink.errors import ExactlyOnceError, TransactionRefused
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-)
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-)
-from kafka_sink.kafka.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from model.logical_kafka import LAST_EPOCH, LogicalKafka, Produce
@@ -49,12 +43,7 @@ def facts(micro_batch_id: int, visible: Mapping[int, str], *, slots: int = 2, qu
 
 
 def outcome(
-    found: Facts,
-    again: Sequence[SlotPrepared],
-    micro_batch_id: int,
-    *,
-    allowed: bool = False,
-    sink: Sink = SINK,
+    found: Facts, again: Sequence[SlotPrepared], micro_batch_id: int, *, allowed: bool = False, sink: Sink = SINK
 ) -> type[ExactlyOnceError] | None:
     try:
         check_decision(sink, found, again, micro_batch_id=micro_batch_id, allow_lost_state=allowed)

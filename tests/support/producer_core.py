@@ -19,10 +19,7 @@ from kafka_sink.kafka.network import Network
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.core import codec_of, wire
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.kafka.protocol.apis.metadata import (
     Broker,
     MetadataRequest,
@@ -30,14 +27,9 @@ from kafka_sink.kafka.protocol.apis.metadata import (
     PartitionMetadata,
     TopicMetadata,
 )
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceResponse,
-    ProduceResult,
-)
+from kafka_sink.kafka.protocol.apis.produce import ProduceResponse, ProduceResult
 from kafka_sink.kafka.protocol.client_response import ClientResponse
-from kafka_sink.kafka.protocol.requests import (
-    Response,
-)
+from kafka_sink.kafka.protocol.requests import Response
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.config import sink_config
 from kafka_sink.records.columns import RecordColumns
