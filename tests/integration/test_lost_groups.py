@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from committed_rows import open_transactions, read
-from exactly_once_runs import ALL_ONCE, DEADLINE_S, FILES, finish_run, go_on, incoming
+from exactly_once_runs import ALL_ONCE, DEADLINE_S, finish_run, go_on, incoming
 from here import Here
 from kafka_sink.broker import LocalKafka
 from waiting import wait_until
@@ -51,15 +51,6 @@ def test_slots_whose_groups_are_deleted_are_not_written_again(here: Here, groups
     assert open_transactions(here.kafka, name) == []
 
 
-def test_nor_are_they_over_brokers_with_the_older_transactions(spark: SparkSession, tmp_path: Path) -> None:
-    with LocalKafka(nodes=1, kafka_version="3.9.2") as older:
-        older.create_topic("t", 3)
-        write_all(spark, older, "t", tmp_path)
-        delete_groups(older, ["t.0", "t.1"])
-        go_on(spark, older, "t", tmp_path)
-        assert read(older, "t") == ALL_ONCE
-
-
 def test_nor_are_slots_whose_offsets_are_deleted_and_their_groups_stay(here: Here) -> None:
     name = here.topic(3)
     write_all(here.spark, here.kafka, name, here.folder)
@@ -93,16 +84,6 @@ def test_nor_is_anything_after_a_decision_that_was_deleted(here: Here, groups: S
     delete_groups(here.kafka, [group.format(name) for group in groups])
     status, said = finish_run(here.spark, here.kafka, name, here.folder)
     assert (status, "nothing is known of what query" in said) == (1, True), said
-    assert read(here.kafka, name) == ALL_ONCE
-
-
-@pytest.mark.parametrize(("groups", "is_decision_lost"), [(BOTH, False), (ALL, True)])
-def test_nor_is_the_first_micro_batch(here: Here, groups: Sequence[str], is_decision_lost: bool) -> None:
-    name, in_one = here.topic(3), ("--files", f"{FILES}")
-    write_all(here.spark, here.kafka, name, here.folder, *in_one)
-    delete_groups(here.kafka, [group.format(name) for group in groups])
-    status, said = finish_run(here.spark, here.kafka, name, here.folder, *in_one)
-    assert (status, "nothing is known of what query" in said) == (int(is_decision_lost), is_decision_lost), said
     assert read(here.kafka, name) == ALL_ONCE
 
 
