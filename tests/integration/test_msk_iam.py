@@ -99,9 +99,6 @@ def failure_of(options: dict[str, str]) -> KafkaSinkError:
     return failure.value
 
 
-# --- let in -----------------------------------------------------------------------------------------------------------
-
-
 def test_the_keys_of_the_environment(msk: MskStandIn, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch)
     (receipt,) = write(msk.options(), topic)
@@ -184,9 +181,6 @@ def test_the_client_that_verifies_receipts(msk: MskStandIn, topic: str, monkeypa
     with closing(Cluster(sink_config(msk.options()).producer)) as cluster:
         assert cluster.topics([topic])[topic].partition_count == 1
         assert cluster.partition(topic, 0, committed=False, is_compacted=None).log().end == 100
-
-
-# --- turned away ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from committed_rows import open_transactions, read_values
+from broker_admin import limit
+from committed_rows import read_values
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.producer import throttling
 from kafka_sink.options.config import given_options
@@ -40,10 +41,7 @@ HURRIED = {
 def limited(kafka: LocalKafka, topic: Callable[..., str]) -> str:
     """A topic, which is the client id of those who write to it."""
     name = topic(2)
-    kafka.run_tool(
-        "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, "--alter",
-        "--entity-type", "clients", "--entity-name", name, "--add-config", f"producer_byte_rate={BYTES_PER_S}",
-    )  # fmt: skip
+    limit(kafka, name, producer_byte_rate=BYTES_PER_S)
     return name
 
 
@@ -78,20 +76,6 @@ def frame_of(spark: SparkSession, seconds: int) -> DataFrame:
     """One task's rows, which the quota makes last so long."""
     count = (FREE_BYTES + seconds * BYTES_PER_S) // VALUE_BYTES
     return spark.range(0, count, 1, 1).selectExpr(f"CAST(lpad(id, {VALUE_BYTES}, '0') AS BINARY) AS value")
-
-
-@pytest.mark.long
-def test_exactly_once_ends_well(spark: SparkSession, kafka: LocalKafka, limited: str) -> None:
-    frame = frame_of(spark, 8).cache()
-    written = {"deliveryGuarantee": "exactly-once"}
-    writer = frame.write.mode("append").options(**written)
-    began = time.monotonic()
-    pykafka(writer, kafka, limited, **exactly_once(60_000, limited)).save()
-    assert time.monotonic() - began > 2 * DELIVERY_TIMEOUT_MS / 1_000
-    expected = Counter(bytes(row.value) for row in frame.collect())
-    for isolation in ("read_committed", "read_uncommitted"):
-        assert read_values(kafka, limited, isolation) == expected
-    assert open_transactions(kafka, limited) == []
 
 
 def test_a_transaction_that_the_quota_outlasts_fails_before_brokers_abort_it(

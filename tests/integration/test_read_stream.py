@@ -12,26 +12,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import kafka_sink
 import processes
+from broker_admin import add_partitions, delete_records, delete_topic, producer
 from kafka_reads import JVM, PYKAFKA, topic_for_old_records
 from kafka_sink.broker import LocalKafka
-from kafka_sink.errors import (
-    InvalidOption,
-    LogBroken,
-    NoRecordSince,
-    OffsetNotWritten,
-    OffsetsLost,
-    RefusedOption,
-    TopicToReadMissing,
-    UnknownOption,
-)
+from kafka_sink.errors import InvalidOption, LogBroken, OffsetsLost, RefusedOption, TopicToReadMissing, UnknownOption
 from spark_writes import connections_to
 from stream_reads import Read, committed, logged, places, read_now, running, stream
 from waiting import wait_until
@@ -50,10 +41,6 @@ def broker() -> Iterator[LocalKafka]:
 
 def new_topic(broker: LocalKafka, partitions: int = 1, **config: object) -> str:
     return topic_for_old_records(broker, next(names), partitions, **config)
-
-
-def producer(broker: LocalKafka, **settings: object) -> Producer:
-    return Producer({"bootstrap.servers": broker.bootstrap_servers, **settings})
 
 
 def write(broker: LocalKafka, topic: str, *counts: int, of: Producer | None = None) -> None:
@@ -216,26 +203,6 @@ def test_transactions(both: SparkSession, broker: LocalKafka, tmp_path: Path) ->
 # --- topics and partitions come and go --------------------------------------------------------------------------------
 
 
-def admin(broker: LocalKafka) -> AdminClient:
-    return AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-
-
-def delete(broker: LocalKafka, name: str) -> None:
-    of = admin(broker)
-    of.delete_topics([name])[name].result(DEADLINE_S)
-    wait_until(lambda: name not in of.list_topics(timeout=DEADLINE_S).topics, DEADLINE_S, "the topic is gone")
-
-
-def delete_records(broker: LocalKafka, topic: str, before: int) -> None:
-    of, partition = admin(broker), TopicPartition(topic, 0, before)
-    of.delete_records([partition])[partition].result(DEADLINE_S)
-
-
-def add_partitions(broker: LocalKafka, topic: str, count: int) -> None:
-    of = admin(broker)
-    of.create_partitions([NewPartitions(topic, count)])[topic].result(DEADLINE_S)
-
-
 class Gate:
     """Holds a stream after its micro-batch `number`, until the end of the block."""
 
@@ -313,7 +280,7 @@ def test_a_topic_that_is_deleted(both: SparkSession, broker: LocalKafka, tmp_pat
     strictly, leniently = (stream(both, PYKAFKA, broker, **options, failOnDataLoss=fail) for fail in ("true", "false"))
     with running(strictly, tmp_path / "true") as strict, running(leniently, tmp_path / "false") as lenient:
         assert len(strict.catch_up()) == len(lenient.catch_up()) == 30
-        delete(broker, deleted)
+        delete_topic(broker, deleted)
         error = strict.error()
         assert isinstance(error, LogBroken)
         assert (error.topic, error.position, error.cause) == (deleted, 10, "topic_deleted")
@@ -338,7 +305,7 @@ def test_topics_that_are_created_again(both: SparkSession, broker: LocalKafka, t
     ):
         with gates["true"], gates["false"]:
             for name, count in counts.items():
-                delete(broker, name)
+                delete_topic(broker, name)
                 broker.create_topic(name, 1)
                 write(broker, name, count)
         error = strict.error()
@@ -373,9 +340,7 @@ def fail_in(number: int) -> Callable[[int], None]:
 
 @pytest.mark.parametrize("first", [PYKAFKA, pytest.param(JVM, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
-    "limit",
-    [pytest.param({}, marks=pytest.mark.long), {"maxOffsetsPerTrigger": "35"}],
-    ids=["all", "limited"],
+    "limit", [pytest.param({}, marks=pytest.mark.long), {"maxOffsetsPerTrigger": "35"}], ids=["all", "limited"]
 )
 def test_a_checkpoint_goes_to_and_fro(
     both: SparkSession, broker: LocalKafka, tmp_path: Path, first: str, limit: dict[str, str]
@@ -522,8 +487,6 @@ def test_a_user_gets_the_error_behind_sparks(both: SparkSession, broker: LocalKa
         [
             ({"subscribe": name, "endingOffsets": "latest"}, RefusedOption, "availableNow"),
             ({"subscribe": name, "minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "2"}, InvalidOption, "at most"),
-            ({"subscribe": name, "startingOffsets": by_partition(name, 11)}, OffsetNotWritten, "which ends at 10"),
-            ({"subscribe": name, "startingTimestamp": str(NOON_MS + 10)}, NoRecordSince, "has no record from time"),
             ({"subscribe": name, "maxOffsetPerTrigger": "2"}, UnknownOption, "Did you mean 'maxOffsetsPerTrigger'"),
         ]
     ):

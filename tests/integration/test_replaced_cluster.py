@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pytest
 
@@ -20,20 +18,9 @@ from replaced_cluster import restore, take_snapshot, wipe
 ROWS = 100
 
 
-@pytest.fixture
-def own_kafka() -> Iterator[LocalKafka]:
-    with LocalKafka(nodes=1) as cluster:
-        yield cluster
-
-
 def config(kafka: LocalKafka) -> ProducerConfig:
-    return sink_config(
-        {
-            "kafka.bootstrap.servers": kafka.bootstrap_servers,
-            "kafka.max.block.ms": "20000",
-            "kafka.retry.backoff.ms": "50",
-        }
-    ).producer
+    waits = {"kafka.max.block.ms": "20000", "kafka.retry.backoff.ms": "50"}
+    return sink_config({"kafka.bootstrap.servers": kafka.bootstrap_servers, **waits}).producer
 
 
 def values(writer: str) -> list[str]:

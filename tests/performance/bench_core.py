@@ -72,9 +72,6 @@ GOALS = {
 }
 
 
-# --- the worker -------------------------------------------------------------------------------------------------------
-
-
 class CorePath:
     """A write of its own topic, with everything between the columns and the socket."""
 
@@ -192,9 +189,6 @@ def work(rows_per_arrow_batch: int, round_bytes: int, core: int) -> None:
         if case not in paths:
             paths[case] = CorePath(case, rows_per_arrow_batch, config)
         print(json.dumps(paths[case].round(round_bytes // case.value_bytes)), flush=True)
-
-
-# --- the parent -------------------------------------------------------------------------------------------------------
 
 
 class Worker:

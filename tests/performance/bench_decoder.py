@@ -61,9 +61,6 @@ CASES = (
 GOALS = {Case(100): "3 GB/s"}
 
 
-# --- record sets ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class RecordSet:
     data: bytes
@@ -119,9 +116,6 @@ def arrow_rows(case: Case, rows: int, seed: int) -> pa.RecordBatch:
         headers = [[{"key": "traceparent", "value": b"%020d" % row}] for row in range(rows)]
         batch = batch.append_column("headers", pa.array(headers, TYPES["headers"]))
     return batch
-
-
-# --- figures ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,8 +120,7 @@ def main() -> None:
     shapes = [shape for shape in SHAPES if any(word in shape.name for word in options.only)]
     java = find_java(os.environ)
     jars = resolve_spark_jars(
-        resolve.default_cache_dir(os.environ),
-        lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())],
+        resolve.default_cache_dir(os.environ), lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())]
     )
     options.output.mkdir(parents=True, exist_ok=True)
     rows = {shape: int(options.rows * shape.share) for shape in shapes}
@@ -129,11 +128,7 @@ def main() -> None:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pykafka-bench-"))
         kafka = stack.enter_context(LocalKafka())
         topics = stack.enter_context(contextlib.closing(Topics(kafka)))
-        arguments = [
-            f"--jars={','.join(map(str, jars))}",
-            f"--servers={kafka.bootstrap_servers}",
-            f"--folder={folder}",
-        ]
+        arguments = [f"--jars={','.join(map(str, jars))}", f"--servers={kafka.bootstrap_servers}", f"--folder={folder}"]
         spark = SparkProcess([HERE / "read_driver.py", *arguments], options.output / "spark-read.log")
         stack.callback(spark.stop)
         measured = {}

@@ -205,8 +205,7 @@ def side_by_side(
     """The applications of one master; only one of them works at a time."""
     java = find_java(os.environ)
     jars = resolve_spark_jars(
-        resolve.default_cache_dir(os.environ),
-        lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())],
+        resolve.default_cache_dir(os.environ), lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())]
     )
     defaults = sink_config({"kafka.bootstrap.servers": "localhost:9092"}).producer
     same = SameSettings(defaults.linger_ms, defaults.batch_size, defaults.buffer_memory)

@@ -109,9 +109,6 @@ class Cost:
 Round = Mapping[Peer, Cost]
 
 
-# --- the Spark application --------------------------------------------------------------------------------------------
-
-
 class Application:
     """Writes what it is told to, with workers whose memory is looked at."""
 
@@ -193,9 +190,6 @@ def drive(arguments: argparse.Namespace) -> None:
         cost = application.write(SHAPES[asked["shape"]], PEERS[asked["peer"]], asked["topic"])
         print(json.dumps(asdict(cost)), flush=True)
     spark.stop()
-
-
-# --- the parent -------------------------------------------------------------------------------------------------------
 
 
 def write(spark: SparkProcess, broker_pid: int, topics: Topics, shape: Shape, peer: Peer) -> Cost:
@@ -300,8 +294,7 @@ def main() -> None:
     same = SameSettings(defaults.linger_ms, defaults.batch_size, defaults.buffer_memory)
     java = find_java(os.environ)
     jars = resolve_spark_jars(
-        resolve.default_cache_dir(os.environ),
-        lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())],
+        resolve.default_cache_dir(os.environ), lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())]
     )
     options.output.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:

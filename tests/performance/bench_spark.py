@@ -151,8 +151,7 @@ def main() -> None:
     peers = [peer for peer in PEERS if any(word in str(peer) for word in options.only)]
     java = find_java(os.environ)
     jars = resolve_spark_jars(
-        resolve.default_cache_dir(os.environ),
-        lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())],
+        resolve.default_cache_dir(os.environ), lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())]
     )
     options.output.mkdir(parents=True, exist_ok=True)
     authority = Authority()

@@ -43,12 +43,7 @@ def facts(micro_batch_id: int, visible: Mapping[int, str], *, slots: int = 2, qu
 
 
 def outcome(
-    found: Facts,
-    again: Sequence[SlotPrepared],
-    micro_batch_id: int,
-    *,
-    allowed: bool = False,
-    sink: Sink = SINK,
+    found: Facts, again: Sequence[SlotPrepared], micro_batch_id: int, *, allowed: bool = False, sink: Sink = SINK
 ) -> type[ExactlyOnceError] | None:
     try:
         check_decision(sink, found, again, micro_batch_id=micro_batch_id, allow_lost_state=allowed)

@@ -19,9 +19,6 @@ Int64s = npt.NDArray[np.int64]
 Header = tuple[bytes, bytes | None]
 
 
-# --- the scalar reference -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Row:
     key: bytes | None
@@ -49,9 +46,6 @@ def scalar_record(row: Row, offset_delta: int, timestamp_delta: int) -> bytes:
     body = b"\0" + varint(timestamp_delta) + varint(offset_delta) + field(row.key) + field(row.value)
     body += varint(len(headers)) + b"".join(field(key) + field(value) for key, value in headers)
     return varint(len(body)) + body
-
-
-# --- cases --------------------------------------------------------------------------------------------------
 
 
 # Valid UTF-8, so that every type can hold it; the long ones need two and three bytes of length.
