@@ -99,6 +99,7 @@
     │   ├── LogBroken                ... a stream's log does not go on
     │   ├── ReadStalled
     │   ├── FetchRefused
+    │   ├── PlanReused               ... a later action on a batch read
     │   ├── RecordsCorrupt
     │   ├── MessageFormatTooOld
     │   ├── GroupCommitFailed        ... is a warning: the stream reads on
@@ -199,6 +200,7 @@ from kafka_sink.errors.reading import (
     LossCause,
     MessageFormatTooOld,
     OffsetsLost,
+    PlanReused,
     ReadError,
     ReadStalled,
     RecordsCorrupt,
@@ -284,7 +286,7 @@ __all__ = [
     "KafkaSinkError", "LeaderDisagrees", "LeaderUnavailable", "LogBroken", "LossCause", "MarkersLost",
     "MessageFormatTooOld",
     "MissingColumn", "MissingOption", "NameNotAllowed", "NoRecordSince", "NonDeterministicReplay", "NotPlanned",
-    "OffsetNotWritten", "OffsetsLost", "PartitionOutOfRange", "PartitionToReadMissing", "Parts",
+    "OffsetNotWritten", "OffsetsLost", "PartitionOutOfRange", "PartitionToReadMissing", "Parts", "PlanReused",
     "PreparedRowsGone", "ProduceRejected", "ProducerClosed", "ProducerIdRefused", "ProtocolError",
     "QuotaOutlastsTransaction", "RateOutlastsTransaction", "ReadError", "ReadStalled", "ReadUnsupported",
     "ReceiptMismatch", "ReceiptNotWritten", "ReceiptsPathUnusable", "RecordTooLarge", "RecordsCorrupt",

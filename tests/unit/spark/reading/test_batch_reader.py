@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 from pyspark.sql import datasource
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import LongType, StructField, StructType
 
 from kafka_sink import Interceptor, errors, kept
@@ -113,9 +113,6 @@ def test_a_range_without_rows_ends(kafka: ScriptedKafka, calls: list[object]) ->
     holds(kafka, only)
     assert rows(reader(interceptors=(Noting(),))) == []
     assert calls == [ReadStatistics("t", 0, 0, len(bytes(only))), "close"]
-    # Spark may read no partition at all.
-    for nothing in (None, InputPartition(0)):
-        assert list(reader().read(nothing)) == []
 
 
 @pytest.mark.parametrize(

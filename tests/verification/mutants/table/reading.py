@@ -9,6 +9,30 @@ _READER = "tests/unit/kafka/test_reader.py"
 
 READING: tuple[Mutant, ...] = (
     Mutant(
+        name="reading: a later action counts as the one that a plan was made for",
+        rule="a DataFrame that is used again shows what has arrived since",
+        pattern="$EXECUTION is None or $EXECUTION == $NOTED",
+        replacement="True",
+        within="ranges_of",
+        killer=f"{_READING}/test_executions.py::test_a_later_action_reads_what_has_arrived_since",
+    ),
+    Mutant(
+        name="reading: each task of a later action plans for itself",
+        rule="all tasks of an action, and those that run again, read the ranges of one plan",
+        pattern='$NOTED(f"{$PLANNED.plan_id}-{$EXECUTION}", $MAKE)',
+        replacement="tuple(replan())",
+        within="ranges_of",
+        killer=f"{_READING}/test_executions.py::test_a_later_action_reads_what_has_arrived_since",
+    ),
+    Mutant(
+        name="reading: executors that cannot agree read what each of them finds",
+        rule="a task that runs again reads the same offsets, in whatever executor",
+        pattern="not _ONE_EXECUTOR.fullmatch($MASTER)",
+        replacement="False",
+        within="ranges_of",
+        killer=f"{_READING}/test_executions.py::test_where_executors_cannot_agree_newer_records_are_an_error",
+    ),
+    Mutant(
         name="reading: what an earlier range knew about a topic counts for the next",
         rule="a topic may be made again between two reads of a worker",
         pattern="def fetch(self, $RANGE: FetchRange, $$$ARGS) -> Fetch:\n    $$$BODY",
