@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 
-@dataclass(slots=True)
+# By identity, because pytest hashes its plugins.
+@dataclass(slots=True, eq=False)
 class FailedTests:
     """A plugin of pytest, and what it wrote.
 

@@ -51,10 +51,11 @@ UNREADABLE = "import no_such_module\n"
 def gate(folder: Path, tests: str, *options: str) -> tuple[int, list[str]]:
     """Run `tests` as `.ci/run` does, and return the exit status of the second look and what it printed."""
     (folder / "setup.cfg").write_text(
-        f"[tool:pytest]\npythonpath = {SUPPORT}\nmarkers = slow\naddopts = -p no:cacheprovider -m 'not slow'\n"
+        f"[tool:pytest]\ntestpaths = tests\npythonpath = {SUPPORT}\nmarkers = slow\naddopts = -m 'not slow'\n"
     )
-    (folder / "conftest.py").write_text("pytest_plugins = ('failed_tests',)\n")
-    (folder / "test_toy.py").write_text(TOY + tests)
+    (folder / "tests").mkdir()
+    (folder / "tests" / "conftest.py").write_text("pytest_plugins = ('failed_tests',)\n")
+    (folder / "tests" / "test_toy.py").write_text(TOY + tests)
     first = folder / "failed.json"
     # Only the plugin that the second look needs, as each takes its time to start.
     alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
@@ -72,8 +73,8 @@ def test_two_tests_that_pass_the_second_time_pass_the_gate_and_are_named_last(tm
     assert status == 0
     assert "2 passed" in said[-3]
     assert sorted(said[-2:]) == [
-        "FLAKY: test_toy.py::test_by_chance[a::b c]",
-        "FLAKY: test_toy.py::test_with_a_start",
+        "FLAKY: tests/test_toy.py::test_by_chance[a::b c]",
+        "FLAKY: tests/test_toy.py::test_with_a_start",
     ]
 
 
@@ -86,12 +87,12 @@ def test_a_test_that_does_not_pass_the_second_time_fails_the_gate(tmp_path: Path
 
 def test_a_crashed_worker_fails_the_gate(tmp_path: Path) -> None:
     status, said = gate(tmp_path, CRASH, "--numprocesses", "1")
-    assert (status, said) == (1, ["No second look: not only tests failed: test_toy.py::test_crash."])
+    assert (status, said) == (1, ["No second look: not only tests failed: tests/test_toy.py::test_crash."])
 
 
 def test_a_module_that_cannot_be_collected_fails_the_gate(tmp_path: Path) -> None:
     status, said = gate(tmp_path, UNREADABLE, "--continue-on-collection-errors")
-    assert (status, said) == (1, ["No second look: not only tests failed: test_toy.py."])
+    assert (status, said) == (1, ["No second look: not only tests failed: tests/test_toy.py."])
 
 
 def test_a_run_that_did_not_come_to_its_end_fails_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

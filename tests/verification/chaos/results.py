@@ -25,7 +25,7 @@ ABOUT = (
 )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Collector:
     """A plugin of pytest."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -146,4 +147,6 @@ def campaign(runs: Sequence[Run], command: str, *, minutes: float) -> Campaign:
 
 
 if __name__ == "__main__":
+    # `kill` ends everything, too, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -32,6 +32,7 @@ from mutation.trial import ControlFailed, Outcome, Verdict, try_all, try_none
 from reliability.campaign import Campaign, Figure
 
 LEAST_KILLED = 0.9
+SAMPLE = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mutation", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="modules with these words in their path")
-    parser.add_argument("--sample", type=int, default=30, metavar="N", help="mutants of each module; 0: all")
+    parser.add_argument("--sample", type=int, default=SAMPLE, metavar="N", help="mutants of each module; 0: all")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     parser.add_argument("--results", type=Path, metavar="FILE", help="write the figures there, as JSON")
@@ -105,11 +106,13 @@ def mutations_of(subject: Subject) -> list[Mutation]:
 
 
 def sample(possible: Sequence[Mutation], count: int, seed: int) -> list[Mutation]:
-    """`count` of them, or all, in their order; the same ones for the same seed."""
+    """`count` of them, or all, in their order; the same ones for the same seed. A small sample is a part of the usual
+    one, whose survivors are explained."""
     if not count or count >= len(possible):
         return list(possible)
-    chosen = random.Random(f"{seed} {possible[0].path}").sample(range(len(possible)), count)
-    return [possible[place] for place in sorted(chosen)]
+    largest = min(max(count, SAMPLE), len(possible))
+    chosen = random.Random(f"{seed} {possible[0].path}").sample(range(len(possible)), largest)
+    return [possible[place] for place in sorted(chosen[:count])]
 
 
 def explanation(mutation: Mutation) -> Explained | None:

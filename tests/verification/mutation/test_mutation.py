@@ -99,6 +99,7 @@ def test_a_sample_is_the_same_for_the_same_seed() -> None:
     assert len(chosen) == 20
     assert chosen == command.sample(possible, 20, 1) == sorted(chosen, key=possible.index)
     assert chosen != command.sample(possible, 20, 2)
+    assert set(chosen) < set(command.sample(possible, 30, 1)) < set(command.sample(possible, 0, 1))
 
 
 def test_an_explanation_without_its_mutation_is_stale() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -101,4 +102,6 @@ def passes(planned: Planned, root: Path, run: Run) -> bool:
 
 
 if __name__ == "__main__":
+    # `kill` ends everything, too, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())
