@@ -44,7 +44,8 @@ def test_a_stream_sees_new_rows_of_a_static_topic(
     produce(kafka, names, 1)
     produce(kafka, facts, 1)
     static = load(both, source, kafka, names).selectExpr("offset", "value AS name")
-    stream = both.readStream.format(source).options(**options_of(kafka, {"subscribe": facts})).load()
+    options = options_of(kafka, {"subscribe": facts, "startingOffsets": "earliest"})
+    stream = both.readStream.format(source).options(**options).load()
     joined = stream.select("offset").join(static, "offset")
     seen: list[int] = []
     query = (
