@@ -712,10 +712,20 @@ THERE = {"topic_id": ORDERS, "topic_error": 0}
 
 
 class TestTopics:
-    def test_made_again(self, cluster: Cluster) -> None:
-        cluster.topic_id = OTHER
-        assert cluster.loses() == (100, 200, LossCause.TOPIC_RECREATED)
+    @pytest.mark.parametrize(
+        ("change", "partition", "cause"),
+        [
+            pytest.param({"topic_id": OTHER}, 2, LossCause.TOPIC_RECREATED, id="made again"),
+            pytest.param({"topic_error": 3}, 2, LossCause.TOPIC_DELETED, id="deleted"),
+            pytest.param({"topic_id": None}, 3, LossCause.TOPIC_DELETED, id="made again with fewer partitions, no ids"),
+        ],
+    )
+    def test_made_again(self, cluster: Cluster, change: dict[str, Any], partition: int, cause: LossCause) -> None:
+        """It is believed after a while."""
+        vars(cluster).update(change)
+        assert cluster.loses(range_=replace(RANGE, partition=partition)) == (100, 200, cause)
         assert not cluster.requests()
+        assert ABSENT_PATIENCE_MS <= cluster.now_ms < 2 * ABSENT_PATIENCE_MS
 
     def test_made_again_in_the_middle(self, cluster: Cluster) -> None:
         recreated = cluster.then(100, topic_id=OTHER, epoch=0)
@@ -765,20 +775,10 @@ class TestTopics:
         cluster.topic_error = 0
         assert cluster.go_on() == ALL
 
-    def test_a_partition_that_is_gone(self, cluster: Cluster) -> None:
-        """The topic was made again with fewer, and its brokers have no ids."""
-        cluster.topic_id = None  # type: ignore[assignment]
-        assert cluster.loses(range_=replace(RANGE, partition=3))[2] == LossCause.TOPIC_DELETED
-
     def test_that_may_not_be_described(self, cluster: Cluster) -> None:
         cluster.topic_error = 29
         cluster.fails(TopicAuthorizationFailed)
         assert cluster.now_ms < 1_000
-
-    def test_deleted_is_believed_after_a_while(self, cluster: Cluster) -> None:
-        cluster.topic_error = 3
-        assert cluster.loses()[2] == LossCause.TOPIC_DELETED
-        assert ABSENT_PATIENCE_MS <= cluster.now_ms < 2 * ABSENT_PATIENCE_MS
 
     @pytest.mark.parametrize("change", GONE)
     def test_no_failure_if_the_user_says_so(self, cluster: Cluster, change: dict[str, Any]) -> None:

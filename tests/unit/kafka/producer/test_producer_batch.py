@@ -4,17 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
-from crc32c import crc32c
 from kafka.record import MemoryRecords
 
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import Buffer
 from kafka_sink.kafka.producer.producer_batch import TRANSITIONS, BatchState, ProducerBatch
 from kafka_sink.kafka.producer.producer_id import NO_PRODUCER, ProducerIdAndEpoch
-from kafka_sink.kafka.producer.runs import Runs
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec, codec_for
-from kafka_sink.records.record_batch import HEADER_BYTES
 from producer_core import TOPIC_ID, make_core, routed
 
 EVENTS = ("close", "send", "retry", "acknowledge", "split", "fail")
@@ -25,19 +22,6 @@ def filled(value: bytes) -> ProducerBatch:
     core.append(routed([value] * 3, [0] * 3, [50, 20, 70]))
     (batch,) = core.accumulator.queued()
     return batch
-
-
-@pytest.mark.parametrize("codec", [codec_for("none"), codec_for("zstd")], ids=["none", "zstd"])
-@pytest.mark.parametrize("with_runs", [True, False])
-def test_a_receipt_has_the_sum_of_the_records_before_compression(codec: Codec, with_runs: bool) -> None:
-    core = make_core()
-    core.acknowledgements.runs = Runs() if with_runs else None
-    core.append(routed([b"x" * 400] * 3, [0] * 3))
-    (batch,) = core.accumulator.queued()
-    batch.settle()
-    records = bytes(batch.buffer.view[HEADER_BYTES : batch.end])
-    batch.close(codec)
-    assert batch.checksum == (crc32c(records) if with_runs else None)
 
 
 def empty() -> ProducerBatch:
