@@ -52,23 +52,12 @@ from kafka_sink.kafka.protocol.needs import EXACTLY_ONCE
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import sink_config
-from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
 
 GROUP, TXN = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
 MAX_BLOCK_MS = 10_000
 REFUSED = "broker 9: Connection refused"
 UNKNOWN, NOT_LEADER, TIMED_OUT, LOADING, INVALID_TOPIC, DENIED, EXISTS = 3, 6, 7, 14, 17, 29, 36
-
-
-@pytest.fixture
-def kafka() -> ScriptedKafka:
-    return ScriptedKafka()
-
-
-@pytest.fixture
-def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
-    """Every client made in the test has it; broker 1 is the bootstrap server."""
-    return connect_clients(ScriptedNetwork(kafka, known={1}), monkeypatch)
 
 
 def config(**options: Any) -> ProducerConfig:
@@ -449,50 +438,40 @@ class TestTopicSettings:
         assert kafka.received == []
 
 
+ASKS: dict[str, Callable[[AdminClient], Any]] = {
+    "coordinators": lambda client: client.ask_all([commit("s.0")]),
+    "brokers": lambda client: client.ask_brokers(ListTransactionsRequest()),
+    "version": lambda client: client.transaction_version(),
+    "partitions": lambda client: client.partitions(None),
+    "leaders": lambda client: client.ask_leaders([("a", 0)], DescribeProducersRequest),
+    "features": lambda client: client.finalized_features(),
+    "topic": lambda client: ensure_commit_topic(client, "t"),
+    "setting": lambda client: client.broker_setting("s"),
+}
+
+
 class TestThrottled:
-    @pytest.mark.parametrize(
-        "ask",
-        [
-            lambda client: client.ask_all([commit("s.0")]),
-            lambda client: client.ask_brokers(ListTransactionsRequest()),
-            lambda client: client.transaction_version(),
-            lambda client: client.partitions(None),
-        ],
-    )
+    @pytest.mark.parametrize("what", ["coordinators", "brokers", "version", "partitions"])
     def test_brokers_that_throttle_for_longer_than_max_block_ms_are_waited_for(
-        self, kafka: ScriptedKafka, client: AdminClient, ask: Callable[[AdminClient], Any]
+        self, kafka: ScriptedKafka, client: AdminClient, what: str
     ) -> None:
         kafka.throttled = dict.fromkeys(kafka.brokers, (0, 5 * MAX_BLOCK_MS))
-        ask(client)
+        ASKS[what](client)
         assert 5 * MAX_BLOCK_MS <= kafka.now_ms <= 6 * MAX_BLOCK_MS
 
     def test_and_the_time_that_was_left_is_left(self, kafka: ScriptedKafka, client: AdminClient) -> None:
-        kafka.throttled = dict.fromkeys(kafka.brokers, (0, 5 * MAX_BLOCK_MS))
-        kafka.silent = {1, 2, 3}
+        kafka.throttled, kafka.silent = dict.fromkeys(kafka.brokers, (0, 5 * MAX_BLOCK_MS)), {1, 2, 3}
         with pytest.raises(CoordinatorUnavailable):
             client.ask_all([commit("s.0")])
         assert 6 * MAX_BLOCK_MS <= kafka.now_ms <= 6 * MAX_BLOCK_MS + 1_000
 
 
 class TestUnreachable:
-    @pytest.mark.parametrize(
-        "ask",
-        [
-            lambda client: client.ask_brokers(ListTransactionsRequest()),
-            lambda client: client.ask_leaders([("a", 0)], DescribeProducersRequest),
-            lambda client: client.transaction_version(),
-            lambda client: client.finalized_features(),
-            lambda client: ensure_commit_topic(client, "t"),
-            lambda client: client.partitions(None),
-            lambda client: client.broker_setting("s"),
-        ],
-    )
-    def test_without_any_broker(
-        self, kafka: ScriptedKafka, client: AdminClient, ask: Callable[[AdminClient], Any]
-    ) -> None:
+    @pytest.mark.parametrize("what", sorted(ASKS.keys() - {"coordinators"}))
+    def test_without_any_broker(self, kafka: ScriptedKafka, client: AdminClient, what: str) -> None:
         kafka.down = {1, 2, 3}
         with pytest.raises(BrokersUnreachable) as failure:
-            ask(client)
+            ASKS[what](client)
         assert failure.value.bootstrap_servers == "b1:9092,b2:9092"
         assert (failure.value.waited_ms, failure.value.last_error) == (MAX_BLOCK_MS, REFUSED)
         assert kafka.now_ms == MAX_BLOCK_MS

@@ -242,7 +242,13 @@ class Cluster:
         return self.go_on()
 
     def go_on(self, until: Callable[[], bool] = lambda: False) -> list[tuple[int, int]]:
-        """Drive to the end. Return what was taken: the first wanted offset and the next one of each record set."""
+        """Drive to the end without a failure. Return what was taken."""
+        taken = self.drive(until)
+        assert self.fetcher.failure is None
+        return taken
+
+    def drive(self, until: Callable[[], bool] = lambda: False) -> list[tuple[int, int]]:
+        """Return the first wanted offset and the next one of each record set."""
         taken = []
         for _ in range(MOST_TURNS):
             if self.fetcher.is_done or until():
@@ -265,7 +271,8 @@ class Cluster:
         raise AssertionError("it turns without an end")
 
     def fails(self, error: type[E], *fetches: Any, **changed: Any) -> E:
-        self.read(*fetches, **changed)
+        self.begin(*fetches, **changed)
+        self.drive()
         assert isinstance(self.fetcher.failure, error)
         return self.fetcher.failure
 
@@ -320,7 +327,6 @@ class TestARange:
         fetches = records((90, 120), (121, 150)), records((151, 199))
         taken = cluster.read(*fetches, max_bytes=5_000, min_bytes=3, max_wait_ms=70, client_rack="a")
         assert taken == [(100, 151), (151, 200)]
-        assert cluster.fetcher.failure is None
         expected = FetchRequest("orders", ORDERS, 2, 100, 7, UNCOMMITTED, 5_000, 3, 70, "a")
         assert cluster.of(FetchRequest) == [(1, expected), (1, replace(expected, offset=151))]
         assert not any(request.allow_auto_topic_creation for request in cluster.requests(MetadataRequest))
@@ -333,7 +339,6 @@ class TestARange:
         """Nothing of the range may be read any more. The open transaction's batch, which is not delivered, shows it."""
         fetches = replace(EMPTY, last_stable_offset=150), records((150, 180))
         assert cluster.read(*fetches, range_=replace(RANGE, end=150), isolation_level=COMMITTED, max_bytes=5_000) == []
-        assert cluster.fetcher.failure is None
         asked = [(each.isolation_level, each.max_bytes, each.offset) for each in cluster.requests()]
         assert asked == [(COMMITTED, 5_000, 100), (UNCOMMITTED, 1, 100)]
 
@@ -429,7 +434,6 @@ class TestARange:
 
         cluster = Cluster()
         taken = cluster.read(*[answer] * 500, isolation_level=level, client_rack="a")
-        assert cluster.fetcher.failure is None
         assert not cluster.fetcher.losses
         wanted = [(max(100, first), last + 1) for first, last in log if last >= 100 and first < 200]
         assert all(end <= start for (_, end), (start, _) in pairwise(taken))
@@ -541,7 +545,6 @@ class TestOutOfRange:
         else:
             assert cluster.read(1, fail_on_data_loss=False) == []
             assert cluster.fetcher.losses == [Loss(100, 200, TRUNCATED)]
-            assert cluster.fetcher.failure is None
 
     def test_an_answer_that_was_late_is_no_loss(self, cluster: Cluster) -> None:
         cluster.ends(0, 500)
@@ -709,10 +712,20 @@ THERE = {"topic_id": ORDERS, "topic_error": 0}
 
 
 class TestTopics:
-    def test_made_again(self, cluster: Cluster) -> None:
-        cluster.topic_id = OTHER
-        assert cluster.loses() == (100, 200, LossCause.TOPIC_RECREATED)
+    @pytest.mark.parametrize(
+        ("change", "partition", "cause"),
+        [
+            pytest.param({"topic_id": OTHER}, 2, LossCause.TOPIC_RECREATED, id="made again"),
+            pytest.param({"topic_error": 3}, 2, LossCause.TOPIC_DELETED, id="deleted"),
+            pytest.param({"topic_id": None}, 3, LossCause.TOPIC_DELETED, id="made again with fewer partitions, no ids"),
+        ],
+    )
+    def test_made_again(self, cluster: Cluster, change: dict[str, Any], partition: int, cause: LossCause) -> None:
+        """It is believed after a while."""
+        vars(cluster).update(change)
+        assert cluster.loses(range_=replace(RANGE, partition=partition)) == (100, 200, cause)
         assert not cluster.requests()
+        assert ABSENT_PATIENCE_MS <= cluster.now_ms < 2 * ABSENT_PATIENCE_MS
 
     def test_made_again_in_the_middle(self, cluster: Cluster) -> None:
         recreated = cluster.then(100, topic_id=OTHER, epoch=0)
@@ -726,7 +739,6 @@ class TestTopics:
         assert not cluster.requests()
         cluster.topic_id = ORDERS
         assert cluster.go_on() == ALL
-        assert cluster.fetcher.failure is None
 
     @pytest.mark.parametrize("change", GONE)
     def test_one_answer_is_no_proof_however_long_the_caller_pauses(
@@ -742,13 +754,11 @@ class TestTopics:
         vars(cluster).update(THERE)
         cluster.fetcher.handle(answers, cluster.now_ms)
         assert cluster.go_on() == [(150, 200)]
-        assert cluster.fetcher.failure is None
 
     def test_a_leader_that_hands_out_records_knows_the_topic(self, cluster: Cluster) -> None:
         """However often another broker says that there is none."""
         slowly = cluster.then(following(10), after_ms=2_000)
         assert cluster.read(cluster.then(6, topic_error=3), *[slowly] * 20)[-1] == (190, 200)
-        assert cluster.fetcher.failure is None
         assert len(cluster.requests(MetadataRequest)) > 3
 
     def test_an_answer_that_is_read_late_confirms_nothing(self, cluster: Cluster) -> None:
@@ -764,28 +774,16 @@ class TestTopics:
         assert any(isinstance(answer.request, MetadataRequest) for answer in late)
         cluster.topic_error = 0
         assert cluster.go_on() == ALL
-        assert cluster.fetcher.failure is None
-
-    def test_a_partition_that_is_gone(self, cluster: Cluster) -> None:
-        """The topic was made again with fewer, and its brokers have no ids."""
-        cluster.topic_id = None  # type: ignore[assignment]
-        assert cluster.loses(range_=replace(RANGE, partition=3))[2] == LossCause.TOPIC_DELETED
 
     def test_that_may_not_be_described(self, cluster: Cluster) -> None:
         cluster.topic_error = 29
         cluster.fails(TopicAuthorizationFailed)
         assert cluster.now_ms < 1_000
 
-    def test_deleted_is_believed_after_a_while(self, cluster: Cluster) -> None:
-        cluster.topic_error = 3
-        assert cluster.loses()[2] == LossCause.TOPIC_DELETED
-        assert ABSENT_PATIENCE_MS <= cluster.now_ms < 2 * ABSENT_PATIENCE_MS
-
     @pytest.mark.parametrize("change", GONE)
     def test_no_failure_if_the_user_says_so(self, cluster: Cluster, change: dict[str, Any]) -> None:
         vars(cluster).update(change)
         assert cluster.read(fail_on_data_loss=False) == []
-        assert cluster.fetcher.failure is None
         assert [(loss.first, loss.end) for loss in cluster.fetcher.losses] == [(100, 200)]
 
 
@@ -949,7 +947,6 @@ class TestWaiting:
         cluster.fetcher.run_once(0)
         cluster.now_ms = 1_000_000
         assert cluster.go_on() == [(150, 200)]
-        assert cluster.fetcher.failure is None
 
     def test_an_answer_that_is_there_counts_however_late_it_is_read(self, cluster: Cluster) -> None:
         """The process was suspended while it waited."""
@@ -962,13 +959,11 @@ class TestWaiting:
         cluster.held = set()
         cluster.fetcher.handle(cluster.poll(0), cluster.now_ms)
         assert cluster.go_on() == ALL
-        assert cluster.fetcher.failure is None
 
     def test_a_range_may_take_longer_than_a_topic_is_remembered(self, cluster: Cluster) -> None:
         """Metadata forgets a topic that nobody used for max_idle_ms: a range uses its own until it ends."""
         later = cluster.then(following(10), after_ms=200_000)
         assert cluster.read(*[later] * 10)[-1] == (190, 200)
-        assert cluster.fetcher.failure is None
         assert all(request.topics == ("orders",) for request in cluster.requests(MetadataRequest))
         assert len(cluster.requests(MetadataRequest)) > 3
 

@@ -414,13 +414,6 @@ def test_whatever_comes_back_after_the_end_gives_memory_back_and_sends_nothing(c
         c.append(routed([b"more"], [0]))
 
 
-def test_a_failed_batch_answered_late_changes_no_receipt() -> None:
-    c, (request,) = sending()
-    c.sender.fail(ProducerClosed(reason="test"))
-    c.answer_produce(request)
-    assert (c.receipts, c.acknowledgements.pending_batches) == ((), 0)
-
-
 @pytest.mark.parametrize("defect_at", ["close", "number"])
 def test_a_defect_between_drain_and_send_fails_the_rows_and_frees_their_memory(
     defect_at: str, monkeypatch: pytest.MonkeyPatch

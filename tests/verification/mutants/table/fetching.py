@@ -26,7 +26,7 @@ FETCHING: tuple[Mutant, ...] = (
         rule="KIP-320: leader epochs only grow",
         pattern="self.$EPOCH() < self.$END_EPOCH",
         replacement="False",
-        killer=f"{_TESTS}::TestEpochs::test_metadata_of_an_older_epoch_is_not_believed",
+        killer=f"{_TESTS}::TestErrors::test_a_fetch_waits_for_what_it_needs",
     ),
     Mutant(
         name="fetching: a topic that was made again is read on",
