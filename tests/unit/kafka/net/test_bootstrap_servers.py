@@ -90,22 +90,18 @@ class TestAdopted:
         ]  # fmt: skip
         assert world.client.is_down(7) is ends
 
-    def test_while_it_is_being_connected_to(self, world: World) -> None:
+    @pytest.mark.parametrize("backs_off", [False, True])
+    def test_while_it_is_being_connected_to_or_backs_off(self, world: World, backs_off: bool) -> None:
         key = world.connect()
-        world.client.update_brokers([AT_BOOT])
-        assert not world.client.ready(7, world.now_ms)
-        world.poll(Sent(key), Received(key, versions_answer(0, world.RANGES)))
-        world.identify(key)
-        assert world.client.ready(7, world.now_ms)
-        assert len(world.transport.connects) == 1
-
-    def test_while_it_backs_off(self, world: World) -> None:
-        world.client.ready(-1, world.now_ms)
-        refuse(world)
+        if backs_off:
+            world.poll(Disconnected(key, "reset"))
         rest_ms = world.client.delay_ms(-1, world.now_ms)
         world.client.update_brokers([AT_BOOT])
         assert world.client.delay_ms(7, world.now_ms) == rest_ms
         assert not world.client.ready(7, world.now_ms)
+        if not backs_off:
+            dial(world, None)
+            assert world.client.ready(7, world.now_ms)
         assert len(world.transport.connects) == 1
 
     def test_while_it_throttles(self, world: World) -> None:
