@@ -6,14 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.cli.checkpoint import (
-    MAX_OFFSETS_BYTES,
-    Checkpoint,
-    SourceOffsets,
-    compared,
-    read_checkpoint,
-    read_sources,
-)
+from kafka_sink.cli import checkpoint
+from kafka_sink.cli.checkpoint import Checkpoint, SourceOffsets
 from kafka_sink.commit.markers import Decision, Ids
 
 QUERY = "7e1c"
@@ -37,15 +31,15 @@ def test_the_last_of_each_log_counts_by_number(tmp_path: Path, scheme: str) -> N
     offsets, commits = (dict.fromkeys(names.split(), "v1") for names in ("8 9 10 .10.crc 11.tmp", "8 9 notes"))
     folder = checkpoint_in(tmp_path, offsets=offsets, commits=commits)
     (folder / "offsets" / "12").mkdir()
-    assert read_checkpoint(f"{scheme}{folder}") == Checkpoint(QUERY, planned=10, recorded=9)
+    assert checkpoint.read_checkpoint(f"{scheme}{folder}") == Checkpoint(QUERY, planned=10, recorded=9)
 
 
 def test_a_query_that_has_just_begun_has_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError):
-        read_checkpoint(str(tmp_path))
+        checkpoint.read_checkpoint(str(tmp_path))
     (tmp_path / "metadata").write_text(f'{{"id":"{QUERY}"}}')
     monkeypatch.chdir(tmp_path.parent)
-    assert read_checkpoint(tmp_path.name) == Checkpoint(QUERY, planned=None, recorded=None)
+    assert checkpoint.read_checkpoint(tmp_path.name) == Checkpoint(QUERY, planned=None, recorded=None)
 
 
 METADATA = '{"batchWatermarkMs":0,"conf":{"a":"b"}}'
@@ -60,13 +54,13 @@ METADATA = '{"batchWatermarkMs":0,"conf":{"a":"b"}}'
 )
 def test_offsets_of_sources_are_those_of_both_micro_batches(tmp_path: Path, recorded: str, planned: str) -> None:
     folder = checkpoint_in(tmp_path, offsets={"7": recorded, "8": planned})
-    assert read_sources(str(folder), Checkpoint(QUERY, planned=8, recorded=7)) == {
+    assert checkpoint.read_sources(str(folder), Checkpoint(QUERY, planned=8, recorded=7)) == {
         "0": SourceOffsets('{"t":{"0":5}}', '{"t":{"0":9}}'), "1": SourceOffsets(None, '{"logOffset":3}')
     }  # fmt: skip
-    assert read_sources(str(folder), Checkpoint(QUERY, planned=7, recorded=None)) == {
+    assert checkpoint.read_sources(str(folder), Checkpoint(QUERY, planned=7, recorded=None)) == {
         "0": SourceOffsets(None, '{"t":{"0":5}}')
     }
-    assert read_sources(str(folder), Checkpoint(QUERY, planned=None, recorded=None)) == {}
+    assert checkpoint.read_sources(str(folder), Checkpoint(QUERY, planned=None, recorded=None)) == {}
 
 
 @pytest.mark.parametrize(
@@ -74,15 +68,15 @@ def test_offsets_of_sources_are_those_of_both_micro_batches(tmp_path: Path, reco
     [
         ("", "another format than v1 and v2"),
         ("v3\n{}\n{}", "another format than v1 and v2"),
-        (f"v1\n{METADATA}\n".ljust(MAX_OFFSETS_BYTES + 1), "more than 16,777,216 bytes"),
+        (f"v1\n{METADATA}\n".ljust(checkpoint.MAX_OFFSETS_BYTES + 1), "more than 16,777,216 bytes"),
     ],
 )
 def test_a_log_of_offsets_that_cannot_be_read_is_an_oserror(tmp_path: Path, text: str, words: str) -> None:
     folder = checkpoint_in(tmp_path, offsets={"7": text})
     with pytest.raises(OSError, match=f"offsets/7 has {words}"):
-        read_sources(str(folder), Checkpoint(QUERY, planned=7, recorded=None))
+        checkpoint.read_sources(str(folder), Checkpoint(QUERY, planned=7, recorded=None))
     with pytest.raises(FileNotFoundError):
-        read_sources(str(folder), Checkpoint(QUERY, planned=8, recorded=None))
+        checkpoint.read_sources(str(folder), Checkpoint(QUERY, planned=8, recorded=None))
 
 
 @pytest.mark.parametrize(
@@ -99,4 +93,4 @@ def test_a_log_of_offsets_that_cannot_be_read_is_an_oserror(tmp_path: Path, text
     ],
 )
 def test_both_together(planned: int | None, recorded: int | None, decision: Decision | None, words: str) -> None:
-    assert words in compared(Checkpoint(QUERY, planned, recorded), decision)
+    assert words in checkpoint.compared(Checkpoint(QUERY, planned, recorded), decision)

@@ -42,9 +42,6 @@ SAME = "--bootstrap-servers b:9092 --prefix orders --commit-topic commits"
 DENIED = "WriteTxnMarkers was refused: CLUSTER_AUTHORIZATION_FAILED"
 
 
-# --- the command line -------------------------------------------------------------------------------------------------
-
-
 SUBCOMMANDS = ["list", "describe", "status", "repair", "abort"]
 
 
@@ -114,9 +111,6 @@ def test_a_checkpoint_tells_the_sinks_name(tmp_path: Path) -> None:
     LocalCheckpoint(tmp_path, "q").give("orders")
     assert name("--checkpoint", f"file:{location}") == "orders"
     assert name("--checkpoint", location, "--prefix", "another") == "another"
-
-
-# --- what it does -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -388,9 +382,6 @@ def test_status_tells_of_the_last_receipt(ran: Ran, run: Run, document: Document
     assert "error" in document(*line)[1]["receipt"]
 
 
-# --- how far the sources are ------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Callable[..., Path]:
     """Make a checkpoint with a log of offsets: for each micro-batch those of its sources. All but the last are
@@ -490,9 +481,6 @@ def test_status_shows_the_sink_if_the_sources_are_not_known(
     assert told["sources"] is None and "'hidden'" in told["sources_error"]
     (folder / "offsets" / "0").write_text("v9")
     assert "Sources: the checkpoint's offsets cannot be read: " in run(*line)
-
-
-# --- for scripts ------------------------------------------------------------------------------------------------------
 
 
 OPEN_JSON = {
@@ -626,9 +614,6 @@ def test_abort_is_refused_where_something_is_decided(ran: Ran, run: Run) -> None
     ran["describe_sink"] = found(opened(0, is_decided=True), opened(1, is_decided=False))
     said = run("abort", "--take-over", status=REFUSED)
     assert "repair --bootstrap-servers b:9092 --prefix orders" in said
-
-
-# --- words ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -111,8 +111,6 @@ def test_a_cluster_that_answers_no_more(monkeypatch: pytest.MonkeyPatch) -> None
     assert "was not reached" in found["transaction timeout"].found
 
 
-# --- a scripted cluster -----------------------------------------------------------------------------------------------
-
 PARTITION = {"error_code": 0, "partition_index": 0, "leader_id": 7, "replica_nodes": [7], "isr_nodes": [7]}
 THERE = {"error_code": 0, "name": "t", "partitions": [PARTITION], "topic_authorized_operations": 1 << 3 | 1 << 4}
 MISSING = {"error_code": 3, "name": "t", "partitions": []}

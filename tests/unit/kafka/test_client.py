@@ -15,20 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_sink import kept
+from kafka_sink import errors, kept
 from kafka_sink.doctor import dialogue
-from kafka_sink.errors import (
-    AuthenticationFailed,
-    BrokersUnreachable,
-    BufferExhausted,
-    DeliveryTimeout,
-    ProducerClosed,
-    ProduceRejected,
-    TopicAuthorizationFailed,
-    TopicNameInvalid,
-    TopicNotFound,
-    WorkerExhausted,
-)
 from kafka_sink.kafka import client, metadata
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import RESTED_MS, Producer
@@ -74,7 +62,7 @@ def test_no_answer_within_max_block_ms_is_an_error_that_names_the_servers(
     monkeypatch.setattr(dialogue, "STEP_TIMEOUT_S", 0.5)
     port = silent_port if kind == "silent" else closed_port()
     started_ms = client.monotonic_ms()
-    with pytest.raises(BrokersUnreachable) as failure, lease_producer(config(port, **SHORT)) as producer:
+    with pytest.raises(errors.BrokersUnreachable) as failure, lease_producer(config(port, **SHORT)) as producer:
         producer.begin(topic="t").append(rows(1))
     # And the doctor's look at a host that says nothing; not request.timeout.ms.
     assert 300 <= client.monotonic_ms() - started_ms < 10_000
@@ -157,7 +145,7 @@ def test_a_producer_whose_write_raised_is_closed_and_its_thread_ends(network: Li
     assert not producer.usable
     assert not sender_threads("raising")
     assert network.core.accumulator.pool.available_bytes == settings.buffer_memory
-    with pytest.raises(ProducerClosed):
+    with pytest.raises(errors.ProducerClosed):
         producer.begin(topic="t").append(rows(1))
 
 
@@ -170,12 +158,9 @@ def test_a_defect_of_the_sender_thread_reaches_whoever_waits(monkeypatch: pytest
 
     producer = Producer(config(closed_port()))
     monkeypatch.setattr(sender.Sender, "run_once", broken)
-    with pytest.raises(ProducerClosed, match="a bug"):
+    with pytest.raises(errors.ProducerClosed, match="a bug"):
         producer.begin(topic="t").append(rows(1))
     assert reported.wait(5)
-
-
-# --- no more memory, threads or files ---------------------------------------------------------------------------------
 
 
 class Opened:
@@ -215,7 +200,7 @@ def test_a_producer_without_a_thread_or_memory_leaves_no_socket(
 
     settings = config(closed_port())
     monkeypatch.setattr(owner, name, lacks)
-    with pytest.raises(WorkerExhausted, match=f"no more {words}") as raised, lease_producer(settings):
+    with pytest.raises(errors.WorkerExhausted, match=f"no more {words}") as raised, lease_producer(settings):
         pass
     assert raised.value.what == words.partition(":")[0]
     if owner is threading.Thread:
@@ -227,7 +212,7 @@ def test_a_producer_without_a_thread_or_memory_leaves_no_socket(
 @pytest.mark.parametrize("error", [MemoryError(), pa.ArrowMemoryError("malloc of size 9 failed")])
 def test_a_write_without_memory_keeps_no_producer_thread_or_socket(opened: Opened, error: Exception) -> None:
     settings = config(closed_port(), **{"kafka.client.id": "hungry"})
-    with pytest.raises(WorkerExhausted, match="no more memory") as raised, lease_producer(settings):
+    with pytest.raises(errors.WorkerExhausted, match="no more memory") as raised, lease_producer(settings):
         raise error
     assert raised.value.__cause__ is error
     assert not sender_threads("hungry")
@@ -249,7 +234,7 @@ def test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly(
     (thread,) = sender_threads("quiet")
     monkeypatch.setattr(threading, "excepthook", lambda _: pytest.fail("a traceback for no defect"))
     monkeypatch.setattr(NetworkClient, "poll", no_memory)
-    with pytest.raises(WorkerExhausted, match="no more memory"):
+    with pytest.raises(errors.WorkerExhausted, match="no more memory"):
         producer.begin(topic="t").append(rows(1))
     thread.join(5)
     assert (producer.usable, thread.is_alive(), opened.one_and_closed()) == (False, False, True)
@@ -280,19 +265,16 @@ def test_a_writer_that_waits_is_told_of_the_producers_end(producing: Make, netwo
         assert network.arrived.wait(5)
     producer.close()
     thread.join(10)
-    assert isinstance(outcome[0], ProducerClosed)
+    assert isinstance(outcome[0], errors.ProducerClosed)
     assert network.core.accumulator.pool.available_bytes == 8_192
 
 
 LARGE = pa.record_batch({"value": pa.array([bytes(100)] * 500)})
 
 
-# --- with a broker that answers when it is told to --------------------------------------------------------------------
-
-
 def test_what_no_retry_mends_ends_the_producer_at_once(producing: Make, network: LiveNetwork) -> None:
     """A password that is wrong, at the first connection or at a later one."""
-    refused = AuthenticationFailed(broker="broker 0", mechanism="PLAIN", user="alice", reason="no")
+    refused = errors.AuthenticationFailed(broker="broker 0", mechanism="PLAIN", user="alice", reason="no")
     producer = producing()
     write = producer.begin(topic="t")
     write.append(rows(3))
@@ -311,7 +293,7 @@ def test_an_error_of_a_lease_says_who_needs_the_acl(network: LiveNetwork) -> Non
     secure = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-256"}
     login = {"kafka.sasl.username": "bob", "kafka.sasl.password": "hunter2"}
     asking = lease_producer(config(1, **secure, **login))
-    with pytest.raises(TopicAuthorizationFailed, match="principal User:bob"), asking as producer:
+    with pytest.raises(errors.TopicAuthorizationFailed, match="principal User:bob"), asking as producer:
         producer.begin(topic="t").append(rows(3))
 
 
@@ -335,7 +317,7 @@ def test_finish_raises_what_the_broker_refused(producing: Make, network: LiveNet
     network.kafka.always(ProduceRequest, 87)
     write = producing().begin(topic="t")
     write.append(rows(3))
-    with pytest.raises(ProduceRejected):
+    with pytest.raises(errors.ProduceRejected):
         write.finish()
 
 
@@ -406,20 +388,6 @@ def test_a_topic_that_was_idle_for_long_in_mid_write_is_asked_for_again(
     assert write.topic_ids == {"t": str(ID)}
 
 
-def test_a_topic_is_in_use_while_rows_for_it_come(
-    producing: Make, network: LiveNetwork, pass_time: Callable[[int], None]
-) -> None:
-    producer = producing(metadata_max_age_ms=10 * MAX_IDLE_MS)
-    write = producer.begin(topic="t")
-    write.append(rows(1))
-    producer.flush(write.acknowledgements)
-    pass_time(MAX_IDLE_MS)
-    write.append(rows(1))
-    producer.flush(write.acknowledgements)
-    refresh(network)
-    assert "t" in network.core.metadata.snapshot.topics
-
-
 def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
     producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,7 +399,7 @@ def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
     monkeypatch.setattr(network, "ready", lambda node_id, now_ms: False)
     let_wait(producer, 300)
     started_ms = client.monotonic_ms()
-    with pytest.raises(BrokersUnreachable):
+    with pytest.raises(errors.BrokersUnreachable):
         write.finish()
     assert 300 <= client.monotonic_ms() - started_ms < 10_000
 
@@ -459,13 +427,13 @@ def test_a_topic_that_does_not_exist_is_not_waited_for_until_max_block_ms(
     network.kafka.topic_error = 3
     if was_deleted:
         refresh(network)
-    with pytest.raises(TopicNotFound) as failure:
+    with pytest.raises(errors.TopicNotFound) as failure:
         producer.begin(topic="t").append(rows(1))
     assert failure.value.topic == "t"
     assert 200 <= failure.value.waited_ms < 10_000
 
 
-@pytest.mark.parametrize(("code", "error"), [(29, TopicAuthorizationFailed), (17, TopicNameInvalid)])
+@pytest.mark.parametrize(("code", "error"), [(29, errors.TopicAuthorizationFailed), (17, errors.TopicNameInvalid)])
 def test_a_topic_that_waiting_does_not_bring_is_an_error_at_once(
     producing: Make, network: LiveNetwork, code: int, error: type[Exception]
 ) -> None:
@@ -518,7 +486,7 @@ def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(producing: M
     write.append(rows(1))
     network.hold()
     let_wait(producer, 300)
-    with pytest.raises(BufferExhausted) as failure:
+    with pytest.raises(errors.BufferExhausted) as failure:
         write.append(LARGE)
     assert (failure.value.buffer_memory, failure.value.waited_ms) == (8_192, 300)
 
@@ -533,7 +501,7 @@ def test_a_sender_thread_that_dies_over_a_drained_batch_fails_the_write(
     monkeypatch.setattr("kafka_sink.kafka.producer.producer_batch.ProducerBatch.close", no_memory)
     thread, outcome = in_background(write.finish)
     thread.join(5)
-    assert isinstance(outcome[0], WorkerExhausted)
+    assert isinstance(outcome[0], errors.WorkerExhausted)
     assert network.core.accumulator.pool.available_bytes == producer.config.buffer_memory
 
 
@@ -547,7 +515,7 @@ def test_rows_whose_sender_thread_is_gone_without_a_word_are_not_delivered(
     write.append(rows(1))
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "is_alive", lambda thread: False)
-        with pytest.raises(ProducerClosed, match="is gone"):
+        with pytest.raises(errors.ProducerClosed, match="is gone"):
             write.finish()
 
 
@@ -568,7 +536,7 @@ def test_a_network_that_cannot_be_closed_keeps_nobody_waiting(
     monkeypatch.setattr(network, "close", broken)
     producer.close()
     thread.join(5)
-    assert isinstance(outcome[0], ProducerClosed)
+    assert isinstance(outcome[0], errors.ProducerClosed)
 
 
 def test_asking_again_ends_with_max_block_ms(producing: Make, network: LiveNetwork) -> None:
@@ -579,7 +547,7 @@ def test_asking_again_ends_with_max_block_ms(producing: Make, network: LiveNetwo
     let_wait(producer, 300)
     started_ms = client.monotonic_ms()
     assert producer.await_topics(names, names, started_ms)["t"].partition_count == 1
-    with pytest.raises(BrokersUnreachable):
+    with pytest.raises(errors.BrokersUnreachable):
         producer.await_topics(names, names, started_ms, ask_again=True)
     assert 300 <= client.monotonic_ms() - started_ms < 5_000
 
@@ -643,7 +611,7 @@ def test_memory_that_comes_back_begins_the_wait_anew(
 
     memory = ScriptedMemory(network, monkeypatch, append)
     monkeypatch.setattr(client, "monotonic_ms", lambda: now[0])
-    with pytest.raises(BufferExhausted):
+    with pytest.raises(errors.BufferExhausted):
         place_a_row(producing(max_block_ms=60_000))
     # Nothing at 40 s, five times more, and then not more for 80 s.
     assert now[0] == (1 + 5 + 2) * 40_000
@@ -677,20 +645,20 @@ def test_a_pause_ends_in_time_and_with_the_producer(producing: Make, network: Li
     thread, outcome = in_background(lambda: producer.pause(began_ms + 600_000))
     producer.close()
     thread.join(5)
-    assert isinstance(outcome[0], ProducerClosed)
+    assert isinstance(outcome[0], errors.ProducerClosed)
 
 
 def test_a_pause_is_ended_by_rows_that_were_refused_meanwhile(producing: Make, network: LiveNetwork) -> None:
     network.kafka.always(ProduceRequest, 87)
     producer = producing(linger_ms=0)
     producer.begin(topic="t").append(rows(1))
-    with pytest.raises(ProduceRejected):
+    with pytest.raises(errors.ProduceRejected):
         producer.pause(client.monotonic_ms() + 10_000)
 
 
 @pytest.mark.parametrize("base_offset", [-2, -(2**63), 2**63 - 1])
 def test_rows_at_an_offset_that_no_log_has_are_not_acknowledged(base_offset: int) -> None:
-    with peer(takes_rows(base_offset)) as port, pytest.raises(DeliveryTimeout) as failure:
+    with peer(takes_rows(base_offset)) as port, pytest.raises(errors.DeliveryTimeout) as failure:
         written(config(port, **{"kafka.retries": "1"}))
     assert f"a Produce answer that has the rows at offset {base_offset}" in str(failure.value)
     assert "Whether the last attempt was written is unknown" in str(failure.value)
@@ -707,9 +675,6 @@ def written(made: Any) -> Any:
         write = producer.begin(topic="t")
         write.append(rows(1))
         return write.finish()
-
-
-# --- another cluster behind the addresses -----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -775,9 +740,6 @@ def test_a_kept_producer_of_another_cluster_is_not_the_right_one(rested: Produce
         assert other is not rested
 
 
-# --- how many are kept ------------------------------------------------------------------------------------------------
-
-
 def test_a_few_producers_are_kept_and_the_least_recently_used_goes(network: LiveNetwork) -> None:
     used: list[Producer] = []
     for number in range(MOST + 2):
@@ -839,9 +801,6 @@ def test_closing_a_kept_producer_does_not_hold_up_others(network: LiveNetwork) -
     assert outcome == [None]
 
 
-# --- brokers that throttle --------------------------------------------------------------------------------------------
-
-
 def throttle(network: LiveNetwork, for_ms: int) -> None:
     """Begins now."""
     now_ms = client.monotonic_ms()
@@ -878,7 +837,7 @@ def test_max_block_ms_stands_while_a_broker_throttles(
     ScriptedMemory(network, monkeypatch, append)
     monkeypatch.setattr(client, "monotonic_ms", lambda: now[0])
     network.kafka.throttled = {0: (0, 400_000)}
-    with pytest.raises(BufferExhausted):
+    with pytest.raises(errors.BufferExhausted):
         place_a_row(producing(max_block_ms=60_000))
     assert now[0] == 400_000 + 2 * 40_000
 
@@ -930,7 +889,7 @@ def test_a_writer_that_waits_for_room_is_told_that_its_producer_failed(
     assert outcome == []
     producer.close()
     thread.join(10)
-    assert isinstance(outcome[0], ProducerClosed)
+    assert isinstance(outcome[0], errors.ProducerClosed)
 
 
 def test_a_write_that_is_throttled_says_so_on_its_way(

@@ -8,7 +8,7 @@ import pickle
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,17 +16,6 @@ import pytest
 
 from kafka_sink.errors import TokenUnavailable
 from kafka_sink.kafka import oauth
-from kafka_sink.kafka.oauth import (
-    ATTEMPTS,
-    MAX_ANSWER_BYTES,
-    REFRESH_FACTOR,
-    UNKNOWN_LIFETIME_S,
-    TokenEndpoint,
-    Tokens,
-    fetched_by,
-    lifetime_of,
-    subject_of,
-)
 from scripted_peers import drips, peer
 from token_endpoint import Idp, body, jwt, token_endpoint
 from waiting import wait_until
@@ -41,8 +30,8 @@ def idp() -> Iterator[Idp]:
         yield made
 
 
-def endpoint(idp: Idp) -> TokenEndpoint:
-    return TokenEndpoint(
+def endpoint(idp: Idp) -> oauth.TokenEndpoint:
+    return oauth.TokenEndpoint(
         url=idp.url, client_id="app", client_secret=CANARY, scope="kafka", header_urlencode=False, contexts=None
     )
 
@@ -83,15 +72,15 @@ def test_credentials_are_encoded_only_where_that_is_asked_for(idp: Idp, header_u
 
 def test_a_lifetime_that_only_the_token_tells(idp: Idp) -> None:
     assert fetched(idp, (200, body(access_token=jwt(exp=NOW_S + 120))))[1] == 120
-    assert fetched(idp, (200, body(access_token="opaque")))[1] == UNKNOWN_LIFETIME_S
+    assert fetched(idp, (200, body(access_token="opaque")))[1] == oauth.UNKNOWN_LIFETIME_S
 
 
 @pytest.mark.parametrize("lifetime", ["1" + "0" * 400, "1e999", "-1e999", "NaN", "true", '"60"', "null"])
 def test_a_lifetime_that_is_none(idp: Idp, lifetime: str) -> None:
     """Found by fuzzing: no float holds an integer of 400 digits."""
     told = f'{{"access_token":"opaque","expires_in":{lifetime}}}'.encode()
-    assert fetched(idp, (200, told)) == ("opaque", UNKNOWN_LIFETIME_S)
-    assert fetched(idp, (200, body(access_token=jwt(exp=json.loads(lifetime)))))[1] == UNKNOWN_LIFETIME_S
+    assert fetched(idp, (200, told)) == ("opaque", oauth.UNKNOWN_LIFETIME_S)
+    assert fetched(idp, (200, body(access_token=jwt(exp=json.loads(lifetime)))))[1] == oauth.UNKNOWN_LIFETIME_S
 
 
 @pytest.mark.parametrize(
@@ -108,7 +97,7 @@ def test_a_lifetime_that_is_none(idp: Idp, lifetime: str) -> None:
         (200, body(access_token=["a"]), "no access_token", 1),
         (200, b"[1]", "no access_token", 1),
         (200, b"[" * 100_000, "no access_token", 1),
-        (200, b'{"access_token": "' + b"a" * MAX_ANSWER_BYTES, "no access_token", 1),
+        (200, b'{"access_token": "' + b"a" * oauth.MAX_ANSWER_BYTES, "no access_token", 1),
     ],
 )
 def test_an_endpoint_that_gives_none(idp: Idp, status: int, answer: bytes, words: str, tries: int) -> None:
@@ -158,7 +147,7 @@ def test_an_endpoint_that_never_comes_to_an_end(first: bytes, byte: bytes, monke
         assert time.monotonic() - begun < 5
         if byte:
             # Nobody reads on: no connection is left behind.
-            wait_until(lambda: len(ended) == ATTEMPTS, 10, "both connections to be closed")
+            wait_until(lambda: len(ended) == oauth.ATTEMPTS, 10, "both connections to be closed")
 
 
 def test_a_name_server_that_does_not_answer_sends_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,17 +166,17 @@ def test_a_name_server_that_does_not_answer_sends_no_credentials(monkeypatch: py
         with pytest.raises(TokenUnavailable, match=r"within 0\.2 s"):
             fetched(Idp(url=f"http://127.0.0.1:{port}/token"))
         over.set()
-        wait_until(lambda: len(said) == ATTEMPTS, 10, "both connections to be closed")
-    assert said == [b""] * ATTEMPTS
+        wait_until(lambda: len(said) == oauth.ATTEMPTS, 10, "both connections to be closed")
+    assert said == [b""] * oauth.ATTEMPTS
 
 
 @pytest.mark.parametrize(
     "token", ["", "a.b", "a.b.c", jwt(), jwt(exp="soon", sub=1), "a.!.c", "...", f"a.{'Z' * 99}.c"]
 )
 def test_a_token_that_says_nothing_of_itself(token: str) -> None:
-    assert lifetime_of(token, NOW_S) == UNKNOWN_LIFETIME_S
-    assert subject_of(token) == ""
-    assert subject_of(jwt(sub="app")) == "app"
+    assert oauth.lifetime_of(token, NOW_S) == oauth.UNKNOWN_LIFETIME_S
+    assert oauth.subject_of(token) == ""
+    assert oauth.subject_of(jwt(sub="app")) == "app"
 
 
 def test_tokens_are_kept_until_they_grow_old_and_serve_until_they_expire() -> None:
@@ -199,9 +188,9 @@ def test_tokens_are_kept_until_they_grow_old_and_serve_until_they_expire() -> No
         fetched[0] += 1
         return f"token{fetched[0]}", 100.0
 
-    tokens = Tokens(fetch, clock_s=lambda: now_s[0])
+    tokens = oauth.Tokens(fetch, clock_s=lambda: now_s[0])
     assert [tokens.current(), tokens.current()] == ["token1", "token1"]
-    now_s[0] = 100 * REFRESH_FACTOR - 1
+    now_s[0] = 100 * oauth.REFRESH_FACTOR - 1
     assert tokens.current() == "token1"
     now_s[0] += 1
     assert tokens.current() == "token2"
@@ -216,23 +205,21 @@ def test_tokens_are_kept_until_they_grow_old_and_serve_until_they_expire() -> No
     assert tokens.current() == "token3"
 
 
-def raising() -> object:
-    raise RuntimeError(CANARY)
-
-
 @pytest.mark.parametrize(
-    ("call", "words"),
+    ("given", "words"),
     [
-        (raising, "raised RuntimeError"),
-        (lambda: CANARY, "did not return"),
-        (lambda: (CANARY, "60"), "did not return"),
-        (lambda: (CANARY, 0), "did not return"),
-        (lambda: (f"{CANARY}\n", 60), "did not return"),
+        (RuntimeError(CANARY), "raised RuntimeError"),
+        *((each, "did not return") for each in (CANARY, (CANARY, "60"), (CANARY, 0), (f"{CANARY}\n", 60))),
     ],
 )
-def test_a_callable_that_gives_none(call: Callable[[], Any], words: str) -> None:
+def test_a_callable_that_gives_none(given: Any, words: str) -> None:
+    def call() -> Any:
+        if isinstance(given, Exception):
+            raise given
+        return given
+
     with pytest.raises(TokenUnavailable, match=words) as failure:
-        fetched_by(call)()
+        oauth.fetched_by(call)()
     assert CANARY not in repr(pickle.dumps(failure.value))
     assert failure.value.__context__ is None
-    assert fetched_by(lambda: ("abc", 60))() == ("abc", 60.0)
+    assert oauth.fetched_by(lambda: ("abc", 60))() == ("abc", 60.0)

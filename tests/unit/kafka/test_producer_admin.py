@@ -10,14 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_sink import kept
-from kafka_sink.errors import (
-    AuthenticationFailed,
-    CoordinatorUnavailable,
-    LeaderUnavailable,
-    ProducerClosed,
-    ProduceRejected,
-)
+from kafka_sink import errors, kept
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.producer import sender
@@ -35,7 +28,7 @@ from scripted_kafka import HANG_UP, LiveNetwork
 from scripted_peers import peer
 from waiting import wait_until
 
-REFUSED = AuthenticationFailed(broker="broker 0", mechanism="PLAIN", user="alice", reason="no")
+REFUSED = errors.AuthenticationFailed(broker="broker 0", mechanism="PLAIN", user="alice", reason="no")
 
 
 def commit(key: str) -> tuple[CoordinatorKind, str, EndTxnRequest]:
@@ -46,9 +39,6 @@ def commit(key: str) -> tuple[CoordinatorKind, str, EndTxnRequest]:
 def closes_kept() -> Iterator[None]:
     yield
     kept.KEPT.close()
-
-
-# --- over one network -------------------------------------------------------------------------------------------------
 
 
 def test_coordinators_are_asked_and_found_once_for_all_tasks(network: LiveNetwork) -> None:
@@ -124,7 +114,7 @@ def test_an_answer_that_does_not_come_is_waited_for_until_max_block_ms(producing
     assert producer.admin.ask_all([commit("s.0")])
     network.kafka.held = {EndTxnRequest}
     let_wait(producer, 100)
-    with pytest.raises(CoordinatorUnavailable) as failure:
+    with pytest.raises(errors.CoordinatorUnavailable) as failure:
         producer.admin.ask_all([commit("s.0")])
     assert failure.value.waited_ms == 100
     let_wait(producer, 600_000)
@@ -133,9 +123,6 @@ def test_an_answer_that_does_not_come_is_waited_for_until_max_block_ms(producing
     (answer,) = producer.admin.ask_all([commit("s.0")])
     assert answer.error_code == ErrorCode.NONE
     assert producer.usable
-
-
-# --- the end of the producer ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -150,46 +137,38 @@ def waiting(producing: Make, network: LiveNetwork) -> tuple[Producer, threading.
 
 @pytest.mark.parametrize(
     ("how", "error"),
-    [("no retry helps", AuthenticationFailed), ("rows are refused", ProduceRejected), ("closed", ProducerClosed)],
-)
-def test_the_producers_end_ends_the_wait(waiting: Any, network: LiveNetwork, how: str, error: type[Exception]) -> None:
+    [
+        ("no retry helps", errors.AuthenticationFailed), ("rows are refused", errors.ProduceRejected),
+        ("closed", errors.ProducerClosed), ("a bug", errors.ProducerClosed),
+    ],
+)  # fmt: skip
+def test_the_producers_end_ends_the_wait(
+    waiting: Any, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, how: str, error: type[Exception]
+) -> None:
+    def broken(*given: object) -> int:
+        raise ZeroDivisionError("a bug")
+
     producer, thread, outcome = waiting
     match how:
         case "no retry helps":
             network.failure = REFUSED
-            network.wakeup()
         case "rows are refused":
             network.kafka.always(ProduceRequest, 87)
             producer.begin(topic="t").append(rows(1))
         case "closed":
             producer.close()
+        case "a bug":
+            monkeypatch.setattr(threading, "excepthook", lambda _: None)
+            monkeypatch.setattr(sender.Sender, "run_once", broken)
+    network.wakeup()
     thread.join(5)
     assert [type(each) for each in outcome] == [error]
+    assert how != "a bug" or how in str(outcome[0])
     wait_until(lambda: not producer.usable, 5, "the end of the producer")
     with pytest.raises(error):
         producer.admin.ask_all([commit("s.1")])
     with pytest.raises(error):
         producer.admin.ask_leaders([("t", 0)], lambda partitions: pytest.fail("asked"))
-
-
-def test_a_defect_of_the_sender_thread_ends_the_wait(
-    waiting: Any, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, thread, outcome = waiting
-
-    def broken(*given: object) -> int:
-        raise ZeroDivisionError("a bug")
-
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    monkeypatch.setattr(sender.Sender, "run_once", broken)
-    network.wakeup()
-    thread.join(5)
-    (error,) = outcome
-    assert isinstance(error, ProducerClosed)
-    assert "a bug" in str(error)
-
-
-# --- kept producers ---------------------------------------------------------------------------------------------------
 
 
 def test_a_kept_producer_that_only_asked_and_lost_all_connections_is_not_used_again(network: LiveNetwork) -> None:
@@ -205,15 +184,12 @@ def test_a_kept_producer_that_only_asked_and_lost_all_connections_is_not_used_ag
 def test_a_producer_whose_question_failed_is_not_used_again(network: LiveNetwork) -> None:
     network.kafka.leaders = {("t", 0): -1}
     asking = lease_producer(config(1))
-    with pytest.raises(LeaderUnavailable), asking as first:
+    with pytest.raises(errors.LeaderUnavailable), asking as first:
         first.admin.topics(("t",))
         let_wait(first, 300)
         first.admin.ask_leaders([("t", 0)], lambda partitions: pytest.fail("asked"))  # type: ignore[call-overload]
     with lease_producer(config(1)) as second:
         assert second is not first
-
-
-# --- over sockets -----------------------------------------------------------------------------------------------------
 
 
 class Broker:

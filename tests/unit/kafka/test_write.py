@@ -15,14 +15,7 @@ import pyarrow as pa
 import pytest
 
 from given_rows import ALL, PLAIN_TYPES, Given, batch_of
-from kafka_sink.errors import (
-    BadRow,
-    BrokersUnreachable,
-    PartitionOutOfRange,
-    RecordTooLarge,
-    TooManyBadRows,
-    TopicRecreated,
-)
+from kafka_sink import errors
 from kafka_sink.kafka import write as write_module
 from kafka_sink.kafka.metadata import TopicSnapshot
 from kafka_sink.kafka.metrics import Metrics
@@ -138,22 +131,20 @@ def test_slices_count_rows_without_a_dictionary(monkeypatch: pytest.MonkeyPatch,
 
 def test_a_row_over_max_request_size_is_refused_before_its_slice(producing: Make, network: LiveNetwork) -> None:
     write = producing(max_request_size=2_000).begin(topic="t")
-    with pytest.raises(RecordTooLarge) as failure:
+    with pytest.raises(errors.RecordTooLarge) as failure:
         write.append(pa.record_batch({"value": pa.array([b"small", bytes(2_000)])}))
     assert failure.value.size_bytes > 2_000
     assert write.finish() == ()
 
 
-# --- which row it was -------------------------------------------------------------------------------------------------
-
 KEY = b"alice@example.com"
 
 
-def failing(batch: pa.RecordBatch, *, topic: str | None = "t") -> BadRow:
+def failing(batch: pa.RecordBatch, *, topic: str | None = "t") -> errors.BadRow:
     """The error of a write that had 3 rows before."""
     write = write_to(Topic(2), topic=topic)
     write.append(pa.record_batch({"value": pa.array([b""] * 3), "topic": pa.array(["t"] * 3)}))
-    with pytest.raises(BadRow) as failure:
+    with pytest.raises(errors.BadRow) as failure:
         write.append(batch)
     assert KEY.decode() not in str(failure.value)
     return failure.value
@@ -162,7 +153,7 @@ def failing(batch: pa.RecordBatch, *, topic: str | None = "t") -> BadRow:
 def test_the_largest_row_is_named() -> None:
     values, keys = [b"", bytes(2_000_000), bytes(3_000_000), b""], [None, b"k", KEY, None]
     error = failing(pa.record_batch({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}))
-    assert isinstance(error, RecordTooLarge) and error.size_bytes > 3_000_000
+    assert isinstance(error, errors.RecordTooLarge) and error.size_bytes > 3_000_000
     assert (error.row, error.topic, error.key_bytes) == (5, "t", len(KEY))
     said = "row 5 (from 0) of its task's input, with a key of 17 bytes: a row for topic 't' takes"
     assert str(error).startswith(said)
@@ -173,7 +164,7 @@ def test_the_largest_row_is_named() -> None:
 
 def test_the_first_row_whose_partition_is_not_there_is_named() -> None:
     error = failing(explicit(1, 9, 0, 9))
-    assert isinstance(error, PartitionOutOfRange)
+    assert isinstance(error, errors.PartitionOutOfRange)
     assert (error.row, error.key_bytes) == (4, None)
     assert "input, without a key: a row names partition 9" in str(error)
 
@@ -206,10 +197,10 @@ def test_a_cluster_that_does_not_answer_again_leaves_the_error_as_it_was() -> No
     def once(*arguments: Any, **named: Any) -> Any:
         for answer in asked:
             return answer(*arguments, **named)
-        raise BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=1, last_error="")
+        raise errors.BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=1, last_error="")
 
     topic.await_topics = once  # type: ignore[method-assign]
-    with pytest.raises(PartitionOutOfRange) as failure:
+    with pytest.raises(errors.PartitionOutOfRange) as failure:
         write.append(explicit(0, -1))
     assert (failure.value.row, str(failure.value)[:21]) == (None, "a row names partition")
 
@@ -218,14 +209,14 @@ def test_a_partition_that_is_not_known_is_asked_about_before_the_row_is_bad() ->
     topic = Topic(2, then=4)
     write = write_to(topic)
     # No topic will ever have a negative partition.
-    with pytest.raises(PartitionOutOfRange):
+    with pytest.raises(errors.PartitionOutOfRange):
         write.append(explicit(0, -1))
     assert topic.asked_again == 0
     write.append(explicit(1, 3, 0))
     assert topic.placed == [0, 1, 3]
     write.append(explicit(2))
     assert topic.asked_again == 1
-    with pytest.raises(PartitionOutOfRange) as failure:
+    with pytest.raises(errors.PartitionOutOfRange) as failure:
         write.append(explicit(4))
     assert (failure.value.partition, failure.value.partition_count) == (4, 4)
     assert topic.asked_again == 2
@@ -234,7 +225,7 @@ def test_a_partition_that_is_not_known_is_asked_about_before_the_row_is_bad() ->
 def test_once_an_arrow_batch_whatever_its_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_module, "SLICE_BYTES", 1)
     topic = Topic(1, then=2)
-    with pytest.raises(PartitionOutOfRange):
+    with pytest.raises(errors.PartitionOutOfRange):
         write_to(topic).append(explicit(0, 1, 0, 9))  # in slices of a row
     assert topic.asked_again == 1
     assert topic.placed == [0, 1, 0]
@@ -265,9 +256,6 @@ def test_bytes_are_those_of_keys_values_and_headers(monkeypatch: pytest.MonkeyPa
     assert topic.pauses == [100, 200, 300]
 
 
-# --- with a broker that answers when it is told to --------------------------------------------------------------------
-
-
 def test_partitions_added_in_mid_write_do_not_move_its_keys(producing: Make, network: LiveNetwork) -> None:
     keyed = pa.record_batch({"key": pa.array([b"%d" % n for n in range(300)]), "value": pa.nulls(300, pa.binary())})
     producer = producing()
@@ -291,7 +279,7 @@ def test_a_topic_made_again_in_mid_write_gets_no_row(producing: Make, network: L
     producer.flush(write.acknowledgements)
     old, network.kafka.topic_id, network.kafka.partitions = network.kafka.topic_id, uuid.uuid4(), partition + 1
     refresh(network)
-    with pytest.raises(TopicRecreated):
+    with pytest.raises(errors.TopicRecreated):
         write.append(explicit(partition))
         write.finish()
     assert {topic_id for topic_id, _ in network.kafka.produced} == {old}
@@ -310,7 +298,7 @@ def test_brokers_without_topic_ids_are_asked_at_the_end_whether_it_is_the_same(
     write.append(rows(1))
     network.kafka.topic_id = uuid.uuid4()
     if by_name:
-        with pytest.raises(TopicRecreated):
+        with pytest.raises(errors.TopicRecreated):
             write.finish()
     else:
         # They would have refused the batch.
@@ -350,9 +338,6 @@ def test_a_write_has_the_figures_of_its_own_time(producing: Make) -> None:
 
 
 NO_LIMITS = BadRowLimits()
-
-
-# --- bad rows ---------------------------------------------------------------------------------------------------------
 
 
 def sorting_write(
@@ -519,7 +504,7 @@ def test_rows_that_leaders_refuse_are_counted_and_become_dead_letters(dead_lette
 def test_rows_that_leaders_refuse_count_among_those_that_may_be_bad() -> None:
     write = sorting_write(Topic(2, refused=[REFUSED, REFUSED]), limits=BadRowLimits(max_rows=1))
     write.append(explicit(0, 1, 1))
-    with pytest.raises(TooManyBadRows, match=r"2 of 3 rows cannot be written to Kafka \(RefusedByLeader: 2\)"):
+    with pytest.raises(errors.TooManyBadRows, match=r"2 of 3 rows cannot be written to Kafka \(RefusedByLeader: 2\)"):
         write.finish()
     write = sorting_write(Topic(2, refused=[REFUSED]))
     write.append(explicit(0, 1, 1))
@@ -546,7 +531,7 @@ def test_more_bad_rows_than_allowed_end_the_task_before_the_others_are_sent() ->
     write = sorting_write(topic, "letters", limits=BadRowLimits(max_rows=1))
     write.append(explicit(0, -1))
     assert topic.by_topic == {"t": 1, "letters": 1}
-    with pytest.raises(TooManyBadRows):
+    with pytest.raises(errors.TooManyBadRows):
         write.append(explicit(0, -1))
     assert topic.by_topic == {"t": 1, "letters": 1}
 
@@ -566,14 +551,14 @@ def test_what_a_leader_refused_is_no_bad_row_of_those_that_follow() -> None:
     """RecordTooLarge of an earlier row, by the time that the next ones are routed or placed."""
     for method in ("await_topics", "place"):
         topic = Topic()
-        refused = RecordTooLarge(topic="t", size_bytes=9, max_bytes=None, limit="max.message.bytes")
+        refused = errors.RecordTooLarge(topic="t", size_bytes=9, max_bytes=None, limit="max.message.bytes")
 
         def refuse(*_: object, error: Exception = refused, **__: object) -> None:
             raise error
 
         write = sorting_write(topic)
         setattr(topic, method, refuse)
-        with pytest.raises(RecordTooLarge) as failure:
+        with pytest.raises(errors.RecordTooLarge) as failure:
             write.append(explicit(0))
         assert failure.value is refused
         assert write.bad_rows == BadRowCounts()
@@ -582,12 +567,9 @@ def test_what_a_leader_refused_is_no_bad_row_of_those_that_follow() -> None:
 def test_a_dead_letter_that_cannot_be_written_at_all_is_not_lost_silently() -> None:
     topic = Topic()
     write = sorting_write(topic, "letters", rules={"letters": TopicRules(70)})
-    with pytest.raises(RecordTooLarge, match="deadLetterTopic allows 70"):
+    with pytest.raises(errors.RecordTooLarge, match="deadLetterTopic allows 70"):
         write.append(explicit(-1))
     assert topic.by_topic == {}
-
-
-# --- identity ---------------------------------------------------------------------------------------------------------
 
 
 def rows_told(columns: RecordColumns) -> list[int]:
@@ -627,5 +609,5 @@ def test_its_bytes_count_for_the_size_of_a_row() -> None:
     topic = Topic()
     topic.config = replace(topic.config, max_request_size=200)
     write_to(topic).append(explicit(0))
-    with pytest.raises(RecordTooLarge):
+    with pytest.raises(errors.RecordTooLarge):
         write_to(topic, row_identity=IDENTITY).append(explicit(0))

@@ -11,15 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from kafka_sink.errors import (
-    InvalidOption,
-    RegistryAnswerUnusable,
-    RegistryError,
-    RegistryRefused,
-    RegistryUnreachable,
-    SchemaIncompatible,
-    SchemaNotRegistered,
-)
+from kafka_sink import errors
 from kafka_sink.registry import registering
 from kafka_sink.registry.registering import Registry, depth_of
 from registry_stand_in import INCOMPATIBLE, RawAnswer, registry_stand_in
@@ -43,7 +35,7 @@ def test_a_schema_is_registered_and_its_id_given() -> None:
 
 def test_a_schema_that_is_not_compatible_is_said_with_its_subject_and_version() -> None:
     refusal = {REGISTER: (409, {"error_code": 409, "message": INCOMPATIBLE})}
-    with registry_stand_in(refusal) as stand_in, pytest.raises(SchemaIncompatible) as refused:
+    with registry_stand_in(refusal) as stand_in, pytest.raises(errors.SchemaIncompatible) as refused:
         of(stand_in.url).schema_id("orders-value", SCHEMA)
     assert (refused.value.subject, refused.value.version) == ("orders-value", "7")
     for said in ("version 7 of subject 'orders-value'", "The field 'price'", "No row of this write was sent"):
@@ -53,7 +45,7 @@ def test_a_schema_that_is_not_compatible_is_said_with_its_subject_and_version() 
 @pytest.mark.parametrize(("latest", "version"), [(FOUND, "3"), ((500, {"error_code": 1, "message": ""}), "unknown")])
 def test_a_refusal_that_names_no_version_means_the_latest(latest: Any, version: str) -> None:
     refusal = {REGISTER: (409, {"error_code": 409, "message": "not compatible"}), LATEST: latest}
-    with registry_stand_in(refusal) as stand_in, pytest.raises(SchemaIncompatible) as refused:
+    with registry_stand_in(refusal) as stand_in, pytest.raises(errors.SchemaIncompatible) as refused:
         of(stand_in.url).schema_id("orders-value", SCHEMA)
     assert refused.value.version == version
 
@@ -62,7 +54,7 @@ def test_a_schema_is_looked_up_where_it_is_not_to_be_registered() -> None:
     with registry_stand_in({LOOK_UP: FOUND}) as stand_in:
         assert of(stand_in.url, auto_register_schemas="false").schema_id("orders-value", SCHEMA) == 9
     assert [asked[:2] for asked in stand_in.asked] == [LOOK_UP]
-    with registry_stand_in({}) as stand_in, pytest.raises(SchemaNotRegistered, match="nothing at"):
+    with registry_stand_in({}) as stand_in, pytest.raises(errors.SchemaNotRegistered, match="nothing at"):
         of(stand_in.url, auto_register_schemas="false").schema_id("orders-value", SCHEMA)
 
 
@@ -74,7 +66,7 @@ def test_the_latest_is_taken_where_that_is_asked_for() -> None:
     assert (latest.schema_id, latest.text) == (9, TEXT)
 
 
-def said_of(error: RegistryError) -> str:
+def said_of(error: errors.RegistryError) -> str:
     """Whatever of it may be in a log."""
     assert error.__cause__ is None and error.__suppress_context__
     return f"{error} {vars(error)}"
@@ -87,7 +79,7 @@ def of(url: str, **conf: str) -> Registry:
 @pytest.mark.parametrize("status", [401, 403, 422, 500])
 def test_no_refusal_shows_a_secret(status: int) -> None:
     echoed = {"error_code": status * 100, "message": "wrong: alice:hunter2, that is hunter2"}
-    with registry_stand_in({REGISTER: (status, echoed)}) as stand_in, pytest.raises(RegistryRefused) as refused:
+    with registry_stand_in({REGISTER: (status, echoed)}) as stand_in, pytest.raises(errors.RegistryRefused) as refused:
         of(stand_in.url, basic_auth_user_info="alice:hunter2").schema_id("orders-value", SCHEMA)
     assert refused.value.status == status
     assert "hunter2" not in said_of(refused.value)
@@ -98,7 +90,7 @@ def test_a_registry_that_cannot_be_reached_is_named_without_its_password() -> No
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     registry = of(f"http://alice:hunter2@127.0.0.1:{port}")
-    with pytest.raises(RegistryUnreachable) as refused:
+    with pytest.raises(errors.RegistryUnreachable) as refused:
         registry.schema_id("orders-value", SCHEMA)
     assert refused.value.url == f"http://127.0.0.1:{port}"
     assert "hunter2" not in said_of(refused.value)
@@ -116,7 +108,7 @@ def test_a_registry_that_cannot_be_reached_is_named_without_its_password() -> No
 )
 def test_a_url_that_is_none_is_said_without_what_may_be_a_password(url: str, shown: str, reason: str) -> None:
     registry = of(url)
-    with pytest.raises(RegistryUnreachable, match="Check the url") as refused:
+    with pytest.raises(errors.RegistryUnreachable, match="Check the url") as refused:
         registry.schema_id("orders-value", SCHEMA)
     assert refused.value.url == shown
     assert refused.value.reason.startswith(reason)
@@ -149,7 +141,7 @@ def test_a_url_is_shown_without_its_user(url: str, shown: str) -> None:
     ],
 )
 def test_a_conf_that_the_client_does_not_take_is_an_option_that_is_wrong(conf: dict[str, str]) -> None:
-    with pytest.raises(InvalidOption, match="option 'registry'") as refused:
+    with pytest.raises(errors.InvalidOption, match="option 'registry'") as refused:
         Registry.of(conf)
     assert all(key in str(refused.value) for key in conf)
     assert "hunter2" not in str(refused.value) and refused.value.__suppress_context__
@@ -179,7 +171,7 @@ def deep(levels: int) -> str:
 def test_an_answer_that_cannot_be_used_is_an_error_with_its_reason(answer: Any, reason: str) -> None:
     with registry_stand_in({LATEST: (200, answer), LOOK_UP: (200, answer)}) as stand_in:
         registry = of(stand_in.url, use_latest_version="true")
-        with pytest.raises(RegistryAnswerUnusable) as refused:
+        with pytest.raises(errors.RegistryAnswerUnusable) as refused:
             registry.latest("orders-value")
     assert reason in refused.value.reason and len(str(refused.value)) < 600
     assert stand_in.url in str(refused.value) and "'orders-value'" in str(refused.value)
@@ -193,7 +185,7 @@ def test_an_id_that_fits_the_frame_is_taken_and_no_other(number: Any) -> None:
         if number in (0, 1, 2**31 - 1) and number is not True:
             assert registry.schema_id("orders-value", SCHEMA) == registry.latest("orders-value").schema_id == number
         else:
-            with pytest.raises(RegistryAnswerUnusable, match="its id is"):
+            with pytest.raises(errors.RegistryAnswerUnusable, match="its id is"):
                 registry.schema_id("orders-value", SCHEMA)
 
 
@@ -206,7 +198,7 @@ COMPRESSED = RawAnswer(gzip.compress(b" " * 20 * 1024 * 1024), {"Content-Encodin
 def test_a_compressed_answer_is_not_opened_nor_one_that_no_parser_reads(answer: RawAnswer, words: str) -> None:
     with (
         registry_stand_in({LATEST: (200, answer)}) as stand_in,
-        pytest.raises(RegistryAnswerUnusable, match=words),
+        pytest.raises(errors.RegistryAnswerUnusable, match=words),
     ):
         of(stand_in.url).latest("orders-value")
 
@@ -230,7 +222,7 @@ def test_a_client_may_be_given_and_nothing_else() -> None:
     assert Registry.of(client).schema_id("orders-value", SCHEMA) == 1
     with pytest.raises(TypeError, match="a mapping with a url"):
         Registry.of("http://there")  # type: ignore[arg-type]
-    with pytest.raises(InvalidOption, match="expected true or false"):
+    with pytest.raises(errors.InvalidOption, match="expected true or false"):
         Registry.of({"url": "http://there", "use.latest.version": "yes"})
     with registry_stand_in({}) as stand_in:
         assert of(stand_in.url).latest_or_none("orders-value") is None
@@ -242,6 +234,6 @@ def test_a_registry_that_answers_a_byte_at_a_time_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(registering, "ASK_TIMEOUT_S", 0.5)
     begun = time.monotonic()
-    with peer(drips(b"HTTP/1.1 200 OK\r\n")) as port, pytest.raises(RegistryUnreachable, match=r"within 0\.5 s"):
+    with peer(drips(b"HTTP/1.1 200 OK\r\n")) as port, pytest.raises(errors.RegistryUnreachable, match=r"within 0\.5 s"):
         Registry.of({"url": f"http://127.0.0.1:{port}", "max.retries": "0", **timeout}).schema_id("s", SCHEMA)
     assert time.monotonic() - begun < 5

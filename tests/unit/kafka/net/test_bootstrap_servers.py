@@ -20,9 +20,7 @@ from network_world import (
     World,
     authenticate_answer,
     brokers,
-    correlation_id,
     handshake_answer,
-    init_answer,
     versions_answer,
 )
 
@@ -54,9 +52,6 @@ def named(*hosts: str) -> dict[str, list[str]]:
     return {host: [f"10.0.0.{number}"] for number, host in enumerate(hosts, 1)}
 
 
-# --- a bootstrap server that is a broker ------------------------------------------------------------------------------
-
-
 class TestAdopted:
     @pytest.mark.parametrize("learned", [True, False])
     def test_its_connection_is_the_brokers(self, world: World, learned: bool) -> None:
@@ -79,7 +74,8 @@ class TestAdopted:
         assert world.transport.open == {key}
         assert (client.connects, client.handshakes, client.interruptions) == (1, 1, 0)
 
-    def test_requests_in_flight_are_answered_under_the_id_they_were_sent_to(self) -> None:
+    @pytest.mark.parametrize("ends", [False, True])
+    def test_requests_in_flight_are_answered_under_the_id_they_were_sent_to(self, ends: bool) -> None:
         world = World(max_in_flight=2)
         key = world.open()
         first, second = world.send("first"), world.send("second")
@@ -87,43 +83,30 @@ class TestAdopted:
         world.client.update_brokers([AT_BOOT])
         assert world.client.in_flight_count(7) == 2
         assert not world.client.ready(7, world.now_ms)
-        responses = world.poll(Received(key, first[5:] + second))
+        responses = world.poll(Disconnected(key, "reset") if ends else Received(key, first[5:] + second))
+        error = "broker 7 boot:9092 (10.0.0.1:9092): reset" if ends else None
         assert [(each.node_id, each.token, each.error) for each in responses] == [
-            (-1, "first", None), (-1, "second", None),
+            (-1, "first", error), (-1, "second", error),
         ]  # fmt: skip
+        assert world.client.is_down(7) is ends
 
-    def test_requests_in_flight_come_back_if_the_connection_ends(self, world: World) -> None:
-        key = world.open()
-        world.send("token")
-        world.client.update_brokers([AT_BOOT])
-        (response,) = world.poll(Sent(key), Disconnected(key, "reset"))
-        assert (response.node_id, response.token) == (-1, "token")
-        assert response.error == "broker 7 boot:9092 (10.0.0.1:9092): reset"
-        assert world.client.is_down(7)
-
-    def test_while_it_is_being_connected_to(self, world: World) -> None:
+    @pytest.mark.parametrize("backs_off", [False, True])
+    def test_while_it_is_being_connected_to_or_backs_off(self, world: World, backs_off: bool) -> None:
         key = world.connect()
-        world.client.update_brokers([AT_BOOT])
-        assert not world.client.ready(7, world.now_ms)
-        world.poll(Sent(key), Received(key, versions_answer(0, world.RANGES)))
-        world.identify(key)
-        assert world.client.ready(7, world.now_ms)
-        assert len(world.transport.connects) == 1
-
-    def test_while_it_backs_off(self, world: World) -> None:
-        world.client.ready(-1, world.now_ms)
-        refuse(world)
+        if backs_off:
+            world.poll(Disconnected(key, "reset"))
         rest_ms = world.client.delay_ms(-1, world.now_ms)
         world.client.update_brokers([AT_BOOT])
         assert world.client.delay_ms(7, world.now_ms) == rest_ms
         assert not world.client.ready(7, world.now_ms)
+        if not backs_off:
+            dial(world, None)
+            assert world.client.ready(7, world.now_ms)
         assert len(world.transport.connects) == 1
 
     def test_while_it_throttles(self, world: World) -> None:
-        key = world.open()
-        world.send("token")
-        frame = world.transport.outbox[key][-1]
-        world.poll(Sent(key), Received(key, init_answer(correlation_id(frame), throttle_time_ms=700)))
+        world.open()
+        world.throttle(700)
         world.transport.now_ms = 200
         world.client.update_brokers([AT_BOOT])
         assert world.client.delay_ms(7, 200) == 500
@@ -221,9 +204,6 @@ class TestNoLongerABroker:
         assert world.client.ready(-1, world.now_ms)
 
 
-# --- a bootstrap server that is no broker -----------------------------------------------------------------------------
-
-
 class Balanced(World):
     """A load balancer before brokers 1 and 2, which are known, and the connection to it."""
 
@@ -280,10 +260,7 @@ class TestLeft:
     def test_one_that_throttles(self) -> None:
         """A node without a connection delays nothing."""
         world = Balanced()
-        world.send("token")
-        frame = world.transport.outbox[world.bootstrap][-1]
-        throttled = init_answer(correlation_id(frame), throttle_time_ms=700)
-        world.poll(Sent(world.bootstrap), Received(world.bootstrap, throttled))
+        world.throttle(700)
         world.transport.now_ms = 200
         broker = world.open(1)
         assert world.transport.open == {broker}
@@ -349,9 +326,6 @@ class TestBrokersThatDoNotAnswer:
         assert world.client.failure is None
 
 
-# --- another cluster --------------------------------------------------------------------------------------------------
-
-
 class TestAnotherCluster:
     """`dial` without a cluster id is a connection to a broker of cluster-1, which is the client's."""
 
@@ -364,8 +338,7 @@ class TestAnotherCluster:
             bootstrap_servers=tuple((host, 9092) for host in servers),
         )
         world.client.update_brokers(brokers(1, 2))
-        world.poll(Disconnected(dial(world, 1), "cut"))
-        world.poll(timeout_ms=100)
+        world.lose(dial(world, 1))
         return world
 
     def ask(self, world: World) -> str:
@@ -403,8 +376,7 @@ class TestAnotherCluster:
     def test_at_a_broker_that_is_a_bootstrap_server_ends_the_client_at_once(self, world: World) -> None:
         key = world.open()
         world.client.update_brokers([AT_BOOT])
-        world.poll(Disconnected(key, "cut"))
-        world.poll(timeout_ms=100)
+        world.lose(key)
         dial(world, 7, b"cluster-2")
         failure = world.client.failure
         assert isinstance(failure, ClusterChanged)
@@ -473,8 +445,7 @@ class TestAnotherCluster:
     def test_of_which_a_bootstrap_server_told_before_the_last_connection_is_forgotten(self) -> None:
         world = self.world("second")
         dial(world, -1, b"cluster-2")
-        world.poll(Disconnected(dial(world, 1), "cut"))
-        world.poll(timeout_ms=100)
+        world.lose(dial(world, 1))
         world.client.ready(-2, world.now_ms)
         refuse(world)
         assert world.client.failure is None

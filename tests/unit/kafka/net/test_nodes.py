@@ -46,8 +46,6 @@ def test_a_bootstrap_server_is_never_gone() -> None:
     assert nodes[-1].server == A
 
 
-# --- whatever is listed -----------------------------------------------------------------------------------------------
-
 BROKERS = st.lists(
     st.builds(broker, st.integers(1, 3), st.sampled_from([A, B, C])), max_size=4, unique_by=lambda each: each.node_id
 )

@@ -170,16 +170,6 @@ class TestSend:
         read_all(peer, got, 4 * count)
         assert struct.unpack(f">{count}I", got) == tuple(range(count))
 
-    def test_is_told_in_order_each_once(self, selector: Selector, listener: socket.socket) -> None:
-        peer = connected(selector, listener)
-        for _ in range(3):
-            selector.send(1, [b"ab", b"c"])
-        selector.send(1, [b""])
-        assert poll_until(selector, lambda events: len(events) >= 4) == [Sent(1)] * 4
-        got = bytearray()
-        read_all(peer, got, 9)
-        assert got == b"abcabcabc"
-
     def test_what_happened_between_polls_ends_the_next(
         self, selector: Selector, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -217,13 +207,6 @@ class TestSend:
             assert selector.poll(1000 * DEADLINE_S) == [Sent(1)] * (silent + 1)
             assert time.monotonic() - started < DEADLINE_S / 2
         peer.close()
-
-    def test_to_a_peer_that_reset(self, selector: Selector, listener: socket.socket) -> None:
-        reset(connected(selector, listener))
-        selector.send(1, [bytes(1000)])
-        (event,) = poll_until(selector, has_ended)[-1:]
-        assert isinstance(event, Disconnected)
-        assert event.key == 1
 
 
 def waits(selector: Selector) -> bool:

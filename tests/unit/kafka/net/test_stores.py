@@ -77,9 +77,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]
     return store
 
 
-# --- truststores ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_every_ca_of_a_truststore(tmp_path: Path, form: str) -> None:
     # The form is read from the content.
@@ -144,9 +141,6 @@ def test_an_empty_store(tmp_path: Path, form: str) -> None:
         assert isinstance(failure, InvalidOption)
         assert failure.option == f"kafka.ssl.{kind}.location"
         assert "this one has none" in str(failure)
-
-
-# --- keystores --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -226,9 +220,6 @@ def test_no_key_is_left_in_a_file(
     for store in stores:
         loads(store)
     assert list(scratch.iterdir()) == []
-
-
-# --- refused ----------------------------------------------------------------------------------------------------------
 
 
 def test_other_stores_are_refused_with_what_converts_them(tmp_path: Path) -> None:

@@ -121,9 +121,6 @@ def failure_of(server: Server, settings: TlsSettings = TRUSTING, *, host: str = 
     return event
 
 
-# --- files that are replaced ------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def dialling() -> Iterator[Callable[[Server, TlsSettings], Event]]:
     """Connects to a server with what one selector has, as a worker that lives on does; the last event."""
@@ -220,9 +217,6 @@ def test_files_that_stay_are_read_once(tmp_path: Path) -> None:
     assert contexts.current() is contexts.current()
 
 
-# --- what works -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 def test_bytes_go_both_ways(version: str, host: str) -> None:
@@ -305,9 +299,6 @@ def test_an_address_is_looked_for_among_addresses() -> None:
     assert "another host name" in failure.reason
 
 
-# --- what does not ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("identity", "settings", "step"),
     [
@@ -363,9 +354,6 @@ def test_a_peer_that_hangs_up_may_be_one_that_goes_down() -> None:
     assert "plaintext listener" in failure.reason
     # The end of a connection that stood is no matter of TLS.
     assert failure_of(Server(BROKER, lambda sock: None)).tls is None
-
-
-# --- settings ---------------------------------------------------------------------------------------------------------
 
 
 CANARY = "canary-9f1c"
