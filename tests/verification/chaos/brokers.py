@@ -133,7 +133,6 @@ def small_disk(folder: Path, mebibytes: int) -> Iterator[str | None]:
 
 @contextlib.contextmanager
 def full(folder: Path) -> Iterator[None]:
-    """Fill the broker's file system: no byte is free."""
     ballast = folder / "ballast"
     with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):  # ENOSPC
         while True:

@@ -86,7 +86,6 @@ class ModelTopics:
 
 
 def model_player(kind: Kind, name: str) -> Player:
-    """On a model of its own."""
     client, cluster = model_client(kind)
     one_broker = OneBroker(client.call, client.leader_of, lambda: cluster.run(_PAUSE_MS), client.versions)
     return Player(kind.generation, one_broker, ModelTopics(cluster.cluster), name, lambda: cluster.cluster.now_ms)

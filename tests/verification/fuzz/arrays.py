@@ -31,7 +31,6 @@ def largest_arrays(api: Api, version: int, size: int) -> Iterator[tuple[str, byt
 
 
 def response_type(api: Api, version: int) -> Any:
-    """kio's class of the answer."""
     module = importlib.import_module(f"kio.schema.{api.kio_package}.v{version}.response")
     return getattr(module, f"{api.name}Response")
 

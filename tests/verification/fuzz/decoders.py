@@ -373,7 +373,6 @@ def _right_challenges(mechanism: str) -> Iterable[bytes]:
 
 
 def _said(exchange: sasl.Exchange, challenge: bytes | None) -> bytes:
-    """Nothing where all is said."""
     said = exchange.respond(challenge)
     return said() if callable(said) else said or b""
 

@@ -39,7 +39,6 @@ _FETCHED_NOTHING: Mapping[str, Any] = {"error_code": ErrorCode.none, "responses"
 
 
 def address_of(node_id: int, settings: ClusterSettings) -> tuple[str, int]:
-    """The host and the port that answers name."""
     return settings.addresses.get(node_id, (f"broker-{node_id}", PORT))
 
 
@@ -83,7 +82,6 @@ class Broker:
         return self.replicas.generation
 
     def serve(self, handlers: Handlers) -> None:
-        """Add APIs."""
         self._handlers |= handlers
 
     def add_rule(self, api_key: int, rule: Rule) -> None:
@@ -91,7 +89,6 @@ class Broker:
         self._rules[api_key] = rule
 
     def refuse(self, api_key: int, code: ErrorCode) -> None:
-        """The next request of this API that is not answered by an earlier `refuse` gets `code`, and does nothing."""
         self._refusals.setdefault(api_key, deque()).append(code)
 
     def withhold(self, fetches: int) -> None:
@@ -100,15 +97,12 @@ class Broker:
         self._withheld = fetches
 
     def throttle(self, throttle_time_ms: int, answers: int) -> None:
-        """The next answers tell their client to wait, and its connection is not read meanwhile."""
         self._throttle_times_ms.extend([throttle_time_ms] * answers)
 
     def limit(self, bytes_per_s: float | None) -> None:
-        """Set the quota for Produce; None removes it."""
         self._quota = None if bytes_per_s is None else Quota(bytes_per_s)
 
     def limit_reads(self, bytes_per_s: float | None) -> None:
-        """Set the quota for Fetch; None removes it."""
         self._read_quota = None if bytes_per_s is None else Quota(bytes_per_s)
 
     def forgive(self) -> None:
@@ -262,7 +256,6 @@ class Broker:
         return (feature,)
 
     def new_producer_id(self) -> int:
-        """Return an id that no producer has had."""
         if not self._producer_ids:
             self._producer_ids.extend(self._controller.allocate_producer_ids(PRODUCER_IDS_PER_BLOCK))
         return self._producer_ids.popleft()

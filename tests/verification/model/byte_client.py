@@ -26,7 +26,6 @@ def record_batch(
     *values: bytes, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1, timestamp_ms: int = 0,
     is_transactional: int = 0,
 ) -> bytes:  # fmt: skip
-    """One uncompressed batch, a record for each value."""
     builder = DefaultRecordBatchBuilder(
         magic=2, compression_type=0, is_transactional=is_transactional, producer_id=producer_id,
         producer_epoch=producer_epoch, base_sequence=base_sequence, batch_size=10**9,
@@ -109,7 +108,6 @@ class ByteClient:
         self._connections.pop(node_id, None)
 
     def run(self, duration_ms: int) -> None:
-        """Lets virtual time pass."""
         self.cluster.advance(self.cluster.now_ms + duration_ms)
         self.collect()
 
@@ -148,7 +146,6 @@ class ByteClient:
         return self.send(node_id, PRODUCE, self.produce_version, message)
 
     def produced(self, correlation_id: int) -> dict[int, Answer] | None:
-        """The answer by partition; None while there is none."""
         message = self.answers.get(correlation_id)
         if message is None:
             return None
@@ -164,11 +161,9 @@ class ByteClient:
         return answer[partition].code if answer is not None else None
 
     def committed(self, topic: str = "t", partition: int = 0) -> list[bytes | None]:
-        """Return the committed values, by the cluster's own state."""
         return values_of(self.cluster.committed(topic, partition))
 
     def log_of(self, node_id: int, topic: str = "t", partition: int = 0) -> list[bytes | None]:
-        """The values in one replica's log."""
         replica = self.cluster.replica(topic, partition, node_id)
         return values_of(replica.log.batches) if replica is not None else []
 
@@ -178,7 +173,6 @@ class ByteClient:
         return int(self.answers[self.send(node_id, INIT_PRODUCER_ID, 4, message)].producer_id)
 
     def metadata(self, node_id: int, topics: Sequence[str] | None, version: int = 12) -> Any:
-        """kio's MetadataResponse."""
         asked = None if topics is None else tuple({"topic_id": None, "name": name} for name in topics)
         message = request_of(
             METADATA, version, topics=asked, include_topic_authorized_operations=False,

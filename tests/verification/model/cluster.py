@@ -100,7 +100,6 @@ class Cluster:
             replicas.apply(self.controller.image)
 
     def _serve(self, node_id: int) -> None:
-        """The APIs of one broker."""
         broker, replicas, coordinator = (
             self.brokers[node_id], self.replicas[node_id], self.transaction_coordinators[node_id]
         )  # fmt: skip
@@ -134,15 +133,12 @@ class Cluster:
         self.brokers[node_id].disconnected(connection_id)
 
     def next_event_ms(self) -> int | None:
-        """Return the time of the next event for `advance`; None if no event is planned."""
         return self._timeline.next_ms()
 
     def advance(self, now_ms: int) -> None:
-        """Run all events that are due up to `now_ms`, in order."""
         self._timeline.run_until(now_ms)
 
     def take_outgoing(self) -> list[Outgoing]:
-        """Return what brokers have sent since the last call, in order."""
         taken = list(self._outgoing)
         self._outgoing.clear()
         return taken
@@ -161,11 +157,9 @@ class Cluster:
         return self.controller.create_topic(name, partitions, replication_factor, settings)
 
     def delete_topic(self, name: str) -> None:
-        """Delete the topic. A new topic of the same name gets another id."""
         self.controller.delete_topic(name)
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Up to `total` partitions."""
         self.controller.add_partitions(name, total)
 
     # --- logs that lose records ---------------------------------------------------------------------------------------
@@ -275,7 +269,6 @@ class Cluster:
         self.brokers[node_id].limit(bytes_per_s)
 
     def limit_reads(self, node_id: int, bytes_per_s: float | None) -> None:
-        """The broker's quota of bytes that consumers read, likewise."""
         self.brokers[node_id].limit_reads(bytes_per_s)
 
     def throttle(self, node_id: int, throttle_time_ms: int, answers: int = 1) -> None:
@@ -292,7 +285,6 @@ class Cluster:
         self.brokers[node_id].refuse(api_key, ErrorCode(code))
 
     def forgive(self, node_id: int) -> None:
-        """Cancel the remaining effects of `refuse`, `withhold` and `throttle`."""
         self.brokers[node_id].forgive()
 
     def _stop_fetching(self, node_id: int) -> None:
@@ -303,7 +295,6 @@ class Cluster:
     # --- the truth, for oracles ---------------------------------------------------------------------------------------
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
-        """Return the id of the topic that has this name now."""
         image = self.controller.image.topics.get(topic)
         return image.topic_id if image is not None else None
 

@@ -31,7 +31,6 @@ class Controller:
         self.image = ClusterImage(alive=tuple(sorted(node_ids)), has_topic_ids=settings.generation.has_topic_ids)
 
     def create_topic(self, name: str, partitions: int, replication_factor: int, settings: TopicSettings) -> uuid.UUID:
-        """Partition p is led by the p-th broker, in a ring. Raises ValueError for a name that exists."""
         if name in self.image.topics:
             raise ValueError(f"topic {name!r} exists")
         topic_id = uuid.UUID(int=self._rng.getrandbits(128), version=4)
@@ -90,8 +89,6 @@ class Controller:
         self._decide(self._changed(self.image, change))
 
     def elect(self, topic: str, partition: int, node_id: int | None, unclean: bool) -> None:
-        """Moves the leader to `node_id`, or to the first replica that may lead. Raises ValueError if none may."""
-
         def change(state: PartitionState) -> PartitionState:
             candidates = [node_id] if node_id is not None else state.replicas
             elected = self._elected(state, unclean, candidates)
@@ -137,7 +134,6 @@ class Controller:
         return self._next_producer_id
 
     def allocate_producer_ids(self, count: int) -> range:
-        """Return new ids, which no producer has had."""
         first = self._next_producer_id
         self._next_producer_id += count
         return range(first, first + count)

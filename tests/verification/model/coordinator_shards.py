@@ -50,7 +50,6 @@ class Shards(Generic[T]):
     _shards: dict[TopicIdPartition, Shard[T]] = field(default_factory=dict)
 
     def follow_image(self) -> None:
-        """Apply a new image: this broker may lead other partitions now."""
         topic = self._replicas.image.topics.get(self._topic)
         led: dict[TopicIdPartition, int] = {}
         for number in range(len(topic.partitions) if topic is not None else 0):
@@ -76,7 +75,6 @@ class Shards(Generic[T]):
         self._timeline.call_in(self._rng.randint(*self._settings.coordinator_load_ms), load)
 
     def clear(self) -> None:
-        """The broker died."""
         self._shards.clear()
 
     def is_current(self, shard: Shard[T]) -> bool:
@@ -94,11 +92,9 @@ class Shards(Generic[T]):
         return shard, shard.state
 
     def loaded(self) -> list[tuple[Shard[T], T]]:
-        """Return the states of all shards. Raises Refused while one is being read."""
         if any(shard.state is None for shard in self._shards.values()):
             raise Refused(ErrorCode.coordinator_load_in_progress, self._topic)
         return self.known()
 
     def known(self) -> list[tuple[Shard[T], T]]:
-        """Return the states of the shards that have been read."""
         return [(shard, shard.state) for shard in self._shards.values() if shard.state is not None]

@@ -41,7 +41,6 @@ class DelayedFetches:
         waiting.timeout = self._timeline.call_in(timeout_ms, lambda: self._complete(waiting))
 
     def check(self, key: TopicIdPartition) -> None:
-        """Something changed for the partition."""
         for waiting in list(self._waiting):
             # An answer lets the next request of its connection in, which may get here again.
             if waiting.timeout is not None and key in waiting.keys and waiting.is_ready():
@@ -49,7 +48,6 @@ class DelayedFetches:
                 self._complete(waiting)
 
     def clear(self) -> None:
-        """The broker died."""
         for waiting in self._waiting:
             if waiting.timeout is not None:
                 self._timeline.cancel(waiting.timeout)

@@ -231,7 +231,6 @@ class FetchApi:
         )  # fmt: skip
 
     def _endpoints(self, kio_version: Any, responses: Iterable[Any]) -> tuple[Any, ...]:
-        """Where the leaders are that the answer names."""
         leaders = {partition.current_leader.leader_id for topic in responses for partition in topic.partitions}
         endpoints = []
         for node_id in sorted(leaders.intersection(self._replicas.image.alive)):

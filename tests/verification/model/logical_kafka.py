@@ -26,18 +26,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_sink.commit.effects import Effect, ToCoordinator, ToEveryBroker, ToLeaders
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.delete_groups import (
-    DeletedGroup,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
+from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kafka_sink.kafka.protocol.apis.delete_groups import DeletedGroup, DeleteGroupsRequest, DeleteGroupsResponse
 from kafka_sink.kafka.protocol.apis.describe_producers import (
     ActiveProducer,
     DescribeProducersRequest,
@@ -49,36 +40,17 @@ from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionDescription,
 )
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-    EndTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.kafka.protocol.apis.list_transactions import (
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from kafka_sink.kafka.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-)
-from kafka_sink.kafka.protocol.apis.offset_fetch import (
-    GroupOffset,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 

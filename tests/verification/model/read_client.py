@@ -112,7 +112,6 @@ class ReadClient:
     def delete_records(
         self, node_id: int, topic: str, offset: int, partition: int = 0, *, version: int = 2
     ) -> tuple[int, int]:
-        """Code and low watermark."""
         topics = ({"name": topic, "partitions": ({"partition_index": partition, "offset": offset},)},)
         message = request_of(DELETE_RECORDS, version, topics=topics, timeout=timedelta(seconds=10))
         answer = self.call(node_id, DELETE_RECORDS, version, message)
@@ -139,7 +138,6 @@ def fetch_request(
 
 
 def fetch_answer(message: Any) -> FetchAnswer:
-    """Of kio's, in any version."""
     return FetchAnswer(
         int(getattr(message, "error_code", 0)),
         round(message.throttle_time.total_seconds() * 1_000),
@@ -166,8 +164,6 @@ def _got(topic: Any, partition: Any) -> Got:
 
 
 def read_client(client: ByteClient) -> ReadClient:
-    """Of a model cluster: waits for each answer in virtual time."""
-
     def call(node_id: int, api_key: int, version: int, message: Any) -> Any:
         sent = client.send(node_id, api_key, version, message)
         client.run_until(lambda: sent in client.answers, limit_ms=60_000)

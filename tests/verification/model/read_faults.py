@@ -46,7 +46,6 @@ class ReadFaults:
         return None if done is None else f"{kind} of {partition}: {done}"
 
     def heal(self) -> None:
-        """All brokers run, fetch and answer."""
         for node_id in self.cluster.node_ids:
             self.cluster.isolate(node_id, False)
             self.cluster.restart(node_id)

@@ -62,7 +62,6 @@ class ReplicaManager:
             partition.settings = self._settings
 
     def crash(self) -> None:
-        """Lose everything in memory."""
         self.is_alive = False
         self.purgatory.clear()
         self.deletions.clear()
@@ -80,7 +79,6 @@ class ReplicaManager:
             partition.restart(self._timeline.now_ms)
 
     def apply(self, image: ClusterImage) -> None:
-        """Apply an image: the controller's decisions."""
         self.image = image
         hosted: set[TopicIdPartition] = set()
         for topic in image.topics.values():
@@ -138,8 +136,6 @@ class ReplicaManager:
     def append_marker(
         self, key: TopicIdPartition, marker: EndTransactionMarker, on_complete: Callable[[ErrorCode], None]
     ) -> None:
-        """With acks=all, likewise."""
-
         def append() -> Appended:
             return self.replica(key).append_marker(marker, self._timeline.now_ms)
 

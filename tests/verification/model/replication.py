@@ -44,7 +44,6 @@ class Replication:
         self._timeline.call_in(delay_ms, lambda: self._round(node_id, key))
 
     def wake_followers(self, partition: Partition) -> None:
-        """Of a leader."""
         for node_id in partition.followers:
             self.wake(node_id, partition.key)
 

@@ -188,7 +188,6 @@ class Schedule:
         return self.versions or range(len(self.shapes[0]))
 
     def shape_of(self, run: int, micro_batch_id: int) -> tuple[int, ...]:
-        """The number of rows of each slot."""
         shape = self.shapes[run % len(self.shapes)]
         return shape[list(dict.fromkeys(self.micro_batch_ids())).index(micro_batch_id)]
 

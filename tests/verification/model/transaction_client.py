@@ -120,7 +120,6 @@ class TransactionClient:
         return self.call(node_id, api_key, version, request_of(api_key, version, **fields))
 
     def find_coordinator(self, key: str | None, key_type: int = TRANSACTION, version: int = 4) -> tuple[int, int]:
-        """Code and node id."""
         asked = {"key": key, "key_type": key_type, "coordinator_keys": (key,)}
         answer = self._ask(self.leader_of("", 0), FIND_COORDINATOR, version, **asked)
         found = answer.coordinators[0] if version >= 4 else answer
@@ -152,7 +151,6 @@ class TransactionClient:
         return int(answer.error_code), Producer(int(answer.producer_id), int(answer.producer_epoch))
 
     def init(self, transactional_id: str, **fields: Any) -> Producer:
-        """Until it is there."""
         while True:
             code, producer = self.try_init(transactional_id, **fields)
             if code == 0:
@@ -277,7 +275,6 @@ class TransactionClient:
         self, group: str, topic: str, offset: int, *, metadata: str | None = "", partition: int = 0,
         generation: int = -1, member_id: str = "", version: int = 8,
     ) -> int:  # fmt: skip
-        """The partition's code of OffsetCommit."""
         while True:
             answer = self._ask(
                 self.coordinator(group, GROUP), OFFSET_COMMIT, version, group_id=group,
@@ -324,7 +321,6 @@ class TransactionClient:
         )
 
     def delete_groups(self, groups: Sequence[str], *, version: int = 2) -> tuple[tuple[str, int], ...]:
-        """The code of each. The groups must have one coordinator."""
         while True:
             coordinator = self.coordinator(groups[0], GROUP)
             answer = self._ask(coordinator, DELETE_GROUPS, version, groups_names=tuple(groups))
@@ -352,14 +348,12 @@ class TransactionClient:
         )  # fmt: skip
 
     def list(self, node_id: int, *, version: int = 2, **filters: Any) -> tuple[int, dict[str, str], tuple[str, ...]]:
-        """Code, states by id, and states that the broker does not know."""
         fields = {"state_filters": (), "producer_id_filters": (), **filters}
         answer = self._ask(node_id, LIST_TRANSACTIONS, version, **fields)
         states = {str(state.transactional_id): str(state.transaction_state) for state in answer.transaction_states}
         return int(answer.error_code), states, tuple(answer.unknown_state_filters)
 
     def open_producers(self, topic: str, partition: int = 0) -> tuple[int, dict[Producer, int]]:
-        """Code, and of each producer with an open transaction there its first offset."""
         code, producers = self.active_producers(topic, partition)
         return code, {
             active.producer: active.transaction_start_offset
@@ -368,7 +362,6 @@ class TransactionClient:
         }
 
     def active_producers(self, topic: str, partition: int = 0) -> tuple[int, tuple[ActiveProducer, ...]]:
-        """Code, and every producer that the leader remembers."""
         asked = ({"name": topic, "partition_indexes": (partition,)},)
         answer = self._ask(self.leader_of(topic, partition), DESCRIBE_PRODUCERS, 0, topics=asked)
         described = answer.topics[0].partitions[0]
@@ -416,7 +409,6 @@ def _offsets(group: Any) -> tuple[int, ...] | Offset:
 
 
 def transaction_client(client: ByteClient, versions: Versions = VERSION_2) -> TransactionClient:
-    """Of a model cluster."""
     cluster = client.cluster
 
     def call(node_id: int, api_key: int, version: int, message: Any) -> Any:

@@ -44,7 +44,6 @@ class TransactionMarkers:
     _timeline: Timeline
 
     def send(self, sending: Sending, partition: TopicPartition) -> None:
-        """Now, or again."""
         if not sending.is_wanted():
             return
         topic = self._replicas.image.topics.get(partition[0])

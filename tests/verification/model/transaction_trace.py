@@ -60,7 +60,6 @@ class Trace:
         self.told("produce", self.client.produce(self.x, producer, self.topic, partition, **fields))
 
     def end(self, producer: Producer, is_commit: bool) -> Producer:
-        """What the producer goes on with."""
         ended = self.client.end_surely(self.x, producer, is_commit)
         self.told("commit" if is_commit else "abort", ended)
         return following(ended, producer)

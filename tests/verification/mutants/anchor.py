@@ -48,7 +48,6 @@ Match = tuple[Module, SgNode]
 
 
 def modules(root: Path, package: str) -> tuple[Module, ...]:
-    """All sources of the package in `root` that a mutant can be in."""
     paths = sorted(path for path in (root / package).rglob("*") if path.suffix in SUFFIXES)
     return tuple(Module(path.relative_to(root), path.read_text()) for path in paths)
 

@@ -59,12 +59,10 @@ class Verdict:
 
 
 def package() -> tuple[Module, ...]:
-    """The sources that mutants are put into."""
     return modules(ROOT, PACKAGE)
 
 
 def try_mutant(mutant: Mutant, killer: str | int) -> Verdict:
-    """Return the verdict: does `killer`, as in the table, kill the mutant?"""
     started_s = time.monotonic()
     try:
         with copy_of_tree() as tree:

@@ -69,7 +69,6 @@ class Injector:
             self._scheduler.after(fault.lasts_ms, end)
 
     def prepare(self) -> None:
-        """The cluster and the network as they are without faults."""
         for topic in self._plan.topics:
             self._create(topic)
         self._network.weather = self._calm()
@@ -279,7 +278,6 @@ class Injector:
         return {topic: self.cluster.partition_count(topic) for topic in filter(self._exists, self._topics)}
 
     def committed_logs(self) -> dict[LogKey, list[Record]]:
-        """Of every topic there is, and of those that were."""
         logs, era = dict(self._lost_logs), len(self.replaced)
         for topic in filter(self._exists, self._topics):
             for key, records in self._logs(topic, self.cluster.committed).items():

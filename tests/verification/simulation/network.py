@@ -86,7 +86,6 @@ class Pipe:
             self._plan(piece)
 
     def end(self) -> None:
-        """Nothing follows what was pushed."""
         if not self._ended:
             self._ended = True
             self._plan(None)
@@ -228,13 +227,11 @@ class Network:
             pipe.cut(self._rng.randint(0, pipe.under_way_bytes))
 
     def mute(self, wire: Wire) -> None:
-        """Lose all later answers on the wire."""
         self._say("mute", wire)
         self._impaired.append(wire)
         wire.to_client.lose()
 
     def deafen(self, wire: Wire) -> None:
-        """Lose all later requests on the wire."""
         self._say("deafen", wire)
         self._impaired.append(wire)
         wire.to_broker.lose()
@@ -451,7 +448,6 @@ class Network:
         self.deliver_answers()
 
     def deliver_answers(self) -> None:
-        """Takes from the brokers what they have to say."""
         all_brokers = (self._cluster, *self._strangers.values())
         for outgoing in itertools.chain.from_iterable([brokers.take_outgoing() for brokers in all_brokers]):
             wire = self._wires.get(outgoing.connection_id)
@@ -483,7 +479,6 @@ class Network:
 
 
 def _take(views: deque[memoryview], count: int) -> bytes:
-    """Removes up to `count` bytes from the front."""
     taken = bytearray()
     while views and len(taken) < count:
         front = views[0]
@@ -497,7 +492,6 @@ def _take(views: deque[memoryview], count: int) -> bytes:
 
 
 def _next_frame(received: bytearray) -> bytes | None:
-    """Removes the next whole request, and gives it without its size."""
     end = SIZE_BYTES + int.from_bytes(received[:SIZE_BYTES], "big")
     if len(received) < SIZE_BYTES or len(received) < end:
         return None

@@ -313,7 +313,6 @@ ORACLES: tuple[Callable[[Outcome], Iterable[str]], ...] = (
 
 
 def judge(outcome: Outcome) -> list[str]:
-    """Return all violations, each with the name of its oracle."""
     return [f"{oracle.__name__}: {problem}" for oracle in ORACLES for problem in oracle(outcome)]
 
 

@@ -289,7 +289,6 @@ class SimulatedProducer:
             self._end()
 
     def _poll(self) -> bool:
-        """Whether anything happened."""
         answers = self.network.poll(self._wait_ms)
         if self.network.failure is not None:
             self.sender.fail(self.network.failure)

@@ -102,7 +102,6 @@ class ReadingWorld(ReadWorld):
         self._is_last = False
 
     def run(self) -> None:
-        """Raises AssertionError for what must not be."""
         self._begin()
         self._plan_turn(0)
         while not self._is_over:
@@ -266,7 +265,6 @@ class ReadingWorld(ReadWorld):
         self.counts["read: losses"] += len(fetcher.losses)
 
     def mistakes(self) -> list[str]:
-        """What is wrong with what was delivered."""
         records = self._cluster.readable_records(TOPIC, PARTITION, self._isolation, self.first, topic_id=self._topic_id)
         readable = {key_of(each): each.fate for each in records}
         delivered = Counter(self.delivered)

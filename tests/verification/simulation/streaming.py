@@ -241,7 +241,6 @@ class StreamingWorld(ReadWorld):
     # --- the driver -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Raises AssertionError for what must not be."""
         self._begin()
         with self._shipped_clients():
             while not self._is_over:
@@ -451,7 +450,6 @@ class StreamingWorld(ReadWorld):
     # --- the oracle -------------------------------------------------------------------------------------------------
 
     def mistakes(self) -> list[str]:
-        """What is wrong with what was delivered."""
         found = list(self._mistakes)
         found += [f"{key} was delivered {count} times" for key, count in self.delivered.items() if count > 1]
         logs = {log for log, _ in self.delivered} | {log for log, _ in self._logs()}
@@ -496,7 +494,6 @@ class StreamingWorld(ReadWorld):
         return any(_covers(each, record) for each in covering)
 
     def _there(self, log: Log) -> list[Row]:
-        """What the leader has, of open transactions too."""
         records = self._cluster.readable_records(TOPIC, log.partition, Isolation.READ_UNCOMMITTED)
         return [key_of(each) for each in records if each.fate is Fate.KEPT]
 
@@ -510,7 +507,6 @@ class StreamingWorld(ReadWorld):
 
 
 def _epochs(leader: Partition) -> set[int]:
-    """Return the leader epochs of the records that are not deleted."""
     log = leader.log
     return {batch.leader_epoch for batch in log.batches if batch.next_offset > log.start_offset}
 

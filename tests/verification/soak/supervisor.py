@@ -76,7 +76,6 @@ class Supervisor:
         return ended or next_kill <= self.application.committed() < self._batches
 
     def close(self) -> None:
-        """Ends the application."""
         self.application.close()
 
     def _kill(self) -> None:

@@ -94,7 +94,6 @@ class TopicSupervisor:
         assert self.application.status() == 0, self.application.said
 
     def close(self) -> None:
-        """Ends the application."""
         self.application.close()
 
     def _next_kill_s(self) -> float:
@@ -122,7 +121,6 @@ class TopicSupervisor:
         print(f"{self.application.elapsed_s:.0f} s, {where}: kill -9 of {kind}", flush=True)
 
     def _node(self, kind: str) -> int | None:
-        """Return the broker to kill, None if it is none."""
         if kind == TRANSACTIONS:
             found = transactions(self._kafka, self._sink)
             return (
