@@ -89,17 +89,6 @@ def tree(parents: dict[int, int]) -> list[ProcessStat]:
     return [ProcessStat(pid, parent, 1) for pid, parent in parents.items()]
 
 
-def test_with_a_local_master_the_drivers_jvm_is_the_only_executor() -> None:
-    processes = tree({1: 0, 2: 1, 3: 2, 4: 3, 5: 3, 6: 3, 7: 2, 8: 7})
-    commands = {
-        1: (PYTHON, "app.py"), 2: (JAVA, "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"),
-        3: DAEMON, 4: DAEMON, 5: DAEMON, 7: PLANNER, 8: PLANNER,
-    }  # fmt: skip
-    found = application_of(processes, commands, {})  # the sixth has ended
-    assert found.executors == {LOCAL_EXECUTOR: Executor(jvm=2, daemon=3, workers=(4, 5))}
-    assert found.planning == (7, 8)
-
-
 def test_with_executors_of_their_own_the_driver_runs_no_task() -> None:
     backend = (JAVA, "org.apache.spark.executor.CoarseGrainedExecutorBackend", "--driver-url", "x", "--executor-id")
     processes = tree({1: 0, 2: 1, 3: 2, 4: 2, 5: 3, 6: 5, 7: 4, 8: 2})

@@ -161,15 +161,3 @@ def test_blocks_are_found_by_their_section(tmp_path: Path, monkeypatch: pytest.M
         Block("page.md", "Three", -1, "text", "said\n"),
         Block("page.md", "Three", 0, "diff", "-a\n+b\n c\n"),
     ]
-
-
-def test_a_block_runs_with_what_is_here_in_place_of_what_it_assumes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(code_blocks, "ROOT", tmp_path)
-    (tmp_path / "page.md").write_text("# A\n\n```diff\n-x = 0\n+x = here\n```\n\n```bash\nfalse 'a  b' \\\n  c\n```\n")
-    assert code_blocks.run_python("page.md", "A", 0, {"here": "y + 1"}, {"y": 1})["x"] == 2
-    with pytest.raises(AssertionError, match="there is not in the block"):
-        code_blocks.run_python("page.md", "A", 0, {"there": "1"}, {})
-    assert code_blocks.run_bash("page.md", "A", 1, {}, tmp_path).returncode == 1
-    assert code_blocks.words_of("page.md", "A", 1, {"c": "d e"}) == ["false", "a  b", "d", "e"]

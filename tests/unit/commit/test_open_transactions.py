@@ -57,6 +57,12 @@ class Operator(Exchange):
         self.run_until(ends_both, lambda effects: [*map(api_of, effects)] == [EndTxnRequest, EndTxnRequest])
         return done
 
+    @classmethod
+    def that_decided(cls, version: int = 2) -> Operator:
+        made = cls(version)
+        made.decide()
+        return made
+
     def describe_sink(self, partitions: tuple[tuple[str, int], ...] = PARTITIONS) -> SinkTransactions:
         return self.seen_as(self.run(open_transactions.look(self.sink, "orders.", partitions)))
 
@@ -252,8 +258,7 @@ def finish(operator: Operator) -> tuple[SinkTransactions, list[str]]:
 
 @VERSIONS
 def test_what_is_decided_is_committed_and_once_more_does_no_harm(version: int) -> None:
-    operator = Operator(version)
-    operator.decide()
+    operator = Operator.that_decided(version)
     for _ in range(2):
         found, refused = finish(operator)
         assert (found.missing, found.open, refused) == ((), (), [])
@@ -279,8 +284,7 @@ def test_a_driver_that_runs_is_not_disturbed() -> None:
 
 
 def test_coordinators_that_are_at_work_are_waited_for() -> None:
-    operator = Operator()
-    operator.decide()
+    operator = Operator.that_decided()
     at_work = iter([description("PrepareCommit", Ids(1, 1))] * 3)
 
     def answer(request: Any) -> Any:
@@ -296,16 +300,14 @@ def test_coordinators_that_are_at_work_are_waited_for() -> None:
 
 @VERSIONS
 def test_what_hangs_is_committed(version: int) -> None:
-    operator = Operator(version)
-    operator.decide()
+    operator = Operator.that_decided(version)
     operator.kafka.lose_marker(1)
     found, refused = finish(operator)
     assert (found.hanging, refused, operator.kafka.visible) == ((), [], ["0/0", "0/1"])
 
 
 def test_a_marker_that_is_refused_is_told() -> None:
-    operator = Operator()
-    operator.decide()
+    operator = Operator.that_decided()
     operator.kafka.lose_marker(1)
     denied = WriteTxnMarkersResponse((PartitionResult("t", 1, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),))
     operator.answer = lambda request: denied if isinstance(request, WriteTxnMarkersRequest) else None
@@ -339,8 +341,7 @@ def test_what_nobody_decided_is_aborted_and_the_driver_fenced(version: int) -> N
 
 @VERSIONS
 def test_what_a_decision_names_is_never_aborted(version: int) -> None:
-    operator = Operator(version)
-    operator.decide()
+    operator = Operator.that_decided(version)
     with pytest.raises(DecisionPending) as raised:
         operator.run(open_transactions.abort_manually(operator.sink))
     assert (raised.value.micro_batch_id, raised.value.slots) == (0, (0, 1))

@@ -18,7 +18,7 @@ from exchange import Exchange
 from kafka_sink import errors, kept
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import ToCoordinator
-from kafka_sink.commit.exchanges import PARTITION, read_decision
+from kafka_sink.commit.exchanges import PARTITION
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
 from kafka_sink.kafka.clock import wall_clock_ms
@@ -118,10 +118,6 @@ def planned_in(writer: KafkaBatchWriter | KafkaStreamWriter) -> Plan:
 
 def of_another_run(message: PreparedCommitMessage) -> PreparedCommitMessage:
     return replace(message, generation=Ids(9, 2))
-
-
-def decision_in(exchange: Exchange) -> Decision | None:
-    return exchange.run(read_decision(exchange.sink))
 
 
 def store(exchange: Exchange, facts: Facts) -> None:
@@ -299,8 +295,7 @@ def test_a_commit_goes_by_the_plan_that_the_first_message_brings(exchange: Excha
     messages = receipts(exchange)
     KafkaStreamWriter(GIVEN).commit(messages, 0)
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
-    decision = decision_in(exchange)
-    assert decision is not None
+    decision = exchange.decision()
     assert (decision.micro_batch_id, decision.generation) == (0, messages[0].generation)
     assert decision.pinned == tuple(message.prepared.ids for message in messages)
 
@@ -422,8 +417,7 @@ def test_a_decision_is_told_which_topics_its_rows_are_in(exchange: Exchange, kaf
     ids = {"t": str(uuid.UUID(int=1))}
     told = [replace(first, topic_ids=ids), replace(second, topic_ids={**ids, "u": None}, prepared=touched)]
     KafkaStreamWriter(GIVEN).commit(told, 0)
-    decision = decision_in(exchange)
-    assert decision is not None
+    decision = exchange.decision()
     assert (decision.topics, decision.topic_ids) == (("t", "u"), ids)
 
 
