@@ -133,16 +133,13 @@ LLMS = (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
 LLMS_LINK = re.compile(r"^- \[[^\[\]]+\]\(([\w/-]+)\.html\): \S.*$", re.MULTILINE)
 
 
-def test_llms_txt_has_a_title_a_summary_and_lists_of_links() -> None:
+def test_llms_txt_has_its_parts_and_lists_every_page_of_the_site_once() -> None:
     lines = LLMS.splitlines()
     assert (lines[0], lines[2][:2]) == ("# pykafka", "> ")
     sections = re.split(r"^## .+\n\n", LLMS, flags=re.MULTILINE)[1:]
     assert sections
     assert [line for each in sections for line in each.splitlines() if line and not LLMS_LINK.match(line)] == []
-
-
-def test_llms_txt_lists_every_page_of_the_site_once() -> None:
-    """It lies beside the pages, which mkdocs makes of docs/NAME.md as NAME.html."""
+    # It lies beside the pages, which mkdocs makes of docs/NAME.md as NAME.html.
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     pages_of_nav = re.findall(r"([\w/-]+)\.md$", nav, re.MULTILINE)
     assert "guarantees" in pages_of_nav

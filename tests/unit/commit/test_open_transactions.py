@@ -150,15 +150,12 @@ def test_a_driver_that_is_deciding_has_something_open_of_its_own() -> None:
     assert found.undecided[0].slot is None
 
 
-def test_partitions_that_are_not_looked_at_are_held_back_from_nobody_knows_where() -> None:
+def test_partitions_that_cannot_be_or_are_not_looked_at_are_told() -> None:
     operator = Operator()
     operator.prepare()
     found = operator.describe_sink(())
     assert [each.holds[0].start_offset for each in found.open] == [None, None]
     assert operator.asked["DescribeProducers"] == 0
-
-
-def test_partitions_whose_leaders_refuse_are_told() -> None:
     operator = Operator()
     refusal = ProducersOfPartition("t", 1, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, ())
     answer = DescribeProducersResponse(0, (refusal,))
@@ -265,16 +262,13 @@ def test_what_is_decided_is_committed_and_once_more_does_no_harm(version: int) -
         assert operator.kafka.visible == ["0/0", "0/1"]
 
 
-def test_nothing_decided_is_nothing_to_finish() -> None:
+def test_a_driver_that_runs_is_not_disturbed_and_nothing_undecided_is_finished() -> None:
     operator = Operator()
     facts, done = operator.prepare()
     found, _ = finish(operator)
     assert [each.slot for each in found.undecided] == [0, 1]
     assert operator.asked["EndTxn"] == 0
     operator.commit(facts, done)
-
-
-def test_a_driver_that_runs_is_not_disturbed() -> None:
     operator = Operator()
     operator.commit(*operator.prepare())
     facts, done = operator.prepare(1)

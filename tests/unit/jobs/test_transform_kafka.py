@@ -35,12 +35,9 @@ def test_the_source_gets_what_the_sink_is_told_of_the_cluster_and_nothing_else()
     }  # fmt: skip
 
 
-def test_options_of_the_source_win_over_the_cluster_of_the_sink() -> None:
+def test_arguments_win_over_the_sources_options_and_those_over_the_sinks() -> None:
     told = ["--bootstrap-servers", "new:9092", "--source-option", "kafka.Bootstrap.Servers=old:9092"]
     assert source(*told)["kafka.bootstrap.servers"] == "old:9092"
-
-
-def test_arguments_win_over_options_of_the_source() -> None:
     told = ["--starting-offsets", "earliest", "--source-option", "startingOffsets=latest", "--headers", "headers"]
     assert source(*told) == {"subscribe": "in", "startingoffsets": "earliest", "includeheaders": "true"}
 

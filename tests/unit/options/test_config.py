@@ -113,9 +113,6 @@ def test_an_option_wins_over_the_conf_and_the_conf_over_the_default() -> None:
     assert sink_config({**SERVERS, "kafka.Linger.ms": "8"}, conf).producer.linger_ms == 8
     assert sink_config(SERVERS, {}).producer.linger_ms == 100
     assert (sink_config(SERVERS, conf).topic, sink_config({**SERVERS, "topic": "o"}, conf).topic) == ("conf", "o")
-
-
-def test_what_is_required_may_come_from_the_conf() -> None:
     conf = {"spark.pykafka.kafka.bootstrap.servers": "h:1"}
     assert sink_config({"topic": "t"}, conf).producer.bootstrap_servers == (("h", 1),)
     with pytest.raises(MissingOption, match=r"spark\.pykafka\.kafka\.bootstrap\.servers"):

@@ -114,16 +114,13 @@ def test_only_partitions_with_a_leader_also_after_leaders_changed(calls: list[tu
         assert set(partitions.tolist()) <= available
 
 
-def test_stays_where_it_is_when_another_partition_loses_its_leader() -> None:
+def test_stays_where_it_is_when_others_lose_their_leader_or_all_have_none() -> None:
     sticky = sticky_partitioner(batch_size=10_000)
     (first,) = sticky.assign(np.array([1]), partition_count=4, available=range(4))
     others = [p for p in range(4) if p != first]
     for gone in others:
         available = [p for p in range(4) if p != gone]
         assert sticky.assign(np.array([1]), partition_count=4, available=available).tolist() == [first]
-
-
-def test_without_any_leader_all_partitions_are_as_good() -> None:
     partitions = sticky_partitioner(batch_size=1).assign(np.full(200, 1), partition_count=4, available=[])
     assert set(partitions.tolist()) == {0, 1, 2, 3}
 

@@ -674,16 +674,13 @@ def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return conf
 
 
-def test_a_task_of_another_query_than_was_planned_for_asks_nobody(kafka: ScriptedKafka, task: dict[str, str]) -> None:
-    """The driver's host has a folder of the checkpoint's path, and Spark has the checkpoint on another file system."""
+def test_what_asks_nobody_before_it_is_refused(kafka: ScriptedKafka, task: dict[str, str]) -> None:
+    # The driver's host has a folder of the checkpoint's path, and Spark has the checkpoint on another file system.
     task.update({"sql.streaming.queryId": "q", "streaming.sql.batchId": "4"})
     with pytest.raises(errors.AnotherCheckpoint) as raised:
         write_slot(GIVEN, replace(PLAN, query_id="another"), InterceptorChain(()), iter(()))
     assert (raised.value.query_id, raised.value.found_query_id) == ("q", "another")
     assert kafka.received == []
-
-
-def test_a_task_that_may_run_twice_at_once_asks_nobody(kafka: ScriptedKafka, task: dict[str, str]) -> None:
     task["spark.speculation"] = "True"
     with pytest.raises(errors.RefusedOption, match="set it to false"):
         write_slot(GIVEN, PLAN, InterceptorChain(()), iter(()))
@@ -786,16 +783,13 @@ def test_a_version_again_with_other_rows_stops(again: str) -> None:
         KafkaBatchWriter(VERSIONED).commit(counted(plan, again))
 
 
-def test_a_lower_version_succeeds_whatever_its_rows_and_says_that_it_wrote_nothing(
+def test_a_lower_version_succeeds_whatever_its_rows_and_needs_no_abort(
     kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = Plan(ORDERS, after(9, digest("x")), False, VERSION_7, is_written=True)
     KafkaBatchWriter(VERSIONED).commit(counted(plan, digest("other")))
     assert "9 was written before" in caplog.records[0].getMessage()
     assert kafka.received == []
-
-
-def test_what_was_only_counted_needs_no_abort(kafka: ScriptedKafka) -> None:
     plan = Plan(ORDERS, after(9, digest("x")), False, VERSION_7, is_written=True)
     KafkaBatchWriter(VERSIONED).abort([None, *counted(plan, digest("x"))])
     assert kafka.received == []

@@ -84,13 +84,10 @@ def test_a_file_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path) -> Non
     assert file(tmp_path).stat().st_mode & 0o777 == 0o600
 
 
-def test_nothing_is_written_where_nobody_asks(tmp_path: Path) -> None:
+def test_nothing_where_nobody_asks_and_one_row_of_a_micro_batch_without_rows(tmp_path: Path) -> None:
     for nothing in ([], [TaskCommitMessage(0, 0, 3, ())]):
         write_receipt(nothing)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_micro_batch_without_rows_leaves_one_row(tmp_path: Path) -> None:
     write_receipt([message(tmp_path, 0), message(tmp_path, 1)])
     assert told(tmp_path, "query_id", "batch_id", "rows", "record_count", "topic") == [(QUERY, 4, 0, 0, None)]
 
