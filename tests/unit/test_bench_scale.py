@@ -49,24 +49,21 @@ TCP6 = f"""\
 LOOPBACK = IPv4Address("127.0.0.1")
 
 
-def test_a_connection_counts_once_and_belongs_to_the_process_at_its_other_end() -> None:
-    """Of four sockets of the tables two are established at the broker; the brokers' own inodes are of no process that
-    is looked at."""
+def test_connections_are_counted_by_node_and_belong_to_the_process_at_their_end() -> None:
+    # Of four sockets of the tables two are established at the broker; the brokers' own inodes are of no process that
+    # is looked at.
     sockets = parse_sockets(TCP, "little") + parse_sockets(TCP6, "little")
     assert connections(sockets, {9092: 1}, {54140: 500, 14885: 501}) == {(500, 1): 1, (501, 1): 1}
     assert connections(sockets, {9092: 1}, {14885: 501}) == {(501, 1): 1}
     assert connections(sockets, {9093: 1}, {54140: 500, 14885: 501}) == {}
+    ports = ((50_000, 9092, 7), (50_001, 9092, 8), (50_002, 9093, 9), (50_003, 9092, 7, 8))
+    sockets = [each for port in ports for each in both_ends(*port)]
+    assert connections(sockets, {9092: 1, 9093: 2}, {7: 1, 8: 1, 9: 1}) == {(1, 1): 2, (1, 2): 1}
 
 
 def both_ends(client_port: int, port: int, inode: int, state: int = ESTABLISHED) -> list[Socket]:
     client, broker = (LOOPBACK, client_port), (LOOPBACK, port)
     return [Socket(client, broker, state, inode), Socket(broker, client, state, 0)]
-
-
-def test_connections_are_counted_by_node_until_they_are_being_closed() -> None:
-    ports = ((50_000, 9092, 7), (50_001, 9092, 8), (50_002, 9093, 9), (50_003, 9092, 7, 8))
-    sockets = [each for port in ports for each in both_ends(*port)]
-    assert connections(sockets, {9092: 1, 9093: 2}, {7: 1, 8: 1, 9: 1}) == {(1, 1): 2, (1, 2): 1}
 
 
 def test_a_connection_of_this_process_is_found() -> None:

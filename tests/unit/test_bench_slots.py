@@ -53,16 +53,13 @@ def test_the_model_of_a_micro_batch() -> None:
     assert model_of(LAYOUT)[LOGS, TRANSACTION_STATE] == Count(5_000 + 2_002 + 1 + 2, 6_000 + 2_002 + 1 + 2)
 
 
-def test_transactions_of_version_1_add_partitions_and_groups_with_requests() -> None:
+def test_what_version_1_and_a_pause_of_the_commit_add_to_the_model() -> None:
     new, old = model_of(LAYOUT), model_of(replace(LAYOUT, transaction_version=1))
     assert {key: count for key, count in old.items() if count != new[key]} == {
         (SLOTS, "AddPartitionsToTxn"): Count(1_000, 1_000), (SLOTS, "AddOffsetsToTxn"): Count(1_000, 1_000),
         (SLOTS, "Metadata"): Count(3_000, 4_000), (COMMIT, "AddOffsetsToTxn"): Count(6, 6),
         (LOGS, TRANSACTION_STATE): Count(5_005, 5_005),
     }  # fmt: skip
-
-
-def test_a_pause_of_the_commit_asks_the_leaders_again() -> None:
     none, two = model_of(LAYOUT), model_of(replace(LAYOUT, pauses=2))
     assert {key: count for key, count in two.items() if count != none[key]} == {
         (COMMIT, "DescribeProducers"): Count(12, 12), (COMMIT, "Metadata"): Count(0, 4),

@@ -63,12 +63,9 @@ def test_an_application_that_ends_or_says_nothing_is_not_waited_for(tmp_path: Pa
         application(tmp_path, "input()", answer_timeout_s=0.1)
 
 
-def test_a_stat_line_is_read_whatever_the_command_is_called() -> None:
+def test_a_tree_is_a_process_and_all_below_it_whatever_a_command_is_called() -> None:
     line = "42 (a) b (c) S 7 42 42 0 -1 4194560 900 10 0 0 11 22 300 4000 20 0 5 0 123 456 789\n"
     assert parse_stat(line) == ProcessStat(pid=42, parent_pid=7, cpu_ticks=11 + 22 + 300 + 4000)
-
-
-def test_a_tree_is_a_process_and_all_below_it_in_any_order() -> None:
     parents = {5: 4, 2: 1, 4: 2, 3: 2, 9: 8, 8: 1}
     stats = [ProcessStat(pid, parent, 1) for pid, parent in parents.items()]
     assert {each.pid for each in tree_of(2, stats)} == {2, 3, 4, 5}

@@ -61,7 +61,7 @@ READING: tuple[Mutant, ...] = (
         rule="SubscribePatternStrategy: a pattern is found in a name",
         pattern="not $TOPIC.is_internal and not $TOPIC.error_code and pattern.search($NAME)",
         replacement="not topic.is_internal and not topic.error_code and pattern.fullmatch(name)",
-        killer=f"{_READING}/test_plan.py::test_a_pattern_is_found_anywhere_in_a_name_as_sparks_source_finds_it",
+        killer=f"{_READING}/test_plan.py::test_a_pattern_finds_topics_that_may_be_read_or_says_that_there_is_none",
     ),
     Mutant(
         name="reading: the last offset of a cut range is lost",

@@ -109,14 +109,14 @@ STREAMING: tuple[Mutant, ...] = (
         rule="startingOffsets=latest: what comes after the start is read, whenever the first micro-batch fails",
         pattern="self._begin_at_end.get($EACH, $END)",
         replacement="end",
-        killer=f"{_PLAN}::test_the_first_micro_batch_of_a_partition_that_begins_at_its_end_records_only_that",
+        killer=f"{_PLAN}::test_of_a_partition_that_begins_at_its_end_the_first_micro_batch_records_that",
     ),
     Mutant(
         name="streaming: what is new in the first micro-batch is taken for where the stream begins",
         rule="startingOffsets=latest: a partition that is new is read from its start",
         pattern="{$EACH: $VALUE for $EACH, $END in $ENDS.items() if $EACH in self._begins}",
         replacement="{each: self._begin_at_end.get(each, end) for each, end in ends.items()}",
-        killer=f"{_PLAN}::test_a_partition_that_is_new_before_the_first_micro_batch_is_read_from_its_start",
+        killer=f"{_PLAN}::test_a_partition_that_is_new_before_the_first_micro_batch_is_read_whole",
     ),
     Mutant(
         name="streaming: a first micro-batch that runs again is a truncation",
@@ -130,7 +130,7 @@ STREAMING: tuple[Mutant, ...] = (
         rule="A false alarm ends a query for nothing",
         pattern="$START.keys() - $END.keys() - self.$LOGS.steps.keys() - $BEGINS.keys()",
         replacement="start.keys() - end.keys() - self._logs.steps.keys()",
-        killer=f"{_PLAN}::test_what_is_new_since_the_first_micro_batch_was_recorded_is_not_taken_for_deleted",
+        killer=f"{_PLAN}::test_what_is_new_since_the_first_micro_batch_is_not_taken_for_deleted",
     ),
     Mutant(
         name="streaming: availableNow reads what comes later, too",
