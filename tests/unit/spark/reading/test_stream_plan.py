@@ -431,7 +431,7 @@ def test_a_topic_of_a_pattern_that_may_not_be_described_is_not_taken_for_deleted
     end = stream.goes_on(stream.initial())
     cluster.kafka.topic_codes["a"] = DENIED
     for process in (stream, Stream(subscribePattern="[ab]", **options)):
-        with pytest.raises(TopicAuthorizationFailed, match="TOPIC a READ"):
+        with pytest.raises(errors.TopicAuthorizationFailed, match="TOPIC a READ"):
             process.end(end)
         assert not process.told
     del cluster.kafka.topic_codes["a"]
