@@ -49,24 +49,21 @@ TCP6 = f"""\
 LOOPBACK = IPv4Address("127.0.0.1")
 
 
-def test_a_connection_counts_once_and_belongs_to_the_process_at_its_other_end() -> None:
-    """Of four sockets of the tables two are established at the broker; the brokers' own inodes are of no process that
-    is looked at."""
+def test_connections_are_counted_by_node_and_belong_to_the_process_at_their_end() -> None:
+    # Of four sockets of the tables two are established at the broker; the brokers' own inodes are of no process that
+    # is looked at.
     sockets = parse_sockets(TCP, "little") + parse_sockets(TCP6, "little")
     assert connections(sockets, {9092: 1}, {54140: 500, 14885: 501}) == {(500, 1): 1, (501, 1): 1}
     assert connections(sockets, {9092: 1}, {14885: 501}) == {(501, 1): 1}
     assert connections(sockets, {9093: 1}, {54140: 500, 14885: 501}) == {}
+    ports = ((50_000, 9092, 7), (50_001, 9092, 8), (50_002, 9093, 9), (50_003, 9092, 7, 8))
+    sockets = [each for port in ports for each in both_ends(*port)]
+    assert connections(sockets, {9092: 1, 9093: 2}, {7: 1, 8: 1, 9: 1}) == {(1, 1): 2, (1, 2): 1}
 
 
 def both_ends(client_port: int, port: int, inode: int, state: int = ESTABLISHED) -> list[Socket]:
     client, broker = (LOOPBACK, client_port), (LOOPBACK, port)
     return [Socket(client, broker, state, inode), Socket(broker, client, state, 0)]
-
-
-def test_connections_are_counted_by_node_until_they_are_being_closed() -> None:
-    ports = ((50_000, 9092, 7), (50_001, 9092, 8), (50_002, 9093, 9), (50_003, 9092, 7, 8))
-    sockets = [each for port in ports for each in both_ends(*port)]
-    assert connections(sockets, {9092: 1, 9093: 2}, {7: 1, 8: 1, 9: 1}) == {(1, 1): 2, (1, 2): 1}
 
 
 def test_a_connection_of_this_process_is_found() -> None:
@@ -87,17 +84,6 @@ PLANNER = (PYTHON, "-m", "pyspark.daemon", "pyspark.sql.worker.write_into_data_s
 
 def tree(parents: dict[int, int]) -> list[ProcessStat]:
     return [ProcessStat(pid, parent, 1) for pid, parent in parents.items()]
-
-
-def test_with_a_local_master_the_drivers_jvm_is_the_only_executor() -> None:
-    processes = tree({1: 0, 2: 1, 3: 2, 4: 3, 5: 3, 6: 3, 7: 2, 8: 7})
-    commands = {
-        1: (PYTHON, "app.py"), 2: (JAVA, "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"),
-        3: DAEMON, 4: DAEMON, 5: DAEMON, 7: PLANNER, 8: PLANNER,
-    }  # fmt: skip
-    found = application_of(processes, commands, {})  # the sixth has ended
-    assert found.executors == {LOCAL_EXECUTOR: Executor(jvm=2, daemon=3, workers=(4, 5))}
-    assert found.planning == (7, 8)
 
 
 def test_with_executors_of_their_own_the_driver_runs_no_task() -> None:

@@ -16,18 +16,6 @@ import slot_model
 from bench_slots import Case, Times
 from code_blocks import ROOT
 from kafka_sink.commit.markers import Decision, Ids, Names, digest_of
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionDescription,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
-from kafka_sink.kafka.protocol.client_response import ClientResponse
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.requests import Request, Response
-from sent_requests import Traffic
 from slot_cluster import layout, partition_of
 from slot_model import COMMIT, CONSUMER_OFFSETS, LOGS, PLAN, SLOTS, TOPIC, TRANSACTION_STATE, Count, Layout, Measured
 
@@ -65,16 +53,13 @@ def test_the_model_of_a_micro_batch() -> None:
     assert model_of(LAYOUT)[LOGS, TRANSACTION_STATE] == Count(5_000 + 2_002 + 1 + 2, 6_000 + 2_002 + 1 + 2)
 
 
-def test_transactions_of_version_1_add_partitions_and_groups_with_requests() -> None:
+def test_what_version_1_and_a_pause_of_the_commit_add_to_the_model() -> None:
     new, old = model_of(LAYOUT), model_of(replace(LAYOUT, transaction_version=1))
     assert {key: count for key, count in old.items() if count != new[key]} == {
         (SLOTS, "AddPartitionsToTxn"): Count(1_000, 1_000), (SLOTS, "AddOffsetsToTxn"): Count(1_000, 1_000),
         (SLOTS, "Metadata"): Count(3_000, 4_000), (COMMIT, "AddOffsetsToTxn"): Count(6, 6),
         (LOGS, TRANSACTION_STATE): Count(5_005, 5_005),
     }  # fmt: skip
-
-
-def test_a_pause_of_the_commit_asks_the_leaders_again() -> None:
     none, two = model_of(LAYOUT), model_of(replace(LAYOUT, pauses=2))
     assert {key: count for key, count in two.items() if count != none[key]} == {
         (COMMIT, "DescribeProducers"): Count(12, 12), (COMMIT, "Metadata"): Count(0, 4),
@@ -129,76 +114,6 @@ def test_the_layout_of_a_micro_batch_in_its_cluster() -> None:
     assert len(found.groups_at) == 2
 
 
-def answer(request: Request, response: Response | None) -> ClientResponse:
-    return ClientResponse(1, request, None, response, None if response else "gone", 0)
-
-
-def end_txn(slot: int) -> EndTxnRequest:
-    return EndTxnRequest(f"s.{slot}", 7, 0, committed=True, transaction_version=2)
-
-
-def ended(code: int = ErrorCode.NONE) -> EndTxnResponse:
-    return EndTxnResponse(0, code, 7, 1)
-
-
-def fetch(*groups: str) -> OffsetFetchRequest:
-    return OffsetFetchRequest(groups, "c", 0, True)
-
-
-def fetched(**codes: int) -> OffsetFetchResponse:
-    return OffsetFetchResponse(0, tuple(GroupOffset(group, code, 0, "") for group, code in codes.items()))
-
-
-def described(**codes: int) -> DescribeTransactionsResponse:
-    found = (TransactionDescription(name, code, "Ongoing", 0, 0, 7, 0, ()) for name, code in codes.items())
-    return DescribeTransactionsResponse(0, tuple(found))
-
-
-def traffic(*events: Any) -> Traffic:
-    return Traffic([(float(at_s), event) for at_s, event in enumerate(events)])
-
-
-def test_a_request_that_repeats_a_refused_one_is_counted_apart() -> None:
-    refused, lost = end_txn(1), end_txn(2)
-    first, again = traffic(
-        end_txn(0), refused, lost,
-        answer(end_txn(0), ended()), answer(refused, ended(ErrorCode.CONCURRENT_TRANSACTIONS)), answer(lost, None),
-        refused, lost,
-        answer(refused, ended(ErrorCode.PRODUCER_FENCED)),
-        # Refused for good, so this is not a retry.
-        refused,
-    ).counts()  # fmt: skip
-    assert (first, again) == ({"EndTxn": 4}, {"EndTxn": 2})
-
-
-def test_a_read_of_several_keys_repeats_those_that_were_refused() -> None:
-    keys = DescribeTransactionsRequest(("a", "b"))
-    first, again = traffic(
-        fetch("a", "b", "c"), answer(fetch("a", "b", "c"), fetched(a=0, b=ErrorCode.UNSTABLE_OFFSET_COMMIT, c=14)),
-        fetch("b"), fetch("c", "d"), answer(fetch("b"), fetched(b=0)),
-        # Read anew.
-        fetch("b"),
-        keys, answer(keys, described(a=0, b=ErrorCode.NOT_COORDINATOR)),
-        DescribeTransactionsRequest(("b",)), DescribeTransactionsRequest(("a",)),
-    ).counts()  # fmt: skip
-    assert first == {"OffsetFetch": 3, "DescribeTransactions": 2}
-    assert again == {"OffsetFetch": 1, "DescribeTransactions": 1}
-
-
-def test_the_span_of_an_api_begins_after_the_first_requests() -> None:
-    metadata = MetadataRequest((), allow_auto_topic_creation=False)
-    of_a_commit = traffic(end_txn(9), answer(end_txn(9), ended()), end_txn(0), end_txn(1), metadata,
-                          answer(end_txn(1), ended()), answer(end_txn(0), ended()), metadata)  # fmt: skip
-    assert of_a_commit.span_ms("EndTxn", after=1) == 4_000
-
-
-def times(commit_ms: float) -> Times:
-    return Times(
-        plan_ms=1, slot_ms=2.25, commit_ms=commit_ms, end_txn_ms=3, plan_cpu_ms=4, slot_cpu_ms=5, commit_cpu_ms=6,
-        brokers_cpu_ms=7, to_a_task_kib=8,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("surplus", [0, 1])
 def test_a_count_that_differs_in_any_round_fails_the_benchmark(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, surplus: int
@@ -213,7 +128,7 @@ def test_a_count_that_differs_in_any_round_fails_the_benchmark(
             super().__init__()
 
     def measured(kafka: object, case: Case, *_: object) -> Any:
-        return bench_slots.figure(case, [times(1)]), rounds
+        return bench_slots.figure(case, [Times(*[1.0] * 9)]), rounds
 
     monkeypatch.setattr(bench_slots, "LocalKafka", Kafka)
     monkeypatch.setattr(bench_slots, "measure", measured)

@@ -11,15 +11,12 @@ from pathlib import Path
 
 import pytest
 
-import bench_confs
 import bench_exactly_once
-import bench_shapes
 import process_tree
 from kafka_sink.options.config import sink_config
 from process_tree import ProcessStat, parse_stat, tree_of
 from python_peers import DiscardingDataSource, RowCount
 from spark_driver import Cost
-from spark_jars import MODULES, resolve_spark_jars
 from spark_peers import (
     CONFLUENT,
     DEFAULTS,
@@ -66,12 +63,9 @@ def test_an_application_that_ends_or_says_nothing_is_not_waited_for(tmp_path: Pa
         application(tmp_path, "input()", answer_timeout_s=0.1)
 
 
-def test_a_stat_line_is_read_whatever_the_command_is_called() -> None:
+def test_a_tree_is_a_process_and_all_below_it_whatever_a_command_is_called() -> None:
     line = "42 (a) b (c) S 7 42 42 0 -1 4194560 900 10 0 0 11 22 300 4000 20 0 5 0 123 456 789\n"
     assert parse_stat(line) == ProcessStat(pid=42, parent_pid=7, cpu_ticks=11 + 22 + 300 + 4000)
-
-
-def test_a_tree_is_a_process_and_all_below_it_in_any_order() -> None:
     parents = {5: 4, 2: 1, 4: 2, 3: 2, 9: 8, 8: 1}
     stats = [ProcessStat(pid, parent, 1) for pid, parent in parents.items()]
     assert {each.pid for each in tree_of(2, stats)} == {2, 3, 4, 5}
@@ -87,22 +81,6 @@ def test_the_cpu_time_of_grandchildren_counts_when_they_have_ended() -> None:
     subprocess.run([sys.executable, "-I", "-c", parent], check=True)
     own_s = time.process_time() - child_before
     assert process_tree.cpu_s(os.getpid()) - before_s - own_s > 0.25
-
-
-def test_jars_that_are_there_are_not_fetched(tmp_path: Path) -> None:
-    folder = tmp_path / "spark-sql-kafka-4.2.0"
-    folder.mkdir()
-    wanted = [folder / module.file_name for module in MODULES]
-    for jar in wanted:
-        jar.touch()
-
-    def ivy() -> list[str]:
-        raise AssertionError("asked for Ivy")
-
-    assert resolve_spark_jars(tmp_path, ivy) == wanted
-    wanted[2].unlink()
-    with pytest.raises(AssertionError, match="asked for Ivy"):
-        resolve_spark_jars(tmp_path, ivy)
 
 
 def test_the_same_settings_are_the_same_for_every_client() -> None:
@@ -192,24 +170,6 @@ def test_a_topic_ends_behind_its_rows_and_the_ends_of_its_transactions() -> None
     assert bench_exactly_once.expected_end(case, "exactly-once") == 3 * (1_000 + 8 * 4)
 
 
-def test_a_line_has_the_rounds_median_ratio_and_the_largest_peak() -> None:
-    ours, theirs, nobody = bench_shapes.PEERS
-
-    def costs(our_s: float, their_s: float, peak_bytes: int) -> bench_shapes.Round:
-        return {
-            ours: bench_shapes.Cost(our_s, our_s * 1.5, peak_bytes, our_s / 2),
-            theirs: bench_shapes.Cost(their_s, their_s * 2, 0),
-            nobody: bench_shapes.Cost(1.0, 1.0, 0),
-        }
-
-    shape = bench_shapes.Shape("a few", 1_000, {"value": "binary(string(id))"})
-    line = bench_shapes.line_of(
-        shape, [costs(1.0, 3.0, 7_000_000), costs(2.0, 2.0, 9_000_000), costs(4.0, 8.0, 8_000_000)], 64_000_000
-    )
-    assert line.rows_per_s == {PYKAFKA: 500.0, JVM: pytest.approx(1_000 / 3.0), DISCARD: 1_000.0}
-    assert (line.ratio, line.peak_mb, line.peak_bound_mb) == (2.0, 9.0, 164.0)
-
-
 def test_a_peak_is_counted_anew_after_a_reset() -> None:
     """The process that is looked at lets go of 64 MiB and then waits."""
     program = "import sys; x = bytearray(b'1') * (64 << 20); del x; print(flush=True); sys.stdin.read()"
@@ -222,14 +182,3 @@ def test_a_peak_is_counted_anew_after_a_reset() -> None:
         process_tree.reset_peak(process.pid)
         assert process_tree.memory_of(process.pid)["VmHWM"] < before - 60 * MIB
         process.stdin.close()
-
-
-def test_a_setting_is_compared_with_the_defaults_of_its_round() -> None:
-    conf = "spark.buffer.size=1"
-    rounds = {"": [(1.0, 4.0), (2.0, 6.0), (9.0, 9.0)], conf: [(2.0, 2.0), (2.0, 9.0), (3.0, 18.0)]}
-    costs = {(name, bench_confs.OURS): [Cost(*each) for each in of_conf] for name, of_conf in rounds.items()}
-    defaults, found = bench_confs.effects(costs)
-    assert (defaults.rows_per_s, defaults.cpu_per_row) == (1.0, 1.0)
-    # 0.5, 1, 3 times the rows/s; 0.5, 1.5, 2 times the CPU.
-    assert (found.conf, found.sink, found.rows_per_s, found.cpu_per_row) == (conf, PYKAFKA, 1.0, 1.5)
-    assert f"| {conf} | {PYKAFKA} | 1.00 x | 1.50 x " in bench_confs.table([found])

@@ -133,16 +133,13 @@ LLMS = (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
 LLMS_LINK = re.compile(r"^- \[[^\[\]]+\]\(([\w/-]+)\.html\): \S.*$", re.MULTILINE)
 
 
-def test_llms_txt_has_a_title_a_summary_and_lists_of_links() -> None:
+def test_llms_txt_has_its_parts_and_lists_every_page_of_the_site_once() -> None:
     lines = LLMS.splitlines()
     assert (lines[0], lines[2][:2]) == ("# pykafka", "> ")
     sections = re.split(r"^## .+\n\n", LLMS, flags=re.MULTILINE)[1:]
     assert sections
     assert [line for each in sections for line in each.splitlines() if line and not LLMS_LINK.match(line)] == []
-
-
-def test_llms_txt_lists_every_page_of_the_site_once() -> None:
-    """It lies beside the pages, which mkdocs makes of docs/NAME.md as NAME.html."""
+    # It lies beside the pages, which mkdocs makes of docs/NAME.md as NAME.html.
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     pages_of_nav = re.findall(r"([\w/-]+)\.md$", nav, re.MULTILINE)
     assert "guarantees" in pages_of_nav
@@ -161,15 +158,3 @@ def test_blocks_are_found_by_their_section(tmp_path: Path, monkeypatch: pytest.M
         Block("page.md", "Three", -1, "text", "said\n"),
         Block("page.md", "Three", 0, "diff", "-a\n+b\n c\n"),
     ]
-
-
-def test_a_block_runs_with_what_is_here_in_place_of_what_it_assumes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(code_blocks, "ROOT", tmp_path)
-    (tmp_path / "page.md").write_text("# A\n\n```diff\n-x = 0\n+x = here\n```\n\n```bash\nfalse 'a  b' \\\n  c\n```\n")
-    assert code_blocks.run_python("page.md", "A", 0, {"here": "y + 1"}, {"y": 1})["x"] == 2
-    with pytest.raises(AssertionError, match="there is not in the block"):
-        code_blocks.run_python("page.md", "A", 0, {"there": "1"}, {})
-    assert code_blocks.run_bash("page.md", "A", 1, {}, tmp_path).returncode == 1
-    assert code_blocks.words_of("page.md", "A", 1, {"c": "d e"}) == ["false", "a  b", "d", "e"]

@@ -39,9 +39,14 @@ def test_a_command_that_there_is_not_names_those_that_there_are(capsys: pytest.C
     assert "'check', 'read', 'verify'" in capsys.readouterr().err
 
 
-def test_the_exit_status_is_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_status_is_the_commands_and_control_c_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check"]) == 2
     assert "kafka.bootstrap.servers" in capsys.readouterr().err
+
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    assert run_to_the_end(interrupted) == 130
 
 
 def test_version_for_people_and_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,10 +67,3 @@ def test_a_closed_pipe_is_the_readers_wish(module: str) -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 0
-
-
-def test_control_c_is_no_traceback() -> None:
-    def interrupted() -> int:
-        raise KeyboardInterrupt
-
-    assert run_to_the_end(interrupted) == 130

@@ -54,12 +54,9 @@ def test_java_is_too_old(tmp_path: Path, version: str) -> None:
     assert f"is Java {version}: 17 or newer is needed" in said
 
 
-def test_java_on_the_path_counts_when_there_is_no_java_home(tmp_path: Path) -> None:
+def test_java_home_wins_over_the_path_which_counts_without_it(tmp_path: Path) -> None:
     bin_folder = java_home(tmp_path, "11.0.2") / "bin"
     assert "11.0.2" in check("java", path=f"{bin_folder}:/usr/bin:/bin")[1]
-
-
-def test_java_home_wins_over_the_path(tmp_path: Path) -> None:
     old, new = java_home(tmp_path / "old", "11.0.2"), java_home(tmp_path / "a new", "21")
     assert check("java", path=f"{old / 'bin'}:/usr/bin:/bin", JAVA_HOME=str(new)) == (0, "")
 
@@ -71,11 +68,8 @@ def test_no_java(tmp_path: Path) -> None:
     assert "no java on the PATH" in said and "apt install" in said
 
 
-def test_this_python_will_do() -> None:
+def test_this_python_will_do_and_no_python_will_not(tmp_path: Path) -> None:
     assert check("python", sys.executable) == (0, "")
-
-
-def test_no_python(tmp_path: Path) -> None:
     status, said = check("python", "python3", path=str(tmp_path))
     assert status == 1
     assert "python3 not found" in said

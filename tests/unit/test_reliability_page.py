@@ -39,12 +39,9 @@ def test_a_section_says_the_command_its_figures_and_what_explains_them(tmp_path:
         assert expected in text
 
 
-def test_a_campaign_that_failed_says_so(tmp_path: Path) -> None:
+def test_a_campaign_that_failed_or_that_no_section_shows_is_told(tmp_path: Path) -> None:
     failed = Campaign("soak", "Soak", "make soak", "An hour.", {"lost": 1}, passed=False, commit="c0ffee")
     assert "`make soak`: **failed**." in page(folder_with(tmp_path, failed))
-
-
-def test_a_result_that_no_section_shows_is_refused(tmp_path: Path) -> None:
     stray = Campaign("notes", "Notes", "make notes", "", {}, passed=True)
     with pytest.raises(ValueError, match="notes"):
         page(folder_with(tmp_path, stray))

@@ -47,15 +47,12 @@ def test_what_may_follow_upon_the_last_decision(
     assert outcome(found, again, micro_batch_id) is expected
 
 
-def test_a_query_that_another_has_decided_after_is_told_whose_the_name_is() -> None:
+def test_whose_the_name_is_where_another_query_has_decided_after() -> None:
     with pytest.raises(errors.StateExpired) as raised:
         check_decision(
             SINK, facts(0, WHOLE, query_id="another"), prepared("a", "b"), micro_batch_id=1, allow_lost_state=False
         )
     assert (raised.value.query_id, raised.value.decided_query_id) == ("q", "another")
-
-
-def test_a_derived_name_that_another_query_has_too_is_told_as_one_that_was_not_set() -> None:
     derived = replace(SINK, is_derived=True)
     for sink, said in ((derived, "transactionalIdPrefix is not set"), (SINK, "transactionalIdPrefix; both have this")):
         with pytest.raises(errors.StateExpired, match=said):
@@ -111,15 +108,12 @@ def test_rows_that_cannot_be_compared_come_again_only_if_that_is_allowed() -> No
     assert outcome(found, prepared("c", "d"), 6) is None
 
 
-def test_a_marker_of_an_earlier_micro_batch_does_not_show_the_last_one() -> None:
-    older = Facts(GENERATION, facts(4, {}).decision, {0: Marker(3, "q", "a"), 1: Marker(4, "another", "b")})
-    assert outcome(older, prepared("c"), 5) is errors.CommittedDataMissing
-
-
-def test_a_torn_batch_says_which_slots_are_visible() -> None:
+def test_a_torn_batch_says_which_slots_are_visible_by_markers_of_its_own() -> None:
     with pytest.raises(errors.TornBatch) as raised:
         check_decision(SINK, facts(5, {0: "a"}), prepared("x", "b"), micro_batch_id=5, allow_lost_state=False)
     assert (raised.value.visible, raised.value.missing) == ((0,), (1,))
+    older = Facts(GENERATION, facts(4, {}).decision, {0: Marker(3, "q", "a"), 1: Marker(4, "another", "b")})
+    assert outcome(older, prepared("c"), 5) is errors.CommittedDataMissing
 
 
 def test_rows_that_are_visible_must_come_again() -> None:

@@ -160,14 +160,11 @@ def test_a_new_sink_and_a_new_slot_say_that_nothing_was_decided_or_committed(ver
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
 
-def test_a_write_that_never_comes_again_says_nothing_of_the_kind() -> None:
+def test_a_write_that_never_comes_again_decides_nothing_that_an_abort_repeats() -> None:
     exchange = Exchange(is_new=True)
     exchange.sink = replace(exchange.sink, comes_again=False)
     exchange.micro_batch(2)
     assert exchange.asked["InitProducerId"] == exchange.asked["EndTxn"] == exchange.asked["TxnOffsetCommit"] == 3
-
-
-def test_an_abort_of_a_sink_that_has_no_decision_writes_none() -> None:
     exchange = Exchange(is_new=True)
     found = exchange.run(two_phase.plan(replace(exchange.sink, comes_again=False)))
     exchange.run(two_phase.abort(exchange.sink, found.generation))

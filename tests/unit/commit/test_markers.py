@@ -36,10 +36,15 @@ def groups(texts: list[str], offset: int = 7) -> list[tuple[str, int, str]]:
     return [(NAMES.decision(part), offset, text) for part, text in enumerate(texts)]
 
 
-def test_names_of_a_sink() -> None:
+def test_names_of_a_sink_and_no_group_of_one_is_a_slot_of_another() -> None:
     assert (NAMES.driver, NAMES.slot(3), NAMES.decision(0), NAMES.decision(2)) == (
         "orders.driver", "orders.3", "orders.decision", "orders.decision-2",
     )  # fmt: skip
+    groups = [NAMES.decision(0), NAMES.decision(1), NAMES.driver]
+    others = [Names(sink, "t") for sink in ("orders", "orders.decision", "orders.driver")]
+    assert not any(other.is_slot(group) for other in others for group in groups)
+    # A dot in a prefix stands for itself.
+    assert not Names("a.b", "t").is_slot("axb.1")
 
 
 @pytest.mark.parametrize(
@@ -52,14 +57,6 @@ def test_names_of_a_sink() -> None:
 )  # fmt: skip
 def test_the_slots_of_a_sink_are_told_from_those_of_another(transactional_id: str, is_slot: bool) -> None:
     assert NAMES.is_slot(transactional_id) == is_slot
-
-
-def test_no_group_of_a_sink_is_a_slot_of_another() -> None:
-    groups = [NAMES.decision(0), NAMES.decision(1), NAMES.driver]
-    others = [Names(sink, "t") for sink in ("orders", "orders.decision", "orders.driver")]
-    assert not any(other.is_slot(group) for other in others for group in groups)
-    # A dot in a prefix stands for itself.
-    assert not Names("a.b", "t").is_slot("axb.1")
 
 
 @given(st.integers(0, 2**62), st.text("0123456789abcdef:", min_size=1))
@@ -119,13 +116,6 @@ def test_a_topic_was_created_again_where_both_ids_are_known_and_differ() -> None
     assert decided.created_again({}) == {}
 
 
-def test_a_decision_of_before_there_were_digests_reads_back() -> None:
-    found = Decision.read([("orders.decision", 7, f"1|{QUERY}|4000:3|2|1760000000000|0/1|1:2,-,@t")])
-    assert found == decision(Ids(1, 2), None, topics=("t",))
-    restored = Marker(7, QUERY, FORGOTTEN)
-    assert Marker.read("orders.0", 7, restored.text) == restored
-
-
 def test_in_place_of_a_first_decision_and_a_first_marker() -> None:
     (text,) = Decision.nothing(Ids(4000, 3), 2).texts()
     found = Decision.read([("orders.decision", 0, text)])
@@ -134,12 +124,16 @@ def test_in_place_of_a_first_decision_and_a_first_marker() -> None:
     assert Marker.read("orders.0", 0, NOTHING_COMMITTED.text) == NOTHING_COMMITTED
 
 
-def test_a_lost_fingerprint_is_told_by_its_digest_and_without_one_not_at_all() -> None:
+def test_a_lost_fingerprint_is_told_by_its_digest_or_not_at_all() -> None:
     assert digest_of("17:ab:events") == "~23304082"
     for fingerprint, others in (("a", False), (digest_of("a"), False), (FORGOTTEN, True)):
         marker = Marker(7, QUERY, fingerprint)
         assert (marker.may_be_of("a"), marker.may_be_of("b")) == (True, others)
         assert marker.is_restored == (fingerprint != "a")
+    found = Decision.read([("orders.decision", 7, f"1|{QUERY}|4000:3|2|1760000000000|0/1|1:2,-,@t")])
+    assert found == decision(Ids(1, 2), None, topics=("t",))
+    restored = Marker(7, QUERY, FORGOTTEN)
+    assert Marker.read("orders.0", 7, restored.text) == restored
 
 
 def test_a_long_decision_is_spread_over_few_groups() -> None:

@@ -57,6 +57,12 @@ class Operator(Exchange):
         self.run_until(ends_both, lambda effects: [*map(api_of, effects)] == [EndTxnRequest, EndTxnRequest])
         return done
 
+    @classmethod
+    def that_decided(cls, version: int = 2) -> Operator:
+        made = cls(version)
+        made.decide()
+        return made
+
     def describe_sink(self, partitions: tuple[tuple[str, int], ...] = PARTITIONS) -> SinkTransactions:
         return self.seen_as(self.run(open_transactions.look(self.sink, "orders.", partitions)))
 
@@ -144,15 +150,12 @@ def test_a_driver_that_is_deciding_has_something_open_of_its_own() -> None:
     assert found.undecided[0].slot is None
 
 
-def test_partitions_that_are_not_looked_at_are_held_back_from_nobody_knows_where() -> None:
+def test_partitions_that_cannot_be_or_are_not_looked_at_are_told() -> None:
     operator = Operator()
     operator.prepare()
     found = operator.describe_sink(())
     assert [each.holds[0].start_offset for each in found.open] == [None, None]
     assert operator.asked["DescribeProducers"] == 0
-
-
-def test_partitions_whose_leaders_refuse_are_told() -> None:
     operator = Operator()
     refusal = ProducersOfPartition("t", 1, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, ())
     answer = DescribeProducersResponse(0, (refusal,))
@@ -252,24 +255,20 @@ def finish(operator: Operator) -> tuple[SinkTransactions, list[str]]:
 
 @VERSIONS
 def test_what_is_decided_is_committed_and_once_more_does_no_harm(version: int) -> None:
-    operator = Operator(version)
-    operator.decide()
+    operator = Operator.that_decided(version)
     for _ in range(2):
         found, refused = finish(operator)
         assert (found.missing, found.open, refused) == ((), (), [])
         assert operator.kafka.visible == ["0/0", "0/1"]
 
 
-def test_nothing_decided_is_nothing_to_finish() -> None:
+def test_a_driver_that_runs_is_not_disturbed_and_nothing_undecided_is_finished() -> None:
     operator = Operator()
     facts, done = operator.prepare()
     found, _ = finish(operator)
     assert [each.slot for each in found.undecided] == [0, 1]
     assert operator.asked["EndTxn"] == 0
     operator.commit(facts, done)
-
-
-def test_a_driver_that_runs_is_not_disturbed() -> None:
     operator = Operator()
     operator.commit(*operator.prepare())
     facts, done = operator.prepare(1)
@@ -279,8 +278,7 @@ def test_a_driver_that_runs_is_not_disturbed() -> None:
 
 
 def test_coordinators_that_are_at_work_are_waited_for() -> None:
-    operator = Operator()
-    operator.decide()
+    operator = Operator.that_decided()
     at_work = iter([description("PrepareCommit", Ids(1, 1))] * 3)
 
     def answer(request: Any) -> Any:
@@ -296,16 +294,14 @@ def test_coordinators_that_are_at_work_are_waited_for() -> None:
 
 @VERSIONS
 def test_what_hangs_is_committed(version: int) -> None:
-    operator = Operator(version)
-    operator.decide()
+    operator = Operator.that_decided(version)
     operator.kafka.lose_marker(1)
     found, refused = finish(operator)
     assert (found.hanging, refused, operator.kafka.visible) == ((), [], ["0/0", "0/1"])
 
 
 def test_a_marker_that_is_refused_is_told() -> None:
-    operator = Operator()
-    operator.decide()
+    operator = Operator.that_decided()
     operator.kafka.lose_marker(1)
     denied = WriteTxnMarkersResponse((PartitionResult("t", 1, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),))
     operator.answer = lambda request: denied if isinstance(request, WriteTxnMarkersRequest) else None
@@ -339,8 +335,7 @@ def test_what_nobody_decided_is_aborted_and_the_driver_fenced(version: int) -> N
 
 @VERSIONS
 def test_what_a_decision_names_is_never_aborted(version: int) -> None:
-    operator = Operator(version)
-    operator.decide()
+    operator = Operator.that_decided(version)
     with pytest.raises(DecisionPending) as raised:
         operator.run(open_transactions.abort_manually(operator.sink))
     assert (raised.value.micro_batch_id, raised.value.slots) == (0, (0, 1))

@@ -120,12 +120,18 @@ def test_in_a_transaction_no_message_says_that_rows_will_be_there_twice(cls: typ
         assert NOTHING_VISIBLE in before and UNKNOWN in amid
 
 
-def test_what_hangs_of_the_last_run_is_told_from_what_hangs_of_this_one() -> None:
+def test_what_an_exactly_once_error_knows_decides_what_it_says() -> None:
     before, amid = (
         str(example(errors.HangingTransaction).in_transaction(committing=committing)) for committing in (False, True)
     )
     assert "none of this run was written. " in before and "none of this run was written" not in amid
     assert "its replay writes nothing again" in amid and "its replay" not in before
+    of_another = StateExpired(sink="orders", micro_batch_id=7, query_id="one", decided_query_id="other")
+    assert "query other's" in str(of_another) and "query one" in str(of_another)
+    assert "offsets.retention.minutes" not in str(of_another)
+    assert "offsets.retention.minutes" in str(StateExpired(sink="orders", micro_batch_id=7, query_id="one"))
+    for cls in (errors.AttemptFenced, errors.TransactionTimedOut, errors.AbortedRowsOpen):
+        assert "the micro-batch runs again" in str(example(cls).in_transaction())
 
 
 @each("cls", RAISED)
@@ -234,18 +240,6 @@ def test_before_its_commit_nothing_of_a_batch_write_is_in_doubt(cls: type[KafkaS
     message = str(in_context(cls, WriteKind.BATCH, committing=False))
     assert "no row of this attempt is visible" in message and "nothing of this one will be in the topic" in message
     assert "unknown" not in message
-
-
-def test_state_that_is_another_querys_is_told_from_state_that_is_gone() -> None:
-    of_another = StateExpired(sink="orders", micro_batch_id=7, query_id="one", decided_query_id="other")
-    assert "query other's" in str(of_another) and "query one" in str(of_another)
-    assert "offsets.retention.minutes" not in str(of_another)
-    assert "offsets.retention.minutes" in str(StateExpired(sink="orders", micro_batch_id=7, query_id="one"))
-
-
-def test_a_stream_is_told_of_its_micro_batch() -> None:
-    for cls in (errors.AttemptFenced, errors.TransactionTimedOut, errors.AbortedRowsOpen):
-        assert "the micro-batch runs again" in str(example(cls).in_transaction())
 
 
 OF_A_RUN = [cls for cls in RAISED if {"sink", "micro_batch_id"} <= set(inspect.signature(cls).parameters)]

@@ -58,14 +58,11 @@ def test_what_is_not(error: Exception) -> None:
     assert not is_exhaustion(getattr(error, "errno", None))
 
 
-def test_an_error_with_a_name_keeps_it() -> None:
+def test_an_error_with_a_name_keeps_it_and_one_of_a_transaction_says_so() -> None:
     named = MissingOption(option="x", hint="y")
     with pytest.raises(MissingOption) as raised, exhaustion_named():
         raise named
     assert raised.value is named
-
-
-def test_what_it_means_for_rows_is_true_of_a_transaction() -> None:
     invisible = pytest.raises(WorkerExhausted, match="no row of this attempt is visible")
     with invisible as raised, told_of_a_transaction(None):
         raise MemoryError

@@ -16,9 +16,13 @@ def said(topic: str | None = "orders", *, exactly_once: bool = False, **words: A
     return sink_options(topic, exactly_once=exactly_once, options=options, words=words)
 
 
-def test_every_option_has_a_word_of_its_own_that_python_takes() -> None:
+def test_every_option_has_a_word_of_its_own_also_that_of_its_field() -> None:
     assert len(NAME_OF_WORD) == len(OPTIONS) + len(SPARK_OPTIONS)
     assert all(word.isidentifier() for word in NAME_OF_WORD)
+    # Who knows kafka_sink.options.config by its fields finds them here.
+    for option in OPTIONS:
+        if option.field is not None and option.field in NAME_OF_WORD:
+            assert WRITING.named(NAME_OF_WORD[option.field]) is option
 
 
 @pytest.mark.parametrize(
@@ -31,13 +35,6 @@ def test_every_option_has_a_word_of_its_own_that_python_takes() -> None:
 )  # fmt: skip
 def test_an_option_by_its_word(word: str, name: str) -> None:
     assert said(**{word: "x"}) == {"topic": "orders", name: "x"}
-
-
-def test_a_word_that_is_a_field_of_the_configuration_is_that_option() -> None:
-    """Who knows kafka_sink.options.config by its fields finds them here."""
-    for option in OPTIONS:
-        if option.field is not None and option.field in NAME_OF_WORD:
-            assert WRITING.named(NAME_OF_WORD[option.field]) is option
 
 
 def test_values_are_texts_and_none_says_nothing() -> None:
@@ -85,12 +82,14 @@ def test_an_argument_in_another_spelling_is_told_the_one(word: str, argument: st
     assert refused.value.argument == word
 
 
-def test_options_have_their_own_names_in_any_case() -> None:
+def test_options_have_their_own_names_in_any_case_and_are_those_of_a_write() -> None:
     given = said(options={"BADROWS": "drop", "checkpointlocation": "/c", "Kafka.Linger.Ms": 5})
     assert given == {"topic": "orders", "badRows": "drop", "checkpointLocation": "/c", "kafka.linger.ms": "5"}
     for word in ("linger_ms", "bad_rows"):
         with pytest.raises(UnknownOption):
             said(options={word: "x"})
+    with pytest.raises(RefusedOption):
+        said(options={"kafka.interceptor.classes": "x"})
 
 
 @pytest.mark.parametrize(
@@ -106,8 +105,3 @@ def test_a_misspelled_argument_is_told_the_nearest(word: str, nearest: tuple[str
     assert (unknown.value.option, unknown.value.nearest) == (word, nearest)
     with pytest.raises(UnknownOption, match="Options of the Kafka client start with"):
         sink_options("orders", exactly_once=False, options={"kafka.lingerms": 5}, words={})
-
-
-def test_what_no_write_takes_no_export_takes() -> None:
-    with pytest.raises(RefusedOption):
-        said(options={"kafka.interceptor.classes": "x"})

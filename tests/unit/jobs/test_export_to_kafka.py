@@ -54,9 +54,6 @@ def test_the_summary_has_a_line_a_partition_in_order_and_a_total() -> None:
         "t             10        5     unknown    99 B",
         "total          2   12,350              1.3 MB",
     ]
-
-
-def test_nothing_written_is_a_summary_as_well() -> None:
     assert job.summary({})[-1].split() == ["total", "0", "0", "0", "B"]
 
 

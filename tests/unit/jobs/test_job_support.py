@@ -70,6 +70,11 @@ def test_the_command_line_wins_over_the_preset(tmp_path: Path) -> None:
     options = job_support.sink_options(parse("--topic", "t", "--bootstrap-servers", "b:2", "--preset", preset))
     assert options == {"kafka.bootstrap.servers": "b:2", "topic": "t", "kafka.linger.ms": "5"}
     assert job_support.sink_options(parse("--topic", "t", "--preset", preset))["kafka.bootstrap.servers"] == "a:1"
+    preset = written(tmp_path, "kafka.linger.ms = 5\ncreateTopics = false")
+    args = parse("--topic", "t", "--preset", preset, "--option", "kafka.linger.ms=7", "--create-topics")
+    assert job_support.sink_options(args) == {"kafka.linger.ms": "7", "createtopics": "true", "topic": "t"}
+    asked = parse("--topic", "t", "--create-topics", "partitions=12,replicas=3", "--preset", preset)
+    assert job_support.sink_options(asked)["createtopics"] == "partitions=12,replicas=3"
 
 
 @pytest.mark.parametrize("name", ["topic", "Topic"])
@@ -108,11 +113,3 @@ def test_sigterm_is_no_more_than_an_event() -> None:
         assert arrived.wait(10)
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_options_of_the_command_line_win_over_the_preset(tmp_path: Path) -> None:
-    preset = written(tmp_path, "kafka.linger.ms = 5\ncreateTopics = false")
-    args = parse("--topic", "t", "--preset", preset, "--option", "kafka.linger.ms=7", "--create-topics")
-    assert job_support.sink_options(args) == {"kafka.linger.ms": "7", "createtopics": "true", "topic": "t"}
-    asked = parse("--topic", "t", "--create-topics", "partitions=12,replicas=3", "--preset", preset)
-    assert job_support.sink_options(asked)["createtopics"] == "partitions=12,replicas=3"

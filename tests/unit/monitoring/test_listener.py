@@ -96,14 +96,11 @@ def test_what_tasks_have_read_adds_up_by_topic(in_task: dict[str, str]) -> None:
     assert tally.read_in(Run("query", "run", 8)) == Read()
 
 
-def test_a_micro_batch_whose_offsets_are_all_lost_is_told(in_task: dict[str, str]) -> None:
+def test_a_micro_batch_with_lost_offsets_or_broken_logs_is_told(in_task: dict[str, str]) -> None:
     tally, told = make_tally(), list[MicroBatch]()
     tally.on_read(ReadStatistics("t", 0, 0, 0, 4))
     ProgressListener(tally, told.append).onQueryProgress(event(rows=0))
     assert [one.read for one in told] == [Read({"t": ReadTotals(0, 0, 4)})]
-
-
-def test_a_micro_batch_in_which_a_log_is_broken_is_told() -> None:
     told = list[MicroBatch]()
     ProgressListener(make_tally(), told.append).onQueryProgress(event(rows=0, start='{"t":{"0":7}}'))
     assert [one.broken_logs for one in told] == [{"0": 1}]

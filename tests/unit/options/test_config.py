@@ -99,12 +99,14 @@ def test_idempotence_stays_on_at_the_limits(name: str, text: str) -> None:
     assert sink_config({**SERVERS, name: text, "kafka.enable.idempotence": "true"}).producer.enable_idempotence
 
 
-def test_every_field_is_filled_by_one_option() -> None:
+def test_every_field_is_filled_by_one_option_and_all_of_tls_and_sasl_are_here() -> None:
     filled = sorted(option.field for option in OPTIONS if option.field is not None)
     kinds = (SecurityConfig, ProducerConfig, SinkConfig)
     wanted = {field.name for kind in kinds for field in fields(kind)} - {"producer", "security", "token_callable"}
     assert filled == sorted(wanted)
     assert {field for rule in RULES for field in rule.fields} <= {*filled, "token_callable"}
+    names = {one.name for one in OPTIONS if one.name.startswith(("kafka.ssl.", "kafka.sasl."))}
+    assert MEANT.keys() | SAYS_NOTHING.keys() == names
 
 
 def test_an_option_wins_over_the_conf_and_the_conf_over_the_default() -> None:
@@ -113,9 +115,6 @@ def test_an_option_wins_over_the_conf_and_the_conf_over_the_default() -> None:
     assert sink_config({**SERVERS, "kafka.Linger.ms": "8"}, conf).producer.linger_ms == 8
     assert sink_config(SERVERS, {}).producer.linger_ms == 100
     assert (sink_config(SERVERS, conf).topic, sink_config({**SERVERS, "topic": "o"}, conf).topic) == ("conf", "o")
-
-
-def test_what_is_required_may_come_from_the_conf() -> None:
     conf = {"spark.pykafka.kafka.bootstrap.servers": "h:1"}
     assert sink_config({"topic": "t"}, conf).producer.bootstrap_servers == (("h", 1),)
     with pytest.raises(MissingOption, match=r"spark\.pykafka\.kafka\.bootstrap\.servers"):
@@ -307,11 +306,6 @@ SAYS_NOTHING = {
     "kafka.sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
 }
 CERTIFICATES = [name for name in MEANT if re.search("store|password", name) and ".ssl." in name]
-
-
-def test_no_option_of_tls_or_sasl_is_left_out_here() -> None:
-    names = {one.name for one in OPTIONS if one.name.startswith(("kafka.ssl.", "kafka.sasl."))}
-    assert MEANT.keys() | SAYS_NOTHING.keys() == names
 
 
 @pytest.mark.parametrize("name", MEANT)

@@ -222,11 +222,17 @@ def test_a_time_that_kafka_cannot_hold_is_a_bad_row(unit: str, tick: int) -> Non
     assert with_value(2, timestamp=timestamp.slice(0, 2)).timestamp_ms.tolist()[1] == NOW_MS
 
 
-def test_what_lies_under_a_null_is_not_a_time() -> None:
+def test_what_lies_under_a_null_is_neither_a_time_nor_a_header() -> None:
     hidden = pa.Array.from_buffers(
         pa.timestamp("us"), 2, [pa.py_buffer(b"\x01"), pa.py_buffer(np.array([7_000, -7_000], np.int64))]
     )
     assert with_value(2, timestamp=hidden).timestamp_ms.tolist() == [7, NOW_MS]
+    entries = pa.array([{"key": f"{i}", "value": b"v"} for i in range(4)], ENTRY)
+    null_over_two = pa.ListArray.from_arrays(
+        pa.array([0, 1, 3, 4], pa.int32()), entries, mask=pa.array([False, True, False])
+    )
+    columns = with_value(3, headers=null_over_two)
+    assert rows_of_headers(columns) == [[(b"0", b"v")], [], [(b"3", b"v")]]
 
 
 LARGE_HEADERS = pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
@@ -248,15 +254,6 @@ def test_headers_keep_order_null_values_and_repeated_keys(arrow_type: pa.DataTyp
     array = pa.array(rows, arrow_type).slice(skipped)
     expected = [[(each["key"].encode(), each["value"]) for each in row or ()] for row in rows[skipped:]]
     assert rows_of_headers(with_value(len(array), headers=array)) == expected
-
-
-def test_what_lies_under_a_null_list_is_not_a_header() -> None:
-    entries = pa.array([{"key": f"{i}", "value": b"v"} for i in range(4)], ENTRY)
-    null_over_two = pa.ListArray.from_arrays(
-        pa.array([0, 1, 3, 4], pa.int32()), entries, mask=pa.array([False, True, False])
-    )
-    columns = with_value(3, headers=null_over_two)
-    assert rows_of_headers(columns) == [[(b"0", b"v")], [], [(b"3", b"v")]]
 
 
 @pytest.mark.parametrize("bad_entry", [None, {"key": None, "value": b"v"}])
@@ -310,20 +307,14 @@ def test_list_views_in_any_order() -> None:
     assert rows_of_headers(with_value(2, headers=views.slice(1, 2))) == expected[1:3]
 
 
-def test_lists_of_a_fixed_size() -> None:
+def test_headers_in_lists_of_a_fixed_size_and_with_keys_of_a_dictionary() -> None:
     pairs = [[{"key": "a", "value": b"1"}, {"key": "b", "value": None}], None, [{"key": "c", "value": b""}] * 2]
     columns = with_value(2, headers=pa.array(pairs, pa.list_(ENTRY, 2)).slice(1))
     assert rows_of_headers(columns) == [[], [(b"c", b"")] * 2]
-
-
-def test_headers_whose_keys_are_a_dictionary_and_whose_values_are_all_null() -> None:
     keys = pa.array(["a", "b", "a"]).dictionary_encode()
     entries = pa.StructArray.from_arrays([keys, pa.nulls(3)], ["key", "value"])
     columns = with_value(2, headers=pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), entries))
     assert rows_of_headers(columns) == [[(b"a", None), (b"b", None)], [(b"a", None)]]
-
-
-def test_a_null_in_the_dictionary_of_the_keys_is_a_null_key() -> None:
     keys = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["a", None]))
     entries = pa.StructArray.from_arrays([keys, pa.nulls(2)], ["key", "value"])
     with pytest.raises(HeaderKeyNull):
@@ -358,16 +349,13 @@ def test_a_dictionary_changes_nothing(
     assert columns.topic.to_pylist() == texts
 
 
-def test_dictionaries_of_partitions_and_timestamps() -> None:
+def test_dictionaries_of_partitions_and_timestamps_and_bytes_of_a_fixed_size() -> None:
     partition = dictionary_of(pa.array([9, 3, None, -1], pa.int32())).slice(1)
     timestamp = dictionary_of(pa.array([0, 5_000, 7_000, None], pa.timestamp("us", "UTC"))).slice(1)
     columns = with_value(3, partition=partition, timestamp=timestamp)
     assert columns.partition.tolist() == [3, -1, -1]
     assert columns.partition_is_set.tolist() == [True, False, True]
     assert columns.timestamp_ms.tolist() == [5, 7, NOW_MS]
-
-
-def test_bytes_of_a_fixed_size() -> None:
     array = pa.array([b"cut!", b"four", None, b"wide"], pa.binary(4)).slice(1)
     assert columns_of(value=array).value.to_pylist() == [b"four", None, b"wide"]
 

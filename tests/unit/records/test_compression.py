@@ -102,13 +102,10 @@ def test_a_level_reaches_the_compressor(name: str, fast: int, small: int) -> Non
     assert len(compress(name, text, small)) < len(compress(name, text, fast))
 
 
-def test_defaults_are_those_of_the_options() -> None:
+def test_defaults_are_those_of_the_options_and_a_level_of_zstd_is_its_own() -> None:
     defaults = {option.name: option.default for option in OPTIONS}
     for name in ("gzip", "lz4", "zstd"):
         assert compress(name, RECORDS) == compress(name, RECORDS, defaults[f"kafka.compression.{name}.level"])
-
-
-def test_a_level_of_zstd_is_its_own() -> None:
     for level in (1, 3, 19):
         assert compress("zstd", RECORDS, level) == zstandard.ZstdCompressor(level=level).compress(RECORDS)
 
@@ -122,13 +119,10 @@ def orders() -> bytes:
     )
 
 
-def test_without_a_level_zstd_compresses_about_as_kafkas_default() -> None:
+def test_without_a_level_zstd_is_about_kafkas_with_a_window_of_256_kib() -> None:
     kafkas, ours = (len(compress("zstd", orders(), level)) for level in (3, None))
     assert 0.9 < kafkas / ours < 1.1
     assert ours < 0.95 * len(compress("zstd", orders(), -1))
-
-
-def test_without_a_level_a_window_of_zstd_is_256_kib() -> None:
     records = noise(200_000)
     near = len(compress("zstd", records + bytes(10_000) + records))
     far = len(compress("zstd", records + bytes(100_000) + records))

@@ -359,10 +359,13 @@ def test_more_batches_than_are_scanned_at_a_time(kernel: Kernel) -> None:
     assert offsets(kernel, *given) == list(range(2500))
 
 
-def test_limits_are_what_arrow_can_hold() -> None:
+def test_limits_are_what_arrow_can_hold_and_kafka_sends() -> None:
     for wrong in ({"most_rows": 0}, {"most_bytes": 2**31}, {"most_batch_bytes": -1}):
         with pytest.raises(ValueError, match="a limit is from 1"):
             Limits(**wrong)
+    # A batch of message.max.bytes of the largest topics, and an Arrow batch below what Arrow can hold.
+    assert DEFAULT_LIMITS.most_batch_bytes >= 100 * 1024 * 1024
+    assert DEFAULT_LIMITS.most_bytes < MOST_BYTES
 
 
 def test_slow_reading_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -562,9 +565,3 @@ def outcome(kernel: Kernel, records: bytes, case: Case, checks: bool) -> tuple[o
     except Undecodable as error:
         found.append((type(error), str(error)))
     return (*found, reading.next_offset, reading.used_bytes, reading.batch_count)
-
-
-def test_the_defaults_hold_what_kafka_sends() -> None:
-    """A batch of message.max.bytes of the largest topics, and an Arrow batch below what Arrow can hold."""
-    assert DEFAULT_LIMITS.most_batch_bytes >= 100 * 1024 * 1024
-    assert DEFAULT_LIMITS.most_bytes < MOST_BYTES

@@ -74,15 +74,12 @@ def test_what_lies_behind_a_row_in_memory_makes_no_difference(length: int) -> No
     assert {digest(arrow_batch([row, *more]).slice(0, 1)) for more in neighbours} == {digest_of(row)}
 
 
-def test_the_time_that_stands_in_for_a_null_is_not_in_it() -> None:
+def test_absent_columns_are_of_nulls_and_a_time_that_stands_in_is_not_in_it() -> None:
     timestamp = pa.array([None, 5], pa.timestamp("ms"))
     values = pa.array([b"a", b"b"], pa.binary())
     for columns in ({"value": values}, {"value": values, "timestamp": timestamp}):
         batch = pa.record_batch(columns)
         assert digest(batch, now_ms=1) == digest(batch, now_ms=2)
-
-
-def test_columns_that_are_not_there_are_columns_of_nulls() -> None:
     row = WholeRow(b"v")
     assert digest(arrow_batch([row], replace(SPARKS, sparse=True))) == digest_of(row)
     without_list = pa.record_batch({"value": [b"v"], "headers": pa.array([None], SPARKS.headers)})

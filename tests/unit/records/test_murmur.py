@@ -72,13 +72,10 @@ def keys_of_murmur2_digests() -> list[bytes]:
     return [stream[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
 
-def test_equals_kafkas_own_class_on_101000_keys_of_0_to_100_bytes() -> None:
+def test_equals_kafkas_own_class_and_mmh3_on_101000_keys_of_0_to_100_bytes() -> None:
     hashes = murmur2(pa.array(keys_of_murmur2_digests(), pa.binary()))
     lines = [f"{length},{hashlib.sha256(hashes[length::101].astype('>i4')).hexdigest()}" for length in range(101)]
     assert lines == JAVA_DIGESTS.read_text().splitlines()[1:]
-
-
-def test_murmur3_equals_mmh3_on_101000_keys_of_0_to_100_bytes() -> None:
     keys = keys_of_murmur2_digests()
     assert murmur3(pa.array(keys, pa.binary())).tolist() == [mmh3.hash(key) for key in keys]
 

@@ -97,15 +97,12 @@ def policy(config: Any, conf: Mapping[str, str] | None = None, **ids: Any) -> An
     return bad_row_policy(config, conf or {}, lambda topics: {topic: {} for topic in topics}, **ids)
 
 
-def test_options_and_task_make_a_policy() -> None:
+def test_options_task_and_stream_make_a_policy() -> None:
     assert policy(sink_config(SERVERS)) is None
     made = policy(DROP)
     assert (made.dead_letter_topic, made.limits) == (None, BadRowLimits(7, 0.5))
     assert (made.origin.query_id, made.origin.batch_id, made.origin.slot, made.origin.topic) == (None, None, 0, "t")
     assert policy(LETTERS).dead_letter_topic == "letters"
-
-
-def test_a_stream_is_named_by_the_conf_and_an_exactly_once_write_by_itself() -> None:
     conf = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}
     assert (policy(DROP, conf).origin.query_id, policy(DROP, conf).origin.batch_id) == ("q", 7)
     # In foreachBatch a batch write has both.

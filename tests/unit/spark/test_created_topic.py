@@ -56,16 +56,13 @@ def test_a_missing_topic_is_made_as_asked_and_once(kafka: ScriptedKafka, network
     assert [each.topic for each in asked(kafka)] == ["t", "u"]
 
 
-def test_a_topic_that_exists_is_left_as_it_is(kafka: ScriptedKafka) -> None:
-    kafka.leaders = {("t", 0): 1}
-    ensure_topic(config())
-    assert asked(kafka) == []
-
-
-def test_nobody_is_asked_who_does_not_want_it(kafka: ScriptedKafka) -> None:
+def test_a_topic_that_exists_is_left_as_it_is_and_others_only_if_asked_for(kafka: ScriptedKafka) -> None:
     ensure_topic(sink_config({"kafka.bootstrap.servers": "b1:9092", "topic": "t"}))
     ensure_topic(sink_config({"kafka.bootstrap.servers": "b1:9092", "createTopics": "true"}))
     assert kafka.received == []
+    kafka.leaders = {("t", 0): 1}
+    ensure_topic(config())
+    assert asked(kafka) == []
 
 
 @pytest.mark.parametrize("codes", [[TIMED_OUT, EXISTS], [NOT_CONTROLLER, 0]])

@@ -18,7 +18,7 @@ from exchange import Exchange
 from kafka_sink import errors, kept
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import ToCoordinator
-from kafka_sink.commit.exchanges import PARTITION, read_decision
+from kafka_sink.commit.exchanges import PARTITION
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
 from kafka_sink.kafka.clock import wall_clock_ms
@@ -118,10 +118,6 @@ def planned_in(writer: KafkaBatchWriter | KafkaStreamWriter) -> Plan:
 
 def of_another_run(message: PreparedCommitMessage) -> PreparedCommitMessage:
     return replace(message, generation=Ids(9, 2))
-
-
-def decision_in(exchange: Exchange) -> Decision | None:
-    return exchange.run(read_decision(exchange.sink))
 
 
 def store(exchange: Exchange, facts: Facts) -> None:
@@ -299,8 +295,7 @@ def test_a_commit_goes_by_the_plan_that_the_first_message_brings(exchange: Excha
     messages = receipts(exchange)
     KafkaStreamWriter(GIVEN).commit(messages, 0)
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
-    decision = decision_in(exchange)
-    assert decision is not None
+    decision = exchange.decision()
     assert (decision.micro_batch_id, decision.generation) == (0, messages[0].generation)
     assert decision.pinned == tuple(message.prepared.ids for message in messages)
 
@@ -422,8 +417,7 @@ def test_a_decision_is_told_which_topics_its_rows_are_in(exchange: Exchange, kaf
     ids = {"t": str(uuid.UUID(int=1))}
     told = [replace(first, topic_ids=ids), replace(second, topic_ids={**ids, "u": None}, prepared=touched)]
     KafkaStreamWriter(GIVEN).commit(told, 0)
-    decision = decision_in(exchange)
-    assert decision is not None
+    decision = exchange.decision()
     assert (decision.topics, decision.topic_ids) == (("t", "u"), ids)
 
 
@@ -680,16 +674,13 @@ def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return conf
 
 
-def test_a_task_of_another_query_than_was_planned_for_asks_nobody(kafka: ScriptedKafka, task: dict[str, str]) -> None:
-    """The driver's host has a folder of the checkpoint's path, and Spark has the checkpoint on another file system."""
+def test_what_asks_nobody_before_it_is_refused(kafka: ScriptedKafka, task: dict[str, str]) -> None:
+    # The driver's host has a folder of the checkpoint's path, and Spark has the checkpoint on another file system.
     task.update({"sql.streaming.queryId": "q", "streaming.sql.batchId": "4"})
     with pytest.raises(errors.AnotherCheckpoint) as raised:
         write_slot(GIVEN, replace(PLAN, query_id="another"), InterceptorChain(()), iter(()))
     assert (raised.value.query_id, raised.value.found_query_id) == ("q", "another")
     assert kafka.received == []
-
-
-def test_a_task_that_may_run_twice_at_once_asks_nobody(kafka: ScriptedKafka, task: dict[str, str]) -> None:
     task["spark.speculation"] = "True"
     with pytest.raises(errors.RefusedOption, match="set it to false"):
         write_slot(GIVEN, PLAN, InterceptorChain(()), iter(()))
@@ -792,16 +783,13 @@ def test_a_version_again_with_other_rows_stops(again: str) -> None:
         KafkaBatchWriter(VERSIONED).commit(counted(plan, again))
 
 
-def test_a_lower_version_succeeds_whatever_its_rows_and_says_that_it_wrote_nothing(
+def test_a_lower_version_succeeds_whatever_its_rows_and_needs_no_abort(
     kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = Plan(ORDERS, after(9, digest("x")), False, VERSION_7, is_written=True)
     KafkaBatchWriter(VERSIONED).commit(counted(plan, digest("other")))
     assert "9 was written before" in caplog.records[0].getMessage()
     assert kafka.received == []
-
-
-def test_what_was_only_counted_needs_no_abort(kafka: ScriptedKafka) -> None:
     plan = Plan(ORDERS, after(9, digest("x")), False, VERSION_7, is_written=True)
     KafkaBatchWriter(VERSIONED).abort([None, *counted(plan, digest("x"))])
     assert kafka.received == []

@@ -71,10 +71,12 @@ def test_columns_that_it_cannot(columns: dict[str, object], error: type[Exceptio
     assert column != "key" or failure.value.found == "decimal(10,2)"  # type: ignore[attr-defined]
 
 
-def test_a_topic_comes_from_the_option_or_the_column() -> None:
+def test_a_topic_comes_from_the_option_the_column_or_the_conf() -> None:
     check_spark_schema(schema(value=BinaryType(), topic=StringType()), topic_option=False)
     with pytest.raises(errors.MissingColumn):
         check_spark_schema(VALUE, topic_option=False)
+    for options in ({}, {"kafka.delivery.timeout.ms": "100"}):
+        KafkaDataSource(options).streamWriter(schema=VALUE, overwrite=False)
 
 
 def test_writers_are_pickled_with_their_options_and_made_without_a_cluster() -> None:
@@ -109,11 +111,6 @@ def test_a_version_is_for_batch_writes() -> None:
         KafkaDataSource(OPTIONS | {"txnappid": "a"}).streamWriter(schema=VALUE, overwrite=False)
     with pytest.raises(errors.InvalidOption, match="txnVersion with it"):
         KafkaDataSource(OPTIONS | {"txnappid": "a"}).writer(schema=VALUE, overwrite=False)
-
-
-def test_what_the_conf_may_say_is_not_missed_while_planning() -> None:
-    for options in ({}, {"kafka.delivery.timeout.ms": "100"}):
-        KafkaDataSource(options).streamWriter(schema=VALUE, overwrite=False)
 
 
 class Marked(Interceptor):
@@ -185,9 +182,6 @@ def test_spark_4_0_keeps_the_format_that_it_has_found() -> None:
         kafka_sink.register(session, interceptors=[Marked("a")])
     with pytest.raises(errors.FormatNotReplaced):
         kafka_sink.register(session, token=lambda: ("token", 60.0))
-
-
-def test_another_failure_of_a_registration_is_raised_as_it_is() -> None:
     session: Any = KeepsItsFormats("DATA_SOURCE_NOT_FOUND")
     with pytest.raises(AnalysisException):
         kafka_sink.register(session)

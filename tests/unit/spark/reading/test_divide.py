@@ -55,9 +55,6 @@ def test_no_range_has_more_offsets_than_wanted_whatever_the_least_count() -> Non
     assert divided([(0, 0, 10), (1, 5, 6)], most=4) == [(0, 0, 3), (0, 3, 6), (0, 6, 10), (1, 5, 6)]
     assert divided([(0, 0, 10)], 2, 4) == [(0, 0, 3), (0, 3, 6), (0, 6, 10)]
     assert divided([(0, 0, 10)], 4, 6) == [(0, 0, 2), (0, 2, 5), (0, 5, 7), (0, 7, 10)]
-
-
-def test_more_ranges_than_offsets_are_no_more_work_than_one_for_each_offset() -> None:
     assert divided([(0, 0, 3)], min_partitions=2**31 - 1) == [(0, 0, 1), (0, 1, 2), (0, 2, 3)]
 
 

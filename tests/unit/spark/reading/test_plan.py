@@ -184,10 +184,6 @@ def test_a_partition_without_a_record_that_is_as_new_is_an_error_or_is_not_read(
     assert planned(**asked, startingOffsetsByTimestampStrategy="latest") == []
 
 
-def test_an_ending_time_is_never_an_error_of_a_strategy() -> None:
-    assert spans(assign='{"a": [0]}', endingTimestamp="9000") == [("a", 0, 10, 50)]
-
-
 @pytest.mark.parametrize(
     ("which", "named", "missing"),
     [
@@ -223,9 +219,10 @@ def test_a_reader_of_committed_records_ends_before_the_first_open_transaction() 
     assert spans(**committed, endingTimestamp="4000") == [("a", 0, 10, 40)]
     with pytest.raises(errors.OffsetNotWritten, match=r"offset 45 of a-0, which ends at 40.*read_committed"):
         planned(**committed, endingOffsets=said(a={0: 45}))
+    assert spans(assign='{"a": [0]}', endingTimestamp="9000") == [("a", 0, 10, 50)]
 
 
-def test_filters_leave_partitions_and_offsets_out(kafka: ScriptedKafka) -> None:
+def test_filters_leave_partitions_and_offsets_out_and_spare_options_no_check(kafka: ScriptedKafka) -> None:
     assert spans(Wanted(topics=frozenset("b")), subscribe="a,b") == [("b", 0, 0, 100)]
     assert spans(Wanted(first_offset=20, end_offset=60), subscribe="a,b") == [("a", 0, 20, 50), ("b", 0, 20, 60)]
     assert spans(Wanted(timestamp_ms=1_400), subscribe="a,b") == [("a", 0, 30, 50), ("b", 0, 99, 100)]
@@ -234,22 +231,17 @@ def test_filters_leave_partitions_and_offsets_out(kafka: ScriptedKafka) -> None:
     asked = len(kafka.asked(ListOffsetsRequest))
     assert spans(Wanted(partitions=frozenset()), subscribe="a,b") == []
     assert len(kafka.asked(ListOffsetsRequest)) == asked, "nothing is asked of what nobody wants"
-
-
-def test_filters_do_not_spare_options_their_check() -> None:
     with pytest.raises(errors.InvalidOption, match="a-1 has none"):
         planned(Wanted(partitions=frozenset({0})), subscribe="a", startingOffsets=said(a={0: 20}))
 
 
-def test_partitions_are_divided_among_tasks() -> None:
+def test_partitions_are_divided_among_tasks_and_a_leader_is_asked_for_all_at_once(kafka: ScriptedKafka) -> None:
     assert spans(subscribe="b", minPartitions="4") == [
         ("b", 0, 0, 25), ("b", 0, 25, 50), ("b", 0, 50, 75), ("b", 0, 75, 100),
     ]  # fmt: skip
     assert len(spans(subscribe="b", maxRecordsPerPartition="30")) == 4
-
-
-def test_a_plan_asks_for_all_partitions_of_a_leader_at_once(kafka: ScriptedKafka) -> None:
     serve(kafka, {("wide", number): ScriptedLog(0, 5) for number in range(300)})
     kafka.topic_ids["wide"] = uuid.UUID(int=3)
+    del kafka.received[:]
     assert len(planned(subscribe="wide")) == 300
     assert len(kafka.asked(ListOffsetsRequest)) == 2

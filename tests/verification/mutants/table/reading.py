@@ -50,7 +50,7 @@ READING: tuple[Mutant, ...] = (
     Mutant("reading: a pattern must match a whole name", "SubscribePatternStrategy: a pattern is found in a name",
            "not $TOPIC.is_internal and not $TOPIC.error_code and pattern.search($NAME)",
            "not topic.is_internal and not topic.error_code and pattern.fullmatch(name)",
-           f"{_READING}/test_plan.py::test_a_pattern_is_found_anywhere_in_a_name_as_sparks_source_finds_it"),
+           f"{_READING}/test_plan.py::test_a_pattern_finds_topics_that_may_be_read_or_says_that_there_is_none"),
     Mutant("reading: the last offset of a cut range is lost", "SPARK-28489: never drop offsets",
            "yield replace($RANGE, first=$FIRST, end=$FIRST + $SIZE)",
            "yield replace($RANGE, first=$FIRST, end=$FIRST + $SIZE - 1)",
