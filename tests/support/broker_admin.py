@@ -56,7 +56,8 @@ def delete_records(kafka: LocalKafka, topic: str, before: int, partition: int = 
     client = admin(kafka)
     for deleted in client.delete_records([TopicPartition(topic, partition, before)]).values():
         deleted.result(DEADLINE_S)
-    for earliest in client.list_offsets({TopicPartition(topic, partition): OffsetSpec.earliest()}).values():
+    start = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+    for earliest in client.list_offsets({TopicPartition(topic, partition): start}).values():
         assert earliest.result(DEADLINE_S).offset == before
 
 
