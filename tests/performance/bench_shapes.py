@@ -232,8 +232,8 @@ def table(lines: Sequence[Line]) -> str:
     head = f"thousand rows/s | {' | '.join(sinks)} | ratio | goal | cores of Spark: {', '.join(sinks)} | broker's"
     rows = (
         f"{line.shape} | {' | '.join(f'{rate / 1e3:,.1f}' for rate in line.rows_per_s.values())} | "
-        f"{line.ratio:.2f} x | >= 1 x | {', '.join(f'{used:.1f}' for used in line.cores.values())} | {line.broker_cores:.1f} cores | "
-        f"{line.peak_mb:.0f} MB | <= {line.peak_bound_mb:.0f} MB"
+        f"{line.ratio:.2f} x | >= 1 x | {', '.join(f'{used:.1f}' for used in line.cores.values())} | "
+        f"{line.broker_cores:.1f} cores | {line.peak_mb:.0f} MB | <= {line.peak_bound_mb:.0f} MB"
         for line in lines
     )
     return markdown(f"{head} | worker's peak | bound", rows)
