@@ -280,10 +280,7 @@ def test_a_pattern_reads_the_topics_that_the_principal_may_see(secure: SecureKaf
 def test_a_pattern_does_not_take_a_topic_that_it_may_not_see_for_deleted(
     spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path, fails: str
 ) -> None:
-    producer = Producer({"bootstrap.servers": secure.kafka.bootstrap_servers})
-    for number in range(ROWS):
-        producer.produce(topic, b"%d" % number, partition=0)
-    assert producer.flush(DEADLINE_S) == 0
+    produce(secure.kafka, topic, ROWS)
     acl = Acl(ResourceType.TOPIC, topic, AclOperation.READ)
     pattern = {**secure.sasl("SCRAM-SHA-512", "bob"), "subscribePattern": f"^{topic}$", "failOnDataLoss": fails}
     frame = spark.readStream.format("pykafka").options(startingOffsets="earliest", **pattern).load()
