@@ -290,12 +290,8 @@ def test_offsets_that_tasks_leave_out_are_counted(here: Here) -> None:
 
 
 def test_a_micro_batch_that_reads_and_writes_counts_each_once(here: Here) -> None:
-    session, source, sink, textfile = (
-        here.spark.newSession(),
-        here.topic(2),
-        here.topic(2),
-        here.folder / "pykafka.prom",
-    )
+    session, textfile = here.spark.newSession(), here.folder / "pykafka.prom"
+    source, sink = here.topic(2), here.topic(2)
     byte_count = filled(session, here.kafka, source, 500)
 
     def copy(batch: DataFrame, batch_id: int) -> None:
@@ -325,12 +321,8 @@ def copied(
 
 
 def test_a_stream_from_topic_to_topic_counts_both_sides_once(here: Here) -> None:
-    session, source, sink, textfile = (
-        here.spark.newSession(),
-        here.topic(2),
-        here.topic(2),
-        here.folder / "pykafka.prom",
-    )
+    session, textfile = here.spark.newSession(), here.folder / "pykafka.prom"
+    source, sink = here.topic(2), here.topic(2)
     filled(session, here.kafka, source, 500)
     lines = io.StringIO()
     with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
@@ -347,12 +339,8 @@ def test_a_stream_from_topic_to_topic_counts_both_sides_once(here: Here) -> None
 
 
 def test_offsets_that_a_stream_leaves_out_are_counted(here: Here) -> None:
-    session, source, sink, textfile = (
-        here.spark.newSession(),
-        here.topic(1),
-        here.topic(1),
-        here.folder / "pykafka.prom",
-    )
+    session, textfile = here.spark.newSession(), here.folder / "pykafka.prom"
+    source, sink = here.topic(1), here.topic(1)
     filled(session, here.kafka, source, 100)
     lines = io.StringIO()
     with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
@@ -367,12 +355,8 @@ def test_offsets_that_a_stream_leaves_out_are_counted(here: Here) -> None:
 
 
 def test_a_topic_that_a_stream_finds_created_again_is_told(here: Here) -> None:
-    session, source, sink, textfile = (
-        here.spark.newSession(),
-        here.topic(1),
-        here.topic(1),
-        here.folder / "pykafka.prom",
-    )
+    session, textfile = here.spark.newSession(), here.folder / "pykafka.prom"
+    source, sink = here.topic(1), here.topic(1)
     filled(session, here.kafka, source, 100)
     lines = io.StringIO()
     with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
@@ -411,12 +395,8 @@ def grows_older(seen: list[OpenTransactions], sink: str) -> bool:
 
 
 def test_a_micro_batch_that_is_stuck_is_seen_by_its_open_transaction(here: Here) -> None:
-    session, name, go, textfile = (
-        here.spark.newSession(),
-        here.topic(1),
-        here.folder / "go",
-        here.folder / "pykafka.prom",
-    )
+    session, name = here.spark.newSession(), here.topic(1)
+    go, textfile = here.folder / "go", here.folder / "pykafka.prom"
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2")
     kafka_sink.register(session, interceptors=[held(go)])
     options = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": name, "kafka.linger.ms": "0"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from applications import told_by
@@ -54,7 +52,7 @@ def test_a_release_before_2_3_is_refused_before_the_read() -> None:
 def test_spark_connect_reads_and_tells_the_errors(kafka: LocalKafka) -> None:
     kafka.create_topic("read-by-connect", 3)
     produce(kafka, "read-by-connect", 1_000)
-    told = json.loads(told_by("spark_connect_read_app.py", kafka.bootstrap_servers, "read-by-connect"))
+    told = told_by("spark_connect_read_app.py", kafka.bootstrap_servers, "read-by-connect")
     assert told == {
         "rows": 1_000,
         "columns": ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"],

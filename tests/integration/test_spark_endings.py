@@ -26,11 +26,11 @@ from pyspark.sql import DataFrame, SparkSession
 from broker_admin import delete_topic, topics
 from here import Here
 from kafka_sink.broker import LocalKafka
+from open_connections import connections_to
 from read_back import read_topic
 from spark_writes import (
     ARROW_BATCH_ROWS,
     DEADLINE_S,
-    connections_to,
     end_offset,
     finish,
     held,
@@ -335,11 +335,13 @@ def test_a_worker_whose_connections_the_broker_ended_while_it_was_idle_writes_on
 @pytest.mark.long
 def test_workers_that_spark_ends_after_a_minute_without_a_task_are_replaced(here: Here) -> None:
     name = here.topic(1)
-    here.save(here.numbers(ROWS), name)
-    assert connections_to(here.servers)
+    before = connections_to(here.servers)
+    here.save(here.numbers(ROWS), name, client_id=name)
+    opened = connections_to(here.servers).keys() - before.keys()
+    assert opened
     make_workers_idle_for_a_minute(here.spark)
     # The worker sees the end of its socket and has to end by itself, beside a Sender thread that lives.
-    wait_until(lambda: not connections_to(here.servers), DEADLINE_S, "Spark ends idle workers")
+    wait_until(lambda: not opened & connections_to(here.servers).keys(), DEADLINE_S, "Spark ends idle workers")
     here.save(here.numbers(ROWS), name)
     assert here.numbers_in(name) == [*range(ROWS), *range(ROWS)]
 

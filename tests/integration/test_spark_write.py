@@ -83,7 +83,7 @@ def test_every_type_of_spark_that_a_record_can_take(here: Here, large: str) -> N
 
 
 def test_strings_go_as_utf8_and_keys_where_kafka_python_would_send_them(here: Here) -> None:
-    from here.kafka.partitioner.default import murmur2
+    from kafka.partitioner.default import murmur2
 
     name = here.topic(7)
     frame = here.spark.range(5_000).selectExpr("concat('schlüssel-', id) AS key", "concat('wert-', id) AS value")

@@ -39,7 +39,8 @@ def partition_count(kafka: LocalKafka, topic: str) -> int:
 
 
 def delete_topic(kafka: LocalKafka, topic: str) -> None:
-    admin(kafka).delete_topics([topic])[topic].result(DEADLINE_S)
+    client = admin(kafka)  # held: without it what it was asked for is broken off
+    client.delete_topics([topic])[topic].result(DEADLINE_S)
     wait_until(lambda: topic not in topics(kafka), DEADLINE_S, f"{topic} is gone")
 
 
@@ -49,14 +50,16 @@ def create_again(kafka: LocalKafka, topic: str, partitions: int = 1) -> None:
 
 
 def add_partitions(kafka: LocalKafka, topic: str, count: int) -> None:
-    admin(kafka).create_partitions([NewPartitions(topic, count)])[topic].result(DEADLINE_S)
+    client = admin(kafka)
+    client.create_partitions([NewPartitions(topic, count)])[topic].result(DEADLINE_S)
 
 
 def delete_records(kafka: LocalKafka, topic: str, before: int, partition: int = 0) -> None:
     client = admin(kafka)
     for deleted in client.delete_records([TopicPartition(topic, partition, before)]).values():
         deleted.result(DEADLINE_S)
-    for earliest in client.list_offsets({TopicPartition(topic, partition): OffsetSpec.earliest()}).values():
+    start = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+    for earliest in client.list_offsets({TopicPartition(topic, partition): start}).values():
         assert earliest.result(DEADLINE_S).offset == before
 
 

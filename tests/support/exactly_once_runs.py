@@ -77,13 +77,11 @@ class Run:
         self._gates = {step: tmp_path / f"{name}-hold-{number}" for number, step in enumerate(holds)}
         for gate in self._gates.values():
             os.mkfifo(gate)
-        hook = {
-            "step": step, "kill": kill, "once": str(tmp_path / f"{name}-happened"),
-            "log": str(tmp_path / f"{name}-requests"), "holds": {step: str(gate) for step, gate in self._gates.items()},
-        }  # fmt: skip
+        files = {"once": str(tmp_path / f"{name}-happened"), "log": str(tmp_path / f"{name}-requests")}
+        hook = {"step": step, "kill": kill, **files, "holds": {step: str(gate) for step, gate in self._gates.items()}}
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
         environment |= {"PYKAFKA_HOOK": json.dumps(hook)} if hooked else {}
-        paths = package and str(package), str(HOOKS) if hooked else None, environment.get("PYTHONPATH")
+        paths = str(package) if package else None, str(HOOKS) if hooked else None, environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         folders = (str(tmp_path / "incoming"), str(tmp_path / checkpoint)) if app == APP else ()
         command = [sys.executable, str(SUPPORT / app), kafka.bootstrap_servers, topic, *folders, *arguments]

@@ -124,23 +124,3 @@ def wait_for_rows(kafka: LocalKafka, topic: str, *, more_than: int = 0, writing:
 def numbers_in(kafka: LocalKafka, topic: str) -> list[int]:
     """Return the values of a topic with one partition as integers, in offset order."""
     return [int(record.value or b"") for _, _, record in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S)]
-
-
-def connections_to(bootstrap_servers: str) -> dict[int, int]:
-    """The processes, other than this one, that are connected to the one broker: socket's inode -> process id."""
-    port = int(bootstrap_servers.rpartition(":")[2])
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    established = {line[9] for line in lines if line[3] == "01" and int(line[2].rpartition(":")[2], 16) == port}
-    owners: dict[int, int] = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        if int(process.name) == os.getpid():
-            continue
-        try:
-            targets = [os.readlink(descriptor) for descriptor in (process / "fd").iterdir()]
-        except OSError:  # it has ended, or is not ours
-            continue
-        for target in targets:
-            inode = target.removeprefix("socket:[").rstrip("]")
-            if inode in established:
-                owners[int(inode)] = int(process.name)
-    return owners

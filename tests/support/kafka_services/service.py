@@ -99,9 +99,10 @@ EVENT_HUBS_STANDARD = Service(
 EVENT_HUBS_PREMIUM = replace(
     EVENT_HUBS_STANDARD,
     name="Azure Event Hubs, Premium",
-    api_versions=EVENT_HUBS_STANDARD.api_versions | offered(
-        "InitProducerId 0-4, AddPartitionsToTxn 0-3, AddOffsetsToTxn 0-3, EndTxn 0-3, TxnOffsetCommit 0-3"
-    ),
+    api_versions={
+        **EVENT_HUBS_STANDARD.api_versions,
+        **offered("InitProducerId 0-4, AddPartitionsToTxn 0-3, AddOffsetsToTxn 0-3, EndTxn 0-3, TxnOffsetCommit 0-3"),
+    },
     codecs=frozenset({NO_CODEC, GZIP}),
     sources={
         **EVENT_HUBS_STANDARD.sources,
