@@ -108,7 +108,7 @@ PLAN: tuple[Mutant, ...] = (
         rule="docs/design/exactly-once.md: a marker that is absent proves nothing",
         pattern=(
             "$RESTORED = {$SINK.names.slot($SLOT): $FACTS for $SLOT, $MARKER in $LOST.items()}",
-            "return (yield from $PLAN_AFTER($SINK, $GENERATION, $RESTORED))",
+            "return (yield from $PLAN_AFTER($SINK, $GENERATION, $RESTORED, $ALLOWED))",
         ),
         replacement="pass",
         killer="tests/verification/model/test_exactly_once.py::test_groups_may_be_deleted_at_any_time",
@@ -138,7 +138,7 @@ PLAN: tuple[Mutant, ...] = (
     Mutant(
         name="a run writes behind rows that a leader hides, and its abort takes them away",
         rule="KAFKA-20734: a hanging transaction is committed, never aborted",
-        pattern="yield from end_hanging($SINK, $OURS, sorted($TOUCHED), $DECISION.micro_batch_id)",
+        pattern="yield from end_hanging($SINK, $OURS, sorted($TOUCHED), $DECISION.micro_batch_id, $LEADERS)",
         replacement="pass",
         killer="tests/verification/model/test_exactly_once.py::"
         "test_a_version_that_a_leader_hides_is_not_passed_over_as_written",
