@@ -49,9 +49,10 @@ from kafka_sink.commit.exchanges import (
     write_offset,
 )
 from kafka_sink.commit.handover import Facts, Sink, SlotBegun, SlotPrepared, visible_of
-from kafka_sink.commit.hanging import check_leaders, end_hanging, still_open
+from kafka_sink.commit.hanging import check_leaders, end_hanging, producers, still_open
 from kafka_sink.commit.lineage import check_decision, check_lineage, check_replay
 from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Decision, Ids, Marker, digest_of
+from kafka_sink.commit.went_back import check_offsets, check_transactions
 from kafka_sink.errors import (
     AttemptFenced,
     CheckpointBehind,
@@ -87,10 +88,11 @@ TIMEOUT_CEILING = "transaction.max.timeout.ms"
 # --- plan -------------------------------------------------------------------------------------------------------------
 
 
-def plan(sink: Sink) -> Steps[Facts]:
+def plan(sink: Sink, *, allow_lost_state: bool = False) -> Steps[Facts]:
     """Take the sink over, and end all of its open transactions.
 
-    Raises DriverFenced, TransactionRefused, or InvalidOption for a timeout above the brokers' limit.
+    Raises DriverFenced, TransactionRefused, StateWentBack unless `allow_lost_state`, or InvalidOption for a timeout
+    above the brokers' limit.
     """
     generation = yield from take_over(sink)
     # The list is taken before the decision is finished. `_open_since` describes its transactions afterwards.
@@ -98,7 +100,13 @@ def plan(sink: Sink) -> Steps[Facts]:
     if decision is None and not listed and sink.comes_again:
         # No task has begun yet. After this write, a missing decision is a lost decision.
         (text,) = Decision.nothing(generation, sink.transaction_version).texts()
-        return (yield from _plan_after(sink, generation, {sink.names.decision(0): (0, text)}))
+        return (yield from _plan_after(sink, generation, {sink.names.decision(0): (0, text)}, allow_lost_state))
+    is_last = _is_last(decision, generation)
+    if decision is not None and not is_last:
+        generation = yield from _beyond(sink, sink.names.driver, generation, decision.generation, decision)
+    if sink.comes_again and not allow_lost_state and not is_last:
+        # Before any transaction is ended: those of a lost decision are not to be aborted.
+        yield from check_offsets(sink, generation, decision, listed)
     is_forgotten = decision is None and sink.comes_again
     if decision is not None and decision.is_nothing:
         decision = None
@@ -117,7 +125,7 @@ def plan(sink: Sink) -> Steps[Facts]:
     if lost:
         # Write the proof before a task Inits the slot: after an Init the coordinator has forgotten the last end.
         restored = {sink.names.slot(slot): (marker.micro_batch_id, marker.text) for slot, marker in lost.items()}
-        return (yield from _plan_after(sink, generation, restored))
+        return (yield from _plan_after(sink, generation, restored, allow_lost_state))
     return Facts(generation, decision, markers, unproved, is_forgotten)
 
 
@@ -146,7 +154,9 @@ def _lost_markers(
     return lost, tuple(unproved)
 
 
-def _plan_after(sink: Sink, generation: Ids, offsets: Mapping[str, tuple[int, str]]) -> Steps[Facts]:
+def _plan_after(
+    sink: Sink, generation: Ids, offsets: Mapping[str, tuple[int, str]], allow_lost_state: bool
+) -> Steps[Facts]:
     """Write these offsets to their groups in a transaction of the driver, then plan again. Raises as `plan`.
 
     Only the current generation can commit this transaction, and the commit uses up the generation.
@@ -164,7 +174,7 @@ def _plan_after(sink: Sink, generation: Ids, offsets: Mapping[str, tuple[int, st
         (found,) = yield from described(sink, [driver])
         current = Ids(found.producer_id, found.producer_epoch)
         raise DriverFenced(sink=sink.names.sink, generation=str(generation), current=str(current))
-    return (yield from plan(sink))
+    return (yield from plan(sink, allow_lost_state=allow_lost_state))
 
 
 def take_over(sink: Sink) -> Steps[Ids]:
@@ -186,6 +196,18 @@ def _refuse_timeout(sink: Sink) -> Steps[None]:
     )
 
 
+def _beyond(sink: Sink, transactional_id: str, ids: Ids, named: Ids, decision: Decision) -> Steps[Ids]:
+    """Return ids that no earlier run can have had, from `ids`, which InitProducerId has returned. `named`: the ids that
+    the decision names.
+
+    A coordinator whose log lost its last records gives ids out again. A later EndTxn for the decision would then commit
+    rows that nobody has decided on.
+    """
+    while ids.producer_id == named.producer_id and ids.producer_epoch < _next_after(named, decision).producer_epoch:
+        ids = yield from _init(sink, transactional_id)
+    return ids
+
+
 def _last_decision(sink: Sink, generation: Ids) -> Steps[Decision | None]:
     """Return the last decision. No older driver can change it, because this generation has taken the sink over."""
     try:
@@ -193,9 +215,14 @@ def _last_decision(sink: Sink, generation: Ids) -> Steps[Decision | None]:
     except UnreadableState:
         # Perhaps the groups of the decision were read at different times.
         decision = None
-    if decision is not None and generation == _next_after(decision.generation, decision):
+    if _is_last(decision, generation):
         return decision
     return (yield from read_decision(sink, barrier=f"plan {generation}"))
+
+
+def _is_last(decision: Decision | None, generation: Ids) -> bool:
+    """Return True if no run can have decided between this decision and this generation."""
+    return decision is not None and generation == _next_after(decision.generation, decision)
 
 
 def _visible(sink: Sink, decision: Decision) -> Steps[dict[int, Marker]]:
@@ -325,8 +352,8 @@ def _is_of_before(sink: Sink, decision: Decision | None, found: Sequence[Transac
 
 def is_decided(sink: Sink, decision: Decision, description: TransactionDescription) -> bool:
     """Return True if the decision names this transaction, or if it is older than the transaction that is named."""
-    slot = int(description.transactional_id.removeprefix(f"{sink.names.sink}."))
-    pinned = decision.pinned[slot] if slot < len(decision.pinned) else None
+    slot = sink.names.slot_of(description.transactional_id)
+    pinned = _pinned(decision, slot)
     return (
         pinned is not None
         and description.producer_id == pinned.producer_id
@@ -408,7 +435,7 @@ def check_written(
     assert decision is not None, "a skipped version was decided"
     version = decision.micro_batch_id
     # The rows of the first write must be readable, even if this write has other rows.
-    yield from end_what_hangs(sink, facts, touched)
+    yield from end_what_hangs(sink, facts, touched, allow_lost_state=allow_lost_state)
     visible_in_order = [visible[slot] for slot in sorted(visible)]
     restored = sorted(slot for slot, marker in visible.items() if marker.is_restored)
     if restored:
@@ -419,21 +446,26 @@ def check_written(
         raise NonDeterministicReplay(sink=sink.names.sink, micro_batch_id=version, slots=sorted(visible))
 
 
-def end_what_hangs(sink: Sink, facts: Facts, touched: Iterable[TopicPartition]) -> Steps[None]:
+def end_what_hangs(
+    sink: Sink, facts: Facts, touched: Sequence[TopicPartition], *, allow_lost_state: bool = False
+) -> Steps[None]:
     """End hanging transactions of the last decision, whose driver may have died before it checked the leaders.
 
     A run must call it before it writes other rows. On a leader that still has the old transaction open, the new rows
     join that transaction, and an abort would remove both. `touched`: all partitions of the decision's topics that may
     have its rows.
 
-    Raises VerificationRefused, HangingTransaction.
+    Raises VerificationRefused, HangingTransaction, and StateWentBack unless `allow_lost_state`.
     """
     decision, visible = facts.decision, facts.visible
-    if decision is None:
+    if decision is None or not touched:
         return
+    leaders = yield from producers(sink, sorted(touched), decision.micro_batch_id, committed=True)
+    if not allow_lost_state:
+        yield from check_transactions(sink, facts, leaders)
     pinned = {ids: slot for slot, ids in enumerate(decision.pinned) if ids is not None and slot in visible}
     ours = {ids: sink.names.slot(slot) for ids, slot in pinned.items()}
-    yield from end_hanging(sink, ours, sorted(touched), decision.micro_batch_id)
+    yield from end_hanging(sink, ours, sorted(touched), decision.micro_batch_id, leaders)
 
 
 # --- a task -----------------------------------------------------------------------------------------------------------
@@ -448,18 +480,20 @@ def begin(
     """
     transactional_id = sink.names.slot(slot)
     yield from check_generation(sink, facts.generation)
-    ids = yield from _init_slot(sink, transactional_id)
+    ids = yield from _init(sink, transactional_id)
     is_first_since = _is_first_since(facts.decision, slot, ids)
+    if facts.decision is not None and (pinned := _pinned(facts.decision, slot)) is not None:
+        ids = yield from _beyond(sink, transactional_id, ids, pinned, facts.decision)
     marker = facts.markers.get(slot) if is_first_since else (yield from _marker_now(sink, facts, slot, ids))
     is_pinned = facts.decision is not None and slot < len(facts.decision.pinned)
     if marker is None and sink.comes_again and not is_pinned:
         if facts.is_forgotten and not allow_lost_state:
             raise StateExpired(sink=sink.names.sink, micro_batch_id=micro_batch_id, query_id=query_id)
         # After this write, a missing marker is a lost marker.
-        said = NOTHING_COMMITTED
+        said = Marker.nothing(ids, sink.transaction_version)
         yield from write_offset(sink, transactional_id, ids, transactional_id, said.micro_batch_id, said.text)
         yield from _commit_each(sink, [(transactional_id, ids)], sink.transaction_version)
-        ended, ids = ids, (yield from _init_slot(sink, transactional_id))
+        ended, ids = ids, (yield from _init(sink, transactional_id))
         if ids != Ids(ended.producer_id, ended.producer_epoch + sink.transaction_version):
             # Another process has Inited the slot in between.
             marker = yield from _marker_now(sink, facts, slot, ids)
@@ -476,7 +510,7 @@ def begin(
     return SlotBegun(slot, ids, visible)
 
 
-def _init_slot(sink: Sink, transactional_id: str) -> Steps[Ids]:
+def _init(sink: Sink, transactional_id: str) -> Steps[Ids]:
     (answer,) = yield [init_producer_id(sink, transactional_id)]
     check_answer(answer.error_code, "InitProducerId", transactional_id)
     return Ids(answer.producer_id, answer.producer_epoch)
@@ -498,8 +532,12 @@ def _marker_now(sink: Sink, facts: Facts, slot: int, ids: Ids) -> Steps[Marker |
 
 def _is_first_since(decision: Decision | None, slot: int, ids: Ids) -> bool:
     """Return True if nobody can have committed rows of the slot after the decision that pins its ids."""
-    pinned = decision.pinned[slot] if decision is not None and slot < len(decision.pinned) else None
+    pinned = None if decision is None else _pinned(decision, slot)
     return decision is not None and pinned is not None and ids == _next_after(pinned, decision)
+
+
+def _pinned(decision: Decision, slot: int) -> Ids | None:
+    return decision.pinned[slot] if slot < len(decision.pinned) else None
 
 
 def _next_after(ids: Ids, decision: Decision) -> Ids:

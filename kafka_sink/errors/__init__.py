@@ -83,6 +83,7 @@
     │   ├── RateOutlastsTransaction
     │   ├── QuotaOutlastsTransaction
     │   ├── StateExpired
+    │   ├── StateWentBack
     │   ├── MarkersLost
     │   ├── FingerprintsLost
     │   ├── LeaderDisagrees          ... about which rows are in a slot's transaction
@@ -260,6 +261,7 @@ from kafka_sink.errors.transactions import (
     RateOutlastsTransaction,
     ReceiptNotWritten,
     StateExpired,
+    StateWentBack,
     TornBatch,
     TransactionRefused,
     TransactionTimedOut,
@@ -292,7 +294,8 @@ __all__ = [
     "ReceiptMismatch", "ReceiptNotWritten", "ReceiptsPathUnusable", "RecordTooLarge", "RecordsCorrupt",
     "RecordsUnreadable", "RefusedOption", "RegistryAnswerUnusable", "RegistryError", "RegistryExtraMissing",
     "RegistryRefused", "RegistryUnreachable", "SaslRefused", "SchemaError", "SchemaIncompatible",
-    "SchemaNotRegistered", "SchemaUnreadable", "StateExpired", "TableUnsupported", "TimestampOutOfRange",
+    "SchemaNotRegistered", "SchemaUnreadable", "StateExpired", "StateWentBack", "TableUnsupported",
+    "TimestampOutOfRange",
     "TlsExpected", "TlsFailed", "TokenUnavailable", "TooManyBadRows", "TopicAuthorizationFailed",
     "TopicNameInvalid", "TopicNotCreated", "TopicNotFound", "TopicNull", "TopicRecreated", "TopicToReadMissing",
     "TornBatch", "TransactionRefused", "TransactionTimedOut", "TypeNotMapped", "UnexpectedColumn",

@@ -262,6 +262,48 @@ _GROUPS_GONE = (
 )
 
 
+class StateWentBack(ExactlyOnceError):
+    """An internal topic of the brokers has lost its last records.
+
+    `topic`: __consumer_offsets if coordinators have committed transactions that no decision names; __transaction_state
+    if leaders have later ids than the coordinators. `decided_micro_batch_id`: the last one that the consumer groups
+    know of, None if they know of none. `found`: for each of `slots`, what shows it.
+    """
+
+    sink: str
+    topic: str
+    decided_micro_batch_id: int | None
+    slots: Sequence[int]
+    found: Sequence[str]
+
+    def explanation(self) -> Explanation:
+        last = self.decided_micro_batch_id
+        known = "know of no" if last is None else f"know of {self._numbered(last)} and no later"
+        return Explanation(
+            f"the brokers have lost state of sink {self.sink!r}: its consumer groups {known} committed one, and "
+            f"{_slots(self.slots)} went further ({', '.join(self.found[:3])}). {self.topic} lost its last records, by "
+            "an unclean leader election or with the disk of a single replica, or groups were deleted.",
+            DataState.RUN_STOPPED,
+            self._advice(),
+        )
+
+    def _advice(self) -> str:
+        last = self.decided_micro_batch_id
+        if self._is_batch:
+            after = "the first version" if last is None else f"the version after {last}"
+            return (
+                f"Look in the topics, with read_committed, for the rows of {after}. If they are not there, write that "
+                "version once with allowLostState=true, which would write rows twice that are there. If they are, "
+                "write the next version of this txnAppId once with allowLostState=true."
+            )
+        after = "the first micro-batch" if last is None else f"the micro-batch after {last}"
+        return (
+            f"Look in the topics, with read_committed, for the rows of {after}. If none is there, start once with "
+            "allowLostState=true, which would write rows twice that are there. If they are there, start behind them, "
+            "with a new checkpoint and a new transactionalIdPrefix."
+        )
+
+
 class MarkersLost(ExactlyOnceError):
     """`slots`: the slots of the decided `decided_micro_batch_id` that may be visible or not, because nothing proves
     it."""

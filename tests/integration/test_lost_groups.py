@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from committed_rows import open_transactions, read
-from exactly_once_runs import ALL_ONCE, DEADLINE_S, finish_run, go_on, incoming
+from exactly_once_runs import ALL_ONCE, DEADLINE_S, finish_run, go_on, incoming, is_unrecorded
 from here import Here
 from kafka_sink.broker import LocalKafka
 from waiting import wait_until
@@ -25,14 +25,6 @@ def delete_groups(kafka: LocalKafka, groups: Sequence[str]) -> None:
     client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for deleted in client.delete_consumer_groups(list(groups), request_timeout=WAITED_S).values():
         deleted.result()
-
-
-def is_unrecorded(folder: Path) -> None:
-    """As after a driver that died between the sink's commit and Spark's."""
-    commits = folder / "checkpoint" / "commits"
-    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
-    (commits / f"{last}").unlink()
-    (commits / f".{last}.crc").unlink()
 
 
 def write_all(spark: SparkSession, kafka: LocalKafka, name: str, folder: Path, *arguments: str) -> None:

@@ -49,6 +49,14 @@ def add_file(folder: Path, file: int) -> None:
     os.utime(arrived, (file, file))
 
 
+def is_unrecorded(folder: Path) -> None:
+    """As after a driver that died between the sink's commit and Spark's."""
+    commits = folder / "checkpoint" / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    (commits / f"{last}").unlink()
+    (commits / f".{last}.crc").unlink()
+
+
 class Run:
     """One run of the application, in its own process session. The end of `with` kills all its processes.
 

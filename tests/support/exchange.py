@@ -141,6 +141,10 @@ class Exchange:
     def commit(self, found: Facts, done: list[SlotPrepared], micro_batch_id: int = 0, now_ms: int = 0) -> None:
         self.run(two_phase.commit(self.sink, found, done, micro_batch_id=micro_batch_id, now_ms=now_ms))
 
+    def touched(self, slots: int) -> list[TopicPartition]:
+        """Return the partitions of these slots' rows."""
+        return [TopicPartition("t", slot) for slot in range(slots)]
+
     def micro_batch(self, slots: int, micro_batch_id: int = 0) -> None:
         self.commit(*self.tasks(slots, micro_batch_id), micro_batch_id)
 

@@ -62,7 +62,7 @@ def plan_batch(given: GivenOptions) -> Plan:
             ),
         )
         if not is_written:
-            _end_what_hangs(client, sink, facts)
+            _end_what_hangs(client, config, sink, facts)
     return Plan(sink, facts, config.allow_lost_state, batch, is_written)
 
 
@@ -82,7 +82,7 @@ def plan_stream(given: GivenOptions, checkpoint: str | None) -> Plan:
         facts = _take_over(client, config, sink)
         remember(name.sink, facts.generation, checkpoint)
         _tell_of_another_query(name, facts.decision)
-        _end_what_hangs(client, sink, facts)
+        _end_what_hangs(client, config, sink, facts)
     query_id = name.query_id if name.is_derived else None
     return Plan(sink, facts, config.allow_lost_state, None, query_id=query_id)
 
@@ -138,7 +138,7 @@ def _name_stream(given: GivenOptions, checkpoint: str | None, config: SinkConfig
 
 
 def _take_over(client: AdminClient, config: SinkConfig, sink: Sink) -> Facts:
-    facts = run(client, two_phase.plan(sink))
+    facts = run(client, two_phase.plan(sink, allow_lost_state=config.allow_lost_state))
     if facts.decision is None and sink.comes_again:
         _check_retention(client, config)
     if restored := [slot for slot, marker in facts.visible.items() if marker.is_restored]:
@@ -180,9 +180,11 @@ def _tell_of_another_query(name: StreamName, decision: Decision | None) -> None:
     )  # fmt: skip
 
 
-def _end_what_hangs(client: AdminClient, sink: Sink, facts: Facts) -> None:
+def _end_what_hangs(client: AdminClient, config: SinkConfig, sink: Sink, facts: Facts) -> None:
     if facts.decision is not None:
-        run(client, two_phase.end_what_hangs(sink, facts, _partitions(client, facts.decision.topics)))
+        touched = _partitions(client, facts.decision.topics)
+        steps = two_phase.end_what_hangs(sink, facts, touched, allow_lost_state=config.allow_lost_state)
+        run(client, steps)
 
 
 def _partitions(client: AdminClient, topics: tuple[str, ...]) -> tuple[TopicPartition, ...]:

@@ -46,7 +46,10 @@ from model.schedules import (
     Lose,
     LoseGroups,
     LoseMarker,
+    Mark,
     Resume,
+    RollBack,
+    RollBackToMark,
     Schedule,
     Shape,
     StandStill,
@@ -451,6 +454,49 @@ def expired_groups(version: int) -> Iterator[Told]:
             yield quiet, ((crash, expired), *ids, (crash + 1 + later, Crash()))
 
 
+def offsets_rolled_back(version: int) -> Iterator[Told]:
+    """The driver dies before any effect, and the brokers lose the last changes of offsets, of all groups or of some;
+    then the driver dies before any effect."""
+    for last_epoch in (32_766, 2):
+        quiet = Schedule(version=version, shapes=(((2, 2), (1, 1, 1), (2, 2)),), last_epoch=last_epoch)
+        steps = _steps(quiet)
+        for crash, changes, groups, later in product(steps, (1, 2, 3, 5, 8), (None, *GROUPS), (1, 9, 40)):
+            lost = (crash, RollBack(offsets=changes, groups=groups))
+            yield quiet, (lost, (crash, Crash()), (crash + later, Crash()))
+
+
+def offsets_rolled_back_under_a_driver(version: int) -> Iterator[Told]:
+    """The brokers lose the last changes of offsets while the driver lives; then it dies before any effect."""
+    quiet = Schedule(version=version)
+    steps = _steps(quiet)
+    for lost, changes, groups in product(steps, (1, 2, 4), (None, *GROUPS)):
+        yield quiet, ((lost, RollBack(offsets=changes, groups=groups)),)
+        yield quiet, ((lost, RollBack(offsets=changes, groups=groups)), (lost + 4, Crash()))
+
+
+def transactions_rolled_back(version: int) -> Iterator[Told]:
+    """The same of transactions: coordinators give ids out again that leaders know."""
+    quiet = Schedule(version=version, shapes=(((2, 2), (1, 1, 1), (2, 2)),))
+    steps = _steps(quiet)
+    for crash, changes, later in product(steps, (1, 2, 3, 5, 8, 13), (1, 9, 40)):
+        lost = (crash, RollBack(transactions=changes))
+        yield quiet, (lost, (crash, Crash()), (crash + later, Crash()))
+        yield quiet, (lost, (crash + later, Crash()))
+
+
+def all_rolled_back(version: int) -> Iterator[Told]:
+    """The brokers lose all offsets and transactions since the end of the first micro-batch, or of the second; the
+    driver dies at that moment, and before any later effect."""
+    shape = ((2, 2), (1, 1, 1), (2, 2))
+    quiet = Schedule(version=version, shapes=(shape,))
+    for first in (1, 2):
+        marked = len(_steps(replace(quiet, shapes=(shape[:first],))))
+        steps = _steps(quiet)[marked + 1 :]
+        for crash, later in product(steps, range(1, 60, 3)):
+            back = ((marked, Mark()), (crash, RollBackToMark()))
+            yield quiet, (*back, (crash, Crash()), (crash + later, Crash()))
+
+
 # Written in this order by a user who leaves numbers out, writes one again, and comes back to one.
 VERSIONS_OF_A_BATCH = (0, 7, 7, 3, 9)
 BATCHES: Shape = ((2, 2), (1, 1), (2, 2), (2, 0))
@@ -542,7 +588,8 @@ FAMILIES: tuple[Family, ...] = (
     stale_reads_of_parts,
     stale_coordinators, stale_leaders, lost_state, lost_groups, lost_groups_and_timeouts, lost_groups_and_attempts,
     lost_groups_and_two_drivers, lost_groups_of_parts, lost_groups_and_stale_answers, lost_groups_of_versions,
-    expired_groups, batch_versions, batch_versions_and_timeouts, batch_versions_given_up,
+    expired_groups, offsets_rolled_back, offsets_rolled_back_under_a_driver, transactions_rolled_back,
+    all_rolled_back, batch_versions, batch_versions_and_timeouts, batch_versions_given_up,
     batch_versions_with_other_rows, batch_versions_two_drivers, batch_versions_and_lost_markers,
     batch_versions_and_lost_state,
 )  # fmt: skip

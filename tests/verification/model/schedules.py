@@ -21,9 +21,11 @@ from kafka_sink.errors import (
     NonDeterministicReplay,
     PreparedRowsGone,
     StateExpired,
+    StateWentBack,
     TornBatch,
     TransactionTimedOut,
     UnreadableState,
+    WrittenOtherwise,
 )
 from model.logical_kafka import LAST_EPOCH
 from model.spark_driver import GaveUp, LogTaken, TaskFailed
@@ -140,6 +142,25 @@ class LoseGroups:
 
 
 @dataclass(frozen=True, slots=True)
+class RollBack:
+    """The brokers lose the last changes of offsets, of all groups or of `groups`, and of transactions."""
+
+    offsets: int = 0
+    transactions: int = 0
+    groups: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Nothing happens, and `RollBackToMark` goes back to here."""
+
+
+@dataclass(frozen=True, slots=True)
+class RollBackToMark:
+    """The brokers lose all changes of offsets and transactions since the mark."""
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetIds:
     """The transactional ids that are not in use are gone."""
 
@@ -158,7 +179,8 @@ class GiveUp:
 
 Event = (
     Crash | Twice | Late | Fail | TimeOut | AbortByHand | LoseMarker | Lose | Resume | Switch | Forget | ForgetIds
-    | GoBack | GiveUp | LoseGroups | StandStill | CoordinatorsStandStill | LeadersStandStill
+    | GoBack | GiveUp | LoseGroups | RollBack | Mark | RollBackToMark | StandStill | CoordinatorsStandStill
+    | LeadersStandStill
 )  # fmt: skip
 
 # Rows of each slot of each micro-batch.
@@ -198,12 +220,13 @@ class Schedule:
 # What can take a transaction away between a decision and its EndTxn requests: the broker's timeout, an operator, an
 # attempt that Spark had given up, another driver or an InitProducerId that was on its way for long. A restart commits
 # what still can be, and writes the rest again, if the rows are the same.
-TAKING_AWAY = {Late, TimeOut, AbortByHand, Resume, Switch, Forget}
+ROLLING_BACK = {RollBack, RollBackToMark}
+TAKING_AWAY = {Late, TimeOut, AbortByHand, Resume, Switch, Forget, *ROLLING_BACK}
 # Not named without lost groups.
 OF_LOST_STATE: set[type[Exception]] = {
-    StateExpired, MarkersLost, FingerprintsLost, CommittedDataMissing, UnreadableState,
+    StateExpired, MarkersLost, FingerprintsLost, CommittedDataMissing, UnreadableState, StateWentBack,
 }  # fmt: skip
-FINAL: set[type[Exception]] = {NonDeterministicReplay, TornBatch, CheckpointBehind, *OF_LOST_STATE}
+FINAL: set[type[Exception]] = {NonDeterministicReplay, TornBatch, CheckpointBehind, WrittenOtherwise, *OF_LOST_STATE}
 
 
 def may_fail(schedule: Schedule) -> set[type[Exception]]:
@@ -216,10 +239,11 @@ def may_fail(schedule: Schedule) -> set[type[Exception]]:
         }  # fmt: skip
     if Fail in kinds:
         allowed |= {GaveUp}
-    if LoseGroups in kinds:
+    if kinds & {LoseGroups, *ROLLING_BACK}:
         # In mid-commit; a commit that another follows upon has lost its decision.
         allowed |= {CommitOutcomeUnknown, StateExpired}
-    if any(isinstance(event, LoseMarker) and not event.committed for _, event in schedule.events):
+    is_lost = any(isinstance(event, LoseMarker) and not event.committed for _, event in schedule.events)
+    if is_lost or kinds & ROLLING_BACK:
         allowed |= {AbortedRowsOpen}
     if Switch in kinds:
         # A driver that another has overtaken; one that has other rows than the other.
@@ -234,10 +258,12 @@ def may_stop(schedule: Schedule) -> set[type[Exception]]:
     if schedule.same_rows != ALWAYS or len(schedule.shapes) > 1:
         allowed |= {NonDeterministicReplay}
         allowed |= {TornBatch} if kinds & TAKING_AWAY else set()
-    if kinds & {Forget, LoseGroups} and not schedule.allow_lost_state:
+    if kinds & {Forget, LoseGroups, *ROLLING_BACK} and not schedule.allow_lost_state:
         allowed |= OF_LOST_STATE
-    if GoBack in kinds and not schedule.versions:
+    if kinds & {GoBack, *ROLLING_BACK} and not schedule.versions:
         allowed |= {CheckpointBehind}
+    if kinds & ROLLING_BACK:
+        allowed |= {WrittenOtherwise}
     if GiveUp in kinds:
         # Of the first version, before it was decided; of one that is torn.
         allowed |= {StateExpired, CommittedDataMissing} if kinds & TAKING_AWAY else {StateExpired}

@@ -141,7 +141,7 @@ class Driver:
             if number >= len(self.checkpoint.planned):
                 yield Log(self.checkpoint.planned, number, micro_batch_id)
             run = self.next_run()
-            facts = yield from one_by_one(two_phase.plan(self.sink))
+            facts = yield from one_by_one(two_phase.plan(self.sink, allow_lost_state=self.allow_lost_state))
             done: dict[int, tuple[SlotPrepared, tuple[str, ...]]] = {}
             slots = self.slots(micro_batch_id, run)
             if self.sink.is_versioned and (yield from self._is_written(facts, micro_batch_id)):

@@ -26,6 +26,7 @@ from mutants.table.security import SECURITY
 from mutants.table.streaming import STREAMING
 from mutants.table.task import TASK
 from mutants.table.versions import VERSIONS
+from mutants.table.went_back import WENT_BACK
 
 __all__ = ["FROM_HISTORY", "MUTANTS"]
 
@@ -48,6 +49,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *COMMIT,
     *RELEASES,
     *VERSIONS,
+    *WENT_BACK,
     *OPERATORS,
     *ROWS,
 )

@@ -67,7 +67,7 @@ PLAN: tuple[Mutant, ...] = (
     Mutant("what a coordinator proves is not written down before a task's Init makes it forget",
            "docs/design/exactly-once.md: a marker that is absent proves nothing",
            ("$RESTORED = {$SINK.names.slot($SLOT): $FACTS for $SLOT, $MARKER in $LOST.items()}",
-           "return (yield from $PLAN_AFTER($SINK, $GENERATION, $RESTORED))"), "pass",
+           "return (yield from $PLAN_AFTER($SINK, $GENERATION, $RESTORED, $ALLOWED))"), "pass",
            f"{_WORLDS}[groups may be deleted at any time]"),
     Mutant("a new slot does not say that nothing was committed: one that times out is taken for lost",
            "docs/design/exactly-once.md: a marker that is absent proves nothing",
@@ -84,6 +84,6 @@ PLAN: tuple[Mutant, ...] = (
            "tests/unit/commit/test_lost_groups.py::test_a_part_of_a_decision_that_is_gone_is_the_whole_of_it"),
     Mutant("a run writes behind rows that a leader hides, and its abort takes them away",
            "KAFKA-20734: a hanging transaction is committed, never aborted",
-           "yield from end_hanging($SINK, $OURS, sorted($TOUCHED), $DECISION.micro_batch_id)", "pass",
+           "yield from end_hanging($SINK, $OURS, sorted($TOUCHED), $DECISION.micro_batch_id, $LEADERS)", "pass",
            f"{_WORLDS}[a version that a leader hides is not passed over as written]"),
 )  # fmt: skip
