@@ -18,6 +18,7 @@ Source: org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2.
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import re
@@ -27,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kafka_sink.errors import PlanReused
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
@@ -35,6 +36,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.task import Task
 
 T = TypeVar("T")
+log = logging.getLogger("kafka_sink")
 
 # Two for each DataFrame that has had two actions.
 MOST_NOTES = 10_000
@@ -71,7 +73,11 @@ def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[Fe
     """
     ranges = [] if planned.range is None else [planned.range]
     execution = task.conf.get(_EXECUTION)
-    if execution is None or execution == _noted(planned.plan_id, lambda: execution):
+    try:
+        if execution is None or execution == _noted(planned.plan_id, lambda: execution):
+            return ranges
+    except OSError as error:
+        log.warning("a later action on this DataFrame may read the offsets of the first one: %s", error)
         return ranges
     fresh = _noted(f"{planned.plan_id}-{execution}", lambda: tuple(replan()))
     last = {_of(each): each for each in fresh}
@@ -103,12 +109,14 @@ def _of(part: FetchRange) -> TopicPartition:
 
 def _noted(name: str, make: Callable[[], T]) -> T:
     """Return what the executor's first task noted under `name`: what `make` returned there."""
-    # Spark removes this folder with the executor.
-    folder = Path(os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or tempfile.gettempdir(), "pykafka-plans")
+    # Spark removes its folder with the executor.
+    parent = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or tempfile.gettempdir()
+    folder = Path(parent, f"pykafka-plans-{os.getuid()}")
     place = folder / name
     with suppress(FileNotFoundError):
         os.utime(place)
-        return _read(place)
+        known: T = pickle.loads(place.read_bytes())
+        return known
     made = make()
     folder.mkdir(mode=0o700, exist_ok=True)
     _forget_oldest(folder)
@@ -118,7 +126,8 @@ def _noted(name: str, make: Callable[[], T]) -> T:
         # Atomic: of tasks that come at the same time the first one counts.
         with suppress(FileExistsError):
             os.link(file.name, place)
-    return _read(place)
+    noted: T = pickle.loads(place.read_bytes())
+    return noted
 
 
 def _forget_oldest(folder: Path) -> None:
@@ -128,7 +137,3 @@ def _forget_oldest(folder: Path) -> None:
         for _, path in sorted((note.stat().st_mtime_ns, note.path) for note in notes)[: MOST_NOTES // 10]:
             with suppress(FileNotFoundError):
                 os.unlink(path)
-
-
-def _read(place: Path) -> Any:
-    return pickle.loads(place.read_bytes())
