@@ -113,8 +113,6 @@ class TestEncode:
         assert as_they_read(INIT, 5, client_id="zoë-日本")
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
-
 IDS = {"orders": ORDERS, "clicks": CLICKS, "other": uuid.UUID(int=99)}
 REFUSED = [{"batch_index": at, "batch_index_error_message": why} for at, why in ((3, None), (7, "no key"))]
 ALL_ASKED = [("orders", 0, 0), ("clicks", 0, 157), ("orders", 2, 6)]
