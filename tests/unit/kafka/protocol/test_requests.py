@@ -386,5 +386,5 @@ for thread in threads:
     thread.join()
 sys.exit("; ".join(failed) or 0)
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250)
     assert (ended.returncode, ended.stderr) == (0, "")
