@@ -114,8 +114,6 @@ class Cluster:
         self.interruptions = self.handshakes = 0
         self._sent: list[tuple[int, Any, object, int]] = []
 
-    # --- as a network -------------------------------------------------------------------------------------------------
-
     def ready(self, node_id: int, now_ms: int) -> bool:
         return node_id not in self.down | self.connecting
 
@@ -145,8 +143,6 @@ class Cluster:
 
     def learn(self, broker: Broker) -> None:
         pass
-
-    # --- as a test ----------------------------------------------------------------------------------------------------
 
     def poll(self, wait_ms: int) -> list[ClientResponse]:
         assert wait_ms >= 0
@@ -217,8 +213,6 @@ class Cluster:
 
     def nodes(self, kind: type = FetchRequest) -> list[int]:
         return [node_id for node_id, _ in self.of(kind)]
-
-    # --- the fetcher --------------------------------------------------------------------------------------------------
 
     def begin(self, *fetches: Any, range_: FetchRange = RANGE, **changed: Any) -> None:
         """Begin to read, with the answers to fetches that are scripted so far and these."""

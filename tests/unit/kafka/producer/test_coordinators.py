@@ -136,10 +136,14 @@ class World:
         return self.asked[0], self.now_ms - began_ms
 
 
-def one(**options: Any) -> tuple[World, Ask]:
-    """An ask that is sent to node 0."""
+def asking(*asks: Any, node_of: Callable[[str], int] | int = 0, **options: Any) -> tuple[World, list[Ask]]:
     world = World(**options)
-    (ask,) = world.find_for("s.0")
+    return world, world.find_for(*asks, node_of=node_of)
+
+
+def one() -> tuple[World, Ask]:
+    """An ask that is sent to node 0."""
+    world, (ask,) = asking("s.0")
     return world, ask
 
 
@@ -159,9 +163,6 @@ def offsets(*groups: tuple[str, int, int]) -> OffsetFetchResponse:
 def at(key: str, node_of: Callable[[str], int] | int) -> FoundCoordinator:
     node_id = node_of if isinstance(node_of, int) else node_of(key)
     return FoundCoordinator(key, 0, None, node_id, f"host{node_id}", 9092 + node_id)
-
-
-# --- found ------------------------------------------------------------------------------------------------------------
 
 
 class TestFind:
@@ -186,8 +187,7 @@ class TestFind:
         assert [sent.request.transactional_id for sent in world.asked] == ["s.0", "s.1", "s.2"]
 
     def test_each_goes_to_its_own_and_is_known_for_the_next_ask(self) -> None:
-        world = World()
-        asks = world.find_for(*(f"s.{i}" for i in range(6)), node_of=lambda key: int(key[2:]) % 3)
+        world, asks = asking(*(f"s.{i}" for i in range(6)), node_of=lambda key: int(key[2:]) % 3)
         for node_id in range(3):
             sent = [sent.request for sent in world.asked if sent.node_id == node_id]
             assert sent == [ask.request for ask in asks[node_id::3]]
@@ -207,8 +207,7 @@ class TestFind:
         assert sent == {(1, "of the group"), (2, "x")}
 
     def test_a_broker_nobody_knew_is_learned_first(self) -> None:
-        world = World()
-        world.find_for("s.0", node_of=7)
+        world, _ = asking("s.0", node_of=7)
         assert world.network.learned == {7: Broker(7, "host7", 9099)}
         assert world.nodes == [7]
 
@@ -272,9 +271,6 @@ class TestFind:
         world.ask("denied", GROUP)
         world.run()
         assert world.finding == [FindCoordinatorRequest(GROUP, ("denied",))]
-
-
-# --- answered ---------------------------------------------------------------------------------------------------------
 
 
 class TestAnswer:
@@ -361,8 +357,7 @@ class TestAnswer:
         assert world.until_sent()[1] <= 1.2 * BACKOFF_MS
 
     def test_a_late_not_me_does_not_undo_what_was_found_since(self) -> None:
-        world = World()
-        first, second = world.find_for("s.0", "s.0")
+        world, (first, second) = asking("s.0", "s.0")
         of_first, of_second = world.asked
         world.answer(of_first, ended(NOT_COORDINATOR))
         world.run()
@@ -428,8 +423,7 @@ class TestPipelining:
         assert visits < 3 * len(asks)
 
     def test_asks_of_a_key_that_wait_for_room_follow_its_coordinator(self) -> None:
-        world = World(max_in_flight=1)
-        first, second, third = world.find_for("s.0", "s.0", "s.0")
+        world, (first, second, third) = asking("s.0", "s.0", "s.0", max_in_flight=1)
         assert [sent.token for sent in world.asked] == [first]
         world.end(NOT_COORDINATOR)
         world.run()
@@ -453,8 +447,7 @@ class TestPipelining:
         assert [ask.done for ask in asks] == [True, False, True, False]
 
     def test_of_reads_that_went_together_only_those_go_again_that_must(self) -> None:
-        world = World()
-        first, second = world.find_for(*((key, GROUP, marker_of(key)) for key in ("s.0", "s.1")))
+        world, (first, second) = asking(*((key, GROUP, marker_of(key)) for key in ("s.0", "s.1")))
         (sent,) = world.asked
         world.answer(sent, offsets(("s.0", 5, 0), ("s.1", -1, 88)))
         assert (first.done, second.done) == (True, False)
@@ -472,8 +465,7 @@ class TestPipelining:
             assert (sent.request, waited_ms in (1, 2)) == (marker_of(*keys), True)
 
     def test_groups_of_one_coordinator_are_deleted_by_one_request(self) -> None:
-        world = World()
-        asks = world.find_for(*((key, GROUP, DeleteGroupsRequest((key,))) for key in ("s.0", "s.1", "s.2")))
+        world, asks = asking(*((key, GROUP, DeleteGroupsRequest((key,))) for key in ("s.0", "s.1", "s.2")))
         (sent,) = world.asked
         assert sent.request == DeleteGroupsRequest(("s.0", "s.1", "s.2"))
         codes = {"s.2": 69, "s.0": 0, "s.1": 14}
@@ -492,13 +484,11 @@ class TestPipelining:
         assert [sent.request for sent in world.asked] == [*markers, describe("s.2", "s.3")]
 
     def test_a_request_is_of_so_many_reads_at_most(self) -> None:
-        world = World()
-        world.find_for(*((f"s.{i}", TXN, describe(f"s.{i}")) for i in range(READS_TOGETHER + 1)))
+        world, _ = asking(*((f"s.{i}", TXN, describe(f"s.{i}")) for i in range(READS_TOGETHER + 1)))
         assert [len(sent.request.transactional_ids) for sent in world.asked] == [READS_TOGETHER, 1]
 
     def test_reads_wait_for_room_as_others_do(self) -> None:
-        world = World(max_in_flight=1)
-        write, read = world.find_for("s.0", ("s.1", TXN, describe("s.1")))
+        world, (write, read) = asking("s.0", ("s.1", TXN, describe("s.1")), max_in_flight=1)
         assert [sent.token for sent in world.asked] == [write]
         world.end()
         world.run()
@@ -507,8 +497,7 @@ class TestPipelining:
         assert read.response == described
 
     def test_one_that_must_wait_holds_up_nobody(self) -> None:
-        world = World()
-        first, second = world.find_for("s.0", "s.1")
+        world, (first, second) = asking("s.0", "s.1")
         world.end(LOADING)
         world.end()
         assert (first.done, second.done) == (False, True)
@@ -526,8 +515,7 @@ class TestPipelining:
 
 class TestDeadline:
     def test_ends_it_with_the_last_reason(self) -> None:
-        world = World()
-        (ask,) = world.find_for(("s.0", TXN, None, 250))
+        world, (ask,) = asking(("s.0", TXN, None, 250))
         world.end(LOADING)
         assert world.run(249 - world.now_ms) >= 0
         assert not ask.done
@@ -544,8 +532,7 @@ class TestDeadline:
         assert short.error == (last_error or "no broker took the request")
 
     def test_an_answer_that_comes_after_it_changes_nothing(self) -> None:
-        world = World()
-        (ask,) = world.find_for(("s.0", TXN, None, 100))
+        world, (ask,) = asking(("s.0", TXN, None, 100))
         world.run(100)
         assert ask.done
         world.end()
@@ -563,8 +550,9 @@ class TestDeadline:
         assert ask.done
 
     def test_ends_one_that_waits_for_room_and_it_does_not_go(self) -> None:
-        world = World(max_in_flight=1)
-        first, late, read = world.find_for("s.0", ("s.1", TXN, None, 100), ("s.2", TXN, describe("s.2"), 100))
+        world, (first, late, read) = asking(
+            "s.0", ("s.1", TXN, None, 100), ("s.2", TXN, describe("s.2"), 100), max_in_flight=1
+        )
         world.run(100)
         assert (late.done, read.done) == (True, True)
         world.end()
@@ -572,8 +560,7 @@ class TestDeadline:
         assert (first.done, world.asked) == (True, [])
 
     def test_ends_one_that_waits_for_room_whatever_becomes_of_its_node(self) -> None:
-        world = World(max_in_flight=1)
-        _, late = world.find_for("s.0", ("s.1", TXN, None, 100))
+        world, (_, late) = asking("s.0", ("s.1", TXN, None, 100), max_in_flight=1)
         world.run(100)
         reason = late.error
         world.kafka.down, world.network.last_error = {0}, "broker 0: cut"
@@ -581,15 +568,12 @@ class TestDeadline:
         assert (late.done, late.error, world.finding) == (True, reason, [])
 
     def test_of_an_ask_that_has_its_answer_is_nothing_to_wait_for(self) -> None:
-        world = World()
-        (ask,) = world.find_for(("s.0", TXN, None, 300))
+        world, (ask,) = asking(("s.0", TXN, None, 300))
         world.end()
         assert world.run() == LONGEST_POLL_MS
         world.run(300)
         assert (ask.response, ask.error) == (ended(), "")
 
-
-# --- what codes mean --------------------------------------------------------------------------------------------------
 
 MEANINGS = {
     **dict.fromkeys((3, 7, 14, 89), Next.AGAIN),
@@ -653,9 +637,6 @@ class TestTheCodeOfAResponse:
 
         assert (code_of(3, 3), code_of(3, 0), code_of(3, 14), code_of(3, 25)) == (0, 0, 14, 25)
         assert error_code_of(OffsetCommitResponse(0, 3)) == 3
-
-
-# --- under faults -----------------------------------------------------------------------------------------------------
 
 
 @each("seed", range(200))

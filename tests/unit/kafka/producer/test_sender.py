@@ -12,15 +12,7 @@ from typing import Any
 import pytest
 from kafka.record import MemoryRecords
 
-from kafka_sink.errors import (
-    DeliveryTimeout,
-    ProducerClosed,
-    ProduceRejected,
-    ProducerIdRefused,
-    RecordTooLarge,
-    TopicAuthorizationFailed,
-    TopicRecreated,
-)
+from kafka_sink import errors
 from kafka_sink.kafka.metadata import MetadataSnapshot
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address
@@ -154,9 +146,6 @@ def test_a_leader_that_answers_by_name_cannot_tell_topics_apart(by_name: bool) -
     assert c.sender.produces_by_name == by_name
 
 
-# --- the producer id --------------------------------------------------------------------------------------------------
-
-
 def without_id(**options: Any) -> Core:
     """A row waits for the producer id, which is asked for once."""
     c = make_core(**options)
@@ -185,14 +174,14 @@ def test_a_refused_producer_id_fails_the_write_and_a_busy_one_is_asked_again() -
     assert c.acknowledgements.failure is None
     c.run(400)
     c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 31, -1, -1))
-    c.failed(ProducerIdRefused)
+    c.failed(errors.ProducerIdRefused)
 
 
 def test_a_producer_id_that_does_not_come_in_time_is_the_reason_that_is_told() -> None:
     c = without_id(**EXPIRES)
     c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 14, -1, -1))
     c.run(40_000)
-    assert c.failed(DeliveryTimeout).last_error == "InitProducerId: COORDINATOR_LOAD_IN_PROGRESS (error 14)"
+    assert c.failed(errors.DeliveryTimeout).last_error == "InitProducerId: COORDINATOR_LOAD_IN_PROGRESS (error 14)"
 
 
 def test_a_producer_id_is_asked_for_once_metadata_leaves_the_only_place_on_the_wire() -> None:
@@ -207,9 +196,6 @@ def test_a_producer_id_is_asked_for_once_metadata_leaves_the_only_place_on_the_w
     c.answer_metadata()
     c.answer_producer_id()
     assert c.only()
-
-
-# --- retries and order ------------------------------------------------------------------------------------------------
 
 
 def test_up_to_five_requests_in_flight_numbered_in_order() -> None:
@@ -289,7 +275,7 @@ def test_a_gap_left_by_an_earlier_batch_heals_and_one_left_by_nobody_fails() -> 
     assert c.is_written
     c, (only,) = sending()
     c.answer_produce(only, 45)
-    assert c.failed(ProduceRejected).code == 45
+    assert c.failed(errors.ProduceRejected).code == 45
 
 
 def test_a_gap_may_be_told_of_before_the_batch_that_left_it_is_answered() -> None:
@@ -346,12 +332,10 @@ def test_a_batch_the_leader_had_before_counts_once_and_has_no_offset(code: int, 
     assert c.is_written
 
 
-# --- errors that end the write ----------------------------------------------------------------------------------------
-
 FINAL = [
-    (10, RecordTooLarge),
-    (29, TopicAuthorizationFailed),
-    *((code, ProduceRejected) for code in (31, 43, 45, 47, 59, 87, 90, 157)),
+    (10, errors.RecordTooLarge),
+    (29, errors.TopicAuthorizationFailed),
+    *((code, errors.ProduceRejected) for code in (31, 43, 45, 47, 59, 87, 90, 157)),
 ]
 
 
@@ -388,7 +372,7 @@ def test_a_refusal_of_some_records_names_the_first_of_them(compression: str) -> 
     refused = (RefusedRecord(-1, "?"), RefusedRecord(4, "?"), RefusedRecord(2, "too\nold"), RefusedRecord(3, "too old"))
     result = ProduceResult("t", TOPIC_ID, 0, 32, "One or\x1b more", -1, -1, refused)
     c.answer(request, ProduceResponse(0, (result,)))
-    failure = c.failed(ProduceRejected)
+    failure = c.failed(errors.ProduceRejected)
     assert (failure.refused, failure.place, failure.timestamp_ms, failure.reason) == (4, 2, 6_500, r"too\nold")
     assert "t-0 refused a batch of 4 records" in str(failure)
     assert r"record 2 of the batch (from 0), whose timestamp is 6500 ms from 1970: too\nold." in str(failure)
@@ -403,14 +387,14 @@ def test_whatever_comes_back_after_the_end_gives_memory_back_and_sends_nothing(c
     sent = c.send(rows(14))
     assert len(sent) == 5
     c.run(40_000)
-    c.failed(DeliveryTimeout)
+    c.failed(errors.DeliveryTimeout)
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory - 5 * 2_048
     for request in sent:
         refused_with(c, request, code)
         c.run(5_000)
     assert c.network.sent == []
     assert (c.receipts, c.acknowledgements.pending_batches, c.is_free) == ((), 0, True)
-    with pytest.raises(DeliveryTimeout):
+    with pytest.raises(errors.DeliveryTimeout):
         c.append(routed([b"more"], [0]))
 
 
@@ -423,12 +407,9 @@ def test_a_defect_between_drain_and_send_fails_the_rows_and_frees_their_memory(
     monkeypatch.setattr(ProducerBatch, defect_at, lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         c.run(1_000)
-    c.sender.fail(ProducerClosed(reason="test"))
+    c.sender.fail(errors.ProducerClosed(reason="test"))
     assert (c.acknowledgements.pending_batches, c.is_free) == (0, True)
-    c.failed(ProducerClosed)
-
-
-# --- rows that the leader refuses by name, and that are left out ------------------------------------------------------
+    c.failed(errors.ProducerClosed)
 
 
 def three_in_flight(*, leaves_out: bool = True) -> tuple[Core, list[Sent]]:
@@ -490,7 +471,7 @@ def test_a_batch_of_which_nothing_is_left_leaves_its_sequences_to_the_next() -> 
 def test_places_that_the_batch_does_not_have_are_no_reason_to_leave_out(places: tuple[int, ...]) -> None:
     c, (first, *_) = three_in_flight()
     refuse(c, first, *places)
-    c.failed(ProduceRejected)
+    c.failed(errors.ProduceRejected)
 
 
 @pytest.mark.parametrize("leaves_out", [False, True], ids=["no row is left out", "of the dead letters themselves"])
@@ -498,7 +479,7 @@ def test_a_refusal_fails_the_write_where_nothing_is_to_be_left_out(leaves_out: b
     c, (first, *_) = three_in_flight(leaves_out=leaves_out)
     c.acknowledgements.dead_letter_topic = "t" if leaves_out else None
     refuse(c, first, 0)
-    c.failed(ProduceRejected)
+    c.failed(errors.ProduceRejected)
 
 
 @pytest.mark.parametrize("code", [None, 6, 7, 20])
@@ -509,7 +490,7 @@ def test_a_refusal_of_what_may_be_written_ends_the_write(code: int | None) -> No
     c.answer_produce(second, 45)
     c.answer_produce(third, 45)
     refuse(c, c.only(2_000), 0)
-    c.failed(ProduceRejected)
+    c.failed(errors.ProduceRejected)
     assert c.is_free
 
 
@@ -523,7 +504,7 @@ def test_one_behind_it_that_may_be_written_gets_no_other_number(code: int | None
     if not refused_first and code != 0:
         refuse(c, first, 0)
     if refused_first or code != 0:
-        c.failed(ProduceRejected)
+        c.failed(errors.ProduceRejected)
         c.answer_produce(third, 45)
         assert c.is_free
 
@@ -537,15 +518,12 @@ def test_without_idempotence_the_rest_goes_on_in_its_place() -> None:
     assert written(c) == [(-1, b"02")]
 
 
-# --- the delivery timeout ---------------------------------------------------------------------------------------------
-
-
 def test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire() -> None:
     c, (request,) = sending(**EXPIRES)
     c.answer_produce(request, 19)
     again = c.only(1_000)
     c.run(39_000)
-    failure = c.failed(DeliveryTimeout)
+    failure = c.failed(errors.DeliveryTimeout)
     assert (failure.attempts, failure.records, failure.elapsed_ms) == (2, 1, 40_000)
     assert "NOT_ENOUGH_REPLICAS" in failure.last_error
     assert "Whether the last attempt was written is unknown." in str(failure)
@@ -559,7 +537,7 @@ def test_rows_that_no_leader_took_were_not_sent() -> None:
     c.network.last_error = "broker 1: Connection refused"
     c.append(routed([b"a", b"b", b"c"], [0] * 3))
     c.run(40_000)
-    failure = c.failed(DeliveryTimeout)
+    failure = c.failed(errors.DeliveryTimeout)
     # No batch was closed for them.
     assert failure.records == 3
     assert "Connection refused. None of them was sent." in str(failure)
@@ -576,7 +554,7 @@ def test_a_batch_that_is_being_filled_does_not_expire() -> None:
     assert c.acknowledgements.failure is None
     batch.filling.checked_out[batch.place] = False
     c.run(40_000)
-    c.failed(DeliveryTimeout)
+    c.failed(errors.DeliveryTimeout)
 
 
 def test_how_long_rows_waited_is_measured_from_their_batchs_first() -> None:
@@ -598,7 +576,7 @@ def test_of_batches_that_expire_together_one_that_was_sent_is_told_of() -> None:
     c.answer_produce(request, 19)
     assert c.only(1_000)
     c.run(39_000)
-    failure = c.failed(DeliveryTimeout)
+    failure = c.failed(errors.DeliveryTimeout)
     assert (failure.partition, failure.attempts) == (1, 2)
     assert "NOT_ENOUGH_REPLICAS" in failure.last_error
 
@@ -628,7 +606,7 @@ def test_why_there_was_no_answer_is_told_when_the_time_is_over(
     c.answer(request, None, error)
     assert c.acknowledgements.failure is None
     c.run(40_000)
-    assert c.failed(DeliveryTimeout).last_error == told
+    assert c.failed(errors.DeliveryTimeout).last_error == told
 
 
 @pytest.mark.parametrize("delivery_timeout_ms", [40_000, 2**31 - 1])
@@ -640,7 +618,7 @@ def test_the_delivery_deadline_fails_the_batches_of_all_partitions_at_once(deliv
     c.run(delivery_timeout_ms - 1)
     assert c.acknowledgements.failure is None
     c.run(EXPIRY_GRAIN_MS)
-    c.failed(DeliveryTimeout)
+    c.failed(errors.DeliveryTimeout)
     assert c.acknowledgements.pending_batches == 0
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory - 2 * c.accumulator.pool.buffer_bytes
     c.answer_produce(request)
@@ -651,14 +629,14 @@ def test_a_deadline_that_is_near_or_past_does_not_make_the_sender_spin() -> None
     c, _ = sending(**EXPIRES)
     for now_ms in (39_000, 39_999, 40_000, 40_000 + EXPIRY_GRAIN_MS, 50_000):
         assert c.sender.run_once(now_ms) >= EXPIRY_GRAIN_MS
-    c.failed(DeliveryTimeout)
+    c.failed(errors.DeliveryTimeout)
 
 
 def test_retries_bound_the_attempts() -> None:
     c, (request,) = sending(retries=1)
     c.answer_produce(request, 19)
     c.answer_produce(c.only(200), 19)
-    assert c.failed(DeliveryTimeout).attempts == 2
+    assert c.failed(errors.DeliveryTimeout).attempts == 2
 
 
 def test_the_delivery_deadline_counts_from_the_first_row_not_the_last_attempt() -> None:
@@ -668,10 +646,7 @@ def test_the_delivery_deadline_counts_from_the_first_row_not_the_last_attempt() 
         c.run(3_000)
     assert c.acknowledgements.failure is None
     c.run(1_000)
-    assert c.failed(DeliveryTimeout).elapsed_ms == 40_000
-
-
-# --- topics and leaders -----------------------------------------------------------------------------------------------
+    assert c.failed(errors.DeliveryTimeout).elapsed_ms == 40_000
 
 
 def test_a_topic_made_again_is_another_topic() -> None:
@@ -682,7 +657,7 @@ def test_a_topic_made_again_is_another_topic() -> None:
     c.answer_produce(request, 100)
     c.run(150)
     c.answer_metadata(topic_id=uuid.UUID(int=8))
-    c.failed(TopicRecreated)
+    c.failed(errors.TopicRecreated)
     c.run(1_000)
     assert c.network.produce() == []
 
@@ -691,7 +666,7 @@ def test_rows_routed_before_a_topic_was_made_again_are_not_sent_to_the_new_one()
     c = make_core()
     c.learn(topic_id=uuid.UUID(int=8))
     assert c.send(routed([b"a"], [0])) == []
-    c.failed(TopicRecreated)
+    c.failed(errors.TopicRecreated)
     assert c.is_free
 
 
@@ -933,9 +908,6 @@ class TestProbe:
         assert (probe.is_sent, c.network.sent) == (False, [])
 
 
-# --- batches that are too large for their leader ----------------------------------------------------------------------
-
-
 def too_large_for_its_leader(records: int = 4, **options: Any) -> tuple[Core, Sent]:
     """A Core whose partition 0 is warm, and the request with its one batch of so many records, about to be refused."""
     c = warm(make_core(**{"batch_size": 4_096, "max_request_size": 4_096, "buffer_memory": 8_192, **options}))
@@ -968,7 +940,7 @@ def test_parts_are_split_down_to_the_record_that_is_too_large_alone() -> None:
         c.answer_produce(request, 10)
         c.run()
         request = (c.network.produce() or [request])[0]
-    failure = c.failed(RecordTooLarge)
+    failure = c.failed(errors.RecordTooLarge)
     assert requests == 3  # of four records, two, one
     assert (failure.topic, failure.max_bytes, failure.size_bytes) == ("t", None, len(wire(request)[0]))
     assert (failure.row, failure.partition, failure.key_bytes) == (None, 0, None)
@@ -1028,7 +1000,7 @@ def test_a_split_keeps_the_deadline_of_its_batch() -> None:
     c.run(14_999)
     assert c.acknowledgements.failure is None
     c.run(EXPIRY_GRAIN_MS)
-    failure = c.failed(DeliveryTimeout)
+    failure = c.failed(errors.DeliveryTimeout)
     assert failure.elapsed_ms == 40_000 - 1 + EXPIRY_GRAIN_MS
     assert "MESSAGE_TOO_LARGE" in failure.last_error
     assert c.acknowledgements.pending_batches == 0
@@ -1041,7 +1013,7 @@ def test_parts_that_were_not_sent_themselves_may_have_been_written_with_their_ba
     c.answer_produce(request, 10)
     c.kafka.down = {0}
     c.run(40_000)
-    failure = c.failed(DeliveryTimeout)
+    failure = c.failed(errors.DeliveryTimeout)
     assert failure.attempts == 0
     assert "Whether the last attempt was written is unknown." in str(failure)
 
@@ -1056,7 +1028,7 @@ def test_what_was_split_and_acknowledged_does_not_expire() -> None:
 
 def test_a_write_that_failed_is_not_split() -> None:
     c, request = too_large_for_its_leader()
-    c.sender.fail(ProducerClosed(reason="test"))
+    c.sender.fail(errors.ProducerClosed(reason="test"))
     c.answer_produce(request, 10)
     assert (c.acknowledgements.pending_batches, c.is_free) == (0, True)
 
@@ -1067,10 +1039,7 @@ def test_a_part_the_leader_has_under_another_number_of_records_ends_the_write() 
     c.lose(request)
     c.answer_produce(c.only(150), 10)
     c.answer_produce(c.only(1), 45)
-    c.failed(ProduceRejected)
-
-
-# --- without idempotence ----------------------------------------------------------------------------------------------
+    c.failed(errors.ProduceRejected)
 
 
 def without_idempotence(batches: int = 1, **options: Any) -> tuple[Core, list[Sent]]:
@@ -1125,7 +1094,7 @@ def test_with_acks_0_a_connection_that_is_gone_is_a_reason_to_ask_for_the_leader
 
 def test_with_acks_0_a_failed_write_gets_its_memory_back_when_the_bytes_are_out() -> None:
     c, (request,) = without_idempotence(acks="0")
-    c.sender.fail(ProducerClosed(reason="test"))
+    c.sender.fail(errors.ProducerClosed(reason="test"))
     assert not c.is_free
     c.answer(request, None, None)
     assert (c.is_free, c.receipts) == (True, ())
@@ -1177,8 +1146,6 @@ def test_what_is_sent_again_split_and_failed_is_counted() -> None:
     assert figures.producer["compression-rate-avg"] == 1.0
 
 
-# --- a topic that is made again ---------------------------------------------------------------------------------------
-
 NEW_TOPIC_ID, OTHER_ID = uuid.UUID(int=99), uuid.UUID(int=7)
 
 
@@ -1197,7 +1164,7 @@ def test_sequences_that_an_earlier_topic_used_up_are_told_from_lost_ones() -> No
     c.sender.begin_transaction(Transaction("orders.0", producer_id=7000, producer_epoch=3, version=2))
     (request,) = write_to_the_topic_made_again(warm(c))
     c.answer_produce(request, 45)
-    failure = c.failed(TopicRecreated)
+    failure = c.failed(errors.TopicRecreated)
     assert (failure.topic, failure.old_topic_id, failure.new_topic_id) == (TOPIC, str(TOPIC_ID), str(NEW_TOPIC_ID))
 
 

@@ -123,9 +123,6 @@ def test_and_batches_are_split_while_others_are_in_flight() -> None:
     assert max(done.cluster.most_in_flight for done in runs) >= 4
 
 
-# --- rows that leaders refuse by name, and that are left out ----------------------------------------------------------
-
-
 def number_of(value: bytes) -> int:
     return int(value[:6])
 

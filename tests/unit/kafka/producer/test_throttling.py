@@ -101,9 +101,6 @@ class TestTelling:
         assert not throttling.is_felt
 
 
-# --- the Sender -------------------------------------------------------------------------------------------------------
-
-
 def sending(**options: Any) -> tuple[Core, Sent]:
     """A row is on its way to node 0; another is behind it, in a batch of its own."""
     c = make_core(batch_size=1_024, linger_ms=0, delivery_timeout_ms=40_000, request_timeout_ms=30_000, **options)
@@ -205,9 +202,6 @@ def test_rows_may_come_as_fast_as_they_go() -> None:
     assert c.sender.has_room(c.now_ms)
     c.append(routed([bytes(900)] * 6, [0] * 6))  # 11 > 40 s / 4
     assert not c.sender.has_room(c.now_ms)
-
-
-# --- transactions -----------------------------------------------------------------------------------------------------
 
 
 def in_transaction(timeout_ms: int | None) -> Core:

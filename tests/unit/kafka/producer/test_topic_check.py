@@ -93,9 +93,6 @@ def test_one_answer_stands_in_for_all_that_cannot_be_asked() -> None:
     assert each.settled
 
 
-# --- with the Sender --------------------------------------------------------------------------------------------------
-
-
 def taken_by_name(*down: int) -> tuple[Core, TopicCheck]:
     """The leader of each partition has taken a row, as one that knows no topic ids. Then they are asked."""
     core = make_core(LEADERS)

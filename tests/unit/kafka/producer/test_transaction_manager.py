@@ -12,13 +12,7 @@ from typing import Any
 import pytest
 from kafka.record import MemoryRecords
 
-from kafka_sink.errors import (
-    AttemptFenced,
-    DeliveryTimeout,
-    ProduceRejected,
-    TopicAuthorizationFailed,
-    TransactionRefused,
-)
+from kafka_sink import errors
 from kafka_sink.kafka.producer.coordinators import Coordinators
 from kafka_sink.kafka.producer.transaction_manager import (
     JOIN_PATIENCE_MS,
@@ -298,9 +292,9 @@ FENCED = [
 ]
 REFUSED = [DENIED, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_SERVER_ERROR]
 NOT_ADDED = [
-    (ErrorCode.TOPIC_AUTHORIZATION_FAILED, TopicAuthorizationFailed),
-    *((code, AttemptFenced) for code in FENCED),
-    *((code, TransactionRefused) for code in REFUSED),
+    (ErrorCode.TOPIC_AUTHORIZATION_FAILED, errors.TopicAuthorizationFailed),
+    *((code, errors.AttemptFenced) for code in FENCED),
+    *((code, errors.TransactionRefused) for code in REFUSED),
 ]
 
 
@@ -323,7 +317,7 @@ def test_a_partition_that_is_refused_fails_the_batches_of_those_that_were_added_
         core.answer_produce(produce, ErrorCode.REQUEST_TIMED_OUT)
     send_rows(core, 1)
     add_partitions(core, p1=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    core.failed(TopicAuthorizationFailed)
+    core.failed(errors.TopicAuthorizationFailed)
     assert core.acknowledgements.pending_batches == 0
     if not waits:
         core.answer_produce(produce)
@@ -359,7 +353,7 @@ def test_a_partition_that_cannot_be_added_yet_is_asked_for_again(code: int | Non
 def test_what_the_coordinator_says_after_the_write_failed_changes_nothing() -> None:
     core = joining(0, delivery_timeout_ms=40_000)
     core.run(40_000)
-    core.failed(DeliveryTimeout)
+    core.failed(errors.DeliveryTimeout)
     add_partitions(core)
     core.run(5_000)
     assert core.network.sent == []
@@ -376,7 +370,7 @@ def test_a_coordinator_that_stays_away_fails_the_write_in_time() -> None:
         assert manager.admit(wanted, now_ms) == {0: deque()}
         ask(now_ms)
     ask(60_000)
-    with pytest.raises(TransactionRefused) as raised:
+    with pytest.raises(errors.TransactionRefused) as raised:
         manager.admit(wanted, 60_000)
     assert raised.value.code == ErrorCode.REQUEST_TIMED_OUT
     assert "was refused: broker 9: Connection refused (error 7)" in str(raised.value)
@@ -388,16 +382,16 @@ def test_a_coordinator_that_is_not_known_fails_the_write_with_its_reason() -> No
     found = FoundCoordinator("orders.0", DENIED, None, -1, "", -1)
     core.answer(core.network.take(FindCoordinatorRequest), FindCoordinatorResponse(0, (found,)))
     core.run()
-    failure = core.failed(TransactionRefused)
+    failure = core.failed(errors.TransactionRefused)
     assert (failure.transactional_id, failure.api, failure.code) == ("orders.0", "AddPartitionsToTxn", DENIED)
     assert "ACL TRANSACTIONAL_ID WRITE" in str(failure)
 
 
 LOST = [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.TRANSACTION_ABORTABLE]
 NOT_TAKEN = [
-    *((code, AttemptFenced) for code in FENCED),
-    *((code, ProduceRejected) for code in LOST),
-    (DENIED, TransactionRefused),
+    *((code, errors.AttemptFenced) for code in FENCED),
+    *((code, errors.ProduceRejected) for code in LOST),
+    (DENIED, errors.TransactionRefused),
 ]
 
 
@@ -407,7 +401,7 @@ def test_a_batch_that_is_refused_fails_the_attempt(code: int, error: type[Except
     core = begun(NEW, 0)
     core.answer_produce(core.only(), code)
     failure: Any = core.failed(error)
-    if error is ProduceRejected:
+    if error is errors.ProduceRejected:
         assert failure.code == code
     else:
         assert (failure.transactional_id, failure.api) == ("orders.0", "Produce")
@@ -421,7 +415,7 @@ def test_a_batch_that_expired_fails_once_whatever_is_said_of_it_later() -> None:
     produce = core.only()
     core.run(40_000)
     core.answer_produce(produce, ErrorCode.INVALID_TXN_STATE)
-    core.failed(DeliveryTimeout)
+    core.failed(errors.DeliveryTimeout)
     assert core.acknowledgements.pending_batches == 0
     assert core.is_free
 

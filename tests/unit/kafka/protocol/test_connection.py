@@ -69,9 +69,6 @@ def metadata_answer(correlation_id: int, cluster_id: bytes | None = b"c", thrott
     return framed(correlation_id, b"\0" + body)
 
 
-# --- connections in every state ---------------------------------------------------------------------------------------
-
-
 def idle(**options: Any) -> Connection:
     return Connection(client_id="me", software=ApiVersionsRequest("test", "1"), **options)
 

@@ -154,7 +154,8 @@ class TestMalformed:
             read_or_refuse(message_type, bad)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert peak < 1_000_000
+        # A length that is believed is of gigabytes; other threads may allocate a little meanwhile.
+        assert peak < 10_000_000
 
     @settings(max_examples=examples(300), deadline=None)
     @given(st.sampled_from(MESSAGES), st.binary(max_size=200))

@@ -95,8 +95,6 @@ GROUP = DescribeGroupRequest("orders.check")
 FIND_ONE, FETCH_ONE = replace(FIND, keys=("s.0",)), replace(FETCH, group_ids=("s.0",))
 CREATE_ONE = replace(CREATE, replication_factor=1)
 
-# --- requests ---------------------------------------------------------------------------------------------------------
-
 MINE = {"transactional_id": "s.0", "producer_id": BIG, "producer_epoch": 3}
 NO_MEMBER = {"member_id": "", "group_instance_id": None}
 
@@ -260,8 +258,6 @@ def test_all_that_are_spoken_are_tested_here() -> None:
         "DescribeConfigs": (1, 4),
     }
 
-
-# --- answers ----------------------------------------------------------------------------------------------------------
 
 Codes = list[tuple[str, int, int]]
 
