@@ -43,7 +43,7 @@ CLUSTERS: tuple[Mutant, ...] = (
         replacement="$IS_BOOTSTRAP = $SERVER in self.$BOOTSTRAP_SERVERS\nif $CHANGED is not None:\n    return $CHANGED",
         within="ClusterIdentity",
         given=("if $CHANGED is not None and not self.$IN_DOUBT:\n    $$$THEN",),
-        killer=f"{_AT_BOOTSTRAP}test_at_a_brokers_address_ends_nothing",
+        killer=f"{_AT_BOOTSTRAP}test_at_a_brokers_address_makes_the_bootstrap_server_the_next_to_be_asked",
     ),
     Mutant(
         name="a broker's address that was given to another cluster ends the write (simulated)",
@@ -59,14 +59,14 @@ CLUSTERS: tuple[Mutant, ...] = (
         rule="docs/design/decisions.md: a producer belongs to one cluster",
         pattern="return self.$ELSEWHERE if self.$TRIED == self.$BOOTSTRAP_SERVERS else None",
         replacement="return self.$ELSEWHERE",
-        killer=f"{_AT_BOOTSTRAP}test_at_one_bootstrap_server_is_not_believed_before_the_other_was_asked",
+        killer=f"{_AT_BOOTSTRAP}test_at_one_bootstrap_server_is_believed_unless_the_other_leads_to_ours",
     ),
     Mutant(
         name="one of two addresses of a bootstrap server that leads to another cluster ends the write",
         rule="docs/design/decisions.md: a producer belongs to one cluster",
         pattern="self.$IDENTITY.failed($NODE.server, $ELSEWHERE, is_last=$NODE.needs_resolving)",
         replacement="self.$IDENTITY.failed($NODE.server, $ELSEWHERE, is_last=True)",
-        killer=f"{_AT_BOOTSTRAP}test_at_one_address_of_a_bootstrap_server_is_not_believed_before_the_others_were_tried",
+        killer=f"{_AT_BOOTSTRAP}test_at_one_address_of_a_server_is_not_believed_before_the_others_were_tried",
     ),
     Mutant(
         name="other brokers are asked first where an address leads to another cluster",

@@ -60,8 +60,7 @@ PEERS: tuple[Mutant, ...] = (
         rule="docs/security.md: each step has one deadline",
         pattern="$LEFT_S = self.$UNTIL_S - time.monotonic()",
         replacement="$LEFT_S = STEP_TIMEOUT_S",
-        killer="tests/unit/doctor/test_dialogue.py::"
-        "test_a_peer_that_sends_single_bytes_is_waited_for_as_long_as_a_silent_one",
+        killer="tests/unit/doctor/test_dialogue.py::test_peers_that_are_no_brokers",
     ),
     Mutant(
         name="peers: a cluster that names brokers without end is looked at for as long",

@@ -18,8 +18,7 @@ RELEASES: tuple[Mutant, ...] = (
         rule="KIP-516: topics get their ids in an upgrade to Kafka 2.8",
         pattern="if ids_differ($FIRST_ID, $STATE.topic_id):\n    raise TopicRecreated($$$FACTS)",
         replacement="if $FIRST_ID != $STATE.topic_id:\n    raise TopicRecreated($$$FACTS)",
-        killer="tests/unit/kafka/test_client.py::"
-        "test_a_topic_whose_id_becomes_known_in_mid_write_or_is_not_told_is_no_other_topic",
+        killer="tests/unit/kafka/test_client.py::test_a_topic_that_was_idle_for_long_in_mid_write_is_asked_for_again",
     ),
     Mutant(
         name="an unknown topic id is one more topic (simulated)",
