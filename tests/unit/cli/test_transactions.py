@@ -130,8 +130,8 @@ def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNe
 @pytest.fixture
 def ran(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> Ran:
     """What looking, describing, finishing and aborting come to; of a deque the next. Exceptions are raised. `sinks`:
-    those that are seen."""
-    answers: dict[str, Any] = {"look": transactions.Seen({}, (), {}), "sinks": ["orders"]}
+    those that are seen, `busy_sinks`: those of them with an open transaction."""
+    answers: Ran = {"look": transactions.Seen({}, (), {}), "busy_sinks": ["orders"], "sinks": []}
 
     def answering(name: str) -> Callable[..., Steps[Any]]:
         def steps(*arguments: object) -> Steps[Any]:
@@ -148,7 +148,7 @@ def ran(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> Ran:
     for name in ("look", "describe_sink", "finish_manually", "abort_manually"):
         monkeypatch.setattr(open_transactions, name, answering(name))
     for name in ("busy_sinks", "sinks"):
-        monkeypatch.setattr(transactions.Seen, name, lambda seen: answers["sinks"])
+        monkeypatch.setattr(transactions.Seen, name, lambda seen, name=name: answers[name])
     return answers
 
 
@@ -187,7 +187,7 @@ def test_what_protects_less_than_it_could_is_logged(
     ran: Ran, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cautions, "LOGGED", set())
-    ran["sinks"] = []
+    ran["busy_sinks"] = []
     preset = tmp_path / "preset"
     preset.write_text("kafka.security.protocol = SSL\nkafka.ssl.endpoint.identification.algorithm =\n")
     main(["list", *SERVERS, "--prefix", "orders", "--preset", str(preset)])
@@ -231,6 +231,7 @@ FORGED = "ord$(touch x)\norders: \x1b[2J\u202e"
 
 
 def test_sinks_that_are_well_are_listed(ran: Ran, run: Run) -> None:
+    ran["busy_sinks"], ran["sinks"] = [], ["orders"]
     ran["describe_sink"] = found(markers=WHOLE)
     assert run("list").splitlines()[-4:] == [
         "SINK    QUERY  MICRO-BATCH  DECIDED (UTC)        SLOTS  VISIBLE",
@@ -244,7 +245,7 @@ def test_sinks_that_are_well_are_listed(ran: Ran, run: Run) -> None:
 
 
 def test_names_of_others_are_shown_as_they_print_and_get_no_command(ran: Ran, run: Run) -> None:
-    ran["sinks"] = [FORGED]
+    ran["busy_sinks"] = [FORGED]
     theirs = replace(opened(0, is_decided=True), transactional_id=f"{FORGED}.0")
     hanging = replace(HANGING, transactional_id=f"{FORGED}.1", topic="t\r")
     sink = replace(SINK, names=Names(FORGED, "commits"))
@@ -270,7 +271,7 @@ def test_a_name_of_any_length_leaves_room_for_the_others(ran: Ran, run: Run) -> 
 
 def test_a_sink_that_cannot_be_read_does_not_hide_the_others(ran: Ran, run: Run) -> None:
     """A user who may commit offsets for a group can write unreadable metadata into it."""
-    ran["sinks"] = ["orders", "ore"]
+    ran["busy_sinks"] = ["orders", "ore"]
     unreadable = UnreadableState(group="orders.decision", found="?")
     ran["describe_sink"] = deque([unreadable, found(opened(0, is_decided=False))] * 2)
     said = run("list", status=FAILED)

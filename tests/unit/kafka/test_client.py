@@ -812,15 +812,15 @@ def test_a_topic_is_waited_for_while_a_broker_throttles(
 ) -> None:
     """Nobody may be asked: that is a broker's answer, which max.block.ms does not count."""
     producer = producing(max_block_ms=60_000)
-    throttle(network, 600_000)
+    throttle(network, 200_000)
     thread, outcome = in_background(lambda: producer.begin(topic="t").append(rows(1)))
-    pass_time(500_000)
+    pass_time(150_000)
     with network.lock:
         network.lock.notify_all()
     thread.join(0.05)
     assert outcome == []
-    pass_time(100_000)
-    wait_until(lambda: network.wakeup() or not thread.is_alive(), 10, "the topic")
+    pass_time(50_000)
+    wait_until(lambda: network.wakeup() or not thread.is_alive(), 20, "the topic")
     assert outcome == [None]
 
 

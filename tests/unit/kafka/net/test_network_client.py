@@ -116,6 +116,18 @@ class TestReady:
         assert client.ready(-1, 0)
         assert client.api_version(-1, INIT) == 5
 
+    def test_sending_too_early_is_the_callers_mistake(self, world: World) -> None:
+        client = world.client
+        # A node that nobody has heard of, one without a connection, and one whose connection is not ready.
+        assert not client.ready(5, 0)
+        assert (client.can_send(5, 0), client.delay_ms(5, 0), client.in_flight_count(5)) == (False, None, 0)
+        assert not client.can_send(-1, 0)
+        assert world.transport.connects == []
+        world.connect()
+        for node_id in (5, -1):
+            with pytest.raises(RuntimeError, match=f"node {node_id}"):
+                client.send(node_id, INIT, 0)
+
     def test_down_is_who_has_no_connection_and_is_not_getting_one(self, world: World) -> None:
         client = world.client
         assert client.is_down(5)

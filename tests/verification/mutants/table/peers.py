@@ -35,7 +35,7 @@ PEERS: tuple[Mutant, ...] = (
            "docs/security.md: each step has one deadline",
            "$LEFT_S = self.$UNTIL_S - time.monotonic()", "$LEFT_S = STEP_TIMEOUT_S",
            "tests/unit/doctor/test_dialogue.py::"
-           "test_a_peer_that_sends_single_bytes_is_waited_for_as_long_as_a_silent_one"),
+           "test_peers_that_are_no_brokers"),
     Mutant("peers: a cluster that names brokers without end is looked at for as long",
            "docs/security.md: each step has one deadline",
            "time.monotonic() < $UNTIL_S", "$UNTIL_S",

@@ -14,7 +14,7 @@ RELEASES: tuple[Mutant, ...] = (
            "if ids_differ($FIRST_ID, $STATE.topic_id):\n    raise TopicRecreated($$$FACTS)",
            "if $FIRST_ID != $STATE.topic_id:\n    raise TopicRecreated($$$FACTS)",
            "tests/unit/kafka/test_client.py::"
-           "test_a_topic_whose_id_becomes_known_in_mid_write_or_is_not_told_is_no_other_topic"),
+           "test_a_topic_that_was_idle_for_long_in_mid_write_is_asked_for_again"),
     Mutant("an unknown topic id is one more topic (simulated)",
            "KIP-516: topics get their ids in an upgrade to Kafka 2.8",
            "$FIRST is not None and $SECOND is not None and $FIRST != $SECOND", "$FIRST != $SECOND",

@@ -82,7 +82,7 @@ SECURITY: tuple[Mutant, ...] = (
            "isinstance($VALUE, int) and not isinstance($VALUE, bool) and $LEAST <= $VALUE <= INT32_MAX",
            "isinstance($VALUE, int)",
            "tests/unit/registry/test_registering.py::"
-           "test_an_id_that_does_not_fit_is_refused_when_a_schema_is_registered"),
+           "test_an_id_that_fits_the_frame_is_taken_and_no_other"),
     Mutant(
         "registry: an answer has no bound", "docs/schema-registry.md: answers are bounded",
         "$SIZE_BYTES > MAX_ANSWER_BYTES", "False",
