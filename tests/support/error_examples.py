@@ -11,12 +11,13 @@ MADE_UP = {
 }  # fmt: skip
 
 
-def example(cls: type[KafkaSinkError]) -> KafkaSinkError:
-    """The facts have the right types, by the signature; a flag that has a default has that."""
+def example(cls: type[KafkaSinkError], *, is_whole: bool = True) -> KafkaSinkError:
+    """The facts have the right types, by the signature; a flag that has a default has that. Unless `is_whole` every
+    fact that has a default has that."""
     facts = {}
     for name, parameter in inspect.signature(cls).parameters.items():
         annotation = str(parameter.annotation)
-        if annotation == "bool" and parameter.default is not parameter.empty:
+        if parameter.default is not parameter.empty and (annotation == "bool" or not is_whole):
             continue
         text = [f"<{name}>"] if annotation == "Sequence[str]" else f"<{name}>"
         number = 7 if annotation.startswith("int") else [3] if "Sequence[int]" in annotation else text

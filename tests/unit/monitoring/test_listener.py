@@ -76,7 +76,9 @@ def test_tasks_of_a_micro_batch_add_up_by_topic(in_task: dict[str, str]) -> None
     assert tally.written_in(Run("query", "run", 8)) == Written()
 
 
-def test_a_failed_task_and_what_is_no_stream_count_for_no_micro_batch(in_task: dict[str, str]) -> None:
+def test_a_failed_task_and_what_is_no_stream_count_for_no_micro_batch(
+    in_task: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     accumulators: list[Accumulator[Any]] = []
     tally = make_tally(accumulators)
     tally.on_acknowledgement((), ProducerClosed(reason="of a test"))
@@ -84,6 +86,10 @@ def test_a_failed_task_and_what_is_no_stream_count_for_no_micro_batch(in_task: d
         del in_task[name]
         tally.on_acknowledgement(RECEIPTS, None)
         tally.on_read(ReadStatistics("t", 0, 1, 1))
+    # Nor outside of a task.
+    monkeypatch.setattr(TaskContext, "get", lambda: None)
+    tally.on_acknowledgement(RECEIPTS, None)
+    tally.on_read(ReadStatistics("t", 0, 1, 1))
     assert [one.value for one in accumulators] == [{}, {}]
 
 
