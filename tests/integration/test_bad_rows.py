@@ -309,14 +309,15 @@ def test_what_the_cluster_is_to_blame_for_is_never_a_bad_row(here: Here) -> None
     good = here.spark.range(3).coalesce(1).selectExpr("cast(id AS STRING) AS value")
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = f"127.0.0.1:{server.getsockname()[1]}"
-    quick = {"badRows": "drop", "kafka.max.block.ms": "2000"}
-    unreachable = failed(good, here.kafka, name, {**quick, "kafka.bootstrap.servers": closed})
+    drop = {"badRows": "drop"}
+    nowhere = {**drop, "kafka.bootstrap.servers": closed, "kafka.max.block.ms": "2000"}
+    unreachable = failed(good, here.kafka, name, nowhere)
     assert "BrokersUnreachable" in unreachable and closed in unreachable and "Connection refused" in unreachable
-    missing = failed(good, here.kafka, "nobody-made-this", quick)
+    missing = failed(good, here.kafka, "nobody-made-this", drop)
     assert "TopicNotFound" in missing and "'nobody-made-this' does not exist" in missing
     assert "createTopics=true" in missing
     # Before there is a bad row.
-    to_nowhere = {**quick, "badRows": "deadLetter", "deadLetterTopic": "nor-this"}
+    to_nowhere = {"badRows": "deadLetter", "deadLetterTopic": "nor-this"}
     assert "'nor-this' does not exist" in failed(good, here.kafka, name, to_nowhere)
     assert read(here.kafka, name) == []
 

@@ -444,18 +444,18 @@ def test_rows_that_cannot_be_written(here: Here) -> None:
 
 def test_receipts(here: Here) -> None:
     name, frame = here.topic(2), arriving(here.spark, here.folder / "incoming")
-    here = {"/data/receipts": f"{here.folder}/receipts"}
+    receipts = {"/data/receipts": f"{here.folder}/receipts"}
     servers = {"localhost:9092": here.servers}
-    replaced = {"payments": name, "/data/checkpoints": str(here.folder)} | servers | here
+    replaced = {"payments": name, "/data/checkpoints": str(here.folder)} | servers | receipts
     run_python("docs/operations.md", "Receipts: what was written, and is it still there?", 0, replaced, names(frame))
     finish(here.spark)
-    names_after = run_python(
-        "docs/operations.md", "Receipts: what was written, and is it still there?", 1, here, names(frame)
-    )
-    written = names_after["written"]
+    given = names(frame)
+    after = run_python("docs/operations.md", "Receipts: what was written, and is it still there?", 1, receipts, given)
+    written = after["written"]
     assert written.groupBy().sum("record_count").collect()[0][0] == ROWS
+    replaced = receipts | servers
     verified = run_bash(
-        "docs/operations.md", "Receipts: what was written, and is it still there?", 2, here | servers, here.folder
+        "docs/operations.md", "Receipts: what was written, and is it still there?", 2, replaced, here.folder
     )
     assert verified.returncode == 0, verified.stdout
     assert f"{ROWS} EQUAL" in verified.stdout

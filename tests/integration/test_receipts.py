@@ -242,15 +242,15 @@ def test_other_writers_records_and_aborted_ones_between_the_runs_are_passed_over
     name, folder = here.topic(1, KEPT), here.folder / "receipts"
     other = Producer({"bootstrap.servers": here.servers, "transactional.id": f"{name}-other"})
     other.init_transactions(DEADLINE_S)
-    for write in range(3):
-        guarantee = "exactly-once" if write == 1 else "at-least-once"
+    for run in range(3):
+        guarantee = "exactly-once" if run == 1 else "at-least-once"
         write(rows(here.spark, 100), here.kafka, name, folder, deliveryGuarantee=guarantee)
         other.begin_transaction()
         other.produce(name, b"not ours", partition=0)
         other.flush(DEADLINE_S)
-        if write == 1:
+        if run == 1:
             other.abort_transaction(DEADLINE_S)
-        elif write == 0:
+        elif run == 0:
             other.commit_transaction(DEADLINE_S)
     equal = verify(folder, here.kafka)
     assert (equal.status, "300 EQUAL" in equal.said) == (EQUAL, True), equal
