@@ -984,14 +984,14 @@ def test_a_decision_that_times_out_while_it_is_written_is_no_other_drivers() -> 
     exchange = Exchange()
     exchange.sink = replace(exchange.sink, metadata_max_characters=50)
     found, done = exchange.tasks(5)
-    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=10_000)
+    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
     writing = exchange.run_until(commit, lambda effects: isinstance(effects[0].request, TxnOffsetCommitRequest))
     first = commit.send([exchange.kafka.execute(effect) for effect in writing])
     exchange.kafka.time_out("orders.driver")
     describing = commit.send([exchange.kafka.execute(effect) for effect in first])
     with pytest.raises(TransactionTimedOut) as raised:
         commit.send([exchange.kafka.execute(effect) for effect in describing])
-    assert (raised.value.transactional_id, raised.value.age_ms) == ("orders.driver", 10_000)
+    assert (raised.value.transactional_id, raised.value.age_ms) == ("orders.driver", 60_000)
     assert raised.value.expected == str(found.generation)
 
 
@@ -1159,11 +1159,11 @@ def test_nothing_is_decided_that_may_time_out_before_it_is_committed(age_ms: int
     exchange = Exchange()
     found, done = exchange.tasks(1)
     if is_in_time:
-        exchange.commit(found, done, now_ms=age_ms)
+        exchange.commit(found, done, open_ms=age_ms)
         assert exchange.kafka.visible == ["0/0"]
         return
     with pytest.raises(TransactionTimedOut) as raised:
-        exchange.commit(found, done, now_ms=age_ms)
+        exchange.commit(found, done, open_ms=age_ms)
     assert (raised.value.age_ms, raised.value.timeout_ms) == (age_ms, 60_000)
     assert exchange.asked["EndTxn"] == 0
 
@@ -1223,7 +1223,7 @@ def test_a_transaction_grows_older_while_its_coordinator_is_waited_for(age_ms: i
     found, done = exchange.tasks(1)
     exchange.answer = from_before(done[0], len(PAUSES_MS))
     with contextlib.nullcontext() if is_in_time else pytest.raises(TransactionTimedOut, match="Ongoing"):
-        exchange.commit(found, done, now_ms=age_ms)
+        exchange.commit(found, done, open_ms=age_ms)
     assert exchange.kafka.visible == (["0/0"] if is_in_time else [])
 
 

@@ -40,10 +40,17 @@ COMMIT: tuple[Mutant, ...] = (
         killer="tests/unit/commit/test_two_phase.py::test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun",
     ),
     Mutant(
+        name="the age of a transaction is that of the whole micro-batch, by another clock than its coordinator's",
+        rule="docs/operations.md: clocks",
+        pattern="$DRIVER.start_time_ms - $EACH.start_time_ms + $WAITED_MS",
+        replacement="open_ms + $WAITED_MS",
+        killer="tests/unit/commit/test_clocks.py::test_tasks_that_wrote_late_are_in_time_however_long_ago_the_plan_is",
+    ),
+    Mutant(
         name="it is decided to commit transactions that are about to time out",
         rule="docs/guarantees.md: a micro-batch must fit the transaction timeout",
-        pattern="not $IS_OPEN or $AGE_MS > $SINK.timeout_ms - LEAST_TIME_LEFT_MS",
-        replacement="not $IS_OPEN",
+        pattern="if $AGE_MS > $MOST_MS:\n    raise (yield from $TOO_LATE($$$FACTS))",
+        replacement="pass",
         killer="tests/unit/commit/test_two_phase.py::test_nothing_is_decided_that_may_time_out_before_it_is_committed",
     ),
     Mutant(
