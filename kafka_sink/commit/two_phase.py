@@ -78,8 +78,8 @@ from kafka_sink.kafka.protocol.apis.list_transactions import (
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
-# A decision and its EndTxn requests may take this long. It also covers a driver clock that is behind the brokers'
-# clocks. If the clock is further behind, a transaction may time out during the commit, and the markers show it.
+# A decision and its EndTxn requests may take this long. If they take longer, a transaction may time out during the
+# commit, and the markers show it.
 LEAST_TIME_LEFT_MS = 5_000
 # The broker setting that limits a transaction's timeout.
 TIMEOUT_CEILING = "transaction.max.timeout.ms"
@@ -569,13 +569,15 @@ def commit(
     *,
     micro_batch_id: int,
     now_ms: int,
+    open_ms: int = 0,
     allow_lost_state: bool = False,
     topic_ids: Mapping[str, str | None] = MappingProxyType({}),
 ) -> Steps[None]:
     """Make a whole micro-batch visible.
 
-    `prepared`: an item for each slot, in the order of slots. `now_ms`: wall-clock time in ms since 1970. `topic_ids`:
-    the ids of topics that the tasks found, by topic.
+    `prepared`: an item for each slot, in the order of slots. `now_ms`: wall-clock time in ms since 1970. `open_ms`: the
+    time since the plan, so that no transaction has been open for longer. `topic_ids`: the ids of topics that the tasks
+    found, by topic.
 
     Raises an ExactlyOnceError: Spark then does not record the micro-batch, and runs it again.
     """
@@ -602,14 +604,16 @@ def commit(
             topic_ids={topic: topic_id for topic in topics if (topic_id := topic_ids.get(topic)) is not None},
             digests=tuple(digest_of(each.fingerprint) for each in prepared),
         )
-        _, _, waited_ms = yield from at_once(
+        _, (found, described_ms), waited_ms = yield from at_once(
             _write_decision(sink, decision),
-            _check_open(sink, open_slots, decision, now_ms),
+            _check_open(sink, open_slots, decision, open_ms),
             check_leaders(sink, open_slots, generation=facts.generation, micro_batch_id=micro_batch_id),
         )
         if waited_ms:
             # During the wait a transaction may have ended or come too close to its timeout.
-            yield from _check_open(sink, open_slots, decision, now_ms + waited_ms)
+            found, more_ms = yield from _check_open(sink, open_slots, decision, open_ms + waited_ms)
+            described_ms = waited_ms + more_ms
+        yield from _check_ages(sink, found, decision, open_ms=open_ms, waited_ms=described_ms)
         yield from _decide(sink, decision)
         # After the decision no transaction of the micro-batch may be aborted.
         pinned = [(sink.names.slot(each.slot), each.ids) for each in open_slots]
@@ -631,27 +635,55 @@ def commit(
     yield from _verify(sink, facts, prepared, unproved, micro_batch_id=micro_batch_id)
 
 
-def _check_open(sink: Sink, slots: Sequence[SlotPrepared], decision: Decision, now_ms: int) -> Steps[None]:
-    """Check that each transaction is open, and that its timeout is at least LEAST_TIME_LEFT_MS away.
+def _check_open(
+    sink: Sink, slots: Sequence[SlotPrepared], decision: Decision, open_ms: int
+) -> Steps[tuple[list[TransactionDescription], int]]:
+    """Check that each transaction is open. Return the descriptions, and the milliseconds of waiting for them.
 
     Raises TransactionTimedOut, or DriverFenced if another run has ended the transaction.
     """
     found, waited_ms = yield from _described_since_begun(sink, slots)
     for each, description in zip(slots, found, strict=True):
-        ids = Ids(description.producer_id, description.producer_epoch)
-        age_ms = now_ms + waited_ms - description.start_time_ms
-        is_open = description.state == "Ongoing" and ids == each.ids
-        if not is_open or age_ms > sink.timeout_ms - LEAST_TIME_LEFT_MS:
-            (driver,) = yield from described(sink, [sink.names.driver])
-            if Ids(driver.producer_id, driver.producer_epoch) != decision.generation:
-                raise (yield from _lost(sink, decision))
-            raise TransactionTimedOut(
-                transactional_id=description.transactional_id,
-                expected=str(each.ids),
-                found=f"{description.state} {ids}",
-                age_ms=age_ms,
-                timeout_ms=sink.timeout_ms,
-            )
+        if description.state != "Ongoing" or _ids_of(description) != each.ids:
+            raise (yield from _too_late(sink, decision, description, each.ids, open_ms + waited_ms))
+    return found, waited_ms
+
+
+def _check_ages(
+    sink: Sink, found: Sequence[TransactionDescription], decision: Decision, *, open_ms: int, waited_ms: int
+) -> Steps[None]:
+    """Check that the timeout of each transaction is at least LEAST_TIME_LEFT_MS away. Raises as `_check_open`.
+
+    Brokers' times are compared with brokers' times only: the driver's own transaction has just begun, so its start is
+    their clock. Most micro-batches are too young to be checked. `waited_ms`: since the driver's transaction began.
+    """
+    most_ms = sink.timeout_ms - LEAST_TIME_LEFT_MS
+    if not found or open_ms + waited_ms <= most_ms:
+        return
+    (driver,) = yield from described(sink, [sink.names.driver])
+    for each in found:
+        age_ms = driver.start_time_ms - each.start_time_ms + waited_ms
+        if age_ms > most_ms:
+            raise (yield from _too_late(sink, decision, each, _ids_of(each), age_ms))
+
+
+def _too_late(
+    sink: Sink, decision: Decision, description: TransactionDescription, expected: Ids, age_ms: int
+) -> Steps[ExactlyOnceError]:
+    (driver,) = yield from described(sink, [sink.names.driver])
+    if _ids_of(driver) != decision.generation:
+        return (yield from _lost(sink, decision))
+    return TransactionTimedOut(
+        transactional_id=description.transactional_id,
+        expected=str(expected),
+        found=f"{description.state} {_ids_of(description)}",
+        age_ms=age_ms,
+        timeout_ms=sink.timeout_ms,
+    )
+
+
+def _ids_of(description: TransactionDescription) -> Ids:
+    return Ids(description.producer_id, description.producer_epoch)
 
 
 def _described_since_begun(
@@ -725,7 +757,7 @@ def _lost(sink: Sink, decision: Decision) -> Steps[ExactlyOnceError]:
             transactional_id=driver.transactional_id,
             expected=str(generation),
             found=f"{driver.state} {current}",
-            age_ms=decision.decided_ms - driver.start_time_ms,
+            age_ms=sink.timeout_ms,
             timeout_ms=sink.timeout_ms,
         )
     return DriverFenced(sink=sink.names.sink, generation=str(generation), current=str(current))

@@ -73,10 +73,11 @@ class TornBatch(ExactlyOnceError):
             "write the missing rows, because its rows or its Spark partitions differ.",
             DataState.RUN_STOPPED,
             f"Run the write again with the same rows as the first time {_SAME_ROWS}. Or write all of its rows again, "
-            "including the visible ones, under a new txnAppId."
+            "the visible ones a second time: under a new txnAppId."
             if self._is_batch
             else f"Make the query give the same rows again {_SAME_ROWS} and restart it. Or write all of its rows "
-            "again, including the visible ones: allowLostState=true for one start, with a new transactionalIdPrefix.",
+            "again, the visible ones a second time: allowLostState=true for one start, with a new "
+            "transactionalIdPrefix.",
         )
 
 
@@ -105,8 +106,9 @@ class NonDeterministicReplay(ExactlyOnceError):
             f"{self._run(self.sink, self.micro_batch_id)} was written before and its {_slots(self.slots)} gave other "
             "rows this time. To skip the visible slots would lose rows, and to write them would duplicate rows.",
             DataState.RUN_STOPPED,
-            "New rows need a higher txnVersion, and another writer, or another topic, a txnAppId of its own. If this "
-            "is the same write again, look for rand(), current_timestamp(), changed code or inputs."
+            "If this is the same write again, look for rand(), current_timestamp(), changed code or inputs: a higher "
+            "txnVersion or a new txnAppId would write rows twice that are there. New rows need a higher txnVersion, "
+            "and another writer, or another topic, a txnAppId of its own."
             if self._is_batch
             else "Look for rand(), current_timestamp(), a changed query, or inputs that changed; restart with the "
             "query that wrote it first.",
@@ -131,11 +133,11 @@ class CommittedDataMissing(ExactlyOnceError):
             f"{self._run(self.sink, self.next_micro_batch_id)} is not written: the last decided one is {last}, and its "
             f"{_slots(self.missing)} cannot be read ({_slots(self.visible)} can). {cause}",
             DataState.RUN_STOPPED,
-            f"Run version {last} again with the rows that it had: it writes what is missing. To go on without those "
-            "rows set allowLostState=true for one write."
+            f"Run version {last} again with the rows that it had: it writes what is missing. To leave those rows out "
+            "for good set allowLostState=true for one write."
             if self._is_batch
-            else f"To write the micro-batch again restore the checkpoint to before {last}; to go on without it set "
-            "allowLostState=true for one start.",
+            else f"To write what is missing restore the checkpoint to before {last}; to leave those rows out for good "
+            "set allowLostState=true for one start.",
         )
 
 
@@ -171,16 +173,16 @@ class CheckpointBehind(ExactlyOnceError):
                 "of which versions were decided is gone."
             )
             advice = (
-                f"Go on with a version above {committed}; or, to write {self.micro_batch_id} once more, with a new "
-                "txnAppId."
+                f"Go on with a version above {committed}. A new txnAppId writes {self.micro_batch_id}, and a second "
+                "time what is there of it."
             )
         else:
             happened = (
                 f"Spark runs {run}, and {committed} of the same query was committed before: the checkpoint is an older "
                 "copy."
             )
-            advice = "Use the newest checkpoint; or, to write those micro-batches once more, a new "
-            advice += "transactionalIdPrefix."
+            advice = "Use the newest checkpoint. A new transactionalIdPrefix would write those micro-batches a second "
+            advice += "time."
         return Explanation(happened, DataState.RUN_STOPPED, advice)
 
 
@@ -363,10 +365,13 @@ class UnreadableState(ExactlyOnceError):
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"consumer group {self.group!r} holds {self.found!r}, which this version did not write: another program "
-            "uses the group's name, or a newer version of this sink wrote it.",
+            f"consumer group {self.group!r} holds {self.found!r}, which this version did not write: somebody reset the "
+            "group's offsets (kafka-consumer-groups.sh --reset-offsets), another program uses its name, or a newer "
+            "version of this sink wrote it.",
             DataState.RUN_STOPPED,
-            "Use another transactionalIdPrefix or txnAppId, or the newer version.",
+            "If a newer version wrote it, use that version. Else delete the group (kafka-consumer-groups.sh --delete "
+            f"--group {self.group}) and run again: the sink restores what the brokers can prove, or stops. A new "
+            f"{'txnAppId' if self._is_batch else 'transactionalIdPrefix'} would write rows twice that are there.",
         )
 
 

@@ -67,3 +67,28 @@ def test_a_micro_batch_that_the_groups_do_not_know_any_more_is_not_written_again
         assert (status, "__consumer_offsets lost its last records" in said) == (1, True), said
         assert read(kafka, name) == read(kafka, name, "read_uncommitted") == visible
     assert recorded + 1 <= MICRO_BATCHES and set(visible) <= set(ALL_ONCE) and set(visible.values()) == {1}
+
+
+@pytest.mark.parametrize("reset", ["{}.0", "{}.decision"])
+def test_a_group_whose_offsets_were_reset_is_deleted_as_the_error_advises(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, reset: str
+) -> None:
+    name = topic(3)
+    incoming(tmp_path / "incoming")
+    assert finish_run(spark, kafka, name, tmp_path) == (0, "")
+    is_unrecorded(tmp_path)
+    group_id = reset.format(name)
+    tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", kafka.bootstrap_servers
+    kafka.run_tool(
+        *tool, "--reset-offsets", "--to-earliest", "--execute", "--group", group_id, "--topic", f"{COMMIT_TOPIC}:0"
+    )
+    status, said = finish_run(spark, kafka, name, tmp_path)
+    assert (status, f"--delete --group {group_id}" in said) == (1, True), said
+    kafka.run_tool(*tool, "--delete", "--group", group_id)
+    status, said = finish_run(spark, kafka, name, tmp_path)
+    if reset == "{}.0":
+        assert (status, said) == (0, "")
+    else:
+        # Nothing proves any more what was decided.
+        assert (status, "nothing is known" in said) == (1, True), said
+    assert read(kafka, name) == ALL_ONCE

@@ -138,8 +138,10 @@ class Exchange:
         assert found is not None
         return found
 
-    def commit(self, found: Facts, done: list[SlotPrepared], micro_batch_id: int = 0, now_ms: int = 0) -> None:
-        self.run(two_phase.commit(self.sink, found, done, micro_batch_id=micro_batch_id, now_ms=now_ms))
+    def commit(self, found: Facts, done: list[SlotPrepared], micro_batch_id: int = 0, open_ms: int = 0) -> None:
+        """`open_ms`: the time since the tasks' rows, by all clocks."""
+        self.kafka.now_ms += open_ms
+        self.run(two_phase.commit(self.sink, found, done, micro_batch_id=micro_batch_id, now_ms=0, open_ms=open_ms))
 
     def touched(self, slots: int) -> list[TopicPartition]:
         """Return the partitions of these slots' rows."""

@@ -249,7 +249,7 @@ def test_what_is_open_is_looked_at_again_after_waiting_for_a_leader(age_ms: int,
     exchange.answer = in_turn(*[nothing] * len(PAUSES_MS), open_on(0, done[0].ids, 17))
     slots = [replace(done[0], first_offsets={("t", 0): 17})]
     with contextlib.nullcontext() if is_in_time else pytest.raises(errors.TransactionTimedOut):
-        exchange.commit(found, slots, now_ms=age_ms)
+        exchange.commit(found, slots, open_ms=age_ms)
     assert exchange.kafka.visible == (["0/0"] if is_in_time else [])
     assert (exchange.asked["EndTxn"] == 0) is not is_in_time
 

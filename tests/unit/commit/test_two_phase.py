@@ -852,14 +852,14 @@ def test_the_decisions_own_end_txn_is_believed_only_when_the_decision_can_be_rea
 def test_a_decision_that_times_out_while_it_is_written_is_no_other_drivers() -> None:
     exchange = Exchange(metadata_max_characters=50)
     found, done = exchange.tasks(5)
-    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=10_000)
+    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
     writing = exchange.run_until(commit, lambda effects: isinstance(effects[0].request, TxnOffsetCommitRequest))
     first = commit.send([exchange.kafka.execute(effect) for effect in writing])
     exchange.kafka.time_out("orders.driver")
     describing = commit.send([exchange.kafka.execute(effect) for effect in first])
     with pytest.raises(errors.TransactionTimedOut) as raised:
         commit.send([exchange.kafka.execute(effect) for effect in describing])
-    assert (raised.value.transactional_id, raised.value.age_ms) == ("orders.driver", 10_000)
+    assert (raised.value.transactional_id, raised.value.age_ms) == ("orders.driver", 60_000)
     assert raised.value.expected == str(found.generation)
 
 
@@ -1004,11 +1004,11 @@ def test_an_abort_that_is_fenced_was_made_by_whoever_fenced_it(code: int, versio
 def test_nothing_is_decided_that_may_time_out_before_it_is_committed(age_ms: int, is_in_time: bool) -> None:
     exchange, found, done = after_tasks(1)
     if is_in_time:
-        exchange.commit(found, done, now_ms=age_ms)
+        exchange.commit(found, done, open_ms=age_ms)
         assert exchange.kafka.visible == ["0/0"]
         return
     with pytest.raises(errors.TransactionTimedOut) as raised:
-        exchange.commit(found, done, now_ms=age_ms)
+        exchange.commit(found, done, open_ms=age_ms)
     assert (raised.value.age_ms, raised.value.timeout_ms) == (age_ms, 60_000)
     assert exchange.asked["EndTxn"] == 0
 
@@ -1058,7 +1058,7 @@ def test_a_transaction_grows_older_while_its_coordinator_is_waited_for(age_ms: i
     exchange, found, done = after_tasks(1)
     exchange.answer = from_before(done[0], len(PAUSES_MS))
     with contextlib.nullcontext() if is_in_time else pytest.raises(errors.TransactionTimedOut, match="Ongoing"):
-        exchange.commit(found, done, now_ms=age_ms)
+        exchange.commit(found, done, open_ms=age_ms)
     assert exchange.kafka.visible == (["0/0"] if is_in_time else [])
 
 

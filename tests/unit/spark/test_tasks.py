@@ -18,7 +18,7 @@ from exchange import Exchange
 from kafka_sink import errors, kept
 from kafka_sink.commit.stream_name import spelled_name
 from kafka_sink.kafka.admin import driver
-from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
 from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsRequest
 from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigs, TopicConfigsRequest, TopicConfigsResponse
@@ -283,11 +283,14 @@ def test_names_and_timeout_of_the_options_are_those_of_the_transactions(kafka: S
     assert begun >= {("orders.driver", 130_000), ("orders.0", 130_000)}
 
 
-def test_a_transaction_that_is_nearly_too_old_is_not_committed(exchange: Exchange) -> None:
+def test_a_transaction_that_is_nearly_too_old_is_not_committed(
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """kafka.transaction.timeout.ms is 15 minutes: brokers may abort it while the commit is under way."""
     writer = KafkaStreamWriter(given_options(EXACTLY_ONCE))
-    exchange.kafka.now_ms = wall_clock_ms() - 897_000
+    monkeypatch.setattr("kafka_sink.spark.exactly_once.plan.monotonic_ms", lambda: monotonic_ms() - 897_000)
     receipts = micro_batch(plan(writer))
+    exchange.kafka.now_ms += 897_000
     with pytest.raises(errors.TransactionTimedOut):
         writer.commit(receipts, 0)
     assert exchange.kafka.visible == []
