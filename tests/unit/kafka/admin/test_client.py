@@ -275,6 +275,7 @@ class TestAskBrokers:
             client.ask_brokers(self.LIST)
         expected = (3, REFUSED) if down else (1, "COORDINATOR_LOAD_IN_PROGRESS (error 14)")
         assert (failure.value.node_id, failure.value.last_error) == expected
+        assert f"last: {expected[1]}." in str(failure.value)
         assert kafka.now_ms <= MAX_BLOCK_MS
 
 

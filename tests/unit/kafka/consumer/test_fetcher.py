@@ -939,7 +939,10 @@ class TestWaiting:
         cluster.turn_until(FetchRequest)
         assert cluster.fetcher.take(0) is not None
         cluster.fetcher.run_once(0)
-        cluster.now_ms = 1_000_000
+        cluster.now_ms, cluster.held = 1_000_000, {FetchRequest}
+        assert cluster.fetcher.take(cluster.now_ms) is None
+        cluster.turn()
+        cluster.held = set()
         assert cluster.go_on() == [(150, 200)]
 
     def test_an_answer_that_is_there_counts_however_late_it_is_read(self, cluster: Cluster) -> None:
