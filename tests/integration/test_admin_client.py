@@ -242,6 +242,7 @@ def test_other_brokers_take_over_from_a_coordinator_that_is_killed() -> None:
         assert found == {slot.transactional_id for slot in slots}
 
 
+@pytest.mark.long
 def test_a_topic_that_cannot_be_made_says_how() -> None:
     with LocalKafka(config={"default.replication.factor": 3}) as kafka, closing(AdminClient(config(kafka))) as client:
         with pytest.raises(CommitTopicMissing, match="INVALID_REPLICATION_FACTOR") as failure:

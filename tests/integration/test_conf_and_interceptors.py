@@ -93,6 +93,7 @@ def test_a_batch_write_takes_from_the_conf_what_its_options_do_not_say(
     assert "'kafka.bootstrap.servers' is required" in failure_of(numbers(session.newSession(), 1), topic=in_conf)
 
 
+@pytest.mark.long
 def test_a_stream_keeps_the_conf_that_it_was_started_with(
     session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -269,6 +270,7 @@ def test_a_batch_whose_interceptor_raises_fails_and_is_whole_when_it_runs_again(
     assert again == Counter(map(str, range(40)))
 
 
+@pytest.mark.long
 def test_a_stream_whose_interceptor_raises_does_not_go_on_without_its_rows(
     session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def test_a_batch_write(frame: DataFrame, kafka: LocalKafka, name: str, guarantee
     assert described(kafka, name) == MADE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_a_stream(frame: DataFrame, kafka: LocalKafka, name: str, tmp_path: Path, guarantee: str) -> None:
     rows, said = arriving(tmp_path / "in", frame), {"createTopics": ASKED, "deliveryGuarantee": guarantee}

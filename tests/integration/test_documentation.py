@@ -166,6 +166,7 @@ def test_a_stream_is_read(here: Here) -> None:
 # --- from topic to topic ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_from_topic_to_topic(here: Here) -> None:
     source, sink = here.topic(2), here.topic(2)
     rows = numbered(here.spark).selectExpr("concat('row ', value) AS value", "value AS key")
@@ -196,6 +197,7 @@ def test_from_topic_to_topic_exactly_once(here: Here) -> None:
         assert committed(here.kafka, sink) == ALL_ONCE
 
 
+@pytest.mark.long
 def test_a_query_moves_to_this_source_and_back(
     both: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -261,6 +263,7 @@ def test_exactly_once_for_a_batch(here: Here) -> None:
     assert committed(here.kafka, name) == ALL_ONCE
 
 
+@pytest.mark.long
 def test_exactly_once_for_update_mode(here: Here) -> None:
     name = here.topic(2)
     counts = arriving(here.spark, here.folder / "incoming").groupBy().count()
@@ -461,6 +464,7 @@ def test_receipts(here: Here) -> None:
     assert f"{ROWS} EQUAL" in verified.stdout
 
 
+@pytest.mark.long
 def test_transactions_are_looked_at_repaired_and_aborted(here: Here) -> None:
     name = here.topic(1)
     query = (
@@ -485,6 +489,7 @@ def transform(spark: SparkSession, words: list[str]) -> None:
     )
 
 
+@pytest.mark.long
 def test_jobs(
     own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, orders: str
 ) -> None:

@@ -25,6 +25,7 @@ from spark_writes import ARROW_BATCH_ROWS, finish, held, numbers, pykafka, wait_
 CHAOS = pytest.mark.chaos
 
 
+@pytest.mark.long
 def test_every_row_once_and_no_more_requests_than_slots_ask_for(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_batch_write_is_visible_whole(here: Here) -> None:
     assert read(here.kafka, name) == Counter(range(5)) + Counter(range(30_000))
 
 
+@pytest.mark.long
 def test_brokers_with_the_older_transactions(spark: SparkSession) -> None:
     with LocalKafka(nodes=1, kafka_version="3.9.2") as older:
         older.create_topic("t", 3)

@@ -290,6 +290,7 @@ def test_one_task_a_partition_makes_fewer_batches_and_one_order(here: Here, orde
     assert sum(map(len, now.values())) == ROWS
 
 
+@pytest.mark.long
 def test_rows_that_name_a_partition_or_have_no_key_have_a_place_too(here: Here, orders: DataFrame) -> None:
     name = here.topic(PARTITIONS)
     receipt = kafka_sink.export(

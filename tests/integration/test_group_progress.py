@@ -160,6 +160,7 @@ def test_a_topic_that_is_deleted_keeps_no_other_from_being_committed(
     assert "UNKNOWN_TOPIC_OR_PARTITION (error 3) for deleted-0 and 0 of 1 others" in warning
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("secure", [DEFAULT_KAFKA_VERSION], indirect=True)
 def test_each_missing_acl_is_named_by_the_warning_and_by_the_check(
     secure: SecureKafka, caplog: pytest.LogCaptureFixture
@@ -196,6 +197,7 @@ def commits_anew(
     return len(warnings(caplog)) == count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "version", [DEFAULT_KAFKA_VERSION, *(pytest.param(each, marks=pytest.mark.long) for each in ("2.8.2", "3.9.2"))]
 )

@@ -32,6 +32,7 @@ from kafka_sink.errors import LogBroken
 from kafka_sink.errors.failures import told_by_spark
 from kafka_sink.monitoring.listener import StreamTally
 from read_back import read_topic
+from variants import variants
 from waiting import wait_until
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
@@ -120,7 +121,8 @@ def test_sigterm_lets_the_running_micro_batch_end_and_none_begin(
 
 
 @pytest.mark.parametrize(
-    "moment", ["Getting offsets from", "Writing offsets to log", "Processing new data", "Waiting for next trigger"]
+    "moment",
+    variants("Processing new data", "Getting offsets from", "Writing offsets to log", "Waiting for next trigger"),
 )
 def test_a_stream_that_is_held_at_any_moment_has_committed_what_is_in_the_topic(here: Here, moment: str) -> None:
     name, rows = here.topic(1), 50
@@ -224,7 +226,7 @@ def test_a_typed_export_of_a_table_gives_each_tenant_a_partition(
     assert counted == {partition: (count, count - 1) for partition, count in end_offsets.items()}
 
 
-@pytest.mark.parametrize("assignment", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize("assignment", variants("cooperative-sticky", "range", "roundrobin"))
 def test_members_of_a_group_read_every_record_once_through_a_rebalance(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, assignment: str
 ) -> None:

@@ -194,6 +194,7 @@ def test_the_documented_lines(
     assert count_in(kerberized, topic) == 200
 
 
+@pytest.mark.long
 def test_sessions_and_tickets_are_renewed_while_a_producer_lives(kerberized: KerberizedKafka, topic: str) -> None:
     """Sessions end after 2 s (KIP-368), tickets after 12 s."""
     realm = kerberized.realm
@@ -212,6 +213,7 @@ def test_sessions_and_tickets_are_renewed_while_a_producer_lives(kerberized: Ker
     assert count_in(kerberized, topic) == 100 + written
 
 
+@pytest.mark.long
 def test_a_ticket_cache_is_read_again_when_it_changes(kerberized: KerberizedKafka, topic: str, tmp_path: Path) -> None:
     realm, cache = kerberized.realm, tmp_path / "tickets"
     options = kerberized.by_cache(realm.kinit(kerberized.keytab, "alice", cache, "-l", "5s"), "KRBSHORT")
@@ -225,6 +227,7 @@ def test_a_ticket_cache_is_read_again_when_it_changes(kerberized: KerberizedKafk
     producer.close()
 
 
+@pytest.mark.long
 def test_a_producer_outlives_a_kdc_that_is_away(kerberized: KerberizedKafka, topic: str) -> None:
     """Tickets for the broker are kept, so new sessions do not need the KDC."""
     with lease_producer(sink_config(kerberized.by_keytab("KRBSHORT")).producer) as producer:
@@ -316,6 +319,7 @@ def test_a_broker_whose_key_is_out_of_date(kerberized: KerberizedKafka) -> None:
     assert_told(kerberized.by_keytab("KRBSTALE", "stale"), "the broker refused", "current key of stale/127.0.0.1")
 
 
+@pytest.mark.long
 def test_a_clock_that_is_ten_minutes_off(kerberized: KerberizedKafka, cache: Path) -> None:
     code = "import sys; from test_kerberos import finding_of; print(finding_of(eval(sys.argv[1])))"
     paths = [path for path in sys.path if path]

@@ -113,6 +113,7 @@ def test_a_batch_write_deletes_its_groups_where_it_may_and_is_as_well_without(
     assert count_in(secure, topic) == 2 * ROWS
 
 
+@pytest.mark.long
 def test_exactly_once_that_makes_its_commit_topic(spark: SparkSession, secure: SecureKafka, topic: str) -> None:
     create = Acl(ResourceType.TOPIC, f"{topic}-commits", AclOperation.CREATE)
     secure.allow(*exactly_once(topic))
@@ -157,6 +158,7 @@ def test_who_may_not_know_what_a_topic_takes_finds_out_by_its_refusal(
     assert count_in(secure, small) == before + ROWS - 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("secure", [DEFAULT_KAFKA_VERSION], indirect=True)
 @pytest.mark.parametrize("guarantee", ["at-least-once", pytest.param("exactly-once", marks=pytest.mark.long)])
 def test_who_may_not_know_what_a_topic_refuses_leaves_out_what_its_leader_names(

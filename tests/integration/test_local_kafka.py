@@ -211,6 +211,7 @@ def test_detached_start_status_stop(tmp_path: Path) -> None:
     assert not listens(servers)
 
 
+@pytest.mark.long
 def test_attached_start_ends_with_its_parent_and_with_sigterm(tmp_path: Path) -> None:
     between = 'import subprocess, sys; subprocess.call([sys.executable, "-m", "kafka_sink.broker", "start"])'
     parent = subprocess.Popen(

@@ -14,6 +14,7 @@ from committed_rows import open_transactions, read
 from exactly_once_runs import ALL_ONCE, DEADLINE_S, finish_run, go_on, incoming, is_unrecorded
 from here import Here
 from kafka_sink.broker import LocalKafka
+from variants import variants
 from waiting import wait_until
 
 BOTH = ("{}.0", "{}.1")
@@ -33,7 +34,7 @@ def write_all(spark: SparkSession, kafka: LocalKafka, name: str, folder: Path, *
     is_unrecorded(folder)
 
 
-@pytest.mark.parametrize("groups", [BOTH[:1], BOTH[1:], BOTH])
+@pytest.mark.parametrize("groups", variants(BOTH, BOTH[:1], BOTH[1:]))
 def test_slots_whose_groups_are_deleted_are_not_written_again(here: Here, groups: Sequence[str]) -> None:
     name = here.topic(3)
     write_all(here.spark, here.kafka, name, here.folder)
@@ -43,6 +44,7 @@ def test_slots_whose_groups_are_deleted_are_not_written_again(here: Here, groups
     assert open_transactions(here.kafka, name) == []
 
 
+@pytest.mark.long
 def test_nor_are_slots_whose_offsets_are_deleted_and_their_groups_stay(here: Here) -> None:
     name = here.topic(3)
     write_all(here.spark, here.kafka, name, here.folder)
@@ -55,6 +57,7 @@ def test_nor_are_slots_whose_offsets_are_deleted_and_their_groups_stay(here: Her
     assert read(here.kafka, name) == ALL_ONCE
 
 
+@pytest.mark.long
 def test_nor_are_slots_of_which_nothing_proves_that_they_are_committed(here: Here) -> None:
     name = here.topic(3)
     write_all(here.spark, here.kafka, name, here.folder)
@@ -69,6 +72,7 @@ def test_nor_are_slots_of_which_nothing_proves_that_they_are_committed(here: Her
     assert open_transactions(here.kafka, name) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("groups", [ALL[2:], ALL])
 def test_nor_is_anything_after_a_decision_that_was_deleted(here: Here, groups: Sequence[str]) -> None:
     name = here.topic(3)

@@ -173,6 +173,7 @@ def test_bad_rows_are_counted_by_reason_and_outcome(here: Here) -> None:
     assert 'bad_rows_total{outcome="dead_lettered",query="keeps",reason="PartitionOutOfRange"} 2.0' in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_a_quota_that_holds_tasks_back_is_counted(here: Here, guarantee: str) -> None:
     session, name = here.spark.newSession(), here.topic(1)
@@ -289,6 +290,7 @@ def test_offsets_that_tasks_leave_out_are_counted(here: Here) -> None:
     assert (both.row_count, both.left_out_count) == (170, 30)
 
 
+@pytest.mark.long
 def test_a_micro_batch_that_reads_and_writes_counts_each_once(here: Here) -> None:
     session, textfile = here.spark.newSession(), here.folder / "pykafka.prom"
     source, sink = here.topic(2), here.topic(2)
@@ -320,6 +322,7 @@ def copied(
     finish(start(frame, kafka, sink, home, {"deliveryGuarantee": "exactly-once", "queryName": "copies"}))
 
 
+@pytest.mark.long
 def test_a_stream_from_topic_to_topic_counts_both_sides_once(here: Here) -> None:
     session, textfile = here.spark.newSession(), here.folder / "pykafka.prom"
     source, sink = here.topic(2), here.topic(2)
@@ -338,6 +341,7 @@ def test_a_stream_from_topic_to_topic_counts_both_sides_once(here: Here) -> None
         assert [one.lag for one in told] == [{"0": 300}, {"0": 100}, {"0": 0}]
 
 
+@pytest.mark.long
 def test_offsets_that_a_stream_leaves_out_are_counted(here: Here) -> None:
     session, textfile = here.spark.newSession(), here.folder / "pykafka.prom"
     source, sink = here.topic(1), here.topic(1)
@@ -354,6 +358,7 @@ def test_offsets_that_a_stream_leaves_out_are_counted(here: Here) -> None:
     assert lines.getvalue().endswith(f"; DATA LOSS: 30 offsets of {source} left out\n")
 
 
+@pytest.mark.long
 def test_a_topic_that_a_stream_finds_created_again_is_told(here: Here) -> None:
     session, textfile = here.spark.newSession(), here.folder / "pykafka.prom"
     source, sink = here.topic(1), here.topic(1)

@@ -142,6 +142,7 @@ def test_the_documented_way_through_spark(msk: MskStandIn, topic: str, tmp_path:
     assert not [text for text in texts if text in said or any(text.encode() in each for each in left)]
 
 
+@pytest.mark.long
 def test_sessions_that_end_in_mid_write_lose_nothing(
     msk: MskStandIn, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

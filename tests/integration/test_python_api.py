@@ -31,6 +31,7 @@ from kafka_sink.errors import (
 from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, StreamTally
 from read_back import read_topic
 from spark_writes import numbers
+from variants import variants
 from waiting import wait_until
 
 DEADLINE_S = 90
@@ -120,7 +121,7 @@ def ticks(spark: SparkSession) -> DataFrame:
     return source.selectExpr("CAST(value AS STRING) AS value")
 
 
-@pytest.mark.parametrize("mode", ["append", "update"])
+@pytest.mark.parametrize("mode", variants("update", "append"))
 def test_a_streams_error_is_raised_asked_for_and_printed(
     spark: SparkSession, ticks: DataFrame, kafka: LocalKafka, tmp_path: Path, mode: str
 ) -> None:
@@ -190,7 +191,7 @@ def sums(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> Sums:
     return Sums(spark, kafka, tmp_path)
 
 
-@pytest.mark.parametrize("exactly_once", [False, True])
+@pytest.mark.parametrize("exactly_once", variants(True, False))
 def test_update_mode_just_works_and_goes_on_after_a_restart(
     sums: Sums, topic: Callable[..., str], exactly_once: bool, tmp_path: Path
 ) -> None:
@@ -207,6 +208,7 @@ def test_update_mode_just_works_and_goes_on_after_a_restart(
         assert written == {(f"txnAppId:pykafka-{query.id}", number) for number in range(3)}
 
 
+@pytest.mark.long
 def test_a_micro_batch_that_spark_did_not_record_is_written_once_in_update_mode(
     sums: Sums, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -222,6 +224,7 @@ def test_a_micro_batch_that_spark_did_not_record_is_written_once_in_update_mode(
     assert sums.seen(twice) == [(0, 2), (0, 2), (1, 1), (1, 1)]
 
 
+@pytest.mark.long
 def test_a_new_checkpoint_is_a_new_query_in_update_mode(sums: Sums, topic: Callable[..., str], tmp_path: Path) -> None:
     """Numbered from 0 again: known by the path, its micro-batches would be taken for the old one's and left out."""
     name = topic(1)
@@ -271,7 +274,7 @@ def tables(spark: SparkSession) -> Iterator[Callable[[], set[str]]]:
     spark.sql("DROP TABLE IF EXISTS with_columns")
 
 
-@pytest.mark.parametrize("exactly_once", [False, True])
+@pytest.mark.parametrize("exactly_once", variants(True, False))
 def test_a_write_that_would_make_a_table_is_refused_and_leaves_nothing(
     here: Here, tables: Any, exactly_once: bool
 ) -> None:
@@ -292,6 +295,7 @@ def test_a_write_that_would_make_a_table_is_refused_and_leaves_nothing(
     assert values(here.kafka, name) == list("012")
 
 
+@pytest.mark.long
 def test_a_table_with_columns_is_made_by_spark_and_cannot_be_read_or_filled(here: Here, tables: Any) -> None:
     """Spark asks nothing of the format for it, and hands its options to nobody: as docs/from-spark-kafka.md says."""
     name = here.topic(1)

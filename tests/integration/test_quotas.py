@@ -21,6 +21,8 @@ from kafka_sink.spark.at_least_once import AtLeastOnce
 from kafka_sink.spark.writer import write_task
 from spark_writes import pykafka
 
+pytestmark = pytest.mark.long
+
 # Brokers let ten seconds' worth pass before they throttle (quota.window.num).
 BYTES_PER_S = 50_000
 FREE_BYTES = 10 * BYTES_PER_S

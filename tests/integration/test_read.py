@@ -173,6 +173,7 @@ def test_bounds(both: SparkSession, broker: LocalKafka) -> None:
         assert len(assert_same(both, broker, subscribe=name, **options)) == count, options
 
 
+@pytest.mark.long
 def test_divisions(both: SparkSession, broker: LocalKafka) -> None:
     name = written(broker, 100, partitions=3)
 
@@ -254,6 +255,7 @@ def test_filters_leave_the_rows_that_pass_them(spark: SparkSession, broker: Loca
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@pytest.mark.long
 def test_an_empty_topic_and_rows_that_are_counted(spark: SparkSession, broker: LocalKafka) -> None:
     assert frame(spark, PYKAFKA, broker, subscribe=new_topic(broker, 3)).count() == 0
     name = written(broker, 50, partitions=2)

@@ -25,6 +25,7 @@ from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import InvalidOption, LogBroken, OffsetsLost, RefusedOption, TopicToReadMissing, UnknownOption
 from open_connections import connections_to
 from stream_reads import Read, committed, logged, places, read_now, running, stream
+from variants import variants
 from waiting import wait_until
 
 DEADLINE_S = 60
@@ -72,7 +73,7 @@ STARTS = {
 }
 
 
-@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("start", variants(*STARTS))
 def test_rows_from_each_start(both: SparkSession, broker: LocalKafka, tmp_path: Path, start: str) -> None:
     name = written(broker, 100, 30, 0)
     given, count = STARTS[start]
@@ -97,7 +98,7 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("limit", variants(*LIMITS))
 def test_a_limit_makes_the_same_micro_batches(
     both: SparkSession, broker: LocalKafka, tmp_path: Path, limit: str
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_limit_makes_the_same_micro_batches(
     assert len(logged(tmp_path / PYKAFKA)) >= 4
 
 
+@pytest.mark.long
 def test_a_stream_waits_for_the_least_or_the_time(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
     name = written(broker, 5)
     options = {"subscribe": name, "startingOffsets": "earliest", "minOffsetsPerTrigger": "10"}
@@ -147,6 +149,7 @@ def test_available_now_ends_where_the_logs_ended(both: SparkSession, broker: Loc
     )
 
 
+@pytest.mark.long
 def test_once_reads_all_and_a_processing_time_reads_on(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
     name = written(broker, 100)
     frame = stream(both, PYKAFKA, broker, subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger="40")
@@ -235,6 +238,7 @@ def test_a_partition_that_is_added_is_read_from_its_start(
     assert places(read.rows) == [(0, 10), *((p, n) for p in (1, 2) for n in range(20))]
 
 
+@pytest.mark.long
 def test_a_topic_that_begins_to_match_the_pattern_is_read_from_its_start(
     both: SparkSession, broker: LocalKafka, tmp_path: Path
 ) -> None:
@@ -251,6 +255,7 @@ def test_a_topic_that_begins_to_match_the_pattern_is_read_from_its_start(
     assert len(again.rows) == 40
 
 
+@pytest.mark.long
 def test_records_that_are_deleted_before_they_are_read(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
     name = written(broker, 10)
     gates = {"true": Gate(0), "false": Gate(0)}
@@ -274,6 +279,7 @@ def test_records_that_are_deleted_before_they_are_read(both: SparkSession, broke
     assert strict.rows == lenient.rows
 
 
+@pytest.mark.long
 def test_a_topic_that_is_deleted(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
     deleted, stays = written(broker, 10, 10), written(broker, 10)
     options = {"subscribe": f"{deleted},{stays}", "startingOffsets": "earliest"}
@@ -362,6 +368,7 @@ def test_a_checkpoint_goes_to_and_fro(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", [PYKAFKA, JVM])
 def test_a_micro_batch_begun_by_one_source_is_finished_by_the_other(
     both: SparkSession, broker: LocalKafka, tmp_path: Path, first: str
@@ -385,6 +392,7 @@ def test_a_micro_batch_begun_by_one_source_is_finished_by_the_other(
     assert Counter(places(read.rows)) == Counter([(0, n) for n in range(80)] + [(1, n) for n in range(20)])
 
 
+@pytest.mark.long
 def test_rows_behind_a_first_micro_batch_that_fails_are_read(
     both: SparkSession, broker: LocalKafka, tmp_path: Path
 ) -> None:
@@ -402,6 +410,7 @@ def test_rows_behind_a_first_micro_batch_that_fails_are_read(
     assert logged(tmp_path)[0] == {name: {"0": 50, "1": 20}}
 
 
+@pytest.mark.long
 def test_a_first_micro_batch_that_fails_and_would_begin_later(
     both: SparkSession, broker: LocalKafka, tmp_path: Path
 ) -> None:
@@ -418,6 +427,7 @@ def test_a_first_micro_batch_that_fails_and_would_begin_later(
         assert places(read.catch_up()) == [(0, n) for n in range(10, 1_110)]
 
 
+@pytest.mark.long
 def test_a_first_micro_batch_that_fails_and_whose_records_are_deleted(
     both: SparkSession, broker: LocalKafka, tmp_path: Path
 ) -> None:
@@ -437,6 +447,7 @@ def test_a_first_micro_batch_that_fails_and_whose_records_are_deleted(
 # --- queries ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_two_topics_one_source_twice_and_a_join(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
     first, second = written(broker, 30), written(broker, 20)
     found = {}
@@ -462,6 +473,7 @@ def planners() -> list[int]:
     return [each.process_id for each in processes.planners(own)]
 
 
+@pytest.mark.long
 def test_the_end_of_a_query_ends_its_planner(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
     name = written(broker, 10)
     # That of a test before may still be ending.

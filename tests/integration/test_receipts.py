@@ -30,6 +30,7 @@ from kafka_sink.options.config import sink_config
 from kafka_sink.verification.cluster import Cluster
 from read_back import read_topic
 from spark_writes import finish, pykafka, start
+from variants import variants
 
 DEADLINE_S = 60
 EQUAL, DIFFERENT, WRONG_USAGE, NOT_COMPARED = 0, 1, 2, 3
@@ -93,8 +94,8 @@ def stream(spark: SparkSession, kafka: LocalKafka, topic: str, tmp_path: Path, *
     return str(query.id)
 
 
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("guarantee", variants("exactly-once", "at-least-once"))
+@pytest.mark.parametrize("codec", variants("zstd", "none"))
 def test_a_batch_write_is_told_run_by_run_and_verified(here: Here, guarantee: str, codec: str) -> None:
     name, folder = here.topic(3, KEPT), here.folder / "receipts"
     batches = {"kafka.compression.type": codec, "kafka.batch.size": "16384"}
@@ -115,7 +116,7 @@ def test_a_batch_write_is_told_run_by_run_and_verified(here: Here, guarantee: st
     assert "3,000 EQUAL" in verified.said
 
 
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("guarantee", variants("exactly-once", "at-least-once"))
 def test_rows_that_were_dropped_or_dead_lettered_are_accounted_for(here: Here, guarantee: str) -> None:
     frame = here.spark.range(0, 100, 1, 2).selectExpr(
         "CAST(id AS STRING) AS value", "CAST(IF(id % 10 = 3, -1, NULL) AS INT) AS partition"
@@ -194,6 +195,7 @@ def test_a_stream_leaves_a_receipt_a_micro_batch_and_what_differs_is_named(here:
     assert "the log begins at offset" in gone.said
 
 
+@pytest.mark.long
 def test_a_topic_that_is_made_again_has_none_of_them(here: Here) -> None:
     name, folder = here.topic(1, KEPT), here.folder / "receipts"
     same = rows(here.spark, 40).coalesce(1)
@@ -238,6 +240,7 @@ def test_a_write_without_rows_leaves_a_receipt(here: Here) -> None:
     assert verify(folder, here.kafka).status == EQUAL
 
 
+@pytest.mark.long
 def test_other_writers_records_and_aborted_ones_between_the_runs_are_passed_over(here: Here) -> None:
     name, folder = here.topic(1, KEPT), here.folder / "receipts"
     other = Producer({"bootstrap.servers": here.servers, "transactional.id": f"{name}-other"})
@@ -276,6 +279,7 @@ def read_count(kafka: LocalKafka, topic: str) -> int:
     return sum(1 for _ in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S))
 
 
+@pytest.mark.long
 def test_a_path_of_the_conf_is_brought_to_the_driver_by_the_tasks(here: Here) -> None:
     folder = here.folder / "receipts"
     incoming(here.folder / "incoming")
@@ -290,6 +294,7 @@ def test_a_path_of_the_conf_is_brought_to_the_driver_by_the_tasks(here: Here) ->
     assert kafka_sink.receipts(here.spark, str(folder)).select("query_id").distinct().count() == 2
 
 
+@pytest.mark.long
 def test_at_least_once_goes_on_without_a_receipt_that_cannot_be_written(here: Here) -> None:
     """... as its rows are in Kafka; exactly-once, of which nothing is visible yet, does not."""
     name = here.topic(1, KEPT)
@@ -333,6 +338,7 @@ def test_a_replay_keeps_or_replaces_the_receipt_of_its_micro_batch(here: Here, s
     assert f"{EVERY_ROW} EQUAL" in verified.said
 
 
+@pytest.mark.long
 def test_a_replay_of_at_least_once_replaces_its_own(here: Here) -> None:
     name, folder = here.topic(1), here.folder / "receipts"
     incoming(here.folder / "incoming")

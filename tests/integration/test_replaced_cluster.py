@@ -57,6 +57,7 @@ def test_a_kept_producer_does_not_outlive_its_cluster(own_kafka: LocalKafka) -> 
     assert read(own_kafka, "t") == values("other") + values("ours")
 
 
+@pytest.mark.long
 def test_a_write_stops_where_its_cluster_is_replaced(own_kafka: LocalKafka) -> None:
     """Rows that name a topic which the new cluster does not have yet: nothing else would be wrong with them."""
     own_kafka.create_topic("a", 1)
@@ -74,6 +75,7 @@ def test_a_write_stops_where_its_cluster_is_replaced(own_kafka: LocalKafka) -> N
     assert read(own_kafka, "t") == values("other")
 
 
+@pytest.mark.long
 def test_a_kept_admin_client_does_not_outlive_its_cluster(own_kafka: LocalKafka) -> None:
     with lease_admin_client(config(own_kafka)) as client:
         ensure_commit_topic(client, "commits")
@@ -86,6 +88,7 @@ def test_a_kept_admin_client_does_not_outlive_its_cluster(own_kafka: LocalKafka)
         client.transaction_version()
 
 
+@pytest.mark.long
 def test_a_kept_producer_does_not_outlive_a_restore(own_kafka: LocalKafka) -> None:
     """The same cluster id, and ids of producers are given out again."""
     own_kafka.create_topic("a", 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
@@ -122,6 +123,7 @@ def test_only_what_is_the_same_row_of_the_same_topic_is_left_out(spark: SparkSes
     assert all([tuple(header) for header in kept[said]] == letter for said in letters)
 
 
+@pytest.mark.long
 def test_records_without_an_identity_are_kept_where_places_repeat_or_are_late(
     spark: SparkSession, tmp_path: Path
 ) -> None:

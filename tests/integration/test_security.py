@@ -177,6 +177,7 @@ def test_the_client_that_verifies_receipts_connects_by_the_same_options(
         cluster.topics([topic])
 
 
+@pytest.mark.long
 def test_more_than_a_connection_takes_at_once(secure: SecureKafka, topic: str) -> None:
     (receipt,) = write(secure.tls(compression_type="none"), topic, 400_000)
     assert receipt.record_count == 400_000
@@ -251,6 +252,7 @@ def test_each_mechanism_over_tls_by_options_and_without_tls(secure: SecureKafka,
     assert count_in(secure, topic) == 300
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mechanism", ["PLAIN", pytest.param("SCRAM-SHA-256", marks=pytest.mark.long), "SCRAM-SHA-512"])
 def test_sessions_that_end_in_mid_write_lose_nothing(secure: SecureKafka, topic: str, mechanism: str) -> None:
     """KIP-368: sessions of two seconds, and no connection more than it takes without."""
@@ -400,6 +402,7 @@ def test_a_broker_keeps_no_password_with_too_few_iterations(secure: SecureKafka)
         add_scram_users(secure.admin, iterations=FEW_ITERATIONS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_broker_that_asks_for_too_few_iterations(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -499,6 +502,7 @@ def test_a_token_of_an_endpoint_that_a_java_truststore_trusts(
         assert receipt.record_count == 100
 
 
+@pytest.mark.long
 def test_tokens_that_expire_in_mid_write_lose_nothing(secure: SecureKafka, topic: str, endpoint: Idp) -> None:
     """KIP-368: tokens of three seconds."""
     endpoint.gives("alice", 3)
@@ -507,6 +511,7 @@ def test_tokens_that_expire_in_mid_write_lose_nothing(secure: SecureKafka, topic
     assert len(endpoint.told) >= 3
 
 
+@pytest.mark.long
 def test_a_token_that_expires_in_mid_write_and_is_not_renewed(secure: SecureKafka, topic: str, endpoint: Idp) -> None:
     endpoint.gives("alice", 4)
     config = sink_config(secure.tokens(endpoint.url, sasl_oauthbearer_scope=topic)).producer

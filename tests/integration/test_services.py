@@ -24,6 +24,7 @@ from kafka_services import EVENT_HUBS_PREMIUM, EVENT_HUBS_STANDARD, REDPANDA, WA
 from kafka_sink.command_line import preset
 from model.settings import PRODUCE
 from spark_writes import finish, start
+from variants import variants
 from waiting import wait_until
 
 CA = Authority()
@@ -119,6 +120,7 @@ def test_the_defaults_exceed_the_limit_of_event_hubs(spark: SparkSession) -> Non
         assert any(why.startswith("a request of 10") for why in double.hung_up)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("service", "codec"), [(EVENT_HUBS_STANDARD, "gzip"), (EVENT_HUBS_PREMIUM, "zstd")], ids=["Standard", "Premium"]
 )
@@ -129,6 +131,7 @@ def test_a_codec_that_event_hubs_does_not_take(spark: SparkSession, service: Ser
         assert double.records(TOPIC) == []
 
 
+@pytest.mark.long
 def test_event_hubs_closes_idle_connections_between_two_writes(spark: SparkSession) -> None:
     """Also when the client did not close them before, as the preset has it do."""
     with served(replace(EVENT_HUBS_STANDARD, idle_ms=300)) as double:
@@ -140,7 +143,9 @@ def test_event_hubs_closes_idle_connections_between_two_writes(spark: SparkSessi
         assert stored(double) == Counter(dict.fromkeys(expected(), 2))
 
 
-@pytest.mark.parametrize("service", [EVENT_HUBS_STANDARD, REDPANDA, WARPSTREAM], ids=lambda service: service.name)
+@pytest.mark.parametrize(
+    "service", variants(EVENT_HUBS_STANDARD, REDPANDA, WARPSTREAM), ids=lambda service: service.name
+)
 def test_a_missing_topic_is_created(spark: SparkSession, service: Service) -> None:
     with served(service, partitions=0) as double:
         write(rows_of(spark), options(double, createTopics="partitions=3,replicas=1"))

@@ -14,6 +14,7 @@ from code_blocks import words_of
 from kafka_reads import JVM, PYKAFKA
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import transactions
+from variants import variants
 
 
 @pytest.fixture
@@ -37,8 +38,8 @@ def state_of(folder: Path) -> dict[Path, tuple[int, bytes]]:
     return {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in folder.rglob("*") if file.is_file()}
 
 
-@pytest.mark.parametrize("source", [JVM, PYKAFKA])
-@pytest.mark.parametrize("format_version", ["1", "2"])
+@pytest.mark.parametrize("source", variants(PYKAFKA, JVM))
+@pytest.mark.parametrize("format_version", variants("1", "2"))
 def test_status_tells_how_far_a_stream_is(
     session: SparkSession,
     kafka: LocalKafka,

@@ -18,6 +18,7 @@ from read_back import read_topic
 from spark_writes import ARROW_BATCH_ROWS, numbers_in
 
 
+@pytest.mark.long
 def test_a_worker_has_one_client_for_all_that_its_tasks_ask_and_write(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -66,7 +67,6 @@ def test_dead_letters_of_a_second_attempt_are_shown_once_by_exactly_once(
         assert dead in ([7], [7, 7])
 
 
-@pytest.mark.long
 def test_spark_connect_writes_batches_streams_and_exports_and_tells_the_errors(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ from spark_writes import (
     start,
     wait_for_rows,
 )
+from variants import variants
 from waiting import wait_until
 
 ROWS = 6 * ARROW_BATCH_ROWS
@@ -94,6 +95,7 @@ def test_a_topic_of_2000_partitions(here: Here) -> None:
     delete_topic(here.kafka, name)
 
 
+@pytest.mark.long
 def test_rows_of_0_bytes_and_of_900_kb_in_turn_through_4_mib_of_memory(here: Here) -> None:
     name, count = here.topic(1), 20
     frame = here.spark.range(0, count, 1, 1).selectExpr(
@@ -106,6 +108,7 @@ def test_rows_of_0_bytes_and_of_900_kb_in_turn_through_4_mib_of_memory(here: Her
     assert got == expected
 
 
+@pytest.mark.long
 def test_rows_name_50_topics(here: Here) -> None:
     names = [here.topic(1) for _ in range(50)]
     known = ", ".join(f"'{name}'" for name in names)
@@ -117,6 +120,7 @@ def test_rows_name_50_topics(here: Here) -> None:
         assert sorted(here.numbers_in(name)) == list(range(index, 5_000, 50))
 
 
+@pytest.mark.long
 def test_a_micro_batch_without_rows_left_is_recorded_and_writes_nothing(here: Here) -> None:
     name = here.topic(1)
     source = here.arriving(here.numbers(10), here.numbers(10, first=100))
@@ -216,6 +220,7 @@ def test_a_micro_batch_that_fails_upstream_is_written_again_after_a_restart(here
     assert rows_before(here.numbers_in(name)) < ROWS
 
 
+@pytest.mark.long
 def test_a_cancelled_job_ends_its_write_at_once_and_the_rows_before_it_stay(here: Here) -> None:
     name = here.topic(1)
 
@@ -276,6 +281,7 @@ def test_a_worker_that_is_killed_fails_the_write_and_the_next_one_succeeds(here:
 # --- the cluster ends it ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bad_rows", ["fail", pytest.param("drop", marks=pytest.mark.long)])
 def test_a_broker_that_stays_away_is_an_error_in_time_and_the_next_write_succeeds(
     spark: SparkSession, own_kafka: LocalKafka, tmp_path: Path, bad_rows: str
@@ -301,7 +307,7 @@ def test_a_broker_that_stays_away_is_an_error_in_time_and_the_next_write_succeed
     assert numbers_in(own_kafka, "t") == before + list(range(ROWS))
 
 
-@pytest.mark.parametrize("made_again", [False, True])
+@pytest.mark.parametrize("made_again", variants(True, False))
 def test_a_topic_that_is_deleted_in_mid_write_is_an_error_in_time(here: Here, made_again: bool) -> None:
     name, gate = here.topic(1), here.folder / "gate"
     frame = held(here.numbers(ROWS), gate, HELD_AFTER)
@@ -323,6 +329,7 @@ def test_a_topic_that_is_deleted_in_mid_write_is_an_error_in_time(here: Here, ma
         assert name not in topics(here.kafka)  # nor did it bring the topic back
 
 
+@pytest.mark.long
 def test_a_worker_whose_connections_the_broker_ended_while_it_was_idle_writes_on(spark: SparkSession) -> None:
     with LocalKafka(config={"connections.max.idle.ms": 2_000}) as kafka:
         kafka.create_topic("idle", 1)

@@ -121,6 +121,7 @@ def test_a_stream_of_several_micro_batches_arrives_once_and_in_order(here: Here)
     assert len(by_key) == 50
 
 
+@pytest.mark.long
 def test_a_worker_keeps_its_producer_from_micro_batch_to_micro_batch(here: Here) -> None:
     name, micro_batches = here.topic(1), 8
     rows = here.arriving(*(here.numbers(1, first=number) for number in range(micro_batches)))

@@ -61,6 +61,7 @@ def begin_by_an_earlier_build(spark: SparkSession, kafka: LocalKafka, topic: str
     (checkpoint / FILE_NAME).unlink()
 
 
+@pytest.mark.long
 def test_a_stream_goes_on_however_its_checkpoint_is_spelled_or_moved(here: Here, work: Path) -> None:
     name, first = here.topic(1), work / "checkpoint"
     run(here.spark, here.kafka, name, work, first)
@@ -81,6 +82,7 @@ def test_a_stream_goes_on_however_its_checkpoint_is_spelled_or_moved(here: Here,
     assert read(here.kafka, name, "read_committed") == rows(3)
 
 
+@pytest.mark.long
 def test_a_stream_of_an_earlier_build_goes_on_under_its_old_name(here: Here, work: Path) -> None:
     name, checkpoint = here.topic(1), work / "checkpoint"
     begin_by_an_earlier_build(here.spark, here.kafka, name, work, checkpoint)
@@ -92,6 +94,7 @@ def test_a_stream_of_an_earlier_build_goes_on_under_its_old_name(here: Here, wor
     assert read(here.kafka, name, "read_committed") == rows(3)
 
 
+@pytest.mark.long
 def test_a_first_micro_batch_that_an_earlier_build_did_not_record_is_not_doubled(here: Here, work: Path) -> None:
     name, checkpoint = here.topic(1), work / "checkpoint"
     begin_by_an_earlier_build(here.spark, here.kafka, name, work, checkpoint)
@@ -100,6 +103,7 @@ def test_a_first_micro_batch_that_an_earlier_build_did_not_record_is_not_doubled
     assert read(here.kafka, name, "read_committed") == rows(1)
 
 
+@pytest.mark.long
 def test_another_query_in_the_folder_of_an_earlier_build_has_its_own_name(here: Here, work: Path) -> None:
     one, other, checkpoint = here.topic(1), here.topic(1), work / "checkpoint"
     begin_by_an_earlier_build(here.spark, here.kafka, one, work, checkpoint)
@@ -128,6 +132,7 @@ def test_two_queries_with_one_prefix_are_told_of_each_other(here: Here, work: Pa
     assert "Two queries need two names" in str(error)
 
 
+@pytest.mark.long
 def test_micro_batches_between_that_were_written_at_least_once(here: Here, work: Path) -> None:
     name, checkpoint = here.topic(1), work / "checkpoint"
     run(here.spark, here.kafka, name, work, checkpoint)
