@@ -34,7 +34,7 @@ from spark_writes import numbers
 from variants import variants
 from waiting import wait_until
 
-DEADLINE_S = 90
+DEADLINE_S = 180
 # Of the topic that is not there: brokers that deny it end the wait, so this is for a machine that is busy.
 SOON = {"validate": False, "max_block_ms": 30_000}
 
