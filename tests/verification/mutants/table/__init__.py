@@ -12,6 +12,7 @@ from mutants.table.commit import COMMIT
 from mutants.table.decoding import DECODING
 from mutants.table.fetching import FETCHING
 from mutants.table.history import FROM_HISTORY
+from mutants.table.hostile import HOSTILE
 from mutants.table.network import NETWORK
 from mutants.table.operators import OPERATORS
 from mutants.table.peers import PEERS
@@ -44,6 +45,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *RESOURCES,
     *SECURITY,
     *PEERS,
+    *HOSTILE,
     *PLAN,
     *TASK,
     *COMMIT,
