@@ -173,12 +173,14 @@ class ByteClient:
         return int(self.answers[self.send(node_id, INIT_PRODUCER_ID, 4, message)].producer_id)
 
     def metadata(self, node_id: int, topics: Sequence[str] | None, version: int = 12) -> Any:
+        return self.answers[self.send(node_id, METADATA, version, self.metadata_request(topics, version))]
+
+    def metadata_request(self, topics: Sequence[str] | None, version: int) -> Any:
         asked = None if topics is None else tuple({"topic_id": None, "name": name} for name in topics)
-        message = request_of(
+        return request_of(
             METADATA, version, topics=asked, include_topic_authorized_operations=False,
             include_cluster_authorized_operations=False,
         )  # fmt: skip
-        return self.answers[self.send(node_id, METADATA, version, message)]
 
 
 def client_of(nodes: int = 3, seed: int = 1, **settings: Any) -> ByteClient:

@@ -20,7 +20,7 @@ from model.partition_log import EpochAndOffset, PartitionLog
 from model.producer_state import ProducerEntry, ProducerState
 from model.read_journal import Isolation, ReadJournal
 from model.record_batches import RecordBatch, Refused, check_batch, parse_batch, stamped
-from model.settings import ClusterSettings, TopicSettings
+from model.settings import ClusterSettings, TopicSettings, Truncation
 from model.verification import Verification, Verifications
 
 UNKNOWN_OFFSET = -1
@@ -125,6 +125,8 @@ class Partition:
                 self.followers = {}
                 if self.is_leader:
                     self._lead(now_ms)
+                elif state.leader not in (before.leader, NO_LEADER):
+                    self._follow(now_ms)
         if self.is_leader:
             self.maybe_increment_high_watermark(now_ms)
 
@@ -137,6 +139,10 @@ class Partition:
             for node_id in self._state.replicas
             if node_id != self.node_id
         }
+
+    def _follow(self, now_ms: int) -> None:
+        if self.settings.truncation is Truncation.HIGH_WATERMARK:
+            self._truncate(self._high_watermark, now_ms)
 
     def restart(self, now_ms: int) -> None:
         """Restart after a crash: the log is left, and the high watermark as last written to disk."""
@@ -295,6 +301,8 @@ class Partition:
         return answer
 
     def _end_offset_shared_with(self, last_epoch: int) -> EpochAndOffset:
+        if self.settings.truncation is Truncation.HIGH_WATERMARK:
+            return EpochAndOffset(last_epoch, self.log.end_offset)
         shared = self.log.end_offset_of(last_epoch)
         # A leader has an entry for its own epoch, and nobody follows it from a later one.
         assert shared is not None

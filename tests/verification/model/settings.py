@@ -2,16 +2,17 @@
 
 Times of the model are ranges in virtual ms, both ends included, drawn from the cluster's rng each time.
 
-Source: server.properties' defaults; KIP-966 (what min.insync.replicas means since Kafka 3.7), KIP-890
-(transaction.version, and that leaders verify transactions since Kafka 3.6), KIP-360 (what a leader that does not know a
-producer takes since Kafka 2.5), KIP-467 and KIP-511 (since 2.4), KIP-516 (topic ids since 2.8). The ranges are what
-real brokers of 2.1.1, 2.8.2, 3.0.2, 3.9.2 and 4.3.1 answer to ApiVersions 0.
+Source: server.properties' defaults; KIP-966 (what min.insync.replicas means since Kafka 3.7), KIP-101 (truncation),
+KIP-890 (transaction.version, and that leaders verify transactions since Kafka 3.6), KIP-360 (what a leader that does
+not know a producer takes since Kafka 2.5), KIP-467 and KIP-511 (since 2.4), KIP-516 (topic ids since 2.8). The ranges
+are what real brokers of 2.1.1, 2.8.2, 3.0.2, 3.9.2 and 4.3.1 answer to ApiVersions 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 3, 8, 9, 10
 API_VERSIONS, DELETE_RECORDS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 18, 21, 22, 23
@@ -135,6 +136,15 @@ RELEASES: Mapping[str, Generation] = {
 }  # fmt: skip
 
 
+class Truncation(Enum):
+    """What a follower of a new leader does to its log."""
+
+    LEADER_EPOCH = auto()
+    """It keeps what the leader has too (KIP-101, KIP-279)."""
+    HIGH_WATERMARK = auto()
+    """It drops what it does not know to be committed, as brokers did before Kafka 0.11."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
     """`log_append_time`: leaders give batches their own time (message.timestamp.type)."""
@@ -195,6 +205,7 @@ class ClusterSettings:
     taken_producer_ids: int = 0
 
     generation: Generation = KAFKA_4
+    truncation: Truncation = Truncation.LEADER_EPOCH
     unclean_leader_election: bool = False
     replica_lag_time_max_ms: int = 30_000
     producer_id_expiration_ms: int = 86_400_000
