@@ -7,6 +7,7 @@ from mutants.mutant import Mutant
 RULE = "docs/design/exactly-once.md: state that went back"
 MODEL = "tests/verification/model/test_rolled_back.py::"
 UNIT = "tests/unit/commit/test_went_back.py::"
+WORLDS = "tests/verification/model/test_exactly_once.py::test_rows_are_visible_once_whatever_happens"
 
 WENT_BACK: tuple[Mutant, ...] = (
     Mutant("a plan does not ask coordinators for commits that no decision names", RULE,
@@ -17,7 +18,7 @@ WENT_BACK: tuple[Mutant, ...] = (
            f"{UNIT}test_a_micro_batch_that_the_offsets_do_not_know_any_more_is_not_written_again"),
     Mutant("a producer id that was spent by the decision's own commit is taken for a later commit", RULE,
            "if $ANSWER.error_code == ErrorCode.NONE:\n    del $FOUND[$SLOT]", "pass",
-           "tests/verification/model/test_exactly_once.py::test_producer_ids_may_be_spent"),
+           f"{WORLDS}[producer ids may be spent]"),
     Mutant("leaders that know later ids than the coordinators are not noticed", RULE,
            "yield from check_transactions($SINK, $FACTS, $LEADERS)", "pass",
            f"{MODEL}test_both_may_go_back"),
