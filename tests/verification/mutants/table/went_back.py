@@ -59,4 +59,11 @@ WENT_BACK: tuple[Mutant, ...] = (
         replacement='Marker(0, "", "")',
         killer=f"{UNIT}test_a_micro_batch_that_the_offsets_do_not_know_any_more_is_not_written_again",
     ),
+    Mutant(
+        name="the check does not mention that an internal topic has one replica",
+        rule="docs/guarantees.md: internal topics that lose records",
+        pattern='$WEAK += [f"{$EACH.name} has one replica"] * ($FACTOR < 2)',
+        replacement="pass",
+        killer="tests/unit/doctor/test_state_topics.py::test_topics_of_state",
+    ),
 )
