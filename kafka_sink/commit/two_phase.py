@@ -55,6 +55,7 @@ from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Decision, Id
 from kafka_sink.commit.went_back import check_offsets, check_transactions
 from kafka_sink.errors import (
     AttemptFenced,
+    AttemptReplaced,
     CheckpointBehind,
     CommitOutcomeUnknown,
     DriverFenced,
@@ -640,7 +641,7 @@ def _check_open(
 ) -> Steps[tuple[list[TransactionDescription], int]]:
     """Check that each transaction is open. Return the descriptions, and the milliseconds of waiting for them.
 
-    Raises TransactionTimedOut, or DriverFenced if another run has ended the transaction.
+    Raises TransactionTimedOut, AttemptReplaced, or DriverFenced if another run has ended the transaction.
     """
     found, waited_ms = yield from _described_since_begun(sink, slots)
     for each, description in zip(slots, found, strict=True):
@@ -673,6 +674,12 @@ def _too_late(
     (driver,) = yield from described(sink, [sink.names.driver])
     if _ids_of(driver) != decision.generation:
         return (yield from _lost(sink, decision))
+    if _is_replaced(description, expected):
+        return AttemptReplaced(
+            transactional_id=description.transactional_id,
+            expected=str(expected),
+            found=f"{description.state} {_ids_of(description)}",
+        )
     return TransactionTimedOut(
         transactional_id=description.transactional_id,
         expected=str(expected),
@@ -680,6 +687,16 @@ def _too_late(
         age_ms=age_ms,
         timeout_ms=sink.timeout_ms,
     )
+
+
+def _is_replaced(description: TransactionDescription, prepared: Ids) -> bool:
+    """Return True if InitProducerId has ended the transaction. A timeout leaves an abort, and no further state."""
+    if description.producer_id == prepared.producer_id:
+        is_later = description.producer_epoch > prepared.producer_epoch
+    else:
+        # A spent producer id was replaced. Coordinators that have forgotten the transactional id say -1.
+        is_later = description.producer_id >= 0
+    return is_later and not description.state.endswith("Abort")
 
 
 def _ids_of(description: TransactionDescription) -> Ids:
@@ -709,10 +726,11 @@ def _described_since_begun(
 def _is_from_before(slot: SlotPrepared, description: TransactionDescription) -> bool:
     """Return True if the description may be older than the slot's transaction.
 
-    A different or missing producer id and the state Empty count as older too.
+    A different or missing producer id counts as older too, and so does Empty at the slot's own epoch.
     """
     is_same = description.producer_id == slot.ids.producer_id
-    return not is_same or description.producer_epoch < slot.ids.producer_epoch or description.state == "Empty"
+    raised_by = description.producer_epoch - slot.ids.producer_epoch
+    return not is_same or raised_by < 0 or (raised_by == 0 and description.state == "Empty")
 
 
 def _write_decision(sink: Sink, decision: Decision) -> Steps[None]:

@@ -75,6 +75,7 @@
     │   ├── NonDeterministicReplay
     │   ├── DriverFenced
     │   ├── AttemptFenced
+    │   ├── AttemptReplaced
     │   ├── CommittedDataMissing
     │   ├── WrittenOtherwise
     │   ├── AnotherCheckpoint
@@ -245,6 +246,7 @@ from kafka_sink.errors.transactions import (
     AbortedRowsOpen,
     AnotherCheckpoint,
     AttemptFenced,
+    AttemptReplaced,
     CheckpointBehind,
     CommitOutcomeUnknown,
     CommittedDataMissing,
@@ -276,7 +278,8 @@ from kafka_sink.errors.wording import (
 )
 
 __all__ = [
-    "REFUSALS", "AbortedRowsOpen", "AnotherCheckpoint", "ApisMissing", "AttemptFenced", "AuthenticationFailed",
+    "REFUSALS", "AbortedRowsOpen", "AnotherCheckpoint", "ApisMissing", "AttemptFenced", "AttemptReplaced",
+    "AuthenticationFailed",
     "BadRow", "BrokerUnavailable", "BrokerUnsupported", "BrokersUnreachable", "BufferExhausted",
     "CheckpointBehind", "CheckpointUnusable", "ClusterChanged", "ClusterError", "ColumnNotInSchema",
     "ColumnNotRead", "ColumnTypeMismatch", "CommitOutcomeUnknown", "CommitRefused", "CommitTopicMissing",

@@ -411,6 +411,22 @@ class AttemptFenced(ExactlyOnceError):
         )
 
 
+class AttemptReplaced(ExactlyOnceError):
+    """Spark has the result of an attempt, and a later attempt of the same task has ended its transaction."""
+
+    transactional_id: str
+    expected: str
+    found: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"transaction {self.transactional_id!r} ({self.expected}) was complete, and a later attempt of its task "
+            f"took it over (now {self.found}). Spark ran the stage again, after a FetchFailed or a lost executor, and "
+            "kept the result of the earlier attempt; or somebody else uses the transactional id.",
+            DataState.NOTHING_VISIBLE,
+        )
+
+
 class TransactionTimedOut(ExactlyOnceError):
     transactional_id: str
     expected: str
@@ -422,7 +438,7 @@ class TransactionTimedOut(ExactlyOnceError):
         return Explanation(
             f"transaction {self.transactional_id!r} ({self.expected}) cannot be committed any more: its coordinator "
             f"says {self.found}, age {self.age_ms} ms of kafka.transaction.timeout.ms {self.timeout_ms}. It took too "
-            "long, or a later attempt of its task took over (spark.speculation must be off).",
+            "long.",
             DataState.NOTHING_VISIBLE,
             f"{self._smaller} kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms.",
         )

@@ -1018,7 +1018,7 @@ def test_a_decision_that_is_written_and_not_made_is_gone_with_the_next_run(versi
     exchange = after_commit(1, version)
     found, done = exchange.tasks(1, 1)
     exchange.task(found, 1, 0)
-    with pytest.raises(errors.TransactionTimedOut):
+    with pytest.raises(errors.AttemptReplaced):
         exchange.commit(found, done, 1)
     assert "orders.driver" in exchange.kafka.holding_back()
     exchange.run(two_phase.abort(exchange.sink, found.generation))
@@ -1032,7 +1032,7 @@ def test_a_decision_that_is_written_and_not_made_is_gone_with_the_next_run(versi
 def test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun() -> None:
     exchange, found, done = after_tasks(2)
     again = exchange.task(found, 0, 1)
-    with pytest.raises(errors.TransactionTimedOut) as raised:
+    with pytest.raises(errors.AttemptReplaced) as raised:
         exchange.commit(found, done)
     assert (raised.value.transactional_id, raised.value.expected) == ("orders.1", str(done[1].ids))
     exchange.commit(found, [done[0], again])

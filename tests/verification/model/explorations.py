@@ -50,6 +50,7 @@ from model.schedules import (
     Resume,
     RollBack,
     RollBackToMark,
+    RunStageAgain,
     Schedule,
     Shape,
     StandStill,
@@ -197,6 +198,16 @@ def attempts_again(version: int) -> Iterator[Told]:
     lost_or_failed: tuple[Event, ...] = (Lose(), Fail(True))
     for lost, crash, event in product(steps, range(2 * len(steps)), lost_or_failed):
         yield quiet, ((lost, event), (crash, Crash()))
+
+
+def stages_again(version: int) -> Iterator[Told]:
+    """Spark runs the stage of a task again, and keeps the result of the attempt that goes on; the driver dies before
+    any effect."""
+    for same_rows, cores in ((ALWAYS, 1), (NEVER, 1), (ALWAYS, 2)):
+        quiet = Schedule(version=version, same_rows=same_rows, cores=cores)
+        steps = _steps(quiet)
+        for again, crash in product(steps, range(1, 2 * len(steps))):
+            yield quiet, ((again, RunStageAgain()), (again + crash, Crash()))
 
 
 def unanswered(version: int) -> Iterator[Told]:
@@ -583,7 +594,8 @@ def batch_versions_and_lost_state(version: int) -> Iterator[Told]:
 FAMILIES: tuple[Family, ...] = (
     crashes, requests_twice, late_duplicates, late_duplicates_after_a_crash, timeouts, other_rows,
     other_rows_and_timeouts, two_drivers, two_drivers_three_switches, zombies, zombies_and_crashes, attempts_again,
-    unanswered, shapes, many_groups, spent_epochs, by_hand, lost_markers, zombies_and_lost_markers, lost_aborts,
+    stages_again, unanswered, shapes, many_groups, spent_epochs, by_hand, lost_markers, zombies_and_lost_markers,
+    lost_aborts,
     lost_aborts_and_commits, aborted_and_written_again, stale_reads, stale_reads_and_attempts, stale_reads_of_batches,
     stale_reads_of_parts,
     stale_coordinators, stale_leaders, lost_state, lost_groups, lost_groups_and_timeouts, lost_groups_and_attempts,

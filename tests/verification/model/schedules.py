@@ -12,6 +12,7 @@ from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS
 from kafka_sink.errors import (
     AbortedRowsOpen,
     AttemptFenced,
+    AttemptReplaced,
     CheckpointBehind,
     CommitOutcomeUnknown,
     CommittedDataMissing,
@@ -121,6 +122,12 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
+class RunStageAgain:
+    """Spark runs the stage of the task again (FetchFailed) while the task's attempt goes on. It keeps the attempt's
+    result, and drops that of the second."""
+
+
+@dataclass(frozen=True, slots=True)
 class Switch:
     """This driver pauses. Another driver on the same checkpoint begins or goes on."""
 
@@ -178,8 +185,8 @@ class GiveUp:
 
 
 Event = (
-    Crash | Twice | Late | Fail | TimeOut | AbortByHand | LoseMarker | Lose | Resume | Switch | Forget | ForgetIds
-    | GoBack | GiveUp | LoseGroups | RollBack | Mark | RollBackToMark | StandStill | CoordinatorsStandStill
+    Crash | Twice | Late | Fail | TimeOut | AbortByHand | LoseMarker | Lose | Resume | RunStageAgain | Switch | Forget
+    | ForgetIds | GoBack | GiveUp | LoseGroups | RollBack | Mark | RollBackToMark | StandStill | CoordinatorsStandStill
     | LeadersStandStill
 )  # fmt: skip
 
@@ -235,10 +242,13 @@ def may_fail(schedule: Schedule) -> set[type[Exception]]:
     allowed: set[type[Exception]] = set()
     if kinds & TAKING_AWAY:
         allowed |= {
-            DriverFenced, AttemptFenced, TransactionTimedOut, PreparedRowsGone, CommitOutcomeUnknown, TaskFailed,
+            DriverFenced, AttemptFenced, AttemptReplaced, TransactionTimedOut, PreparedRowsGone, CommitOutcomeUnknown,
+            TaskFailed,
         }  # fmt: skip
     if Fail in kinds:
         allowed |= {GaveUp}
+    if RunStageAgain in kinds:
+        allowed |= {AttemptReplaced}
     if kinds & {LoseGroups, *ROLLING_BACK}:
         # In mid-commit; a commit that another follows upon has lost its decision.
         allowed |= {CommitOutcomeUnknown, StateExpired}

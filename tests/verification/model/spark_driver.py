@@ -16,6 +16,7 @@ WriteToDataSourceV2Exec (failed tasks, and a failed commit, are followed by abor
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -78,6 +79,10 @@ class TaskFailed(Exception):
 
 class AttemptLost(Exception):
     """Thrown into a driver: the executor of the task that it is in is lost to it, and may live on."""
+
+
+class StageRunsAgain(Exception):
+    """Thrown into a driver: the stage of the task that it is in is run again, and the task's attempt goes on."""
 
 
 class GaveUp(Exception):
@@ -209,7 +214,7 @@ class Driver:
                 answer, thrown = None, None
                 try:
                     answer = yield effect
-                except (AttemptLost, GaveUp) as error:
+                except (AttemptLost, GaveUp, StageRunsAgain) as error:
                     thrown = error
                 try:
                     following = task.send(answer) if thrown is None else task.throw(thrown)
@@ -223,18 +228,27 @@ class Driver:
     def _task_until_done(self, facts: Facts, first: TaskRun) -> Attempt:
         failures = 0
         attempt = 0
+        runs_again = False
         while True:
             task = self._task(facts, TaskRun(first.micro_batch_id, first.slot, first.run, attempt))
             attempt += 1
             try:
                 effect = next(task)
                 while True:
-                    answer = yield effect
+                    try:
+                        answer = yield effect
+                    except StageRunsAgain:
+                        runs_again = True
+                        continue
                     effect = task.send(answer)
             except AttemptLost:
                 self.lost.append((task, effect))
             except StopIteration as ended:
                 done: tuple[SlotPrepared, tuple[str, ...]] = ended.value
+                if runs_again:
+                    # Spark has a result of the task, and does not look at how this attempt ends.
+                    with suppress(ExactlyOnceError, TaskFailed, GaveUp, AttemptLost, StageRunsAgain):
+                        yield from self._task(facts, TaskRun(first.micro_batch_id, first.slot, first.run, attempt))
                 return done
             except (ExactlyOnceError, TaskFailed, GaveUp):
                 failures += 1

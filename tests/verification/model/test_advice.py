@@ -263,6 +263,16 @@ def timed_out(stream: Stream) -> Iterator[Any]:
     yield {"0/0": 1, "0/1": 1}
 
 
+def replaced(stream: Stream) -> Iterator[Any]:
+    """Spark keeps the result of the first attempt, and a second one has begun."""
+    found, done = stream.prepared(0)
+    stream._task(found, 0, 0, 1, False)
+    yield errors.AttemptReplaced, lambda: stream.exchange.commit(found, done)
+    yield "Restart the query if it has stopped."
+    stream.write(0)
+    yield {"0/0": 1, "0/1": 1}
+
+
 def rows_gone(stream: Stream) -> Iterator[Any]:
     found, done = stream.prepared(0)
     stream.kafka._end_on(0, done[0].ids.producer_id, done[0].ids.producer_epoch, committed=False)
@@ -337,6 +347,7 @@ CASES: dict[str, Case] = {
     "an older checkpoint, under a new name": lambda stream: checkpoint_behind(stream, newest=False),
     "other rows": other_rows,
     "timed out": timed_out,
+    "a stage that ran again": replaced,
     "rows are gone": rows_gone,
     "aborted rows are open": aborted_rows,
     "two drivers": fenced,

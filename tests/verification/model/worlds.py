@@ -55,6 +55,7 @@ from model.schedules import (
     Resume,
     RollBack,
     RollBackToMark,
+    RunStageAgain,
     Schedule,
     StandStill,
     Switch,
@@ -73,6 +74,7 @@ from model.spark_driver import (
     LogTaken,
     Message,
     Program,
+    StageRunsAgain,
     Step,
     TaskFailed,
     TaskRun,
@@ -181,7 +183,7 @@ class World:
                 self._watcher.happens(self.step, event, effect)
             if isinstance(event, Twice):
                 times = 2
-            elif isinstance(event, Crash | Fail | Lose | Switch | Forget | GoBack | GiveUp):
+            elif isinstance(event, Crash | Fail | Lose | Switch | Forget | GoBack | GiveUp | RunStageAgain):
                 instead = event
             else:
                 self._happen(event)
@@ -197,6 +199,8 @@ class World:
                 self._switch()
             case Lose() if process.driver.in_task:
                 self._throw(process, AttemptLost())
+            case RunStageAgain() if process.driver.in_task:
+                self._throw(process, StageRunsAgain())
             case Fail(carried_out=carried_out) if not isinstance(effect, Log):
                 if carried_out:
                     self._execute(effect)

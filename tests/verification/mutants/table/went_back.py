@@ -31,4 +31,8 @@ WENT_BACK: tuple[Mutant, ...] = (
     Mutant("a marker of nothing does not say which transaction wrote it", RULE,
            "Marker.nothing($IDS, $SINK.transaction_version)", 'Marker(0, "", "")',
            f"{UNIT}test_a_micro_batch_that_the_offsets_do_not_know_any_more_is_not_written_again"),
+    Mutant("the check does not mention that an internal topic has one replica",
+           "docs/guarantees.md: internal topics that lose records",
+           '$WEAK += [f"{$EACH.name} has one replica"] * ($FACTOR < 2)', "pass",
+           "tests/unit/doctor/test_state_topics.py::test_topics_of_state"),
 )  # fmt: skip
