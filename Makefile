@@ -79,7 +79,7 @@ lock: python  ## lock what `make` installs, from setup.cfg; ARGS=--upgrade, or A
 		--constraint requirements/dev.txt --extra release --output-file requirements/release.txt setup.cfg
 
 .PHONY: test
-test: java $(WHEEL) $(CLASSES)  ## run all tests against the installed wheel; ARGS="-k murmur" goes to pytest
+test: java $(WHEEL) $(CLASSES)  ## run the gate against the installed wheel: all unit tests, and each capability once; ARGS="-k murmur"
 	$(BIN)/pytest $(PARALLEL) --durations 10 $(ARGS)
 
 # For development: runs the sources, with a kernel built in place. Properties use fewer examples than in `make test`, and
@@ -90,8 +90,8 @@ unit: $(DEPS) $(KERNEL)  ## run the unit tests against the sources, in 1 to 2 mi
 		$(if $(filter tests/%,$(ARGS)),,tests/unit -m "not programs") $(ARGS)
 
 .PHONY: test-all
-test-all: java kerberos $(WHEEL) $(CLASSES) first-hour  ## run a new user's first hour and all tests, the long ones too
-	$(BIN)/pytest -m "not chaos" $(PARALLEL) --durations 10 $(ARGS)
+test-all: java kerberos $(WHEEL) $(CLASSES) first-hour  ## run everything: a new user's first hour, all variants, the long tests, Kerberos; an hour
+	$(BIN)/pytest -m "not chaos" --hypothesis-profile=thorough $(PARALLEL) --durations 10 $(ARGS)
 
 .PHONY: test-long
 test-long: java $(WHEEL) $(CLASSES)  ## run whole applications in each way of shipping them, notebooks, and the same over an older broker

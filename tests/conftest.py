@@ -56,14 +56,17 @@ if TEST_SOURCES:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 # A deadline on one example measures the machine's load, not the code.
-hypothesis.settings.register_profile("pykafka", deadline=None)
-# For `make unit`, the loop of who changes a line; `make test` looks at ten times as many.
+# `make test` tries the same examples in each run, so that a run that fails fails again.
+hypothesis.settings.register_profile("gate", deadline=None, max_examples=20, derandomize=True)
+# For `make unit`, the loop of who changes a line.
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=10)
+# For `make test-all` and `make flakes`: others in each run.
+hypothesis.settings.register_profile("thorough", deadline=None)
 # For `make sanitize`, which looks at little and has to look well, and is slow.
 hypothesis.settings.register_profile(
     "sanitize", deadline=None, max_examples=200, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
-hypothesis.settings.load_profile("pykafka")
+hypothesis.settings.load_profile("gate")
 
 EXPECTED = (ROOT if TEST_SOURCES else Path(sysconfig.get_path("purelib")).resolve()) / "kafka_sink"
 

@@ -87,7 +87,8 @@ def run(seed: int, options: Sequence[str], limit_minutes: float = LIMIT_MINUTES)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with tempfile.TemporaryDirectory(prefix="flakes-") as folder:
         file = Path(folder, "failed.json")
-        ordered = ("-p", "randomly", f"--randomly-seed={seed}", f"--hypothesis-seed={seed}")
+        drawn = ("--hypothesis-profile=thorough", f"--hypothesis-seed={seed}")
+        ordered = ("-p", "randomly", f"--randomly-seed={seed}", *drawn)
         pytest = Path(sys.executable).with_name("pytest")
         status = bounded.run([pytest, *ordered, "--failed-tests", file, *options], 60 * limit_minutes, environment)
         seen = FailedTests.read(file) if file.exists() else FailedTests()
