@@ -15,10 +15,15 @@ from flakes.__main__ import Run
 from reliability.campaign import Campaign
 
 SUPPORT = Path(__file__).resolve().parents[2] / "support"
+CONFTEST = """\
+import hypothesis
+
+pytest_plugins = ("failed_tests",)
+hypothesis.settings.register_profile("thorough")
+"""
 TOY = """
 
 from pathlib import Path
-
 
 def test_right(request):
     with Path("seeds").open("a") as file:
@@ -33,7 +38,7 @@ def test_each_run_has_a_seed_and_a_test_that_failed_is_named_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "setup.cfg").write_text(f"[tool:pytest]\npythonpath = {SUPPORT}\naddopts = -p no:randomly\n")
-    (tmp_path / "conftest.py").write_text("pytest_plugins = ('failed_tests',)\n")
+    (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_toy.py").write_text(TOY)
     results = tmp_path / "flakes.json"
     ours = ["--runs", "2", "--seed", "7", "--results", str(results), "--pytest", "-p no:cacheprovider"]
@@ -65,7 +70,7 @@ def test_the_load_ends_with_the_block_whatever_happens_in_it() -> None:
 
 def test_a_run_that_does_not_end_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "setup.cfg").write_text(f"[tool:pytest]\npythonpath = {SUPPORT}\n")
-    (tmp_path / "conftest.py").write_text("pytest_plugins = ('failed_tests',)\n")
+    (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_toy.py").write_text("import time\ndef test_endless(): time.sleep(300)\n")
     monkeypatch.chdir(tmp_path)
     assert flakes.run(3, [], limit_minutes=0.01).problems == ("the run did not end within 0.01 minutes",)
