@@ -5,6 +5,7 @@ quick start (`make first-run`). That none is left out is tests/unit/test_code_bl
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
 import subprocess
@@ -102,16 +103,17 @@ def words(receipt: str, topic: str) -> list[str]:
 
 
 def test_the_first_stream(
-    own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+    own_session: SparkSession, kafka: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, spark = topic(1), own_session
+    name, spark = f"events-{tmp_path.name}", own_session
+    monkeypatch.setenv("SERVERS", kafka.bootstrap_servers)
     kafka_sink.register(spark)
     replaced = {
-        "localhost:9092": kafka.bootstrap_servers, '"events"': f'"{name}"', "/tmp/checkpoints": str(tmp_path),
+        '"events"': f'"{name}"', "/tmp/checkpoints": str(tmp_path),
         # A rate source has rows without end.
         ".awaitTermination()": "",
     }  # fmt: skip
-    run_python("README.md", "A stream", 0, replaced, {"spark": spark})
+    run_python("README.md", "A stream", 0, replaced, {"spark": spark, "os": os})
     wait_until(lambda: bool(committed(kafka, name)), DEADLINE_S, "rows are in the topic")
     for query in spark.streams.active:
         query.stop()
