@@ -108,4 +108,7 @@ def _decoded(decoder: RecordSetDecoder, range_: FetchRange) -> Iterator[pa.Recor
             topic=topic, partition=partition, offset=error.base_offset, magic=error.magic
         ) from None
     except Undecodable as error:
-        raise RecordsCorrupt(topic=topic, partition=partition, offset=error.base_offset, reason=error.reason) from None
+        goes_on_at = -1 if error.next_offset is None else error.next_offset
+        raise RecordsCorrupt(
+            topic=topic, partition=partition, offset=error.base_offset, reason=error.reason, goes_on_at=goes_on_at
+        ) from None

@@ -85,6 +85,11 @@ def records(*batches: tuple[int, int], more: bytes = b"") -> FetchResponse:
     return FetchResponse(0, 0, 500, 500, 0, records=memoryview(b"".join(batch(*each) for each in batches) + more))
 
 
+def looks(before: tuple[int, int], behind: tuple[int, int], count: int) -> list[FetchResponse]:
+    """What is answered where a gap is looked at (`test_gaps.py`)."""
+    return [records(before, behind)] * (count - 1) + [records(behind, (behind[1] + 1, behind[1] + 1))]
+
+
 class Cluster:
     """A network, and the cluster behind it. `answers`: a fetch, epoch or bounds answer, by the request's type; each is
     a response, an error code, or a function of the request. What is not scripted is answered as by an empty log."""
@@ -284,7 +289,10 @@ class TestARange:
 
     def test_ends_when_the_position_passes_its_end(self, cluster: Cluster) -> None:
         """Not by a count: transactions and compaction leave gaps."""
-        cluster.answers[FetchRequest] += [records((150, 150)), records((300, 310))]
+        cluster.answers[FetchRequest] += [
+            records((150, 150)), *looks((90, 99), (150, 150), 2),
+            records((300, 310)), *looks((150, 150), (300, 310), 2),
+        ]  # fmt: skip
         assert run(cluster, fetcher_of(cluster)) == [(100, 151), (151, 311)]
 
     def test_compaction_may_leave_a_gap_before_an_open_transaction(self, cluster: Cluster) -> None:
@@ -296,15 +304,20 @@ class TestARange:
         assert run(cluster, fetcher) == []
         assert fetcher.failure is None
         asked = [(each.isolation_level, each.max_bytes, each.offset) for _, each in cluster.of(FetchRequest)]
-        assert asked == [(IsolationLevel.READ_COMMITTED, 5_000, 100), (IsolationLevel.READ_UNCOMMITTED, 1, 100)]
+        assert asked == [
+            (IsolationLevel.READ_COMMITTED, 5_000, 100), (IsolationLevel.READ_UNCOMMITTED, 1, 100),
+            (IsolationLevel.READ_UNCOMMITTED, 16 * 1024 + 61, 99),
+        ]  # fmt: skip
 
     def test_a_gap_within_the_range_is_passed_too(self, cluster: Cluster) -> None:
         empty = FetchResponse(0, 0, 500, 150, 0)
-        cluster.answers[FetchRequest] += [empty, records((150, 180)), records((150, 199))]
+        looked = records((90, 99), (150, 180))
+        cluster.answers[FetchRequest] += [empty, records((150, 180)), looked, records((150, 199))]
         fetcher = fetcher_of(cluster, isolation_level=IsolationLevel.READ_COMMITTED)
         assert run(cluster, fetcher) == [(150, 200)]
-        levels = [each.isolation_level for _, each in cluster.of(FetchRequest)]
-        assert levels == [IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED]
+        asked = [(each.isolation_level, each.offset) for _, each in cluster.of(FetchRequest)]
+        any_level, committed = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
+        assert asked == [(committed, 100), (any_level, 100), (any_level, 99), (committed, 150)]
 
     @pytest.mark.parametrize("level", list(IsolationLevel))
     @pytest.mark.parametrize("empty_answers", [1, 2, 3, 7])
@@ -716,7 +729,7 @@ class TestEpochs:
         fetcher.handle(cluster.poll(0), cluster.now_ms)
         record_set = fetcher.take(cluster.now_ms)
         assert record_set is not None
-        assert (record_set.offset, record_set.end, record_set.next_offset) == (100, end, 200)
+        assert (record_set.offset, record_set.end, record_set.next_offset) == (100, end, end)
         assert fetcher.is_done
         assert fetcher.losses == [Loss(120, 200, LossCause.TRUNCATED)]
 

@@ -131,7 +131,11 @@ def test_spark_may_read_no_partition_at_all() -> None:
     ("batch", "error", "words"),
     [
         (plain(b"x", base_offset=2, crc=1), RecordsCorrupt, "the batch at offset 2 of t-0 is damaged: .*CRC"),
-        (plain(b"x", base_offset=2, magic=1), MessageFormatTooOld, "offset 2 of t-0 has message format 1.*format"),
+        (
+            plain(b"x", base_offset=2, magic=1, crc=1),
+            MessageFormatTooOld,
+            "offset 2 of t-0 has message format 1.*format",
+        ),
         (plain(b"x", base_offset=2, stored=b"junk", codec="zstd"), RecordsCorrupt, "offset 2 of t-0"),
     ],
 )

@@ -47,6 +47,7 @@ DECODING: tuple[Mutant, ...] = (
         rule="ControlRecordType: 0 is abort, 1 is commit",
         pattern="bool($KIND == $ABORT)",
         replacement="True",
+        within="is_abort_marker",
         killer="tests/unit/records/test_aborted_transactions.py::test_only_the_marker_of_an_abort_is_one",
     ),
     Mutant(
@@ -120,10 +121,25 @@ DECODING: tuple[Mutant, ...] = (
     Mutant(
         name="reading: batches may overlap",
         rule="docs/design/rows.md: each offset at most once",
-        pattern="$FAULT == NO_FAULT && $ROW[BASE_OFFSET] < $STATE[STATE_NEXT_OFFSET]",
+        pattern="$FAULT == NO_FAULT && begins_before($RECORDS, $POSITION, $NEXT)",
         replacement="0",
         killer="tests/unit/records/test_decoder.py::test_batches_whose_offsets_do_not_ascend",
         language="c",
+    ),
+    Mutant(
+        name="reading: a batch with a wrong base offset ends a range that it lies behind",
+        rule="No record is skipped in silence: a CRC does not cover the base offset",
+        pattern="if self.$CONTRADICTED($TABLE[:$COUNT]):\n    $$$FAULT",
+        replacement="pass",
+        killer="tests/unit/records/test_uncovered_header.py::test_the_next_batch_shows_it_also_behind_the_end",
+    ),
+    Mutant(
+        name="reading: a flipped format is taken for an older one",
+        rule="MessageFormatTooOld says to begin behind records that can be read",
+        pattern="not self.$FLIPPED($AT)",
+        replacement="True",
+        within="_fault_of_header",
+        killer="tests/unit/records/test_uncovered_header.py::test_a_flipped_format_is_damage_and_not_an_older_format",
     ),
     Mutant(
         name="reading: a record keeps the producer's time where the broker sets it",

@@ -6,6 +6,8 @@ from mutants.mutant import Mutant
 
 _TESTS = "tests/unit/kafka/consumer/test_fetcher.py"
 
+_GAPS = "tests/unit/kafka/consumer/test_gaps.py"
+
 FETCHING: tuple[Mutant, ...] = (
     Mutant(
         name="fetching: the log of a new leader is not checked",
@@ -53,8 +55,9 @@ FETCHING: tuple[Mutant, ...] = (
     Mutant(
         name="fetching: what a replica says to be out of range is believed",
         rule="KIP-392: out of range at a follower is asked of the leader",
-        pattern="if self.$REPLICA.node == NO_LEADER:\n    $BOUNDS",
-        replacement="if True:\n    $BOUNDS",
+        pattern="self.$REPLICA.node == NO_LEADER",
+        replacement="True",
+        within="_on_code",
         killer=f"{_TESTS}::TestReplicas::test_in_trouble_the_leader_is_asked",
     ),
     Mutant(
@@ -96,8 +99,8 @@ FETCHING: tuple[Mutant, ...] = (
     Mutant(
         name="fetching: a batch that was only looked at is delivered",
         rule="read_committed: no record of an open transaction",
-        pattern="self._pass_gap($RESPONSE)",
-        replacement="self._take_record_set(response)",
+        pattern="self._pass_gap($RESPONSE, $EPOCH)",
+        replacement="self._take_record_set(response, epoch, 1, 0)",
         killer=f"{_TESTS}::TestARange::test_compaction_may_leave_a_gap_before_an_open_transaction",
     ),
     Mutant(
@@ -167,9 +170,44 @@ FETCHING: tuple[Mutant, ...] = (
     Mutant(
         name="fetching: an answer that goes no further is asked for again",
         rule="KIP-74: the first batch always comes whole",
-        pattern="$FOLLOWING is None or $FOLLOWING <= self.$POSITION",
-        replacement="$FOLLOWING is None",
+        pattern="$FOUND is None or $FOUND.following <= $POSITION",
+        replacement="$FOUND is None",
         killer=f"{_TESTS}::TestARange::test_an_answer_that_goes_no_further_is_damage",
+    ),
+    Mutant(
+        name="fetching: a batch beyond the high watermark is believed",
+        rule="No record is skipped in silence: a CRC does not cover the base offset",
+        pattern="$FOUND.ascends and $FOUND.gap is not None and 0 <= $HIGH_WATERMARK < $FOUND.following",
+        replacement="False",
+        killer=f"{_GAPS}::test_an_offset_beyond_the_high_watermark_is_damage_only_if_a_later_answer_says_so",
+    ),
+    Mutant(
+        name="fetching: one answer proves that a batch is beyond the high watermark",
+        rule="Partition.readRecords reads the high watermark before the records",
+        pattern="$DOUBT is not None and $DOUBT.node_id == $NODE and $HIGH_WATERMARK < $DOUBT.end",
+        replacement="True",
+        killer=f"{_GAPS}::test_an_offset_beyond_the_high_watermark_is_damage_only_if_a_later_answer_says_so",
+    ),
+    Mutant(
+        name="fetching: a gap between two answers is not looked at",
+        rule="No record is skipped in silence: brokers leave out a batch that they cannot find",
+        pattern="$FOUND.first > $POSITION > max($RESPONSE.log_start_offset, 0) and not $SEEN",
+        replacement="False",
+        killer=f"{_GAPS}::test_looks_are_small_and_few",
+    ),
+    Mutant(
+        name="fetching: a gap before the last batch of an answer is not looked at",
+        rule="No record is skipped in silence: a base offset that is too high leaves a gap",
+        pattern="$FOUND.gap is not None and not $FOUND.is_followed",
+        replacement="False",
+        killer=f"{_GAPS}::test_the_error_is_about_the_first_offset_that_is_not_read",
+    ),
+    Mutant(
+        name="fetching: a length that a broker cannot follow is waited for",
+        rule="ReadStalled is for records that may come",
+        pattern="self._has_damaged_length or $HEADER.size > MOST_BATCH_BYTES",
+        replacement="False",
+        killer=f"{_GAPS}::test_the_length_of_a_batch_that_the_broker_cannot_find_is_named",
     ),
     Mutant(
         name="fetching: an answer to the range before is taken",
