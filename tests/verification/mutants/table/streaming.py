@@ -266,4 +266,19 @@ STREAMING: tuple[Mutant, ...] = (
         replacement="$CUT",
         killer=f"{_PLAN}::test_a_log_that_ended_before_a_recorded_micro_batch_and_is_truncated_then",
     ),
+    Mutant(
+        name="streaming: a log that was restored from a snapshot is read on",
+        rule="docs/reading.md: clusters restored from a snapshot",
+        pattern="$BATCH.base_offset <= $MARK.offset and not $MARK.batch.may_become($BATCH)",
+        replacement="False",
+        killer="tests/unit/spark/reading/test_marks.py::"
+        "test_a_restored_log_that_has_grown_past_the_position_breaks_the_stream",
+    ),
+    Mutant(
+        name="streaming: compaction of the batch before the position is taken for a restore",
+        rule="LogCleaner keeps offsets and producers of a batch, and removes records",
+        pattern="$CLEANED or bool(($ATTRIBUTES | $OTHER.attributes) & _DELETE_HORIZON_BIT)",
+        replacement="False",
+        killer="tests/unit/spark/reading/test_marks.py::test_compaction_breaks_nothing",
+    ),
 )
