@@ -42,7 +42,7 @@ from kafka_sink.records.batch_table import (
     Total,
     new_table,
 )
-from kafka_sink.records.decompression import DamagedRecords, Decompressor, TooManyBytes
+from kafka_sink.records.decompression import Content, DamagedRecords, Decompressor, TooManyBytes
 from kafka_sink.records.kernel import KERNEL, SLOW_READING, Kernel, warn_of_loss
 from kafka_sink.records.outline import headers
 from kafka_sink.records.record_batch import HEADER_BYTES
@@ -231,7 +231,7 @@ class RecordSetDecoder:
         except Wrong as wrong:
             raise CorruptBatch(numbers[Column.BASE_OFFSET], wrong.fault, numbers[Column.LAST_OFFSET] + 1) from None
 
-    def _decompressed(self, numbers: Sequence[int]) -> bytes:
+    def _decompressed(self, numbers: Sequence[int]) -> Content:
         """Return the records of the batch with these numbers of the table."""
         base_offset, attributes = numbers[Column.BASE_OFFSET], numbers[Column.ATTRIBUTES]
         following = numbers[Column.LAST_OFFSET] + 1
@@ -356,7 +356,7 @@ class _ReadyBatches:
     def next_offset(self) -> int | None:
         return int(self._tables[0][0, Column.NEXT_OFFSET]) if self._tables else None
 
-    def add_source(self, records: bytes) -> tuple[int, int, int]:
+    def add_source(self, records: Content) -> tuple[int, int, int]:
         """Keep the decompressed records of the next batch. Return its columns SOURCE, START and END."""
         self._sources.append(records)
         return len(self._sources) - 1, 0, len(records)

@@ -35,7 +35,7 @@ import pyarrow as pa
 
 from fuzz.answers import EXCHANGES, ORDERS, Exchange, answer
 from fuzz.java_stores import ber, der, derivation, integer, jks_file, pkcs12_file, protected_key
-from fuzz.record_sets import record_set, set_with_a_gap
+from fuzz.record_sets import record_set, set_with_a_gap, zstd_of_frames
 from kafka_sink.cli import transactions_text
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
@@ -568,7 +568,7 @@ def _record_set() -> Decoder:
     everything = b"".join(record_set())
     seeds = [bytes([choice]) + everything for choice in range(32)]
     seeds += [bytes(1) + batch for batch in record_set()]
-    seeds += [bytes(1) + set_with_a_gap()]
+    seeds += [bytes([16]) + set_with_a_gap(), bytes([16]) + zstd_of_frames()]
     return Decoder("record set", decode, (Undecodable,), seeds, share=24)
 
 

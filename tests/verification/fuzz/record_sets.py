@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import crc32c
+import zstandard
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from model.control_batches import EndTransactionMarker, encode_marker
@@ -26,6 +28,17 @@ def record_set() -> Iterator[bytes]:
     yield _at(offset, changed_attributes(_batch(0, producer_id=-1), _LOG_APPEND_TIME))
     # What compaction leaves.
     yield _at(offset + 3, _batch(0, producer_id=-1, records=()))
+
+
+def zstd_of_frames() -> bytes:
+    """A batch whose records are in two frames without the size of their content, as a stream writes them."""
+    whole = _batch(0, producer_id=-1)
+    compress = zstandard.ZstdCompressor(write_content_size=False).compress
+    records = compress(whole[61:90]) + compress(whole[90:])
+    header = bytearray(changed_attributes(whole, 4)[:61])
+    header[8:12] = (61 - 12 + len(records)).to_bytes(4, "big")
+    covered = bytes(header[21:]) + records
+    return bytes(header[:17]) + crc32c.crc32c(covered).to_bytes(4, "big") + covered
 
 
 def set_with_a_gap() -> bytes:

@@ -172,4 +172,19 @@ DECODING: tuple[Mutant, ...] = (
         killer="tests/unit/records/test_decoder.py::test_old_formats_are_an_error_with_offset_and_format",
         language="c",
     ),
+    Mutant(
+        name="reading: of several zstd frames the first one counts",
+        rule="RFC 8878: frames may follow one another",
+        pattern="$ROOM <= $MOST and _zstd_frame_bytes($COMPRESSED) == len($COMPRESSED)",
+        replacement="room <= most_bytes",
+        killer="tests/unit/records/test_decompression_of_peers.py::test_zstd_of_several_frames",
+    ),
+    Mutant(
+        name="reading: bytes behind an lz4 frame are damage",
+        rule="Lz4BlockInputStream ends with the frame",
+        pattern="$COMPRESSED[: _lz4_frames_bytes($COMPRESSED)]",
+        replacement="compressed",
+        killer="tests/unit/records/test_decompression_of_peers.py::"
+        "test_bytes_behind_gzip_and_lz4_are_left_out_as_java_does",
+    ),
 )
