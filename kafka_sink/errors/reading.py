@@ -182,6 +182,47 @@ class RecordsCorrupt(ReadError):
         )
 
 
+class BatchOverLimit(ReadError):
+    """The batch at `offset` is larger than a reader takes. `what`: of which there are more than `limit`. `goes_on_at`:
+    where the next batch begins."""
+
+    topic: str
+    partition: int
+    offset: int
+    what: str
+    limit: int
+    option: str
+    goes_on_at: int
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the batch at offset {self.offset} of {self.topic}-{self.partition} has more than {self.limit} "
+            f"{self.what}.",
+            DataState.NOT_READ,
+            f"If its writer is known, and tasks have memory for it, raise {self.option}. To leave its records out, end "
+            f"one query before offset {self.offset}, and begin another at offset {self.goes_on_at}.",
+        )
+
+
+class TimestampNotReadable(ReadError):
+    """`timestamp_ms`: the record's, which Spark cannot hold. `offset`: the record's."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the record at offset {self.offset} of {self.topic}-{self.partition} has the timestamp "
+            f"{self.timestamp_ms} ms. Spark counts microseconds in 64 bits and cannot hold it; its writer may have set "
+            "another unit, such as nanoseconds.",
+            DataState.NOT_READ,
+            "Give the read a schema without the column timestamp, such as .schema('key BINARY, value BINARY, offset "
+            "BIGINT'): it reads all records. Filters and select() do not leave the column out.",
+        )
+
+
 class MessageFormatTooOld(ReadError):
     """`magic`: 0 or 1, the format of brokers before 0.11."""
 

@@ -46,11 +46,20 @@ from kafka_sink.records.decompression import Content, DamagedRecords, Decompress
 from kafka_sink.records.kernel import KERNEL, SLOW_READING, Kernel, warn_of_loss
 from kafka_sink.records.outline import headers
 from kafka_sink.records.record_batch import HEADER_BYTES
-from kafka_sink.records.record_walk import Wrong
-from kafka_sink.records.undecodable import BatchTooLarge, CorruptBatch, OldFormat, TimestampOutOfRange, Undecodable
+from kafka_sink.records.record_walk import Wrong, first_unreadable_timestamp
+from kafka_sink.records.undecodable import (
+    BatchTooLarge,
+    CorruptBatch,
+    OldFormat,
+    TimestampOutOfRange,
+    TooManyHeaders,
+    Undecodable,
+)
 
 # Batches of a scan. Usual batches reach the limit of bytes first.
 SCANNED_BATCHES = 256
+# Of a control batch: a marker has some 20 bytes.
+MOST_MARKER_BYTES = 4 * 1024
 _MAGIC_AT, _CRC_AT, _COVERED_AT = 16, 17, 21
 # Arrow's `binary` has 32-bit offsets.
 MOST_BYTES = 2**31 - 1
@@ -61,15 +70,17 @@ class Limits:
     """Bounds of one Arrow batch, and of one batch of Kafka's.
 
     `most_rows`, and `most_bytes` of their records: a record that is larger has an Arrow batch of its own.
-    `most_batch_bytes`: the records of one batch after decompression; more are an error. All are from 1 to MOST_BYTES.
+    `most_batch_bytes`: the records of one batch after decompression; `most_headers`: of one batch; more are an error.
+    All are from 1 to MOST_BYTES.
     """
 
     most_rows: int = 64 * 1024
     most_bytes: int = 16 * 1024 * 1024
     most_batch_bytes: int = 128 * 1024 * 1024
+    most_headers: int = 1_000_000
 
     def __post_init__(self) -> None:
-        for limit in (self.most_rows, self.most_bytes, self.most_batch_bytes):
+        for limit in (self.most_rows, self.most_bytes, self.most_batch_bytes, self.most_headers):
             if not 1 <= limit <= MOST_BYTES:
                 raise ValueError(f"a limit is from 1 to {MOST_BYTES}, not {limit}")
 
@@ -226,17 +237,21 @@ class RecordSetDecoder:
     def _is_abort_marker(self, numbers: Sequence[int]) -> bool:
         try:
             if numbers[Column.ATTRIBUTES] & CODEC_BITS:
-                return is_abort_marker(memoryview(self._decompressed(numbers)))
+                return is_abort_marker(memoryview(self._decompressed(numbers, MOST_MARKER_BYTES)))
             return is_abort_marker(self._records[numbers[Column.START] : numbers[Column.END]])
         except Wrong as wrong:
-            raise CorruptBatch(numbers[Column.BASE_OFFSET], wrong.fault, numbers[Column.LAST_OFFSET] + 1) from None
+            fault = wrong.fault
+        except BatchTooLarge:
+            fault = Fault.RECORD
+        raise CorruptBatch(numbers[Column.BASE_OFFSET], fault, numbers[Column.LAST_OFFSET] + 1)
 
-    def _decompressed(self, numbers: Sequence[int]) -> Content:
+    def _decompressed(self, numbers: Sequence[int], most_bytes: int | None = None) -> Content:
         """Return the records of the batch with these numbers of the table."""
         base_offset, attributes = numbers[Column.BASE_OFFSET], numbers[Column.ATTRIBUTES]
         following = numbers[Column.LAST_OFFSET] + 1
         compressed = self._records[numbers[Column.START] : numbers[Column.END]]
-        most_bytes = self._limits.most_batch_bytes
+        if most_bytes is None:
+            most_bytes = self._limits.most_batch_bytes
         try:
             return self._decompressor.decompress(attributes & CODEC_BITS, compressed, most_bytes)
         except TooManyBytes:
@@ -256,7 +271,9 @@ class RecordSetDecoder:
         )
         measured = totals.tolist()
         if measured[Total.FAULT]:
-            raise _fault_of_records(table, measured)
+            raise self._fault_of_records(table, measured)
+        if measured[Total.HEADERS] > limits.most_headers:
+            self._check_headers(table, totals)
         rows = ArrowRows(self._columns, measured)
         self._kernel.fill_columns(sources, table, *wanted, measured[Total.RECORDS], rows.row_count, rows.buffers)
         self._ready.drop_read(measured[Total.RECORDS])
@@ -282,6 +299,27 @@ class RecordSetDecoder:
         return CorruptBatch(
             base_offset, fault, following if following is not None and following > base_offset else None
         )
+
+    def _check_headers(self, table: Int64s, totals: Int64s) -> None:
+        """Raise TooManyHeaders if one of these batches has more than it may have. Together they may."""
+        limits = self._limits
+        for number in range(len(table)):
+            self._kernel.measure_records(
+                self._ready.sources, table[number : number + 1].copy(), self._first_offset, self._end_offset,
+                limits.most_rows, limits.most_bytes, False, totals,
+            )  # fmt: skip
+            if totals[Total.HEADERS] > limits.most_headers:
+                batch = table[number].tolist()
+                raise TooManyHeaders(batch[Column.BASE_OFFSET], limits.most_headers, batch[Column.LAST_OFFSET] + 1)
+
+    def _fault_of_records(self, table: Int64s, totals: Sequence[int]) -> Undecodable:
+        fault, batch = Fault(totals[Total.FAULT]), table[totals[Total.FAULT_BATCH]]
+        base_offset, last_offset = int(batch[Column.BASE_OFFSET]), int(batch[Column.LAST_OFFSET])
+        if fault is Fault.TIMESTAMP:
+            source = memoryview(self._ready.sources[int(batch[Column.SOURCE])]).cast("B")
+            offset, timestamp_ms = first_unreadable_timestamp(source, batch, self._first_offset)
+            return TimestampOutOfRange(base_offset, offset, timestamp_ms)
+        return CorruptBatch(base_offset, fault, last_offset + 1)
 
     def _is_contradicted(self, scanned: Int64s) -> bool:
         """Return whether the next batch contradicts the one that ends the range behind a gap. No CRC covers a base
@@ -314,14 +352,6 @@ class RecordSetDecoder:
             return False
         batch = self._records[at : at + header.size]
         return bool(crc32c(batch[_COVERED_AT:]) == int.from_bytes(batch[_CRC_AT:_COVERED_AT], "big"))
-
-
-def _fault_of_records(table: Int64s, totals: Sequence[int]) -> Undecodable:
-    fault, batch = Fault(totals[Total.FAULT]), table[totals[Total.FAULT_BATCH]].tolist()
-    base_offset = batch[Column.BASE_OFFSET]
-    if fault is Fault.TIMESTAMP:
-        return TimestampOutOfRange(base_offset)
-    return CorruptBatch(base_offset, fault, batch[Column.LAST_OFFSET] + 1)
 
 
 def _all_attributes(table: Int64s) -> int:

@@ -61,7 +61,7 @@ class Outline(NamedTuple):
     """`first`: where the first batch begins. `following`: the offset after the last whole batch. `gap`: the offsets
     before the last whole batch, from and to before, that no batch has. `ascends`: False if a header contradicts the one
     before. `is_followed`: whether a header behind the last whole batch is there. `cut_off`: the batch that is cut off
-    behind it."""
+    behind it. `has_records`: False if compaction has emptied all batches."""
 
     first: int
     following: int
@@ -70,6 +70,7 @@ class Outline(NamedTuple):
     ascends: bool
     is_followed: bool
     cut_off: Header | None
+    has_records: bool
 
 
 def outline(records: memoryview, position: int, end: int) -> Outline | None:
@@ -78,6 +79,7 @@ def outline(records: memoryview, position: int, end: int) -> Outline | None:
     first = following = None
     expected, last_size = position, 0
     gap: tuple[int, int] | None = None
+    has_records = False
     for header in headers(records):
         if following is None:
             if not header.is_whole:
@@ -86,13 +88,15 @@ def outline(records: memoryview, position: int, end: int) -> Outline | None:
         elif header.base_offset < following or following >= end or not header.is_whole:
             assert first is not None
             cut_off = None if header.is_whole else header
-            return Outline(first, following, last_size, gap, header.base_offset >= following, True, cut_off)
+            ascends = header.base_offset >= following
+            return Outline(first, following, last_size, gap, ascends, True, cut_off, has_records)
         gap = (expected, header.base_offset) if header.base_offset > expected else None
         expected = following = header.next_offset
         last_size = header.size
+        has_records |= last_size > HEADER_BYTES
     if first is None or following is None:
         return None
-    return Outline(first, following, last_size, gap, ascends=True, is_followed=False, cut_off=None)
+    return Outline(first, following, last_size, gap, True, False, None, has_records)
 
 
 def is_damaged_length(records: memoryview, header: Header) -> bool:

@@ -238,13 +238,30 @@ class _Batch:
         self.left -= 1
         return record, offset
 
+    def millis(self, record: Record) -> int:
+        return self._max_timestamp if self.has_append_time else self._base_timestamp + record.timestamp_delta
+
     def micros(self, record: Record) -> int:
         """Return Spark's microseconds of Kafka's milliseconds."""
-        millis = self._max_timestamp if self.has_append_time else self._base_timestamp + record.timestamp_delta
-        micros = millis * MICROS_PER_MILLI
+        micros = self.millis(record) * MICROS_PER_MILLI
         if not -_INT64_MAX - 1 <= micros <= _INT64_MAX:
             raise Wrong(Fault.TIMESTAMP)
         return micros
+
+
+def first_unreadable_timestamp(source: memoryview, row: Int64s, first_offset: int) -> tuple[int, int]:
+    """Return offset and timestamp (ms) of the batch's first wanted record whose microseconds do not fit into 64 bits.
+    The batch has one."""
+    numbers = row.copy()
+    numbers[Column.SOURCE] = 0
+    batch = _Batch([source], numbers)
+    while True:
+        record, offset = batch.next()
+        try:
+            batch.micros(record)
+        except Wrong:
+            if offset >= first_offset:
+                return offset, batch.millis(record)
 
 
 # --- measure ----------------------------------------------------------------------------------------------------------

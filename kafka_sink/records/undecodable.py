@@ -49,8 +49,17 @@ class BatchTooLarge(Undecodable):
         self.most_bytes = most_bytes
 
 
-class TimestampOutOfRange(Undecodable):
-    """A record's timestamp in milliseconds does not fit into 64 bits as microseconds."""
+class TooManyHeaders(Undecodable):
+    """The records of the batch have more than `most_headers` headers."""
 
-    def __init__(self, base_offset: int) -> None:
+    def __init__(self, base_offset: int, most_headers: int, next_offset: int) -> None:
+        super().__init__(base_offset, f"has more than {most_headers} headers", next_offset)
+        self.most_headers = most_headers
+
+
+class TimestampOutOfRange(Undecodable):
+    """The timestamp of the record at `offset`, in milliseconds, does not fit into 64 bits as microseconds."""
+
+    def __init__(self, base_offset: int, offset: int, timestamp_ms: int) -> None:
         super().__init__(base_offset, "has a timestamp whose microseconds do not fit into 64 bits")
+        self.offset, self.timestamp_ms = offset, timestamp_ms

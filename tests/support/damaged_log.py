@@ -157,9 +157,15 @@ class _Network:
 
 
 def read(
-    log: DamagedLog, first: int, end: int, *, max_bytes: int = 1024 * 1024, level: IsolationLevel | None = None
+    log: DamagedLog,
+    first: int,
+    end: int,
+    *,
+    max_bytes: int = 1024 * 1024,
+    level: IsolationLevel | None = None,
+    answer_ms: int = 0,
 ) -> Reading:
-    """Read `first` to before `end`, as a task does."""
+    """Read `first` to before `end`, as a task does. `answer_ms`: what an answer takes."""
     settings = FetchSettings(
         isolation_level=level or IsolationLevel.READ_UNCOMMITTED, max_bytes=max_bytes, min_bytes=1, max_wait_ms=500,
         client_rack="", request_timeout_ms=30_000, metadata_max_age_ms=300_000, retry_backoff_ms=100,
@@ -190,7 +196,6 @@ def read(
             assert decoder.next_offset == min(record_set.next_offset, record_set.end)
         wait_ms = fetcher.run_once(now_ms)
         answers = network.poll()
-        if not answers:
-            now_ms += wait_ms
+        now_ms += answer_ms if answers else wait_ms
         fetcher.handle(answers, now_ms)
     return Reading(values, fetcher.failure, len(log.asked))

@@ -166,7 +166,8 @@ class Fetcher:
     def take(self, now_ms: int) -> RecordSet | None:
         """Return the next record set, if it is there. If not, the caller waits from now on."""
         record_set, self._fetched = self._fetched, None
-        if record_set is not None:
+        # Without end a broker could hand out empty batches.
+        if record_set is not None and record_set.has_records:
             self._patience.end()
         else:
             self._patience.begin(now_ms, self._network.throttled_ms(now_ms))
@@ -298,7 +299,7 @@ class Fetcher:
             elif answer.token is self._of_read:
                 self._is_asking = False
                 self._on_answer(answer, now_ms)
-        if not self.is_done and self._fetched is None:
+        if not self.is_done and (self._fetched is None or not self._fetched.has_records):
             self._look_at_clock(now_ms)
 
     def _look_at_clock(self, now_ms: int) -> None:
@@ -393,9 +394,10 @@ class Fetcher:
             return
         if (look := self._gaps.look) is not None:
             self._damaged_at = look.first
-        following = found.following
-        self._fetched = RecordSet(position, self._end, following, response.records, response.aborted_transactions)
-        self._position = following
+        self._fetched = RecordSet(
+            position, self._end, found.following, response.records, response.aborted_transactions, found.has_records
+        )
+        self._position = found.following
 
     def _take_nothing(self, response: FetchResponse, epoch: int) -> None:
         readable = response.last_stable_offset if self._is_committed else response.high_watermark

@@ -72,10 +72,10 @@ MOST_TURNS = 2_000
 
 
 def batch(first: int, last: int) -> bytes:
-    """A header alone is enough: the fetcher looks at nothing else."""
-    header = bytearray(HEADER_BYTES)
+    """A header and one byte are enough: the fetcher looks at nothing else."""
+    header = bytearray(HEADER_BYTES + 1)
     header[0:8] = first.to_bytes(8, "big")
-    header[8:12] = (HEADER_BYTES - 12).to_bytes(4, "big")
+    header[8:12] = (len(header) - 12).to_bytes(4, "big")
     header[16] = 2
     header[23:27] = (last - first).to_bytes(4, "big")
     return bytes(header)

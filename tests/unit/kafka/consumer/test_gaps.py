@@ -13,7 +13,8 @@ import pytest
 from damaged_log import DamagedLog, Reading, read
 from kafka_sink.errors import FetchRefused, ReadStalled, RecordsCorrupt
 from kafka_sink.kafka.isolation import IsolationLevel
-from record_sets import plain
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+from record_sets import Batch, plain
 
 FIELDS = {"base offset": range(8), "length": range(8, 12), "leader epoch": range(12, 16), "format": range(16, 17)}
 
@@ -157,3 +158,20 @@ def test_the_error_is_about_the_first_offset_that_is_not_read() -> None:
     assert isinstance(found.error, RecordsCorrupt)
     assert found.error.offset == 20
     assert found.values[:20] == rows(0, 20)
+
+
+class EmptyBatches(DamagedLog):
+    """A broker that hands out one empty batch after the other."""
+
+    def fetch(self, request: FetchRequest) -> FetchResponse:
+        empty = memoryview(bytes(Batch(base_offset=request.offset)))
+        self.asked.append(request)
+        return FetchResponse(0, 0, self.end_offset, self.end_offset, 0, records=empty)
+
+
+def test_empty_batches_are_no_record_that_a_task_has_waited_for() -> None:
+    """Each is an answer, and the range has 2^40 offsets. Each answer here takes a second."""
+    log = EmptyBatches(batches([1], base_offset=2**40))
+    found = read(log, 0, 2**40, answer_ms=1_000)
+    assert isinstance(found.error, ReadStalled)
+    assert 115 < found.fetches < 125

@@ -187,4 +187,20 @@ DECODING: tuple[Mutant, ...] = (
         killer="tests/unit/records/test_decompression_of_peers.py::"
         "test_bytes_behind_gzip_and_lz4_are_left_out_as_java_does",
     ),
+    Mutant(
+        name="reading: headers of a batch are not bounded",
+        rule="maxHeadersPerBatch",
+        pattern="$MEASURED[Total.HEADERS] > $LIMITS.most_headers",
+        replacement="False",
+        within="_decode",
+        killer="tests/unit/records/test_decoder_bounds.py::test_headers_of_a_batch_are_bounded",
+    ),
+    Mutant(
+        name="reading: a marker is decompressed into whatever it becomes",
+        rule="A marker has some 20 bytes (ControlRecordType)",
+        pattern="self.$DECOMPRESSED($NUMBERS, MOST_MARKER_BYTES)",
+        replacement="self._decompressed(numbers)",
+        killer="tests/unit/records/test_decoder_bounds.py::"
+        "test_a_marker_is_not_decompressed_into_more_than_a_marker_has",
+    ),
 )

@@ -148,7 +148,7 @@ FETCHING: tuple[Mutant, ...] = (
     Mutant(
         name="fetching: the position is counted by record sets",
         rule="SPARK-23685: transactions and compaction leave gaps",
-        pattern="self.$POSITION = following",
+        pattern="self.$POSITION = $FOUND.following",
         replacement="self._position += 1",
         killer=f"{_TESTS}::TestARange::test_ends_when_the_position_passes_its_end",
     ),
@@ -173,6 +173,13 @@ FETCHING: tuple[Mutant, ...] = (
         pattern="$FOUND is None or $FOUND.following <= $POSITION",
         replacement="$FOUND is None",
         killer=f"{_TESTS}::TestARange::test_an_answer_that_goes_no_further_is_damage",
+    ),
+    Mutant(
+        name="fetching: empty batches end the wait for a record",
+        rule="pollTimeoutMs: how long a task waits for the next record",
+        pattern="$SET is not None and $SET.has_records",
+        replacement="record_set is not None",
+        killer=f"{_GAPS}::test_empty_batches_are_no_record_that_a_task_has_waited_for",
     ),
     Mutant(
         name="fetching: a batch beyond the high watermark is believed",
