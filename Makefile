@@ -20,6 +20,7 @@ TRACES  ?= 500
 BATCHES ?= 210
 MINUTES ?= 60
 INPUTS  ?= 1000000
+RUNS    ?= 20
 # Tests mostly wait for brokers and for Spark, so three run at a time. Tests of one file share fixtures, so a file stays
 # in one process. Files with real brokers take longest and come first.
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
@@ -134,6 +135,12 @@ fuzz: $(FUZZER)  ## fuzz all code that reads a peer's bytes, guided by coverage;
 kernel-instructions: $(WHEEL)  ## count the kernel's instructions with valgrind and compare with the committed figures
 	$(BIN)/python .ci/kernel_instructions.py
 
+# A run takes about 10 minutes on two cores beside the load.
+.PHONY: flakes
+flakes: java $(WHEEL) $(CLASSES)  ## run `make test` RUNS=20 times in random order beside busy processes, and list each test that ever failed; SEED=1
+	PYTHONPATH=tests/verification:tests/support $(BIN)/python -m flakes --runs $(RUNS) --seed $(SEED) \
+		--pytest="$(PARALLEL)" $(ARGS)
+
 # Uses the installed wheel: tests/verification is on the path, the working directory with the sources is not.
 .PHONY: simulate
 simulate: $(WHEEL)  ## write to model clusters and commit in two phases under SEEDS=1000 schedules of faults; ARGS="--seed 17 --trace" goes to it
@@ -196,9 +203,17 @@ site: $(DEPS)  ## build the documentation in build/site, strictly
 matrix: java $(WHEEL)  ## try the wheel with each pyspark, pyarrow and Kafka, 25 minutes; writes the README's table; ARGS="--only 4.3" prints rows
 	PYTHONPATH=tests/verification:tests/support $(BIN)/python -m matrix --wheel build/wheel/*.whl --workspace build/matrix $(ARGS)
 
+# Written aside first: refused results leave the page as it is.
 .PHONY: reliability
-reliability: $(DEPS)  ## write docs/reliability.md from the results of campaigns in docs/reliability
-	PYTHONPATH=tests/verification $(BIN)/python -m reliability > docs/reliability.md
+reliability: $(DEPS)  ## write docs/reliability.md from the results of campaigns in docs/reliability, all of one commit
+	mkdir -p build
+	PYTHONPATH=tests/verification $(BIN)/python -m reliability > build/reliability.md
+	mv build/reliability.md docs/reliability.md
+
+# Calls the targets of all campaigns.
+.PHONY: campaigns
+campaigns: java $(WHEEL) $(CLASSES) $(FUZZER)  ## run all campaigns, each with a bound on its time, in about 45 minutes; the tree must be committed
+	PYTHONPATH=tests/verification:tests/support $(BIN)/python -m reliability.campaigns
 
 .PHONY: lint
 lint: $(DEPS)  ## check style, imports and format with ruff
@@ -214,45 +229,46 @@ format: $(DEPS)  ## format the Python files and sort their imports
 types: $(DEPS)  ## check types with mypy --strict
 	$(BIN)/mypy
 
+# The scripts of a folder import each other by PYTHONPATH, because PYTHONSAFEPATH removes their own folder from the path.
+BENCH := PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support:$(CURDIR)/tests/verification $(BIN)/python tests/performance
+
 .PHONY: bench-core
 bench-core: $(WHEEL)  ## measure columns to encoded batches, and back, on one core; ARGS="--rounds 3" goes to both scripts
-	$(BIN)/python tests/performance/bench_core.py $(ARGS)
-	PYTHONPATH=$(CURDIR)/tests/performance $(BIN)/python tests/performance/bench_decoder.py $(ARGS)
+	$(BENCH)/bench_core.py $(ARGS)
+	$(BENCH)/bench_decoder.py $(ARGS)
 
-# The scripts of a folder import each other by PYTHONPATH, because PYTHONSAFEPATH removes their own folder from the path.
 .PHONY: bench
 bench: java $(WHEEL)  ## compare with the JVM sink and other peers, TLS with plaintext, exactly-once with at-least-once, 20 minutes; ARGS="--rounds 7"
-	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_spark.py $(ARGS)
-	PYTHONPATH=$(CURDIR)/tests/performance $(BIN)/python tests/performance/bench_exactly_once.py
+	$(BENCH)/bench_spark.py $(ARGS)
+	$(BENCH)/bench_exactly_once.py
 
 .PHONY: bench-read
 bench-read: java $(WHEEL)  ## compare reads with the JVM source and with a Python source of ready batches, 10 minutes; ARGS="--only zstd"
-	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_read.py $(ARGS)
+	$(BENCH)/bench_read.py $(ARGS)
 
 .PHONY: bench-shapes
 bench-shapes: java $(WHEEL)  ## compare with the JVM sink on rows and topics of many shapes; ARGS="--only headers"
-	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_shapes.py $(ARGS)
+	$(BENCH)/bench_shapes.py $(ARGS)
 
 .PHONY: bench-slots
 bench-slots: java $(WHEEL)  ## measure plan, tasks and commit of up to 4,096 slots, and compare requests with a model; ARGS="--slots 1024 --brokers 3"
-	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support:$(CURDIR)/tests/verification \
-		$(BIN)/python tests/performance/bench_slots.py $(ARGS)
+	$(BENCH)/bench_slots.py $(ARGS)
 
 .PHONY: bench-confs
 bench-confs: java $(WHEEL)  ## measure settings of Spark that may affect every Python sink
-	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_confs.py $(ARGS)
+	$(BENCH)/bench_confs.py $(ARGS)
 
 .PHONY: bench-latency
 bench-latency: java $(WHEEL)  ## measure a micro-batch of one row, and the first batch of a new worker
-	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_latency.py $(ARGS)
+	$(BENCH)/bench_latency.py $(ARGS)
 
 .PHONY: bench-scale
 bench-scale: java $(WHEEL)  ## measure connections, memory and speed of many Python workers beside the JVM sink, 15 minutes; ARGS="--brokers 3 --masters local[8]"
-	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_scale.py $(ARGS)
+	$(BENCH)/bench_scale.py $(ARGS)
 
 .PHONY: bench-memory
 bench-memory: java $(WHEEL)  ## check the bounds of a worker's memory and of its imports' time
-	PYTHONPATH=$(CURDIR)/tests/performance $(BIN)/python tests/performance/bench_memory.py $(ARGS)
+	$(BENCH)/bench_memory.py $(ARGS)
 
 .PHONY: clean
 clean:  ## remove the environment and everything that was built

@@ -132,23 +132,25 @@ def needs_confluent_kafka(missing: ModuleNotFoundError) -> str:
 
 
 def assignment(text: str) -> tuple[str, str]:
-    key, separator, value = (part.strip() for part in text.partition("="))
-    if not (key and separator):
+    key, separator, value = text.partition("=")
+    if not (key.strip() and separator):
         raise argparse.ArgumentTypeError(f"{redacted(text)!r} is not KEY=VALUE")
-    return key, value
+    return key.strip(), value
 
 
 def preset(path: str) -> dict[str, str]:
-    """Return the sink's options in a preset file."""
+    """Return the sink's options in a preset file. As in Java's properties, spaces before a value are left out, and
+    those behind it are kept: a password may end with one."""
     options: dict[str, str] = {}
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise argparse.ArgumentTypeError(f"cannot read {path}: {error.strerror}") from error
-    for number, line in enumerate(map(str.strip, lines), start=1):
+    for number, line in enumerate(map(str.lstrip, lines), start=1):
         if not line or line.startswith("#"):
             continue
-        key, separator, value = (part.strip() for part in line.partition("="))
+        key, separator, value = line.partition("=")
+        key, value = key.strip(), value.lstrip()
         # The message leaves out the line, because its value may be a password.
         if not (key and separator):
             raise argparse.ArgumentTypeError(f"{path}, line {number} is not `key = value`")

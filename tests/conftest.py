@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from kafka_sink.broker import LocalKafka
 
+pytest_plugins = ("failed_tests",)
+
 ROOT = Path(__file__).resolve().parent.parent
 TEST_SOURCES = os.environ.get("PYKAFKA_TEST_SOURCES") == "1"
 
@@ -94,7 +96,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if results is not None and not hasattr(config, "workerinput"):
         from chaos.results import Collector
 
-        config.pluginmanager.register(Collector(results))
+        config.pluginmanager.register(Collector(results, config.getoption("keyword")))
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -10,7 +10,7 @@ from kafka_sink.cli.source_progress import SourceProgress
 from kafka_sink.command_line import shown, tell, terminal_width
 from kafka_sink.commit.handover import command
 from kafka_sink.commit.hanging import Hanging
-from kafka_sink.commit.markers import NOTHING_COMMITTED, Marker
+from kafka_sink.commit.markers import Marker
 from kafka_sink.commit.open_transactions import COMMITTED, OpenTransaction, Seen, SinkTransactions
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.protocol.apis.describe_transactions import TransactionDescription
@@ -236,7 +236,7 @@ def told(hanging: Hanging) -> str:
 def marker_now(marker: Marker | None) -> str:
     if marker is None:
         return "lost"
-    return "none yet" if marker == NOTHING_COMMITTED else f"micro-batch {marker.micro_batch_id}"
+    return "none yet" if marker.is_nothing else f"micro-batch {marker.micro_batch_id}"
 
 
 def named(partition: TopicPartition) -> str:

@@ -118,7 +118,7 @@ def _begun_elsewhere(
     `written`: the slot and the offset of its first row, by topic, partition and producer id.
     """
     touched = sorted({TopicPartition(topic, partition) for topic, partition, _ in written})
-    answer = yield from _producers(sink, touched, micro_batch_id, committed=False)
+    answer = yield from producers(sink, touched, micro_batch_id, committed=False)
     began = {
         (found.topic, found.partition, producer.producer_id): producer.current_txn_start_offset
         for found in answer.partitions
@@ -147,14 +147,21 @@ class Hanging:
 
 
 def end_hanging(
-    sink: Sink, ours: Mapping[Ids, str], touched: Sequence[TopicPartition], micro_batch_id: int
+    sink: Sink,
+    ours: Mapping[Ids, str],
+    touched: Sequence[TopicPartition],
+    micro_batch_id: int,
+    leaders: DescribeProducersResponse | None = None,
 ) -> Steps[None]:
     """Wait up to 33 s until the leaders of `touched` have ended the transactions `ours`, which are all committed.
 
     Then write COMMIT markers to the leaders that still have one open (KAFKA-20734). `ours`: transactional ids by
-    producer id and epoch. Raises VerificationRefused, HangingTransaction.
+    producer id and epoch. `leaders`: what the leaders have just answered, if they were asked. Raises
+    VerificationRefused, HangingTransaction.
     """
-    hanging = (yield from still_open(sink, ours, touched, micro_batch_id)) if touched else []
+    if not touched:
+        return
+    hanging = _open_of(leaders, ours) if leaders else (yield from still_open(sink, ours, touched, micro_batch_id))
     for pause_ms in PAUSES_MS:
         if not hanging:
             return
@@ -221,19 +228,22 @@ def still_open(
     sink: Sink, ours: Mapping[Ids, str], touched: Sequence[TopicPartition], micro_batch_id: int
 ) -> Steps[list[Hanging]]:
     """Return the transactions of `ours` that leaders have open. Raises VerificationRefused."""
-    answer = yield from _producers(sink, touched, micro_batch_id, committed=True)
+    return _open_of((yield from producers(sink, touched, micro_batch_id, committed=True)), ours)
+
+
+def _open_of(leaders: DescribeProducersResponse, ours: Mapping[Ids, str]) -> list[Hanging]:
     return [
         Hanging(
             found.topic, found.partition, ours[ids], ids, producer.current_txn_start_offset, producer.coordinator_epoch
         )
-        for found in answer.partitions
+        for found in leaders.partitions
         for producer in found.producers
         if (ids := Ids(producer.producer_id, producer.producer_epoch)) in ours
         and producer.current_txn_start_offset >= 0
     ]
 
 
-def _producers(
+def producers(
     sink: Sink, partitions: Sequence[TopicPartition], micro_batch_id: int, *, committed: bool
 ) -> Steps[DescribeProducersResponse]:
     """Return the leaders' producer states. `committed`: for the error's text. Raises VerificationRefused."""

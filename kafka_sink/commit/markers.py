@@ -95,6 +95,10 @@ class Names:
         # A hyphen, because `<sink>.decision.1` is the group of slot 1 of a sink `<sink>.decision`.
         return f"{self.sink}.decision" + (f"-{part}" if part else "")
 
+    def slot_of(self, transactional_id: str) -> int:
+        """Return the slot of a transactional id for which `is_slot` is true."""
+        return int(transactional_id.removeprefix(f"{self.sink}."))
+
     def is_slot(self, transactional_id: str) -> bool:
         return re.fullmatch(re.escape(self.sink) + r"\.[0-9]{1,10}", transactional_id) is not None
 
@@ -113,6 +117,24 @@ class Marker:
     @property
     def text(self) -> str:
         return "|".join((VERSION, self.query_id, self.fingerprint))
+
+    @classmethod
+    def nothing(cls, ids: Ids, version: int) -> Marker:
+        """Return the marker before a slot's first rows, which says by which transaction it was written itself."""
+        return cls(0, NO_QUERY, f"{ids}:{version}")
+
+    @property
+    def is_nothing(self) -> bool:
+        return self.query_id == NO_QUERY
+
+    @property
+    def written_by(self) -> tuple[Ids, int] | None:
+        """The ids and the version of the transaction that wrote a marker of nothing; None if it does not say."""
+        ids, _, version = self.fingerprint.rpartition(":")
+        try:
+            return (Ids.read(ids), int(version)) if self.is_nothing else None
+        except ValueError:
+            return None
 
     @property
     def is_restored(self) -> bool:
@@ -137,7 +159,8 @@ class Marker:
         return cls(offset, query_id, fingerprint)
 
 
-# Stands for a slot's marker: nothing of the slot was ever committed, or the last decision's transaction was not.
+# Stands for a slot's marker: the last decision's transaction was not committed. Earlier releases also wrote it before a
+# slot's first rows, where it is `Marker.nothing` now.
 NOTHING_COMMITTED = Marker(0, NO_QUERY, FORGOTTEN)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafka_sink.commit.hanging import Hanging
-from kafka_sink.commit.markers import NOTHING_COMMITTED, Ids
+from kafka_sink.commit.markers import Ids
 from kafka_sink.commit.open_transactions import OpenTransaction, SinkTransactions
 from kafka_sink.kafka.protocol.apis.describe_transactions import (
     TransactionDescription,
@@ -75,7 +75,7 @@ def _is_visible(found: SinkTransactions, slot: int) -> bool | None:
 
 def _marked(found: SinkTransactions, slot: int) -> int | None:
     marker = found.markers.get(slot)
-    return None if marker is None or marker == NOTHING_COMMITTED else marker.micro_batch_id
+    return None if marker is None or marker.is_nothing else marker.micro_batch_id
 
 
 def _now(description: TransactionDescription | None) -> Document | None:

@@ -49,11 +49,13 @@ from kafka_sink.commit.exchanges import (
     write_offset,
 )
 from kafka_sink.commit.handover import Facts, Sink, SlotBegun, SlotPrepared, visible_of
-from kafka_sink.commit.hanging import check_leaders, end_hanging, still_open
+from kafka_sink.commit.hanging import check_leaders, end_hanging, producers, still_open
 from kafka_sink.commit.lineage import check_decision, check_lineage, check_replay
 from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Decision, Ids, Marker, digest_of
+from kafka_sink.commit.went_back import check_offsets, check_transactions
 from kafka_sink.errors import (
     AttemptFenced,
+    AttemptReplaced,
     CheckpointBehind,
     CommitOutcomeUnknown,
     DriverFenced,
@@ -77,8 +79,8 @@ from kafka_sink.kafka.protocol.apis.list_transactions import (
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
-# A decision and its EndTxn requests may take this long. It also covers a driver clock that is behind the brokers'
-# clocks. If the clock is further behind, a transaction may time out during the commit, and the markers show it.
+# A decision and its EndTxn requests may take this long. If they take longer, a transaction may time out during the
+# commit, and the markers show it.
 LEAST_TIME_LEFT_MS = 5_000
 # The broker setting that limits a transaction's timeout.
 TIMEOUT_CEILING = "transaction.max.timeout.ms"
@@ -87,10 +89,11 @@ TIMEOUT_CEILING = "transaction.max.timeout.ms"
 # --- plan -------------------------------------------------------------------------------------------------------------
 
 
-def plan(sink: Sink) -> Steps[Facts]:
+def plan(sink: Sink, *, allow_lost_state: bool = False) -> Steps[Facts]:
     """Take the sink over, and end all of its open transactions.
 
-    Raises DriverFenced, TransactionRefused, or InvalidOption for a timeout above the brokers' limit.
+    Raises DriverFenced, TransactionRefused, StateWentBack unless `allow_lost_state`, or InvalidOption for a timeout
+    above the brokers' limit.
     """
     generation = yield from take_over(sink)
     # The list is taken before the decision is finished. `_open_since` describes its transactions afterwards.
@@ -98,7 +101,13 @@ def plan(sink: Sink) -> Steps[Facts]:
     if decision is None and not listed and sink.comes_again:
         # No task has begun yet. After this write, a missing decision is a lost decision.
         (text,) = Decision.nothing(generation, sink.transaction_version).texts()
-        return (yield from _plan_after(sink, generation, {sink.names.decision(0): (0, text)}))
+        return (yield from _plan_after(sink, generation, {sink.names.decision(0): (0, text)}, allow_lost_state))
+    is_last = _is_last(decision, generation)
+    if decision is not None and not is_last:
+        generation = yield from _beyond(sink, sink.names.driver, generation, decision.generation, decision)
+    if sink.comes_again and not allow_lost_state and not is_last:
+        # Before any transaction is ended: those of a lost decision are not to be aborted.
+        yield from check_offsets(sink, generation, decision, listed)
     is_forgotten = decision is None and sink.comes_again
     if decision is not None and decision.is_nothing:
         decision = None
@@ -117,7 +126,7 @@ def plan(sink: Sink) -> Steps[Facts]:
     if lost:
         # Write the proof before a task Inits the slot: after an Init the coordinator has forgotten the last end.
         restored = {sink.names.slot(slot): (marker.micro_batch_id, marker.text) for slot, marker in lost.items()}
-        return (yield from _plan_after(sink, generation, restored))
+        return (yield from _plan_after(sink, generation, restored, allow_lost_state))
     return Facts(generation, decision, markers, unproved, is_forgotten)
 
 
@@ -146,7 +155,9 @@ def _lost_markers(
     return lost, tuple(unproved)
 
 
-def _plan_after(sink: Sink, generation: Ids, offsets: Mapping[str, tuple[int, str]]) -> Steps[Facts]:
+def _plan_after(
+    sink: Sink, generation: Ids, offsets: Mapping[str, tuple[int, str]], allow_lost_state: bool
+) -> Steps[Facts]:
     """Write these offsets to their groups in a transaction of the driver, then plan again. Raises as `plan`.
 
     Only the current generation can commit this transaction, and the commit uses up the generation.
@@ -164,7 +175,7 @@ def _plan_after(sink: Sink, generation: Ids, offsets: Mapping[str, tuple[int, st
         (found,) = yield from described(sink, [driver])
         current = Ids(found.producer_id, found.producer_epoch)
         raise DriverFenced(sink=sink.names.sink, generation=str(generation), current=str(current))
-    return (yield from plan(sink))
+    return (yield from plan(sink, allow_lost_state=allow_lost_state))
 
 
 def take_over(sink: Sink) -> Steps[Ids]:
@@ -186,6 +197,18 @@ def _refuse_timeout(sink: Sink) -> Steps[None]:
     )
 
 
+def _beyond(sink: Sink, transactional_id: str, ids: Ids, named: Ids, decision: Decision) -> Steps[Ids]:
+    """Return ids that no earlier run can have had, from `ids`, which InitProducerId has returned. `named`: the ids that
+    the decision names.
+
+    A coordinator whose log lost its last records gives ids out again. A later EndTxn for the decision would then commit
+    rows that nobody has decided on.
+    """
+    while ids.producer_id == named.producer_id and ids.producer_epoch < _next_after(named, decision).producer_epoch:
+        ids = yield from _init(sink, transactional_id)
+    return ids
+
+
 def _last_decision(sink: Sink, generation: Ids) -> Steps[Decision | None]:
     """Return the last decision. No older driver can change it, because this generation has taken the sink over."""
     try:
@@ -193,9 +216,14 @@ def _last_decision(sink: Sink, generation: Ids) -> Steps[Decision | None]:
     except UnreadableState:
         # Perhaps the groups of the decision were read at different times.
         decision = None
-    if decision is not None and generation == _next_after(decision.generation, decision):
+    if _is_last(decision, generation):
         return decision
     return (yield from read_decision(sink, barrier=f"plan {generation}"))
+
+
+def _is_last(decision: Decision | None, generation: Ids) -> bool:
+    """Return True if no run can have decided between this decision and this generation."""
+    return decision is not None and generation == _next_after(decision.generation, decision)
 
 
 def _visible(sink: Sink, decision: Decision) -> Steps[dict[int, Marker]]:
@@ -325,8 +353,8 @@ def _is_of_before(sink: Sink, decision: Decision | None, found: Sequence[Transac
 
 def is_decided(sink: Sink, decision: Decision, description: TransactionDescription) -> bool:
     """Return True if the decision names this transaction, or if it is older than the transaction that is named."""
-    slot = int(description.transactional_id.removeprefix(f"{sink.names.sink}."))
-    pinned = decision.pinned[slot] if slot < len(decision.pinned) else None
+    slot = sink.names.slot_of(description.transactional_id)
+    pinned = _pinned(decision, slot)
     return (
         pinned is not None
         and description.producer_id == pinned.producer_id
@@ -408,7 +436,7 @@ def check_written(
     assert decision is not None, "a skipped version was decided"
     version = decision.micro_batch_id
     # The rows of the first write must be readable, even if this write has other rows.
-    yield from end_what_hangs(sink, facts, touched)
+    yield from end_what_hangs(sink, facts, touched, allow_lost_state=allow_lost_state)
     visible_in_order = [visible[slot] for slot in sorted(visible)]
     restored = sorted(slot for slot, marker in visible.items() if marker.is_restored)
     if restored:
@@ -419,21 +447,26 @@ def check_written(
         raise NonDeterministicReplay(sink=sink.names.sink, micro_batch_id=version, slots=sorted(visible))
 
 
-def end_what_hangs(sink: Sink, facts: Facts, touched: Iterable[TopicPartition]) -> Steps[None]:
+def end_what_hangs(
+    sink: Sink, facts: Facts, touched: Sequence[TopicPartition], *, allow_lost_state: bool = False
+) -> Steps[None]:
     """End hanging transactions of the last decision, whose driver may have died before it checked the leaders.
 
     A run must call it before it writes other rows. On a leader that still has the old transaction open, the new rows
     join that transaction, and an abort would remove both. `touched`: all partitions of the decision's topics that may
     have its rows.
 
-    Raises VerificationRefused, HangingTransaction.
+    Raises VerificationRefused, HangingTransaction, and StateWentBack unless `allow_lost_state`.
     """
     decision, visible = facts.decision, facts.visible
-    if decision is None:
+    if decision is None or not touched:
         return
+    leaders = yield from producers(sink, sorted(touched), decision.micro_batch_id, committed=True)
+    if not allow_lost_state:
+        yield from check_transactions(sink, facts, leaders)
     pinned = {ids: slot for slot, ids in enumerate(decision.pinned) if ids is not None and slot in visible}
     ours = {ids: sink.names.slot(slot) for ids, slot in pinned.items()}
-    yield from end_hanging(sink, ours, sorted(touched), decision.micro_batch_id)
+    yield from end_hanging(sink, ours, sorted(touched), decision.micro_batch_id, leaders)
 
 
 # --- a task -----------------------------------------------------------------------------------------------------------
@@ -448,18 +481,20 @@ def begin(
     """
     transactional_id = sink.names.slot(slot)
     yield from check_generation(sink, facts.generation)
-    ids = yield from _init_slot(sink, transactional_id)
+    ids = yield from _init(sink, transactional_id)
     is_first_since = _is_first_since(facts.decision, slot, ids)
+    if facts.decision is not None and (pinned := _pinned(facts.decision, slot)) is not None:
+        ids = yield from _beyond(sink, transactional_id, ids, pinned, facts.decision)
     marker = facts.markers.get(slot) if is_first_since else (yield from _marker_now(sink, facts, slot, ids))
     is_pinned = facts.decision is not None and slot < len(facts.decision.pinned)
     if marker is None and sink.comes_again and not is_pinned:
         if facts.is_forgotten and not allow_lost_state:
             raise StateExpired(sink=sink.names.sink, micro_batch_id=micro_batch_id, query_id=query_id)
         # After this write, a missing marker is a lost marker.
-        said = NOTHING_COMMITTED
+        said = Marker.nothing(ids, sink.transaction_version)
         yield from write_offset(sink, transactional_id, ids, transactional_id, said.micro_batch_id, said.text)
         yield from _commit_each(sink, [(transactional_id, ids)], sink.transaction_version)
-        ended, ids = ids, (yield from _init_slot(sink, transactional_id))
+        ended, ids = ids, (yield from _init(sink, transactional_id))
         if ids != Ids(ended.producer_id, ended.producer_epoch + sink.transaction_version):
             # Another process has Inited the slot in between.
             marker = yield from _marker_now(sink, facts, slot, ids)
@@ -476,7 +511,7 @@ def begin(
     return SlotBegun(slot, ids, visible)
 
 
-def _init_slot(sink: Sink, transactional_id: str) -> Steps[Ids]:
+def _init(sink: Sink, transactional_id: str) -> Steps[Ids]:
     (answer,) = yield [init_producer_id(sink, transactional_id)]
     check_answer(answer.error_code, "InitProducerId", transactional_id)
     return Ids(answer.producer_id, answer.producer_epoch)
@@ -498,8 +533,12 @@ def _marker_now(sink: Sink, facts: Facts, slot: int, ids: Ids) -> Steps[Marker |
 
 def _is_first_since(decision: Decision | None, slot: int, ids: Ids) -> bool:
     """Return True if nobody can have committed rows of the slot after the decision that pins its ids."""
-    pinned = decision.pinned[slot] if decision is not None and slot < len(decision.pinned) else None
+    pinned = None if decision is None else _pinned(decision, slot)
     return decision is not None and pinned is not None and ids == _next_after(pinned, decision)
+
+
+def _pinned(decision: Decision, slot: int) -> Ids | None:
+    return decision.pinned[slot] if slot < len(decision.pinned) else None
 
 
 def _next_after(ids: Ids, decision: Decision) -> Ids:
@@ -531,13 +570,15 @@ def commit(
     *,
     micro_batch_id: int,
     now_ms: int,
+    open_ms: int = 0,
     allow_lost_state: bool = False,
     topic_ids: Mapping[str, str | None] = MappingProxyType({}),
 ) -> Steps[None]:
     """Make a whole micro-batch visible.
 
-    `prepared`: an item for each slot, in the order of slots. `now_ms`: wall-clock time in ms since 1970. `topic_ids`:
-    the ids of topics that the tasks found, by topic.
+    `prepared`: an item for each slot, in the order of slots. `now_ms`: wall-clock time in ms since 1970. `open_ms`: the
+    time since the plan, so that no transaction has been open for longer. `topic_ids`: the ids of topics that the tasks
+    found, by topic.
 
     Raises an ExactlyOnceError: Spark then does not record the micro-batch, and runs it again.
     """
@@ -564,14 +605,16 @@ def commit(
             topic_ids={topic: topic_id for topic in topics if (topic_id := topic_ids.get(topic)) is not None},
             digests=tuple(digest_of(each.fingerprint) for each in prepared),
         )
-        _, _, waited_ms = yield from at_once(
+        _, (found, described_ms), waited_ms = yield from at_once(
             _write_decision(sink, decision),
-            _check_open(sink, open_slots, decision, now_ms),
+            _check_open(sink, open_slots, decision, open_ms),
             check_leaders(sink, open_slots, generation=facts.generation, micro_batch_id=micro_batch_id),
         )
         if waited_ms:
             # During the wait a transaction may have ended or come too close to its timeout.
-            yield from _check_open(sink, open_slots, decision, now_ms + waited_ms)
+            found, more_ms = yield from _check_open(sink, open_slots, decision, open_ms + waited_ms)
+            described_ms = waited_ms + more_ms
+        yield from _check_ages(sink, found, decision, open_ms=open_ms, waited_ms=described_ms)
         yield from _decide(sink, decision)
         # After the decision no transaction of the micro-batch may be aborted.
         pinned = [(sink.names.slot(each.slot), each.ids) for each in open_slots]
@@ -593,27 +636,71 @@ def commit(
     yield from _verify(sink, facts, prepared, unproved, micro_batch_id=micro_batch_id)
 
 
-def _check_open(sink: Sink, slots: Sequence[SlotPrepared], decision: Decision, now_ms: int) -> Steps[None]:
-    """Check that each transaction is open, and that its timeout is at least LEAST_TIME_LEFT_MS away.
+def _check_open(
+    sink: Sink, slots: Sequence[SlotPrepared], decision: Decision, open_ms: int
+) -> Steps[tuple[list[TransactionDescription], int]]:
+    """Check that each transaction is open. Return the descriptions, and the milliseconds of waiting for them.
 
-    Raises TransactionTimedOut, or DriverFenced if another run has ended the transaction.
+    Raises TransactionTimedOut, AttemptReplaced, or DriverFenced if another run has ended the transaction.
     """
     found, waited_ms = yield from _described_since_begun(sink, slots)
     for each, description in zip(slots, found, strict=True):
-        ids = Ids(description.producer_id, description.producer_epoch)
-        age_ms = now_ms + waited_ms - description.start_time_ms
-        is_open = description.state == "Ongoing" and ids == each.ids
-        if not is_open or age_ms > sink.timeout_ms - LEAST_TIME_LEFT_MS:
-            (driver,) = yield from described(sink, [sink.names.driver])
-            if Ids(driver.producer_id, driver.producer_epoch) != decision.generation:
-                raise (yield from _lost(sink, decision))
-            raise TransactionTimedOut(
-                transactional_id=description.transactional_id,
-                expected=str(each.ids),
-                found=f"{description.state} {ids}",
-                age_ms=age_ms,
-                timeout_ms=sink.timeout_ms,
-            )
+        if description.state != "Ongoing" or _ids_of(description) != each.ids:
+            raise (yield from _too_late(sink, decision, description, each.ids, open_ms + waited_ms))
+    return found, waited_ms
+
+
+def _check_ages(
+    sink: Sink, found: Sequence[TransactionDescription], decision: Decision, *, open_ms: int, waited_ms: int
+) -> Steps[None]:
+    """Check that the timeout of each transaction is at least LEAST_TIME_LEFT_MS away. Raises as `_check_open`.
+
+    Brokers' times are compared with brokers' times only: the driver's own transaction has just begun, so its start is
+    their clock. Most micro-batches are too young to be checked. `waited_ms`: since the driver's transaction began.
+    """
+    most_ms = sink.timeout_ms - LEAST_TIME_LEFT_MS
+    if not found or open_ms + waited_ms <= most_ms:
+        return
+    (driver,) = yield from described(sink, [sink.names.driver])
+    for each in found:
+        age_ms = driver.start_time_ms - each.start_time_ms + waited_ms
+        if age_ms > most_ms:
+            raise (yield from _too_late(sink, decision, each, _ids_of(each), age_ms))
+
+
+def _too_late(
+    sink: Sink, decision: Decision, description: TransactionDescription, expected: Ids, age_ms: int
+) -> Steps[ExactlyOnceError]:
+    (driver,) = yield from described(sink, [sink.names.driver])
+    if _ids_of(driver) != decision.generation:
+        return (yield from _lost(sink, decision))
+    if _is_replaced(description, expected):
+        return AttemptReplaced(
+            transactional_id=description.transactional_id,
+            expected=str(expected),
+            found=f"{description.state} {_ids_of(description)}",
+        )
+    return TransactionTimedOut(
+        transactional_id=description.transactional_id,
+        expected=str(expected),
+        found=f"{description.state} {_ids_of(description)}",
+        age_ms=age_ms,
+        timeout_ms=sink.timeout_ms,
+    )
+
+
+def _is_replaced(description: TransactionDescription, prepared: Ids) -> bool:
+    """Return True if InitProducerId has ended the transaction. A timeout leaves an abort, and no further state."""
+    if description.producer_id == prepared.producer_id:
+        is_later = description.producer_epoch > prepared.producer_epoch
+    else:
+        # A spent producer id was replaced. Coordinators that have forgotten the transactional id say -1.
+        is_later = description.producer_id >= 0
+    return is_later and not description.state.endswith("Abort")
+
+
+def _ids_of(description: TransactionDescription) -> Ids:
+    return Ids(description.producer_id, description.producer_epoch)
 
 
 def _described_since_begun(
@@ -639,10 +726,11 @@ def _described_since_begun(
 def _is_from_before(slot: SlotPrepared, description: TransactionDescription) -> bool:
     """Return True if the description may be older than the slot's transaction.
 
-    A different or missing producer id and the state Empty count as older too.
+    A different or missing producer id counts as older too, and so does Empty at the slot's own epoch.
     """
     is_same = description.producer_id == slot.ids.producer_id
-    return not is_same or description.producer_epoch < slot.ids.producer_epoch or description.state == "Empty"
+    raised_by = description.producer_epoch - slot.ids.producer_epoch
+    return not is_same or raised_by < 0 or (raised_by == 0 and description.state == "Empty")
 
 
 def _write_decision(sink: Sink, decision: Decision) -> Steps[None]:
@@ -687,7 +775,7 @@ def _lost(sink: Sink, decision: Decision) -> Steps[ExactlyOnceError]:
             transactional_id=driver.transactional_id,
             expected=str(generation),
             found=f"{driver.state} {current}",
-            age_ms=decision.decided_ms - driver.start_time_ms,
+            age_ms=sink.timeout_ms,
             timeout_ms=sink.timeout_ms,
         )
     return DriverFenced(sink=sink.names.sink, generation=str(generation), current=str(current))

@@ -79,7 +79,7 @@ class Dialogue:
         while self._connection.state is not State.OPEN:
             self._receive()
             before = self._connection.state
-            self._connection.next_answer()
+            self._connection.next_answer(self._is_over)
             if self._connection.state is not before:
                 self._begin_step()
             self._compute()
@@ -108,10 +108,14 @@ class Dialogue:
         encoded = self._connection.send(request)
         self._begin_step()
         self._send(encoded)
-        while (answer := self._connection.next_answer()) is None:
+        while (answer := self._connection.next_answer(self._is_over)) is None:
             self._receive()
         assert answer.response is not None, "a response was expected"
         return answer.response
+
+    def _is_over(self) -> bool:
+        """Return True after the deadline of the step."""
+        return time.monotonic() >= self._until_s
 
     @property
     def at(self) -> str:

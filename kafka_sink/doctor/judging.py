@@ -61,6 +61,9 @@ AUTO_CREATE = "auto.create.topics.enable"
 # for the shorter of both. Kafka's default is 7 days for each.
 OFFSETS_RETENTION, IDS_EXPIRATION = "offsets.retention.minutes", "transactional.id.expiration.ms"
 RETENTION_MS = 7 * 24 * 3_600_000
+# The brokers' topics with markers and decisions, and with the ends of transactions.
+STATE_TOPICS = ("__consumer_offsets", "__transaction_state")
+STATE_SETTINGS = (MIN_ISR, UNCLEAN)
 # Kafka's value for "no limit" of timestamps, and its default limit for future timestamps (4.0, KIP-1030).
 UNBOUNDED_MS = 2**63 - 1
 DEFAULT_AFTER_MS = 3_600_000
@@ -447,3 +450,38 @@ def retention(offsets_minutes: str | None, ids_ms: str | None, timeout_ms: int) 
             f"raise {name} on the brokers to 7 days",
         )
     return ok(shown)
+
+
+def state_topics(topics: Sequence[TopicMetadata], configs: Sequence[TopicConfigs], config: SinkConfig) -> Finding:
+    """Judge if the brokers' topics with the state of exactly-once can lose their last records."""
+    values = {each.topic: dict(each.values) for each in configs if each.error_code == ErrorCode.NONE}
+    weak, unseen, shown = [], [], []
+    for each in topics:
+        if each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            shown.append(f"{each.name} is not created yet")
+            continue
+        if each.error_code != ErrorCode.NONE or not each.partitions:
+            unseen.append(f"{each.name} ({named(each.error_code)})")
+            continue
+        factor = min(len(partition.replica_nodes) for partition in each.partitions)
+        weak += [f"{each.name} has one replica"] * (factor < 2)
+        of_topic = values.get(each.name)
+        if of_topic is None:
+            unseen.append(f"the settings of {each.name}")
+        else:
+            weak += [f"{each.name} has {UNCLEAN}=true"] * (of_topic.get(UNCLEAN) == "true")
+            weak += [f"{each.name} has {MIN_ISR}=1"] * (factor > 1 and _number(of_topic, MIN_ISR, 1) < 2)
+        shown.append(f"{each.name} has replication factor {factor}")
+    not_seen = f"; not seen: {', '.join(unseen)}" if unseen else ""
+    if weak:
+        return warning(
+            f"{', '.join(weak)}: if it loses its last records, rows of one micro-batch can be written twice{not_seen}",
+            f"give both topics 3 replicas, {MIN_ISR}=2 and {UNCLEAN}=false",
+        )
+    if unseen:
+        acl = f"TOPIC {' and '.join(STATE_TOPICS)} DESCRIBE and DESCRIBE_CONFIGS"
+        return skipped(
+            f"the cluster does not show {', '.join(unseen)}",
+            f"nothing, a write does not need them; to check them, {acl_remedy(acl, config.producer)}",
+        )
+    return ok("; ".join(shown))

@@ -55,6 +55,7 @@ _TABLE: tuple[Step, ...] = (
     Step("transactional id acl", ("exactly-once",)),
     Step("transaction timeout", ("exactly-once",)),
     Step("retention of state", ("exactly-once",)),
+    Step("topics of state", ("exactly-once",)),
 )
 STEPS: Mapping[str, Step] = {step.name: step for step in _TABLE}
 

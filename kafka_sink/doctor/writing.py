@@ -28,6 +28,7 @@ from kafka_sink.kafka.protocol.apis.create_topics import (
 from kafka_sink.kafka.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    TopicConfigs,
     TopicConfigsRequest,
     TopicConfigsResponse,
 )
@@ -97,6 +98,7 @@ class _WriteExamination(Examination):
             self.take("group acl", f"{prefix}*", lambda: self._group(prefix))
             self.take("transaction timeout", cluster, self._ceiling)
             self.take("retention of state", cluster, self._retention)
+            self.take("topics of state", cluster, self._state_topics)
         elif config.producer.enable_idempotence:
             self.take("producer id", cluster, self._producer_id)
 
@@ -223,6 +225,16 @@ class _WriteExamination(Examination):
             raise NotReached("every broker")
         offsets, ids = self._told(judging.OFFSETS_RETENTION), self._told(judging.IDS_EXPIRATION)
         return judging.retention(offsets, ids, self._config.transaction_timeout_ms)
+
+    def _state_topics(self) -> Finding:
+        topics = [self.metadata_of(name) for name in judging.STATE_TOPICS]
+        there = tuple(each.name for each in topics if each.error_code == ErrorCode.NONE and each.partitions)
+        configs: tuple[TopicConfigs, ...] = ()
+        if there:
+            response = self.ask(TopicConfigsRequest(there, judging.STATE_SETTINGS))
+            assert isinstance(response, TopicConfigsResponse)
+            configs = response.topics
+        return judging.state_topics(topics, configs, self._config)
 
     def _told(self, setting: str) -> str | None:
         """Return a broker's value of `setting`, or None if it is unknown or no broker is reached. Raises NoAnswer."""

@@ -162,6 +162,25 @@ class FetchRefused(ReadError):
         )
 
 
+class PlanReused(ReadError):
+    """A later action on a DataFrame of a batch read would read only what the first one planned. `planned_end`: where
+    the plan ends the partition. `end`: where it ends now."""
+
+    topic: str
+    partition: int
+    planned_end: int
+    end: int
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"this DataFrame was planned by an earlier action, up to offset {self.planned_end} of "
+            f"{self.topic}-{self.partition}, and there are records up to offset {self.end} now. Spark keeps the plan.",
+            DataState.NOT_READ,
+            "To read all records, make the DataFrame anew with load(). To read the offsets of the first action again, "
+            "as a cached DataFrame should, set reuseOffsets=true.",
+        )
+
+
 class RecordsCorrupt(ReadError):
     """`offset`: where the batch begins, or where it should. `goes_on_at`: where the next batch begins, -1 if that is
     unknown."""

@@ -73,10 +73,11 @@ class TornBatch(ExactlyOnceError):
             "write the missing rows, because its rows or its Spark partitions differ.",
             DataState.RUN_STOPPED,
             f"Run the write again with the same rows as the first time {_SAME_ROWS}. Or write all of its rows again, "
-            "including the visible ones, under a new txnAppId."
+            "the visible ones a second time: under a new txnAppId."
             if self._is_batch
             else f"Make the query give the same rows again {_SAME_ROWS} and restart it. Or write all of its rows "
-            "again, including the visible ones: allowLostState=true for one start, with a new transactionalIdPrefix.",
+            "again, the visible ones a second time: allowLostState=true for one start, with a new "
+            "transactionalIdPrefix.",
         )
 
 
@@ -105,8 +106,9 @@ class NonDeterministicReplay(ExactlyOnceError):
             f"{self._run(self.sink, self.micro_batch_id)} was written before and its {_slots(self.slots)} gave other "
             "rows this time. To skip the visible slots would lose rows, and to write them would duplicate rows.",
             DataState.RUN_STOPPED,
-            "New rows need a higher txnVersion, and another writer, or another topic, a txnAppId of its own. If this "
-            "is the same write again, look for rand(), current_timestamp(), changed code or inputs."
+            "If this is the same write again, look for rand(), current_timestamp(), changed code or inputs: a higher "
+            "txnVersion or a new txnAppId would write rows twice that are there. New rows need a higher txnVersion, "
+            "and another writer, or another topic, a txnAppId of its own."
             if self._is_batch
             else "Look for rand(), current_timestamp(), a changed query, or inputs that changed; restart with the "
             "query that wrote it first.",
@@ -131,11 +133,11 @@ class CommittedDataMissing(ExactlyOnceError):
             f"{self._run(self.sink, self.next_micro_batch_id)} is not written: the last decided one is {last}, and its "
             f"{_slots(self.missing)} cannot be read ({_slots(self.visible)} can). {cause}",
             DataState.RUN_STOPPED,
-            f"Run version {last} again with the rows that it had: it writes what is missing. To go on without those "
-            "rows set allowLostState=true for one write."
+            f"Run version {last} again with the rows that it had: it writes what is missing. To leave those rows out "
+            "for good set allowLostState=true for one write."
             if self._is_batch
-            else f"To write the micro-batch again restore the checkpoint to before {last}; to go on without it set "
-            "allowLostState=true for one start.",
+            else f"To write what is missing restore the checkpoint to before {last}; to leave those rows out for good "
+            "set allowLostState=true for one start.",
         )
 
 
@@ -171,16 +173,16 @@ class CheckpointBehind(ExactlyOnceError):
                 "of which versions were decided is gone."
             )
             advice = (
-                f"Go on with a version above {committed}; or, to write {self.micro_batch_id} once more, with a new "
-                "txnAppId."
+                f"Go on with a version above {committed}. A new txnAppId writes {self.micro_batch_id}, and a second "
+                "time what is there of it."
             )
         else:
             happened = (
                 f"Spark runs {run}, and {committed} of the same query was committed before: the checkpoint is an older "
                 "copy."
             )
-            advice = "Use the newest checkpoint; or, to write those micro-batches once more, a new "
-            advice += "transactionalIdPrefix."
+            advice = "Use the newest checkpoint. A new transactionalIdPrefix would write those micro-batches a second "
+            advice += "time."
         return Explanation(happened, DataState.RUN_STOPPED, advice)
 
 
@@ -262,6 +264,48 @@ _GROUPS_GONE = (
 )
 
 
+class StateWentBack(ExactlyOnceError):
+    """An internal topic of the brokers has lost its last records.
+
+    `topic`: __consumer_offsets if coordinators have committed transactions that no decision names; __transaction_state
+    if leaders have later ids than the coordinators. `decided_micro_batch_id`: the last one that the consumer groups
+    know of, None if they know of none. `found`: for each of `slots`, what shows it.
+    """
+
+    sink: str
+    topic: str
+    decided_micro_batch_id: int | None
+    slots: Sequence[int]
+    found: Sequence[str]
+
+    def explanation(self) -> Explanation:
+        last = self.decided_micro_batch_id
+        known = "know of no" if last is None else f"know of {self._numbered(last)} and no later"
+        return Explanation(
+            f"the brokers have lost state of sink {self.sink!r}: its consumer groups {known} committed one, and "
+            f"{_slots(self.slots)} went further ({', '.join(self.found[:3])}). {self.topic} lost its last records, by "
+            "an unclean leader election or with the disk of a single replica, or groups were deleted.",
+            DataState.RUN_STOPPED,
+            self._advice(),
+        )
+
+    def _advice(self) -> str:
+        last = self.decided_micro_batch_id
+        if self._is_batch:
+            after = "the first version" if last is None else f"the version after {last}"
+            return (
+                f"Look in the topics, with read_committed, for the rows of {after}. If they are not there, write that "
+                "version once with allowLostState=true, which would write rows twice that are there. If they are, "
+                "write the next version of this txnAppId once with allowLostState=true."
+            )
+        after = "the first micro-batch" if last is None else f"the micro-batch after {last}"
+        return (
+            f"Look in the topics, with read_committed, for the rows of {after}. If none is there, start once with "
+            "allowLostState=true, which would write rows twice that are there. If they are there, start behind them, "
+            "with a new checkpoint and a new transactionalIdPrefix."
+        )
+
+
 class MarkersLost(ExactlyOnceError):
     """`slots`: the slots of the decided `decided_micro_batch_id` that may be visible or not, because nothing proves
     it."""
@@ -321,10 +365,13 @@ class UnreadableState(ExactlyOnceError):
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"consumer group {self.group!r} holds {self.found!r}, which this version did not write: another program "
-            "uses the group's name, or a newer version of this sink wrote it.",
+            f"consumer group {self.group!r} holds {self.found!r}, which this version did not write: somebody reset the "
+            "group's offsets (kafka-consumer-groups.sh --reset-offsets), another program uses its name, or a newer "
+            "version of this sink wrote it.",
             DataState.RUN_STOPPED,
-            "Use another transactionalIdPrefix or txnAppId, or the newer version.",
+            "If a newer version wrote it, use that version. Else delete the group (kafka-consumer-groups.sh --delete "
+            f"--group {self.group}) and run again: the sink restores what the brokers can prove, or stops. A new "
+            f"{'txnAppId' if self._is_batch else 'transactionalIdPrefix'} would write rows twice that are there.",
         )
 
 
@@ -364,6 +411,22 @@ class AttemptFenced(ExactlyOnceError):
         )
 
 
+class AttemptReplaced(ExactlyOnceError):
+    """Spark has the result of an attempt, and a later attempt of the same task has ended its transaction."""
+
+    transactional_id: str
+    expected: str
+    found: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"transaction {self.transactional_id!r} ({self.expected}) was complete, and a later attempt of its task "
+            f"took it over (now {self.found}). Spark ran the stage again, after a FetchFailed or a lost executor, and "
+            "kept the result of the earlier attempt; or somebody else uses the transactional id.",
+            DataState.NOTHING_VISIBLE,
+        )
+
+
 class TransactionTimedOut(ExactlyOnceError):
     transactional_id: str
     expected: str
@@ -375,7 +438,7 @@ class TransactionTimedOut(ExactlyOnceError):
         return Explanation(
             f"transaction {self.transactional_id!r} ({self.expected}) cannot be committed any more: its coordinator "
             f"says {self.found}, age {self.age_ms} ms of kafka.transaction.timeout.ms {self.timeout_ms}. It took too "
-            "long, or a later attempt of its task took over (spark.speculation must be off).",
+            "long.",
             DataState.NOTHING_VISIBLE,
             f"{self._smaller} kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms.",
         )

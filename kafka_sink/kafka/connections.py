@@ -11,12 +11,10 @@ from kafka_sink.kafka.config import VERSION, ClientConfig, ConsumerConfig, Produ
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.selector import RECEIVE_CHUNK_BYTES, Selector
+from kafka_sink.kafka.protocol.apis.fetch import MAX_BATCH_BYTES
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, READING
 from kafka_sink.kafka.security import authenticator, tls_contexts
 
-# The largest record batch that a reader takes: an answer always has its first batch whole (KIP-74). As librdkafka's
-# receive.message.max.bytes, rounded up.
-MAX_BATCH_BYTES = 128 * 1024 * 1024
 # An answer with records has about 1 MiB. With the chunks of other clients a read takes a sixth more CPU.
 READ_CHUNK_BYTES = 256 * 1024
 

@@ -29,11 +29,13 @@ class Problem(ValueError):
 class Kind:
     """`values` describes the valid texts. `read` parses a text, or raises ValueError.
 
-    `read` raises a `Problem` where `values` is not enough to explain the error.
+    `read` raises a `Problem` where `values` is not enough to explain the error. `keeps_spaces`: the spaces around a
+    text are part of the value.
     """
 
     values: str
     read: Callable[[str], Any]
+    keeps_spaces: bool = False
 
 
 def integer(low: int, high: int = INT32_MAX) -> Kind:
@@ -101,7 +103,8 @@ def acks(text: str) -> str:
 
 # Source: org.apache.kafka.common.utils.Utils.HOST_PORT_PATTERN: an optional scheme, a name or an IPv6 address in
 # brackets, a port.
-_HOST_PORT = re.compile(r"(?:[a-zA-Z][a-zA-Z\d+.-]*://)?\[?([0-9a-zA-Z\-._%:]+)\]?:(\d+)")
+# Beside that, a security protocol as the scheme, `SASL_SSL://`: tools of Confluent Cloud print it so.
+_HOST_PORT = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+._-]*://)?\[?([0-9a-zA-Z\-._%:]+)\]?:([0-9]+)")
 
 
 def _is_host(text: str) -> bool:
@@ -159,6 +162,8 @@ def prefix(text: str) -> str:
 
 BOOLEAN = Kind("true or false", _boolean)
 TEXT = Kind("any text", str)
+# As Kafka's type PASSWORD, which does not trim (org.apache.kafka.common.config.ConfigDef.parseType).
+PASSWORD = Kind("any text", str, keeps_spaces=True)
 MILLISECONDS = integer(1)
 MILLISECONDS_OR_NONE = integer(0)
 DURATION = Kind("a time with a unit, like 30s, 15m or 1h; without a unit, milliseconds", duration_ms)

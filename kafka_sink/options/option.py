@@ -33,7 +33,7 @@ class Option:
     def read(self, text: str, *, prefix: str = "") -> Any:
         """Return the value of `text`. Messages put `prefix` before the option's name. Raises InvalidOption."""
         try:
-            value = self.kind.read(text.strip())
+            value = self.kind.read(text if self.kind.keeps_spaces else text.strip())
         except ValueError as failure:
             is_told = isinstance(failure, JaasProblem if self.redact else JaasProblem | Problem)
             detail = str(failure) if is_told else ""

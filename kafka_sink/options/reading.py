@@ -113,6 +113,9 @@ SECTIONS: tuple[Section, ...] = (
         Option("endingTimestamp", "ending_timestamp", TIMESTAMP, None,
                "ends each partition before its first record that is not older, or at its end"),
         Option("endingOffsetsByTimestamp", "ending_timestamps", TIMESTAMPS, None, "the same, by partition"),
+        Option("reuseOffsets", "reuse_offsets", kinds.BOOLEAN, False,
+               "batches: true: each action on the DataFrame reads the offsets of the first one; false: it reads what "
+               "has arrived since, too, or fails where that cannot be planned (PlanReused)"),
     )),
     Section("How to divide the work", "Without these, each partition of Kafka is one of the DataFrame.", (
         Option("minPartitions", "min_partitions", kinds.integer(1), None,
@@ -229,6 +232,7 @@ class ReadConfig(Discreet):
     starting_strategy: str
     include_headers: bool
     fail_on_data_loss: bool
+    reuse_offsets: bool
     min_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None

@@ -1,19 +1,35 @@
-"""What modules here share: a cluster that lets some in and turns others away, and a session of one's own."""
+"""What modules here share: clusters, and sessions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from here import Here
 from kafka_reads import add_jvm_source
+from kafka_sink.broker import LocalKafka
 from secure_kafka import VERSIONS, SecureKafka, secure_kafka
+
+
+@pytest.fixture
+def here(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> Here:
+    return Here(spark, kafka, topic, tmp_path)
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def secure(request: pytest.FixtureRequest) -> Iterator[SecureKafka]:
+    """A cluster that lets some in and turns others away."""
     with secure_kafka(request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def own_kafka() -> Iterator[LocalKafka]:
+    """A broker that the test may kill."""
+    with LocalKafka() as cluster:
         yield cluster
 
 

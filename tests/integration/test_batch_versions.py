@@ -3,10 +3,7 @@ with other rows, two at once; and update mode, which comes through foreachBatch.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,37 +16,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from batch_versions_app import DIGIT
 from committed_rows import read
+from exactly_once_runs import kill_at, run
+from here import Here
 from kafka_sink.broker import LocalKafka
-from spark_writes import ARROW_BATCH_ROWS, finish, held, pykafka, wait_for_rows
+from spark_writes import ARROW_BATCH_ROWS, finish, held, numbers, pykafka, wait_for_rows
 
 CHAOS = pytest.mark.chaos
 
-APP = Path(__file__).resolve().parents[1] / "support" / "batch_versions_app.py"
-HOOKS = APP.parent / "hooks"
+APP = "batch_versions_app.py"
 DEADLINE_S = 240
-KILLED = -9
 ROWS = 30
 ALL_ONCE = Counter(range(ROWS))
 
 
-def run(kafka: LocalKafka, topic: str, tmp_path: Path, kill_at: str | None, *arguments: str) -> tuple[int, str]:
-    """One run of the application, which is killed at a step, or at none: its status, and all it said."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    if kill_at is not None:
-        files = {"once": str(tmp_path / "happened"), "log": str(tmp_path / "requests")}
-        hook = {"step": kill_at, "kill": "application", "holds": {}, **files}
-        environment["PYKAFKA_HOOK"] = json.dumps(hook)
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HOOKS), environment.get("PYTHONPATH"))))
-    ended = subprocess.run(
-        [sys.executable, str(APP), kafka.bootstrap_servers, topic, *arguments],
-        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        timeout=DEADLINE_S, start_new_session=True, check=False,
-    )  # fmt: skip
-    return ended.returncode, ended.stdout
-
-
-def numbers(spark: SparkSession, tasks: int, count: int = ROWS, first: int = 0) -> DataFrame:
-    return spark.range(first, first + count, 1, tasks).selectExpr("CAST(id AS STRING) AS value")
+def rows(spark: SparkSession, tasks: int, first: int = 0) -> DataFrame:
+    return numbers(spark, ROWS, tasks, first)
 
 
 def write(frame: DataFrame, kafka: LocalKafka, topic: str, version: int, **options: str) -> None:
@@ -69,76 +50,58 @@ def abort_manually(kafka: LocalKafka, transactional_id: str) -> None:
     producer.init_transactions(DEADLINE_S)
 
 
-# --- in one Spark -----------------------------------------------------------------------------------------------------
-
-
-def test_a_version_is_written_once_and_one_that_comes_too_late_is_not(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(3)
-    write(numbers(spark, 2), kafka, name, 0)
-    write(numbers(spark, 2), kafka, name, 0)
+def test_a_version_is_written_once_and_one_that_comes_too_late_is_not(here: Here) -> None:
+    name = here.topic(3)
+    write(rows(here.spark, 2), here.kafka, name, 0)
+    write(rows(here.spark, 2), here.kafka, name, 0)
     # The same rows from other tasks: nothing is to be filled in.
-    write(numbers(spark, 5), kafka, name, 0)
-    write(numbers(spark, 2, first=ROWS), kafka, name, 1_763_700_000)
-    write(numbers(spark, 2, first=2 * ROWS), kafka, name, 7)
-    assert read(kafka, name) == read(kafka, name, "read_uncommitted") == Counter(range(2 * ROWS))
+    write(rows(here.spark, 5), here.kafka, name, 0)
+    write(rows(here.spark, 2, first=ROWS), here.kafka, name, 1_763_700_000)
+    write(rows(here.spark, 2, first=2 * ROWS), here.kafka, name, 7)
+    assert read(here.kafka, name) == read(here.kafka, name, "read_uncommitted") == Counter(range(2 * ROWS))
     assert "was written before and its slots 0, 1 gave other rows" in failure_of(
-        numbers(spark, 2, first=1), kafka, name, 1_763_700_000
+        rows(here.spark, 2, first=1), here.kafka, name, 1_763_700_000
     )
-    assert read(kafka, name, "read_uncommitted") == Counter(range(2 * ROWS))
+    assert read(here.kafka, name, "read_uncommitted") == Counter(range(2 * ROWS))
 
 
-def test_the_first_version_is_0_unless_it_is_said_that_nothing_came_before(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(1)
-    said = failure_of(numbers(spark, 1), kafka, name, 20_261_121)
+def test_the_first_version_is_0_unless_it_is_said_that_nothing_came_before(here: Here) -> None:
+    name = here.topic(1)
+    said = failure_of(rows(here.spark, 1), here.kafka, name, 20_261_121)
     assert "StateExpired" in said
     assert "it is the first under this name and not 0" in said
-    assert read(kafka, name, "read_uncommitted") == Counter()
-    write(numbers(spark, 1), kafka, name, 20_261_121, allowLostState="true")
-    write(numbers(spark, 1), kafka, name, 20_261_121)
-    assert read(kafka, name) == ALL_ONCE
+    assert read(here.kafka, name, "read_uncommitted") == Counter()
+    write(rows(here.spark, 1), here.kafka, name, 20_261_121, allowLostState="true")
+    write(rows(here.spark, 1), here.kafka, name, 20_261_121)
+    assert read(here.kafka, name) == ALL_ONCE
 
 
-def test_a_stream_has_no_version(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(1)
-    (tmp_path / "incoming").mkdir()
-    (tmp_path / "incoming" / "0.json").write_text('{"value": "1"}\n')
-    rows = spark.readStream.schema("value STRING").json(str(tmp_path / "incoming"))
-    writer = pykafka(rows.writeStream, kafka, name).option("deliveryGuarantee", "exactly-once")
-    writer = writer.option("txnAppId", name).option("txnVersion", 0).trigger(availableNow=True)
+def test_a_stream_has_no_version(here: Here) -> None:
+    name = here.topic(1)
+    versioned = {"deliveryGuarantee": "exactly-once", "txnAppId": name, "txnVersion": "0"}
     with pytest.raises(PySparkException, match="In foreachBatch, set it on the batch write"):
-        finish(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
-    assert read(kafka, name, "read_uncommitted") == Counter()
+        finish(here.start(here.arriving(here.numbers(1)), name, versioned))
+    assert read(here.kafka, name, "read_uncommitted") == Counter()
 
 
-def test_of_two_writes_under_one_name_the_first_is_fenced(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, gate = topic(1), tmp_path / "gate"
-    rows = numbers(spark, 1, count=4 * ARROW_BATCH_ROWS)
+def test_of_two_writes_under_one_name_the_first_is_fenced(here: Here) -> None:
+    name, gate = here.topic(1), here.folder / "gate"
+    many = here.numbers(4 * ARROW_BATCH_ROWS)
 
     def first() -> str:
         # A thread of one's own has no active session.
-        spark.createDataFrame([], "x INT")
-        return failure_of(held(rows, gate, after_rows=3 * ARROW_BATCH_ROWS), kafka, name, 0)
+        here.spark.createDataFrame([], "x INT")
+        return failure_of(held(many, gate, after_rows=3 * ARROW_BATCH_ROWS), here.kafka, name, 0)
 
     with ThreadPoolExecutor(1) as pool:
         fenced = pool.submit(first)
-        wait_for_rows(kafka, name)
-        write(numbers(spark, 1), kafka, name, 0)
+        wait_for_rows(here.kafka, name)
+        write(rows(here.spark, 1), here.kafka, name, 0)
         gate.touch()
         said = fenced.result(DEADLINE_S)
     assert "kafka_sink.errors." in said
-    assert read(kafka, name) == ALL_ONCE
-    assert read(kafka, name, "read_uncommitted").total() > ROWS, "the first had sent nothing"
-
-
-# --- killed -----------------------------------------------------------------------------------------------------------
+    assert read(here.kafka, name) == ALL_ONCE
+    assert read(here.kafka, name, "read_uncommitted").total() > ROWS, "the first had sent nothing"
 
 
 def once(version: int, tasks: int = 2) -> tuple[str, ...]:
@@ -146,66 +109,54 @@ def once(version: int, tasks: int = 2) -> tuple[str, ...]:
 
 
 @pytest.mark.chaos
-def test_a_write_killed_after_its_decision_is_finished_by_a_rerun_without_rows(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(3)
-    status, said = run(kafka, name, tmp_path, f"after EndTxn {name}.driver commit", *once(0))
-    assert status == KILLED, said
-    assert read(kafka, name) == Counter()
-    write(numbers(spark, 2), kafka, name, 0)
-    assert read(kafka, name) == read(kafka, name, "read_uncommitted") == ALL_ONCE
+def test_a_write_killed_after_its_decision_is_finished_by_a_rerun_without_rows(here: Here) -> None:
+    name = here.topic(3)
+    kill_at("after EndTxn {sink}.driver commit", here.kafka, name, here.folder, *once(0), app=APP)
+    assert read(here.kafka, name) == Counter()
+    write(rows(here.spark, 2), here.kafka, name, 0)
+    assert read(here.kafka, name) == read(here.kafka, name, "read_uncommitted") == ALL_ONCE
 
 
 @CHAOS
-def test_a_write_killed_before_its_decision_is_written_by_a_rerun_with_any_rows(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(3)
-    status, said = run(kafka, name, tmp_path, f"before TxnOffsetCommit {name}.decision", *once(0))
-    assert status == KILLED, said
-    write(numbers(spark, 3, first=ROWS), kafka, name, 0)
-    assert read(kafka, name) == Counter(range(ROWS, 2 * ROWS))
-    assert read(kafka, name, "read_uncommitted") == Counter(range(2 * ROWS))
+def test_a_write_killed_before_its_decision_is_written_by_a_rerun_with_any_rows(here: Here) -> None:
+    name = here.topic(3)
+    kill_at("before TxnOffsetCommit {sink}.decision", here.kafka, name, here.folder, *once(0), app=APP)
+    write(rows(here.spark, 3, first=ROWS), here.kafka, name, 0)
+    assert read(here.kafka, name) == Counter(range(ROWS, 2 * ROWS))
+    assert read(here.kafka, name, "read_uncommitted") == Counter(range(2 * ROWS))
 
 
 @CHAOS
-def test_a_version_visible_in_part_is_filled_with_its_own_rows_and_passed_by_none(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(3)
-    status, said = run(kafka, name, tmp_path, f"after EndTxn {name}.0 commit", *once(0))
-    assert status == KILLED, said
-    abort_manually(kafka, f"{name}.1")
+def test_a_version_visible_in_part_is_filled_with_its_own_rows_and_passed_by_none(here: Here) -> None:
+    name = here.topic(3)
+    kill_at("after EndTxn {sink}.0 commit", here.kafka, name, here.folder, *once(0), app=APP)
+    abort_manually(here.kafka, f"{name}.1")
     half = Counter(range(ROWS // 2))
-    assert read(kafka, name) == half
-    later = failure_of(numbers(spark, 2, first=ROWS), kafka, name, 5)
+    assert read(here.kafka, name) == half
+    later = failure_of(rows(here.spark, 2, first=ROWS), here.kafka, name, 5)
     assert "CommittedDataMissing" in later
     assert "the last decided one is 0, and its slot 1 cannot be read (slot 0 can)" in later
     # Other rows, and the same of other tasks.
-    for other in (numbers(spark, 2, first=1), numbers(spark, 3)):
-        assert "TornBatch" in failure_of(other, kafka, name, 0)
-    assert read(kafka, name) == half
-    write(numbers(spark, 2), kafka, name, 0)
-    assert read(kafka, name) == ALL_ONCE
-    write(numbers(spark, 2, first=ROWS), kafka, name, 5)
-    assert read(kafka, name) == Counter(range(2 * ROWS))
+    for other in (rows(here.spark, 2, first=1), rows(here.spark, 3)):
+        assert "TornBatch" in failure_of(other, here.kafka, name, 0)
+    assert read(here.kafka, name) == half
+    write(rows(here.spark, 2), here.kafka, name, 0)
+    assert read(here.kafka, name) == ALL_ONCE
+    write(rows(here.spark, 2, first=ROWS), here.kafka, name, 5)
+    assert read(here.kafka, name) == Counter(range(2 * ROWS))
 
 
 @CHAOS
 def test_versions_over_brokers_with_the_older_transactions(spark: SparkSession, tmp_path: Path) -> None:
     with LocalKafka(nodes=1, kafka_version="3.9.2") as older:
         older.create_topic("t", 3)
-        status, said = run(older, "t", tmp_path, "after EndTxn t.driver commit", *once(0))
-        assert status == KILLED, said
-        write(numbers(spark, 2), older, "t", 0)
-        write(numbers(spark, 2), older, "t", 0)
-        write(numbers(spark, 2, first=ROWS), older, "t", 9)
-        write(numbers(spark, 2, first=ROWS), older, "t", 5)
+        kill_at("after EndTxn t.driver commit", older, "t", tmp_path, *once(0), app=APP)
+        write(rows(spark, 2), older, "t", 0)
+        write(rows(spark, 2), older, "t", 0)
+        write(rows(spark, 2, first=ROWS), older, "t", 9)
+        write(rows(spark, 2, first=ROWS), older, "t", 5)
         assert read(older, "t") == read(older, "t", "read_uncommitted") == Counter(range(2 * ROWS))
 
-
-# --- update mode ------------------------------------------------------------------------------------------------------
 
 FILES, ROWS_A_FILE, FILES_A_MICRO_BATCH = 6, 40, 2
 
@@ -234,9 +185,8 @@ def test_update_mode_in_an_application_that_is_killed(
 ) -> None:
     name = topic(3)
     arguments = "stream", str(incoming(tmp_path / "incoming")), str(tmp_path / "checkpoint")
-    status, said = run(kafka, name, tmp_path, step.format(sink=name), *arguments)
-    assert status == KILLED, said
-    status, said = run(kafka, name, tmp_path, None, *arguments)
+    kill_at(step, kafka, name, tmp_path, *arguments, app=APP)
+    status, said = run(kafka, name, tmp_path, None, *arguments, app=APP)
     assert status == 0, said
     warned = f"txnVersion 0 of txnAppId '{name}' writes nothing (10 rows were read), because it was written before"
     assert (warned in said) == written_before, said

@@ -18,6 +18,7 @@ import kafka_sink
 from kafka_sink.broker import LocalKafka
 from kafka_sink.spark.tally import Tally
 from read_back import read_topic
+from spark_writes import numbers
 
 DEADLINE_S = 120
 
@@ -33,8 +34,8 @@ def set_conf(session: SparkSession, **options: str) -> None:
         session.conf.set(f"spark.pykafka.{name}", text)
 
 
-def numbers(session: SparkSession, count: int, tasks: int = 2) -> DataFrame:
-    return session.range(0, count, 1, tasks).selectExpr("cast(id AS STRING) AS value")
+def to(kafka: LocalKafka, topic: str) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
 
 
 def save(frame: DataFrame, **options: str) -> None:
@@ -79,22 +80,20 @@ def stream(session: SparkSession, folder: Path, files: int, **options: str) -> I
         query.stop()
 
 
-# --- Spark's conf -----------------------------------------------------------------------------------------------------
-
-
 def test_a_batch_write_takes_from_the_conf_what_its_options_do_not_say(
     session: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
     in_conf, in_option = topic(1), topic(1)
-    set_conf(session, **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": in_conf})
-    save(numbers(session, 10))
-    save(numbers(session, 20), topic=in_option)
+    set_conf(session, **to(kafka, in_conf))
+    save(numbers(session, 10, 2))
+    save(numbers(session, 20, 2), topic=in_option)
     assert values(kafka, in_conf) == Counter(map(str, range(10)))
     assert values(kafka, in_option) == Counter(map(str, range(20)))
     # Another session has another conf.
     assert "'kafka.bootstrap.servers' is required" in failure_of(numbers(session.newSession(), 1), topic=in_conf)
 
 
+@pytest.mark.long
 def test_a_stream_keeps_the_conf_that_it_was_started_with(
     session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -126,9 +125,6 @@ def test_a_wrong_conf_is_an_error_before_any_row_and_shows_no_secret(
     assert says in message
     assert "No row of this write was sent" in message
     assert "hunter2" not in message
-
-
-# --- interceptors -----------------------------------------------------------------------------------------------------
 
 
 def tracing(folder: Path, name: str, raises_at: str = "") -> kafka_sink.Interceptor:
@@ -199,7 +195,7 @@ def test_a_batch_goes_through_interceptors_in_order_and_each_task_has_its_own(
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
     # Three tasks of two Arrow batches, and one task without rows, on two workers.
     frame = numbers(session, 60, 3).union(numbers(session, 1, 1).where("value = 'none'"))
-    save(frame, **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name})
+    save(frame, **to(kafka, name))
     expected = Counter(f"{i}a{number}b{number}" for i in range(60) for number in [1 + i % 20 // 10])
     assert values(kafka, name) == expected
     writes = traces(folder)
@@ -213,7 +209,7 @@ def test_a_stream_has_new_interceptors_for_each_micro_batch(
 ) -> None:
     name, folder = topic(1), tmp_path / "traces"
     kafka_sink.register(session, interceptors=[tracing(folder, "a")])
-    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name}
+    options = to(kafka, name)
     with stream(session, tmp_path, 3, **options) as finish:
         finish()
     assert values(kafka, name) == Counter(f"{i}a1" for i in range(30))
@@ -226,8 +222,8 @@ def test_a_tally_sums_up_batches_and_streams_beside_other_interceptors(
     name = topic(1)
     tally = Tally(session)
     kafka_sink.register(session, interceptors=[tally, tracing(tmp_path / "traces", "", raises_at="77")])
-    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name}
-    save(numbers(session, 50), **options)
+    options = to(kafka, name)
+    save(numbers(session, 50, 2), **options)
     with stream(session, tmp_path, 3, **options) as finish:
         finish()
     # A task that fails is not in the sum; it fails before it sends a row.
@@ -248,7 +244,7 @@ def test_partitions_are_those_of_what_interceptors_return(
 
     name = topic(3)
     kafka_sink.register(session, interceptors=[ToTwo()])
-    save(numbers(session, 9), **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name})
+    save(numbers(session, 9, 2), **to(kafka, name))
     assert {partition for partition, _, _ in read_topic(kafka.bootstrap_servers, name, 30)} == {2}
 
 
@@ -257,7 +253,7 @@ def test_a_batch_whose_interceptor_raises_fails_and_is_whole_when_it_runs_again(
 ) -> None:
     name, folder = topic(1), tmp_path / "traces"
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
-    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name}
+    options = to(kafka, name)
     kafka_sink.register(session, interceptors=[tracing(folder, "", raises_at="25")])
     message = failure_of(numbers(session, 40, 1), **options)
     assert "InterceptorFailed" in message
@@ -274,11 +270,12 @@ def test_a_batch_whose_interceptor_raises_fails_and_is_whole_when_it_runs_again(
     assert again == Counter(map(str, range(40)))
 
 
+@pytest.mark.long
 def test_a_stream_whose_interceptor_raises_does_not_go_on_without_its_rows(
     session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, folder = topic(1), tmp_path / "traces"
-    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name}
+    options = to(kafka, name)
     kafka_sink.register(session, interceptors=[tracing(folder, "", raises_at="25")])
     with stream(session, tmp_path, 4, **options) as finish, pytest.raises(PySparkException, match="on_send raised"):
         finish()
@@ -302,5 +299,5 @@ def test_interceptors_that_raise_at_the_end_change_nothing(
 
     name = topic(1)
     kafka_sink.register(session, interceptors=[Late()])
-    save(numbers(session, 10), **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name})
+    save(numbers(session, 10, 2), **to(kafka, name))
     assert values(kafka, name) == Counter(map(str, range(10)))

@@ -15,6 +15,8 @@ from kafka_sink.kafka.client import Producer
 from kafka_sink.options.config import sink_config
 from secure_kafka import SecureKafka
 
+pytestmark = pytest.mark.long
+
 PRODUCERS = 30
 # Brokers let ten seconds' worth pass before they refuse (quota.window.num). Ten more producers need 10 s, in which the
 # last is refused more often than a TLS client was once willing to bear.

@@ -14,13 +14,11 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
-from kafka_sink.kafka.protocol.apis.list_transactions import (
-    ListTransactionsRequest,
-)
+from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
 from kafka_sink.kafka.reader import Reader
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.options.reading import READING, read_config
-from open_connections import open_connections, opened_since
+from open_connections import opened_since, own_connections
 
 PARTITIONS = 6
 
@@ -43,17 +41,17 @@ def ports(servers: str) -> list[int]:
 
 def connections_of_writes(servers: str, topic: str) -> list[Counter[int]]:
     """Remote port -> open connections of a producer after each of two writes."""
-    before = open_connections()
+    before = own_connections(servers)
     producer = Producer(config(servers))
     try:
         found = []
         for _ in range(2):
             write(producer, topic)
-            found.append(opened_since(before))
+            found.append(opened_since(before, servers))
         return found
     finally:
         producer.close()
-        assert opened_since(before) == {}
+        assert opened_since(before, servers) == {}
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +80,12 @@ def test_a_producer_of_three_brokers_has_one_connection_to_each(three: LocalKafk
 
 
 def test_an_admin_client_of_one_broker_has_one_connection(kafka: LocalKafka) -> None:
-    before = open_connections()
+    before = own_connections(kafka.bootstrap_servers)
     client = AdminClient(config(kafka.bootstrap_servers))
     assert client.ask_brokers(ListTransactionsRequest()).keys() == {1}
-    assert opened_since(before) == dict.fromkeys(ports(kafka.bootstrap_servers), 1)
+    assert opened_since(before, kafka.bootstrap_servers) == dict.fromkeys(ports(kafka.bootstrap_servers), 1)
     client.close()
-    assert opened_since(before) == {}
+    assert opened_since(before, kafka.bootstrap_servers) == {}
 
 
 def test_a_reader_of_one_broker_has_one_connection(kafka: LocalKafka, topic: Callable[..., str]) -> None:
@@ -97,7 +95,7 @@ def test_a_reader_of_one_broker_has_one_connection(kafka: LocalKafka, topic: Cal
     topic_id = uuid.UUID(client.topic_ids((name,))[name])
     producer.close()
     client.close()
-    before = open_connections()
+    before = own_connections(kafka.bootstrap_servers)
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name}
     reader = Reader(read_config(given_options(options, table=READING)).consumer)
     fetched = [
@@ -109,6 +107,6 @@ def test_a_reader_of_one_broker_has_one_connection(kafka: LocalKafka, topic: Cal
         )
     ]  # fmt: skip
     assert fetched == [1] * PARTITIONS
-    assert opened_since(before) == dict.fromkeys(ports(kafka.bootstrap_servers), 1)
+    assert opened_since(before, kafka.bootstrap_servers) == dict.fromkeys(ports(kafka.bootstrap_servers), 1)
     reader.close()
-    assert opened_since(before) == {}
+    assert opened_since(before, kafka.bootstrap_servers) == {}

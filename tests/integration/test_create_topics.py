@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import export_to_kafka
 import kafka_sink
+from broker_admin import admin, topics
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import InvalidOption, TopicNotCreated, WriteWouldFail
+from spark_writes import arriving, finish, start
 
 DEADLINE_S = 60
 ROWS = 100
@@ -38,11 +40,11 @@ def frame(spark: SparkSession) -> Iterator[DataFrame]:
 
 def described(kafka: LocalKafka, name: str) -> tuple[int, int, dict[str, str]]:
     """Partitions, replicas of each, and the settings that are the topic's own."""
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    partitions = admin.list_topics(name, timeout=DEADLINE_S).topics[name].partitions
+    client = admin(kafka)
+    partitions = client.list_topics(name, timeout=DEADLINE_S).topics[name].partitions
     (replicas,) = {len(partition.replicas) for partition in partitions.values()}
     resource = ConfigResource(ResourceType.TOPIC, name)
-    entries = admin.describe_configs([resource])[resource].result(DEADLINE_S)
+    entries = client.describe_configs([resource])[resource].result(DEADLINE_S)
     own = {key: entry.value for key, entry in entries.items() if entry.source == 1}  # DYNAMIC_TOPIC_CONFIG
     return len(partitions), replicas, own
 
@@ -58,13 +60,11 @@ def test_a_batch_write(frame: DataFrame, kafka: LocalKafka, name: str, guarantee
     assert described(kafka, name) == MADE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_a_stream(frame: DataFrame, kafka: LocalKafka, name: str, tmp_path: Path, guarantee: str) -> None:
-    frame.write.parquet(str(tmp_path / "in"))
-    rows = frame.sparkSession.readStream.schema(frame.schema).parquet(str(tmp_path / "in"))
-    said = options(kafka, name, deliveryGuarantee=guarantee, checkpointLocation=str(tmp_path / "checkpoint"))
-    query = rows.writeStream.format("pykafka").options(**said).trigger(availableNow=True).start()
-    assert query.awaitTermination(DEADLINE_S)
+    rows, said = arriving(tmp_path / "in", frame), {"createTopics": ASKED, "deliveryGuarantee": guarantee}
+    finish(start(rows, kafka, name, tmp_path, said))
     assert described(kafka, name) == MADE
 
 
@@ -85,8 +85,7 @@ def test_a_job(frame: DataFrame, kafka: LocalKafka, name: str, tmp_path: Path) -
 
 
 def test_a_topic_that_exists_is_left_as_it_is(frame: DataFrame, kafka: LocalKafka, name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(name, 2, 1)])[name].result(DEADLINE_S)
+    kafka.create_topic(name, 2)
     before = described(kafka, name)
     frame.write.format("pykafka").mode("append").options(**options(kafka, name)).save()
     assert described(kafka, name) == before != MADE
@@ -112,7 +111,7 @@ def test_what_the_broker_refuses_is_said_with_its_words(
         frame.write.format("pykafka").mode("append").options(**said).save()
     assert isinstance(kafka_sink.error_of(failed.value), TopicNotCreated)
     assert all(word in str(failed.value) for word in words)
-    assert name not in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=30).topics
+    assert name not in topics(kafka)
 
 
 def test_a_wrong_value_is_refused_before_brokers_are_asked(frame: DataFrame, name: str) -> None:

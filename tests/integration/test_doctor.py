@@ -1,5 +1,5 @@
 """Faults, each injected into real brokers or scripted peers, and what the doctor answers: where, at which step, what to
-do, in time. And that where nothing is wrong it finds nothing."""
+do, in time. And that where nothing is wrong it finds nothing. Faults of TLS and SASL are in test_security.py."""
 
 from __future__ import annotations
 
@@ -8,66 +8,33 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AclOperation, AdminClient, ResourceType
+from confluent_kafka.admin import AclOperation, ResourceType
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import kafka_sink
-from certificates import Authority
-from java_stores import FORMS, truststore
+from broker_admin import topics
+from committed_rows import groups, transactions
+from doctor_reports import examined, failure_found, verdict_of
+from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import check
-from kafka_sink.doctor.report import Report, Status, Verdict
-from kafka_sink.doctor.writing import examine
+from kafka_sink.doctor.report import Status, Verdict
 from kafka_sink.errors import BrokersUnreachable, InvalidOption, MissingColumn, UnknownOption
-from kafka_sink.options.config import sink_config
 from scripted_kafka import advertises
 from scripted_peers import hangs_up, peer, says_nothing, silent_host, speaks_http
-from secure_kafka import CA, OTHER_CA, PASSWORDS, Acl, SecureKafka
+from secure_kafka import Acl, SecureKafka
 from waiting import wait_until
 
-ANSWER_S = 10
 DEADLINE_S = 60
 OK, WARNING, FAILED, SKIPPED = Status
 topic_numbers = itertools.count(1)
 NOWHERE = "nowhere.invalid"
-
-
-def examined(options: dict[str, str]) -> Report:
-    """The report, in time and without a password."""
-    started = time.monotonic()
-    report = examine(sink_config(options))
-    seconds = time.monotonic() - started
-    assert seconds < ANSWER_S
-    # `pytest -rP` shows the table of faults.
-    print(f"{seconds:.2f} s")
-    for verdict in report.verdicts:
-        if verdict.status in (FAILED, WARNING):
-            print(
-                f"{verdict.status} {verdict.step} | {verdict.where} | {verdict.finding.found} -> "
-                f"{verdict.finding.remedy}"
-            )
-    shown = repr(report) + report._repr_html_()
-    assert not any(password in shown for password in (*PASSWORDS.values(), "wrong-canary"))
-    return report
-
-
-def failure_of(options: dict[str, str]) -> Verdict:
-    """The one thing that is wrong; what needs it was skipped."""
-    report = examined(options)
-    assert not report.ok
-    (failure,) = report.failures
-    return failure
-
-
-def verdict_of(report: Report, step: str) -> Verdict:
-    (verdict,) = (each for each in report.verdicts if each.step == step)
-    return verdict
 
 
 def at(servers: str, **more: str) -> dict[str, str]:
@@ -78,9 +45,6 @@ def closed_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
     return port
-
-
-# --- nothing is wrong -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
@@ -102,61 +66,48 @@ def test_nothing_fails_where_nothing_is_wrong(kafka: LocalKafka, topic: Callable
 def test_a_dead_letter_topic_that_is_not_there(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     letters = f"{topic(1)}-letters"
     options = at(kafka.bootstrap_servers, topic=topic(1), badRows="deadLetter", deadLetterTopic=letters)
-    failure = failure_of(options)
+    failure = failure_found(options)
     assert (failure.step, failure.where) == ("dead letter topic", f"topic {letters}")
     assert f"--create --topic {letters}" in failure.finding.remedy
 
 
-# --- hosts ------------------------------------------------------------------------------------------------------------
+def closed() -> AbstractContextManager[int]:
+    return nullcontext(closed_port())
+
+
+SSL = {"kafka.security.protocol": "SSL"}
+
+
+@pytest.mark.parametrize(
+    ("host", "more", "step", "found", "remedy"),
+    [
+        (closed, {}, "tcp", "refused", "check the port"),
+        (silent_host, {}, "tcp", "does not answer at all", "firewall"),
+        (lambda: peer(says_nothing), {}, "api versions", "", "load balancer"),
+        (lambda: peer(says_nothing), SSL, "tls", "", "load balancer"),
+        (lambda: peer(speaks_http), {}, "api versions", "HTTP", "REST proxy"),
+        (lambda: peer(speaks_http), SSL, "tls", "does not speak TLS", ""),
+        (lambda: peer(hangs_up), {}, "api versions", "closed the connection", ""),
+    ],
+    ids=[
+        "a closed port", "a host that answers nothing", "a port that accepts and says nothing", "the same with TLS",
+        "a port that speaks HTTP", "HTTP with TLS", "a port that hangs up",
+    ],
+)  # fmt: skip
+def test_a_host_that_is_no_broker(
+    host: Callable[[], AbstractContextManager[int]], more: dict[str, str], step: str, found: str, remedy: str
+) -> None:
+    with host() as port:
+        failure = failure_found(at(f"127.0.0.1:{port}", **more))
+    assert (failure.step, failure.where) == (step, f"127.0.0.1:{port}")
+    assert found in failure.finding.found
+    assert remedy in failure.finding.remedy
 
 
 def test_a_bootstrap_name_that_cannot_be_resolved() -> None:
-    failure = failure_of(at(f"{NOWHERE}:9092"))
+    failure = failure_found(at(f"{NOWHERE}:9092"))
     assert (failure.step, failure.where) == ("dns", f"{NOWHERE}:9092")
     assert "/etc/hosts" in failure.finding.remedy
-
-
-def test_a_closed_port() -> None:
-    port = closed_port()
-    failure = failure_of(at(f"127.0.0.1:{port}"))
-    assert (failure.step, failure.where) == ("tcp", f"127.0.0.1:{port}")
-    assert "refused" in failure.finding.found
-    assert "check the port" in failure.finding.remedy
-
-
-def test_a_host_that_answers_nothing() -> None:
-    with silent_host() as port:
-        failure = failure_of(at(f"127.0.0.1:{port}"))
-    assert failure.step == "tcp"
-    assert "does not answer at all" in failure.finding.found
-    assert "firewall" in failure.finding.remedy
-
-
-def test_a_port_that_accepts_and_says_nothing() -> None:
-    with peer(says_nothing) as port:
-        failure = failure_of(at(f"127.0.0.1:{port}"))
-        assert (failure.step, failure.where) == ("api versions", f"127.0.0.1:{port}")
-        assert "load balancer" in failure.finding.remedy
-        failure = failure_of(at(f"127.0.0.1:{port}", **{"kafka.security.protocol": "SSL"}))
-        assert (failure.step, failure.where) == ("tls", f"127.0.0.1:{port}")
-        assert "load balancer" in failure.finding.remedy
-
-
-def test_a_port_that_speaks_http() -> None:
-    with peer(speaks_http) as port:
-        failure = failure_of(at(f"127.0.0.1:{port}"))
-        assert (failure.step, failure.where) == ("api versions", f"127.0.0.1:{port}")
-        assert "HTTP" in failure.finding.found
-        assert "REST proxy" in failure.finding.remedy
-        failure = failure_of(at(f"127.0.0.1:{port}", **{"kafka.security.protocol": "SSL"}))
-        assert (failure.step, "does not speak TLS" in failure.finding.found) == ("tls", True)
-
-
-def test_a_port_that_hangs_up() -> None:
-    with peer(hangs_up) as port:
-        failure = failure_of(at(f"127.0.0.1:{port}"))
-    assert failure.step == "api versions"
-    assert "closed the connection" in failure.finding.found
 
 
 def test_one_of_two_bootstrap_servers_is_only_warned_of(kafka: LocalKafka, topic: Callable[..., str]) -> None:
@@ -164,9 +115,6 @@ def test_one_of_two_bootstrap_servers_is_only_warned_of(kafka: LocalKafka, topic
     assert report.ok
     warned = next(verdict for verdict in report.verdicts if verdict.step == "dns")
     assert (warned.status, warned.where) == (WARNING, f"{NOWHERE}:9092")
-
-
-# --- advertised listeners ---------------------------------------------------------------------------------------------
 
 
 def test_an_advertised_name_that_cannot_be_resolved() -> None:
@@ -181,135 +129,13 @@ def test_an_advertised_listener_that_cannot_be_reached() -> None:
     port = closed_port()
     with LocalKafka(listeners={"OUTSIDE": "PLAINTEXT"}, advertised={"OUTSIDE": {1: port}}) as kafka:
         kafka.create_topic("any", 1)
-        failure = failure_of(at(kafka.addresses_of("OUTSIDE")))
+        failure = failure_found(at(kafka.addresses_of("OUTSIDE")))
     assert (failure.step, failure.where) == ("tcp", f"broker 1, 127.0.0.1:{port}")
     assert "advertised.listeners" in failure.finding.remedy
 
 
-# --- TLS --------------------------------------------------------------------------------------------------------------
-
-
-def secured(secure: SecureKafka, options: dict[str, str]) -> Verdict:
-    return failure_of({**options, "topic": "any"})
-
-
-def test_tls_to_a_plaintext_listener(secure: SecureKafka) -> None:
-    servers = {"kafka.bootstrap.servers": secure.kafka.bootstrap_servers}
-    failure = secured(secure, secure.tls() | servers)
-    assert (failure.step, failure.where) == ("tls", secure.kafka.bootstrap_servers)
-    assert "plaintext listener" in failure.finding.remedy
-
-
-def test_plaintext_to_a_tls_listener(secure: SecureKafka) -> None:
-    failure = failure_of(at(secure.kafka.addresses_of("TLS")))
-    assert (failure.step, failure.where) == ("tls", secure.kafka.addresses_of("TLS"))
-    assert "kafka.security.protocol to SSL" in failure.finding.remedy
-
-
-def test_an_unknown_ca(secure: SecureKafka) -> None:
-    for ca in (OTHER_CA, Authority()):
-        failure = secured(secure, secure.tls(ssl_truststore_certificates=ca.certificate))
-        assert (failure.step, failure.where) == ("tls", secure.kafka.addresses_of("TLS"))
-        assert "CA that is not trusted" in failure.finding.found
-        assert "kafka.ssl.truststore.location" in failure.finding.remedy
-
-
-def test_a_certificate_for_another_host(secure: SecureKafka) -> None:
-    failure = secured(secure, secure.tls("ELSEWHERE"))
-    assert (failure.step, "another host name" in failure.finding.found) == ("tls", True)
-    assert "issued for this one" in failure.finding.remedy
-
-
-def test_host_names_that_are_not_to_be_verified_are_a_warning_by_the_command(
-    secure: SecureKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = secure.tls("ELSEWHERE", ssl_endpoint_identification_algorithm="")
-    file = tmp_path / "options"
-    lines = (f"{name} = {text}".replace("\n", "\\n") for name, text in options.items())
-    file.write_text("\n".join(lines))
-    assert check.main(["--preset", str(file)]) == check.OK
-    found = capsys.readouterr().out
-    assert re.search(r"WARNING +tls +.*host names\s+of\s+brokers\s+are\s+not\s+verified", found), found
-
-
-def test_an_expired_certificate(secure: SecureKafka) -> None:
-    failure = secured(secure, secure.tls("EXPIRED"))
-    assert (failure.step, "has expired" in failure.finding.found) == ("tls", True)
-    assert "renewed on the broker" in failure.finding.remedy
-
-
-def test_a_client_certificate_that_is_missing(secure: SecureKafka) -> None:
-    failure = secured(secure, secure.tls("MTLS"))
-    assert (failure.step, "got none" in failure.finding.found) == ("tls", True)
-    assert "kafka.ssl.keystore.location" in failure.finding.remedy
-
-
-def test_a_truststore_that_is_not_there(secure: SecureKafka, tmp_path: Path) -> None:
-    options = secure.tls(ssl_truststore_location=str(tmp_path / "none.pem"))
-    del options["kafka.ssl.truststore.certificates"]
-    failure = secured(secure, options)
-    assert (failure.step, "none.pem" in failure.finding.found) == ("tls", True)
-
-
-@pytest.mark.parametrize(
-    ("form", "password", "said"),
-    [
-        ("JKS", "wrong-canary", "kafka.ssl.truststore.password"),
-        ("PKCS12", "wrong-canary", "the password of the PKCS12 store"),
-        ("PKCS12", None, "'kafka.ssl.truststore.password' is required"),
-    ],
-)
-def test_a_java_store_that_cannot_be_opened(
-    secure: SecureKafka, tmp_path: Path, form: str, password: str | None, said: str
-) -> None:
-    store = truststore(tmp_path / "trust", [CA.certificate], *FORMS[form])
-    options = secure.tls(ssl_truststore_location=str(store))
-    del options["kafka.ssl.truststore.certificates"]
-    if password is not None:
-        options["kafka.ssl.truststore.password"] = password
-    failure = secured(secure, options)
-    assert failure.step == "tls"
-    assert said in failure.finding.found
-    assert "wrong-canary" not in str(failure)
-
-
-# --- SASL -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_mechanism_that_is_not_offered(secure: SecureKafka) -> None:
-    options = secure.sasl("PLAIN") | {"kafka.bootstrap.servers": secure.kafka.addresses_of("TOKENS")}
-    failure = secured(secure, options)
-    assert (failure.step, failure.where) == ("sasl", secure.kafka.addresses_of("TOKENS"))
-    assert "it offers: OAUTHBEARER" in failure.finding.found
-    assert "kafka.sasl.mechanism" in failure.finding.remedy
-
-
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_a_wrong_password(secure: SecureKafka, mechanism: str) -> None:
-    failure = secured(secure, secure.sasl(mechanism, "alice", "wrong-canary"))
-    assert (failure.step, failure.where) == ("sasl", secure.kafka.addresses_of("SASL"))
-    assert "'alice'" in failure.finding.found
-    assert "check user name and password" in failure.finding.remedy
-
-
-def test_no_credentials_where_they_are_asked_for(secure: SecureKafka) -> None:
-    options = secure.tls() | {"kafka.bootstrap.servers": secure.kafka.addresses_of("SASL")}
-    failure = secured(secure, options)
-    assert (failure.step, "requires authentication" in failure.finding.found) == ("sasl", True)
-    assert "kafka.sasl.mechanism" in failure.finding.remedy
-
-
-def test_credentials_where_nobody_asks_for_them(secure: SecureKafka) -> None:
-    options = secure.sasl("PLAIN") | {"kafka.bootstrap.servers": secure.kafka.addresses_of("TLS")}
-    failure = secured(secure, options)
-    assert (failure.step, "expects no authentication" in failure.finding.found) == ("sasl", True)
-
-
-# --- the topic --------------------------------------------------------------------------------------------------------
-
-
 def test_a_topic_that_is_missing(kafka: LocalKafka) -> None:
-    failure = failure_of(at(kafka.bootstrap_servers, topic="missing"))
+    failure = failure_found(at(kafka.bootstrap_servers, topic="missing"))
     assert (failure.step, failure.where) == ("topic", "topic missing")
     assert "kafka-topics.sh" in failure.finding.remedy
     assert "createTopics=true" in failure.finding.remedy
@@ -320,7 +146,7 @@ def test_a_topic_that_is_made(kafka: LocalKafka) -> None:
     report = examined(at(kafka.bootstrap_servers, topic=name, createTopics="true"))
     assert report.ok, report
     assert "created" in verdict_of(report, "topic").finding.found
-    assert name in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=30).topics
+    assert name in topics(kafka)
     assert "1 partition" in verdict_of(examined(at(kafka.bootstrap_servers, topic=name)), "topic").finding.found
 
 
@@ -343,7 +169,7 @@ def test_settings_that_lose_rows_or_refuse_them(kafka: LocalKafka, topic: Callab
 
 
 def test_fewer_replicas_than_have_to_be_in_sync(kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    failure = failure_of(at(kafka.bootstrap_servers, topic=topic(1, {"min.insync.replicas": "2"})))
+    failure = failure_found(at(kafka.bootstrap_servers, topic=topic(1, {"min.insync.replicas": "2"})))
     assert failure.step == "in-sync replicas"
     assert "min.insync.replicas=2 is more than the 1 replicas" in failure.finding.found
     assert "replication factor" in failure.finding.remedy
@@ -361,7 +187,7 @@ def test_brokers_that_are_down() -> None:
         def failures(name: str) -> dict[str, Verdict]:
             return {each.step: each for each in examined(at(servers, topic=name)).failures}
 
-        wait_until(lambda: not examine(sink_config(at(servers, topic="alone"))).ok, DEADLINE_S, "the others notice")
+        wait_until(lambda: not examined(at(servers, topic="alone")).ok, DEADLINE_S, "the others notice")
         assert failures("alone").keys() == {"leaders"}
         finding = failures("alone")["leaders"].finding
         assert re.search(r"no leader for partition \d$", finding.found)
@@ -369,9 +195,6 @@ def test_brokers_that_are_down() -> None:
         finding = failures("together")["in-sync replicas"].finding
         assert "min.insync.replicas=3" in finding.found
         assert "partitions 0, 1, 2 (2 in sync)" in finding.found
-
-
-# --- what is allowed --------------------------------------------------------------------------------------------------
 
 
 def of_bob(secure: SecureKafka, topic: str, **more: str) -> dict[str, str]:
@@ -397,12 +220,12 @@ def exactly_once_acls(topic: str) -> dict[str, Acl]:
 
 def test_a_topic_that_may_not_be_written_to(secure: SecureKafka) -> None:
     topic = new_topic(secure)
-    failure = failure_of(of_bob(secure, topic))
+    failure = failure_found(of_bob(secure, topic))
     assert (failure.step, failure.where) == ("topic", f"topic {topic}")
     assert f"TOPIC {topic} WRITE" in failure.finding.remedy
     assert "User:bob" in failure.finding.remedy
     secure.allow(Acl(ResourceType.TOPIC, topic, AclOperation.READ))
-    failure = failure_of(of_bob(secure, topic))
+    failure = failure_found(of_bob(secure, topic))
     assert failure.step == "write acl"
     assert f"TOPIC {topic} WRITE" in failure.finding.remedy
     secure.allow(Acl(ResourceType.TOPIC, topic, AclOperation.WRITE))
@@ -424,7 +247,7 @@ def test_acls_of_exactly_once(secure: SecureKafka, missing: str | None) -> None:
         report = examined(once)
         assert report.ok, report
         return
-    failure = failure_of(once)
+    failure = failure_found(once)
     acl = acls[missing]
     assert failure.step == missing
     assert f"{acl.kind.name} {acl.name} {acl.operation.name}" in failure.finding.remedy
@@ -437,7 +260,7 @@ def test_a_commit_topic_that_may_not_be_made(secure: SecureKafka) -> None:
     once = of_bob(
         secure, topic, deliveryGuarantee="exactly-once", transactionalIdPrefix=topic, commitTopic=f"{topic}-commits"
     )
-    failure = failure_of(once)
+    failure = failure_found(once)
     assert (failure.step, failure.where) == ("commit topic", f"topic {topic}-commits")
     assert f"TOPIC {topic}-commits CREATE" in failure.finding.remedy
     secure.allow(Acl(ResourceType.TOPIC, f"{topic}-commits", AclOperation.CREATE))
@@ -448,7 +271,7 @@ def test_a_commit_topic_that_may_not_be_made(secure: SecureKafka) -> None:
 
 
 def test_a_transaction_timeout_above_the_ceiling(kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    failure = failure_of(at(
+    failure = failure_found(at(
         kafka.bootstrap_servers, topic=topic(), deliveryGuarantee="exactly-once",
         **{"kafka.transaction.timeout.ms": "600000000"},
     ))  # fmt: skip
@@ -461,16 +284,8 @@ def test_it_leaves_no_transaction_behind(kafka: LocalKafka, topic: Callable[...,
     name = topic()
     options = at(kafka.bootstrap_servers, topic=name, deliveryGuarantee="exactly-once", transactionalIdPrefix=name)
     assert examined(options).ok
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    listed = kafka.run_tool(
-        "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", kafka.bootstrap_servers, "list"
-    )
-    assert name not in listed
-    groups = admin.list_consumer_groups().result(30).valid
-    assert not [group for group in groups if group.group_id.startswith(name)]
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
+    assert not transactions(kafka, name)
+    assert groups(kafka, name) == []
 
 
 def test_the_command(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
@@ -485,34 +300,25 @@ def test_the_command(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Pat
     assert re.search(r"^FAILED +topic +topic missing +there is no such topic$", bad.stdout, re.MULTILINE)
 
 
+@pytest.mark.parametrize("other_python", [False, True])
 def test_the_command_from_executors(
-    kafka: LocalKafka, topic: Callable[..., str], spark: SparkSession, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    here: Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], other_python: bool
+) -> None:
     monkeypatch.setattr(SparkSession, "stop", lambda session: None)  # the tests' own
-    option = f"kafka.bootstrap.servers={NOWHERE}:9092,{kafka.bootstrap_servers}"
-    assert check.main(["--option", option, "--topic", topic(), "--spark"]) == 0
+    if other_python:
+        monkeypatch.setattr(here.spark.sparkContext, "pythonExec", "/nowhere/python")
+    option = f"kafka.bootstrap.servers={NOWHERE}:9092,{here.servers}"
+    assert check.main(["--option", option, "--topic", here.topic(), "--spark"]) == 0
     said = capsys.readouterr().out
+    if other_python:
+        assert re.search(r"^WARNING +executors +python +functions +", said, re.MULTILINE)
+        assert "/nowhere/python" in said
+        return
     host = re.escape(socket.gethostname())
-    assert re.search(rf"^OK +{host} +sasl +{kafka.bootstrap_servers} ", said, re.MULTILINE)
+    assert re.search(rf"^OK +{host} +sasl +{here.servers} ", said, re.MULTILINE)
     assert re.search(r"^OK +driver +topic ", said, re.MULTILINE)
     for seen_from, process in (("driver", "driver"), ("driver", "planner"), (host, "tasks")):
         assert re.search(rf"^[A-Z]+ +{seen_from} +python +{process} +{sys.executable}, ", said, re.MULTILINE)
-
-
-def test_the_command_where_functions_have_another_python(
-    kafka: LocalKafka, topic: Callable[..., str], spark: SparkSession, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.setattr(SparkSession, "stop", lambda session: None)  # the tests' own
-    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python")
-    assert check.main(["--bootstrap-servers", kafka.bootstrap_servers, "--topic", topic(), "--spark"]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"^WARNING +executors +python +functions +", said, re.MULTILINE)
-    assert "/nowhere/python" in said
-
-
-# --- a write's own start ----------------------------------------------------------------------------------------------
 
 
 def test_a_write_that_reaches_nobody_says_at_which_step(spark: SparkSession) -> None:
@@ -530,37 +336,21 @@ def test_a_write_that_reaches_nobody_says_at_which_step(spark: SparkSession) -> 
     assert (unreachable.value.step, unreachable.value.where) == ("dns", f"{NOWHERE}:9092")
 
 
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_write_that_makes_its_topic(spark: SparkSession, kafka: LocalKafka, guarantee: str) -> None:
-    kafka_sink.register(spark)
-    name = f"made-{next(topic_numbers)}"
-    frame = spark.range(0, 100, 1, 2).selectExpr("cast(id as string) as value")
-    options = at(kafka.bootstrap_servers, topic=name, createTopics="true", deliveryGuarantee=guarantee)
-    frame.write.format("pykafka").mode("append").options(**options).save()
-    ends = kafka.run_tool(
-        "org.apache.kafka.tools.GetOffsetShell", "--bootstrap-server", kafka.bootstrap_servers, "--topic", name
-    )
-    assert int(ends.rsplit(":", 1)[1]) >= 100
-
-
-# --- validate ---------------------------------------------------------------------------------------------------------
-
-
-def test_validate_a_batch(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    frame = spark.range(1).selectExpr("cast(id as string) as value")
-    report = kafka_sink.validate(frame, topic(), executors=True, bootstrap_servers=kafka.bootstrap_servers)
+def test_validate_a_batch(here: Here) -> None:
+    frame = here.spark.range(1).selectExpr("cast(id as string) as value")
+    report = kafka_sink.validate(frame, here.topic(), executors=True, bootstrap_servers=here.servers)
     assert report.ok, report
     assert "value string" in verdict_of(report, "columns").finding.found
     assert {verdict.seen_from for verdict in report.verdicts} == {"driver", socket.gethostname()}
-    report = kafka_sink.validate(frame, options=at(kafka.bootstrap_servers, topic="missing"))
+    report = kafka_sink.validate(frame, options=at(here.servers, topic="missing"))
     assert [failure.step for failure in report.failures] == ["topic"]
     assert "<td>FAILED</td>" in report._repr_html_()
 
 
-def test_validate_a_stream(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    frame = spark.readStream.format("rate").load()
+def test_validate_a_stream(here: Here) -> None:
+    frame = here.spark.readStream.format("rate").load()
     rows = frame.selectExpr("cast(value as string) as value")
-    once = at(kafka.bootstrap_servers, topic=topic(), deliveryGuarantee="exactly-once", checkpointLocation="/c")
+    once = at(here.servers, topic=here.topic(), deliveryGuarantee="exactly-once", checkpointLocation="/c")
     report = kafka_sink.validate(rows, options=once)
     assert report.ok, report
     assert verdict_of(report, "group acl").where == "pykafka-*"
@@ -572,12 +362,10 @@ def test_validate_a_stream(spark: SparkSession, kafka: LocalKafka, topic: Callab
         kafka_sink.validate(rows, options=once, acks=2)
 
 
-def test_validate_takes_the_conf_of_the_session(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    frame = spark.range(1).selectExpr("cast(id as string) as value")
-    spark.conf.set("spark.pykafka.kafka.bootstrap.servers", kafka.bootstrap_servers)
+def test_validate_takes_the_conf_of_the_session(here: Here) -> None:
+    frame = here.spark.range(1).selectExpr("cast(id as string) as value")
+    here.spark.conf.set("spark.pykafka.kafka.bootstrap.servers", here.servers)
     try:
-        assert kafka_sink.validate(frame, topic(), include_headers=True).ok
+        assert kafka_sink.validate(frame, here.topic(), include_headers=True).ok
     finally:
-        spark.conf.unset("spark.pykafka.kafka.bootstrap.servers")
+        here.spark.conf.unset("spark.pykafka.kafka.bootstrap.servers")

@@ -27,6 +27,7 @@ import stream_to_kafka
 import transform_kafka
 from code_blocks import ROOT, blocks, run_bash, run_python, words_of
 from committed_rows import read_values
+from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
@@ -133,13 +134,11 @@ def test_a_broker_is_started_asked_for_and_stopped(tmp_path: Path) -> None:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def test_batches_are_read(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    name = topic(2)
-    rows = spark.range(0, ROWS, 1, 1).selectExpr("CAST(id AS STRING) AS value", "CAST(id % 2 AS INT) AS partition")
-    kafka_sink.export(rows, name, value="value", partition="partition", bootstrap_servers=kafka.bootstrap_servers)
-    replaced = {"localhost:9092": kafka.bootstrap_servers, '"subscribe", "orders"': f'"subscribe", "{name}"'}
+def test_batches_are_read(here: Here, capsys: pytest.CaptureFixture[str]) -> None:
+    name = here.topic(2)
+    rows = here.spark.range(0, ROWS, 1, 1).selectExpr("CAST(id AS STRING) AS value", "CAST(id % 2 AS INT) AS partition")
+    kafka_sink.export(rows, name, value="value", partition="partition", bootstrap_servers=here.servers)
+    replaced = {"localhost:9092": here.servers, '"subscribe", "orders"': f'"subscribe", "{name}"'}
     orders = run_python("docs/reading.md", "Reading", 0, replaced, names(rows))["orders"]
     assert "partition|offset" in capsys.readouterr().out
     assert orders.count() == ROWS
@@ -152,40 +151,37 @@ def test_batches_are_read(
     assert some.count() == 10 + ROWS // 2
 
 
-def test_a_stream_is_read(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
-    name = topic(2)
-    replaced = {"localhost:9092": kafka.bootstrap_servers, '"subscribe", "orders"': f'"subscribe", "{name}"'}
-    replaced["/data/"] = f"{tmp_path}/"
-    for rows in (numbered(spark), numbered(spark).selectExpr("concat('later ', value) AS value")):
-        kafka_sink.export(rows, name, value="value", bootstrap_servers=kafka.bootstrap_servers)
-        query = run_python("docs/reading.md", "Streams", 0, replaced, {"spark": spark})["query"]
+def test_a_stream_is_read(here: Here) -> None:
+    name = here.topic(2)
+    replaced = {"localhost:9092": here.servers, '"subscribe", "orders"': f'"subscribe", "{name}"'}
+    replaced["/data/"] = f"{here.folder}/"
+    for rows in (numbered(here.spark), numbered(here.spark).selectExpr("concat('later ', value) AS value")):
+        kafka_sink.export(rows, name, value="value", bootstrap_servers=here.servers)
+        query = run_python("docs/reading.md", "Streams", 0, replaced, {"spark": here.spark})["query"]
         assert query.awaitTermination(DEADLINE_S), query.status
-    found = Counter(row.value for row in spark.read.parquet(f"{tmp_path}/orders").collect())
+    found = Counter(row.value for row in here.spark.read.parquet(f"{here.folder}/orders").collect())
     assert found == ALL_ONCE + Counter(f"later {value}" for value in ALL_ONCE)
 
 
 # --- from topic to topic ----------------------------------------------------------------------------------------------
 
 
-def test_from_topic_to_topic(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
-    source, sink = topic(2), topic(2)
-    rows = numbered(spark).selectExpr("concat('row ', value) AS value", "value AS key")
-    kafka_sink.export(rows, source, key="key", value="value", bootstrap_servers=kafka.bootstrap_servers)
-    replaced = {"localhost:9092": kafka.bootstrap_servers, '"subscribe", "orders"': f'"subscribe", "{source}"'}
-    replaced |= {'"orders-upper"': f'"{sink}"', "/data/checkpoints": str(tmp_path)}
-    run_python("docs/topic-to-topic.md", "From topic to topic", 0, replaced, {"spark": spark})
-    finish(spark)
-    found = Counter(
-        (record.key, record.value) for _, _, record in read_topic(kafka.bootstrap_servers, sink, DEADLINE_S)
-    )
+@pytest.mark.long
+def test_from_topic_to_topic(here: Here) -> None:
+    source, sink = here.topic(2), here.topic(2)
+    rows = numbered(here.spark).selectExpr("concat('row ', value) AS value", "value AS key")
+    kafka_sink.export(rows, source, key="key", value="value", bootstrap_servers=here.servers)
+    replaced = {"localhost:9092": here.servers, '"subscribe", "orders"': f'"subscribe", "{source}"'}
+    replaced |= {'"orders-upper"': f'"{sink}"', "/data/checkpoints": str(here.folder)}
+    run_python("docs/topic-to-topic.md", "From topic to topic", 0, replaced, {"spark": here.spark})
+    finish(here.spark)
+    found = Counter((record.key, record.value) for _, _, record in here.records(sink))
     assert found == Counter((b"%d" % row, b"ROW %d" % row) for row in range(ROWS))
 
 
-def test_from_topic_to_topic_exactly_once(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    source, sink = topic(2), topic(2)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": source})
+def test_from_topic_to_topic_exactly_once(here: Here) -> None:
+    source, sink = here.topic(2), here.topic(2)
+    producer = Producer({"bootstrap.servers": here.servers, "transactional.id": source})
     producer.init_transactions()
     for row in range(ROWS):
         for end, value in ((producer.abort_transaction, f"aborted {row}"), (producer.commit_transaction, str(row))):
@@ -193,14 +189,15 @@ def test_from_topic_to_topic_exactly_once(
             producer.produce(source, value=value)
             producer.flush()
             end()
-    replaced = {"localhost:9092": kafka.bootstrap_servers, '"subscribe", "payments"': f'"subscribe", "{source}"'}
-    replaced |= {'"payments-copy"': f'"{sink}"', "/data/checkpoints": str(tmp_path)}
+    replaced = {"localhost:9092": here.servers, '"subscribe", "payments"': f'"subscribe", "{source}"'}
+    replaced |= {'"payments-copy"': f'"{sink}"', "/data/checkpoints": str(here.folder)}
     for _ in range(2):
-        run_python("docs/topic-to-topic.md", "Exactly once, from end to end", 0, replaced, {"spark": spark})
-        finish(spark)
-        assert committed(kafka, sink) == ALL_ONCE
+        run_python("docs/topic-to-topic.md", "Exactly once, from end to end", 0, replaced, {"spark": here.spark})
+        finish(here.spark)
+        assert committed(here.kafka, sink) == ALL_ONCE
 
 
+@pytest.mark.long
 def test_a_query_moves_to_this_source_and_back(
     both: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -236,12 +233,12 @@ def test_a_query_moves_to_this_source_and_back(
 # --- many executors ---------------------------------------------------------------------------------------------------
 
 
-def test_fewer_tasks_are_fewer_producers(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    name = topic(2)
-    replaced = {"localhost:9092": kafka.bootstrap_servers, "orders": name, "64": "1"}
-    run_python("docs/scale.md", "Fewer tasks", 0, replaced, names(numbered(spark)))
-    assert committed(kafka, name) == ALL_ONCE
-    with closing(AdminClient(sink_config({"kafka.bootstrap.servers": kafka.bootstrap_servers}).producer)) as client:
+def test_fewer_tasks_are_fewer_producers(here: Here) -> None:
+    name = here.topic(2)
+    replaced = {"localhost:9092": here.servers, "orders": name, "64": "1"}
+    run_python("docs/scale.md", "Fewer tasks", 0, replaced, names(numbered(here.spark)))
+    assert committed(here.kafka, name) == ALL_ONCE
+    with closing(AdminClient(sink_config({"kafka.bootstrap.servers": here.servers}).producer)) as client:
         partitions = [TopicPartition(name, partition) for partition in range(2)]
         found = client.ask_leaders(partitions, DescribeProducersRequest)
     assert len({producer.producer_id for each in found.values() for producer in each.producers}) == 1
@@ -250,35 +247,32 @@ def test_fewer_tasks_are_fewer_producers(spark: SparkSession, kafka: LocalKafka,
 # --- guarantees -------------------------------------------------------------------------------------------------------
 
 
-def test_exactly_once_for_a_stream(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, frame = topic(2), arriving(spark, tmp_path / "incoming")
-    replaced = {"localhost:9092": kafka.bootstrap_servers, "payments": name, "/data/checkpoints": str(tmp_path)}
+def test_exactly_once_for_a_stream(here: Here) -> None:
+    name, frame = here.topic(2), arriving(here.spark, here.folder / "incoming")
+    replaced = {"localhost:9092": here.servers, "payments": name, "/data/checkpoints": str(here.folder)}
     for _ in range(2):
         run_python("docs/guarantees.md", "Exactly once", 0, replaced, names(frame))
-        finish(spark)
-        assert committed(kafka, name) == ALL_ONCE
+        finish(here.spark)
+        assert committed(here.kafka, name) == ALL_ONCE
 
 
-def test_exactly_once_for_a_batch(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    name = topic(2)
-    replaced = {"localhost:9092": kafka.bootstrap_servers, "orders": name}
-    run_python("docs/guarantees.md", "Exactly once", 1, replaced, names(numbered(spark)))
-    assert committed(kafka, name) == ALL_ONCE
+def test_exactly_once_for_a_batch(here: Here) -> None:
+    name = here.topic(2)
+    replaced = {"localhost:9092": here.servers, "orders": name}
+    run_python("docs/guarantees.md", "Exactly once", 1, replaced, names(numbered(here.spark)))
+    assert committed(here.kafka, name) == ALL_ONCE
 
 
-def test_exactly_once_for_update_mode(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(2)
-    counts = arriving(spark, tmp_path / "incoming").groupBy().count()
+@pytest.mark.long
+def test_exactly_once_for_update_mode(here: Here) -> None:
+    name = here.topic(2)
+    counts = arriving(here.spark, here.folder / "incoming").groupBy().count()
     totals = counts.selectExpr("CAST(count AS STRING) AS value")
-    replaced = {"localhost:9092": kafka.bootstrap_servers, "totals": name, "/data/checkpoints": str(tmp_path)}
+    replaced = {"localhost:9092": here.servers, "totals": name, "/data/checkpoints": str(here.folder)}
     for _ in range(2):
         run_python("docs/guarantees.md", "Exactly once", 2, replaced, names(totals))
-        finish(spark)
-        assert committed(kafka, name) == Counter(str((file + 1) * ROWS // FILES) for file in range(FILES))
+        finish(here.spark)
+        assert committed(here.kafka, name) == Counter(str((file + 1) * ROWS // FILES) for file in range(FILES))
 
 
 # --- rows and exports -------------------------------------------------------------------------------------------------
@@ -302,40 +296,37 @@ def test_interceptors(own_session: SparkSession, kafka: LocalKafka, topic: Calla
     assert counts.read_text() == "1\n"
 
 
-def test_an_export_in_one_line(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_an_export_in_one_line(here: Here) -> None:
     columns = "id % 7 AS tenant_id", "concat('r', id % 3) AS region", "timestamp_seconds(id) AS created_at"
-    frame, name = spark.range(0, ROWS, 1, 2).selectExpr(*columns), topic(2)
-    replaced = {"localhost:9092": kafka.bootstrap_servers, "orders": name}
+    frame, name = here.spark.range(0, ROWS, 1, 2).selectExpr(*columns), here.topic(2)
+    replaced = {"localhost:9092": here.servers, "orders": name}
     receipt = run_python("docs/exports.md", "In one line", 0, replaced, names(frame))["receipt"]
-    assert receipt.rows == ROWS == committed(kafka, name).total()
+    assert receipt.rows == ROWS == committed(here.kafka, name).total()
     assert name in receipt._repr_html_()
 
 
-def test_a_stream_in_one_line(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, frame = topic(2), arriving(spark, tmp_path / "incoming").withColumnRenamed("value", "tenant_id")
+def test_a_stream_in_one_line(here: Here) -> None:
+    name, frame = here.topic(2), arriving(here.spark, here.folder / "incoming").withColumnRenamed("value", "tenant_id")
     replaced = {
-        "localhost:9092": kafka.bootstrap_servers, '"payments"': f'"{name}"', "/data": str(tmp_path),
+        "localhost:9092": here.servers, '"payments"': f'"{name}"', "/data": str(here.folder),
         # What is waited for between its micro-batches.
         "10 seconds": "100 milliseconds",
     }  # fmt: skip
     run_python("docs/exports.md", "In one line", 1, replaced, names(frame))
-    finish(spark)
-    assert committed(kafka, name) == Counter(f'{{"tenant_id":"{row}"}}' for row in range(ROWS))
+    finish(here.spark)
+    assert committed(here.kafka, name) == Counter(f'{{"tenant_id":"{row}"}}' for row in range(ROWS))
 
 
-def test_update_mode_by_one_call(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, frame = topic(2), arriving(spark, tmp_path / "incoming").selectExpr("CAST(value AS INT) % 2 AS tenant_id")
-    replaced = {"localhost:9092": kafka.bootstrap_servers, '"totals"': f'"{name}"', "/data": str(tmp_path)}
+def test_update_mode_by_one_call(here: Here) -> None:
+    name, frame = (
+        here.topic(2),
+        arriving(here.spark, here.folder / "incoming").selectExpr("CAST(value AS INT) % 2 AS tenant_id"),
+    )
+    replaced = {"localhost:9092": here.servers, '"totals"': f'"{name}"', "/data": str(here.folder)}
     query = run_python("docs/exports.md", "Update mode", 0, replaced, names(frame))["query"]
     query.processAllAvailable()
     query.stop()
-    last = {record.key: record.value for _, _, record in read_topic(kafka.bootstrap_servers, name, DEADLINE_S)}
+    last = {record.key: record.value for _, _, record in here.records(name)}
     assert {f'{{"tenant_id":{n},"count":{ROWS // 2}}}'.encode() for n in range(2)} == set(last.values())
 
 
@@ -378,13 +369,13 @@ def orders(spark: SparkSession) -> Iterator[str]:
         spark.sql("DROP DATABASE sales CASCADE")
 
 
-def test_a_typed_export(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], orders: str) -> None:
-    name = topic(3)
-    replaced = {"localhost:9092": kafka.bootstrap_servers, '"topic": "orders"': f'"topic": "{name}"'}
-    run_python("docs/exports.md", "A typed export, every tenant in one partition", 0, replaced, {"spark": spark})
+def test_a_typed_export(here: Here, orders: str) -> None:
+    name = here.topic(3)
+    replaced = {"localhost:9092": here.servers, '"topic": "orders"': f'"topic": "{name}"'}
+    run_python("docs/exports.md", "A typed export, every tenant in one partition", 0, replaced, {"spark": here.spark})
     placed = {
         struct.unpack(">q", record.key or b"") + struct.unpack(">qdi", record.value or b""): partition
-        for partition, _, record in read_topic(kafka.bootstrap_servers, name, DEADLINE_S)
+        for partition, _, record in here.records(name)
     }
     assert placed == {(n, n % 7, n * 0.25, n): n % 7 % 3 for n in range(ROWS)}
 
@@ -392,55 +383,49 @@ def test_a_typed_export(spark: SparkSession, kafka: LocalKafka, topic: Callable[
 # --- coming from elsewhere --------------------------------------------------------------------------------------------
 
 
-def test_coming_from_sparks_own_sink(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, frame = topic(1), arriving(spark, tmp_path / "incoming")
-    replaced = {"localhost:9092": kafka.bootstrap_servers, '"orders"': f'"{name}"', "/data/checkpoints": str(tmp_path)}
+def test_coming_from_sparks_own_sink(here: Here) -> None:
+    name, frame = here.topic(1), arriving(here.spark, here.folder / "incoming")
+    replaced = {"localhost:9092": here.servers, '"orders"': f'"{name}"', "/data/checkpoints": str(here.folder)}
     run_python("docs/from-spark-kafka.md", 'Coming from format("kafka")', 0, replaced, names(frame))
-    finish(spark)
-    assert committed(kafka, name) == ALL_ONCE
+    finish(here.spark)
+    assert committed(here.kafka, name) == ALL_ONCE
 
 
-def test_coming_from_confluent_kafka(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    before, after = topic(1), topic(1)
-    frame = arriving(spark, tmp_path / "incoming").selectExpr("value", "value AS key")
-    replaced = {"localhost:9092": kafka.bootstrap_servers, '"orders"': f'"{before}"', "/data": f"{tmp_path}/before"}
+def test_coming_from_confluent_kafka(here: Here) -> None:
+    before, after = here.topic(1), here.topic(1)
+    frame = arriving(here.spark, here.folder / "incoming").selectExpr("value", "value AS key")
+    replaced = {"localhost:9092": here.servers, '"orders"': f'"{before}"', "/data": f"{here.folder}/before"}
     run_python("docs/from-confluent-kafka.md", "Before and after", 0, replaced, names(frame))
-    finish(spark)
-    replaced |= {'"orders"': f'"{after}"', "/data": f"{tmp_path}/after"}
+    finish(here.spark)
+    replaced |= {'"orders"': f'"{after}"', "/data": f"{here.folder}/after"}
     run_python("docs/from-confluent-kafka.md", "Before and after", 1, replaced, names(frame))
-    finish(spark)
-    assert committed(kafka, before) == committed(kafka, after) == ALL_ONCE
+    finish(here.spark)
+    assert committed(here.kafka, before) == committed(here.kafka, after) == ALL_ONCE
 
 
 # --- operations -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
-def test_a_look_before_a_write(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(2)
-    (tmp_path / "production.conf").write_text(f"kafka.bootstrap.servers = {kafka.bootstrap_servers}\n")
+def test_a_look_before_a_write(here: Here) -> None:
+    name = here.topic(2)
+    (here.folder / "production.conf").write_text(f"kafka.bootstrap.servers = {here.servers}\n")
     replaced = {"orders": name, "conf/production.conf": "production.conf"}
-    ended = run_bash("docs/operations.md", "Before a write: will it work?", 0, replaced, tmp_path)
+    ended = run_bash("docs/operations.md", "Before a write: will it work?", 0, replaced, here.folder)
     assert ended.returncode == 0, ended.stdout
     assert ended.stdout.count(f"topic {name}") > 1
-    replaced = {"127.0.0.1:27617": kafka.bootstrap_servers}
-    wrong = run_bash("docs/operations.md", "Before a write: will it work?", 1, replaced, tmp_path)
+    replaced = {"127.0.0.1:27617": here.servers}
+    wrong = run_bash("docs/operations.md", "Before a write: will it work?", 1, replaced, here.folder)
     assert wrong.returncode == 1
     said = " ".join(wrong.stdout.split())
-    for piece in shown("Before a write: will it work?", "127.0.0.1:27617", kafka.bootstrap_servers):
+    for piece in shown("Before a write: will it work?", "127.0.0.1:27617", here.servers):
         assert piece in said
-    replaced = {"localhost:9092": kafka.bootstrap_servers, "orders": name}
-    report = run_python("docs/operations.md", "Before a write: will it work?", 2, replaced, names(numbered(spark)))[
-        "report"
-    ]
+    replaced = {"localhost:9092": here.servers, "orders": name}
+    report = run_python(
+        "docs/operations.md", "Before a write: will it work?", 2, replaced, names(numbered(here.spark))
+    )["report"]
     assert report.ok and name in report._repr_html_()
-    assert not committed(kafka, name)
+    assert not committed(here.kafka, name)
 
 
 def shown(section: str, address: str, instead: str) -> list[str]:
@@ -449,54 +434,53 @@ def shown(section: str, address: str, instead: str) -> list[str]:
     return [" ".join(piece.split()).replace(address, instead) for piece in output.split("...")]
 
 
-def test_rows_that_cannot_be_written(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    name, bad = topic(2), topic(1)
-    frame = spark.range(0, ROWS, 1, 2).selectExpr(
+def test_rows_that_cannot_be_written(here: Here) -> None:
+    name, bad = here.topic(2), here.topic(1)
+    frame = here.spark.range(0, ROWS, 1, 2).selectExpr(
         "CAST(id AS STRING) AS value", "CAST(IF(id = 7, -1, NULL) AS INT) AS partition"
     )
-    replaced = {"localhost:9092": kafka.bootstrap_servers, "orders-bad": bad, '"orders"': f'"{name}"'}
+    replaced = {"localhost:9092": here.servers, "orders-bad": bad, '"orders"': f'"{name}"'}
     run_python("docs/operations.md", "Rows that cannot be written", 0, replaced, names(frame))
-    assert committed(kafka, name) == ALL_ONCE - Counter(["7"])
-    assert committed(kafka, bad) == Counter(["7"])
+    assert committed(here.kafka, name) == ALL_ONCE - Counter(["7"])
+    assert committed(here.kafka, bad) == Counter(["7"])
 
 
-def test_receipts(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
-    name, frame = topic(2), arriving(spark, tmp_path / "incoming")
-    here = {"/data/receipts": f"{tmp_path}/receipts"}
-    servers = {"localhost:9092": kafka.bootstrap_servers}
-    replaced = {"payments": name, "/data/checkpoints": str(tmp_path)} | servers | here
+def test_receipts(here: Here) -> None:
+    name, frame = here.topic(2), arriving(here.spark, here.folder / "incoming")
+    receipts = {"/data/receipts": f"{here.folder}/receipts"}
+    servers = {"localhost:9092": here.servers}
+    replaced = {"payments": name, "/data/checkpoints": str(here.folder)} | servers | receipts
     run_python("docs/operations.md", "Receipts: what was written, and is it still there?", 0, replaced, names(frame))
-    finish(spark)
-    names_after = run_python(
-        "docs/operations.md", "Receipts: what was written, and is it still there?", 1, here, names(frame)
-    )
-    written = names_after["written"]
+    finish(here.spark)
+    given = names(frame)
+    after = run_python("docs/operations.md", "Receipts: what was written, and is it still there?", 1, receipts, given)
+    written = after["written"]
     assert written.groupBy().sum("record_count").collect()[0][0] == ROWS
+    replaced = receipts | servers
     verified = run_bash(
-        "docs/operations.md", "Receipts: what was written, and is it still there?", 2, here | servers, tmp_path
+        "docs/operations.md", "Receipts: what was written, and is it still there?", 2, replaced, here.folder
     )
     assert verified.returncode == 0, verified.stdout
     assert f"{ROWS} EQUAL" in verified.stdout
 
 
-def test_transactions_are_looked_at_repaired_and_aborted(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(1)
+@pytest.mark.long
+def test_transactions_are_looked_at_repaired_and_aborted(here: Here) -> None:
+    name = here.topic(1)
     query = (
-        arriving(spark, tmp_path / "incoming").writeStream.format("pykafka").options(**sink(kafka, name))
+        arriving(here.spark, here.folder / "incoming").writeStream.format("pykafka").options(**sink(here.kafka, name))
         .option("deliveryGuarantee", "exactly-once").option("transactionalIdPrefix", name)
-        .option("checkpointLocation", f"{tmp_path}/checkpoint").trigger(availableNow=True).start()
+        .option("checkpointLocation", f"{here.folder}/checkpoint").trigger(availableNow=True).start()
     )  # fmt: skip
     assert query.awaitTermination(DEADLINE_S)
-    replaced = {"localhost:9092": kafka.bootstrap_servers, "--prefix orders": f"--prefix {name}"}
-    more = {"/data/checkpoints/orders": f"{tmp_path}/checkpoint"}
-    looked = run_bash("docs/operations.md", "When a transaction is left open", 0, replaced | more, tmp_path)
+    replaced = {"localhost:9092": here.servers, "--prefix orders": f"--prefix {name}"}
+    more = {"/data/checkpoints/orders": f"{here.folder}/checkpoint"}
+    looked = run_bash("docs/operations.md", "When a transaction is left open", 0, replaced | more, here.folder)
     assert looked.returncode == 0, looked.stdout
     assert f"\n{name} " in looked.stdout and "in step" in looked.stdout
-    ended = run_bash("docs/operations.md", "When a transaction is left open", 1, replaced, tmp_path)
+    ended = run_bash("docs/operations.md", "When a transaction is left open", 1, replaced, here.folder)
     assert ended.returncode == 0, ended.stdout
-    assert committed(kafka, name) == ALL_ONCE
+    assert committed(here.kafka, name) == ALL_ONCE
 
 
 def transform(spark: SparkSession, words: list[str]) -> None:
@@ -505,6 +489,7 @@ def transform(spark: SparkSession, words: list[str]) -> None:
     )
 
 
+@pytest.mark.long
 def test_jobs(
     own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, orders: str
 ) -> None:

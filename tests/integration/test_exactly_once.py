@@ -16,22 +16,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from committed_rows import open_transactions, read
-from exactly_once_runs import ALL_ONCE, KILLED, MICRO_BATCHES, finish_run, incoming, run
+from exactly_once_runs import ALL_ONCE, MICRO_BATCHES, go_on, incoming, kill_at, run
+from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import transactions
-from spark_writes import ARROW_BATCH_ROWS, finish, held, pykafka, wait_for_rows
+from spark_writes import ARROW_BATCH_ROWS, finish, held, numbers, pykafka, wait_for_rows
 
 CHAOS = pytest.mark.chaos
 
 
+@pytest.mark.long
 def test_every_row_once_and_no_more_requests_than_slots_ask_for(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic(3)
     incoming(tmp_path / "incoming")
-    status, said = run(kafka, name, tmp_path, {"step": "", "kill": ""})
+    status, said = run(kafka, name, tmp_path, "")
     assert status == 0, said
-    assert read(kafka, name, "read_committed") == read(kafka, name, "read_uncommitted") == ALL_ONCE
+    assert read(kafka, name) == read(kafka, name, "read_uncommitted") == ALL_ONCE
     assert open_transactions(kafka, name) == []
     requests = Counter((tmp_path / "run-requests").read_text().splitlines())
     slots = 2
@@ -61,21 +63,18 @@ STEPS = [
 
 
 @pytest.mark.parametrize("step", [step if "driver" in step else pytest.param(step, marks=CHAOS) for step in STEPS])
-def test_the_application_is_killed_at_a_step_of_its_commit(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, step: str
-) -> None:
-    name = topic(3)
-    incoming(tmp_path / "incoming")
-    status, said = run(kafka, name, tmp_path, {"step": step.format(sink=name), "kill": "application"})
-    assert status == KILLED, said
-    assert (tmp_path / "run-happened").exists()
+def test_the_application_is_killed_at_a_step_of_its_commit(here: Here, step: str) -> None:
+    name = here.topic(3)
+    kill_at(step, here.kafka, name, here.folder)
+    assert (here.folder / "run-happened").exists()
     is_decided = not step.endswith("{sink}.decision")
-    assert ("decided and not recorded yet" if is_decided else "nothing was decided") in status_of(kafka, name, tmp_path)
-    status, said = finish_run(spark, kafka, name, tmp_path)
-    assert status == 0, said
-    assert read(kafka, name, "read_committed") == ALL_ONCE
-    assert open_transactions(kafka, name) == []
-    assert "in step with the sink" in status_of(kafka, name, tmp_path)
+    assert ("decided and not recorded yet" if is_decided else "nothing was decided") in status_of(
+        here.kafka, name, here.folder
+    )
+    go_on(here.spark, here.kafka, name, here.folder)
+    assert read(here.kafka, name) == ALL_ONCE
+    assert open_transactions(here.kafka, name) == []
+    assert "in step with the sink" in status_of(here.kafka, name, here.folder)
 
 
 def status_of(kafka: LocalKafka, sink: str, folder: Path) -> str:
@@ -97,104 +96,87 @@ def status_of(kafka: LocalKafka, sink: str, folder: Path) -> str:
         "after InitProducerId {sink}.driver",
     ],
 )
-def test_a_worker_is_killed_at_a_step_and_its_work_done_again(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, step: str
-) -> None:
+def test_a_worker_is_killed_at_a_step_and_its_work_done_again(here: Here, step: str) -> None:
     """A task's worker is replaced within its micro-batch; the one that plans takes the micro-batch with it."""
-    name = topic(3)
-    incoming(tmp_path / "incoming")
-    status, said = run(kafka, name, tmp_path, {"step": step.format(sink=name), "kill": "process"})
-    assert (tmp_path / "run-happened").exists(), said
+    name = here.topic(3)
+    incoming(here.folder / "incoming")
+    status, said = run(here.kafka, name, here.folder, step.format(sink=name), kill="process")
+    assert (here.folder / "run-happened").exists(), said
     if status != 0:
         assert ".driver" in step, said
-        status, said = finish_run(spark, kafka, name, tmp_path)
-    assert status == 0, said
-    assert read(kafka, name, "read_committed") == ALL_ONCE
-    assert open_transactions(kafka, name) == []
+        go_on(here.spark, here.kafka, name, here.folder)
+    assert read(here.kafka, name) == ALL_ONCE
+    assert open_transactions(here.kafka, name) == []
 
 
 @CHAOS
 def test_the_application_is_killed_over_brokers_with_the_older_transactions(tmp_path: Path) -> None:
     with LocalKafka(nodes=1, kafka_version="3.9.2") as older:
         older.create_topic("t", 3)
-        incoming(tmp_path / "incoming")
-        status, said = run(older, "t", tmp_path, {"step": "after EndTxn t.0 commit", "kill": "application"})
-        assert status == KILLED, said
+        kill_at("after EndTxn t.0 commit", older, "t", tmp_path)
         status, said = run(older, "t", tmp_path, None)
         assert status == 0, said
-        assert read(older, "t", "read_committed") == ALL_ONCE
-
-
-# --- in one Spark -----------------------------------------------------------------------------------------------------
+        assert read(older, "t") == ALL_ONCE
 
 
 def exactly_once(writer: Any, kafka: LocalKafka, topic: str, **options: str) -> Any:
     return pykafka(writer, kafka, topic).option("deliveryGuarantee", "exactly-once").options(**options)
 
 
-def numbers(spark: SparkSession, count: int, tasks: int) -> DataFrame:
-    return spark.range(0, count, 1, tasks).selectExpr("CAST(id AS STRING) AS value")
-
-
-def test_a_batch_write_is_visible_whole(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    name = topic(3)
+def test_a_batch_write_is_visible_whole(here: Here) -> None:
+    name = here.topic(3)
     # More tasks than rows: some slots are empty.
-    exactly_once(numbers(spark, 5, 8).write.mode("append"), kafka, name).save()
-    exactly_once(numbers(spark, 30_000, 4).write.mode("append"), kafka, name).save()
-    assert read(kafka, name, "read_committed") == Counter(range(5)) + Counter(range(30_000))
+    exactly_once(here.numbers(5, 8).write.mode("append"), here.kafka, name).save()
+    exactly_once(here.numbers(30_000, 4).write.mode("append"), here.kafka, name).save()
+    assert read(here.kafka, name) == Counter(range(5)) + Counter(range(30_000))
 
 
+@pytest.mark.long
 def test_brokers_with_the_older_transactions(spark: SparkSession) -> None:
     with LocalKafka(nodes=1, kafka_version="3.9.2") as older:
         older.create_topic("t", 3)
         exactly_once(numbers(spark, 30_000, 4).write.mode("append"), older, "t").save()
-        assert read(older, "t", "read_committed") == Counter(range(30_000))
+        assert read(older, "t") == Counter(range(30_000))
 
 
-def test_a_batch_write_that_fails_is_not_visible_at_all(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(1)
-    rows = numbers(spark, 40_000, 2).selectExpr("IF(value = '39999', raise_error('the source broke'), value) AS value")
+def test_a_batch_write_that_fails_is_not_visible_at_all(here: Here) -> None:
+    name = here.topic(1)
+    rows = here.numbers(40_000, 2).selectExpr("IF(value = '39999', raise_error('the source broke'), value) AS value")
     with pytest.raises(PySparkException, match="the source broke"):
-        exactly_once(rows.write.mode("append"), kafka, name, transactionalIdPrefix=name).save()
-    assert len(read(kafka, name, "read_uncommitted")) >= 20_000
-    assert read(kafka, name, "read_committed") == Counter()
+        exactly_once(rows.write.mode("append"), here.kafka, name, transactionalIdPrefix=name).save()
+    assert len(read(here.kafka, name, "read_uncommitted")) >= 20_000
+    assert read(here.kafka, name) == Counter()
     # Readers are not held back until the brokers' timeout.
-    assert open_transactions(kafka, name) == []
+    assert open_transactions(here.kafka, name) == []
 
 
-def test_what_tasks_alone_can_see_is_refused(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    name = topic(1)
-    spark.conf.set("spark.pykafka.deliveryGuarantee", "exactly-once")
+def test_what_tasks_alone_can_see_is_refused(here: Here) -> None:
+    name = here.topic(1)
+    here.spark.conf.set("spark.pykafka.deliveryGuarantee", "exactly-once")
     try:
         with pytest.raises(PySparkException, match="set it as an option of the write"):
-            pykafka(numbers(spark, 10, 1).write.mode("append"), kafka, name).save()
+            pykafka(here.numbers(10, 1).write.mode("append"), here.kafka, name).save()
     finally:
-        spark.conf.unset("spark.pykafka.deliveryGuarantee")
-    assert read(kafka, name, "read_uncommitted") == Counter()
+        here.spark.conf.unset("spark.pykafka.deliveryGuarantee")
+    assert read(here.kafka, name, "read_uncommitted") == Counter()
 
 
-def test_a_stream_stopped_in_a_micro_batch_writes_it_again_and_leaves_nothing_open(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, gate = topic(1), tmp_path / "gate"
-    rows = spark.readStream.schema("value STRING").json(str(incoming(tmp_path / "incoming")))
+def test_a_stream_stopped_in_a_micro_batch_writes_it_again_and_leaves_nothing_open(here: Here) -> None:
+    name, gate = here.topic(1), here.folder / "gate"
+    rows = here.spark.readStream.schema("value STRING").json(str(incoming(here.folder / "incoming")))
     more = rows.selectExpr("value", "explode(sequence(1, 1000)) AS n").selectExpr("value")
 
-    def start(frame: DataFrame) -> StreamingQuery:
-        writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        writer = exactly_once(writer.trigger(availableNow=True), kafka, name, transactionalIdPrefix=name)
-        query: StreamingQuery = writer.start()
-        return query
+    def begin(frame: DataFrame) -> StreamingQuery:
+        once = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": name}
+        return here.start(frame, name, once)
 
-    query = start(held(more, gate, after_rows=3 * ARROW_BATCH_ROWS))
-    wait_for_rows(kafka, name)
-    assert open_transactions(kafka, name) != []
+    query = begin(held(more, gate, after_rows=3 * ARROW_BATCH_ROWS))
+    wait_for_rows(here.kafka, name)
+    assert open_transactions(here.kafka, name) != []
     query.stop()
     gate.touch()
-    assert open_transactions(kafka, name) == []
-    finish(start(more))
-    assert open_transactions(kafka, name) == []
-    assert read(kafka, name, "read_committed") == Counter(dict.fromkeys(ALL_ONCE, 1000))
-    assert read(kafka, name, "read_uncommitted").total() > 1000 * len(ALL_ONCE), "nothing was aborted"
+    assert open_transactions(here.kafka, name) == []
+    finish(begin(more))
+    assert open_transactions(here.kafka, name) == []
+    assert read(here.kafka, name) == Counter(dict.fromkeys(ALL_ONCE, 1000))
+    assert read(here.kafka, name, "read_uncommitted").total() > 1000 * len(ALL_ONCE), "nothing was aborted"

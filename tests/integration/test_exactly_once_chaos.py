@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 import processes
 from committed_rows import group_coordinator, held_back, leader, open_transactions, read, transactions
-from exactly_once_runs import ALL_ONCE, FILES, KILLED, ROWS_A_FILE, Run, add_file, finish_run, incoming, run
+from exactly_once_runs import ALL_ONCE, FILES, ROWS_A_FILE, Run, add_file, finish_run, go_on, incoming, kill_at
+from here import Here
 from kafka_sink.broker import LocalKafka
 from waiting import wait_until
 
@@ -39,7 +40,7 @@ SHORT = ("kafka.transaction.timeout.ms=30000", "kafka.delivery.timeout.ms=30000"
 
 
 def assert_whole(kafka: LocalKafka, topic: str) -> None:
-    assert read(kafka, topic, "read_committed") == ALL_ONCE
+    assert read(kafka, topic) == ALL_ONCE
     assert open_transactions(kafka, topic) == []
     assert held_back(kafka, topic) == 0
 
@@ -47,9 +48,6 @@ def assert_whole(kafka: LocalKafka, topic: str) -> None:
 def fails_with(error: str, status: int, said: str) -> None:
     assert status > 0, said
     assert f"kafka_sink.errors.{error}" in said
-
-
-# --- brokers ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -81,8 +79,7 @@ def test_a_broker_dies_between_an_end_txn_and_its_markers(cluster: LocalKafka, t
             processes.resume(cluster.pid(stopped))
         application.go_on(after)
         cluster.start(dead)
-        status, said = application.end()
-    assert status == 0, said
+        application.end_well()
     assert_whole(cluster, name)
 
 
@@ -119,12 +116,8 @@ def test_a_broker_dies_in_mid_commit_and_comes_back(
         replicated.kill(dead)
         application.go_on(step)
         replicated.start(dead)
-        status, said = application.end()
-    assert status == 0, said
+        application.end_well()
     assert_whole(replicated, name)
-
-
-# --- timeouts ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -165,10 +158,9 @@ def test_the_driver_sleeps_past_the_timeout(
         status, said = application.end()
     fails_with(error, status, said)
     # All of a slot or nothing of it.
-    got = read(impatient, name, "read_committed")
+    got = read(impatient, name)
     assert got == visible or (visible and got in slots_of_first_micro_batch())
-    status, said = finish_run(spark, impatient, name, tmp_path)
-    assert status == 0, said
+    go_on(spark, impatient, name, tmp_path)
     assert_whole(impatient, name)
 
 
@@ -181,83 +173,39 @@ def test_other_rows_come_when_a_part_of_the_micro_batch_has_timed_out(
 ) -> None:
     name = "torn"
     impatient.create_topic(name, 3)
-    incoming(tmp_path / "incoming")
-    hook = {"step": f"after EndTxn {name}.0 commit", "kill": "application"}
-    status, said = run(impatient, name, tmp_path, hook, *SHORT)
-    assert status == KILLED, said
+    kill_at(f"after EndTxn {name}.0 commit", impatient, name, tmp_path, *SHORT)
     wait_until(lambda: not open_transactions(impatient, name), DEADLINE_S, "the transaction times out")
-    status, said = finish_run(spark, impatient, name, tmp_path, *SHORT, "--key", "rand()")
-    fails_with("TornBatch", status, said)
-    assert read(impatient, name, "read_committed") in slots_of_first_micro_batch()
+    fails_with("TornBatch", *finish_run(spark, impatient, name, tmp_path, *SHORT, "--key", "rand()"))
+    assert read(impatient, name) in slots_of_first_micro_batch()
     assert open_transactions(impatient, name) == []
     # With the rows that it had it goes on.
-    status, said = finish_run(spark, impatient, name, tmp_path)
-    assert status == 0, said
+    go_on(spark, impatient, name, tmp_path)
     assert_whole(impatient, name)
 
 
-# --- replays with other slots or rows ---------------------------------------------------------------------------------
+OTHERWISE = [("--slots", "1"), ("--slots", "3"), ("--key", "rand()")]
 
 
-@pytest.mark.parametrize("slots", ["1", "3"])
-def test_another_number_of_slots_replaces_what_nobody_has_seen(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, slots: str
+@pytest.mark.parametrize("otherwise", OTHERWISE)
+def test_other_slots_or_rows_replace_what_nobody_has_seen(here: Here, otherwise: tuple[str, ...]) -> None:
+    name = here.topic(3)
+    kill_at(UNDECIDED, here.kafka, name, here.folder)
+    go_on(here.spark, here.kafka, name, here.folder, *otherwise)
+    assert_whole(here.kafka, name)
+
+
+@pytest.mark.parametrize("otherwise", OTHERWISE)
+def test_other_slots_or_rows_stop_at_what_was_decided_and_the_old_ones_go_on(
+    here: Here, otherwise: tuple[str, ...]
 ) -> None:
-    name = topic(3)
-    incoming(tmp_path / "incoming")
-    status, said = run(kafka, name, tmp_path, {"step": UNDECIDED.format(sink=name), "kill": "application"})
-    assert status == KILLED, said
-    status, said = finish_run(spark, kafka, name, tmp_path, "--slots", slots)
-    assert status == 0, said
-    assert_whole(kafka, name)
-
-
-@pytest.mark.parametrize("slots", ["1", "3"])
-def test_another_number_of_slots_stops_at_what_was_decided_and_the_old_one_goes_on(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, slots: str
-) -> None:
-    name = topic(3)
-    incoming(tmp_path / "incoming")
-    status, said = run(kafka, name, tmp_path, {"step": DECIDED.format(sink=name), "kill": "application"})
-    assert status == KILLED, said
-    status, said = finish_run(spark, kafka, name, tmp_path, "--slots", slots)
-    fails_with("NonDeterministicReplay", status, said)
-    assert read(kafka, name, "read_committed") == OF_FIRST_MICRO_BATCH
-    assert open_transactions(kafka, name) == []
-    status, said = finish_run(spark, kafka, name, tmp_path)
-    assert status == 0, said
-    assert_whole(kafka, name)
-
-
-def test_random_rows_are_harmless_while_nobody_has_seen_them(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, random_keys = topic(3), ("--key", "rand()")
-    incoming(tmp_path / "incoming")
-    hook = {"step": UNDECIDED.format(sink=name), "kill": "application"}
-    status, said = run(kafka, name, tmp_path, hook, *random_keys)
-    assert status == KILLED, said
-    status, said = finish_run(spark, kafka, name, tmp_path, *random_keys)
-    assert status == 0, said
-    assert_whole(kafka, name)
-
-
-def test_random_rows_stop_a_replay_after_a_part_was_committed(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, random_keys = topic(3), ("--key", "rand()")
-    incoming(tmp_path / "incoming")
-    hook = {"step": f"after EndTxn {name}.0 commit", "kill": "application"}
-    status, said = run(kafka, name, tmp_path, hook, *random_keys)
-    assert status == KILLED, said
-    status, said = finish_run(spark, kafka, name, tmp_path, *random_keys)
-    fails_with("NonDeterministicReplay", status, said)
-    # The start has committed the other part.
-    assert read(kafka, name, "read_committed") == OF_FIRST_MICRO_BATCH
-    assert open_transactions(kafka, name) == []
-
-
-# --- two drivers, and another query -----------------------------------------------------------------------------------
+    name = here.topic(3)
+    # Of random rows a part is committed; the start commits the other part.
+    kill_at("after EndTxn {sink}.0 commit" if "--key" in otherwise else DECIDED, here.kafka, name, here.folder)
+    fails_with("NonDeterministicReplay", *finish_run(here.spark, here.kafka, name, here.folder, *otherwise))
+    assert read(here.kafka, name) == OF_FIRST_MICRO_BATCH
+    assert open_transactions(here.kafka, name) == []
+    go_on(here.spark, here.kafka, name, here.folder)
+    assert_whole(here.kafka, name)
 
 
 def test_of_two_drivers_on_a_checkpoint_the_older_stops_and_disturbs_nothing(
@@ -273,35 +221,25 @@ def test_of_two_drivers_on_a_checkpoint_the_older_stops_and_disturbs_nothing(
             older.go_on(undecided)
             fails_with("DriverFenced", *older.end())
             newer.go_on(undecided)
-            status, said = newer.end()
-    assert status == 0, said
+            newer.end_well()
     assert_whole(kafka, name)
 
 
-def test_a_new_checkpoint_under_an_old_prefix_finishes_the_decided_and_begins_anew(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(3)
-    incoming(tmp_path / "incoming")
-    status, said = run(kafka, name, tmp_path, {"step": DECIDED.format(sink=name), "kill": "application"})
-    assert status == KILLED, said
-    status, said = finish_run(spark, kafka, name, tmp_path, checkpoint="new")
-    assert status == 0, said
-    assert read(kafka, name, "read_committed") == ALL_ONCE + OF_FIRST_MICRO_BATCH
-    assert transactions(kafka, name).keys() == {f"{name}.0", f"{name}.1", f"{name}.driver"}
-    assert open_transactions(kafka, name) == []
+def test_a_new_checkpoint_under_an_old_prefix_finishes_the_decided_and_begins_anew(here: Here) -> None:
+    name = here.topic(3)
+    kill_at(DECIDED, here.kafka, name, here.folder)
+    go_on(here.spark, here.kafka, name, here.folder, checkpoint="new")
+    assert read(here.kafka, name) == ALL_ONCE + OF_FIRST_MICRO_BATCH
+    assert transactions(here.kafka, name).keys() == {f"{name}.0", f"{name}.1", f"{name}.driver"}
+    assert open_transactions(here.kafka, name) == []
 
 
-def test_a_query_whose_prefix_another_has_used_since_stops(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(3)
-    folder = incoming(tmp_path / "incoming")
+def test_a_query_whose_prefix_another_has_used_since_stops(here: Here) -> None:
+    name = here.topic(3)
+    folder = incoming(here.folder / "incoming")
     for checkpoint in ("old", "new"):
-        status, said = finish_run(spark, kafka, name, tmp_path, checkpoint=checkpoint)
-        assert status == 0, said
+        go_on(here.spark, here.kafka, name, here.folder, checkpoint=checkpoint)
     add_file(folder, FILES)
-    status, said = finish_run(spark, kafka, name, tmp_path, checkpoint="old")
-    fails_with("StateExpired", status, said)
-    assert read(kafka, name, "read_committed") == ALL_ONCE + ALL_ONCE
-    assert open_transactions(kafka, name) == []
+    fails_with("StateExpired", *finish_run(here.spark, here.kafka, name, here.folder, checkpoint="old"))
+    assert read(here.kafka, name) == ALL_ONCE + ALL_ONCE
+    assert open_transactions(here.kafka, name) == []

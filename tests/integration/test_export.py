@@ -19,6 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import kafka_sink
+from here import Here
 from kafka_sink import functions as K
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import (
@@ -53,9 +54,6 @@ def ids_by_partition(kafka: LocalKafka, topic: str) -> dict[int, list[tuple[int,
     for partition, _, row in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S):
         found[partition].append((json.loads(row.value or b"")["id"], (row.key or b"").decode()))
     return found
-
-
-# --- columns ----------------------------------------------------------------------------------------------------------
 
 
 def record(frame: DataFrame, schema: str | None = None, **said: Any) -> DataFrame:
@@ -167,9 +165,7 @@ def test_what_cannot_be_a_record_is_told(
         record(spark.range(1).selectExpr("id", "1.5D AS x", "struct(id) AS st"), **said)
 
 
-def test_a_registry_frames_the_whole_row(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registry_frames_the_whole_row(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
     def serialized(frame: DataFrame, columns: Sequence[str], **more: Any) -> Column:
@@ -179,24 +175,21 @@ def test_a_registry_frames_the_whole_row(
     stand_in = ModuleType("kafka_sink.registry")
     stand_in.serialized = serialized  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "kafka_sink.registry", stand_in)
-    name, registry, servers = topic(1), {"url": "http://localhost:8081"}, {"bootstrap_servers": kafka.bootstrap_servers}
-    frame = spark.range(0, 2, 1, 1).withColumn("x", F.lit(1))
+    name, registry, servers = here.topic(1), {"url": "http://localhost:8081"}, {"bootstrap_servers": here.servers}
+    frame = here.spark.range(0, 2, 1, 1).withColumn("x", F.lit(1))
     for form in ("avro", "json"):
         kafka_sink.export(
             frame, name, key="id", value=form, registry=registry, schema="...", subject="record", **servers
         )
     said = {"topic": name, "registry": registry, "schema": "...", "subject": "record"}
     assert asked == [(["id", "x"], {**said, "form": form}) for form in ("avro", "json")]
-    assert values(kafka, name) == sorted(2 * [f'\x00\x00\x00\x00\x4d{{"id":{n},"x":1}}' for n in range(2)])
+    assert values(here.kafka, name) == sorted(2 * [f'\x00\x00\x00\x00\x4d{{"id":{n},"x":1}}' for n in range(2)])
     for wrong in ({"value": "id"}, {"value": "avro", "topic": F.lit("t")}):
         with pytest.raises(InvalidArgument):
             kafka_sink.export(frame, **{"topic": name, "registry": registry, **servers, **wrong})
     with pytest.raises(WriteWouldFail):
         kafka_sink.export(frame, "nobody-made-this", value="avro", registry=registry, **servers)
     assert len(asked) == 2, "a registry keeps what it is given: it is not asked for a write that would fail"
-
-
-# --- exports ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
@@ -268,32 +261,27 @@ def test_what_would_fail_is_told_before_a_row_is_written(
     assert values(kafka, name) == []
 
 
-# --- co-partitioning --------------------------------------------------------------------------------------------------
-
-
 def slots(spark: SparkSession, folder: Path) -> set[tuple[int, int]]:
     """Which task wrote to which partition, by the receipts."""
     written = kafka_sink.receipts(spark, str(folder)).where("topic IS NOT NULL")
     return {(row.slot, row.partition) for row in written.select("slot", "partition").distinct().collect()}
 
 
-def test_one_task_a_partition_makes_fewer_batches_and_one_order(
-    spark: SparkSession, orders: DataFrame, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    plain, together = topic(PARTITIONS), topic(PARTITIONS)
-    sink: Mapping[str, Any] = {"key": "tenant_id", "value": "json", "bootstrap_servers": kafka.bootstrap_servers}
-    before = kafka_sink.export(orders, plain, receipts_path=tmp_path / "plain", **sink)
+def test_one_task_a_partition_makes_fewer_batches_and_one_order(here: Here, orders: DataFrame) -> None:
+    plain, together = here.topic(PARTITIONS), here.topic(PARTITIONS)
+    sink: Mapping[str, Any] = {"key": "tenant_id", "value": "json", "bootstrap_servers": here.servers}
+    before = kafka_sink.export(orders, plain, receipts_path=here.folder / "plain", **sink)
     newest_first = F.col("id").desc()
     after = kafka_sink.export(
-        orders, together, receipts_path=tmp_path / "together", co_partition=True, order_by=newest_first, **sink
+        orders, together, receipts_path=here.folder / "together", co_partition=True, order_by=newest_first, **sink
     )
     print(before, after, sep="\n\n")
     assert before.rows == after.rows == ROWS
     # Every task fills a batch for every partition; now there is one task for each.
     assert before.batch_count >= TASKS * PARTITIONS and after.batch_count == PARTITIONS
-    assert slots(spark, tmp_path / "together") == {(n, n) for n in range(PARTITIONS)}
+    assert slots(here.spark, here.folder / "together") == {(n, n) for n in range(PARTITIONS)}
     assert after.batch_bytes < before.batch_bytes
-    was, now = ids_by_partition(kafka, plain), ids_by_partition(kafka, together)
+    was, now = ids_by_partition(here.kafka, plain), ids_by_partition(here.kafka, together)
     # Keys are where they were, and where any producer puts them.
     assert {n: {key for _, key in rows} for n, rows in was.items()} == {
         n: {key for _, key in rows} for n, rows in now.items()
@@ -302,38 +290,39 @@ def test_one_task_a_partition_makes_fewer_batches_and_one_order(
     assert sum(map(len, now.values())) == ROWS
 
 
-def test_rows_that_name_a_partition_or_have_no_key_have_a_place_too(
-    spark: SparkSession, orders: DataFrame, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(PARTITIONS)
+@pytest.mark.long
+def test_rows_that_name_a_partition_or_have_no_key_have_a_place_too(here: Here, orders: DataFrame) -> None:
+    name = here.topic(PARTITIONS)
     receipt = kafka_sink.export(
         orders.limit(600), name, value="json", co_partition=True, exactly_once=True,
         key=F.expr("IF(id % 3 = 0, CAST(tenant_id AS STRING), NULL)"), partition=F.expr("IF(id % 3 = 1, 5, NULL)"),
-        bootstrap_servers=kafka.bootstrap_servers, receipts_path=tmp_path,
+        bootstrap_servers=here.servers, receipts_path=here.folder,
     )  # fmt: skip
-    assert receipt.rows == 600 and slots(spark, tmp_path) == {(n, n) for n in range(PARTITIONS)}
-    found = ids_by_partition(kafka, name)
+    assert receipt.rows == 600 and slots(here.spark, here.folder) == {(n, n) for n in range(PARTITIONS)}
+    found = ids_by_partition(here.kafka, name)
     assert {id for id, _ in found[5]} >= {id for id in range(600) if id % 3 == 1}
     keyless = {n: [id for id, _ in rows if id % 3 == 2] for n, rows in found.items()}
     assert len(keyless) == PARTITIONS and all(keyless.values()), "rows without a key are spread"
 
 
-def test_a_stream_by_one_call(
-    spark: SparkSession, orders: DataFrame, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(PARTITIONS)
-    orders.limit(2_000).repartition(2).write.parquet(str(tmp_path / "incoming"))
-    source = spark.readStream.schema(orders.schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "incoming"))
+def test_a_stream_by_one_call(here: Here, orders: DataFrame) -> None:
+    name = here.topic(PARTITIONS)
+    orders.limit(2_000).repartition(2).write.parquet(str(here.folder / "incoming"))
+    source = (
+        here.spark.readStream.schema(orders.schema)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(here.folder / "incoming"))
+    )
     with pytest.raises(InvalidArgument, match="to_kafka"):
         kafka_sink.export(source, name, value="json")
     for _ in range(2):
         query = kafka_sink.to_kafka(
             source, name, key="tenant_id", value="json", exactly_once=True, co_partition=True, query_name="orders",
-            checkpoint_location=str(tmp_path / "checkpoint"), trigger={"availableNow": True},
-            receipts_path=tmp_path / "receipts", bootstrap_servers=kafka.bootstrap_servers,
+            checkpoint_location=str(here.folder / "checkpoint"), trigger={"availableNow": True},
+            receipts_path=here.folder / "receipts", bootstrap_servers=here.servers,
         )  # fmt: skip
         assert query.name == "orders"
         assert query.awaitTermination(DEADLINE_S)
-    rows = [row for of_partition in ids_by_partition(kafka, name).values() for row in of_partition]
+    rows = [row for of_partition in ids_by_partition(here.kafka, name).values() for row in of_partition]
     assert sorted(rows) == [(n, str(n % KEYS)) for n in range(2_000)]
-    assert slots(spark, tmp_path / "receipts") == {(n, n) for n in range(PARTITIONS)}
+    assert slots(here.spark, here.folder / "receipts") == {(n, n) for n in range(PARTITIONS)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,13 @@ from pyspark.sql import SparkSession
 
 import kafka_sink
 from code_blocks import ROOT, run_bash
+from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import WriteModeUnsupported, WriteWouldFail
+from spark_writes import finish, pykafka
 
 FAQ = " ".join((ROOT / "docs" / "faq.md").read_text(encoding="utf-8").split())
-DEADLINE_S = 120
 ROWS = 10
-
-
-def options(kafka: LocalKafka, topic: str) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
 
 
 def test_what_an_error_is_can_be_asked_in_a_shell(tmp_path: Path) -> None:
@@ -29,10 +25,8 @@ def test_what_an_error_is_can_be_asked_in_a_shell(tmp_path: Path) -> None:
     assert "StateExpired" in asked.stdout
 
 
-def test_spark_refuses_a_write_without_a_mode(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    writer = spark.sql("SELECT 'a' AS value").write.format("pykafka").options(**options(kafka, topic(1)))
+def test_spark_refuses_a_write_without_a_mode(here: Here) -> None:
+    writer = pykafka(here.numbers(1).write, here.kafka, here.topic(1))
     with pytest.raises(AnalysisException) as refused:
         writer.save()
     assert kafka_sink.error_of(refused.value) is None
@@ -48,17 +42,9 @@ def test_an_export_to_a_missing_topic_fails_before_it_writes(spark: SparkSession
         kafka_sink.export(spark.sql("SELECT 'a' AS value"), "faq-missing", bootstrap_servers=kafka.bootstrap_servers)
 
 
-def test_sparks_progress_has_the_rows_that_it_handed_over(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    rows = spark.range(ROWS).selectExpr("CAST(id AS STRING) AS value")
-    rows.write.json(str(tmp_path / "incoming"))
-    query = (
-        spark.readStream.schema(rows.schema).json(str(tmp_path / "incoming")).writeStream.format("pykafka")
-        .options(**options(kafka, topic(1))).option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True).start()
-    )  # fmt: skip
-    assert query.awaitTermination(DEADLINE_S)
+def test_sparks_progress_has_the_rows_that_it_handed_over(here: Here) -> None:
+    query = here.start(here.arriving(here.numbers(ROWS)), here.topic(1))
+    finish(query)
     written = [progress.sink.numOutputRows for progress in query.recentProgress if progress.numInputRows]
     assert "`sink.numOutputRows` is the number of rows" in FAQ
     assert written == [ROWS]

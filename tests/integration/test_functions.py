@@ -79,13 +79,7 @@ def test_bytes_of_javas_data_output(spark: SparkSession) -> None:
     [(K.float_bytes, ">f", 32, -149, 127), (K.double_bytes, ">d", 64, -1074, 1023)],
 )
 def test_floats_of_every_exponent_and_their_neighbours(
-    spark: SparkSession,
-    ansi: str,
-    function: Any,
-    code: str,
-    bits: int,
-    smallest_exponent: int,
-    largest_exponent: int,
+    spark: SparkSession, ansi: str, function: Any, code: str, bits: int, smallest_exponent: int, largest_exponent: int
 ) -> None:
     exponents = range(smallest_exponent, largest_exponent + 1)
     unsigned = code.upper().replace("F", "I").replace("D", "Q")
@@ -162,9 +156,6 @@ def test_an_expression_of_the_jvms_that_a_join_may_have(
     joined.explain()
     plan = capsys.readouterr().out
     assert "Join" in plan and "Python" not in plan
-
-
-# --- kafka_partition --------------------------------------------------------------------------------------------------
 
 
 def test_partition_by_kafkas_own_hash(spark: SparkSession) -> None:

@@ -6,16 +6,16 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as TheirPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 from kafka import KafkaAdminClient
 from kafka.errors import RetriableError
-from pyspark.sql import SparkSession
 
+from broker_admin import produce
+from here import Here
 from kafka_reads import PYKAFKA
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 from kafka_sink.doctor.reading import examine_read
@@ -74,7 +74,7 @@ def test_other_clients_read_what_is_committed_and_kafkas_tool_shows_the_lag(
     kafka: LocalKafka, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
     name = topic(2)
-    write(kafka, name, 10)
+    produce(kafka, name, 10)
     progress = progress_in(kafka, name)
     progress.commit({TopicPartition(name, 0): 3, TopicPartition(name, 1): 0})
     progress.commit({TopicPartition(name, 0): 7, TopicPartition(name, 1): 0})
@@ -86,27 +86,18 @@ def test_other_clients_read_what_is_committed_and_kafkas_tool_shows_the_lag(
     assert warnings(caplog) == []
 
 
-def test_a_stream_that_has_read_all_shows_no_lag(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_stream_that_has_read_all_shows_no_lag(here: Here) -> None:
     """Also while it is idle, and after trigger availableNow has ended."""
-    name = topic(1)
+    name = here.topic(1)
     options = {"subscribe": name, "startingOffsets": "earliest", "groupId": name}
-    frame, no_lag = stream(spark, PYKAFKA, kafka, **options), {TopicPartition(name, 0): 10}
-    write(kafka, name, 10)
-    with running(frame, tmp_path) as read:
+    frame, no_lag = stream(here.spark, PYKAFKA, here.kafka, **options), {TopicPartition(name, 0): 10}
+    produce(here.kafka, name, 10)
+    with running(frame, here.folder) as read:
         assert len(read.catch_up()) == 10
-        wait_until(lambda: offsets_in(kafka.bootstrap_servers, name) == no_lag, DEADLINE_S, "the idle stream's offsets")
-    write(kafka, name, 5)
-    assert len(read_now(frame, tmp_path, read).rows) == 15
-    assert rows_of_tool(kafka, name) == [(name, "0", "15", "15", "0")]
-
-
-def write(kafka: LocalKafka, topic: str, count: int) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for number in range(count):
-        producer.produce(topic, b"%d" % number, partition=0)
-    assert producer.flush(DEADLINE_S) == 0
+        wait_until(lambda: offsets_in(here.servers, name) == no_lag, DEADLINE_S, "the idle stream's offsets")
+    produce(here.kafka, name, 5)
+    assert len(read_now(frame, here.folder, read).rows) == 15
+    assert rows_of_tool(here.kafka, name) == [(name, "0", "15", "15", "0")]
 
 
 def rows_of_tool(kafka: LocalKafka, group_id: str) -> list[tuple[str, ...]]:
@@ -169,6 +160,7 @@ def test_a_topic_that_is_deleted_keeps_no_other_from_being_committed(
     assert "UNKNOWN_TOPIC_OR_PARTITION (error 3) for deleted-0 and 0 of 1 others" in warning
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("secure", [DEFAULT_KAFKA_VERSION], indirect=True)
 def test_each_missing_acl_is_named_by_the_warning_and_by_the_check(
     secure: SecureKafka, caplog: pytest.LogCaptureFixture
@@ -205,6 +197,7 @@ def commits_anew(
     return len(warnings(caplog)) == count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "version", [DEFAULT_KAFKA_VERSION, *(pytest.param(each, marks=pytest.mark.long) for each in ("2.8.2", "3.9.2"))]
 )

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from pyspark.sql import SparkSession
 
 from chaos.fates import Direction, Kind, Schedule
@@ -18,6 +19,8 @@ from chaos.streams import EXACTLY_ONCE, GUARANTEES
 from committed_rows import open_transactions, read
 from kafka_sink.broker import LocalKafka
 from spark_writes import pykafka
+
+pytestmark = pytest.mark.long
 
 LISTENER = "PROXIED"
 ROWS = 10_000

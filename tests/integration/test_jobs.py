@@ -18,19 +18,21 @@ from typing import IO
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 import export_to_kafka
 import stream_support
 import stream_to_kafka
 import transform_kafka
+from broker_admin import create_again, produce
+from here import Here
 from kafka_sink import functions as K
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import LogBroken
 from kafka_sink.errors.failures import told_by_spark
 from kafka_sink.monitoring.listener import StreamTally
 from read_back import read_topic
+from variants import variants
 from waiting import wait_until
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
@@ -119,26 +121,27 @@ def test_sigterm_lets_the_running_micro_batch_end_and_none_begin(
 
 
 @pytest.mark.parametrize(
-    "moment", ["Getting offsets from", "Writing offsets to log", "Processing new data", "Waiting for next trigger"]
+    "moment",
+    variants("Processing new data", "Getting offsets from", "Writing offsets to log", "Waiting for next trigger"),
 )
-def test_a_stream_that_is_held_at_any_moment_has_committed_what_is_in_the_topic(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, moment: str
-) -> None:
-    name, rows = topic(1), 50
+def test_a_stream_that_is_held_at_any_moment_has_committed_what_is_in_the_topic(here: Here, moment: str) -> None:
+    name, rows = here.topic(1), 50
     args = stream_to_kafka.parse([
         "--format", "rate-micro-batch", "--source-option", f"rowsPerBatch={rows}", "--processing-time", "0 seconds",
-        "--checkpoint", str(tmp_path), "--topic", name, "--bootstrap-servers", kafka.bootstrap_servers,
+        "--checkpoint", str(here.folder), "--topic", name, "--bootstrap-servers", here.servers,
         "--value", "CAST(value AS STRING)",
     ])  # fmt: skip
-    query = stream_to_kafka.start(stream_to_kafka.read(spark, args), args)
+    query = stream_to_kafka.start(stream_to_kafka.read(here.spark, args), args)
     deadline = time.monotonic() + DEADLINE_S
     while not (query.status["message"].startswith(moment) and query.lastProgress):
         assert query.isActive and time.monotonic() < deadline, query.status
     stream_support.hold_between_micro_batches(query)
     try:
-        micro_batches = numbers(tmp_path / "commits")
-        assert micro_batches == numbers(tmp_path / "offsets")
-        assert Counter(values(kafka, name)) == Counter(b"%d" % number for number in range(rows * len(micro_batches)))
+        micro_batches = numbers(here.folder / "commits")
+        assert micro_batches == numbers(here.folder / "offsets")
+        assert Counter(values(here.kafka, name)) == Counter(
+            b"%d" % number for number in range(rows * len(micro_batches))
+        )
         assert query.isActive
     finally:
         query._jsq.streamingQuery().awaitProgressLock().unlock()
@@ -223,12 +226,12 @@ def test_a_typed_export_of_a_table_gives_each_tenant_a_partition(
     assert counted == {partition: (count, count - 1) for partition, count in end_offsets.items()}
 
 
-@pytest.mark.parametrize("assignment", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize("assignment", variants("cooperative-sticky", "range", "roundrobin"))
 def test_members_of_a_group_read_every_record_once_through_a_rebalance(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, assignment: str
 ) -> None:
     name = topic(4)
-    fill(kafka, name, partitions=4, count=2000)
+    produce(kafka, name, 500, 500, 500, 500)
     command = [sys.executable, str(JOBS / "read_back.py"), "--bootstrap-servers", kafka.bootstrap_servers]
     command += ["--topic", name, "--quiet"]
     with running([*command, "--expect-records", "2000"], tmp_path) as process:
@@ -256,44 +259,42 @@ def test_members_of_a_group_read_every_record_once_through_a_rebalance(
 
 
 def test_a_job_looks_before_it_writes_and_makes_the_topic_when_asked(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
+    here: Here, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = topic() + "-made-by-the-job"
-    arguments = ["--query", "SELECT id FROM range(3)", "--topic", name, "--bootstrap-servers", kafka.bootstrap_servers]
+    name = here.topic() + "-made-by-the-job"
+    arguments = ["--query", "SELECT id FROM range(3)", "--topic", name, "--bootstrap-servers", here.servers]
     arguments += ["--value", "CAST(id AS STRING)"]
     with pytest.raises(SystemExit) as end:
-        export_to_kafka.export(spark, export_to_kafka.parse(arguments), threading.Event())
+        export_to_kafka.export(here.spark, export_to_kafka.parse(arguments), threading.Event())
     assert end.value.code == 1
     said = capsys.readouterr().err
     assert re.search(r"^FAILED +topic ", said, re.MULTILINE) and name in said, said
     assert "createTopics" in said
 
     arguments += ["--create-topics", "--option", "kafka.compression.type=zstd"]
-    assert export_to_kafka.export(spark, export_to_kafka.parse(arguments), threading.Event()) == 0
-    assert sorted(values(kafka, name)) == [b"0", b"1", b"2"]
+    assert export_to_kafka.export(here.spark, export_to_kafka.parse(arguments), threading.Event()) == 0
+    assert sorted(values(here.kafka, name)) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.long
-def test_a_transformation_goes_on_after_sigterm_with_each_record_once(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_transformation_goes_on_after_sigterm_with_each_record_once(here: Here) -> None:
     """... sent to spark-submit, and the second run in this process."""
-    source, sink = topic(2), topic(2)
-    arguments = transformation(kafka, source, sink, tmp_path / "checkpoint")
+    source, sink = here.topic(2), here.topic(2)
+    arguments = transformation(here.kafka, source, sink, here.folder / "checkpoint")
     arguments += ["--where", "NOT endswith(CAST(value AS STRING), '7')", "--headers", "headers"]
-    write_transactions(kafka, source, range(50))
+    write_transactions(here.kafka, source, range(50))
     command = [*SPARK_SUBMIT, str(JOBS / "transform_kafka.py"), *arguments, "--processing-time", "0 seconds"]
-    with running(command, tmp_path) as process:
+    with running(command, here.folder) as process:
         lines_until(process.stdout, "micro-batch #0")
-        write_transactions(kafka, source, range(50, 100))
+        write_transactions(here.kafka, source, range(50, 100))
         process.send_signal(signal.SIGTERM)
         said = rest(process)
         assert process.wait() == 0, said
     assert "ended by SIGTERM, between two micro-batches" in said
-    assert numbers(tmp_path / "checkpoint" / "commits") == numbers(tmp_path / "checkpoint" / "offsets")
-    write_transactions(kafka, source, range(100, 150))
-    transform([*arguments, "--available-now"], spark)
-    found = [record for _, _, record in read_topic(kafka.bootstrap_servers, sink, 60)]
+    assert numbers(here.folder / "checkpoint" / "commits") == numbers(here.folder / "checkpoint" / "offsets")
+    write_transactions(here.kafka, source, range(100, 150))
+    transform([*arguments, "--available-now"], here.spark)
+    found = [record for _, _, record in here.records(sink)]
     expected = [number for number in range(150) if number % 10 != 7]
     assert Counter(record.value for record in found) == Counter(b"N%d" % number for number in expected)
     assert all((record.key, record.headers) == (b"key", (("h", (record.value or b"").lower()),)) for record in found)
@@ -301,41 +302,33 @@ def test_a_transformation_goes_on_after_sigterm_with_each_record_once(
 
 @pytest.mark.parametrize(("missing", "option"), [("source", "subscribe"), ("sink", "createTopics")])
 def test_a_transformation_looks_at_both_topics_before_it_begins(
-    spark: SparkSession,
-    kafka: LocalKafka,
-    topic: Callable[..., str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    missing: str,
-    option: str,
+    here: Here, capsys: pytest.CaptureFixture[str], missing: str, option: str
 ) -> None:
-    name = f"{topic()}-that-nobody-made"
-    source, sink = (name, topic(1)) if missing == "source" else (topic(1), name)
+    name = f"{here.topic()}-that-nobody-made"
+    source, sink = (name, here.topic(1)) if missing == "source" else (here.topic(1), name)
     with pytest.raises(SystemExit) as end:
-        transform([*transformation(kafka, source, sink, tmp_path), "--available-now"], spark)
+        transform([*transformation(here.kafka, source, sink, here.folder), "--available-now"], here.spark)
     assert end.value.code == 1
     said = capsys.readouterr().err
     assert re.search(r"^FAILED +topic ", said, re.MULTILINE) and name in said, said
     assert option in said
-    assert not list(tmp_path.iterdir()), "the query has begun"
+    assert not list(here.folder.iterdir()), "the query has begun"
 
 
 @pytest.mark.long
-def test_a_transformation_ends_with_the_error_of_its_source(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    source, sink = topic(1), topic(1)
-    arguments = [*transformation(kafka, source, sink, tmp_path), "--available-now"]
-    write_transactions(kafka, source, range(50))
-    transform(arguments, spark)
-    make_again(kafka, source)
+def test_a_transformation_ends_with_the_error_of_its_source(here: Here) -> None:
+    source, sink = here.topic(1), here.topic(1)
+    arguments = [*transformation(here.kafka, source, sink, here.folder), "--available-now"]
+    write_transactions(here.kafka, source, range(50))
+    transform(arguments, here.spark)
+    create_again(here.kafka, source)
     with pytest.raises(LogBroken) as end, told_by_spark():
-        transform(arguments, spark)
+        transform(arguments, here.spark)
     assert (end.value.topic, end.value.goes_on_at) == (source, 0)
-    transform([*arguments, "--source-option", "failOnDataLoss=false"], spark)
-    write_transactions(kafka, source, range(50, 60))
-    transform(arguments, spark)
-    assert Counter(values(kafka, sink)) == Counter(b"N%d" % number for number in range(60))
+    transform([*arguments, "--source-option", "failOnDataLoss=false"], here.spark)
+    write_transactions(here.kafka, source, range(50, 60))
+    transform(arguments, here.spark)
+    assert Counter(values(here.kafka, sink)) == Counter(b"N%d" % number for number in range(60))
 
 
 def transformation(kafka: LocalKafka, source: str, sink: str, checkpoint: Path) -> list[str]:
@@ -362,20 +355,6 @@ def write_transactions(kafka: LocalKafka, topic: str, numbers: range) -> None:
             producer.produce(topic, key="key", value=value, headers=[("h", value)])
         assert producer.flush(60) == 0
         end(60)
-
-
-def make_again(kafka: LocalKafka, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.delete_topics([topic])[topic].result(60)
-    wait_until(lambda: topic not in admin.list_topics(timeout=60).topics, 60, "the topic is gone")
-    kafka.create_topic(topic, 1)
-
-
-def fill(kafka: LocalKafka, topic: str, *, partitions: int, count: int) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for number in range(count):
-        producer.produce(topic, value=b"%d" % number, partition=number % partitions)
-    assert producer.flush(60) == 0
 
 
 def wait_for(file: Path, process: subprocess.Popen[str]) -> None:

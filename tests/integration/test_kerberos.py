@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pyarrow as pa
 import pytest
@@ -69,9 +69,6 @@ def append(producer: Producer, topic: str) -> None:
 
 def count_in(kerberized: KerberizedKafka, topic: str) -> int:
     return sum(1 for _ in read_topic(kerberized.kafka.bootstrap_servers, topic, DEADLINE_S))
-
-
-# --- let in -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("listener", ["KRB", "KRBTLS"])
@@ -169,33 +166,12 @@ def test_a_keytab_goes_to_executors_with_files(kerberized: KerberizedKafka, topi
     assert count_in(kerberized, topic) == 1_000
 
 
-class Recorded:
-    """Stands for a DataFrame, and knows the options of its last write."""
-
-    def __init__(self) -> None:
-        self.told: dict[str, str] = {}
-
-    @property
-    def write(self) -> Recorded:
-        self.told = {}
-        return self
-
-    def format(self, name: str) -> Recorded:
-        assert name == "pykafka"
-        return self
-
-    def mode(self, name: str) -> Recorded:
-        return self
-
-    def options(self, **options: str) -> Recorded:
-        self.told |= options
-        return self
-
-    def option(self, name: str, value: str) -> Recorded:
-        return self.options(**{name: value})
-
-    def save(self) -> None:
-        pass
+def told(frame: MagicMock) -> dict[str, str]:
+    """The options of the writes of a DataFrame that writes nothing."""
+    options = {}
+    for name, arguments, by_name in frame.mock_calls:
+        options |= by_name | (dict([arguments]) if name.endswith(".option") else {})
+    return options
 
 
 def test_the_documented_lines(
@@ -203,23 +179,22 @@ def test_the_documented_lines(
 ) -> None:
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{cache}")
     (tmp_path / "ca.pem").write_text(CA.certificate)
-    frame = Recorded()
+    frame = MagicMock()
     replaced = {
         "broker.example:9093": kerberized.kafka.addresses_of("KRBTLS"), "/etc/pki/ca.pem": str(tmp_path / "ca.pem"),
         "app.keytab": str(kerberized.keytab), "app@EXAMPLE.COM": f"alice@{NAME}", '"orders"': f'"{topic}"',
     }  # fmt: skip
     found = run_python("docs/security.md", "Kerberos", 0, replaced, {"df": frame})
-    write(frame.told, topic)
-    assert frame.told["topic"] == topic
+    write(told(frame), topic)
+    assert told(frame)["topic"] == topic
+    frame.reset_mock()
     run_python("docs/security.md", "Kerberos", 1, {'"orders"': f'"{topic}"'}, {"df": frame, **found})
-    write(frame.told, topic)
-    assert "useTicketCache" in frame.told["kafka.sasl.jaas.config"]
+    write(told(frame), topic)
+    assert "useTicketCache" in told(frame)["kafka.sasl.jaas.config"]
     assert count_in(kerberized, topic) == 200
 
 
-# --- long queries -----------------------------------------------------------------------------------------------------
-
-
+@pytest.mark.long
 def test_sessions_and_tickets_are_renewed_while_a_producer_lives(kerberized: KerberizedKafka, topic: str) -> None:
     """Sessions end after 2 s (KIP-368), tickets after 12 s."""
     realm = kerberized.realm
@@ -238,6 +213,7 @@ def test_sessions_and_tickets_are_renewed_while_a_producer_lives(kerberized: Ker
     assert count_in(kerberized, topic) == 100 + written
 
 
+@pytest.mark.long
 def test_a_ticket_cache_is_read_again_when_it_changes(kerberized: KerberizedKafka, topic: str, tmp_path: Path) -> None:
     realm, cache = kerberized.realm, tmp_path / "tickets"
     options = kerberized.by_cache(realm.kinit(kerberized.keytab, "alice", cache, "-l", "5s"), "KRBSHORT")
@@ -251,6 +227,7 @@ def test_a_ticket_cache_is_read_again_when_it_changes(kerberized: KerberizedKafk
     producer.close()
 
 
+@pytest.mark.long
 def test_a_producer_outlives_a_kdc_that_is_away(kerberized: KerberizedKafka, topic: str) -> None:
     """Tickets for the broker are kept, so new sessions do not need the KDC."""
     with lease_producer(sink_config(kerberized.by_keytab("KRBSHORT")).producer) as producer:
@@ -263,9 +240,6 @@ def test_a_producer_outlives_a_kdc_that_is_away(kerberized: KerberizedKafka, top
         finally:
             kerberized.realm.start()
     producer.close()
-
-
-# --- turned away ------------------------------------------------------------------------------------------------------
 
 
 def failure_of(options: dict[str, str], **more: str) -> KafkaSinkError:
@@ -303,30 +277,19 @@ def test_a_keytab_that_is_missing_or_unusable(kerberized: KerberizedKafka, tmp_p
         assert_told(kerberized.options(of_keytab(path, "alice")), words, str(path))
 
 
-def test_a_principal_that_is_not_in_the_keytab(kerberized: KerberizedKafka) -> None:
-    options = kerberized.options(of_keytab(kerberized.keytab, "bob"))
-    assert_told(options, "has no key of this principal", f"bob@{NAME}", "klist -k")
-
-
-def test_a_principal_that_the_realm_does_not_know(kerberized: KerberizedKafka) -> None:
-    keytab = kerberized.realm.keytab("gone")
-    kerberized.realm.admin("delprinc", "-force", "gone")
-    options = kerberized.options(of_keytab(keytab, "gone"))
-    assert_told(options, "the realm does not know this principal", f"Client 'gone@{NAME}' not found")
-
-
-def test_a_keytab_that_is_out_of_date(kerberized: KerberizedKafka) -> None:
-    old = kerberized.realm.keytab("changed", "changed-old")
-    kerberized.realm.keytab("changed", "changed-new")
-    assert_told(
-        kerberized.options(of_keytab(old, "changed")), "does not accept the key in the keytab", "export the keytab"
-    )
-
-
-def test_a_principal_that_is_locked(kerberized: KerberizedKafka) -> None:
-    keytab = kerberized.realm.keytab("locked")
-    kerberized.realm.admin("modprinc", "-allow_tix", "locked")
-    assert_told(kerberized.options(of_keytab(keytab, "locked")), "does not let this principal log in")
+def test_a_principal_that_cannot_log_in(kerberized: KerberizedKafka) -> None:
+    realm = kerberized.realm
+    gone, locked, old = realm.keytab("gone"), realm.keytab("locked"), realm.keytab("changed", "changed-old")
+    realm.admin("delprinc", "-force", "gone")
+    realm.admin("modprinc", "-allow_tix", "locked")
+    realm.keytab("changed", "changed-new")
+    for keytab, principal, words in (
+        (kerberized.keytab, "bob", ("has no key of this principal", f"bob@{NAME}", "klist -k")),
+        (gone, "gone", ("the realm does not know this principal", f"Client 'gone@{NAME}' not found")),
+        (locked, "locked", ("does not let this principal log in",)),
+        (old, "changed", ("does not accept the key in the keytab", "export the keytab")),
+    ):
+        assert_told(kerberized.options(of_keytab(keytab, principal)), *words)
 
 
 def test_a_ticket_cache_that_is_missing_or_of_another(kerberized: KerberizedKafka, cache: Path, tmp_path: Path) -> None:
@@ -356,6 +319,7 @@ def test_a_broker_whose_key_is_out_of_date(kerberized: KerberizedKafka) -> None:
     assert_told(kerberized.by_keytab("KRBSTALE", "stale"), "the broker refused", "current key of stale/127.0.0.1")
 
 
+@pytest.mark.long
 def test_a_clock_that_is_ten_minutes_off(kerberized: KerberizedKafka, cache: Path) -> None:
     code = "import sys; from test_kerberos import finding_of; print(finding_of(eval(sys.argv[1])))"
     paths = [path for path in sys.path if path]

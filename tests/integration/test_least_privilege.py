@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation, ResourceType
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from broker_admin import produce, producer, send
 from committed_rows import groups, open_transactions, read
 from exactly_once_runs import ALL_ONCE, incoming
 from kafka_reads import offsets_read, reader_of
@@ -28,7 +28,8 @@ from spark_writes import ARROW_BATCH_ROWS, end_offset, finish, held
 from waiting import wait_until
 
 DEADLINE_S = 60
-ERROR_S = 10
+# Half of the time that a write waits for what does not come.
+ERROR_S = 30
 ROWS = 100
 # Of each row of a stream: more than goes out before it is held.
 COPIES = 1000
@@ -59,9 +60,6 @@ def exactly_once(topic: str) -> tuple[Acl, ...]:
 
 
 def write(spark: SparkSession, secure: SecureKafka, topic: str, *, tasks: int = 2, **more: str) -> None:
-    from kafka_sink import register
-
-    register(spark)
     frame = spark.range(0, ROWS, 1, tasks).selectExpr("cast(id as string) as value")
     options = {**secure.sasl("SCRAM-SHA-512", "bob", max_block_ms="20000"), "topic": topic, **more}
     frame.write.format("pykafka").options(**options).mode("append").save()
@@ -115,6 +113,7 @@ def test_a_batch_write_deletes_its_groups_where_it_may_and_is_as_well_without(
     assert count_in(secure, topic) == 2 * ROWS
 
 
+@pytest.mark.long
 def test_exactly_once_that_makes_its_commit_topic(spark: SparkSession, secure: SecureKafka, topic: str) -> None:
     create = Acl(ResourceType.TOPIC, f"{topic}-commits", AclOperation.CREATE)
     secure.allow(*exactly_once(topic))
@@ -159,6 +158,7 @@ def test_who_may_not_know_what_a_topic_takes_finds_out_by_its_refusal(
     assert count_in(secure, small) == before + ROWS - 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("secure", [DEFAULT_KAFKA_VERSION], indirect=True)
 @pytest.mark.parametrize("guarantee", ["at-least-once", pytest.param("exactly-once", marks=pytest.mark.long)])
 def test_who_may_not_know_what_a_topic_refuses_leaves_out_what_its_leader_names(
@@ -193,9 +193,6 @@ def test_who_may_not_know_what_a_topic_refuses_leaves_out_what_its_leader_names(
     limited = writer.option("maxBadRows", "19")
     with pytest.raises(PySparkException, match=r"TooManyBadRows: 20 of 20000 rows .*RefusedByLeader: 20"):
         limited.save()
-
-
-# --- taken away in the middle -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
@@ -247,19 +244,13 @@ def stream(secure: SecureKafka, topic: str, frame: DataFrame, folder: Path) -> S
     return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
 
 
-# --- reads ------------------------------------------------------------------------------------------------------------
-
-
 def reader(secure: SecureKafka, topic: str, **more: str) -> Any:
     return reader_of("", "offset", **{**secure.sasl("SCRAM-SHA-512", "bob", **more), "subscribe": topic})
 
 
 def test_a_read_over_tls_with_a_password_needs_one_acl(secure: SecureKafka, topic: str) -> None:
     options = secure.sasl("SCRAM-SHA-512", "alice")
-    producer = Producer({"bootstrap.servers": secure.kafka.bootstrap_servers})
-    for number in range(ROWS):
-        producer.produce(topic, b"%d" % number, partition=0)
-    assert producer.flush(DEADLINE_S) == 0
+    produce(secure.kafka, topic, ROWS)
     assert offsets_read(reader_of("", "offset", **{**options, "subscribe": topic})) == list(range(ROWS))
 
     needed = f"TOPIC {topic} READ"
@@ -280,22 +271,41 @@ def test_a_read_over_tls_with_a_password_needs_one_acl(secure: SecureKafka, topi
 def test_a_pattern_reads_the_topics_that_the_principal_may_see(secure: SecureKafka, topic: str) -> None:
     hidden = f"{topic}-hidden"
     secure.kafka.create_topic(hidden, 1)
-    producer = Producer({"bootstrap.servers": secure.kafka.bootstrap_servers})
     for name in (topic, hidden):
-        producer.produce(name, b"v", partition=0)
-    assert producer.flush(DEADLINE_S) == 0
+        produce(secure.kafka, name, 1)
     secure.allow(Acl(ResourceType.TOPIC, topic, AclOperation.READ))
     pattern = {**secure.sasl("SCRAM-SHA-512", "bob"), "subscribePattern": f"^{topic}"}
     assert [part.range.topic for part in reader_of("", "offset", **pattern).partitions()] == [topic]
 
 
+@pytest.mark.parametrize("fails", ["true", "false"], ids=["failOnDataLoss", "lenient"])
+def test_a_pattern_does_not_take_a_topic_that_it_may_not_see_for_deleted(
+    spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path, fails: str
+) -> None:
+    produce(secure.kafka, topic, ROWS)
+    acl = Acl(ResourceType.TOPIC, topic, AclOperation.READ)
+    pattern = {**secure.sasl("SCRAM-SHA-512", "bob"), "subscribePattern": f"^{topic}$", "failOnDataLoss": fails}
+    frame = spark.readStream.format("pykafka").options(startingOffsets="earliest", **pattern).load()
+    seen: list[int] = []
+
+    def run() -> None:
+        writer = frame.writeStream.foreachBatch(lambda rows, _: seen.extend(row["offset"] for row in rows.collect()))
+        finish(writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start())
+
+    secure.allow(acl)
+    run()
+    secure.revoke(acl)
+    with pytest.raises(StreamingQueryException, match=f"Add the ACL: TOPIC {topic} READ"):
+        run()
+    secure.allow(acl)
+    run()
+    assert seen == list(range(ROWS))
+
+
 def test_an_acl_that_is_taken_away_during_a_read_ends_it(secure: SecureKafka, topic: str) -> None:
     acl = Acl(ResourceType.TOPIC, topic, AclOperation.READ)
     secure.allow(acl)
-    producer = Producer({"bootstrap.servers": secure.kafka.bootstrap_servers, "batch.size": 20_000})
-    for _ in range(ROWS):
-        producer.produce(topic, bytes(10_000), partition=0)
-    assert producer.flush(DEADLINE_S) == 0
+    send(producer(secure.kafka, **{"batch.size": 20_000}), topic, [bytes(10_000)] * ROWS)
     bobs = reader(secure, topic, max_partition_fetch_bytes="20000")
     (part,) = bobs.partitions()
     reading = bobs.read(part)

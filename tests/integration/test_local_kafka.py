@@ -150,21 +150,6 @@ def test_three_nodes_are_one_cluster_and_one_of_them_comes_back() -> None:
         assert sorted(consume(kafka, "t", 4)) == [b"before", b"between", b"between", b"between"]
 
 
-@pytest.mark.long
-def test_kill_and_start_keep_the_data_and_the_address() -> None:
-    with LocalKafka() as kafka:
-        kafka.create_topic("t", 1)
-        produce(kafka, "t", [b"before"])
-        address, pid = kafka.bootstrap_servers, kafka.pid(1)
-        kafka.kill(1)
-        assert identify(pid) is None
-        kafka.start(1)
-        assert kafka.bootstrap_servers == address
-        assert kafka.pid(1) != pid
-        produce(kafka, "t", [b"after"])
-        assert consume(kafka, "t", 2) == [b"before", b"after"]
-
-
 def test_a_broker_that_dies_by_itself_is_noticed() -> None:
     with LocalKafka() as kafka:
         kafka.check()
@@ -226,6 +211,7 @@ def test_detached_start_status_stop(tmp_path: Path) -> None:
     assert not listens(servers)
 
 
+@pytest.mark.long
 def test_attached_start_ends_with_its_parent_and_with_sigterm(tmp_path: Path) -> None:
     between = 'import subprocess, sys; subprocess.call([sys.executable, "-m", "kafka_sink.broker", "start"])'
     parent = subprocess.Popen(

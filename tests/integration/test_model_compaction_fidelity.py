@@ -36,6 +36,8 @@ BATCHES: tuple[tuple[str, tuple[Row, ...]], ...] = (
     (FIRST, ((b"e", b"", []), (b"b", None, []), (b"f", b"8" * 200, []))),
     (FIRST, ((b"d", b"9", []), (b"e", b"9", []), (b"g", b"9", []), (b"z", b"9", []))),
 )
+
+pytestmark = pytest.mark.long
 LEFT = {0: 1, 3: 0, 4: 1, 7: 2, 10: 4}
 # Begins the segment that is not compacted.
 LATER: tuple[Row, ...] = ((b"a", b"x", []),)

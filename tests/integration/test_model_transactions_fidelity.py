@@ -30,6 +30,8 @@ from model.settings import INIT_PRODUCER_ID
 from model.transaction_trace import LONG_SCENARIOS, SCENARIOS, TIMEOUT_MS, Trace
 from model.wire import kio_module
 
+pytestmark = pytest.mark.long
+
 PARTITIONS = 2
 # What a producer can get: the one above is for fencing.
 LAST_EPOCH = 2**15 - 2

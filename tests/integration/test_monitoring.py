@@ -11,17 +11,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import kafka_sink
 import waiting
+from broker_admin import create_again, delete_records, limit
 from code_blocks import run_python
+from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, StreamTally
 from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Read, ReadTotals
@@ -31,6 +30,7 @@ from kafka_sink.monitoring.transactions import OpenTransactions, TransactionWatc
 from kafka_sink.spark.read_tally import ReadTally
 from kafka_sink.spark.tally import Tally
 from read_back import read_topic
+from spark_writes import arriving, finish, numbers, pykafka, save, start
 from waiting import wait_until
 
 # A worker cannot import it.
@@ -43,50 +43,36 @@ def read_count(kafka: LocalKafka, topic: str) -> int:
     return len(list(read_topic(kafka.bootstrap_servers, topic, 30)))
 
 
-def to_topic(
-    frame: DataFrame, kafka: LocalKafka, topic: str, checkpoint: Path, options: Mapping[str, str] | None = None
-) -> DataStreamWriter:
-    """A writer of the stream, which ends when all is read."""
-    of_cluster = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
-    writer = frame.writeStream.format("pykafka").options(**of_cluster, **options or {})
-    return writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-
-
 def streamed(spark: SparkSession, folder: Path, files: int) -> DataFrame:
-    for number in range(files):
-        rows = spark.range(number * ROWS_A_FILE, (number + 1) * ROWS_A_FILE, 1, 1)
-        rows.coalesce(1).write.mode("append").parquet(str(folder / "incoming"))
-    return (
-        spark.readStream.schema("id BIGINT").option("maxFilesPerTrigger", 2).parquet(str(folder / "incoming"))
-        .where("id % 2 = 0").selectExpr("cast(id AS STRING) AS value")
-    )  # fmt: skip
+    """Ten rows a file, two files a micro-batch; half of the rows are left."""
+    frames = (numbers(spark, ROWS_A_FILE, first=file * ROWS_A_FILE) for file in range(files))
+    return arriving(folder / "incoming", *frames, at_once=2).where("value % 2 = 0")
 
 
-def test_a_bar_counts_the_rows_of_an_export(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    session, name = spark.newSession(), topic(2)
+def by_batches(frame: DataFrame, write: Callable[[DataFrame, int], None], folder: Path, name: str = "each") -> None:
+    """Run a query of foreachBatch to its end."""
+    writer = frame.writeStream.queryName(name).foreachBatch(write)
+    finish(writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start())
+
+
+def test_a_bar_counts_the_rows_of_an_export(here: Here, capsys: pytest.CaptureFixture[str]) -> None:
+    session, name = here.spark.newSession(), here.topic(2)
     frame = session.range(0, 1_000, 1, 4).selectExpr("cast(id AS STRING) AS value")
-    replaced = {"localhost:9092": kafka.bootstrap_servers, "orders": name}
+    replaced = {"localhost:9092": here.servers, "orders": name}
     given: dict[str, Any] = {"kafka_sink": kafka_sink, "spark": session, "df": frame}
     names = run_python("docs/operations.md", "Watching a write", 0, replaced, given)
     assert "100%" in capsys.readouterr().err
     counted = sum(receipt.record_count for receipt in names["bar"].value.values())
-    assert counted == read_count(kafka, name) == 1_000
+    assert counted == read_count(here.kafka, name) == 1_000
 
 
-def test_a_listener_tells_each_micro_batch_once(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    session, name, told, lines = spark.newSession(), topic(2), list[MicroBatch](), io.StringIO()
-    textfile = tmp_path / "pykafka.prom"
+def test_a_listener_tells_each_micro_batch_once(here: Here) -> None:
+    session, name, told, lines = here.spark.newSession(), here.topic(2), list[MicroBatch](), io.StringIO()
+    textfile = here.folder / "pykafka.prom"
     replaced = {"/var/lib/node_exporter/pykafka.prom": str(textfile), "ProgressLine()": "*watchers"}
     watchers = (told.append, ProgressLine(lines))
-    frame = streamed(session, tmp_path, files=6)
-    receipts_path, by_receipts = f"{tmp_path}/receipts", list[MicroBatch]()
-    options = {
-        "kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name, "receiptsPath": receipts_path
-    }  # fmt: skip
+    frame = streamed(session, here.folder, files=6)
+    receipts_path, by_receipts = f"{here.folder}/receipts", list[MicroBatch]()
     listening: list[ProgressListener] = []
     streams = SimpleNamespace(addListener=listening.append)
     given = {"kafka_sink": kafka_sink, "spark": SessionWith(session, streams), "watchers": watchers}
@@ -96,11 +82,7 @@ def test_a_listener_tells_each_micro_batch_once(
     session.streams.addListener(listener)
     session.streams.addListener(reader)
     try:
-        query = (
-            frame.writeStream.format("pykafka").queryName("evens").options(**options)
-            .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-        )  # fmt: skip
-        assert query.awaitTermination(120)
+        finish(here.start(frame, name, {"queryName": "evens", "receiptsPath": receipts_path}))
         wait_until(lambda: len(told) >= 3 and len(by_receipts) >= 3, 30, "the listeners were told")
     finally:
         session.streams.removeListener(listener)
@@ -108,7 +90,7 @@ def test_a_listener_tells_each_micro_batch_once(
     assert [(one.query, one.batch_id, one.input_row_count) for one in told] == [("evens", n, 20) for n in range(3)]
     assert [one.topics[name].row_count for one in told] == [10, 10, 10]
     assert [one.topics for one in by_receipts] == [one.topics for one in told]
-    assert sum(one.total.row_count for one in told) == read_count(kafka, name)
+    assert sum(one.total.row_count for one in told) == read_count(here.kafka, name)
     assert all(0 < one.write_ms <= one.duration_ms for one in told)
     assert len(lines.getvalue().splitlines()) == 3
     assert f'pykafka_rows_total{{query="evens",topic="{name}"}} 30.0' in textfile.read_text()
@@ -124,39 +106,20 @@ class SessionWith:
         return getattr(self._session, name)
 
 
-def test_writes_of_foreachbatch_count_for_their_micro_batch(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    session, name, told = spark.newSession(), topic(1), list[MicroBatch]()
-    tally = StreamTally(session)
-    listener = ProgressListener(tally, told.append)
-    kafka_sink.register(session, interceptors=[tally])
-    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name}
-
-    def save(batch: DataFrame, batch_id: int) -> None:
-        batch.write.format("pykafka").mode("append").options(**options).save()
-
-    session.streams.addListener(listener)
-    try:
-        query = (
-            streamed(session, tmp_path, files=2).writeStream.foreachBatch(save)
-            .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-        )  # fmt: skip
-        assert query.awaitTermination(120)
+def test_writes_of_foreachbatch_count_for_their_micro_batch(here: Here) -> None:
+    session, name = here.spark.newSession(), here.topic(1)
+    with Listening(session) as told:
+        by_batches(streamed(session, here.folder, files=2), lambda batch, batch_id: here.save(batch, name), here.folder)
         wait_until(lambda: len(told) >= 1, 30, "the listener was told")
-    finally:
-        session.streams.removeListener(listener)
-    assert told[0].topics[name].row_count == read_count(kafka, name) == 10
+    assert told[0].topics[name].row_count == read_count(here.kafka, name) == 10
 
 
-def test_sparks_progress_names_the_topic_where_it_is_observed(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(1)
+def test_sparks_progress_names_the_topic_where_it_is_observed(here: Here) -> None:
+    name = here.topic(1)
     replaced = {
-        "localhost:9092": kafka.bootstrap_servers, "orders": name, "/data/checkpoints/": f"{tmp_path}/checkpoint/"
+        "localhost:9092": here.servers, "orders": name, "/data/checkpoints/": f"{here.folder}/checkpoint/"
     }  # fmt: skip
-    given: dict[str, Any] = {"spark": spark, "stream": streamed(spark, tmp_path, files=1)}
+    given: dict[str, Any] = {"spark": here.spark, "stream": streamed(here.spark, here.folder, files=1)}
     names = run_python("docs/operations.md", "What Spark's own progress says", 0, replaced, given)
     try:
         progress = names["progress"]
@@ -185,18 +148,20 @@ class Listening:
         self._session.streams.removeListener(self._listener)
 
 
-def test_bad_rows_are_counted_by_reason_and_outcome(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    session, name, letters, prometheus = spark.newSession(), topic(2), topic(1), tmp_path / "pykafka.prom"
-    frame = streamed(session, tmp_path, files=1).selectExpr("value", "if(value < 3, 99, 0) AS partition")
+def test_bad_rows_are_counted_by_reason_and_outcome(here: Here) -> None:
+    session, name, letters, prometheus = (
+        here.spark.newSession(),
+        here.topic(2),
+        here.topic(1),
+        here.folder / "pykafka.prom",
+    )
+    frame = streamed(session, here.folder, files=1).selectExpr("value", "if(value < 3, 99, 0) AS partition")
     with Listening(session, Prometheus(textfile=prometheus)) as told:
         for query_name, options in (
             ("drops", {"badRows": "drop"}),
             ("keeps", {"badRows": "deadLetter", "deadLetterTopic": letters}),
         ):
-            query = to_topic(frame, kafka, name, tmp_path / query_name, options).queryName(query_name).start()
-            assert query.awaitTermination(120)
+            finish(start(frame, here.kafka, name, here.folder / query_name, {**options, "queryName": query_name}))
         wait_until(lambda: len(told) >= 2, 30, "the listener was told")
     dropped, kept = told
     assert dropped.written.bad_rows == {BadRows("dropped", "PartitionOutOfRange"): 2}
@@ -208,26 +173,20 @@ def test_bad_rows_are_counted_by_reason_and_outcome(
     assert 'bad_rows_total{outcome="dead_lettered",query="keeps",reason="PartitionOutOfRange"} 2.0' in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_quota_that_holds_tasks_back_is_counted(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, guarantee: str
-) -> None:
-    session, name = spark.newSession(), topic(1)
+def test_a_quota_that_holds_tasks_back_is_counted(here: Here, guarantee: str) -> None:
+    session, name = here.spark.newSession(), here.topic(1)
     bytes_per_s, value_bytes = 50_000, 10_000
-    kafka.run_tool(
-        "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, "--alter",
-        "--entity-type", "clients", "--entity-name", name, "--add-config", f"producer_byte_rate={bytes_per_s}",
-    )  # fmt: skip
+    limit(here.kafka, name, producer_byte_rate=bytes_per_s)
     # Brokers let ten seconds' worth pass before they throttle.
     count = 13 * bytes_per_s // value_bytes
-    session.range(0, count, 1, 1).write.parquet(str(tmp_path / "incoming"))
-    frame = session.readStream.schema("id BIGINT").parquet(str(tmp_path / "incoming"))
+    frame = here.arriving(numbers(session, count))
     slow = {"deliveryGuarantee": guarantee, "kafka.client.id": name, "kafka.batch.size": "65536"}
     slow |= {"kafka.max.request.size": "65536", "kafka.compression.type": "none"}
     with Listening(session) as told:
-        rows = frame.selectExpr(f"lpad(id, {value_bytes}, '0') AS value")
-        query = to_topic(rows, kafka, name, tmp_path / "checkpoint", slow).start()
-        assert query.awaitTermination(120)
+        rows = frame.selectExpr(f"lpad(value, {value_bytes}, '0') AS value")
+        finish(here.start(rows, name, slow))
         wait_until(lambda: told, 30, "the listener was told")
     assert told[0].total.row_count == count
     assert told[0].written.throttled_ms is not None and told[0].written.throttled_ms > 1_000
@@ -269,16 +228,17 @@ class Offsets(DataSourceStreamReader):
 
 
 @pytest.mark.skipif(not hasattr(DataSourceStreamReader, "reportLatestOffset"), reason="Spark 4.2 has it first")
-def test_the_lag_is_what_the_source_had_and_did_not_give(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    session, name = spark.newSession(), topic(1)
+def test_the_lag_is_what_the_source_had_and_did_not_give(here: Here) -> None:
+    session, name = here.spark.newSession(), here.topic(1)
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     try:
         session.dataSource.register(WithOffsets)
         with Listening(session) as told:
             frame = session.readStream.format("with-offsets").load()
-            query = to_topic(frame, kafka, name, tmp_path / "checkpoint").trigger(processingTime="0 seconds").start()
+            writer = pykafka(frame.writeStream, here.kafka, name).option(
+                "checkpointLocation", str(here.folder / "checkpoint")
+            )
+            query = writer.trigger(processingTime="0 seconds").start()
             wait_until(lambda: told or query.exception(), 60, "the listener was told")
             query.stop()
     finally:
@@ -293,8 +253,7 @@ def filled(session: SparkSession, kafka: LocalKafka, topic: str, rows: int) -> i
     """Write rows to a topic. Return the bytes of their record batches, as the leaders acknowledged them."""
     tally = Tally(session)
     kafka_sink.register(session, interceptors=[tally])
-    frame = session.range(0, rows, 1, 2).selectExpr("cast(id AS STRING) AS value")
-    frame.write.format("pykafka").mode("append").options(**of_cluster(kafka), topic=topic).save()
+    save(numbers(session, rows, tasks=2), kafka, topic)
     return sum(receipt.batch_bytes for receipt in tally.value.values())
 
 
@@ -302,18 +261,10 @@ def of_cluster(kafka: LocalKafka) -> dict[str, str]:
     return {"kafka.bootstrap.servers": kafka.bootstrap_servers}
 
 
-def delete_records(kafka: LocalKafka, topic: str, before: int) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    partition = TopicPartition(topic, 0, before)
-    admin.delete_records([partition])[partition].result(30)
-
-
-def test_a_tally_counts_what_a_batch_has_read(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    session, name = spark.newSession(), topic(2)
-    byte_count = filled(session, kafka, name, 1_000)
-    replaced = {"localhost:9092": kafka.bootstrap_servers, "orders": name}
+def test_a_tally_counts_what_a_batch_has_read(here: Here) -> None:
+    session, name = here.spark.newSession(), here.topic(2)
+    byte_count = filled(session, here.kafka, name, 1_000)
+    replaced = {"localhost:9092": here.servers, "orders": name}
     given: dict[str, Any] = {"kafka_sink": kafka_sink, "spark": session}
     names = run_python("docs/operations.md", "Watching a write", 2, replaced, given)
     read = names["tally"].value.values()
@@ -322,46 +273,40 @@ def test_a_tally_counts_what_a_batch_has_read(
     assert {each.left_out_count for each in read} == {0}
 
 
-def test_offsets_that_tasks_leave_out_are_counted(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    session, name = spark.newSession(), topic(1)
-    filled(session, kafka, name, 100)
+def test_offsets_that_tasks_leave_out_are_counted(here: Here) -> None:
+    session, name = here.spark.newSession(), here.topic(1)
+    filled(session, here.kafka, name, 100)
     tally = ReadTally(session)
     kafka_sink.register(session, interceptors=[tally])
     frame = (
-        session.read.format("pykafka").options(**of_cluster(kafka), subscribe=name)
+        session.read.format("pykafka").options(**of_cluster(here.kafka), subscribe=name)
         .option("failOnDataLoss", "false").load()
     )  # fmt: skip
     # The first action plans for both.
     assert frame.count() == 100
-    delete_records(kafka, name, 30)
+    delete_records(here.kafka, name, 30)
     assert frame.count() == 70
     (both,) = tally.value.values()
     assert (both.row_count, both.left_out_count) == (170, 30)
 
 
-def test_a_micro_batch_that_reads_and_writes_counts_each_once(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    session, source, sink, textfile = spark.newSession(), topic(2), topic(2), tmp_path / "pykafka.prom"
-    byte_count = filled(session, kafka, source, 500)
+@pytest.mark.long
+def test_a_micro_batch_that_reads_and_writes_counts_each_once(here: Here) -> None:
+    session, textfile = here.spark.newSession(), here.folder / "pykafka.prom"
+    source, sink = here.topic(2), here.topic(2)
+    byte_count = filled(session, here.kafka, source, 500)
 
     def copy(batch: DataFrame, batch_id: int) -> None:
-        rows = batch.sparkSession.read.format("pykafka").options(**of_cluster(kafka), subscribe=source).load()
-        rows.select("value").write.format("pykafka").mode("append").options(**of_cluster(kafka), topic=sink).save()
+        rows = batch.sparkSession.read.format("pykafka").options(**of_cluster(here.kafka), subscribe=source).load()
+        here.save(rows.select("value"), sink)
 
     lines = io.StringIO()
     with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
-        query = (
-            streamed(session, tmp_path, files=4).writeStream.queryName("copies").foreachBatch(copy)
-            .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-        )  # fmt: skip
-        assert query.awaitTermination(120)
+        by_batches(streamed(session, here.folder, files=4), copy, here.folder, "copies")
         wait_until(lambda: len(told) >= 2, 30, "the listener was told")
     assert [one.read for one in told] == [Read({source: ReadTotals(500, byte_count)})] * 2
     assert [one.topics[sink].row_count for one in told] == [500, 500]
-    assert read_count(kafka, sink) == 1_000
+    assert read_count(here.kafka, sink) == 1_000
     said = textfile.read_text()
     assert f'pykafka_read_rows_total{{query="copies",topic="{source}"}} 1000.0' in said
     assert f'pykafka_read_offsets_left_out_total{{query="copies",topic="{source}"}} 0.0' in said
@@ -369,64 +314,60 @@ def test_a_micro_batch_that_reads_and_writes_counts_each_once(
 
 
 def copied(
-    session: SparkSession, kafka: LocalKafka, source: str, sink: str, checkpoint: Path, options: Mapping[str, str]
+    session: SparkSession, kafka: LocalKafka, source: str, sink: str, home: Path, options: Mapping[str, str]
 ) -> None:
     """Copy what is there from topic to topic, exactly once, in a stream that ends."""
     options = {"subscribe": source, "startingOffsets": "earliest", **of_cluster(kafka), **options}
     frame = session.readStream.format("pykafka").options(**options).load().select("value")
-    writer = to_topic(frame, kafka, sink, checkpoint, {"deliveryGuarantee": "exactly-once"})
-    assert writer.queryName("copies").start().awaitTermination(120)
+    finish(start(frame, kafka, sink, home, {"deliveryGuarantee": "exactly-once", "queryName": "copies"}))
 
 
-def test_a_stream_from_topic_to_topic_counts_both_sides_once(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    session, source, sink, textfile = spark.newSession(), topic(2), topic(2), tmp_path / "pykafka.prom"
-    filled(session, kafka, source, 500)
+@pytest.mark.long
+def test_a_stream_from_topic_to_topic_counts_both_sides_once(here: Here) -> None:
+    session, textfile = here.spark.newSession(), here.folder / "pykafka.prom"
+    source, sink = here.topic(2), here.topic(2)
+    filled(session, here.kafka, source, 500)
     lines = io.StringIO()
     with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
-        copied(session, kafka, source, sink, tmp_path / "checkpoint", {"maxOffsetsPerTrigger": "200"})
+        copied(session, here.kafka, source, sink, here.folder, {"maxOffsetsPerTrigger": "200"})
         wait_until(lambda: sum(one.input_row_count for one in told) >= 500, 30, "the listener was told")
     assert sum(one.read.total.row_count for one in told) == sum(one.total.row_count for one in told) == 500
     assert [one.read.total.row_count for one in told] == [one.input_row_count for one in told]
     assert all(set(one.read.topics) == {source} and set(one.topics) == {sink} for one in told)
-    assert read_count(kafka, sink) == 500
+    assert read_count(here.kafka, sink) == 500
     assert f'pykafka_read_rows_total{{query="copies",topic="{source}"}} 500.0' in textfile.read_text()
     assert f" read (0.0 MB) from {source}" in lines.getvalue()
     if hasattr(DataSourceStreamReader, "reportLatestOffset"):
         assert [one.lag for one in told] == [{"0": 300}, {"0": 100}, {"0": 0}]
 
 
-def test_offsets_that_a_stream_leaves_out_are_counted(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    session, source, sink, textfile = spark.newSession(), topic(1), topic(1), tmp_path / "pykafka.prom"
-    filled(session, kafka, source, 100)
+@pytest.mark.long
+def test_offsets_that_a_stream_leaves_out_are_counted(here: Here) -> None:
+    session, textfile = here.spark.newSession(), here.folder / "pykafka.prom"
+    source, sink = here.topic(1), here.topic(1)
+    filled(session, here.kafka, source, 100)
     lines = io.StringIO()
     with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
-        copied(session, kafka, source, sink, tmp_path / "checkpoint", {})
-        frame = session.range(0, 50, 1, 1).selectExpr("cast(id AS STRING) AS value")
-        frame.write.format("pykafka").mode("append").options(**of_cluster(kafka), topic=source).save()
-        delete_records(kafka, source, 130)
-        copied(session, kafka, source, sink, tmp_path / "checkpoint", {"failOnDataLoss": "false"})
+        copied(session, here.kafka, source, sink, here.folder, {})
+        here.save(numbers(session, 50), source)
+        delete_records(here.kafka, source, 130)
+        copied(session, here.kafka, source, sink, here.folder, {"failOnDataLoss": "false"})
         wait_until(lambda: len(told) >= 2, 30, "the listener was told")
     assert [(one.read.total.row_count, one.read.total.left_out_count) for one in told] == [(100, 0), (20, 30)]
     assert f'pykafka_read_offsets_left_out_total{{query="copies",topic="{source}"}} 30.0' in textfile.read_text()
     assert lines.getvalue().endswith(f"; DATA LOSS: 30 offsets of {source} left out\n")
 
 
-def test_a_topic_that_a_stream_finds_created_again_is_told(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    session, source, sink, textfile = spark.newSession(), topic(1), topic(1), tmp_path / "pykafka.prom"
-    filled(session, kafka, source, 100)
-    lines, admin = io.StringIO(), AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+@pytest.mark.long
+def test_a_topic_that_a_stream_finds_created_again_is_told(here: Here) -> None:
+    session, textfile = here.spark.newSession(), here.folder / "pykafka.prom"
+    source, sink = here.topic(1), here.topic(1)
+    filled(session, here.kafka, source, 100)
+    lines = io.StringIO()
     with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
-        copied(session, kafka, source, sink, tmp_path / "checkpoint", {})
-        admin.delete_topics([source])[source].result(30)
-        wait_until(lambda: source not in admin.list_topics(timeout=30).topics, 30, "the topic is gone")
-        kafka.create_topic(source, 1)
-        copied(session, kafka, source, sink, tmp_path / "checkpoint", {"failOnDataLoss": "false"})
+        copied(session, here.kafka, source, sink, here.folder, {})
+        create_again(here.kafka, source)
+        copied(session, here.kafka, source, sink, here.folder, {"failOnDataLoss": "false"})
         wait_until(lambda: len(told) >= 2, 30, "the listener was told")
     assert [one.broken_logs for one in told] == [{}, {"0": 1}]
     assert told[1].input_row_count == 0
@@ -458,16 +399,15 @@ def grows_older(seen: list[OpenTransactions], sink: str) -> bool:
     return (before.count, now.count) == (1, 1) and before.oldest_age_s < now.oldest_age_s
 
 
-def test_a_micro_batch_that_is_stuck_is_seen_by_its_open_transaction(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    session, name, go, textfile = spark.newSession(), topic(1), tmp_path / "go", tmp_path / "pykafka.prom"
+def test_a_micro_batch_that_is_stuck_is_seen_by_its_open_transaction(here: Here) -> None:
+    session, name = here.spark.newSession(), here.topic(1)
+    go, textfile = here.folder / "go", here.folder / "pykafka.prom"
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2")
     kafka_sink.register(session, interceptors=[held(go)])
     options = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": name, "kafka.linger.ms": "0"}
-    frame = streamed(session, tmp_path, files=1)
-    query = to_topic(frame, kafka, name, tmp_path / "checkpoint", options).start()
-    of_watch = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "transactionalIdPrefix": name}
+    frame = streamed(session, here.folder, files=1)
+    query = here.start(frame, name, options)
+    of_watch = {"kafka.bootstrap.servers": here.servers, "transactionalIdPrefix": name}
     seen: list[OpenTransactions] = []
     watcher: Any = SimpleNamespace(open_transactions=seen.append)
     try:

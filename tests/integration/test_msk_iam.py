@@ -7,8 +7,6 @@ import itertools
 import json
 import logging
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,6 +16,7 @@ from unittest.mock import MagicMock
 import pyarrow as pa
 import pytest
 
+from applications import run_application
 from aws_verifier import Verifier
 from code_blocks import run_python
 from kafka_sink.doctor.report import Status, Verdict
@@ -32,8 +31,6 @@ from kafka_sink.verification.cluster import Cluster
 from msk_stand_in import CA, MskStandIn, msk_stand_in
 from read_back import read_topic
 
-APP = Path(__file__).resolve().parents[1] / "support" / "msk_iam_app.py"
-APP_DEADLINE_S = 180
 DEADLINE_S = 60
 SECRET, SESSION = "canary-7c41/+=", "canary-session/+=" * 20
 USER = {"AWS_ACCESS_KEY_ID": "AKALICE", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "eu-west-1"}
@@ -99,9 +96,6 @@ def failure_of(options: dict[str, str]) -> KafkaSinkError:
     return failure.value
 
 
-# --- let in -----------------------------------------------------------------------------------------------------------
-
-
 def test_the_keys_of_the_environment(msk: MskStandIn, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch)
     (receipt,) = write(msk.options(), topic)
@@ -136,21 +130,19 @@ def test_the_documented_way_through_spark(msk: MskStandIn, topic: str, tmp_path:
         protocol: f'{protocol} "kafka.ssl.truststore.location": "{tmp_path / "ca.pem"}",',
     }
     lines = run_python("docs/platforms.md", "IAM", 0, replaced, {"df": MagicMock()})
-    ended = subprocess.run(
-        [sys.executable, APP, json.dumps(lines["msk"]), topic, event_log, tmp_path / "checkpoint"],
-        cwd=tmp_path, env={**os.environ, **USER}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        timeout=APP_DEADLINE_S, start_new_session=True, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stdout
+    arguments = json.dumps(lines["msk"]), topic, event_log, tmp_path / "checkpoint"
+    status, said = run_application("msk_iam_app.py", *arguments, folder=tmp_path, **USER)
+    assert status == 0, said
     # A batch write of one row, and an exactly-once stream of two.
     assert count_in(msk, topic) == 3
     assert set(msk.principals) == {"alice"}
     texts = [SECRET, *msk.verifier.seen]
     left = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert sum(map(len, left)) > 10_000
-    assert not [text for text in texts if text in ended.stdout or any(text.encode() in each for each in left)]
+    assert not [text for text in texts if text in said or any(text.encode() in each for each in left)]
 
 
+@pytest.mark.long
 def test_sessions_that_end_in_mid_write_lose_nothing(
     msk: MskStandIn, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,9 +176,6 @@ def test_the_client_that_verifies_receipts(msk: MskStandIn, topic: str, monkeypa
     with closing(Cluster(sink_config(msk.options()).producer)) as cluster:
         assert cluster.topics([topic])[topic].partition_count == 1
         assert cluster.partition(topic, 0, committed=False, is_compacted=None).log().end == 100
-
-
-# --- turned away ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -16,21 +16,21 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from kafka import KafkaConsumer, TopicPartition
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
+from broker_admin import admin, delete_topic, partition_count
 from committed_rows import read
-from exactly_once_runs import ALL_ONCE, KILLED, finish_run, incoming, run
+from exactly_once_runs import ALL_ONCE, go_on, kill_at
 from kafka_sink.broker import LocalKafka
 from kafka_sink.broker.errors import LocalKafkaError
 from kafka_sink.errors import BrokerUnsupported, ProduceRejected, TopicRecreated, WriteWouldFail
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
 from read_back import read_topic
-from secure_kafka import MODULE
+from secure_kafka import MODULE, add_scram_users
 from spark_writes import end_offset, finish, pykafka
 from waiting import wait_until
 from zookeeper_kafka import ZooKeeperKafka, kafka_of
@@ -67,11 +67,7 @@ def add_alice(kafka: LocalKafka) -> None:
             change = ["--alter", "--add-config", f"{mechanism}=[password={PASSWORD}]"]
             kafka.run_tool("kafka.admin.ConfigCommand", "--zookeeper", kafka.zookeeper_address, *change, *user)
         return
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-        upsertion = UserScramCredentialUpsertion("alice", ScramCredentialInfo(kind, 4096), PASSWORD.encode())
-        for future in admin.alter_user_scram_credentials([upsertion]).values():
-            future.result(DEADLINE_S)
+    add_scram_users(admin(kafka), {"alice": PASSWORD})
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -112,16 +108,12 @@ def assert_rows_in(kafka: LocalKafka, topic: str) -> None:
     assert found == Counter(expected)
 
 
-# --- at-least-once ----------------------------------------------------------------------------------------------------
-
-
 @with_versions
 def test_a_batch_into_a_topic_that_the_write_creates(spark: SparkSession, cluster: LocalKafka, name: str) -> None:
     writer = pykafka(rows_of(spark).write.mode("append"), cluster, name)
     writer.option("createTopics", "partitions=3,replicas=1,retention.ms=86400000").save()
     assert_rows_in(cluster, name)
-    topics = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(name, DEADLINE_S).topics
-    assert len(topics[name].partitions) == 3
+    assert partition_count(cluster, name) == 3
 
 
 @with_versions
@@ -215,8 +207,7 @@ def test_a_topic_that_is_deleted_and_created_again_in_the_middle(cluster: LocalK
 
 
 def create_again(kafka: LocalKafka, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.delete_topics([topic])[topic].result(DEADLINE_S)
+    delete_topic(kafka, topic)
 
     def created() -> bool:
         try:
@@ -248,9 +239,6 @@ def test_a_user_with_a_password(spark: SparkSession, cluster: LocalKafka, name: 
     assert "wrong-canary" not in said
 
 
-# --- before a write ---------------------------------------------------------------------------------------------------
-
-
 def checked(kafka: LocalKafka, topic: str, *options: str) -> tuple[int, str]:
     arguments = ["--option", f"kafka.bootstrap.servers={kafka.bootstrap_servers}", "--option", f"topic={topic}"]
     ended = subprocess.run(
@@ -277,9 +265,6 @@ def test_the_check_names_what_exactly_once_lacks(spark: SparkSession, cluster: L
     report = kafka_sink.validate(rows_of(spark), name, bootstrap_servers=cluster.bootstrap_servers, exactly_once=True)
     assert not report.ok
     assert "ListTransactions" in repr(report)
-
-
-# --- exactly-once -----------------------------------------------------------------------------------------------------
 
 
 @without_exactly_once
@@ -326,9 +311,6 @@ def test_the_application_is_killed_and_started_again(
     spark: SparkSession, cluster: LocalKafka, name: str, tmp_path: Path, step: str
 ) -> None:
     cluster.create_topic(name, 3)
-    incoming(tmp_path / "incoming")
-    status, said = run(cluster, name, tmp_path, {"step": step.format(sink=name), "kill": "application"})
-    assert status == KILLED, said
-    status, said = finish_run(spark, cluster, name, tmp_path)
-    assert status == 0, said
+    kill_at(step, cluster, name, tmp_path)
+    go_on(spark, cluster, name, tmp_path)
     assert read(cluster, name) == ALL_ONCE

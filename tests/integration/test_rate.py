@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import statistics
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-import rate_app
+from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.options.config import given_options
 from kafka_sink.spark.at_least_once import AtLeastOnce
 from kafka_sink.spark.writer import write_task
 from read_back import read_topic
 from record_digest import Record
+from spark_writes import pykafka
 
 DEADLINE_S = 60
 ROWS_PER_S = 400
@@ -84,38 +81,10 @@ def test_tasks_that_run_at_once_have_the_rate_together(
         assert_rate(kafka, name, tasks, sum(sizes), value_bytes)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("tasks", [1, 4, pytest.param(16, marks=pytest.mark.chaos)])
-def test_an_application_of_so_many_cores(kafka: LocalKafka, topic: Callable[..., str], tasks: int) -> None:
-    name = topic(tasks)
-    # On two processors it takes long until the workers of all tasks have started.
-    rows = ROWS_PER_S * (2 * tasks + 4)
-    arguments = [kafka.bootstrap_servers, name, str(tasks), str(ROWS_PER_S), str(rows)]
-    subprocess.run([sys.executable, Path(rate_app.__file__), *arguments], check=True, timeout=280)
-    assert_rate(kafka, name, tasks, ROWS_PER_S)
-
-
-def test_a_quota_of_the_brokers_is_obeyed_and_told(
-    kafka: LocalKafka, topic: Callable[..., str], caplog: pytest.LogCaptureFixture
-) -> None:
-    """Brokers allow as much as the quota has for 10 seconds before they throttle (quota.window.num, KIP-13)."""
-    name = topic(1)
-    config_command = ("kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, "--alter")
-    entity = ("--entity-type", "clients", "--entity-name", name)
-    kafka.run_tool(*config_command, *entity, "--add-config", "producer_byte_rate=100000")
-    options = given_options(
-        {
-            "kafka.bootstrap.servers": kafka.bootstrap_servers,
-            "topic": name,
-            "kafka.client.id": name,
-            "kafka.compression.type": "none",
-            "kafka.batch.size": "100000",
-            "kafka.max.request.size": "100000",
-        }
-    )
-    rows = pa.record_batch({"value": pa.array([bytes(9_000)] * 140)})
-    with caplog.at_level(logging.WARNING, "kafka_sink"):
-        receipt = write_task(AtLeastOnce(options), (), iter([rows]))
-    assert sum(partition.record_count for partition in receipt.partitions) == 140
-    (said,) = caplog.messages
-    assert f"brokers throttled this task by a quota of its user or of client id {name!r}" in said
+def test_a_write_by_spark_has_the_rate(here: Here) -> None:
+    name, tasks = here.topic(2), 2
+    rows = here.spark.range(0, 8 * ROWS_PER_S, 1, tasks)
+    frame = rows.selectExpr("cast(id as string) as value", "spark_partition_id() as partition")
+    limited = {"maxRowsPerSecond": str(ROWS_PER_S), "rateTasks": str(tasks)}
+    pykafka(frame.write.mode("append"), here.kafka, name, linger_ms="0").options(**limited).save()
+    assert_rate(here.kafka, name, tasks, ROWS_PER_S)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from broker_admin import RackedKafka, limit, producer, send
 from kafka_reads import reader_of
 from kafka_sink.broker import LocalKafka
-from kafka_sink.broker.settings import Node
 from kafka_sink.kafka.net import network_client
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest
 from kafka_sink.kafka.protocol.requests import Request
@@ -45,28 +45,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Sequence[tuple[int, Request]]:
 def test_a_quota_makes_a_read_slow_and_loses_nothing(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     """A throttling broker answers without partitions. The time does not count for kafkaConsumer.pollTimeoutMs."""
     name = topic(1)
-    kafka.run_tool(
-        "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, "--alter",
-        "--entity-type", "clients", "--entity-name", name, "--add-config", f"consumer_byte_rate={BYTES_PER_S}",
-    )  # fmt: skip
+    limit(kafka, name, consumer_byte_rate=BYTES_PER_S)
     count = (FREE_BYTES + SECONDS * BYTES_PER_S) // VALUE_BYTES
     values = [b"%08d" % number + bytes(VALUE_BYTES - 8) for number in range(count)]
-    write(kafka, name, values)
+    send(producer(kafka, **{"batch.num.messages": 2}), name, values)
     began = time.monotonic()
-    options = {
-        "kafka.client.id": name,
-        "kafka.max.partition.fetch.bytes": "65536",
-        "kafkaConsumer.pollTimeoutMs": "3000",
-    }
-    assert values_of(kafka, name, **options) == values
+    options = {"kafka.client.id": name, "kafkaConsumer.pollTimeoutMs": "3000"}
+    assert values_of(kafka, name, **options, **{"kafka.max.partition.fetch.bytes": "65536"}) == values
     assert time.monotonic() - began > SECONDS / 2
-
-
-class RackedKafka(LocalKafka):
-    """Each node in a rack of its own."""
-
-    def _settings(self, node: Node) -> dict[str, str]:
-        return {**super()._settings(node), "broker.rack": f"rack-{node.node_id}"}
 
 
 @pytest.mark.long
@@ -75,17 +61,8 @@ def test_a_reader_of_a_rack_reads_from_the_replica_there(asked: Sequence[tuple[i
     with RackedKafka(nodes=3, config={"replica.selector.class": selector}) as kafka:
         kafka.create_topic("racks", 1, replication_factor=3)
         values = [b"%d" % number for number in range(2_000)]
-        write(kafka, "racks", values)
+        send(producer(kafka, **{"batch.num.messages": 2}), "racks", values)
         for rack in (1, 2, 3):
             before = len(asked)
             assert values_of(kafka, "racks", **{"kafka.client.rack": f"rack-{rack}"}) == values
             assert asked[-1][0] == rack, asked[before:]
-
-
-def write(kafka: LocalKafka, topic: str, values: Sequence[bytes]) -> None:
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "acks": "all", "batch.num.messages": 2})
-    for value in values:
-        producer.produce(topic, value, partition=0)
-    assert producer.flush(60) == 0

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from confluent_kafka import Producer
 
+from applications import told_by
+from broker_admin import produce
 from kafka_reads import offsets_read, reader_of
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import BrokerUnsupported, MessageFormatTooOld
@@ -18,16 +13,7 @@ from zookeeper_kafka import kafka_of
 
 pytestmark = pytest.mark.long
 
-SUPPORT = Path(__file__).resolve().parents[1] / "support"
-DEADLINE_S = 280
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-def write(kafka: LocalKafka, topic: str, count: int, **settings: object) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **settings})
-    for number in range(count):
-        producer.produce(topic, b"%d" % number, partition=0)
-    assert producer.flush(DEADLINE_S) == 0
 
 
 @pytest.mark.parametrize("version", ["2.8.2", "3.0.2", "4.4.0"])
@@ -35,7 +21,7 @@ def test_each_release_from_2_3_on_is_read(version: str) -> None:
     with kafka_of(version) as kafka:
         kafka.create_topic("numbers", 1)
         for codec in CODECS:
-            write(kafka, "numbers", 100, **{"compression.type": codec})
+            produce(kafka, "numbers", 100, **{"compression.type": codec})
         for isolation in ("read_uncommitted", "read_committed"):
             options = {"subscribe": "numbers", "kafka.isolation.level": isolation}
             assert offsets_read(reader_of(kafka, "offset", **options)) == list(range(100 * len(CODECS)))
@@ -49,7 +35,7 @@ def a_topic_in_an_old_format_is_refused(kafka: LocalKafka) -> None:
         for codec in ("none", "gzip"):
             topic = f"old-{message_format}-{codec}"
             kafka.create_topic(topic, 1, config={"message.format.version": message_format})
-            write(kafka, topic, 10, **{"compression.type": codec})
+            produce(kafka, topic, 10, **{"compression.type": codec})
             for lenient in ("true", "false"):
                 with pytest.raises(MessageFormatTooOld, match=r"format") as failure:
                     offsets_read(reader_of(kafka, "offset", subscribe=topic, failOnDataLoss=lenient))
@@ -65,17 +51,8 @@ def test_a_release_before_2_3_is_refused_before_the_read() -> None:
 
 def test_spark_connect_reads_and_tells_the_errors(kafka: LocalKafka) -> None:
     kafka.create_topic("read-by-connect", 3)
-    write(kafka, "read-by-connect", 1_000)
-    path = os.pathsep.join(filter(None, (str(SUPPORT), os.environ.get("PYTHONPATH"))))
-    ended = subprocess.run(
-        [sys.executable, SUPPORT / "spark_connect_read_app.py", kafka.bootstrap_servers, "read-by-connect"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
-    assert ended.returncode == 0, ended.stderr[-4_000:]
-    told = json.loads(ended.stdout)
+    produce(kafka, "read-by-connect", 1_000)
+    told = told_by("spark_connect_read_app.py", kafka.bootstrap_servers, "read-by-connect")
     assert told == {
         "rows": 1_000,
         "columns": ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"],

@@ -4,10 +4,7 @@ are killed. What a stream gave is compared with what librdkafka reads."""
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,15 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from applications import run_application
+from broker_admin import RackedKafka, admin, limit, producer, send
 from chaos.brokers import restart_in_order, started_again, stopped, wait_until_whole
 from committed_rows import leader
 from kafka_reads import PYKAFKA
 from kafka_sink.broker import LocalKafka
-from kafka_sink.broker.settings import Node
 from kafka_sink.errors import LogBroken, OffsetsLost
 from read_back import read_topic
 from stream_reads import Read, committed, places, read_now, running, stream
@@ -33,7 +29,6 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 DEADLINE_S = 180
 PARTITIONS = 6
-APP = Path(__file__).resolve().parents[1] / "support" / "stream_read_app.py"
 RACKS = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
 SESSIONS = {"broker.session.timeout.ms": 9_000, "broker.heartbeat.interval.ms": 2_000}
 RETENTION = {
@@ -41,13 +36,6 @@ RETENTION = {
     "log.segment.delete.delay.ms": 500,
     "log.initial.task.delay.ms": 500,
 }
-
-
-class RackedKafka(LocalKafka):
-    """Each node in a rack of its own."""
-
-    def _settings(self, node: Node) -> dict[str, str]:
-        return {**super()._settings(node), "broker.rack": f"rack-{node.node_id}"}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +48,7 @@ def cluster() -> Iterator[LocalKafka]:
 def producing(kafka: LocalKafka, topic: str, size: int = 100) -> Iterator[Callable[[int], None]]:
     """Write numbers until the end of the block, each once, to all partitions. Gives a call that waits for so many."""
     settings = {"enable.idempotence": True, "linger.ms": 20, "message.timeout.ms": 300_000}
-    of = Producer({"bootstrap.servers": kafka.bootstrap_servers, **settings})
+    of = producer(kafka, **settings)
     ended, delivered = threading.Event(), []
 
     def note(error: object, message: object) -> None:
@@ -95,13 +83,9 @@ def new_topic(kafka: LocalKafka, name: str, partitions: int = PARTITIONS, **conf
 
 
 def assert_all_once(read: Read, kafka: LocalKafka, topic: str) -> None:
-    expected = sorted((partition, offset, record.value) for partition, offset, record in read_topic(
-        kafka.bootstrap_servers, topic, DEADLINE_S
-    ))  # fmt: skip
+    there = read_topic(kafka.bootstrap_servers, topic, DEADLINE_S)
+    expected = sorted((partition, offset, record.value) for partition, offset, record in there)
     assert [(row.partition, row.offset, bytes(row.value)) for row in read.rows] == expected
-
-
-# --- brokers ----------------------------------------------------------------------------------------------------------
 
 
 def test_leaders_move_and_brokers_end_and_pause(spark: SparkSession, cluster: LocalKafka, tmp_path: Path) -> None:
@@ -148,10 +132,7 @@ def test_all_brokers_are_away_for_a_while(spark: SparkSession, tmp_path: Path) -
 
 def test_a_quota_makes_a_stream_slow(spark: SparkSession, cluster: LocalKafka, tmp_path: Path) -> None:
     name = new_topic(cluster, "throttled")
-    cluster.run_tool(
-        "kafka.admin.ConfigCommand", "--bootstrap-server", cluster.bootstrap_servers, "--alter",
-        "--entity-type", "clients", "--entity-name", name, "--add-config", "consumer_byte_rate=200000",
-    )  # fmt: skip
+    limit(cluster, name, consumer_byte_rate=200_000)
     options = {"subscribe": name, "startingOffsets": "earliest", "kafka.client.id": name}
     small = {"kafka.max.partition.fetch.bytes": "65536", "maxOffsetsPerTrigger": "1500"}
     frame = stream(spark, PYKAFKA, cluster, **options, **small)
@@ -236,32 +217,20 @@ def test_an_unclean_election_truncates(spark: SparkSession, cluster: LocalKafka,
 
 
 def replicas(kafka: LocalKafka, topic: str) -> list[int]:
-    found = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(topic, DEADLINE_S)
-    return list(found.topics[topic].partitions[0].replicas)
+    return list(admin(kafka).list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions[0].replicas)
 
 
 def write(kafka: LocalKafka, topic: str, value: bytes, count: int, acks: str = "1") -> None:
-    of = Producer({
-        "bootstrap.servers": kafka.bootstrap_servers, "acks": acks, "message.timeout.ms": DEADLINE_S * 1_000
-    })  # fmt: skip
-    for _ in range(count):
-        of.produce(topic, value, partition=0)
-    assert of.flush(DEADLINE_S) == 0
-
-
-# --- applications that are killed -------------------------------------------------------------------------------------
+    send(producer(kafka, acks=acks, **{"message.timeout.ms": DEADLINE_S * 1_000}), topic, [value] * count)
 
 
 def run(kafka: LocalKafka, topic: str, folder: Path, kill_in: object, *options: str) -> int:
     folder.mkdir(exist_ok=True)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    ended = subprocess.run(
-        [sys.executable, str(APP), kafka.bootstrap_servers, topic, str(folder), str(kill_in), *options],
-        cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        timeout=DEADLINE_S, start_new_session=True, check=False,
-    )  # fmt: skip
-    assert ended.returncode in (0, -signal.SIGKILL), ended.stdout
-    return ended.returncode
+    status, said = run_application(
+        "stream_read_app.py", kafka.bootstrap_servers, topic, folder, kill_in, *options, folder=folder
+    )
+    assert status in (0, -signal.SIGKILL), said
+    return status
 
 
 def rows_in(folder: Path) -> list[tuple[int, int]]:

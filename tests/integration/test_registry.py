@@ -22,13 +22,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from kafka_sink.broker import LocalKafka
+from here import Here
 from kafka_sink.errors import ColumnNotInSchema, DuplicateColumn, MissingColumn, SchemaIncompatible
 from kafka_sink.registry import serialized
-from read_back import read_topic
 from registry_rows import COLUMNS, message_class, read_from_protobuf, with_empty_for_null
 from registry_stand_in import INCOMPATIBLE, registry_stand_in
-from spark_writes import DEADLINE_S, save
 
 FORMS = ("avro", "json", "protobuf")
 KEY = T.StructType([COLUMNS["id"]])
@@ -118,12 +116,12 @@ def test_the_official_deserializers_read_what_spark_encoded(spark: SparkSession)
         assert [read(bytes(row[form])) for row in found] == [expected(form, row) for row in ROWS]
 
 
-def test_another_client_reads_them_from_kafka(spark: SparkSession, kafka: LocalKafka, topic: Any) -> None:
+def test_another_client_reads_them_from_kafka(here: Here) -> None:
     """Keys as well as values, and no value where all its columns are null."""
     client = SchemaRegistryClient.new_client({"url": "mock://"})
-    rows = spark.range(0, 5, 1, 1)
+    rows = here.spark.range(0, 5, 1, 1)
     frame = rows.selectExpr("id", "if(id = 3, null, 'n' || id) AS name", "if(id = 3, null, id / 4) AS part")
-    topics = {form: topic() for form in FORMS}
+    topics = {form: here.topic() for form in FORMS}
     writes = [
         frame.select(
             F.lit(name).alias("topic"),
@@ -132,13 +130,13 @@ def test_another_client_reads_them_from_kafka(spark: SparkSession, kafka: LocalK
         )
         for form, name in topics.items()
     ]
-    save(writes[0].union(writes[1]).union(writes[2]), kafka, None)
+    here.save(writes[0].union(writes[1]).union(writes[2]), None)
     for form, name in topics.items():
         key, value = (
             reader(form, client, f"{name}-{part}", frame.select(columns).schema)
             for part, columns in (("key", ["id"]), ("value", ["name", "part"]))
         )
-        read = [record for _, _, record in read_topic(kafka.bootstrap_servers, name, DEADLINE_S)]
+        read = [record for _, _, record in here.records(name)]
         records = [(key(record.key), value(record.value)) for record in read]
         assert sorted(records, key=lambda record: record[0]["id"]) == [
             ({"id": n}, None if n == 3 else {"name": f"n{n}", "part": n / 4}) for n in range(5)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pytest
 
@@ -20,20 +18,9 @@ from replaced_cluster import restore, take_snapshot, wipe
 ROWS = 100
 
 
-@pytest.fixture
-def own_kafka() -> Iterator[LocalKafka]:
-    with LocalKafka(nodes=1) as cluster:
-        yield cluster
-
-
 def config(kafka: LocalKafka) -> ProducerConfig:
-    return sink_config(
-        {
-            "kafka.bootstrap.servers": kafka.bootstrap_servers,
-            "kafka.max.block.ms": "20000",
-            "kafka.retry.backoff.ms": "50",
-        }
-    ).producer
+    waits = {"kafka.max.block.ms": "20000", "kafka.retry.backoff.ms": "50"}
+    return sink_config({"kafka.bootstrap.servers": kafka.bootstrap_servers, **waits}).producer
 
 
 def values(writer: str) -> list[str]:
@@ -70,6 +57,7 @@ def test_a_kept_producer_does_not_outlive_its_cluster(own_kafka: LocalKafka) -> 
     assert read(own_kafka, "t") == values("other") + values("ours")
 
 
+@pytest.mark.long
 def test_a_write_stops_where_its_cluster_is_replaced(own_kafka: LocalKafka) -> None:
     """Rows that name a topic which the new cluster does not have yet: nothing else would be wrong with them."""
     own_kafka.create_topic("a", 1)
@@ -87,6 +75,7 @@ def test_a_write_stops_where_its_cluster_is_replaced(own_kafka: LocalKafka) -> N
     assert read(own_kafka, "t") == values("other")
 
 
+@pytest.mark.long
 def test_a_kept_admin_client_does_not_outlive_its_cluster(own_kafka: LocalKafka) -> None:
     with lease_admin_client(config(own_kafka)) as client:
         ensure_commit_topic(client, "commits")
@@ -99,6 +88,7 @@ def test_a_kept_admin_client_does_not_outlive_its_cluster(own_kafka: LocalKafka)
         client.transaction_version()
 
 
+@pytest.mark.long
 def test_a_kept_producer_does_not_outlive_a_restore(own_kafka: LocalKafka) -> None:
     """The same cluster id, and ids of producers are given out again."""
     own_kafka.create_topic("a", 1)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
+from here import Here
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
-from spark_writes import finish, pykafka
+from spark_writes import finish
 
 DEADLINE_S = 60
 ROWS = 2_000
@@ -34,33 +35,26 @@ def as_sparks_source(spark: SparkSession, kafka: LocalKafka, topic: str) -> Data
     return read.selectExpr(*("timestamp_millis(timestamp) timestamp" if n == "timestamp" else n for n in read.columns))
 
 
-def test_a_micro_batch_that_is_written_again_is_read_once(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(3)
-    for half in range(2):
-        spark.range(half * ROWS // 2, (half + 1) * ROWS // 2, 1, 1).write.mode("append").parquet(str(tmp_path / "in"))
-    rows = (
-        spark.readStream.schema("id BIGINT").parquet(str(tmp_path / "in"))
-        .selectExpr(
-            "if(id % 2 = 0, cast(id AS STRING), null) AS key",
-            "cast(id AS STRING) AS value",
-            "if(id % 3 = 0, array(struct('own' AS key, cast(cast(id AS STRING) AS BINARY) AS value)), null) AS headers",
-        )
-    )  # fmt: skip
-    checkpoint = tmp_path / "checkpoint"
+def test_a_micro_batch_that_is_written_again_is_read_once(here: Here) -> None:
+    name = here.topic(3)
+    halves = (here.numbers(ROWS // 2, first=first) for first in (0, ROWS // 2))
+    rows = here.arriving(*halves, at_once=2).selectExpr(
+        "if(value % 2 = 0, value, null) AS key",
+        "value",
+        "if(value % 3 = 0, array(struct('own' AS key, cast(value AS BINARY) AS value)), null) AS headers",
+    )
+    checkpoint = here.folder / "checkpoint"
     for _ in range(2):
-        stream = pykafka(rows.writeStream, kafka, name).option("rowIdentity", "true")
-        finish(stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start())
+        finish(here.start(rows, name, {"rowIdentity": "true"}))
         # As if the driver had died before it recorded the micro-batch.
         for record in (checkpoint / "commits").glob("*0*"):
             record.unlink()
     # Records without an identity, alike: each is a row.
-    pykafka(spark.range(3).selectExpr("'-1' AS value").write.mode("append"), kafka, name).save()
+    here.save(here.spark.range(3).selectExpr("'-1' AS value"), name)
 
-    in_topic = as_sparks_source(spark, kafka, name).cache()
+    in_topic = as_sparks_source(here.spark, here.kafka, name).cache()
     assert in_topic.count() == 2 * ROWS + 3
-    expected = spark.sql(
+    expected = here.spark.sql(
         f"SELECT id, if(id % 3 = 0, array(cast(id AS STRING)), null) AS own FROM range({ROWS}) "
         "UNION ALL SELECT -1 AS id, null AS own FROM range(3)"
     )
@@ -73,11 +67,15 @@ def test_a_micro_batch_that_is_written_again_is_read_once(
 
     assert_read_once(kafka_sink.dedupe(in_topic))
 
-    in_topic.repartition(2).write.parquet(str(tmp_path / "topic"))
-    stream = spark.readStream.schema(in_topic.schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "topic"))
+    in_topic.repartition(2).write.parquet(str(here.folder / "topic"))
+    stream = (
+        here.spark.readStream.schema(in_topic.schema)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(here.folder / "topic"))
+    )
     once = kafka_sink.dedupe(stream, watermark="1 hour")
     finish(once.writeStream.format("memory").queryName("read_once").trigger(availableNow=True).start())
-    assert_read_once(spark.table("read_once"))
+    assert_read_once(here.spark.table("read_once"))
 
 
 def test_only_what_is_the_same_row_of_the_same_topic_is_left_out(spark: SparkSession) -> None:
@@ -125,6 +123,7 @@ def test_only_what_is_the_same_row_of_the_same_topic_is_left_out(spark: SparkSes
     assert all([tuple(header) for header in kept[said]] == letter for said in letters)
 
 
+@pytest.mark.long
 def test_records_without_an_identity_are_kept_where_places_repeat_or_are_late(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,7 +21,9 @@ import kafka_sink
 from careless_broker import careless_java
 from certificates import Authority, Identity
 from code_blocks import run_python
+from doctor_reports import CANARY, failure_found
 from java_stores import FORMS, PASSWORD, keystore, truststore
+from kafka_sink.cli import check
 from kafka_sink.errors import (
     AuthenticationFailed,
     BrokersUnreachable,
@@ -46,11 +50,13 @@ from secure_kafka import (
     SecureKafka,
     add_scram_users,
     keys_of,
+    quoted,
     secure_kafka,
 )
 from token_endpoint import Idp, body, token_endpoint, token_for
 
-ERROR_S = 10
+# Half of the time that a write waits for a cluster that it does not reach.
+ERROR_S = 30
 DEADLINE_S = 60
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 FEW_ITERATIONS = 1000
@@ -110,45 +116,44 @@ def test_tls(secure: SecureKafka, topic: str, tmp_path: Path) -> None:
     assert count_in(secure, topic) == 300
 
 
-def test_the_documented_way_in(spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_text(CA.certificate)
-    password = PASSWORDS["alice"].replace("\\", "\\\\").replace('"', '\\"')
-    replaced = {
-        "broker.example:9093": secure.kafka.addresses_of("SASL"), "/etc/pki/ca.pem": str(tmp_path / "ca.pem"),
-        '"orders"': f'"{topic}"', 'password="secret"': f'password="{password}"',
-    }  # fmt: skip
-    run_python("docs/security.md", "TLS and SASL", 0, replaced, {"df": spark.sql("SELECT 'let in' AS value")})
+@pytest.fixture
+def let_in(spark: SparkSession, secure: SecureKafka, topic: str) -> Iterator[dict[str, object]]:
+    """What the lines of a page take for granted: a DataFrame of one row, which is in the topic then."""
+    yield {"df": spark.sql("SELECT 'let in' AS value")}
     assert count_in(secure, topic) == 1
 
 
-PLATFORM_TRUST = '"kafka.security.protocol": "SASL_SSL",'
+def at_home(secure: SecureKafka, topic: str, file: Path, **texts: str) -> dict[str, str]:
+    """Replacements: a platform's lines name no CA, as every system knows theirs."""
+    file.write_text(CA.certificate)
+    protocol = '"kafka.security.protocol": "SASL_SSL",'
+    trust = {} if "ca" in texts else {protocol: f'{protocol} "kafka.ssl.truststore.location": "{file}",'}
+    here = {texts["address"]: secure.kafka.addresses_of("SASL"), '"orders"': f'"{topic}"'}
+    return here | trust | ({texts["ca"]: str(file)} if "ca" in texts else {})
 
 
-def of_a_platform(secure: SecureKafka, topic: str, ca: Path) -> dict[str, str]:
-    """What a platform's lines have for granted: its address, its topic, and CAs that every system knows."""
-    ca.write_text(CA.certificate)
-    trust = f'{PLATFORM_TRUST} "kafka.ssl.truststore.location": "{ca}",'
-    return {'"orders"': f'"{topic}"', PLATFORM_TRUST: trust}
+def test_the_documented_way_in(secure: SecureKafka, topic: str, let_in: dict[str, object], tmp_path: Path) -> None:
+    password = {'"secret"': quoted(PASSWORDS["alice"])}
+    here = at_home(secure, topic, tmp_path / "ca.pem", address="broker.example:9093", ca="/etc/pki/ca.pem")
+    run_python("docs/security.md", "TLS and SASL", 0, here | password, let_in)
 
 
 def test_the_way_into_confluent_cloud_on_a_stand_in(
-    spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path
+    secure: SecureKafka, topic: str, let_in: dict[str, object], tmp_path: Path
 ) -> None:
-    replaced = of_a_platform(secure, topic, tmp_path / "ca.pem") | {
-        "pkc-xxxxx.eu-west-1.aws.confluent.cloud:9092": secure.kafka.addresses_of("SASL"),
-        "API-KEY": "alice", "API-SECRET": PASSWORDS["alice"],
-    }  # fmt: skip
-    run_python("docs/platforms.md", "Confluent Cloud", 0, replaced, {"df": spark.sql("SELECT 'let in' AS value")})
-    assert count_in(secure, topic) == 1
+    password = {"API-KEY": "alice", "API-SECRET": PASSWORDS["alice"]}
+    address = "pkc-xxxxx.eu-west-1.aws.confluent.cloud:9092"
+    here = at_home(secure, topic, tmp_path / "ca.pem", address=address)
+    run_python("docs/platforms.md", "Confluent Cloud", 0, here | password, let_in)
 
 
-def test_the_way_into_msk_on_a_stand_in(spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path) -> None:
-    replaced = of_a_platform(secure, topic, tmp_path / "ca.pem") | {
-        "b-1.demo.xxxxxx.c2.kafka.eu-west-1.amazonaws.com:9096": secure.kafka.addresses_of("SASL"),
-        '"secret"': repr(PASSWORDS["alice"]),
-    }  # fmt: skip
-    run_python("docs/platforms.md", "Amazon MSK", 0, replaced, {"df": spark.sql("SELECT 'let in' AS value")})
-    assert count_in(secure, topic) == 1
+def test_the_way_into_msk_on_a_stand_in(
+    secure: SecureKafka, topic: str, let_in: dict[str, object], tmp_path: Path
+) -> None:
+    password = {'"secret"': repr(PASSWORDS["alice"])}
+    address = "b-1.demo.xxxxxx.c2.kafka.eu-west-1.amazonaws.com:9096"
+    here = at_home(secure, topic, tmp_path / "ca.pem", address=address)
+    run_python("docs/platforms.md", "Amazon MSK", 0, here | password, let_in)
 
 
 def test_the_client_that_verifies_receipts_connects_by_the_same_options(
@@ -172,6 +177,7 @@ def test_the_client_that_verifies_receipts_connects_by_the_same_options(
         cluster.topics([topic])
 
 
+@pytest.mark.long
 def test_more_than_a_connection_takes_at_once(secure: SecureKafka, topic: str) -> None:
     (receipt,) = write(secure.tls(compression_type="none"), topic, 400_000)
     assert receipt.record_count == 400_000
@@ -221,7 +227,7 @@ def test_java_stores_as_jvm_clients_have_them(
 
 
 def test_the_documented_way_in_with_java_stores(
-    spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path
+    secure: SecureKafka, topic: str, let_in: dict[str, object], tmp_path: Path
 ) -> None:
     found = java_stores(secure, "JKS", tmp_path)
     replaced = {
@@ -230,122 +236,164 @@ def test_the_documented_way_in_with_java_stores(
         "/etc/kafka/keystore.jks": found["kafka.ssl.keystore.location"],
         '"orders"': f'"{topic}"', '"changeit"': f'"{PASSWORD}"',
     }  # fmt: skip
-    run_python("docs/security.md", "Java keystores", 0, replaced, {"df": spark.sql("SELECT 'let in' AS value")})
-    assert count_in(secure, topic) == 1
+    run_python("docs/security.md", "Java keystores", 0, replaced, let_in)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_each_mechanism(secure: SecureKafka, topic: str, mechanism: str) -> None:
-    (receipt,) = write(secure.sasl(mechanism), topic)
-    assert receipt.record_count == 100
+def test_each_mechanism_over_tls_by_options_and_without_tls(secure: SecureKafka, topic: str, mechanism: str) -> None:
     options = secure.sasl(mechanism)
-    del options["kafka.sasl.jaas.config"]
-    write(options | {"kafka.sasl.username": "alice", "kafka.sasl.password": PASSWORDS["alice"]}, topic)
-    assert count_in(secure, topic) == 200
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_without_tls(secure: SecureKafka, topic: str, mechanism: str) -> None:
-    options = secure.sasl(mechanism) | {
-        "kafka.bootstrap.servers": secure.kafka.addresses_of("BARE"),
-        "kafka.security.protocol": "SASL_PLAINTEXT",
-        "allowPlaintextCredentials": "true",
-    }
-    # What is for TLS is refused where there is none.
-    del options["kafka.ssl.truststore.certificates"]
     (receipt,) = write(options, topic)
     assert receipt.record_count == 100
+    bare = to(secure, "BARE", options) | {"kafka.security.protocol": "SASL_PLAINTEXT"}
+    # What is for TLS is refused where there is none.
+    del options["kafka.sasl.jaas.config"], bare["kafka.ssl.truststore.certificates"]
+    write(options | {"kafka.sasl.username": "alice", "kafka.sasl.password": PASSWORDS["alice"]}, topic)
+    write(bare | {"allowPlaintextCredentials": "true"}, topic)
+    assert count_in(secure, topic) == 300
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mechanism", ["PLAIN", pytest.param("SCRAM-SHA-256", marks=pytest.mark.long), "SCRAM-SHA-512"])
 def test_sessions_that_end_in_mid_write_lose_nothing(secure: SecureKafka, topic: str, mechanism: str) -> None:
     """KIP-368: sessions of two seconds, and no connection more than it takes without."""
-    options = secure.sasl(mechanism) | {
-        "kafka.bootstrap.servers": secure.kafka.addresses_of("SHORT"),
-    }
-    producer = Producer(sink_config(options).producer)
-    try:
+    write_for(6, to(secure, "SHORT", secure.sasl(mechanism)), secure, topic)
+
+
+def write_for(seconds: float, options: dict[str, str], secure: SecureKafka, topic: str) -> None:
+    """A session is renewed on its one connection."""
+    with closing(Producer(sink_config(options).producer)) as producer:
         write = producer.begin(topic=topic)
-        appended = 0
-        until = time.monotonic() + 6
+        appended, until = 0, time.monotonic() + seconds
         while time.monotonic() < until:
             write.append(rows(10))
             producer.flush(write.acknowledgements)
             appended += 10
         (receipt,) = write.finish()
         connections = producer.metrics.snapshot(0).producer["connections_created"]
-    finally:
-        producer.close()
     assert receipt.record_count == appended == count_in(secure, topic)
-    assert connections == 1  # a session is renewed on its connection
+    assert connections == 1
 
 
 # --- turned away ------------------------------------------------------------------------------------------------------
 
 
-def test_the_brokers_certificate_has_expired(secure: SecureKafka) -> None:
-    failure = failure_of(secure.tls("EXPIRED"))
-    assert isinstance(failure, TlsFailed)
-    assert "has expired" in failure.step
+def to(secure: SecureKafka, listener: str | None, options: dict[str, str]) -> dict[str, str]:
+    """The options at another listener; None: the plaintext one."""
+    servers = secure.kafka.bootstrap_servers if listener is None else secure.kafka.addresses_of(listener)
+    return options | {"kafka.bootstrap.servers": servers}
 
 
-def test_the_brokers_certificate_is_for_another_host(secure: SecureKafka, topic: str) -> None:
-    failure = failure_of(secure.tls("ELSEWHERE"))
-    assert isinstance(failure, TlsFailed)
-    assert "another host name" in failure.step
-    assert write(secure.tls("ELSEWHERE", ssl_endpoint_identification_algorithm=""), topic)
+def of_ca(certificate: str) -> dict[str, str]:
+    return {"ssl_truststore_certificates": certificate}
 
 
-def test_the_brokers_certificate_is_of_another_ca(secure: SecureKafka) -> None:
-    others = {"ssl_truststore_certificates": OTHER_CA.certificate}
-    of_the_same_name = {"ssl_truststore_certificates": Authority().certificate}
-    for options in (secure.tls(**others), secure.tls(**of_the_same_name), secure.sasl("PLAIN", **others)):
-        failure = failure_of(options)
-        assert isinstance(failure, TlsFailed)
-        assert "CA that is not trusted" in failure.step
-        assert "kafka.ssl.truststore.location" in failure.advice
+UNTRUSTED = TlsFailed, ["CA that is not trusted", "kafka.ssl.truststore.location"], "tls", ["CA that is not trusted"]
+NOT_ACCEPTED = TlsFailed, ["did not accept the client's certificate"], "tls", ["did not accept"]
+SPEAKS_TLS = TlsFailed, ["the peer speaks TLS", "kafka.security.protocol"], "tls", ["kafka.security.protocol to S"]
+PLAINTEXT = BrokersUnreachable, ["closed the connection during the TLS handshake", "plaintext listener"], "tls"
+Options = Callable[[SecureKafka], dict[str, str]]
 
 
-def test_the_client_certificate_is_missing(secure: SecureKafka) -> None:
-    failure = failure_of(secure.tls("MTLS"))
-    assert isinstance(failure, TlsFailed)
-    assert "got none" in failure.step
-    assert "kafka.ssl.keystore.location" in failure.advice
+@pytest.mark.parametrize(
+    ("options", "error", "said", "step", "found"),
+    [
+        (lambda at: at.tls("EXPIRED"), TlsFailed, ["has expired"], "tls", ["has expired", "renewed on the broker"]),
+        (
+            lambda at: at.tls("ELSEWHERE"), TlsFailed, ["another host name"], "tls",
+            ["another host name", "issued for this one"],
+        ),
+        (lambda at: at.tls(**of_ca(OTHER_CA.certificate)), *UNTRUSTED),
+        (lambda at: at.tls(**of_ca(Authority().certificate)), *UNTRUSTED),
+        (lambda at: at.sasl("PLAIN", **of_ca(OTHER_CA.certificate)), *UNTRUSTED),
+        (
+            lambda at: at.tls("MTLS"), TlsFailed, ["got none", "kafka.ssl.keystore.location"], "tls",
+            ["got none", "kafka.ssl.keystore.location"],
+        ),
+        (lambda at: at.tls("MTLS") | own(OTHER_CA.issue("alice")), *NOT_ACCEPTED),
+        (lambda at: at.tls("MTLS") | own(CA.issue("alice", expired=True)), *NOT_ACCEPTED),
+        (lambda at: to(at, "TLS", {}), *SPEAKS_TLS),
+        (lambda at: to(at, "SASL", {}), *SPEAKS_TLS),
+        (lambda at: to(at, None, at.tls(max_block_ms="5000")), *PLAINTEXT, ["plaintext listener"]),
+        (lambda at: to(at, None, at.sasl("PLAIN", max_block_ms="5000")), *PLAINTEXT, ["plaintext listener"]),
+        (
+            lambda at: to(at, "TLS", at.sasl("PLAIN")), AuthenticationFailed, ["expects no authentication"], "sasl",
+            ["expects no authentication"],
+        ),
+        (
+            lambda at: to(at, "SASL", at.tls(max_block_ms="5000")), KafkaSinkError, ["requires authentication"], "sasl",
+            ["requires authentication", "kafka.sasl.mechanism"],
+        ),
+        (
+            lambda at: to(at, "TOKENS", at.sasl("PLAIN")), AuthenticationFailed, ["OAUTHBEARER"], "sasl",
+            ["it offers: OAUTHBEARER", "kafka.sasl.mechanism"],
+        ),
+    ],
+    ids=[
+        "the broker's certificate has expired", "the broker's certificate is for another host", "another CA",
+        "another CA of the same name", "another CA with SASL", "the client's certificate is missing",
+        "the client's certificate is of another CA", "the client's certificate has expired",
+        "plaintext to a TLS port", "plaintext to a port of TLS and SASL", "TLS to a plaintext port",
+        "TLS and SASL to a plaintext port", "SASL to a port without", "no SASL to a port with it",
+        "a mechanism that is not offered",
+    ],
+)  # fmt: skip
+def test_who_is_turned_away_is_told_why_by_the_write_and_by_the_check(
+    secure: SecureKafka, options: Options, error: type[KafkaSinkError], said: list[str], step: str, found: list[str]
+) -> None:
+    given = options(secure)
+    failure = failure_of(given)
+    assert isinstance(failure, error), failure
+    assert all(words in str(failure) for words in said), failure
+    verdict = failure_found({**given, "topic": "any"})
+    assert (verdict.step, verdict.where) == (step, given["kafka.bootstrap.servers"])
+    assert all(words in str(verdict.finding) for words in found), verdict
 
 
-@pytest.mark.parametrize("identity", [OTHER_CA.issue("alice"), CA.issue("alice", expired=True)], ids=["ca", "expired"])
-def test_the_client_certificate_is_not_accepted(secure: SecureKafka, identity: Identity) -> None:
-    failure = failure_of(secure.tls("MTLS") | own(identity))
-    assert isinstance(failure, TlsFailed)
-    assert "did not accept the client's certificate" in failure.step
-
-
-def test_a_plaintext_client_on_a_tls_port(secure: SecureKafka) -> None:
-    for listener in ("TLS", "SASL"):
-        failure = failure_of({"kafka.bootstrap.servers": secure.kafka.addresses_of(listener)})
-        assert isinstance(failure, TlsFailed)
-        assert "the peer speaks TLS" in failure.step
-        assert "kafka.security.protocol" in failure.advice
-
-
-def test_a_tls_client_on_a_plaintext_port(secure: SecureKafka) -> None:
-    plaintext = {"kafka.bootstrap.servers": secure.kafka.bootstrap_servers, "kafka.max.block.ms": "2000"}
-    for options in (secure.tls() | plaintext, secure.sasl("PLAIN") | plaintext):
-        failure = failure_of(options)
-        assert isinstance(failure, BrokersUnreachable)
-        assert "closed the connection during the TLS handshake" in str(failure)
-        assert "plaintext listener" in str(failure)
+def test_host_names_are_not_verified_where_that_is_said_and_the_check_warns(
+    secure: SecureKafka, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = secure.tls("ELSEWHERE", ssl_endpoint_identification_algorithm="")
+    assert write(options, topic)
+    lines = (f"{name} = {text}".replace("\n", "\\n") for name, text in options.items())
+    (tmp_path / "options").write_text("\n".join(lines))
+    assert check.main(["--preset", str(tmp_path / "options")]) == check.OK
+    found = capsys.readouterr().out
+    assert re.search(r"WARNING +tls +.*host names\s+of\s+brokers\s+are\s+not\s+verified", found), found
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("user", ["alice", "carol"])
 def test_a_wrong_password_or_an_unknown_user(secure: SecureKafka, mechanism: str, user: str) -> None:
     """Brokers do not tell one from the other, lest users be guessed."""
-    failure = failure_of(secure.sasl(mechanism, user, "wrong-canary"))
+    options = secure.sasl(mechanism, user, CANARY)
+    failure = failure_of(options)
     assert isinstance(failure, AuthenticationFailed)
     assert (failure.mechanism, failure.user) == (mechanism, user)
     assert "the broker refused" in failure.reason
-    assert "wrong-canary" not in str(failure)
+    assert CANARY not in str(failure)
+    found = failure_found({**options, "topic": "any"})
+    assert (found.step, f"'{user}'" in found.finding.found) == ("sasl", True)
+    assert "check user name and password" in found.finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("form", "password", "said"),
+    [
+        (None, None, "none.pem"),
+        ("JKS", CANARY, "kafka.ssl.truststore.password"),
+        ("PKCS12", CANARY, "the password of the PKCS12 store"),
+        ("PKCS12", None, "'kafka.ssl.truststore.password' is required"),
+    ],
+)
+def test_the_check_names_a_truststore_that_cannot_be_opened(
+    secure: SecureKafka, tmp_path: Path, form: str | None, password: str | None, said: str
+) -> None:
+    store = tmp_path / "none.pem" if form is None else truststore(tmp_path / "trust", [CA.certificate], *FORMS[form])
+    options = secure.tls(ssl_truststore_location=str(store))
+    del options["kafka.ssl.truststore.certificates"]
+    options |= {} if password is None else {"kafka.ssl.truststore.password": password}
+    failure = failure_found({**options, "topic": "any"})
+    assert (failure.step, said in failure.finding.found) == ("tls", True), failure
 
 
 def test_a_broker_keeps_no_password_with_too_few_iterations(secure: SecureKafka) -> None:
@@ -354,6 +402,7 @@ def test_a_broker_keeps_no_password_with_too_few_iterations(secure: SecureKafka)
         add_scram_users(secure.admin, iterations=FEW_ITERATIONS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_broker_that_asks_for_too_few_iterations(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -368,12 +417,6 @@ def test_a_broker_that_asks_for_too_few_iterations(
             assert isinstance(failure, AuthenticationFailed)
             assert (failure.mechanism, failure.user) == (mechanism, "alice")
             assert f"it asks for {FEW_ITERATIONS} iterations" in failure.reason
-
-
-def test_a_listener_without_sasl(secure: SecureKafka) -> None:
-    failure = failure_of(secure.sasl("PLAIN") | {"kafka.bootstrap.servers": secure.kafka.addresses_of("TLS")})
-    assert isinstance(failure, AuthenticationFailed)
-    assert "expects no authentication" in failure.reason
 
 
 # --- allowed, and not -------------------------------------------------------------------------------------------------
@@ -397,10 +440,14 @@ def test_an_acl_that_is_revoked_in_mid_write(secure: SecureKafka, topic: str) ->
         write.append(rows(100))
         producer.flush(write.acknowledgements)
         secure.revoke(acl)
-        until = time.monotonic() + ERROR_S
-        while time.monotonic() < until:
-            write.append(rows(100))
-            producer.flush(write.acknowledgements)
+        append_until_refused(producer, write)
+
+
+def append_until_refused(producer: Producer, write: Any) -> None:
+    until = time.monotonic() + ERROR_S
+    while time.monotonic() < until:
+        write.append(rows(100))
+        producer.flush(write.acknowledgements)
 
 
 def test_at_least_once_needs_write_on_its_topic_and_no_more(secure: SecureKafka, topic: str) -> None:
@@ -455,28 +502,16 @@ def test_a_token_of_an_endpoint_that_a_java_truststore_trusts(
         assert receipt.record_count == 100
 
 
+@pytest.mark.long
 def test_tokens_that_expire_in_mid_write_lose_nothing(secure: SecureKafka, topic: str, endpoint: Idp) -> None:
     """KIP-368: tokens of three seconds."""
     endpoint.gives("alice", 3)
     endpoint.told.clear()
-    producer = Producer(sink_config(secure.tokens(endpoint.url, sasl_oauthbearer_scope=topic)).producer)
-    try:
-        write = producer.begin(topic=topic)
-        appended = 0
-        until = time.monotonic() + 8
-        while time.monotonic() < until:
-            write.append(rows(10))
-            producer.flush(write.acknowledgements)
-            appended += 10
-        (receipt,) = write.finish()
-        connections = producer.metrics.snapshot(0).producer["connections_created"]
-    finally:
-        producer.close()
-    assert receipt.record_count == appended == count_in(secure, topic)
-    assert connections == 1
+    write_for(8, secure.tokens(endpoint.url, sasl_oauthbearer_scope=topic), secure, topic)
     assert len(endpoint.told) >= 3
 
 
+@pytest.mark.long
 def test_a_token_that_expires_in_mid_write_and_is_not_renewed(secure: SecureKafka, topic: str, endpoint: Idp) -> None:
     endpoint.gives("alice", 4)
     config = sink_config(secure.tokens(endpoint.url, sasl_oauthbearer_scope=topic)).producer
@@ -486,10 +521,7 @@ def test_a_token_that_expires_in_mid_write_and_is_not_renewed(secure: SecureKafk
         write.append(rows(100))
         producer.flush(write.acknowledgements)
         endpoint.answers = [(401, body(error="invalid_client"))]
-        until = time.monotonic() + ERROR_S
-        while time.monotonic() < until:
-            write.append(rows(100))
-            producer.flush(write.acknowledgements)
+        append_until_refused(producer, write)
     assert CLIENT_SECRET not in str(failure.value)
 
 

@@ -23,6 +23,8 @@ from code_blocks import ROOT, run_python
 from kafka_services import EVENT_HUBS_PREMIUM, EVENT_HUBS_STANDARD, REDPANDA, WARPSTREAM, Service, ServiceDouble
 from kafka_sink.command_line import preset
 from model.settings import PRODUCE
+from spark_writes import finish, start
+from variants import variants
 from waiting import wait_until
 
 CA = Authority()
@@ -74,9 +76,6 @@ def stored(double: ServiceDouble) -> Counter[tuple[bytes | None, bytes | None]]:
     return Counter((record.key, record.value) for record in double.records(TOPIC))
 
 
-# --- at-least-once ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("service", "more", "codec"),
     [
@@ -93,19 +92,6 @@ def test_every_row_is_stored_once(spark: SparkSession, service: Service, more: d
         assert stored(double) == expected()
         assert double.codecs(TOPIC) == {codec}
         assert double.hung_up == []
-
-
-def test_a_stream_is_stored_micro_batch_by_micro_batch(spark: SparkSession, tmp_path: Path) -> None:
-    schema = "key STRING, value STRING"
-    rows_of(spark).repartition(3).write.parquet(str(tmp_path / "incoming"))
-    with served(EVENT_HUBS_STANDARD) as double:
-        query = (
-            spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "incoming"))
-            .writeStream.format("pykafka").options(**options(double))
-            .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-        )  # fmt: skip
-        query.awaitTermination()
-        assert stored(double) == expected()
 
 
 def large_rows(spark: SparkSession) -> tuple[DataFrame, list[bytes]]:
@@ -134,6 +120,7 @@ def test_the_defaults_exceed_the_limit_of_event_hubs(spark: SparkSession) -> Non
         assert any(why.startswith("a request of 10") for why in double.hung_up)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("service", "codec"), [(EVENT_HUBS_STANDARD, "gzip"), (EVENT_HUBS_PREMIUM, "zstd")], ids=["Standard", "Premium"]
 )
@@ -144,6 +131,7 @@ def test_a_codec_that_event_hubs_does_not_take(spark: SparkSession, service: Ser
         assert double.records(TOPIC) == []
 
 
+@pytest.mark.long
 def test_event_hubs_closes_idle_connections_between_two_writes(spark: SparkSession) -> None:
     """Also when the client did not close them before, as the preset has it do."""
     with served(replace(EVENT_HUBS_STANDARD, idle_ms=300)) as double:
@@ -155,15 +143,14 @@ def test_event_hubs_closes_idle_connections_between_two_writes(spark: SparkSessi
         assert stored(double) == Counter(dict.fromkeys(expected(), 2))
 
 
-@pytest.mark.parametrize("service", [EVENT_HUBS_STANDARD, REDPANDA, WARPSTREAM], ids=lambda service: service.name)
+@pytest.mark.parametrize(
+    "service", variants(EVENT_HUBS_STANDARD, REDPANDA, WARPSTREAM), ids=lambda service: service.name
+)
 def test_a_missing_topic_is_created(spark: SparkSession, service: Service) -> None:
     with served(service, partitions=0) as double:
         write(rows_of(spark), options(double, createTopics="partitions=3,replicas=1"))
         assert stored(double) == expected()
         assert double.look(lambda cluster: cluster.partition_count(TOPIC)) == 3
-
-
-# --- exactly-once -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -194,21 +181,18 @@ def test_exactly_once_on_redpanda(spark: SparkSession) -> None:
         assert double.hung_up == []
 
 
-def test_a_stream_is_exactly_once_on_redpanda(spark: SparkSession, tmp_path: Path) -> None:
-    rows_of(spark).repartition(3).write.parquet(str(tmp_path / "incoming"))
-    with served(REDPANDA) as double:
-        query = (
-            spark.readStream.schema("key STRING, value STRING").option("maxFilesPerTrigger", 1)
-            .parquet(str(tmp_path / "incoming")).writeStream.format("pykafka")
-            .options(**options(double, deliveryGuarantee="exactly-once"))
-            .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-        )  # fmt: skip
-        query.awaitTermination()
+@pytest.mark.parametrize(
+    ("service", "guarantee"), [(EVENT_HUBS_STANDARD, "at-least-once"), (REDPANDA, "exactly-once")],
+    ids=["Event Hubs", "Redpanda"],
+)  # fmt: skip
+def test_a_stream_is_stored_once(spark: SparkSession, tmp_path: Path, service: Service, guarantee: str) -> None:
+    rows_of(spark).repartition(3).write.parquet(str(tmp_path / "in"))
+    source = spark.readStream.schema("key STRING, value STRING").option("maxFilesPerTrigger", 1)
+    with served(service) as double:
+        rows = source.parquet(str(tmp_path / "in"))
+        finish(start(rows, "", None, tmp_path, options(double, deliveryGuarantee=guarantee)))
         wait_until(lambda: stored(double) == expected(), DEADLINE_S, "every row can be read")
         assert double.hung_up == []
-
-
-# --- the page ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_lines_for_event_hubs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,31 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from broker_admin import delete_topic, produce
 from code_blocks import words_of
 from kafka_reads import JVM, PYKAFKA
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import transactions
+from variants import variants
 
 
 @pytest.fixture
 def session(both: SparkSession) -> SparkSession:
     return both.newSession()
-
-
-def produce(kafka: LocalKafka, topic: str, counts: tuple[int, ...]) -> None:
-    """Write so many records to partitions 0, 1, ..."""
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for partition, count in enumerate(counts):
-        for _ in range(count):
-            producer.produce(topic, b"value", partition=partition)
-    assert producer.flush(30) == 0
 
 
 def copy_all(
@@ -48,8 +38,8 @@ def state_of(folder: Path) -> dict[Path, tuple[int, bytes]]:
     return {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in folder.rglob("*") if file.is_file()}
 
 
-@pytest.mark.parametrize("source", [JVM, PYKAFKA])
-@pytest.mark.parametrize("format_version", ["1", "2"])
+@pytest.mark.parametrize("source", variants(PYKAFKA, JVM))
+@pytest.mark.parametrize("format_version", variants("1", "2"))
 def test_status_tells_how_far_a_stream_is(
     session: SparkSession,
     kafka: LocalKafka,
@@ -61,7 +51,7 @@ def test_status_tells_how_far_a_stream_is(
 ) -> None:
     read_topic, write_topic = topic(2), topic(1)
     session.conf.set("spark.sql.streaming.offsetLog.formatVersion", format_version)
-    produce(kafka, read_topic, (30, 20))
+    produce(kafka, read_topic, 30, 20)
     copy_all(session, kafka, source, read_topic, write_topic, tmp_path / "checkpoint")
     replaced = {"localhost:9092": kafka.bootstrap_servers, "/data/checkpoints/orders": str(tmp_path / "checkpoint")}
     line = words_of("docs/operations.md", "How far is the source?", 0, replaced)[2:]
@@ -73,7 +63,7 @@ def test_status_tells_how_far_a_stream_is(
 
     before = state_of(tmp_path / "checkpoint")
     assert [row.split() for row in said().splitlines() if row.startswith(read_topic)] == [[read_topic, "2", "0", "0"]]
-    produce(kafka, read_topic, (3, 1_200))
+    produce(kafka, read_topic, 3, 1_200)
     text = said()
     assert "in step with the sink" in text
     assert [row.split() for row in text.splitlines() if row.startswith(read_topic)] == [
@@ -84,11 +74,5 @@ def test_status_tells_how_far_a_stream_is(
     assert [(each["position"], each["behind"]) for each in of_topic["partitions"]] == [(30, 3), (20, 1_200)]
     # Spark would go on from here: nothing of the checkpoint has changed.
     assert state_of(tmp_path / "checkpoint") == before
-    delete(kafka, read_topic)
+    delete_topic(kafka, read_topic)
     assert f"{read_topic} is not on this cluster" in said()
-
-
-def delete(kafka: LocalKafka, topic: str) -> None:
-    admin: Any = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    for deleted in admin.delete_topics([topic]).values():
-        deleted.result(30)

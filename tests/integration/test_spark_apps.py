@@ -6,44 +6,24 @@ There is one Spark a process, so each is an application that is run as users run
 from __future__ import annotations
 
 import itertools
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
+from applications import DEADLINE_S, told_by
+from broker_admin import produce
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
 from spark_writes import ARROW_BATCH_ROWS, numbers_in
 
-SUPPORT = Path(__file__).resolve().parents[1] / "support"
-JOBS = SUPPORT.parents[1] / "jobs"
-DEADLINE_S = 280
 
-
-def run(application: str, *arguments: str) -> str:
-    """Runs an application of tests/support to its end; returns what it printed."""
-    path = os.pathsep.join(filter(None, (str(SUPPORT), str(JOBS), os.environ.get("PYTHONPATH"))))
-    ended = subprocess.run(
-        [sys.executable, SUPPORT / application, *arguments],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
-    assert ended.returncode == 0, ended.stderr[-4_000:]
-    return ended.stdout
-
-
+@pytest.mark.long
 def test_a_worker_has_one_client_for_all_that_its_tasks_ask_and_write(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     """Rows, transactions, markers and topics' settings go over the same connections."""
-    counts = json.loads(run("connections_app.py", kafka.bootstrap_servers, topic(2), str(tmp_path)))
+    counts = told_by("connections_app.py", kafka.bootstrap_servers, topic(2), tmp_path)
     assert len(counts) == 4
     # To the bootstrap server and to the broker, which are one here.
     assert set(counts.values()) <= {1, 2}, counts
@@ -53,7 +33,7 @@ def test_a_worker_has_one_client_for_all_that_its_tasks_ask_and_write(
 @pytest.mark.long
 def test_a_second_attempt_writes_its_task_again(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     name = topic(1)
-    run("spark_retry_app.py", kafka.bootstrap_servers, name)
+    told_by("spark_retry_app.py", kafka.bootstrap_servers, name, "write")
     rows = list(range(6 * ARROW_BATCH_ROWS))
     got = numbers_in(kafka, name)
     of_first_attempt = got[: -len(rows)]
@@ -64,11 +44,8 @@ def test_a_second_attempt_writes_its_task_again(kafka: LocalKafka, topic: Callab
 @pytest.mark.long
 def test_a_first_attempt_is_in_no_figure_of_a_read(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     name = topic(2)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for number in range(1_000):
-        producer.produce(name, b"value", partition=number % 2)
-    assert producer.flush(60) == 0
-    told = json.loads(run("spark_retry_read_app.py", kafka.bootstrap_servers, name))
+    produce(kafka, name, 500, 500)
+    told = told_by("spark_retry_app.py", kafka.bootstrap_servers, name, "read")
     assert told == {"arrived": 1_000, "counted": [500, 500]}
 
 
@@ -79,7 +56,7 @@ def test_dead_letters_of_a_second_attempt_are_shown_once_by_exactly_once(
 ) -> None:
     name, letters = topic(1), topic(1)
     options = [f"deliveryGuarantee={guarantee}", "badRows=deadLetter", f"deadLetterTopic={letters}", "maxBadRows=1"]
-    run("spark_retry_app.py", kafka.bootstrap_servers, name, *options)
+    told_by("spark_retry_app.py", kafka.bootstrap_servers, name, "write", *options)
     good = [number for number in range(6 * ARROW_BATCH_ROWS) if number != 7]
     written, dead = numbers_in(kafka, name), numbers_in(kafka, letters)
     if guarantee == "exactly-once":
@@ -90,12 +67,11 @@ def test_dead_letters_of_a_second_attempt_are_shown_once_by_exactly_once(
         assert dead in ([7], [7, 7])
 
 
-@pytest.mark.long
 def test_spark_connect_writes_batches_streams_and_exports_and_tells_the_errors(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, other, exported = topic(1), topic(1), topic(3)
-    told = json.loads(run("spark_connect_app.py", kafka.bootstrap_servers, name, other, exported, str(tmp_path)))
+    told = told_by("spark_connect_app.py", kafka.bootstrap_servers, name, other, exported, tmp_path)
     assert numbers_in(kafka, name) == list(range(2_000))
     assert numbers_in(kafka, other) == [-number for number in range(1, 2_000)]
     assert "kafka_sink.errors.InvalidOption: option 'kafka.compression.type'" in told["option"]

@@ -11,7 +11,7 @@ import concurrent.futures
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import pairwise
@@ -19,47 +19,35 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
+from broker_admin import delete_topic, topics
+from here import Here
 from kafka_sink.broker import LocalKafka
+from open_connections import connections_to
 from read_back import read_topic
 from spark_writes import (
     ARROW_BATCH_ROWS,
     DEADLINE_S,
-    connections_to,
     end_offset,
-    failure_of,
     finish,
     held,
+    numbers,
     numbers_in,
     pykafka,
     save,
+    start,
     wait_for_rows,
 )
+from variants import variants
 from waiting import wait_until
 
 ROWS = 6 * ARROW_BATCH_ROWS
 HELD_AFTER = 3 * ARROW_BATCH_ROWS
 # So that a write to a leader that is gone ends in seconds.
 SHORT_DELIVERY = {"delivery_timeout_ms": "6000", "request_timeout_ms": "2000"}
-
-
-def numbers(spark: SparkSession, count: int = ROWS) -> DataFrame:
-    """0, 1, 2, ... in one task."""
-    return spark.range(0, count, 1, 1).selectExpr("cast(id AS STRING) AS value")
 
 
 @contextmanager
@@ -87,14 +75,14 @@ def told(write: Future[None]) -> str:
 
 
 @pytest.mark.long
-def test_a_topic_of_2000_partitions(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    name, partitions, each = topic(2_000), 2_000, 10
-    frame = spark.range(0, partitions * each, 1, 2).selectExpr(
+def test_a_topic_of_2000_partitions(here: Here) -> None:
+    name, partitions, each = here.topic(2_000), 2_000, 10
+    frame = here.spark.range(0, partitions * each, 1, 2).selectExpr(
         "cast(id AS STRING) AS value", f"cast(id % {partitions} AS INT) AS partition"
     )
-    save(frame, kafka, name)
+    here.save(frame, name)
     got: dict[int, list[int]] = {}
-    for partition, _, record in read_topic(kafka.bootstrap_servers, name, DEADLINE_S):
+    for partition, _, record in here.records(name):
         got.setdefault(partition, []).append(int(record.value or b""))
     # Two tasks: each has half of a partition's rows, in order.
     assert {partition: sorted(values) for partition, values in got.items()} == {
@@ -104,69 +92,59 @@ def test_a_topic_of_2000_partitions(spark: SparkSession, kafka: LocalKafka, topi
     for values in got.values():
         assert [v for v in values if v < half] == sorted(v for v in values if v < half)
         assert [v for v in values if v >= half] == sorted(v for v in values if v >= half)
-    delete_topic(kafka, name)
+    delete_topic(here.kafka, name)
 
 
-def test_rows_of_0_bytes_and_of_900_kb_in_turn_through_4_mib_of_memory(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name, count = topic(1), 20
-    frame = spark.range(0, count, 1, 1).selectExpr(
+@pytest.mark.long
+def test_rows_of_0_bytes_and_of_900_kb_in_turn_through_4_mib_of_memory(here: Here) -> None:
+    name, count = here.topic(1), 20
+    frame = here.spark.range(0, count, 1, 1).selectExpr(
         "if(id % 2 = 0, '', repeat(md5(cast(id AS STRING)), 28125)) AS value", "cast(id AS STRING) AS key"
     )
-    save(frame, kafka, name, buffer_memory=str(4 * 1024 * 1024), compression_type="none")
-    got = [(int(r.key or b""), r.value) for _, _, r in read_topic(kafka.bootstrap_servers, name, DEADLINE_S)]
+    here.save(frame, name, buffer_memory=str(4 * 1024 * 1024), compression_type="none")
+    got = [(int(r.key or b""), r.value) for _, _, r in here.records(name)]
     expected = [(int(row.key), row.value.encode()) for row in frame.collect()]
     assert [len(value) for _, value in expected[:2]] == [0, 900_000]
     assert got == expected
 
 
-def test_rows_name_50_topics(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    names = [topic(1) for _ in range(50)]
+@pytest.mark.long
+def test_rows_name_50_topics(here: Here) -> None:
+    names = [here.topic(1) for _ in range(50)]
     known = ", ".join(f"'{name}'" for name in names)
-    frame = spark.range(0, 5_000, 1, 2).selectExpr(
+    frame = here.spark.range(0, 5_000, 1, 2).selectExpr(
         f"element_at(array({known}), cast(id % 50 AS INT) + 1) AS topic", "cast(id AS STRING) AS value"
     )
-    save(frame, kafka, None)
+    here.save(frame, None)
     for index, name in enumerate(names):
-        assert sorted(numbers_in(kafka, name)) == list(range(index, 5_000, 50))
+        assert sorted(here.numbers_in(name)) == list(range(index, 5_000, 50))
 
 
-def test_a_micro_batch_without_rows_left_is_recorded_and_writes_nothing(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(1)
-    for start in (0, 100):
-        spark.range(start, start + 10, 1, 1).write.mode("append").parquet(str(tmp_path / "incoming"))
-    source = spark.readStream.schema("id BIGINT").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "incoming"))
-    frame = source.where("id >= 100").selectExpr("cast(id AS STRING) AS value")
-    query = stream(frame, kafka, name, tmp_path)
+@pytest.mark.long
+def test_a_micro_batch_without_rows_left_is_recorded_and_writes_nothing(here: Here) -> None:
+    name = here.topic(1)
+    source = here.arriving(here.numbers(10), here.numbers(10, first=100))
+    query = here.start(source.where("bigint(value) >= 100"), name)
     finish(query)
     assert query.lastProgress["batchId"] == 1
-    assert numbers_in(kafka, name) == list(range(100, 110))
+    assert here.numbers_in(name) == list(range(100, 110))
 
 
-def test_two_queries_with_different_options_in_one_application(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_two_queries_with_different_options_in_one_application(here: Here) -> None:
     """... share the workers, and a third with a wrong option ends without them."""
-    of_jvm, of_librdkafka = topic(7), topic(7)
-    spark.range(0, 500, 1, 2).write.parquet(str(tmp_path / "incoming"))
-    frame = (
-        spark.readStream.schema("id BIGINT").parquet(str(tmp_path / "incoming"))
-        .selectExpr("cast(id AS STRING) AS key", "cast(id AS STRING) AS value")
-    )  # fmt: skip
+    of_jvm, of_librdkafka = here.topic(7), here.topic(7)
+    frame = here.arriving(here.numbers(500)).selectExpr("value AS key", "value")
     queries = [
-        stream(frame, kafka, of_jvm, tmp_path / "1", client_id="one", acks="1", compression_type="none"),
-        stream(frame, kafka, of_librdkafka, tmp_path / "2", partitioner="consistent", client_id="two"),
+        start(frame, here.kafka, of_jvm, here.folder / "1", client_id="one", acks="1", compression_type="none"),
+        start(frame, here.kafka, of_librdkafka, here.folder / "2", {"partitioner": "consistent"}, client_id="two"),
     ]
-    wrong = stream(frame, kafka, of_jvm, tmp_path / "3", compression_type="brotli")
+    wrong = start(frame, here.kafka, of_jvm, here.folder / "3", compression_type="brotli")
     for query in queries:
         finish(query)
     with pytest.raises(PySparkException, match=r"kafka_sink\.errors\.InvalidOption.*'kafka\.compression\.type'"):
         finish(wrong)
-    assert places(kafka, of_jvm) == {b"%d" % n: jvm_partition(b"%d" % n, 7) for n in range(500)}
-    assert places(kafka, of_librdkafka) == {b"%d" % n: librdkafka_partition(b"%d" % n, 7) for n in range(500)}
+    assert places(here.kafka, of_jvm) == {b"%d" % n: jvm_partition(b"%d" % n, 7) for n in range(500)}
+    assert places(here.kafka, of_librdkafka) == {b"%d" % n: librdkafka_partition(b"%d" % n, 7) for n in range(500)}
 
 
 def places(kafka: LocalKafka, topic: str) -> dict[bytes, int]:
@@ -186,16 +164,6 @@ def librdkafka_partition(key: bytes, count: int) -> int:
     import zlib
 
     return zlib.crc32(key) % count
-
-
-def stream(frame: DataFrame, kafka: LocalKafka, topic: str, home: Path, **options: str) -> StreamingQuery:
-    """A query that ends with its input; the checkpoint is in `home`."""
-    partitioner = options.pop("partitioner", "murmur2")
-    writer = pykafka(frame.writeStream, kafka, topic, **options).option("partitioner", partitioner)
-    started: StreamingQuery = (
-        writer.option("checkpointLocation", str(home / "checkpoint")).trigger(availableNow=True).start()
-    )
-    return started
 
 
 # --- it is ended from outside, in mid-write ---------------------------------------------------------------------------
@@ -225,22 +193,17 @@ def ascending(found: list[int]) -> list[tuple[int, int]]:
     return [(found[start], found[end - 1]) for start, end in pairwise(starts)]
 
 
-def test_an_upstream_failure_in_mid_write_fails_the_write_and_keeps_earlier_rows(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(1)
-    frame = numbers(spark).selectExpr("if(value = '45000', raise_error('the source broke'), value) AS value")
-    assert "the source broke" in failure_of(frame, kafka, name)
-    save(numbers(spark), kafka, name)
-    assert rows_before(numbers_in(kafka, name)) <= 45_000
+def test_an_upstream_failure_in_mid_write_fails_the_write_and_keeps_earlier_rows(here: Here) -> None:
+    name = here.topic(1)
+    frame = here.numbers(ROWS).selectExpr("if(value = '45000', raise_error('the source broke'), value) AS value")
+    assert "the source broke" in here.failure_of(frame, name)
+    here.save(here.numbers(ROWS), name)
+    assert rows_before(here.numbers_in(name)) <= 45_000
 
 
-def test_a_micro_batch_that_fails_upstream_is_written_again_after_a_restart(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, mended = topic(1), tmp_path / "mended"
-    numbers(spark).write.parquet(str(tmp_path / "incoming"))
-    source = spark.readStream.schema("value STRING").parquet(str(tmp_path / "incoming"))
+def test_a_micro_batch_that_fails_upstream_is_written_again_after_a_restart(here: Here) -> None:
+    name, mended = here.topic(1), here.folder / "mended"
+    source = here.arriving(here.numbers(ROWS))
     mended_path = str(mended)
 
     def break_in_the_middle(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -251,79 +214,74 @@ def test_a_micro_batch_that_fails_upstream_is_written_again_after_a_restart(
 
     frame = source.mapInArrow(break_in_the_middle, source.schema)
     with pytest.raises(PySparkException, match="the source broke"):
-        finish(stream(frame, kafka, name, tmp_path))
+        finish(here.start(frame, name))
     mended.touch()
-    finish(stream(frame, kafka, name, tmp_path))
-    assert rows_before(numbers_in(kafka, name)) < ROWS
+    finish(here.start(frame, name))
+    assert rows_before(here.numbers_in(name)) < ROWS
 
 
-def test_a_cancelled_job_ends_its_write_at_once_and_the_rows_before_it_stay(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(1)
+@pytest.mark.long
+def test_a_cancelled_job_ends_its_write_at_once_and_the_rows_before_it_stay(here: Here) -> None:
+    name = here.topic(1)
 
     def write() -> None:
-        spark.sparkContext.setJobGroup(name, "to be cancelled", interruptOnCancel=True)
-        save(held(numbers(spark), tmp_path / "never", HELD_AFTER), kafka, name)
+        here.spark.sparkContext.setJobGroup(name, "to be cancelled", interruptOnCancel=True)
+        here.save(held(here.numbers(ROWS), here.folder / "never", HELD_AFTER), name)
 
-    with under_way(spark, write) as writing:
-        wait_for_rows(kafka, name, writing=writing)
-        spark.sparkContext.cancelJobGroup(name)
+    with under_way(here.spark, write) as writing:
+        wait_for_rows(here.kafka, name, writing=writing)
+        here.spark.sparkContext.cancelJobGroup(name)
         started = time.monotonic()
         assert "SPARK_JOB_CANCELLED" in told(writing)
         assert time.monotonic() - started < 30
-    before = numbers_in(kafka, name)
+    before = here.numbers_in(name)
     assert before == list(range(len(before)))
     assert len(before) <= HELD_AFTER
-    save(numbers(spark, 10), kafka, name)
-    assert numbers_in(kafka, name)[-10:] == list(range(10))
+    here.save(here.numbers(10), name)
+    assert here.numbers_in(name)[-10:] == list(range(10))
 
 
-def test_a_query_stopped_in_mid_batch_writes_the_batch_again_after_a_restart(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, gate = topic(1), tmp_path / "gate"
-    numbers(spark).write.parquet(str(tmp_path / "incoming"))
-    source = spark.readStream.schema("value STRING").parquet(str(tmp_path / "incoming"))
+def test_a_query_stopped_in_mid_batch_writes_the_batch_again_after_a_restart(here: Here) -> None:
+    name, gate = here.topic(1), here.folder / "gate"
+    source = here.arriving(here.numbers(ROWS))
     frame = held(source, gate, HELD_AFTER)
-    query = stream(frame, kafka, name, tmp_path)
-    wait_for_rows(kafka, name)
+    query = here.start(frame, name)
+    wait_for_rows(here.kafka, name)
     query.stop()
     assert query.exception() is None
     assert query.lastProgress is None
     gate.touch()
-    finish(stream(frame, kafka, name, tmp_path))
-    got = numbers_in(kafka, name)
+    finish(here.start(frame, name))
+    got = here.numbers_in(name)
     before = got[:-ROWS]
     assert before == list(range(len(before)))
     assert 0 < len(before) <= HELD_AFTER
     assert got[-ROWS:] == list(range(ROWS))
 
 
-def test_a_worker_that_is_killed_fails_the_write_and_the_next_one_succeeds(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, gate = topic(1), tmp_path / "gate"
-    connected_before = connections_to(kafka.bootstrap_servers)
-    frame = held(numbers(spark), gate, HELD_AFTER)
-    with under_way(spark, lambda: save(frame, kafka, name, client_id=name)) as writing:
-        wait_for_rows(kafka, name, writing=writing)
-        connected = connections_to(kafka.bootstrap_servers)
+def test_a_worker_that_is_killed_fails_the_write_and_the_next_one_succeeds(here: Here) -> None:
+    name, gate = here.topic(1), here.folder / "gate"
+    connected_before = connections_to(here.servers)
+    frame = held(here.numbers(ROWS), gate, HELD_AFTER)
+    with under_way(here.spark, lambda: here.save(frame, name, client_id=name)) as writing:
+        wait_for_rows(here.kafka, name, writing=writing)
+        connected = connections_to(here.servers)
         workers = {connected[socket] for socket in connected.keys() - connected_before.keys()}
         assert len(workers) == 1
         os.kill(workers.pop(), signal.SIGKILL)
         gate.touch()  # Spark notices with the next rows that it has for the worker
         assert "Python worker exited unexpectedly" in told(writing)
-    before = numbers_in(kafka, name)
+    before = here.numbers_in(name)
     assert before == list(range(len(before)))
     assert len(before) <= HELD_AFTER
-    save(numbers(spark), kafka, name, client_id=name)
-    assert numbers_in(kafka, name) == before + list(range(ROWS))
+    here.save(here.numbers(ROWS), name, client_id=name)
+    assert here.numbers_in(name) == before + list(range(ROWS))
 
 
 # --- the cluster ends it ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bad_rows", ["fail", pytest.param("drop", marks=pytest.mark.long)])
 def test_a_broker_that_stays_away_is_an_error_in_time_and_the_next_write_succeeds(
     spark: SparkSession, own_kafka: LocalKafka, tmp_path: Path, bad_rows: str
@@ -331,7 +289,7 @@ def test_a_broker_that_stays_away_is_an_error_in_time_and_the_next_write_succeed
     gate = tmp_path / "gate"
     own_kafka.create_topic("t", 1)
     save(numbers(spark, 10), own_kafka, "t", **SHORT_DELIVERY)
-    frame = held(numbers(spark), gate, HELD_AFTER)
+    frame = held(numbers(spark, ROWS), gate, HELD_AFTER)
     writer = pykafka(frame.write.mode("append"), own_kafka, "t", **SHORT_DELIVERY).option("badRows", bad_rows)
     with under_way(spark, writer.save) as writing:
         wait_for_rows(own_kafka, "t", more_than=10, writing=writing)
@@ -345,167 +303,54 @@ def test_a_broker_that_stays_away_is_an_error_in_time_and_the_next_write_succeed
     own_kafka.start(1)
     before = numbers_in(own_kafka, "t")
     assert before == [*range(10), *range(len(before) - 10)]
-    save(numbers(spark), own_kafka, "t", **SHORT_DELIVERY)
+    save(numbers(spark, ROWS), own_kafka, "t", **SHORT_DELIVERY)
     assert numbers_in(own_kafka, "t") == before + list(range(ROWS))
 
 
-@pytest.fixture
-def own_kafka() -> Iterator[LocalKafka]:
-    """A broker that the test may kill."""
-    with LocalKafka() as cluster:
-        yield cluster
-
-
-@pytest.mark.parametrize("made_again", [False, True])
-def test_a_topic_that_is_deleted_in_mid_write_is_an_error_in_time(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, made_again: bool
-) -> None:
-    name, gate = topic(1), tmp_path / "gate"
-    frame = held(numbers(spark), gate, HELD_AFTER)
-    with under_way(spark, lambda: save(frame, kafka, name, **SHORT_DELIVERY)) as writing:
-        wait_for_rows(kafka, name, writing=writing)
-        delete_topic(kafka, name)
+@pytest.mark.parametrize("made_again", variants(True, False))
+def test_a_topic_that_is_deleted_in_mid_write_is_an_error_in_time(here: Here, made_again: bool) -> None:
+    name, gate = here.topic(1), here.folder / "gate"
+    frame = held(here.numbers(ROWS), gate, HELD_AFTER)
+    with under_way(here.spark, lambda: here.save(frame, name, **SHORT_DELIVERY)) as writing:
+        wait_for_rows(here.kafka, name, writing=writing)
+        delete_topic(here.kafka, name)
         if made_again:
-            kafka.create_topic(name, 1)
+            here.kafka.create_topic(name, 1)
         gate.touch()
         message = told(writing)
     if made_again:
         assert "kafka_sink.errors.TopicRecreated" in message
         assert f"topic '{name}' was deleted and created again during the write" in message
-        assert numbers_in(kafka, name) == []  # no row of the old topic went to the new
+        assert here.numbers_in(name) == []  # no row of the old topic went to the new
     else:
         assert "kafka_sink.errors.DeliveryTimeout" in message
         assert f"records for {name}-0 were not acknowledged within" in message
         assert "UNKNOWN_TOPIC" in message
-        assert name not in topics_of(admin(kafka))  # nor did it bring the topic back
-
-
-def admin(kafka: LocalKafka) -> AdminClient:
-    return AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-
-
-def topics_of(client: AdminClient) -> Collection[str]:
-    return client.list_topics(timeout=DEADLINE_S).topics
-
-
-def delete_topic(kafka: LocalKafka, name: str) -> None:
-    client = admin(kafka)
-    client.delete_topics([name])[name].result(DEADLINE_S)
-    wait_until(lambda: name not in topics_of(client), DEADLINE_S, f"{name} is deleted")
-
-
-@pytest.fixture(scope="module")
-def strict_kafka() -> Iterator[LocalKafka]:
-    """A broker with an authorizer, whose clients are all ANONYMOUS, and that ends connections idle for 2 s."""
-    config = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": True,
-        "connections.max.idle.ms": 2_000,
-    }
-    with LocalKafka(config=config) as cluster:
-        yield cluster
-
-
-# What may be denied: an operation on the topic of the test, on all topics, or on the cluster.
-TOPIC, ALL_TOPICS, CLUSTER = "the topic", "*", "kafka-cluster"
-Denied = Sequence[tuple[AclOperation, str]]
-
-
-@pytest.mark.parametrize(
-    ("denied", "error", "says"),
-    [
-        ([(AclOperation.WRITE, TOPIC)], "TopicAuthorizationFailed", "not allowed to write to topic"),
-        ([(AclOperation.DESCRIBE, TOPIC)], "TopicAuthorizationFailed", "Add the ACL: TOPIC"),
-        (
-            [(AclOperation.IDEMPOTENT_WRITE, CLUSTER), (AclOperation.WRITE, ALL_TOPICS)],
-            "ProducerIdRefused",
-            "CLUSTER_AUTHORIZATION_FAILED",
-        ),
-    ],
-)
-def test_an_authorization_that_is_refused_names_the_acl(
-    spark: SparkSession, strict_kafka: LocalKafka, denied: Denied, error: str, says: str
-) -> None:
-    name = f"denied-{denied[0][0].name}"
-    strict_kafka.create_topic(name, 1)
-    with denied_to_all(strict_kafka, denied, name):
-        message = failure_of(numbers(spark, 10), strict_kafka, name, **SHORT_DELIVERY, client_id=name)
-    assert f"kafka_sink.errors.{error}" in message
-    assert says in message
-    if error == "TopicAuthorizationFailed":
-        assert name in message
-    assert numbers_in(strict_kafka, name) == []
-    save(numbers(spark, 10), strict_kafka, name, **SHORT_DELIVERY, client_id=name)
-    assert numbers_in(strict_kafka, name) == list(range(10))
-
-
-@contextmanager
-def denied_to_all(kafka: LocalKafka, denied: Denied, topic: str) -> Iterator[None]:
-    """These are denied to everybody, and allowed again afterwards; the last of them concerns `topic`."""
-    last_operation = denied[-1][0]
-
-    def allowed() -> bool:
-        described = client.describe_topics(TopicCollection([topic]), include_authorized_operations=True)
-        try:
-            return last_operation in (described[topic].result(DEADLINE_S).authorized_operations or ())
-        except KafkaException as refused:
-            assert refused.args[0].name() == "TOPIC_AUTHORIZATION_FAILED"
-            return False
-
-    client = admin(kafka)
-    resources = [(operation, topic if name == TOPIC else name) for operation, name in denied]
-    for operation, name in resources:
-        # Where a resource has an ACL, only what one allows is allowed.
-        acls = [acl(name, AclOperation.ALL, AclPermissionType.ALLOW), acl(name, operation, AclPermissionType.DENY)]
-        for made in client.create_acls(acls).values():
-            made.result(DEADLINE_S)
-    try:
-        wait_until(lambda: not allowed(), DEADLINE_S, "the ACL is in force")
-        yield
-    finally:
-        for _, name in reversed(resources):
-            everyones = AclBindingFilter(
-                resource_type(name), name, ResourcePatternType.LITERAL, None, None, AclOperation.ANY,
-                AclPermissionType.ANY,
-            )  # fmt: skip
-            for deleted in client.delete_acls([everyones]).values():
-                deleted.result(DEADLINE_S)
-        wait_until(allowed, DEADLINE_S, "the ACL is gone")
-
-
-def acl(name: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
-    literal = ResourcePatternType.LITERAL
-    return AclBinding(resource_type(name), name, literal, "User:ANONYMOUS", "*", operation, permission)
-
-
-def resource_type(name: str) -> ResourceType:
-    return ResourceType.BROKER if name == CLUSTER else ResourceType.TOPIC  # the id that Kafka calls CLUSTER
-
-
-def test_a_worker_whose_connections_the_broker_ended_while_it_was_idle_writes_on(
-    spark: SparkSession, strict_kafka: LocalKafka
-) -> None:
-    strict_kafka.create_topic("idle", 1)
-    save(numbers(spark), strict_kafka, "idle", client_id="idle")
-    assert connections_to(strict_kafka.bootstrap_servers)
-    idle_ended = "the broker ends idle connections"
-    wait_until(lambda: not connections_to(strict_kafka.bootstrap_servers), DEADLINE_S, idle_ended)
-    save(numbers(spark), strict_kafka, "idle", client_id="idle")
-    assert numbers_in(strict_kafka, "idle") == [*range(ROWS), *range(ROWS)]
+        assert name not in topics(here.kafka)  # nor did it bring the topic back
 
 
 @pytest.mark.long
-def test_workers_that_spark_ends_after_a_minute_without_a_task_are_replaced(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(1)
-    save(numbers(spark), kafka, name)
-    assert connections_to(kafka.bootstrap_servers)
-    make_workers_idle_for_a_minute(spark)
+def test_a_worker_whose_connections_the_broker_ended_while_it_was_idle_writes_on(spark: SparkSession) -> None:
+    with LocalKafka(config={"connections.max.idle.ms": 2_000}) as kafka:
+        kafka.create_topic("idle", 1)
+        save(numbers(spark, ROWS), kafka, "idle", client_id="idle")
+        wait_until(lambda: not connections_to(kafka.bootstrap_servers), DEADLINE_S, "idle connections end")
+        save(numbers(spark, ROWS), kafka, "idle", client_id="idle")
+        assert numbers_in(kafka, "idle") == [*range(ROWS), *range(ROWS)]
+
+
+@pytest.mark.long
+def test_workers_that_spark_ends_after_a_minute_without_a_task_are_replaced(here: Here) -> None:
+    name = here.topic(1)
+    before = connections_to(here.servers)
+    here.save(here.numbers(ROWS), name, client_id=name)
+    opened = connections_to(here.servers).keys() - before.keys()
+    assert opened
+    make_workers_idle_for_a_minute(here.spark)
     # The worker sees the end of its socket and has to end by itself, beside a Sender thread that lives.
-    wait_until(lambda: not connections_to(kafka.bootstrap_servers), DEADLINE_S, "Spark ends idle workers")
-    save(numbers(spark), kafka, name)
-    assert numbers_in(kafka, name) == [*range(ROWS), *range(ROWS)]
+    wait_until(lambda: not opened & connections_to(here.servers).keys(), DEADLINE_S, "Spark ends idle workers")
+    here.save(here.numbers(ROWS), name)
+    assert here.numbers_in(name) == [*range(ROWS), *range(ROWS)]
 
 
 def make_workers_idle_for_a_minute(spark: SparkSession) -> None:
@@ -524,35 +369,6 @@ def make_workers_idle_for_a_minute(spark: SparkSession) -> None:
         getattr(factory, f"{last_activity}_$eq")(getattr(factory, last_activity)() - 60 * 10**9)
 
 
-def test_a_worker_writes_with_a_new_producer_after_an_error_that_ended_the_old_one(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    """Spark kills a worker whose `write` raised. One that lives on, as a caller who catches the error would have it,
-    must not be left with a producer that is no more."""
-    name, servers = topic(1), kafka.bootstrap_servers
-
-    def write_fail_write(_: int) -> list[str]:
-        import pyarrow as pa
-
-        from kafka_sink.errors import KafkaSinkError
-        from kafka_sink.options.config import given_options
-        from kafka_sink.spark.writer import KafkaBatchWriter
-
-        writer = KafkaBatchWriter(given_options({"kafka.bootstrap.servers": servers, "topic": name}))
-        endings = []
-        for columns in ({"value": ["1"]}, {"value": ["2"], "partition": pa.array([7], pa.int32())}, {"value": ["3"]}):
-            try:
-                writer.write(iter([pa.record_batch(columns)]))
-                endings.append("written")
-            except KafkaSinkError as error:
-                endings.append(type(error).__name__)
-        return endings
-
-    (endings,) = spark.sparkContext.parallelize([0], 1).map(write_fail_write).collect()
-    assert endings == ["written", "PartitionOutOfRange", "written"]
-    assert numbers_in(kafka, name) == [1, 3]
-
-
 # --- modes that a Python sink does not have ---------------------------------------------------------------------------
 
 
@@ -564,61 +380,54 @@ def test_update_mode_is_refused_by_spark(spark: SparkSession, kafka: LocalKafka,
         finish(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
 
 
-def test_a_continuous_trigger_is_refused(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(1)
-    writer = pykafka(rate(spark).writeStream, kafka, name).option("checkpointLocation", str(tmp_path / "checkpoint"))
+def test_a_continuous_trigger_is_refused(here: Here) -> None:
+    name = here.topic(1)
+    writer = pykafka(rate(here.spark).writeStream, here.kafka, name).option(
+        "checkpointLocation", str(here.folder / "checkpoint")
+    )
     with pytest.raises(PySparkException, match=r"kafka_sink\.errors\.ContinuousTriggerUnsupported"):
         finish(writer.trigger(continuous="1 second").start())
-    assert end_offset(kafka, name) == 0
+    assert end_offset(here.kafka, name) == 0
 
 
-def test_a_micro_batch_query_beside_a_continuous_one_is_taken_for_what_it_is(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(1)
-    numbers(spark, 10).write.parquet(str(tmp_path / "incoming"))
-    source = spark.readStream.schema("value STRING").parquet(str(tmp_path / "incoming"))
-    continuous = rate(spark).writeStream.format("noop").trigger(continuous="1 second").start()
+def test_a_micro_batch_query_beside_a_continuous_one_is_taken_for_what_it_is(here: Here) -> None:
+    name = here.topic(1)
+    source = here.arriving(here.numbers(10))
+    continuous = rate(here.spark).writeStream.format("noop").trigger(continuous="1 second").start()
     try:
-        finish(stream(source, kafka, name, tmp_path))
+        finish(here.start(source, name))
         assert continuous.isActive
     finally:
         continuous.stop()
-    assert numbers_in(kafka, name) == list(range(10))
+    assert here.numbers_in(name) == list(range(10))
 
 
-def test_a_continuous_trigger_without_a_checkpoint_option_ends_by_sparks_limit(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
+def test_a_continuous_trigger_without_a_checkpoint_option_ends_by_sparks_limit(here: Here) -> None:
     """The commit of the first epoch is refused, which Spark only logs; those after it queue up behind."""
-    name, limit = topic(1), "spark.sql.streaming.continuous.epochBacklogQueueSize"
-    spark.conf.set(limit, "2")
+    name, limit = here.topic(1), "spark.sql.streaming.continuous.epochBacklogQueueSize"
+    here.spark.conf.set(limit, "2")
     try:
-        query = pykafka(rate(spark).writeStream, kafka, name).trigger(continuous="100 milliseconds").start()
+        query = pykafka(rate(here.spark).writeStream, here.kafka, name).trigger(continuous="100 milliseconds").start()
         with pytest.raises(PySparkException, match="queue has exceeded its maximum"):
             finish(query)
     finally:
-        spark.conf.unset(limit)
-    assert end_offset(kafka, name) == 0
+        here.spark.conf.unset(limit)
+    assert end_offset(here.kafka, name) == 0
 
 
-def test_real_time_mode_is_refused_by_spark(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, check = topic(1), "spark.sql.streaming.realTimeMode.allowlistCheck"
-    writer = pykafka(rate(spark).writeStream.outputMode("update"), kafka, name)
-    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(realTime="5 minutes")
+def test_real_time_mode_is_refused_by_spark(here: Here) -> None:
+    name, check = here.topic(1), "spark.sql.streaming.realTimeMode.allowlistCheck"
+    writer = pykafka(rate(here.spark).writeStream.outputMode("update"), here.kafka, name)
+    writer = writer.option("checkpointLocation", str(here.folder / "checkpoint")).trigger(realTime="5 minutes")
     with pytest.raises(PySparkException, match=r"PythonTable is not in the sink allowlist for Real-Time Mode"):
         writer.start()
-    spark.conf.set(check, "false")
+    here.spark.conf.set(check, "false")
     try:
         with pytest.raises(PySparkException, match="Sink pykafka does not support async progress tracking"):
             writer.start()
     finally:
-        spark.conf.unset(check)
-    assert end_offset(kafka, name) == 0
+        here.spark.conf.unset(check)
+    assert end_offset(here.kafka, name) == 0
 
 
 def rate(spark: SparkSession) -> DataFrame:

@@ -5,56 +5,35 @@ from __future__ import annotations
 import datetime
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from chispa import assert_df_equality
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-import kafka_sink
+from here import Here
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
+from spark_writes import DEADLINE_S, failure_of, finish, numbers, pykafka, start
 
 TOPIC_SCHEMA = (
     "partition INT, offset BIGINT, key BINARY, value BINARY, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, timestamp TIMESTAMP"
 )
-QUERY_DEADLINE_S = 60
 
 
 def in_topic(spark: SparkSession, kafka: LocalKafka, topic: str) -> DataFrame:
     """Everything in `topic`, as the DataFrame that Spark's own Kafka source would give."""
     rows = [
         (p, o, r.key, r.value, list(r.headers), datetime.datetime.fromtimestamp(r.timestamp_ms / 1000, datetime.UTC))
-        for p, o, r in read_topic(kafka.bootstrap_servers, topic, QUERY_DEADLINE_S)
+        for p, o, r in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S)
     ]
     return spark.createDataFrame(rows, TOPIC_SCHEMA)
 
 
-def write(frame: DataFrame, kafka: LocalKafka, **options: str) -> None:
-    batch_writer(frame, **{"kafka.bootstrap.servers": kafka.bootstrap_servers, **options}).save()
-
-
-def batch_writer(frame: DataFrame, **options: str) -> Any:
-    return frame.write.format("pykafka").mode("append").options(**options)
-
-
-def finish(query: StreamingQuery) -> None:
-    """Waits for a query that ends by itself; raises its error."""
-    ended = query.awaitTermination(QUERY_DEADLINE_S)
-    if not ended:
-        query.stop()
-    assert ended, "the query did not end in time"
-
-
-def test_a_batch_of_every_column_arrives_as_it_was(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(3, {"retention.ms": -1})
+def test_a_batch_of_every_column_arrives_as_it_was(here: Here) -> None:
+    name = here.topic(3, {"retention.ms": -1})
     at = datetime.datetime(2013, 7, 4, 5, 6, 7, 891_000, datetime.UTC)
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     rows = [
@@ -64,38 +43,36 @@ def test_a_batch_of_every_column_arrives_as_it_was(
         (b"k3", b"", [("", b"")], at, 1),
     ]
     headers = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-    frame = spark.createDataFrame(rows, f"key BINARY, value BINARY, {headers}, timestamp TIMESTAMP, partition INT")
-    write(frame, kafka, topic=name)
+    frame = here.spark.createDataFrame(rows, f"key BINARY, value BINARY, {headers}, timestamp TIMESTAMP, partition INT")
+    here.save(frame, name)
     columns = ["key", "value", "headers", "timestamp", "partition"]
     expected = frame.selectExpr(
         "key", "value", "coalesce(headers, array()) AS headers", "timestamp", "partition"
     ).select(columns)
     assert_df_equality(
-        in_topic(spark, kafka, name).select(columns), expected, ignore_row_order=True, ignore_nullable=True
+        in_topic(here.spark, here.kafka, name).select(columns), expected, ignore_row_order=True, ignore_nullable=True
     )
 
 
 @pytest.mark.parametrize("large", ["false", "true"])
-def test_every_type_of_spark_that_a_record_can_take(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], large: str
-) -> None:
+def test_every_type_of_spark_that_a_record_can_take(here: Here, large: str) -> None:
     """... with Arrow's 32-bit and 64-bit variants, which Spark has a setting for."""
-    name = topic(5, {"retention.ms": -1})
-    frame = spark.range(1).selectExpr(
+    name = here.topic(5, {"retention.ms": -1})
+    frame = here.spark.range(1).selectExpr(
         "cast(2 AS TINYINT) AS partition",
         "cast('key' AS VARCHAR(5)) AS key",
         "cast('value' AS CHAR(5)) AS value",
         "map_entries(map('b', cast('1' AS BINARY), 'a', null)) AS headers",
         "timestamp_ntz'2013-07-04 05:06:07.891999' AS timestamp",
     )
-    nothing = spark.range(1).selectExpr("null AS key", "null AS value", "null AS headers", "null AS timestamp")
-    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", large)
+    nothing = here.spark.range(1).selectExpr("null AS key", "null AS value", "null AS headers", "null AS timestamp")
+    here.spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", large)
     try:
-        write(frame, kafka, topic=name, partitioner="roundrobin")
-        write(nothing, kafka, topic=name, partitioner="consistent")
+        pykafka(frame.write.mode("append"), here.kafka, name).option("partitioner", "roundrobin").save()
+        pykafka(nothing.write.mode("append"), here.kafka, name).option("partitioner", "consistent").save()
     finally:
-        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
-    got = {partition: record for partition, _, record in read_topic(kafka.bootstrap_servers, name, 30)}
+        here.spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    got = {partition: record for partition, _, record in here.records(name)}
     assert got.keys() == {2, 0}  # 0: where `consistent` sends a row without a key
     in_2, in_0 = got[2], got[0]
     assert (in_2.key, in_2.value, in_2.headers) == (b"key", b"value", (("b", b"1"), ("a", None)))
@@ -105,104 +82,35 @@ def test_every_type_of_spark_that_a_record_can_take(
     assert abs(in_0.timestamp_ms - time.time() * 1000) < 60_000
 
 
-@pytest.mark.parametrize(
-    ("columns", "error", "says"),
-    [
-        (["id AS value"], "ColumnTypeMismatch", "column 'value' is bigint; expected binary or string"),
-        (["'v' AS value", "id AS partition"], "ColumnTypeMismatch", "cast('int')"),
-        (["'v' AS value", "map('k', cast('v' AS BINARY)) AS headers"], "ColumnTypeMismatch", "map_entries"),
-        (["'v' AS value", "current_date() AS timestamp"], "ColumnTypeMismatch", "cast('timestamp')"),
-        (["'v' AS value", "id"], "UnexpectedColumn", "to_json(struct('id', ...))"),
-        (["'v' AS val"], "MissingColumn", "has no column 'value' (it has: val)"),
-        (["'v' AS Value"], "MissingColumn", "rename 'Value' to 'value'"),
-        (["'v' AS value", "'w' AS value"], "DuplicateColumn", "more than one column 'value'"),
-    ],
-)
-def test_a_wrong_column_is_named_with_the_fix_before_any_row_is_sent(
-    spark: SparkSession, columns: list[str], error: str, says: str
-) -> None:
-    # No broker is there: nobody has been asked for anything.
-    options = {"kafka.bootstrap.servers": "localhost:1", "topic": "t"}
-    message = failure_of(spark.range(1).selectExpr(*columns), **options)
-    assert f"kafka_sink.errors.{error}" in message
-    assert says in message
-    assert "No row of this write was sent" in message
-
-
-def test_a_time_before_1970_is_a_bad_row(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    name = topic(1)
-    frame = spark.range(1).selectExpr("'v' AS value", "timestamp'1969-12-31 23:59:59.999999Z' AS timestamp")
-    message = failure_of(frame, **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name})
-    assert "TimestampOutOfRange" in message
-    assert "timestamp is -1 us from 1970" in message
-    assert in_topic(spark, kafka, name).count() == 0
-
-
-def test_strings_go_as_utf8_and_keys_where_kafka_python_would_send_them(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
+def test_strings_go_as_utf8_and_keys_where_kafka_python_would_send_them(here: Here) -> None:
     from kafka.partitioner.default import murmur2
 
-    name = topic(7)
-    frame = spark.range(5_000).selectExpr("concat('schlüssel-', id) AS key", "concat('wert-', id) AS value")
-    write(frame, kafka, topic=name)
-    got = in_topic(spark, kafka, name).selectExpr("cast(key AS STRING) key", "cast(value AS STRING) value", "partition")
+    name = here.topic(7)
+    frame = here.spark.range(5_000).selectExpr("concat('schlüssel-', id) AS key", "concat('wert-', id) AS value")
+    here.save(frame, name)
+    got = in_topic(here.spark, here.kafka, name).selectExpr(
+        "cast(key AS STRING) key", "cast(value AS STRING) value", "partition"
+    )
     assert_df_equality(got.select("key", "value"), frame, ignore_row_order=True, ignore_nullable=True)
     for row in got.collect():
         assert row.partition == (murmur2(row.key.encode()) & 0x7FFFFFFF) % 7
 
 
-def test_rows_without_a_timestamp_get_the_time_of_the_write(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(1)
-    before = time.time()
-    write(spark.range(3).selectExpr("cast(id AS STRING) AS value"), kafka, topic=name)
-    for row in in_topic(spark, kafka, name).collect():
-        stamp = row.timestamp.replace(tzinfo=datetime.UTC) if row.timestamp.tzinfo is None else row.timestamp
-        assert before - 1 <= stamp.timestamp() <= time.time() + 1
-
-
-def test_rows_name_their_topics(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    names = [topic(2), topic(1), topic(3)]
-    frame = spark.range(3_000).selectExpr(
-        f"element_at(array('{names[0]}', '{names[1]}', '{names[2]}'), cast(id % 3 AS INT) + 1) AS topic",
-        "cast(id AS STRING) AS value",
-    )
-    write(frame, kafka)
-    for index, name in enumerate(names):
-        values = {int(row.value) for row in in_topic(spark, kafka, name).collect()}
-        assert values == set(range(index, 3_000, 3))
-
-
-def test_a_stream_of_several_micro_batches_arrives_once_and_in_order(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name = topic(4)
-    incoming = tmp_path / "incoming"
-    for micro_batch in range(3):
-        start = micro_batch * 1_000
-        spark.range(start, start + 1_000, 1, 1).selectExpr("id % 50 AS k", "id").write.mode("append").parquet(
-            str(incoming)
-        )
-    query = (
-        spark.readStream.schema("k BIGINT, id BIGINT")
-        .option("maxFilesPerTrigger", 1)
-        .parquet(str(incoming))
-        .selectExpr("cast(k AS STRING) AS key", "cast(id AS STRING) AS value")
-        .writeStream.format("pykafka")
-        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-        .option("topic", name)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
+def test_a_stream_of_several_micro_batches_arrives_once_and_in_order(here: Here) -> None:
+    name = here.topic(4)
+    rows = here.arriving(*(here.numbers(1_000, first=first) for first in (0, 1_000, 2_000)))
+    query = start(
+        rows.selectExpr("value % 50 AS k", "value").selectExpr("string(k) AS key", "value"),
+        here.kafka,
+        name,
+        here.folder,
     )
     finish(query)
     assert query.lastProgress["batchId"] == 2
-    got = in_topic(spark, kafka, name)
+    got = in_topic(here.spark, here.kafka, name)
     assert_df_equality(
         got.selectExpr("cast(cast(value AS STRING) AS BIGINT) AS id"),
-        spark.range(3_000).toDF("id"),
+        here.spark.range(3_000).toDF("id"),
         ignore_row_order=True,
         ignore_nullable=True,
     )
@@ -213,116 +121,83 @@ def test_a_stream_of_several_micro_batches_arrives_once_and_in_order(
     assert len(by_key) == 50
 
 
-def test_a_worker_keeps_its_producer_from_micro_batch_to_micro_batch(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    name, micro_batches = topic(1), 8
-    for number in range(micro_batches):
-        spark.range(number, number + 1, 1, 1).write.mode("append").parquet(str(tmp_path / "incoming"))
-    query = (
-        spark.readStream.schema("id BIGINT").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "incoming"))
-        .selectExpr("cast(id AS STRING) AS value").coalesce(1)
-        .writeStream.format("pykafka").option("topic", name).option("kafka.client.id", name)
-        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )  # fmt: skip
-    finish(query)
-    (segment,) = kafka.dir.glob(f"node-*/data/{name}-0/*.log")
-    dumped = kafka.run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(segment))
+@pytest.mark.long
+def test_a_worker_keeps_its_producer_from_micro_batch_to_micro_batch(here: Here) -> None:
+    name, micro_batches = here.topic(1), 8
+    rows = here.arriving(*(here.numbers(1, first=number) for number in range(micro_batches)))
+    finish(here.start(rows.coalesce(1), name, client_id=name))
+    (segment,) = here.kafka.dir.glob(f"node-*/data/{name}-0/*.log")
+    dumped = here.kafka.run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(segment))
     producer_ids = re.findall(r"producerId: (\d+)", dumped)
     assert len(producer_ids) == micro_batches
     # One task at a time, and Spark's pool of idle workers has two or three of them.
     assert len(set(producer_ids)) <= 3
 
 
-def test_an_empty_frame_and_empty_partitions_write_nothing_and_succeed(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(1)
-    frame = spark.range(10).selectExpr("cast(id AS STRING) AS value")
-    write(frame.where("value = 'none'"), kafka, topic=name)
-    assert in_topic(spark, kafka, name).count() == 0
-    write(frame.where("value = '3'").repartition(4), kafka, topic=name)
-    assert [bytes(row.value) for row in in_topic(spark, kafka, name).collect()] == [b"3"]
-
-
-def test_register_does_what_the_look_up_does(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    name = topic(1)
-    fresh = spark.newSession()
-    kafka_sink.register(fresh)
-    write(fresh.range(5).selectExpr("cast(id AS STRING) AS value"), kafka, topic=name)
-    assert in_topic(spark, kafka, name).count() == 5
-
-
-# --- errors: what happened, what it means for the data, what to do ----------------------------------------------------
-
-
-def failure_of(frame: DataFrame, **options: str) -> str:
-    with pytest.raises(PySparkException) as failure:
-        batch_writer(frame, **options).save()
-    return str(failure.value)
+def test_an_empty_frame_and_empty_partitions_write_nothing_and_succeed(here: Here) -> None:
+    name = here.topic(1)
+    frame = here.spark.range(10).selectExpr("cast(id AS STRING) AS value")
+    here.save(frame.where("value = 'none'"), name)
+    assert in_topic(here.spark, here.kafka, name).count() == 0
+    here.save(frame.where("value = '3'").repartition(4), name)
+    assert [bytes(row.value) for row in in_topic(here.spark, here.kafka, name).collect()] == [b"3"]
 
 
 @pytest.mark.parametrize(
     ("columns", "options", "error", "says"),
     [
-        ("id AS value", {}, "ColumnTypeMismatch", "'value'"),
-        ("cast(id AS STRING) AS payload", {}, "MissingColumn", "to_json"),
-        ("cast(id AS STRING) AS value, id AS extra", {}, "UnexpectedColumn", "to_json(struct('extra'"),
-        ("cast(id AS STRING) AS value", {"kafka.batch.sise": "1"}, "UnknownOption", "'kafka.batch.size'"),
-        ("cast(id AS STRING) AS value", {"deliveryGuarantee": "at-most-once"}, "InvalidOption", "exactly-once"),
-        ("cast(id AS STRING) AS value", {"kafka.value.serializer": "x"}, "RefusedOption", "Cast the 'value' column"),
-        ("cast(id AS STRING) AS value", {"kafka.acks": "2"}, "InvalidOption", "'all'"),
+        ("id AS value", {}, "ColumnTypeMismatch", "column 'value' is bigint; expected binary or string"),
+        ("'v' AS value; id AS partition", {}, "ColumnTypeMismatch", "cast('int')"),
+        ("'v' AS value; map('k', cast('v' AS BINARY)) AS headers", {}, "ColumnTypeMismatch", "map_entries"),
+        ("'v' AS value; current_date() AS timestamp", {}, "ColumnTypeMismatch", "cast('timestamp')"),
+        ("'v' AS value; id", {}, "UnexpectedColumn", "to_json(struct('id', ...))"),
+        ("'v' AS val", {}, "MissingColumn", "has no column 'value' (it has: val)"),
+        ("'v' AS Value", {}, "MissingColumn", "rename 'Value' to 'value'"),
+        ("'v' AS value; 'w' AS value", {}, "DuplicateColumn", "more than one column 'value'"),
+        ("'v' AS value", {"kafka.batch.sise": "1"}, "UnknownOption", "'kafka.batch.size'"),
+        ("'v' AS value", {"deliveryGuarantee": "at-most-once"}, "InvalidOption", "exactly-once"),
+        ("'v' AS value", {"kafka.value.serializer": "x"}, "RefusedOption", "Cast the 'value' column"),
+        ("'v' AS value", {"kafka.acks": "2"}, "InvalidOption", "'all'"),
     ],
 )
-def test_a_wrong_option_or_column_is_an_error_before_any_task(
+def test_a_wrong_option_or_column_is_named_with_the_fix_before_any_task(
     spark: SparkSession, columns: str, options: dict[str, str], error: str, says: str
 ) -> None:
-    frame = spark.range(3).selectExpr(*columns.split(", "))
     # Nothing listens there: the error comes although no broker is asked.
-    message = failure_of(frame, **{"kafka.bootstrap.servers": "localhost:1", "topic": "t", **options})
+    writer = pykafka(spark.range(1).selectExpr(*columns.split("; ")).write.mode("append"), "localhost:1", "t")
+    with pytest.raises(PySparkException) as failure:
+        writer.options(**options).save()
+    message = str(failure.value)
     assert f"kafka_sink.errors.{error}" in message
     assert says in message
     assert "No row of this write was sent" in message
 
 
+@pytest.mark.parametrize(
+    ("columns", "error", "says"),
+    [
+        ("timestamp'1969-12-31 23:59:59.999999Z' AS timestamp", "TimestampOutOfRange", "timestamp is -1 us from 1970"),
+        ("2 AS partition", "PartitionOutOfRange", "partition 2"),
+    ],
+)
+def test_a_bad_row_ends_the_write(here: Here, columns: str, error: str, says: str) -> None:
+    name = here.topic(2)
+    message = here.failure_of(here.spark.range(1).selectExpr("'v' AS value", columns), name)
+    assert error in message and says in message
+    assert in_topic(here.spark, here.kafka, name).count() == 0
+
+
 def test_missing_bootstrap_servers_and_missing_topic_are_named(spark: SparkSession) -> None:
-    frame = spark.range(3).selectExpr("cast(id AS STRING) AS value")
-    assert "'kafka.bootstrap.servers' is required" in failure_of(frame, topic="t")
-    assert "'topic' option" in failure_of(frame, **{"kafka.bootstrap.servers": "localhost:1"})
+    assert "'topic' option" in failure_of(numbers(spark, 3), "localhost:1", None)
+    with pytest.raises(PySparkException, match=r"'kafka\.bootstrap\.servers' is required"):
+        numbers(spark, 3).write.format("pykafka").mode("append").option("topic", "t").save()
 
 
-def test_an_unreachable_broker_is_an_error_within_max_block_ms(spark: SparkSession) -> None:
-    frame = spark.range(3).coalesce(1).selectExpr("cast(id AS STRING) AS value")
-    started = time.monotonic()
-    message = failure_of(
-        frame, **{"kafka.bootstrap.servers": "localhost:1", "topic": "t", "kafka.max.block.ms": "2000"}
-    )
-    assert "BrokersUnreachable" in message
-    assert "localhost:1" in message
-    assert "Connection refused" in message
-    assert time.monotonic() - started < 20
-
-
-def test_a_missing_topic_is_an_error_long_before_max_block_ms(spark: SparkSession, kafka: LocalKafka) -> None:
-    frame = spark.range(3).coalesce(1).selectExpr("cast(id AS STRING) AS value")
-    started = time.monotonic()
-    message = failure_of(frame, **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "nobody-made-this"})
-    assert "TopicNotFound" in message
-    assert "'nobody-made-this' does not exist" in message
-    assert "createTopics=true" in message
-    assert time.monotonic() - started < 40
-
-
-def test_a_row_that_is_too_large_is_an_error_with_its_size_and_without_its_payload(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(1)
+def test_a_row_that_is_too_large_is_an_error_with_its_size_and_without_its_payload(here: Here) -> None:
+    name = here.topic(1)
     large = "if(id = 7, repeat('secret', 300000), 'small')"
-    frame = spark.range(0, 10, 1, 2).selectExpr("concat('alice-', id) AS key", f"{large} AS value")
-    message = failure_of(frame, **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name})
+    frame = here.spark.range(0, 10, 1, 2).selectExpr("concat('alice-', id) AS key", f"{large} AS value")
+    message = here.failure_of(frame, name)
     assert "RecordTooLarge" in message
     assert "kafka.max.request.size" in message
     assert "row 2 (from 0) of Spark partition 1, with a key of 7 bytes: a row for topic" in message
@@ -330,27 +205,10 @@ def test_a_row_that_is_too_large_is_an_error_with_its_size_and_without_its_paylo
     assert "secretsecret" not in message and "alice" not in message
 
 
-def test_an_explicit_partition_that_does_not_exist_is_a_bad_row(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
-) -> None:
-    name = topic(2)
-    frame = spark.range(3).selectExpr("cast(id AS STRING) AS value", "cast(id AS INT) AS partition")
-    message = failure_of(frame.coalesce(1), **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name})
-    assert "PartitionOutOfRange" in message
-    assert "partition 2" in message
-
-
 def test_overwrite_and_complete_mode_are_refused(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> None:
-    frame = spark.range(3).selectExpr("cast(id AS STRING) AS value")
-    writer = frame.write.format("pykafka").mode("overwrite").option("topic", "t")
     with pytest.raises(PySparkException, match="WriteModeUnsupported"):
-        writer.option("kafka.bootstrap.servers", kafka.bootstrap_servers).save()
-    query = (
-        spark.readStream.format("rate").load().groupBy().count().selectExpr("cast(count AS STRING) AS value")
-        .writeStream.format("pykafka").outputMode("complete").option("topic", "t")
-        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start()
-    )  # fmt: skip
+        pykafka(numbers(spark, 3).write.mode("overwrite"), kafka, "t").save()
+    counts = spark.readStream.format("rate").load().groupBy().count().selectExpr("cast(count AS STRING) AS value")
+    writer = pykafka(counts.writeStream.outputMode("complete"), kafka, "t")
     with pytest.raises(PySparkException, match="WriteModeUnsupported"):
-        query.awaitTermination(QUERY_DEADLINE_S)
+        finish(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())

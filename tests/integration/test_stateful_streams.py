@@ -20,6 +20,8 @@ from kafka_sink.broker import LocalKafka
 from spark_writes import DEADLINE_S, finish, pykafka
 from waiting import wait_until
 
+pytestmark = pytest.mark.long
+
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 SCHEMA = "value STRING"

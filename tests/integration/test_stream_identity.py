@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from pyspark.sql import SparkSession
 import exactly_once_app
 from committed_rows import read
 from exactly_once_runs import DEADLINE_S, ROWS_A_FILE, add_file
+from here import Here
 from kafka_sink import error_of
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import transactions
@@ -61,112 +61,101 @@ def begin_by_an_earlier_build(spark: SparkSession, kafka: LocalKafka, topic: str
     (checkpoint / FILE_NAME).unlink()
 
 
-def test_a_stream_goes_on_however_its_checkpoint_is_spelled_or_moved(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path
-) -> None:
-    name, first = topic(1), work / "checkpoint"
-    run(spark, kafka, name, work, first)
+@pytest.mark.long
+def test_a_stream_goes_on_however_its_checkpoint_is_spelled_or_moved(here: Here, work: Path) -> None:
+    name, first = here.topic(1), work / "checkpoint"
+    run(here.spark, here.kafka, name, work, first)
     assert name_of(first) == query_name(id_of(first))
     moved, copied = work / "moved", work / "copied"
     add_file(work / "incoming", 1)
-    run(spark, kafka, name, work, f"file://{first}/")
+    run(here.spark, here.kafka, name, work, f"file://{first}/")
     add_file(work / "incoming", 2)
     first.rename(moved)
-    run(spark, kafka, name, work, os.path.relpath(moved))
-    assert read(kafka, name, "read_committed") == rows(3)
+    run(here.spark, here.kafka, name, work, os.path.relpath(moved))
+    assert read(here.kafka, name, "read_committed") == rows(3)
     # The last micro-batch is not recorded in the copy, and is not written again.
     shutil.copytree(moved, copied)
     last = max((copied / "commits").iterdir(), key=lambda file: int(file.name) if file.name.isdecimal() else -1)
     last.unlink()
     (copied / "commits" / f".{last.name}.crc").unlink(missing_ok=True)
-    run(spark, kafka, name, work, copied)
-    assert read(kafka, name, "read_committed") == rows(3)
+    run(here.spark, here.kafka, name, work, copied)
+    assert read(here.kafka, name, "read_committed") == rows(3)
 
 
-def test_a_stream_of_an_earlier_build_goes_on_under_its_old_name(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path
-) -> None:
-    name, checkpoint = topic(1), work / "checkpoint"
-    begin_by_an_earlier_build(spark, kafka, name, work, checkpoint)
+@pytest.mark.long
+def test_a_stream_of_an_earlier_build_goes_on_under_its_old_name(here: Here, work: Path) -> None:
+    name, checkpoint = here.topic(1), work / "checkpoint"
+    begin_by_an_earlier_build(here.spark, here.kafka, name, work, checkpoint)
     add_file(work / "incoming", 1)
-    run(spark, kafka, name, work, checkpoint)
+    run(here.spark, here.kafka, name, work, checkpoint)
     assert name_of(checkpoint) == spelled_name(str(checkpoint))
     add_file(work / "incoming", 2)
-    run(spark, kafka, name, work, f"file:{checkpoint}")
-    assert read(kafka, name, "read_committed") == rows(3)
+    run(here.spark, here.kafka, name, work, f"file:{checkpoint}")
+    assert read(here.kafka, name, "read_committed") == rows(3)
 
 
-def test_a_first_micro_batch_that_an_earlier_build_did_not_record_is_not_doubled(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path
-) -> None:
-    name, checkpoint = topic(1), work / "checkpoint"
-    begin_by_an_earlier_build(spark, kafka, name, work, checkpoint)
+@pytest.mark.long
+def test_a_first_micro_batch_that_an_earlier_build_did_not_record_is_not_doubled(here: Here, work: Path) -> None:
+    name, checkpoint = here.topic(1), work / "checkpoint"
+    begin_by_an_earlier_build(here.spark, here.kafka, name, work, checkpoint)
     shutil.rmtree(checkpoint / "commits")
-    run(spark, kafka, name, work, checkpoint)
-    assert read(kafka, name, "read_committed") == rows(1)
+    run(here.spark, here.kafka, name, work, checkpoint)
+    assert read(here.kafka, name, "read_committed") == rows(1)
 
 
-def test_another_query_in_the_folder_of_an_earlier_build_has_its_own_name(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path
-) -> None:
-    one, other, checkpoint = topic(1), topic(1), work / "checkpoint"
-    begin_by_an_earlier_build(spark, kafka, one, work, checkpoint)
+@pytest.mark.long
+def test_another_query_in_the_folder_of_an_earlier_build_has_its_own_name(here: Here, work: Path) -> None:
+    one, other, checkpoint = here.topic(1), here.topic(1), work / "checkpoint"
+    begin_by_an_earlier_build(here.spark, here.kafka, one, work, checkpoint)
     checkpoint.rename(work / "kept")
-    run(spark, kafka, other, work, checkpoint)
+    run(here.spark, here.kafka, other, work, checkpoint)
     assert name_of(checkpoint) == query_name(id_of(checkpoint))
     # The first one was disturbed by nobody.
     shutil.rmtree(checkpoint)
     (work / "kept").rename(checkpoint)
     add_file(work / "incoming", 1)
-    run(spark, kafka, one, work, checkpoint)
-    assert read(kafka, one, "read_committed") == rows(2)
+    run(here.spark, here.kafka, one, work, checkpoint)
+    assert read(here.kafka, one, "read_committed") == rows(2)
 
 
-def test_two_queries_with_one_prefix_are_told_of_each_other(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path
-) -> None:
-    name = topic(1)
+def test_two_queries_with_one_prefix_are_told_of_each_other(here: Here, work: Path) -> None:
+    name = here.topic(1)
     prefix = f"transactionalIdPrefix={name}"
-    run(spark, kafka, name, work, work / "one", prefix)
-    run(spark, kafka, name, work, work / "other", prefix)
+    run(here.spark, here.kafka, name, work, work / "one", prefix)
+    run(here.spark, here.kafka, name, work, work / "other", prefix)
     add_file(work / "incoming", 1)
     with pytest.raises(StreamingQueryException) as raised:
-        run(spark, kafka, name, work, work / "one", prefix)
+        run(here.spark, here.kafka, name, work, work / "one", prefix)
     error = error_of(raised.value)
     assert isinstance(error, StateExpired)
     assert (error.query_id, error.decided_query_id) == (id_of(work / "one"), id_of(work / "other"))
     assert "Two queries need two names" in str(error)
 
 
-def test_micro_batches_between_that_were_written_at_least_once(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path
-) -> None:
-    name, checkpoint = topic(1), work / "checkpoint"
-    run(spark, kafka, name, work, checkpoint)
+@pytest.mark.long
+def test_micro_batches_between_that_were_written_at_least_once(here: Here, work: Path) -> None:
+    name, checkpoint = here.topic(1), work / "checkpoint"
+    run(here.spark, here.kafka, name, work, checkpoint)
     add_file(work / "incoming", 1)
-    run(spark, kafka, name, work, checkpoint, "deliveryGuarantee=at-least-once")
+    run(here.spark, here.kafka, name, work, checkpoint, "deliveryGuarantee=at-least-once")
     add_file(work / "incoming", 2)
     with pytest.raises(StreamingQueryException) as raised:
-        run(spark, kafka, name, work, checkpoint)
+        run(here.spark, here.kafka, name, work, checkpoint)
     error = error_of(raised.value)
     assert isinstance(error, WrittenOtherwise)
     assert (error.micro_batch_id, error.next_micro_batch_id) == (0, 2)
-    assert read(kafka, name, "read_committed") == rows(2)
+    assert read(here.kafka, name, "read_committed") == rows(2)
     # As it says.
-    run(spark, kafka, name, work, checkpoint, "allowLostState=true")
-    assert read(kafka, name, "read_committed") == rows(3)
+    run(here.spark, here.kafka, name, work, checkpoint, "allowLostState=true")
+    assert read(here.kafka, name, "read_committed") == rows(3)
 
 
 def test_operators_find_a_sink_by_its_checkpoint_and_in_the_list(
-    spark: SparkSession,
-    kafka: LocalKafka,
-    topic: Callable[..., str],
-    work: Path,
-    capsys: pytest.CaptureFixture[str],
+    here: Here, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name, checkpoint = topic(1), work / "checkpoint"
-    run(spark, kafka, name, work, checkpoint)
-    servers = ("--bootstrap-servers", kafka.bootstrap_servers, "--topic", name)
+    name, checkpoint = here.topic(1), work / "checkpoint"
+    run(here.spark, here.kafka, name, work, checkpoint)
+    servers = ("--bootstrap-servers", here.servers, "--topic", name)
     capsys.readouterr()
     assert transactions.main(["status", *servers, "--checkpoint", str(checkpoint)]) == 0
     said = capsys.readouterr().out

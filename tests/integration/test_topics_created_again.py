@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
+from broker_admin import delete_topic
 from committed_rows import read
 from exactly_once_writes import QUERY_ID, write_batch, write_micro_batch
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 from kafka_sink.cli import transactions
 from kafka_sink.kafka.admin.client import AdminClient as SinkClient
 from kafka_sink.options.config import given_options, sink_config
-from waiting import wait_until
 
 DEADLINE_S = 60
 ROWS = [["1", "2"], ["3"]]
@@ -39,12 +38,6 @@ def client_of(kafka: LocalKafka) -> SinkClient:
 def topic_id(kafka: LocalKafka, topic: str) -> str:
     with closing(client_of(kafka)) as client:
         return str(client.topic_ids((topic,))[topic])
-
-
-def delete(kafka: LocalKafka, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.delete_topics([topic])[topic].result(DEADLINE_S)
-    wait_until(lambda: topic not in admin.list_topics(timeout=DEADLINE_S).topics, DEADLINE_S, "the topic is gone")
 
 
 def options(kafka: LocalKafka, topic: str, **more: str) -> dict[str, Any]:
@@ -75,7 +68,7 @@ def test_a_replayed_micro_batch_says_that_its_rows_went_with_the_old_topic(
     assert warnings_of(caplog) == []
     old_id = topic_id(cluster, "orders")
     assert "topic id" not in status_of(cluster, "orders", tmp_path, capsys)
-    delete(cluster, "orders")
+    delete_topic(cluster, "orders")
     gone = f"Topic orders (topic id {old_id}) was deleted, with its rows."
     assert gone in status_of(cluster, "orders", tmp_path, capsys)
     cluster.create_topic("orders", 2)
@@ -104,7 +97,7 @@ def test_a_version_says_that_its_rows_went_with_the_old_topic(
     given = options(cluster, "daily", txnAppId="daily", txnVersion="0")
     write_batch(given, ROWS)
     old_id = topic_id(cluster, "daily")
-    delete(cluster, "daily")
+    delete_topic(cluster, "daily")
     cluster.create_topic("daily", 2)
     write_batch(given, ROWS)
     warned, passed_over = warnings_of(caplog)

@@ -11,7 +11,6 @@ import itertools
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -28,8 +27,8 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from committed_rows import read_values
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 from kafka_sink.cli import transactions
 from kafka_sink.commit import hanging, two_phase
@@ -43,27 +42,14 @@ from kafka_sink.errors import AbortedRowsOpen, CoordinatorUnavailable, DriverFen
 from kafka_sink.kafka.admin.client import AdminClient as SinkClient
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.producer.transaction_manager import Transaction
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-)
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProducePartition,
-    ProduceRequest,
-    ProduceResponse,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import SinkConfig, given_options, sink_config
 from kafka_sink.spark.exactly_once.plan import plan_stream
-from one_broker import ask_broker
+from one_broker import produce_record
 from waiting import wait_until
 
 OLD = "3.9.2"
@@ -145,18 +131,9 @@ class Query:
     def write_unseen(self, slot: SlotPrepared, value: bytes, number: int = SLOTS) -> SlotPrepared:
         """A row that the slot's coordinator does not know of, on partition `number`: the leader will have it open for
         ever."""
-        batch = DefaultRecordBatchBuilder(
-            magic=2, compression_type=0, is_transactional=1, producer_id=slot.ids.producer_id,
-            producer_epoch=slot.ids.producer_epoch, base_sequence=0, batch_size=16_384,
-        )  # fmt: skip
-        # Of now: brokers look every five minutes for what is older than a week, and delete it.
-        batch.append(0, timestamp=time.time_ns() // 1_000_000, key=None, value=value, headers=[])
-        partition = ProducePartition(self.name, number, None, bytes(batch.build()))
-        # A version of the request that adds no partition.
-        request = ProduceRequest(-1, 30_000, (partition,), self.sink.names.slot(slot.slot), transaction_version=1)
-        response = ask_broker(self.client.config, request)
-        assert isinstance(response, ProduceResponse)
-        assert [result.error_code for result in response.partitions] == [0]
+        name = self.sink.names.slot(slot.slot)
+        ids = slot.ids.producer_id, slot.ids.producer_epoch
+        produce_record(self.client.config, self.name, number, value, name, *ids, transaction_version=1)
         return replace(slot, partitions=(*slot.partitions, (self.name, number)))
 
     def mark_unseen(self, slot: SlotPrepared) -> None:
@@ -171,27 +148,7 @@ class Query:
 
     def visible(self, isolation: str = "read_committed") -> list[str]:
         """The rows of all partitions, sorted, as librdkafka reads them."""
-        consumer = Consumer({
-            "bootstrap.servers": self.kafka.bootstrap_servers, "group.id": "reader", "enable.auto.commit": False,
-            "isolation.level": isolation, "enable.partition.eof": True, "auto.offset.reset": "error",
-            "fetch.wait.max.ms": 10,
-        })  # fmt: skip
-        consumer.assign([TopicPartition(self.name, partition, 0) for partition in range(PARTITIONS)])
-        values: list[str] = []
-        ended: set[int] = set()
-        try:
-            while len(ended) < PARTITIONS:
-                message = consumer.poll(30)
-                assert message is not None, "the topic could not be read to its end"
-                if message.error() is None:
-                    values.append((message.value() or b"").decode())
-                elif message.error().code() == -191:  # _PARTITION_EOF
-                    ended.add(message.partition() or 0)
-                else:
-                    raise KafkaException(message.error())
-        finally:
-            consumer.close()
-        return sorted(values)
+        return sorted(value.decode() for value in read_values(self.kafka, self.name, isolation).elements())
 
 
 def is_end_txn(effect: Effect) -> bool:

@@ -16,7 +16,7 @@ import pytest
 
 from code_blocks import ROOT
 from committed_rows import held_back, open_transactions, read
-from exactly_once_runs import ALL_ONCE, KILLED, incoming, run
+from exactly_once_runs import ALL_ONCE, incoming, kill_at, run
 from kafka_sink.broker import LocalKafka
 
 FROM = os.environ.get("PYKAFKA_UPGRADE_FROM", "")
@@ -53,8 +53,7 @@ def test_another_build_goes_on_in_mid_micro_batch(
     kafka.create_topic(name, 2)
     incoming(tmp_path / "incoming")
     first, second = (before, None) if way == "upgrade" else (None, before)
-    status, said = run(kafka, name, tmp_path, {"step": step.format(sink=name), "kill": "application"}, package=first)
-    assert status == KILLED, said
+    kill_at(step, kafka, name, tmp_path, package=first)
     status, said = run(kafka, name, tmp_path, None, package=second)
     assert status == 0, said
     assert read(kafka, name, "read_committed") == ALL_ONCE

@@ -10,24 +10,15 @@ part. Ratios are medians of the rounds' own. Results: a table, and confs.json in
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import json
 import os
-import statistics
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 from bench_spark import Driver, once
-from kafka_sink.broker import LocalKafka
-from kafka_sink.options.config import sink_config
+from frame import arguments, bench, in_turns, same_settings, write_report
 from spark_driver import Cost
-from spark_peers import DISCARD, PYKAFKA, SAME, TCP, Peer, SameSettings, Servers
-from spark_process import Topics
-from spark_report import markdown
+from spark_peers import DISCARD, PYKAFKA, SAME, TCP, Peer, Servers
+from spark_report import markdown, median_ratio
 
 DEFAULTS = ""
 CONFS = (
@@ -53,75 +44,46 @@ class Effect:
 
 def effects(costs: Mapping[tuple[str, Peer], Sequence[Cost]]) -> list[Effect]:
     """From the rounds of each setting and sink, in their order."""
-    return [
-        Effect(
-            conf or "Spark's defaults",
-            peer.sink,
-            statistics.median(
-                base.wall_s / cost.wall_s for base, cost in zip(costs[DEFAULTS, peer], of_conf, strict=True)
-            ),
-            statistics.median(
-                cost.cpu_s / base.cpu_s for base, cost in zip(costs[DEFAULTS, peer], of_conf, strict=True)
-            ),
-        )
-        for (conf, peer), of_conf in costs.items()
-    ]
+    found = []
+    for (conf, peer), of_conf in costs.items():
+        base = costs[DEFAULTS, peer]
+        faster, cpu = median_ratio(base, of_conf, "wall_s"), median_ratio(of_conf, base, "cpu_s")
+        found.append(Effect(conf or "Spark's defaults", peer.sink, faster, cpu))
+    return found
 
 
 def table(found: Sequence[Effect]) -> str:
-    cells = [(each.conf, each.sink, f"{each.rows_per_s:.2f} x", f"{each.cpu_per_row:.2f} x") for each in found]
-    return markdown(("setting", "sink", "rows/s", "CPU a row"), cells)
+    rows = (f"{each.conf} | {each.sink} | {each.rows_per_s:.2f} x | {each.cpu_per_row:.2f} x" for each in found)
+    return markdown("setting | sink | rows/s | CPU a row", rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7, help="of every setting, after one to warm up")
+    parser = arguments(__doc__, 7, each="every setting", output="confs.json")
     parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--output", type=Path, default=Path("build/bench"), help="where confs.json goes")
     options = parser.parse_args()
-    defaults = sink_config({"kafka.bootstrap.servers": "localhost:9092"}).producer
-    same = SameSettings(defaults.linger_ms, defaults.batch_size, defaults.buffer_memory)
     options.output.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pykafka-bench-"))
-        kafka = stack.enter_context(LocalKafka())
-        topics = stack.enter_context(contextlib.closing(Topics(kafka)))
-        arguments = [
-            "--jars=",
-            f"--servers={json.dumps(asdict(Servers(kafka.bootstrap_servers, '', '')))}",
-            f"--same={json.dumps(asdict(same))}",
-            f"--rows={options.rows}",
-            "--value-bytes=100",
-            f"--folder={folder}",
-        ]
+    with bench() as (folder, kafka, topics, stack):
+        servers, same = Servers(kafka.bootstrap_servers, "", ""), same_settings()
+        given = {"jars": "", "servers": servers, "same": same, "rows": options.rows, "value_bytes": 100}
+        given |= {"folder": str(folder), "sockets": TCP}
         # By an application of its own: one that has done something else is compiled for that, too.
-        Driver(TCP, [*arguments, "--make-rows"], options.output / "spark-rows.log").stop()
+        Driver(given | {"makes_rows": True}, options.output / "spark-rows.log").stop()
         drivers: dict[str, Driver] = {}
         for conf in CONFS:
-            more = [f"--conf={conf}"] if conf else []
-            drivers[conf] = Driver(TCP, [*arguments, *more], options.output / f"spark-conf-{len(drivers)}.log")
+            confs = {"makes_rows": False, "confs": [conf] if conf else []}
+            drivers[conf] = Driver(given | confs, options.output / f"spark-conf-{len(drivers)}.log")
             stack.callback(drivers[conf].stop)
-        costs = measure(drivers, kafka.pid(1), topics, options.rounds, options.rows)
+
+        def write(case: tuple[str, Peer]) -> Cost:
+            conf, peer = case
+            once(drivers[conf], kafka.pid(1), topics, peer, small=True)
+            return once(drivers[conf], kafka.pid(1), topics, peer, small=False, expected_rows=options.rows)
+
+        costs = in_turns([(conf, peer) for conf in CONFS for peer in (NOBODY, OURS)], options.rounds, write)
     found = effects(costs)
     print(table(found))
-    report = {"cores": os.cpu_count(), "rows": options.rows, "effects": [asdict(each) for each in found]}
-    (options.output / "confs.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-
-
-def measure(
-    drivers: Mapping[str, Driver], broker_pid: int, topics: Topics, rounds: int, rows: int
-) -> dict[tuple[str, Peer], list[Cost]]:
-    costs: dict[tuple[str, Peer], list[Cost]] = {(conf, peer): [] for conf in drivers for peer in (NOBODY, OURS)}
-    every = list(costs)
-    for number in range(rounds + 1):
-        start = number % len(every)
-        for conf, peer in [*every[start:], *every[:start]]:
-            once(drivers[conf], broker_pid, topics, peer, small=True)
-            cost = once(drivers[conf], broker_pid, topics, peer, small=False, expected_rows=rows)
-            if number > 0:  # the first warms up
-                costs[conf, peer].append(cost)
-        print(f"round {number} of {rounds}", file=sys.stderr)
-    return costs
+    report = {"cores": os.cpu_count(), "rows": options.rows, "effects": found}
+    write_report(options.output / "confs.json", report)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import random
 import statistics
 import subprocess
@@ -26,12 +25,13 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from frame import BUILD, arguments, machine, write_report
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.kafka.producer.accumulator import RecordAccumulator
@@ -70,9 +70,6 @@ GOALS = {
     ("compiled", Case(1024, FEW)): "3 GB/s",
     ("vectorised", Case(100, FEW)): "2 M records/s",
 }
-
-
-# --- the worker -------------------------------------------------------------------------------------------------------
 
 
 class CorePath:
@@ -194,9 +191,6 @@ def work(rows_per_arrow_batch: int, round_bytes: int, core: int) -> None:
         print(json.dumps(paths[case].round(round_bytes // case.value_bytes)), flush=True)
 
 
-# --- the parent -------------------------------------------------------------------------------------------------------
-
-
 class Worker:
     """A process with one kernel."""
 
@@ -289,19 +283,18 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=9, help="of each case and kernel, after one to warm up")
+    parser = arguments(__doc__, 9, each="each case and kernel")
     parser.add_argument("--rows", type=int, default=10_000, help="in an Arrow batch; Spark's default is 10,000")
     parser.add_argument("--round-bytes", type=int, default=200_000_000, help="of values, in each round")
     parser.add_argument("--core", type=int, default=(os.cpu_count() or 1) - 1, help="the one to run on")
-    parser.add_argument("--json", type=Path, default=Path("build/bench/core.json"), help="where the figures go")
+    parser.add_argument("--json", type=Path, default=BUILD / "core.json", help="where the figures go")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         work(options.rows, options.round_bytes, options.core)
         return
-    arguments = [f"--rows={options.rows}", f"--round-bytes={options.round_bytes}", f"--core={options.core}"]
-    workers = [Worker(arguments, {}), Worker(arguments, {"PYKAFKA_KERNEL": "off"})]
+    given = [f"--rows={options.rows}", f"--round-bytes={options.round_bytes}", f"--core={options.core}"]
+    workers = [Worker(given, {}), Worker(given, {"PYKAFKA_KERNEL": "off"})]
     if workers[0].kernel == workers[1].kernel:
         workers.pop(0).stop()
     try:
@@ -310,23 +303,8 @@ def main() -> None:
         for worker in workers:
             worker.stop()
     print(table(figures))
-    report = {
-        "processor": processor(),
-        "versions": {"python": platform.python_version(), "numpy": np.__version__, "pyarrow": pa.__version__},
-        "rows_per_arrow_batch": options.rows,
-        "rounds": options.rounds,
-        "figures": [asdict(each) for each in figures],
-    }
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-
-
-def processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    report = {"rows_per_arrow_batch": options.rows, "rounds": options.rounds, "figures": figures}
+    write_report(options.json, machine() | report)
 
 
 if __name__ == "__main__":

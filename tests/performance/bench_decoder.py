@@ -8,19 +8,18 @@ run in turn in this process. The goals stand beside the figures; nothing asserts
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from bench_core import arrow_batch, processor
+from bench_core import arrow_batch
+from frame import BUILD, arguments, in_turns, processor, write_report
 from kafka_sink.records.arrow_rows import TYPES
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.compression import codec_for
@@ -59,9 +58,6 @@ CASES = (
     Case(100, codec="lz4"),
 )
 GOALS = {Case(100): "3 GB/s"}
-
-
-# --- record sets ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +117,6 @@ def arrow_rows(case: Case, rows: int, seed: int) -> pa.RecordBatch:
     return batch
 
 
-# --- figures ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Figure:
     """Medians over the rounds. Bytes are those of the record sets, as they come from a broker."""
@@ -153,21 +146,17 @@ def decode_all(kernel: Kernel, case: Case, sets: Sequence[RecordSet]) -> float:
 
 
 def measure(cases: Sequence[Case], rounds: int) -> list[Figure]:
+    return [found for case in cases for found in measure_case(case, rounds)]
+
+
+def measure_case(case: Case, rounds: int) -> Iterator[Figure]:
     kernels = [KERNEL] if KERNEL.name == FALLBACK.name else [KERNEL, FALLBACK]
-    figures = []
-    for case in cases:
-        sets = record_sets(case)
-        # A record set is enough for the loop in Python.
-        chosen = {kernel.name: sets if kernel is KERNEL else sets[:1] for kernel in kernels}
-        times_s: dict[str, list[float]] = {kernel.name: [] for kernel in kernels}
-        for number in range(rounds + 1):
-            for kernel in kernels:
-                took_s = decode_all(kernel, case, chosen[kernel.name])
-                if number > 0:  # the first warms up
-                    times_s[kernel.name].append(took_s)
-        for kernel in kernels:
-            figures.append(figure(kernel.name, case, chosen[kernel.name], statistics.median(times_s[kernel.name])))
-    return figures
+    sets = record_sets(case)
+    # A record set is enough for the loop in Python.
+    chosen = {kernel: sets if kernel is KERNEL else sets[:1] for kernel in kernels}
+    times_s = in_turns(kernels, rounds, lambda kernel: decode_all(kernel, case, chosen[kernel]), f"{case}: ")
+    for kernel, taken in times_s.items():
+        yield figure(kernel.name, case, chosen[kernel], statistics.median(taken))
 
 
 def figure(kernel: str, case: Case, sets: Sequence[RecordSet], took_s: float) -> Figure:
@@ -193,18 +182,15 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=15, help="of each case and kernel, after one to warm up")
+    parser = arguments(__doc__, 15, each="each case and kernel")
     parser.add_argument("--core", type=int, default=(os.cpu_count() or 1) - 1, help="the one to run on")
-    parser.add_argument("--json", type=Path, default=Path("build/bench/decoder.json"), help="where the figures go")
+    parser.add_argument("--json", type=Path, default=BUILD / "decoder.json", help="where the figures go")
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {options.core})
     figures = measure(CASES, options.rounds)
     print(table(figures))
-    report = {"processor": processor(), "rounds": options.rounds, "figures": [asdict(each) for each in figures]}
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    write_report(options.json, {"processor": processor(), "rounds": options.rounds, "figures": figures})
 
 
 if __name__ == "__main__":

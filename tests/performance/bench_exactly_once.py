@@ -19,31 +19,26 @@ them, machines differ.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import json
+import itertools
 import os
 import statistics
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
-from kafka_sink.broker import LocalKafka
+from frame import arguments, bench, in_turns, link_files, micro_batches_ms, stopped, write_report
 from kafka_sink.options.config import EXACTLY_ONCE
-from spark_driver import make_rows
+from spark_driver import A_PARTITION_A_FILE, UNIX_CONF, local_session, make_rows
 from spark_environment import spark_environment
+from spark_process import Topics
 from spark_report import markdown
 
 AT_LEAST_ONCE = "at-least-once"
 PARTITIONS = 4
 VALUE_BYTES = 100
-ANSWER_TIMEOUT_S = 30.0
-QUERY_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +80,13 @@ class Cost:
 
 
 def table(costs: Sequence[Cost]) -> str:
-    head = ("a micro-batch of", "at-least-once", "exactly-once", "more", "goal", "rows/s", "goal")
-    cells = [
-        (
-            str(each.case),
-            f"{each.at_least_once_ms:.0f} ms",
-            f"{each.exactly_once_ms:.0f} ms",
-            f"{each.more_ms:.0f} ms",
-            "<= 25 ms" if each.case.slots == 8 else "",
-            f"{each.rows_per_s_ratio:.2f} x",
-            ">= 0.9 x" if each.case.slots == 2 else "",
-        )
+    rows = (
+        f"{each.case} | {each.at_least_once_ms:.0f} ms | {each.exactly_once_ms:.0f} ms | {each.more_ms:.0f} ms | "
+        f"{'<= 25 ms' if each.case.slots == 8 else ''} | {each.rows_per_s_ratio:.2f} x | "
+        f"{'>= 0.9 x' if each.case.slots == 2 else ''}"
         for each in costs
-    ]
-    return markdown(head, cells)
+    )
+    return markdown("a micro-batch of | at-least-once | exactly-once | more | goal | rows/s | goal", rows)
 
 
 def expected_end(case: Case, guarantee: str) -> int:
@@ -108,120 +96,44 @@ def expected_end(case: Case, guarantee: str) -> int:
     return (case.rows + markers) * (1 + case.micro_batches)
 
 
-class Streams:
-    """Runs queries over the files of one case, in a folder of its own."""
+def measure(spark: SparkSession, topics: Topics, servers: str, case: Case, scratch: Path, rounds: int) -> Cost:
+    """In a folder of the case's own."""
+    made = scratch / "made"
+    make_rows(spark, made, case.rows, VALUE_BYTES, files=case.slots)
+    parts = sorted(made.glob("*.parquet"))
+    if len(parts) != case.slots:
+        raise AssertionError(f"{len(parts)} files instead of {case.slots}")
+    folder = link_files(parts, scratch / "files", 1 + case.micro_batches)
+    spark.conf.set("spark.sql.files.minPartitionNum", case.slots)
 
-    def __init__(self, spark: SparkSession, kafka: LocalKafka, scratch: Path) -> None:
-        self._spark = spark
-        self._kafka = kafka
-        self._scratch = scratch
-        self._number = 0
-        self._consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "bench", "log_level": 2})
+    def run(guarantee: str) -> list[int]:
+        (topic,) = topics.create(PARTITIONS)
+        options = {"kafka.bootstrap.servers": servers, "topic": topic, "deliveryGuarantee": guarantee}
+        times_ms = micro_batches_ms(spark, folder, case.slots, case.micro_batches, "pykafka", options)
+        end, expected = topics.row_count([topic], PARTITIONS), expected_end(case, guarantee)
+        if end != expected:
+            raise SystemExit(f"{case}, {guarantee}: the topic ends after {end} offsets instead of {expected}")
+        return times_ms
 
-    def make_files(self, case: Case) -> Path:
-        """A folder with the files of all micro-batches: those of the first, and links to them."""
-        made, folder = self._scratch / "made", self._scratch / "files"
-        make_rows(self._spark, made, case.rows, VALUE_BYTES, files=case.slots)
-        parts = sorted(made.glob("*.parquet"))
-        if len(parts) != case.slots:
-            raise AssertionError(f"{len(parts)} files instead of {case.slots}")
-        folder.mkdir()
-        for micro_batch in range(1 + case.micro_batches):
-            for part in parts:
-                os.link(part, folder / f"{micro_batch:03}-{part.name}")
-        return folder
-
-    def run(self, case: Case, folder: Path, guarantee: str) -> list[int]:
-        """Milliseconds of each micro-batch but the first."""
-        self._number += 1
-        topic = f"{self._scratch.name}-{guarantee}-{self._number}"
-        self._kafka.create_topic(topic, PARTITIONS)
-        self._spark.conf.set("spark.sql.files.minPartitionNum", case.slots)
-        query = (
-            self._spark.readStream.schema("key BINARY, value BINARY")
-            .option("maxFilesPerTrigger", case.slots)
-            .parquet(str(folder))
-            .writeStream.format("pykafka")
-            .option("kafka.bootstrap.servers", self._kafka.bootstrap_servers)
-            .option("topic", topic)
-            .option("deliveryGuarantee", guarantee)
-            .option("checkpointLocation", str(self._scratch / f"checkpoint-{self._number}"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        if not query.awaitTermination(QUERY_TIMEOUT_S):
-            raise SystemExit(f"a query did not end within {QUERY_TIMEOUT_S} s")
-        progress = [each for each in query.recentProgress if each.numInputRows]
-        if len(progress) != 1 + case.micro_batches:
-            raise AssertionError(f"{len(progress)} micro-batches instead of {1 + case.micro_batches}")
-        end = self._end(topic)
-        if end != expected_end(case, guarantee):
-            raise SystemExit(f"{topic} ends at {end} instead of {expected_end(case, guarantee)}")
-        return [each.durationMs["triggerExecution"] for each in progress[1:]]
-
-    def _end(self, topic: str) -> int:
-        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        return sum(self._consumer.get_watermark_offsets(each, timeout=ANSWER_TIMEOUT_S)[1] for each in partitions)
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
-def measure(streams: Streams, case: Case, rounds: int) -> Cost:
-    folder = streams.make_files(case)
-    times_ms: dict[str, list[int]] = {AT_LEAST_ONCE: [], EXACTLY_ONCE: []}
-    for number in range(rounds + 1):
-        for guarantee in (AT_LEAST_ONCE, EXACTLY_ONCE)[:: 1 if number % 2 else -1]:
-            found = streams.run(case, folder, guarantee)
-            if number > 0:  # the first warms up the JVM
-                times_ms[guarantee] += found
-    return Cost(case, statistics.median(times_ms[AT_LEAST_ONCE]), statistics.median(times_ms[EXACTLY_ONCE]))
-
-
-@contextlib.contextmanager
-def session(scratch: Path, at_a_time: int) -> Iterator[SparkSession]:
-    spark = (
-        SparkSession.builder.master(f"local[{at_a_time}]")
-        .appName("pykafka exactly-once benchmark")
-        .config("spark.driver.memory", "2g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .config("spark.sql.files.maxPartitionBytes", "16g")
-        # More than any file has, so that no two of them, and no part of one, become a Spark partition.
-        .config("spark.sql.files.openCostInBytes", "1g")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .getOrCreate()
-    )
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    times_ms = in_turns((AT_LEAST_ONCE, EXACTLY_ONCE), rounds, run, f"{case}: ")
+    medians = (statistics.median(itertools.chain(*times_ms[each])) for each in (AT_LEAST_ONCE, EXACTLY_ONCE))
+    return Cost(case, *medians)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="of both guarantees, after one to warm up")
-    parser.add_argument("--output", type=Path, default=Path("build/bench"), help="where exactly_once.json goes")
-    options = parser.parse_args()
+    options = arguments(__doc__, 5, each="both guarantees", output="exactly_once.json").parse_args()
     os.environ.update(spark_environment(os.environ))
-    options.output.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pykafka-bench-")))
-        kafka = stack.enter_context(LocalKafka())
-        costs = []
+    costs = []
+    with bench() as (scratch, kafka, topics, _):
         for number, case in enumerate(CASES):
             of_case = scratch / f"case-{number}"
             of_case.mkdir()
-            with (
-                session(of_case, case.at_a_time) as spark,
-                contextlib.closing(Streams(spark, kafka, of_case)) as streams,
-            ):
-                costs.append(measure(streams, case, options.rounds))
+            confs = {**A_PARTITION_A_FILE, UNIX_CONF: True}
+            with stopped(local_session("exactly-once", f"local[{case.at_a_time}]", of_case, **confs)) as spark:
+                costs.append(measure(spark, topics, kafka.bootstrap_servers, case, of_case, options.rounds))
             print(table(costs[-1:]), file=sys.stderr)
     print(table(costs))
-    text = json.dumps([asdict(each) for each in costs], indent=2) + "\n"
-    (options.output / "exactly_once.json").write_text(text, encoding="utf-8")
+    write_report(options.output / "exactly_once.json", costs)
 
 
 if __name__ == "__main__":

@@ -24,19 +24,18 @@ import argparse
 import contextlib
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from frame import bench, chosen, fresh_process, stopped
 from kafka_sink.broker import LocalKafka
 from kafka_sink.options.config import sink_config
 from process_tree import memory_of, python_workers
-from python_peers import DiscardingDataSource
+from spark_driver import local_session
 from spark_environment import spark_environment
 
 MB = 1_000_000
@@ -67,6 +66,9 @@ class Case:
     compression: str
     arrow_batch_bytes: int = SPARK_ARROW_BATCH_BYTES
     over_discarding: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.compression}"
 
 
 CASES = tuple(
@@ -120,23 +122,9 @@ def memory_of_workers(key: str) -> int:
     return max(sizes)
 
 
-@contextlib.contextmanager
-def session(arrow_batch_bytes: int, scratch: Path) -> Iterator[SparkSession]:
-    spark = (
-        SparkSession.builder.master("local[1]")
-        .appName("pykafka memory benchmark")
-        .config("spark.driver.memory", "2g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .config("spark.sql.execution.arrow.maxBytesPerBatch", str(arrow_batch_bytes))
-        .getOrCreate()
-    )
-    try:
-        spark.dataSource.register(DiscardingDataSource)
-        yield spark
-    finally:
-        spark.stop()
+def session(arrow_batch_bytes: int, scratch: Path) -> contextlib.AbstractContextManager[SparkSession]:
+    confs = {"sql_execution_arrow_maxBytesPerBatch": arrow_batch_bytes}
+    return stopped(local_session("memory", "local[1]", scratch, **confs))
 
 
 def peak_over_imports(case: Case, format_name: str, options: Mapping[str, str], scratch: Path) -> int:
@@ -167,7 +155,7 @@ def measure(kafka: LocalKafka, case: Case, scratch: Path) -> Bound:
         peak -= peak_over_imports(case, "discard", {}, scratch)
     bound = sink_config(options).producer.buffer_memory + OVER_BUFFER_MEMORY_BYTES
     base = "a discarding writer" if case.over_discarding else "imports"
-    return Bound(f"{case.name}, {case.compression}: peak over {base}", peak / MB, bound / MB, "MB")
+    return Bound(f"{case}: peak over {base}", peak / MB, bound / MB, "MB")
 
 
 def measure_read(kafka: LocalKafka, case: Case, scratch: Path) -> Bound:
@@ -190,14 +178,11 @@ def measure_read(kafka: LocalKafka, case: Case, scratch: Path) -> Bound:
         read(topic)
         peak = memory_of_workers("VmHWM") - before
     bound = max(READ_BYTES, 15 * case.value_bytes)
-    return Bound(f"{case.name}, {case.compression}: peak over a read of no row", peak / MB, bound / MB, "MB")
+    return Bound(f"{case}: peak over a read of no row", peak / MB, bound / MB, "MB")
 
 
 def import_time() -> Bound:
-    times_s = [
-        float(subprocess.run([sys.executable, "-c", _TIMED_IMPORT], check=True, capture_output=True, text=True).stdout)
-        for _ in range(IMPORT_PROCESSES)
-    ]
+    times_s = [fresh_process(_TIMED_IMPORT) for _ in range(IMPORT_PROCESSES)]
     return Bound("imports over pyarrow's", statistics.median(times_s), IMPORT_BOUND_S, "s")
 
 
@@ -216,16 +201,11 @@ def main() -> int:
     os.environ.update(spark_environment(os.environ))
     bounds = [import_time()]
     print(table(bounds), flush=True)
-    with tempfile.TemporaryDirectory(prefix="pykafka-bench-") as folder, LocalKafka() as kafka:
-        for case in CASES:
-            if options.only in f"{case.name}, {case.compression}":
-                bounds.append(measure(kafka, case, Path(folder)))
-                print(table(bounds[-1:]), flush=True)
+    with bench() as (folder, kafka, _, _):
         kafka.create_topic("empty", 1)
-        for case in READ_CASES:
-            if options.only in f"{case.name}, {case.compression}":
-                bounds.append(measure_read(kafka, case, Path(folder)))
-                print(table(bounds[-1:]), flush=True)
+        for case in chosen((*CASES, *READ_CASES), [options.only]):
+            bounds.append((measure if case in CASES else measure_read)(kafka, case, folder))
+            print(table(bounds[-1:]), flush=True)
     return 0 if all(each.holds for each in bounds) else 1
 
 

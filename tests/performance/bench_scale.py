@@ -25,24 +25,17 @@ Prints four tables; all figures go to scale.json in build/bench.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
-import os
-import platform
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench_core import processor
-from bench_spark import turned
-from kafka_sink.broker import LocalKafka, resolve
-from kafka_sink.broker.java import find_java
+from frame import arguments, as_json, jars, machine, same_settings, turned, write_report
+from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -53,8 +46,6 @@ from scale_report import Measured, Requests, Round, connections_table, memory_ta
 from scale_sinks import CLIENT_ID, SINKS, Sink, options_of
 from spark_application import Sample, sample
 from spark_environment import HERE
-from spark_jars import MODULES, resolve_spark_jars
-from spark_peers import SameSettings
 from spark_process import SparkProcess, Topics
 
 MASTERS = ("local[2]", "local[16]", "local-cluster[2,4,512]", "local-cluster[4,4,512]")
@@ -91,11 +82,11 @@ def cluster(brokers: int) -> Iterator[Cluster]:
 class Application:
     """One sink's scale_driver.py, on one cluster."""
 
-    def __init__(self, model: Model, on: Cluster, same: SameSettings, arguments: Sequence[str], log: Path) -> None:
+    def __init__(self, model: Model, on: Cluster, given: str, log: Path) -> None:
         self._model = model
         self._on = on
-        self._options = options_of(model.sink, same, on.kafka.bootstrap_servers)
-        self._process = SparkProcess([HERE / "scale_driver.py", *arguments], log)
+        self._options = options_of(model.sink, same_settings(), on.kafka.bootstrap_servers)
+        self._process = SparkProcess([HERE / "scale_driver.py", given], log)
         self.stop = self._process.stop
 
     def count(self, log: RequestLog) -> Requests:
@@ -167,15 +158,12 @@ def measure(applications: Mapping[Model, Application], on: Cluster, rounds: int)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = arguments(__doc__, 3, each="every sink", output="scale.json")
     parser.add_argument("--masters", nargs="*", default=MASTERS, help="local[N], local-cluster[executors,cores,MiB]")
     parser.add_argument("--brokers", nargs="*", type=int, choices=BROKERS, default=BROKERS)
     parser.add_argument("--only", nargs="*", help="sinks with one of these in their name")
-    parser.add_argument("--rounds", type=int, default=3, help="of every sink, after one to warm up")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of a large micro-batch")
-    parser.add_argument("--output", type=Path, default=Path("build/bench"), help="where scale.json goes")
     options = parser.parse_args()
-    sinks = chosen(options.only)
     layouts = [Layout.of(master) for master in options.masters]
     options.output.mkdir(parents=True, exist_ok=True)
     measured: list[Measured] = []
@@ -184,13 +172,12 @@ def main() -> None:
             with cluster(brokers) as on:
                 for layout in layouts:
                     started_s = time.monotonic()
-                    models = [Model(sink, layout, brokers, PARTITIONS) for sink in sinks]
+                    models = [Model(sink, layout, brokers, PARTITIONS) for sink in chosen(options.only)]
                     found = side_by_side(models, on, options.rounds, options.rows, Path(folder), options.output)
                     said = f"{layout.master}, {brokers} brokers: {time.monotonic() - started_s:.0f} s"
                     print(said, connections_table(found), speed_table(found), sep="\n", file=sys.stderr)
                     measured += found
-                    text = json.dumps(report(measured, options.rows), indent=2) + "\n"
-                    (options.output / "scale.json").write_text(text, encoding="utf-8")
+                    write_report(options.output / "scale.json", report(measured, options.rows))
     tables = (connections_table, requests_table, memory_table, speed_table)
     print(*(table(measured) for table in tables), sep="\n\n")
 
@@ -203,52 +190,34 @@ def side_by_side(
     models: Sequence[Model], on: Cluster, rounds: int, rows: int, scratch: Path, output: Path
 ) -> list[Measured]:
     """The applications of one master; only one of them works at a time."""
-    java = find_java(os.environ)
-    jars = resolve_spark_jars(
-        resolve.default_cache_dir(os.environ),
-        lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())],
-    )
-    defaults = sink_config({"kafka.bootstrap.servers": "localhost:9092"}).producer
-    same = SameSettings(defaults.linger_ms, defaults.batch_size, defaults.buffer_memory)
     applications: dict[Model, Application] = {}
     with contextlib.ExitStack() as stack:
         for number, model in enumerate(models):
-            arguments = [
-                f"--master={model.layout.master}",
-                f"--jars={','.join(map(str, jars))}",
-                f"--rows={rows}",
-                f"--files={scratch / f'rows-of-{model.layout.slots}'}",
-                # Not of the master's name, whose brackets would be a pattern.
-                f"--folder={tempfile.mkdtemp(dir=scratch)}",
-            ]
-            applications[model] = Application(model, on, same, arguments, output / f"scale-{number}.log")
+            # A folder not of the master's name, whose brackets would be a pattern.
+            given = {
+                "master": model.layout.master,
+                "jars": jars(),
+                "rows": rows,
+                "folder": tempfile.mkdtemp(dir=scratch),
+            }
+            given["files"] = str(scratch / f"rows-of-{model.layout.slots}")
+            applications[model] = Application(model, on, as_json(given), output / f"scale-{number}.log")
             stack.callback(applications[model].stop)
         return measure(applications, on, rounds)
 
 
 def report(measured: Sequence[Measured], rows: int) -> dict[str, object]:
-    packages = ("pyspark", "pyarrow", "numpy")
-    return {
-        "processor": processor(),
-        "cores": os.cpu_count(),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in packages},
-            **{module.name: module.revision for module in MODULES},
-        },
-        "rows": rows,
-        "partitions": PARTITIONS,
-        "cases": [
-            {
-                "master": each.model.layout.master,
-                "brokers": each.model.brokers,
-                "sink": each.model.sink.name,
-                "requests": asdict(each.requests),
-                "rounds": [asdict(of) for of in each.rounds],
-            }
-            for each in measured
-        ],
-    }
+    cases = [
+        {
+            "master": each.model.layout.master,
+            "brokers": each.model.brokers,
+            "sink": each.model.sink.name,
+            "requests": each.requests,
+            "rounds": each.rounds,
+        }
+        for each in measured
+    ]
+    return machine() | {"rows": rows, "partitions": PARTITIONS, "cases": cases}
 
 
 if __name__ == "__main__":

@@ -21,25 +21,20 @@ Arrow batches have up to 16 MiB, of which a worker has two. Results: a table and
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
-import sys
-import tempfile
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from bench_memory import MB, OVER_BUFFER_MEMORY_BYTES
-from kafka_sink.broker import LocalKafka, resolve
-from kafka_sink.broker.java import find_java
-from kafka_sink.options.config import sink_config
+from frame import arguments, as_json, bench, chosen, jars, rounds_of, same_settings, turned, write_report
+from kafka_sink.broker import LocalKafka
 from process_tree import cpu_s, memory_of, python_workers, reset_peak
-from spark_driver import TASKS, session
-from spark_jars import resolve_spark_jars
+from spark_driver import TASKS, serve, session, timed
 from spark_peers import DISCARD, JVM, PYKAFKA, SAME, UNIX, Peer, SameSettings, Servers, kafka_settings
 from spark_process import DELETE_SOON, SparkProcess, Topics
 from spark_report import markdown
@@ -71,6 +66,9 @@ class Shape:
     partitions: int = 4
     topics: int = 1
 
+    def __str__(self) -> str:
+        return self.name
+
 
 def rows_of(value_bytes: int, key: str = KEY) -> dict[str, str]:
     return {"key": key, "value": f"binary({filler(value_bytes)})"}
@@ -90,10 +88,6 @@ SHAPES = (
 )
 
 
-def chosen(words: Sequence[str]) -> list[Shape]:
-    return [shape for shape in SHAPES if any(word in shape.name for word in words)]
-
-
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Of one write. `cpu_s`: of Spark, its workers included. `peak_bytes`: of the largest worker, over one that has
@@ -107,9 +101,6 @@ class Cost:
 
 # What each peer's write of a shape cost.
 Round = Mapping[Peer, Cost]
-
-
-# --- the Spark application --------------------------------------------------------------------------------------------
 
 
 class Application:
@@ -144,13 +135,11 @@ class Application:
         rows = self._rows(shape)
         for pid in python_workers(os.getpid()):
             reset_peak(pid)
-        started_s, cpu_before_s = time.perf_counter(), cpu_s(os.getpid())
-        self._save(rows, shape, peer, topic)
-        wall_s, used_s = time.perf_counter() - started_s, cpu_s(os.getpid()) - cpu_before_s
+        took = timed(lambda: self._save(rows, shape, peer, topic))
         if not peer.has_workers:
-            return Cost(wall_s, used_s, 0)
+            return Cost(took.wall_s, took.cpu_s, 0)
         peaks = [memory_of(pid)["VmHWM"] for pid in python_workers(os.getpid())]
-        return Cost(wall_s, used_s, max(peaks) - self._base_bytes)
+        return Cost(took.wall_s, took.cpu_s, max(peaks) - self._base_bytes)
 
     def _rows(self, shape: Shape) -> DataFrame:
         return self._spark.read.parquet(str(self._folder_of(shape)))
@@ -175,27 +164,18 @@ class Application:
         writer.format(FORMATS[peer.sink]).mode("append").save()
 
 
-def drive(arguments: argparse.Namespace) -> None:
-    """Answers each request of a line on stdin, `{"shape": 1, "peer": 0, "topic": "t"}`, with a Cost on stdout."""
-    folder = Path(arguments.folder)
-    # Registers the writer that discards as well.
-    spark = session(UNIX, arguments.jars, folder)
-    spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(ARROW_BATCH_BYTES))
-    same = SameSettings(**json.loads(arguments.same))
-    application = Application(spark, folder / "rows", same, Servers(arguments.bootstrap_servers, "", ""))
-    shapes = chosen(arguments.only)
+def drive(jars: str, servers: str, same: Mapping[str, int], folder: str, first_topic: str, only: Sequence[str]) -> None:
+    spark = session(UNIX, jars, Path(folder), [f"spark.sql.execution.arrow.maxBytesPerBatch={ARROW_BATCH_BYTES}"])
+    application = Application(spark, Path(folder) / "rows", SameSettings(**same), Servers(servers, "", ""))
+    shapes = chosen(SHAPES, only)
     application.make_rows(shapes)
-    application.write_nothing(shapes[0], arguments.first_topic)
-    print(json.dumps("ready"), flush=True)
-    for line in sys.stdin:
-        asked = json.loads(line)
-        application.write_a_few(PEERS[asked["peer"]], arguments.first_topic)
-        cost = application.write(SHAPES[asked["shape"]], PEERS[asked["peer"]], asked["topic"])
-        print(json.dumps(asdict(cost)), flush=True)
-    spark.stop()
+    application.write_nothing(shapes[0], first_topic)
 
+    def answer(asked: SimpleNamespace) -> Cost:
+        application.write_a_few(PEERS[asked.peer], first_topic)
+        return application.write(SHAPES[asked.shape], PEERS[asked.peer], asked.topic)
 
-# --- the parent -------------------------------------------------------------------------------------------------------
+    serve(spark, answer)
 
 
 def write(spark: SparkProcess, broker_pid: int, topics: Topics, shape: Shape, peer: Peer) -> Cost:
@@ -233,16 +213,15 @@ class Line:
 
 
 def line_of(shape: Shape, rounds: Sequence[Round], buffer_memory: int) -> Line:
+    def median(figure: Callable[[Cost], float], peer: Peer) -> float:
+        return statistics.median(figure(costs[peer]) for costs in rounds)
+
     return Line(
         shape=shape.name,
-        rows_per_s={
-            peer.sink: statistics.median(shape.rows / costs[peer].wall_s for costs in rounds) for peer in PEERS
-        },
-        cores={
-            peer.sink: statistics.median(costs[peer].cpu_s / costs[peer].wall_s for costs in rounds) for peer in PEERS
-        },
+        rows_per_s={peer.sink: median(lambda cost: shape.rows / cost.wall_s, peer) for peer in PEERS},
+        cores={peer.sink: median(lambda cost: cost.cpu_s / cost.wall_s, peer) for peer in PEERS},
         ratio=statistics.median(costs[THEIRS].wall_s / costs[OURS].wall_s for costs in rounds),
-        broker_cores=statistics.median(costs[OURS].broker_cpu_s / costs[OURS].wall_s for costs in rounds),
+        broker_cores=median(lambda cost: cost.broker_cpu_s / cost.wall_s, OURS),
         peak_mb=max(costs[OURS].peak_bytes for costs in rounds) / MB,
         peak_bound_mb=(buffer_memory + OVER_BUFFER_MEMORY_BYTES) / MB,
     )
@@ -250,81 +229,42 @@ def line_of(shape: Shape, rounds: Sequence[Round], buffer_memory: int) -> Line:
 
 def table(lines: Sequence[Line]) -> str:
     sinks = tuple(lines[0].rows_per_s)
-    cores = f"cores of Spark: {', '.join(sinks)}"
-    head = ("thousand rows/s", *sinks, "ratio", "goal", cores, "broker's", "worker's peak", "bound")
-    cells = [
-        (
-            line.shape,
-            *(f"{rate / 1e3:,.1f}" for rate in line.rows_per_s.values()),
-            f"{line.ratio:.2f} x",
-            ">= 1 x",
-            ", ".join(f"{used:.1f}" for used in line.cores.values()),
-            f"{line.broker_cores:.1f} cores",
-            f"{line.peak_mb:.0f} MB",
-            f"<= {line.peak_bound_mb:.0f} MB",
-        )
+    head = f"thousand rows/s | {' | '.join(sinks)} | ratio | goal | cores of Spark: {', '.join(sinks)} | broker's"
+    rows = (
+        f"{line.shape} | {' | '.join(f'{rate / 1e3:,.1f}' for rate in line.rows_per_s.values())} | "
+        f"{line.ratio:.2f} x | >= 1 x | {', '.join(f'{used:.1f}' for used in line.cores.values())} | "
+        f"{line.broker_cores:.1f} cores | {line.peak_mb:.0f} MB | <= {line.peak_bound_mb:.0f} MB"
         for line in lines
-    ]
-    return markdown(head, cells)
-
-
-def measure(
-    spark: SparkProcess, broker_pid: int, topics: Topics, shapes: Sequence[Shape], rounds: int
-) -> dict[Shape, list[Round]]:
-    costs: dict[Shape, list[Round]] = {shape: [] for shape in shapes}
-    for number in range(rounds + 1):
-        started_s = time.monotonic()
-        for shape in shapes:
-            turn = number % len(PEERS)
-            found = {peer: write(spark, broker_pid, topics, shape, peer) for peer in (*PEERS[turn:], *PEERS[:turn])}
-            if number > 0:  # the first warms up
-                costs[shape].append(found)
-        print(f"round {number} of {rounds}: {time.monotonic() - started_s:.0f} s", file=sys.stderr)
-    return costs
+    )
+    return markdown(f"{head} | worker's peak | bound", rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3, help="of every shape, after one to warm up")
+    parser = arguments(__doc__, 3, each="every shape", output="shapes.json")
     parser.add_argument("--only", nargs="*", help="shapes with one of these words in their name", default=[""])
-    parser.add_argument("--output", type=Path, default=Path("build/bench"), help="where shapes.json goes")
-    parser.add_argument("--driver", action="store_true", help=argparse.SUPPRESS)
-    for name in ("jars", "bootstrap-servers", "same", "folder", "first-topic"):
-        parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
+    parser.add_argument("--driver", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.driver:
-        drive(options)
+        drive(**options.driver)
         return
-    shapes = chosen(options.only)
-    defaults = sink_config({"kafka.bootstrap.servers": "localhost:9092"}).producer
-    same = SameSettings(defaults.linger_ms, defaults.batch_size, defaults.buffer_memory)
-    java = find_java(os.environ)
-    jars = resolve_spark_jars(
-        resolve.default_cache_dir(os.environ),
-        lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())],
-    )
+    shapes, same = chosen(SHAPES, options.only), same_settings()
     options.output.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pykafka-bench-"))
-        kafka = stack.enter_context(LocalKafka(config=DELETE_SOON))
-        topics = stack.enter_context(contextlib.closing(Topics(kafka)))
+    costs: dict[Shape, list[dict[Peer, Cost]]] = {shape: [] for shape in shapes}
+    with bench(LocalKafka(config=DELETE_SOON)) as (folder, kafka, topics, stack):
         kafka.create_topic("nothing", 1)
-        arguments = [
-            f"--jars={','.join(map(str, jars))}",
-            f"--bootstrap-servers={kafka.bootstrap_servers}",
-            f"--same={json.dumps(asdict(same))}",
-            f"--folder={folder}",
-            "--first-topic=nothing",
-            "--only",
-            *options.only,
-        ]
-        spark = SparkProcess([__file__, "--driver", *arguments], options.output / "shapes.log")
+        servers, given = kafka.bootstrap_servers, {"same": same, "first_topic": "nothing", "only": options.only}
+        given = {"jars": jars(), "servers": servers, "folder": str(folder), **given}
+        spark = SparkProcess([__file__, "--driver", as_json(given)], options.output / "shapes.log")
         stack.callback(spark.stop)
-        costs = measure(spark, kafka.pid(1), topics, shapes, options.rounds)
-    lines = [line_of(shape, costs[shape], defaults.buffer_memory) for shape in shapes]
+        for number, counts in rounds_of(options.rounds):
+            for shape in shapes:
+                found = {peer: write(spark, kafka.pid(1), topics, shape, peer) for peer in turned(PEERS, number)}
+                if counts:
+                    costs[shape].append(found)
+    lines = [line_of(shape, costs[shape], same.buffer_bytes) for shape in shapes]
     print(table(lines))
-    report = {"cores": os.cpu_count(), "kafka broker": kafka.kafka_version, "lines": [asdict(line) for line in lines]}
-    (options.output / "shapes.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    report = {"cores": os.cpu_count(), "kafka broker": kafka.kafka_version, "lines": lines}
+    write_report(options.output / "shapes.json", report)
 
 
 if __name__ == "__main__":

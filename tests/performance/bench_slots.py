@@ -15,20 +15,19 @@ nothing asserts them, machines differ. Results: tables, and build/bench/slots.js
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import pickle
 import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pyarrow as pa
 
 from exactly_once_writes import in_task, own_workers
+from frame import arguments, write_report
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.options.config import EXACTLY_ONCE, complete, given_options
@@ -89,32 +88,22 @@ def figure(case: Case, rounds: Sequence[Times]) -> Figure:
 
 def table(figures: Sequence[Figure]) -> str:
     head = (
-        "slots", "brokers", "version", "plan ms", "goal", "slot ms", "commit ms", "goal", "EndTxn ms", "CPU ms: plan",
-        "slot", "commit", "brokers' CPU ms", "KiB to a task",
-    )  # fmt: skip
-    cells = []
+        "slots | brokers | version | plan ms | goal | slot ms | commit ms | goal | EndTxn ms | CPU ms: plan | slot | "
+        "commit | brokers' CPU ms | KiB to a task"
+    )
+    rows = []
     for each in figures:
         case, median = each.case, each.median
         has_goals = (case.slots, case.brokers) == (GOAL_SLOTS, GOAL_BROKERS)
-        cells.append(
-            (
-                f"{case.slots:,}",
-                f"{case.brokers}",
-                f"{case.transaction_version}",
-                f"{median.plan_ms:,.0f}",
-                f"<= {PLAN_GOAL_MS:,}" if has_goals else "",
-                f"{median.slot_ms:.1f}",
-                f"{median.commit_ms:,.0f}",
-                f"<= {COMMIT_GOAL_MS:,}" if has_goals else "",
-                f"{median.end_txn_ms:,.0f}",
-                f"{median.plan_cpu_ms:,.0f}",
-                f"{median.slot_cpu_ms:.1f}",
-                f"{median.commit_cpu_ms:,.0f}",
-                f"{median.brokers_cpu_ms:,.0f}",
-                f"{median.to_a_task_kib:,.0f}",
-            )
+        plan_goal, commit_goal = (f"<= {goal:,}" if has_goals else "" for goal in (PLAN_GOAL_MS, COMMIT_GOAL_MS))
+        row = (
+            f"{case.slots:,} | {case.brokers} | {case.transaction_version} | {median.plan_ms:,.0f} | {plan_goal} | "
+            f"{median.slot_ms:.1f} | {median.commit_ms:,.0f} | {commit_goal} | {median.end_txn_ms:,.0f} | "
+            f"{median.plan_cpu_ms:,.0f} | {median.slot_cpu_ms:.1f} | {median.commit_cpu_ms:,.0f} | "
+            f"{median.brokers_cpu_ms:,.0f} | {median.to_a_task_kib:,.0f}"
         )
-    return markdown(head, cells)
+        rows.append(row)
+    return markdown(head, rows)
 
 
 class Stopwatch:
@@ -222,14 +211,11 @@ def downgrade(kafka: LocalKafka) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3, help="of each case, after one to warm up")
+    parser = arguments(__doc__, 3, each="each case", output="slots.json")
     parser.add_argument("--slots", type=int, nargs="+", default=SLOT_COUNTS)
     parser.add_argument("--brokers", type=int, nargs="+", default=BROKER_COUNTS, choices=BROKER_COUNTS)
     parser.add_argument("--versions", type=int, nargs="+", default=VERSIONS, choices=VERSIONS, help="of transactions")
-    parser.add_argument("--output", type=Path, default=Path("build/bench"), help="where slots.json goes")
     options = parser.parse_args()
-    options.output.mkdir(parents=True, exist_ok=True)
     figures, has_failed = [], False
     with recorded() as traffic:
         for brokers in options.brokers:
@@ -245,8 +231,7 @@ def main() -> None:
                         print(f"{case}:\n{comparison((wrong or counts)[-1])}\n{table([found])}", file=sys.stderr)
                         figures.append(found)
     print(table(figures))
-    text = json.dumps([asdict(each) for each in figures], indent=2) + "\n"
-    (options.output / "slots.json").write_text(text, encoding="utf-8")
+    write_report(options.output / "slots.json", figures)
     if has_failed:
         sys.exit("a count differs from the model")
 

@@ -16,46 +16,32 @@ figures; nothing asserts them, machines differ. Results: a table, and spark.json
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import json
-import os
-import platform
-import sys
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from importlib.metadata import version
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from bar_chart import Bar, Panel, svg
-from bench_core import processor
 from certificates import Authority
-from kafka_sink.broker import LocalKafka, resolve
-from kafka_sink.broker.java import find_java
-from kafka_sink.options.config import sink_config
+from frame import arguments, as_json, bench, chosen, in_turns, jars, machine, same_settings, turned, write_report
+from kafka_sink.broker import LocalKafka
 from kafka_sink.records.kernel import KERNEL
 from process_tree import cpu_s
 from spark_driver import Cost
 from spark_environment import HERE
-from spark_jars import MODULES, resolve_spark_jars
-from spark_peers import PEERS, PYKAFKA, SAME, TCP, UNIX, Peer, SameSettings, Servers
+from spark_peers import PEERS, PYKAFKA, SAME, TCP, UNIX, Peer, Servers
 from spark_process import SparkProcess, Topics
 from spark_report import Figure, figure, own_cost, ratio_table, ratios, table, tls_cost
 
+__all__ = ["Driver", "chart", "once", "turned"]
 PARTITIONS = 4
 TLS = "ENCRYPTED"
-
-T = TypeVar("T")
 
 
 class Driver:
     """One spark_driver.py."""
 
-    def __init__(self, sockets: str, arguments: Sequence[str], log: Path) -> None:
-        self._process = SparkProcess([HERE / "spark_driver.py", f"--sockets={sockets}", *arguments], log)
+    def __init__(self, given: Mapping[str, object], log: Path) -> None:
+        self._process = SparkProcess([HERE / "spark_driver.py", as_json({"confs": [], **given})], log)
         self.stop = self._process.stop
 
     def write(self, peer: Peer, topic: str, *, small: bool) -> Cost:
@@ -68,27 +54,6 @@ def broker(authority: Authority) -> LocalKafka:
     keys = {"type": "PEM", "certificate.chain": identity.chain, "key": identity.key}
     settings = {f"listener.name.{TLS.lower()}.ssl.keystore.{name}": value for name, value in keys.items()}
     return LocalKafka(listeners={TLS: "SSL"}, config=settings)
-
-
-def measure(
-    drivers: Mapping[str, Driver], broker_pid: int, topics: Topics, peers: Sequence[Peer], rounds: int, rows: int
-) -> dict[Peer, list[Cost]]:
-    costs: dict[Peer, list[Cost]] = {peer: [] for peer in peers}
-    for number in range(rounds + 1):
-        started_s = time.monotonic()
-        for peer in turned(peers, number):
-            driver = drivers[peer.sockets]
-            once(driver, broker_pid, topics, peer, small=True)
-            cost = once(driver, broker_pid, topics, peer, small=False, expected_rows=rows)
-            if number > 0:  # the first warms up
-                costs[peer].append(cost)
-        print(f"round {number} of {rounds}: {time.monotonic() - started_s:.0f} s", file=sys.stderr)
-    return costs
-
-
-def turned(peers: Sequence[T], number: int) -> list[T]:
-    start = number % len(peers)
-    return [*peers[start:], *peers[:start]]
 
 
 def once(
@@ -112,21 +77,14 @@ def chart(figures: Sequence[Figure]) -> str:
 
     def bars(compression: str, *, cpu: bool) -> tuple[Bar, ...]:
         shown = [
-            each
+            (each, each.cpu_s_per_million_rows if cpu else each.rows_per_s)
             for each in figures
-            if each.peer.compression in (None, compression)
-            and each.peer.settings in (None, SAME)
-            and each.peer.sockets == UNIX
-            and not each.peer.tls
+            if each.peer.compression in (None, compression) and each.peer.settings in (None, SAME)
+            if each.peer.sockets == UNIX and not each.peer.tls
         ]
         return tuple(
-            Bar(
-                each.peer.sink,
-                each.cpu_s_per_million_rows if cpu else each.rows_per_s,
-                f"{each.cpu_s_per_million_rows:.2f} s" if cpu else f"{each.rows_per_s / 1e6:.2f} M",
-                each.peer.sink == PYKAFKA,
-            )
-            for each in shown
+            Bar(each.peer.sink, value, f"{value:.2f} s" if cpu else f"{value / 1e6:.2f} M", each.peer.sink == PYKAFKA)
+            for each, value in shown
         )
 
     return svg(
@@ -139,69 +97,46 @@ def chart(figures: Sequence[Figure]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="of every peer, after one to warm up")
+    parser = arguments(__doc__, 5, each="every peer", output="spark.json and spark.svg")
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--only", nargs="*", help="peers with one of these words in their description", default=[""])
-    parser.add_argument("--output", type=Path, default=Path("build/bench"), help="where spark.json and spark.svg go")
     options = parser.parse_args()
-    defaults = sink_config({"kafka.bootstrap.servers": "localhost:9092"}).producer
-    same = SameSettings(defaults.linger_ms, defaults.batch_size, defaults.buffer_memory)
-    peers = [peer for peer in PEERS if any(word in str(peer) for word in options.only)]
-    java = find_java(os.environ)
-    jars = resolve_spark_jars(
-        resolve.default_cache_dir(os.environ),
-        lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())],
-    )
+    same, peers, authority = same_settings(), chosen(PEERS, options.only), Authority()
     options.output.mkdir(parents=True, exist_ok=True)
-    authority = Authority()
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pykafka-bench-"))
-        kafka = stack.enter_context(broker(authority))
-        topics = stack.enter_context(contextlib.closing(Topics(kafka)))
-        ca_file = Path(folder, "ca.pem")
+    with bench(broker(authority)) as (folder, kafka, topics, stack):
+        ca_file = folder / "ca.pem"
         ca_file.write_text(authority.certificate, encoding="ascii")
         servers = Servers(kafka.bootstrap_servers, kafka.addresses_of(TLS), str(ca_file))
-        arguments = [
-            f"--jars={','.join(map(str, jars))}",
-            f"--servers={json.dumps(asdict(servers))}",
-            f"--same={json.dumps(asdict(same))}",
-            f"--rows={options.rows}",
-            f"--value-bytes={options.value_bytes}",
-            f"--folder={folder}",
-        ]
+        given = {
+            "jars": jars(),
+            "servers": servers,
+            "same": same,
+            "rows": options.rows,
+            "value_bytes": options.value_bytes,
+            "folder": str(folder),
+        }
         drivers: dict[str, Driver] = {}
         for sockets in (UNIX, TCP):
             if any(peer.sockets == sockets for peer in peers):
                 log = options.output / f"spark-{sockets.replace(' ', '-').lower()}.log"
-                drivers[sockets] = Driver(sockets, arguments if drivers else [*arguments, "--make-rows"], log)
+                drivers[sockets] = Driver(given | {"sockets": sockets, "makes_rows": not drivers}, log)
                 stack.callback(drivers[sockets].stop)
-        costs = measure(drivers, kafka.pid(1), topics, peers, options.rounds, options.rows)
+
+        def write(peer: Peer) -> Cost:
+            once(drivers[peer.sockets], kafka.pid(1), topics, peer, small=True)
+            return once(drivers[peer.sockets], kafka.pid(1), topics, peer, small=False, expected_rows=options.rows)
+
+        costs = in_turns(peers, options.rounds, write)
     figures = [figure(peer, costs[peer], options.rows) for peer in peers]
-    found = ratios(costs)
-    own, tls = own_cost(costs, options.rows), tls_cost(costs)
+    found, own, tls = ratios(costs), own_cost(costs, options.rows), tls_cost(costs)
     print(*filter(None, (table(figures), ratio_table(found), own and str(own), tls and str(tls))), sep="\n\n")
-    report = {
-        "processor": processor(),
-        "cores": os.cpu_count(),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("pyspark", "pyarrow", "numpy", "confluent-kafka", "zstandard")},
-            "kafka broker": kafka.kafka_version,
-            **{module.name: module.revision for module in MODULES},
-        },
-        "kernel": KERNEL.name,
-        "rows": options.rows,
-        "value_bytes": options.value_bytes,
-        "partitions": PARTITIONS,
-        "same_settings": asdict(same),
-        "figures": [asdict(each) for each in figures],
-        "ratios": [asdict(each) for each in found],
-        "own_cost": own and asdict(own),
-        "tls": tls and asdict(tls),
-    }
-    (options.output / "spark.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    packages = {"kafka broker": kafka.kafka_version}
+    report = machine("confluent-kafka", "zstandard", **packages) | {
+        "kernel": KERNEL.name, "rows": options.rows, "value_bytes": options.value_bytes, "partitions": PARTITIONS,
+        "same_settings": same, "figures": figures, "ratios": found, "own_cost": own, "tls": tls,
+    }  # fmt: skip
+    write_report(options.output / "spark.json", report)
     (options.output / "spark.svg").write_text(chart(figures), encoding="utf-8")
 
 

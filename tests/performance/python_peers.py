@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import types as spark_types
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer

@@ -9,14 +9,14 @@ and keeps nothing. Local Spark with two cores.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
-import time
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from confluent_kafka import Producer
@@ -24,9 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from process_tree import cpu_s
 from ready_batches import ReadyDataSource
-from spark_driver import KEY, Cost, session, value
+from spark_driver import KEY, Cost, serve, session, timed, value
 from spark_peers import UNIX
 from waiting import wait_until
 
@@ -36,71 +35,50 @@ PYKAFKA, JVM, READY = "pykafka", "kafka", ReadyDataSource.name()
 STREAM_TIMEOUT_S = 600
 
 
-def fill(spark: SparkSession, servers: str, asked: dict[str, Any]) -> None:
+def fill(spark: SparkSession, servers: str, asked: SimpleNamespace) -> None:
     """Write rows of random keys, and of values that compress as JSON does."""
-    columns = [KEY, value(asked["value_bytes"])]
-    if asked["headers"]:
-        pairs = (f"struct('header-{number}' AS key, binary(string(id)) AS value)" for number in range(asked["headers"]))
+    columns = [KEY, value(asked.value_bytes)]
+    if asked.headers:
+        pairs = (f"struct('header-{number}' AS key, binary(string(id)) AS value)" for number in range(asked.headers))
         columns.append(f"array({', '.join(pairs)}) AS headers")
-    (
-        spark.range(0, asked["rows"], 1, 2)
-        .selectExpr(*columns)
-        .write.format("pykafka")
-        .option("kafka.bootstrap.servers", servers)
-        .option("kafka.compression.type", asked["compression"])
-        .option("topic", asked["topic"])
-        .mode("append")
-        .save()
-    )
+    options = {"kafka.bootstrap.servers": servers, "kafka.compression.type": asked.compression, "topic": asked.topic}
+    rows = spark.range(0, asked.rows, 1, 2).selectExpr(*columns)
+    rows.write.format("pykafka").mode("append").options(**options).save()
 
 
-def frame_of(spark: SparkSession, servers: str, asked: dict[str, Any]) -> DataFrame:
-    reader = spark.read.format(asked["reader"])
-    if asked["reader"] == READY:
-        shape = {name: str(asked[name]) for name in ("rows", "value_bytes", "headers", "partitions")}
+def frame_of(spark: SparkSession, servers: str, asked: SimpleNamespace) -> DataFrame:
+    reader = spark.read.format(asked.reader)
+    if asked.reader == READY:
+        shape = {name: str(getattr(asked, name)) for name in ("rows", "value_bytes", "headers", "partitions")}
         return reader.options(**shape).load()
-    return reader.options(
-        **{
-            "kafka.bootstrap.servers": servers,
-            "subscribe": asked["topic"],
-            "includeHeaders": str(bool(asked["headers"])).lower(),
-        }
-    ).load()
+    options = {"kafka.bootstrap.servers": servers, "subscribe": asked.topic, "includeHeaders": bool(asked.headers)}
+    return reader.options(**options).load()
 
 
-def read(spark: SparkSession, servers: str, asked: dict[str, Any]) -> Cost:
-    frame = frame_of(spark, servers, asked)
-    started_s, cpu_before_s = time.perf_counter(), cpu_s(os.getpid())
-    frame.write.format("noop").mode("overwrite").save()
-    return Cost(wall_s=time.perf_counter() - started_s, cpu_s=cpu_s(os.getpid()) - cpu_before_s)
-
-
-def stream(spark: SparkSession, servers: str, asked: dict[str, Any]) -> dict[str, Any]:
+def stream(spark: SparkSession, servers: str, asked: SimpleNamespace) -> dict[str, Any]:
     """Read the topic in micro-batches. Return the cost, and rows and milliseconds of each micro-batch with rows."""
-    started_s, cpu_before_s = time.perf_counter(), cpu_s(os.getpid())
-    rows = spark.readStream.format(asked["reader"]).options(
-        **{"kafka.bootstrap.servers": servers, "subscribe": asked["topic"]}
-    )
-    if asked["arrives"]:
-        query = rows.option("startingOffsets", "latest").load().writeStream.format("noop").start()
-        arrive(query, servers, asked)
-        query.stop()
-    else:
-        rows = rows.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", str(asked["per_trigger"]))
-        query = rows.load().writeStream.format("noop").trigger(availableNow=True).start()
-        if not query.awaitTermination(STREAM_TIMEOUT_S):
+    options = {"kafka.bootstrap.servers": servers, "subscribe": asked.topic}
+    options |= {"startingOffsets": "latest"} if asked.arrives else {"startingOffsets": "earliest"}
+    options |= {} if asked.arrives else {"maxOffsetsPerTrigger": str(asked.per_trigger)}
+    writer = spark.readStream.format(asked.reader).options(**options).load().writeStream.format("noop")
+    queries: list[StreamingQuery] = []
+
+    def run() -> None:
+        query = (writer if asked.arrives else writer.trigger(availableNow=True)).start()
+        queries.append(query)
+        if asked.arrives:
+            arrive(query, servers, asked)
+            query.stop()
+        elif not query.awaitTermination(STREAM_TIMEOUT_S):
             raise SystemExit(f"a query did not end within {STREAM_TIMEOUT_S} s")
-    cost = Cost(wall_s=time.perf_counter() - started_s, cpu_s=cpu_s(os.getpid()) - cpu_before_s)
-    with_rows = [each for each in query.recentProgress if each.numInputRows]
-    return {
-        **asdict(cost),
-        "rows": [each.numInputRows for each in with_rows],
-        "micro_batches_ms": [each.durationMs["triggerExecution"] for each in with_rows],
-        "parts_ms": [dict(each.durationMs) for each in with_rows],
-    }
+
+    cost = timed(run)
+    with_rows = [each for each in queries[0].recentProgress if each.numInputRows]
+    micro_batches_ms = [each.durationMs["triggerExecution"] for each in with_rows]
+    return {**asdict(cost), "rows": [each.numInputRows for each in with_rows], "micro_batches_ms": micro_batches_ms}
 
 
-def arrive(query: StreamingQuery, servers: str, asked: dict[str, Any]) -> None:
+def arrive(query: StreamingQuery, servers: str, asked: SimpleNamespace) -> None:
     """Write a row once the row before it was read. The first follows when the query has planned for the first time."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
 
@@ -110,13 +88,13 @@ def arrive(query: StreamingQuery, servers: str, asked: dict[str, Any]) -> None:
         return sum(each.numInputRows for each in query.recentProgress) >= count
 
     wait_until(lambda: query.recentProgress, STREAM_TIMEOUT_S, "the first plan")
-    for count in range(1, asked["rows"] + 1):
-        producer.produce(asked["topic"], os.urandom(asked["value_bytes"]), key=str(count))
+    for count in range(1, asked.rows + 1):
+        producer.produce(asked.topic, os.urandom(asked.value_bytes), key=str(count))
         producer.flush()
         wait_until(partial(has_read, count), STREAM_TIMEOUT_S, f"row {count}")
 
 
-def digest(spark: SparkSession, servers: str, asked: dict[str, Any]) -> list[int]:
+def digest(spark: SparkSession, servers: str, asked: SimpleNamespace) -> list[int]:
     """Rows, and a sum over all that is in them: equal for readers that read the same."""
     frame = frame_of(spark, servers, asked)
     columns = [F.col(name) for name in sorted(frame.columns)]
@@ -124,30 +102,23 @@ def digest(spark: SparkSession, servers: str, asked: dict[str, Any]) -> list[int
     return [int(row[0]), int(row[1] or 0)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--jars", required=True, help="of Spark's Kafka source, by commas")
-    parser.add_argument("--servers", required=True)
-    parser.add_argument("--folder", type=Path, required=True, help="of what Spark leaves behind")
-    options = parser.parse_args()
-    spark = session(UNIX, options.jars, options.folder)
+def main(servers: str, jars: str, folder: str) -> None:
+    """`jars`: of Spark's Kafka source, by commas. `folder`: of what Spark leaves behind."""
+    spark = session(UNIX, jars, Path(folder))
     spark.dataSource.register(ReadyDataSource)
-    print(json.dumps("ready"), flush=True)
-    for line in sys.stdin:
-        asked = json.loads(line)
-        match asked["do"]:
-            case "fill":
-                fill(spark, options.servers, asked)
-                answer: object = None
-            case "digest":
-                answer = digest(spark, options.servers, asked)
-            case "stream":
-                answer = stream(spark, options.servers, asked)
-            case _:
-                answer = asdict(read(spark, options.servers, asked))
-        print(json.dumps(answer), flush=True)
-    spark.stop()
+
+    def read(asked: SimpleNamespace) -> Cost:
+        frame = frame_of(spark, servers, asked)
+        return timed(lambda: frame.write.format("noop").mode("overwrite").save())
+
+    answers: dict[str, Callable[[SimpleNamespace], object]] = {
+        "fill": partial(fill, spark, servers),
+        "digest": partial(digest, spark, servers),
+        "read": read,
+    }
+    answers["stream"] = partial(stream, spark, servers)
+    serve(spark, lambda asked: answers[asked.do](asked))
 
 
 if __name__ == "__main__":
-    main()
+    main(**json.loads(sys.argv[1]))

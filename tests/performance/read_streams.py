@@ -8,14 +8,14 @@ and rows that arrive one after the other, with the default trigger. A micro-batc
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from frame import in_turns
 from read_driver import JVM, PYKAFKA
 from spark_process import SparkProcess, Topics
-from spark_report import markdown
+from spark_report import markdown, median_ratio
 
 READERS = (PYKAFKA, JVM)
 
@@ -30,6 +30,9 @@ class Stream:
     partitions: int
     value_bytes: int = 100
     arrives: bool = False
+
+    def __str__(self) -> str:
+        return f"stream: {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +56,11 @@ def measure_stream(spark: SparkProcess, topics: Topics, stream: Stream, rounds: 
     asked = {**asdict(stream), "topic": topic, "compression": "none", "headers": 0}
     if not stream.arrives:
         spark.ask({**asked, "do": "fill"})
-    costs: dict[str, list[StreamCost]] = {reader: [] for reader in READERS}
-    for number in range(rounds + 1):
-        for reader in READERS[:: 1 if number % 2 else -1]:
-            answer = spark.ask({**asked, "do": "stream", "reader": reader})
-            if number > 0:  # the first warms up
-                costs[reader].append(_cost(stream, answer))
-        print(f"{stream.name}: round {number} of {rounds}", file=sys.stderr)
+
+    def read(reader: str) -> StreamCost:
+        return _cost(stream, spark.ask({**asked, "do": "stream", "reader": reader}))
+
+    costs = in_turns(READERS, rounds, read, f"{stream.name}: ")
     topics.delete([topic])
     return costs
 
@@ -72,29 +73,19 @@ def _cost(stream: Stream, answer: dict[str, Any]) -> StreamCost:
 
 
 def stream_table(measured: Sequence[tuple[Stream, dict[str, list[StreamCost]]]]) -> str:
-    head = ("stream", "source", "million rows/s", "CPU s", "a micro-batch", "x time of a micro-batch", "x CPU")
-    cells = []
+    head = "stream | source | million rows/s | CPU s | a micro-batch | x time of a micro-batch | x CPU"
+    rows = []
     for stream, costs in measured:
         for reader in READERS:
-            middle = {
-                field: statistics.median(getattr(each, field) for each in costs[reader])
+            wall_s, cpu_s, micro_batch_ms = (
+                statistics.median(getattr(each, field) for each in costs[reader])
                 for field in ("wall_s", "cpu_s", "micro_batch_ms")
-            }
-            cells.append(
-                (
-                    stream.name,
-                    reader,
-                    f"{stream.rows / middle['wall_s'] / 1e6:.2f}",
-                    f"{middle['cpu_s']:.1f}",
-                    f"{middle['micro_batch_ms']:.0f} ms",
-                    f"{to_jvm(costs, 'micro_batch_ms'):.2f}" if reader == PYKAFKA else "",
-                    f"{to_jvm(costs, 'cpu_s'):.2f}" if reader == PYKAFKA else "",
-                )
             )
-    return markdown(head, cells)
+            beside = f"{to_jvm(costs, 'micro_batch_ms'):.2f} | {to_jvm(costs, 'cpu_s'):.2f}"
+            figures = f"{stream.rows / wall_s / 1e6:.2f} | {cpu_s:.1f} | {micro_batch_ms:.0f} ms"
+            rows.append(f"{stream.name} | {reader} | {figures} | {beside if reader == PYKAFKA else ' | '}")
+    return markdown(head, rows)
 
 
 def to_jvm(costs: dict[str, list[StreamCost]], field: str) -> float:
-    """The median of the rounds' ratios."""
-    pairs = zip(costs[PYKAFKA], costs[JVM], strict=True)
-    return float(statistics.median(getattr(ours, field) / getattr(theirs, field) for ours, theirs in pairs))
+    return median_ratio(costs[PYKAFKA], costs[JVM], field)

@@ -11,20 +11,20 @@ active and has nothing to do: what it keeps open can be looked at.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
+from frame import link_files
 from process_tree import cpu_s
 from scale_model import Layout
-from spark_driver import make_rows
+from spark_driver import A_PARTITION_A_FILE, COUNTED, UNIX_CONF, local_session, make_rows, serve
 
 VALUE_BYTES = 100
 SMALL_ROWS_A_TASK = 100
@@ -32,50 +32,33 @@ SMALL_ROWS_A_TASK = 100
 DRIVER_MEMORY, DRIVER_MEMORY_BESIDE_EXECUTORS = "1g", "700m"
 
 
-def session(layout: Layout, jars: str, scratch: Path) -> SparkSession:
-    driver_memory = DRIVER_MEMORY if layout.executor_mib is None else DRIVER_MEMORY_BESIDE_EXECUTORS
-    builder = (
-        SparkSession.builder.master(layout.master)
-        .appName("pykafka scale benchmark")
-        .config("spark.driver.memory", driver_memory)
-        .config("spark.jars", jars)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .config("spark.sql.files.maxPartitionBytes", "16g")
-        # More than any file has, so that no two of them, and no part of one, become a Spark partition.
-        .config("spark.sql.files.openCostInBytes", "1g")
-        .config("spark.sql.files.minPartitionNum", layout.slots)
-        # The sinks' query has no state.
-        .config("spark.sql.shuffle.partitions", 1)
-        .config("spark.python.daemon.module", "counting_daemon")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-    )
-    if layout.executor_mib is not None:
-        builder = builder.config("spark.executor.memory", f"{layout.executor_mib}m")
-    return builder.getOrCreate()
+def session_of(layout: Layout, jars: str, scratch: Path) -> SparkSession:
+    """The sinks' query has no state."""
+    of_executors = {} if layout.executor_mib is None else {"executor_memory": f"{layout.executor_mib}m"}
+    confs = {
+        "jars": jars,
+        "driver_memory": DRIVER_MEMORY if layout.executor_mib is None else DRIVER_MEMORY_BESIDE_EXECUTORS,
+        "sql_files_minPartitionNum": layout.slots,
+        "sql_shuffle_partitions": 1,
+        UNIX_CONF: True,
+    }
+    return local_session("scale", layout.master, scratch, **A_PARTITION_A_FILE, **COUNTED, **confs, **of_executors)
 
 
 class Stream:
     """A query that writes what is linked into its folder."""
 
-    def __init__(self, spark: SparkSession, scratch: Path, slots: int, asked: dict[str, Any]) -> None:
+    def __init__(self, spark: SparkSession, scratch: Path, slots: int, asked: SimpleNamespace) -> None:
         self._slots = slots
-        self._folder = scratch / f"query-{asked['topic']}"
+        self._folder = scratch / f"query-{asked.topic}"
         self._incoming = self._folder / "incoming"
         self._incoming.mkdir(parents=True)
         self._linked = 0
         self._last_batch_id = -1
-        self._query: StreamingQuery = (
-            spark.readStream.schema("key BINARY, value BINARY")
-            .option("maxFilesPerTrigger", slots)
-            .parquet(f"{self._incoming}/*")
-            .writeStream.format(asked["format"])
-            .options(**asked["options"])
-            .option("topic", asked["topic"])
-            .option("checkpointLocation", str(self._folder / "checkpoint"))
-            .start()
-        )
+        reader = spark.readStream.schema("key BINARY, value BINARY").option("maxFilesPerTrigger", slots)
+        writer = reader.parquet(f"{self._incoming}/*").writeStream.format(asked.format).options(**asked.options)
+        checkpoint = str(self._folder / "checkpoint")
+        self._query = writer.option("topic", asked.topic).option("checkpointLocation", checkpoint).start()
 
     def run(self, rows: Path, micro_batches: int) -> dict[str, Any]:
         """Wait until the query has written the files of `rows` so many times. Return the milliseconds of each
@@ -99,10 +82,7 @@ class Stream:
         self._linked += 1
         # Complete before the query can see it: a folder of another name, then renamed.
         made = self._folder / f"made-{self._linked}"
-        made.mkdir()
-        for micro_batch in range(micro_batches):
-            for part in parts:
-                os.link(part, made / f"{micro_batch:03}-{part.name}")
+        link_files(parts, made, micro_batches)
         made.rename(self._incoming / made.name)
 
     def stop(self) -> None:
@@ -117,32 +97,26 @@ def make_files(spark: SparkSession, folder: Path, slots: int, rows: int) -> None
             make_rows(spark, folder / name, count, VALUE_BYTES, files=slots)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--master", required=True, help="local[N] or local-cluster[executors,cores,MiB]")
-    parser.add_argument("--jars", required=True, help="of Spark's Kafka sink, by commas")
-    parser.add_argument("--rows", type=int, required=True, help="of a large micro-batch")
-    parser.add_argument("--files", type=Path, required=True, help="of the rows; shared by applications of one layout")
-    parser.add_argument("--folder", type=Path, required=True, help="of what Spark leaves behind")
-    options = parser.parse_args()
-    layout = Layout.of(options.master)
-    spark = session(layout, options.jars, options.folder)
-    make_files(spark, options.files, layout.slots, options.rows)
-    print(json.dumps("ready"), flush=True)
-    stream: Stream | None = None
-    for line in sys.stdin:
-        asked = json.loads(line)
-        answer: object = None
-        match asked["do"]:
+def main(master: str, jars: str, rows: int, files: str, folder: str) -> None:
+    """`jars`: of Spark's Kafka sink, by commas. `rows`: of a large micro-batch. `files`: of the rows; shared by
+    applications of one layout. `folder`: of what Spark leaves behind."""
+    layout = Layout.of(master)
+    spark = session_of(layout, jars, Path(folder))
+    make_files(spark, Path(files), layout.slots, rows)
+    streams: list[Stream] = []
+
+    def answer(asked: SimpleNamespace) -> object:
+        match asked.do:
             case "start":
-                stream = Stream(spark, options.folder, layout.slots, asked)
-            case "run" if stream is not None:
-                answer = stream.run(options.files / asked["rows"], asked["micro_batches"])
-            case "stop" if stream is not None:
-                stream.stop()
-        print(json.dumps(answer), flush=True)
-    spark.stop()
+                streams.append(Stream(spark, Path(folder), layout.slots, asked))
+            case "stop":
+                streams.pop().stop()
+            case _:
+                return streams[0].run(Path(files) / asked.rows, asked.micro_batches)
+        return None
+
+    serve(spark, answer)
 
 
 if __name__ == "__main__":
-    main()
+    main(**json.loads(sys.argv[1]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from scale_model import MB, Model
 from scale_sinks import BASELINE
@@ -95,84 +96,67 @@ def jvm_mb(sample: Sample) -> float:
 
 def connections_table(measured: Sequence[Measured]) -> str:
     """Measured / by the model, as in all tables."""
-    head = (*_CASE, "Python workers", "sockets a broker", "planning's", "connections opened", "producer ids")
-    cells = [
-        (
-            *_case(each),
-            each.beside(lambda found: sum(found.small.workers.values()), each.model.workers),
-            each.beside(lambda found: found.small.sockets_a_broker, each.model.sockets_a_broker),
-            each.beside(lambda found: found.small.planning_sockets_a_broker, each.model.planning_sockets_a_broker),
-            number(each.requests.opened),
-            each.beside(lambda found: found.producer_ids, each.model.producer_ids),
-        )
-        for each in measured
-    ]
-    return markdown(head, cells)
+    head = "Python workers | sockets a broker | planning's | connections opened | producer ids"
+
+    def row(each: Measured) -> str:
+        model, workers = each.model, each.beside(lambda found: sum(found.small.workers.values()), each.model.workers)
+        sockets = each.beside(lambda found: found.small.sockets_a_broker, model.sockets_a_broker)
+        planning = each.beside(lambda found: found.small.planning_sockets_a_broker, model.planning_sockets_a_broker)
+        ids = each.beside(lambda found: found.producer_ids, model.producer_ids)
+        return f"{workers} | {sockets} | {planning} | {number(each.requests.opened)} | {ids}"
+
+    return _table(head, row, measured)
 
 
 def requests_table(measured: Sequence[Measured]) -> str:
     """Of a small micro-batch."""
-    head = (*_CASE, "Produce", "Metadata", "other requests", "markers")
-    cells = [
-        (
-            *_case(each),
-            beside(each.requests.produce, each.model.produce_requests),
-            number(each.requests.metadata),
-            beside(each.requests.others, each.model.other_requests),
-            each.beside(lambda found: found.markers, each.model.markers),
-        )
-        for each in measured
-    ]
-    return markdown(head, cells)
+
+    def row(each: Measured) -> str:
+        requests, model = each.requests, each.model
+        produce = beside(requests.produce, model.produce_requests)
+        others = beside(requests.others, model.other_requests)
+        markers = each.beside(lambda found: found.markers, model.markers)
+        return f"{produce} | {number(requests.metadata)} | {others} | {markers}"
+
+    return _table("Produce | Metadata | other requests | markers", row, measured)
 
 
 def memory_table(measured: Sequence[Measured]) -> str:
     """MB of an executor."""
-    head = (*_CASE, "Python MB", "Python MB after large", "private MB a worker", "JVM MB")
-    cells = [
-        (
-            *_case(each),
-            each.beside(lambda found: python_mb(found.small), each.model.python_bytes / MB, digits=0),
-            number(each.median(lambda found: python_mb(found.large)), digits=0),
-            number(each.median(lambda found: worker_mb(found.small)), digits=0),
-            number(each.median(lambda found: jvm_mb(found.large)), digits=0),
-        )
-        for each in measured
-    ]
-    return markdown(head, cells)
+
+    def row(each: Measured) -> str:
+        small = each.beside(lambda found: python_mb(found.small), each.model.python_bytes / MB, digits=0)
+        large = each.median(lambda found: python_mb(found.large))
+        others = each.median(lambda found: worker_mb(found.small)), each.median(lambda found: jvm_mb(found.large))
+        return " | ".join([small, *(number(megabytes, digits=0) for megabytes in (large, *others))])
+
+    return _table("Python MB | Python MB after large | private MB a worker | JVM MB", row, measured)
 
 
 def speed_table(measured: Sequence[Measured]) -> str:
     """Ratios are medians of the rounds' own, to the JVM sink's in the same round."""
     baselines = {(each.model.layout, each.model.brokers): each for each in measured if each.model.sink == BASELINE}
-    head = (
-        *(*_CASE, "M rows/s", "(range)", "x JVM sink's", "CPU s a million rows", "x JVM sink's"),
-        *("ms a small micro-batch", "x JVM sink's"),
-    )
-    cells = []
-    for each in measured:
+    times = "x JVM sink's"
+    head = f"M rows/s | (range) | {times} | CPU s a million rows | {times} | ms a small micro-batch | {times}"
+
+    def row(each: Measured) -> str:
         to = baselines.get((each.model.layout, each.model.brokers))
         rates = [found.rows_per_s / 1e6 for found in each.rounds]
-        cells.append(
-            (
-                *_case(each),
-                f"{statistics.median(rates):.2f}",
-                f"{min(rates):.2f} - {max(rates):.2f}",
-                ratio(each, to, lambda found: found.rows_per_s),
-                f"{each.median(lambda found: found.cpu_s_a_million_rows):.2f}",
-                ratio(each, to, lambda found: found.cpu_s_a_million_rows),
-                f"{each.median(lambda found: found.latency_ms):.0f}",
-                ratio(each, to, lambda found: found.latency_ms),
-            )
+        rate = f"{statistics.median(rates):.2f} | {min(rates):.2f} - {max(rates):.2f}"
+        cpu, latency = (each.median(attrgetter(name)) for name in ("cpu_s_a_million_rows", "latency_ms"))
+        faster, more_cpu, later = (
+            ratio(each, to, attrgetter(name)) for name in ("rows_per_s", "cpu_s_a_million_rows", "latency_ms")
         )
-    return markdown(head, cells)
+        return f"{rate} | {faster} | {cpu:.2f} | {more_cpu} | {latency:.0f} | {later}"
+
+    return _table(head, row, measured)
 
 
-_CASE = ("master", "brokers", "sink")
-
-
-def _case(measured: Measured) -> tuple[str, str, str]:
-    return measured.model.layout.master, str(measured.model.brokers), str(measured.model.sink)
+def _table(head: str, row: Callable[[Measured], str], measured: Sequence[Measured]) -> str:
+    models = (each.model for each in measured)
+    cases = (f"{model.layout.master} | {model.brokers} | {model.sink}" for model in models)
+    rows = (f"{case} | {row(each)}" for case, each in zip(cases, measured, strict=True))
+    return markdown(f"master | brokers | sink | {head}", rows)
 
 
 def ratio(ours: Measured, theirs: Measured | None, figure: Callable[[Round], float]) -> str:

@@ -189,21 +189,13 @@ def compare(layout: Layout, measured: Measured) -> list[Compared]:
 
 def comparison(lines: Sequence[Compared]) -> str:
     """Return a table of the model beside the counts. Lines without any count are left out."""
-    head = ("stage", "of", "formula", "model", "measured", "sent again", "")
-    cells = [
-        (
-            each.stage,
-            each.what,
-            each.text,
-            str(each.model),
-            f"{each.measured:,}",
-            f"{each.again:,}" if each.again else "",
-            "" if each.is_right else "DIFFERS",
-        )
+    rows = (
+        f"{each.stage} | {each.what} | {each.text} | {each.model} | {each.measured:,} | "
+        f"{f'{each.again:,}' if each.again else ''} | {'' if each.is_right else 'DIFFERS'}"
         for each in lines
         if each.model.most or each.measured or each.again
-    ]
-    return markdown(head, cells)
+    )
+    return markdown("stage | of | formula | model | measured | sent again | ", rows)
 
 
 def tables() -> tuple[str, str]:

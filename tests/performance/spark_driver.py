@@ -11,14 +11,14 @@ be counted, and what makes the two files two partitions.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -42,26 +42,43 @@ class Cost:
     log_bytes: int = 0
 
 
-def session(sockets: str, jars: str, scratch: Path, confs: Sequence[str] = ()) -> SparkSession:
-    """`confs`: name=value, of Spark."""
-    builder = (
-        SparkSession.builder.master(f"local[{TASKS}]")
-        .appName("pykafka benchmark")
-        .config("spark.driver.memory", "2g")
-        .config("spark.jars", jars)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .config("spark.sql.files.maxPartitionBytes", "16g")
-        .config("spark.python.daemon.module", "counting_daemon")
-        .config("spark.python.unix.domain.socket.enabled", str(sockets == UNIX).lower())
-    )
-    for conf in confs:
-        name, _, value = conf.partition("=")
-        builder = builder.config(name, value)
+def local_session(name: str, master: str, scratch: Path, **confs: object) -> SparkSession:
+    """`confs`: of Spark, without `spark.`, and with underscores for dots."""
+    common = {"driver_memory": "2g", "ui_enabled": False, "ui_showConsoleProgress": False}
+    builder = SparkSession.builder.master(master).appName(f"pykafka {name} benchmark")
+    for conf, setting in {**common, "sql_warehouse_dir": scratch / "warehouse", **confs}.items():
+        text = str(setting).lower() if isinstance(setting, bool) else str(setting)
+        builder = builder.config(f"spark.{conf.replace('_', '.')}", text)
     spark = builder.getOrCreate()
     spark.dataSource.register(DiscardingDataSource)
     return spark
+
+
+# No two files, and no part of one, become a Spark partition: the cost of opening is more than any file has.
+A_PARTITION_A_FILE = {"sql_files_maxPartitionBytes": "16g", "sql_files_openCostInBytes": "1g"}
+COUNTED = {"python_daemon_module": "counting_daemon"}
+UNIX_CONF = "python_unix_domain_socket_enabled"
+
+
+def session(sockets: str, jars: str, scratch: Path, confs: Sequence[str] = ()) -> SparkSession:
+    """`confs`: name=value, of Spark."""
+    given = dict(conf.removeprefix("spark.").split("=", 1) for conf in confs)
+    common = {"jars": jars, "sql_files_maxPartitionBytes": "16g", UNIX_CONF: sockets == UNIX, **COUNTED}
+    return local_session("sinks", f"local[{TASKS}]", scratch, **(common | given))
+
+
+def timed(work: Callable[[], object]) -> Cost:
+    started_s, cpu_before_s = time.perf_counter(), cpu_s(os.getpid())
+    work()
+    return Cost(wall_s=time.perf_counter() - started_s, cpu_s=cpu_s(os.getpid()) - cpu_before_s)
+
+
+def serve(spark: SparkSession, answer: Callable[[SimpleNamespace], object]) -> None:
+    """Say that the application is ready, and answer each line of stdin until there is none."""
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(SimpleNamespace(**json.loads(line))), default=asdict), flush=True)
+    spark.stop()
 
 
 KEY = "unhex(lpad(hex(xxhash64(id)), 16, '0')) AS key"
@@ -92,36 +109,23 @@ def read_rows(spark: SparkSession, folder: Path) -> DataFrame:
     return frame
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sockets", required=True)
-    parser.add_argument("--jars", required=True, help="of Spark's Kafka sink, by commas")
-    parser.add_argument("--servers", required=True, help="Servers as JSON")
-    parser.add_argument("--same", required=True, help="SameSettings as JSON")
-    parser.add_argument("--rows", type=int, required=True)
-    parser.add_argument("--value-bytes", type=int, required=True)
-    parser.add_argument("--folder", type=Path, required=True, help="of the rows, and of what Spark leaves behind")
-    parser.add_argument("--make-rows", action="store_true")
-    parser.add_argument("--conf", action="append", default=[], help="of Spark, as spark-submit has it")
-    options = parser.parse_args()
-    same = SameSettings(**json.loads(options.same))
-    servers = Servers(**json.loads(options.servers))
-    spark = session(options.sockets, options.jars, options.folder, options.conf)
-    counts = {"small": SMALL_ROWS, "all": options.rows}
-    if options.make_rows:
+def main(given: SimpleNamespace) -> None:
+    """`given`: `sockets`, `servers` and `same` of `spark_peers`, `jars`, `rows`, `value_bytes`, the `folder` of rows
+    and of what Spark leaves behind, `makes_rows`, and `confs` of Spark."""
+    folder, same, servers = Path(given.folder), SameSettings(**given.same), Servers(**given.servers)
+    spark = session(given.sockets, given.jars, folder, given.confs)
+    counts = {"small": SMALL_ROWS, "all": given.rows}
+    if given.makes_rows:
         for name, rows in counts.items():
-            make_rows(spark, options.folder / name, rows, options.value_bytes)
-    print(json.dumps("ready"), flush=True)
-    for line in sys.stdin:
-        asked = json.loads(line)
-        which = "small" if asked["small"] else "all"
-        frame = read_rows(spark, options.folder / which)
-        started_s, cpu_before_s = time.perf_counter(), cpu_s(os.getpid())
-        write(frame, PEERS[asked["peer"]], same, servers, asked["topic"], counts[which])
-        cost = Cost(wall_s=time.perf_counter() - started_s, cpu_s=cpu_s(os.getpid()) - cpu_before_s)
-        print(json.dumps(asdict(cost)), flush=True)
-    spark.stop()
+            make_rows(spark, folder / name, rows, given.value_bytes)
+
+    def answer(asked: SimpleNamespace) -> Cost:
+        which = "small" if asked.small else "all"
+        frame = read_rows(spark, folder / which)
+        return timed(lambda: write(frame, PEERS[asked.peer], same, servers, asked.topic, counts[which]))
+
+    serve(spark, answer)
 
 
 if __name__ == "__main__":
-    main()
+    main(SimpleNamespace(**json.loads(sys.argv[1])))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_driver import Cost
@@ -92,23 +92,20 @@ def figure(peer: Peer, costs: Sequence[Cost], rows: int) -> Figure:
     )
 
 
+def median_ratio(ours: Sequence[object], theirs: Sequence[object], field: str) -> float:
+    """The median of the rounds' own ratios, as neighbours in a round had the same machine."""
+    pairs = zip(ours, theirs, strict=True)
+    return float(statistics.median(getattr(our, field) / getattr(their, field) for our, their in pairs))
+
+
 def ratios(costs: Mapping[Peer, Sequence[Cost]]) -> list[Ratio]:
     """Where both sides were measured."""
     found = []
-    for (sink, compression), (rate_goal, cpu_goal) in GOALS.items():
+    for (sink, compression), goals in GOALS.items():
         ours, theirs = costs.get(Peer(PYKAFKA, compression, SAME)), costs.get(Peer(sink, compression, SAME))
         if ours and theirs:
-            pairs = list(zip(ours, theirs, strict=True))
-            found.append(
-                Ratio(
-                    sink=sink,
-                    compression=compression,
-                    rows_per_s=statistics.median(their.wall_s / our.wall_s for our, their in pairs),
-                    cpu_per_row=statistics.median(our.cpu_s / their.cpu_s for our, their in pairs),
-                    rows_per_s_goal=rate_goal,
-                    cpu_per_row_goal=cpu_goal,
-                )
-            )
+            rates, cpu = median_ratio(theirs, ours, "wall_s"), median_ratio(ours, theirs, "cpu_s")
+            found.append(Ratio(sink, compression, rates, cpu, *goals))
     return found
 
 
@@ -117,12 +114,8 @@ def tls_cost(costs: Mapping[Peer, Sequence[Cost]]) -> TlsCost | None:
     clear, encrypted = costs.get(Peer(PYKAFKA, "none", SAME)), costs.get(Peer(PYKAFKA, "none", SAME, tls=True))
     if not clear or not encrypted:
         return None
-    pairs = list(zip(clear, encrypted, strict=True))
-    return TlsCost(
-        rows_per_s=statistics.median(without.wall_s / over.wall_s for without, over in pairs),
-        cpu_per_row=statistics.median(over.cpu_s / without.cpu_s for without, over in pairs),
-        broker_cpu_per_row=statistics.median(over.broker_cpu_s / without.broker_cpu_s for without, over in pairs),
-    )
+    cpu = (median_ratio(encrypted, clear, field) for field in ("cpu_s", "broker_cpu_s"))
+    return TlsCost(median_ratio(clear, encrypted, "wall_s"), *cpu)
 
 
 def own_cost(costs: Mapping[Peer, Sequence[Cost]], rows: int) -> OwnCost | None:
@@ -130,55 +123,43 @@ def own_cost(costs: Mapping[Peer, Sequence[Cost]], rows: int) -> OwnCost | None:
     ours, discarding = costs.get(Peer(PYKAFKA, "none", SAME)), costs.get(Peer(DISCARD))
     if not ours or not discarding:
         return None
-    pairs = list(zip(ours, discarding, strict=True))
+    pairs = zip(ours, discarding, strict=True)
     return OwnCost(
         cpu_s_per_million_rows=statistics.median(our.cpu_s - least.cpu_s for our, least in pairs) / rows * 1e6,
-        rows_per_s=statistics.median(least.wall_s / our.wall_s for our, least in pairs),
+        rows_per_s=median_ratio(discarding, ours, "wall_s"),
         broker_cpu_s_per_million_rows=statistics.median(our.broker_cpu_s for our in ours) / rows * 1e6,
     )
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """Markdown, aligned for a terminal."""
-    of_peer = ("sink", "compression", "settings", "workers by")
-    head = (*of_peer, "M rows/s", "(range)", "CPU s per M rows", "broker's", "bytes a row")
-    cells = [
-        (
-            each.peer.sink,
-            each.peer.compression or "",
-            ", ".join(filter(None, (each.peer.settings, "TLS" if each.peer.tls else None))),
-            each.peer.sockets if each.peer.has_workers else "",
-            f"{each.rows_per_s / 1e6:.2f}",
-            f"{each.slowest_rows_per_s / 1e6:.2f} - {each.fastest_rows_per_s / 1e6:.2f}",
-            f"{each.cpu_s_per_million_rows:.2f}",
-            f"{each.broker_cpu_s_per_million_rows:.2f}" if each.peer.writes_to_kafka else "",
-            f"{each.log_bytes_per_row:.1f}" if each.peer.writes_to_kafka else "",
-        )
-        for each in figures
-    ]
-    return markdown(head, cells)
+    head = "sink | compression | settings | workers by | M rows/s | (range) | CPU s per M rows | broker's | bytes a row"
+    return markdown(head, map(_row, figures))
+
+
+def _row(each: Figure) -> str:
+    peer, settings = each.peer, filter(None, (each.peer.settings, "TLS" if each.peer.tls else None))
+    sockets = peer.sockets if peer.has_workers else ""
+    of_peer = f"{peer.sink} | {peer.compression or ''} | {', '.join(settings)} | {sockets}"
+    spread = f"{each.slowest_rows_per_s / 1e6:.2f} - {each.fastest_rows_per_s / 1e6:.2f}"
+    of_broker = f"{each.broker_cpu_s_per_million_rows:.2f} | {each.log_bytes_per_row:.1f}"
+    of_spark = f"{each.rows_per_s / 1e6:.2f} | {spread} | {each.cpu_s_per_million_rows:.2f}"
+    return f"{of_peer} | {of_spark} | {of_broker if peer.writes_to_kafka else ' | '}"
 
 
 def ratio_table(found: Sequence[Ratio]) -> str:
-    head = ("pykafka to", "compression", "rows/s", "goal", "CPU per row", "goal")
-    cells = [
-        (
-            each.sink,
-            each.compression,
-            f"{each.rows_per_s:.2f} x",
-            f">= {each.rows_per_s_goal:g} x",
-            f"{each.cpu_per_row:.2f} x",
-            f"<= {each.cpu_per_row_goal:g} x",
-        )
+    rows = (
+        f"{each.sink} | {each.compression} | {each.rows_per_s:.2f} x | >= {each.rows_per_s_goal:g} x | "
+        f"{each.cpu_per_row:.2f} x | <= {each.cpu_per_row_goal:g} x"
         for each in found
-    ]
-    return markdown(head, cells)
+    )
+    return markdown("pykafka to | compression | rows/s | goal | CPU per row | goal", rows)
 
 
-def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table, aligned for a terminal."""
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    lines = [head, ["-" * width for width in widths], *rows]
+def markdown(head: str, rows: Iterable[str]) -> str:
+    """A table, aligned for a terminal. ` | ` is between the cells of a row."""
+    cells = [row.split(" | ") for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [cells[0], ["-" * width for width in widths], *cells[1:]]
     return "\n".join(
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
     )

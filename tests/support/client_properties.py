@@ -68,10 +68,7 @@ ssl.key.password={SECRET}
 ssl.enabled.protocols=TLSv1.2,TLSv1.1,TLSv1
 ssl.cipher.suites=TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384
 """,
-    {
-        "kafka.ssl.enabled.protocols": "TLSv1.2",
-        "kafka.ssl.cipher.suites": None,
-    },
+    {"kafka.ssl.enabled.protocols": "TLSv1.2", "kafka.ssl.cipher.suites": None},
 )
 MUTUAL_TLS_WITH_PEM = ClientProperties(
     "mutual TLS with PEM in the file (KIP-651)",

@@ -14,7 +14,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import processes
-from spark_writes import connections_to, finish, pykafka
+from open_connections import connections_to
+from spark_writes import finish, pykafka
 
 bootstrap_servers, topic, folder = sys.argv[1:]
 # One task at a time.

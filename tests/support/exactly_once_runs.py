@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,7 +22,8 @@ import processes
 from kafka_sink.broker import LocalKafka
 from waiting import wait_until
 
-APP = Path(__file__).with_name("exactly_once_app.py")
+SUPPORT = Path(__file__).parent
+APP = "exactly_once_app.py"
 HOOKS = Path(__file__).with_name("hooks")
 DEADLINE_S = 280
 FILES = 6
@@ -48,6 +49,14 @@ def add_file(folder: Path, file: int) -> None:
     os.utime(arrived, (file, file))
 
 
+def is_unrecorded(folder: Path) -> None:
+    """As after a driver that died between the sink's commit and Spark's."""
+    commits = folder / "checkpoint" / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    (commits / f"{last}").unlink()
+    (commits / f".{last}.crc").unlink()
+
+
 class Run:
     """One run of the application, in its own process session. The end of `with` kills all its processes.
 
@@ -70,25 +79,20 @@ class Run:
         name: str = "run",
         hooked: bool = True,
         package: Path | None = None,
+        app: str = APP,
     ) -> None:
         self._said = tmp_path / f"{name}.out"
         self._gates = {step: tmp_path / f"{name}-hold-{number}" for number, step in enumerate(holds)}
         for gate in self._gates.values():
             os.mkfifo(gate)
-        hook = {
-            "step": step, "kill": kill, "once": str(tmp_path / f"{name}-happened"),
-            "log": str(tmp_path / f"{name}-requests"), "holds": {step: str(gate) for step, gate in self._gates.items()},
-        }  # fmt: skip
+        files = {"once": str(tmp_path / f"{name}-happened"), "log": str(tmp_path / f"{name}-requests")}
+        hook = {"step": step, "kill": kill, **files, "holds": {step: str(gate) for step, gate in self._gates.items()}}
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-        if hooked:
-            environment["PYKAFKA_HOOK"] = json.dumps(hook)
-            environment["PYTHONPATH"] = _path(HOOKS, environment)
-        if package is not None:
-            environment["PYTHONPATH"] = _path(package, environment)
-        command = [
-            sys.executable, str(APP), kafka.bootstrap_servers, topic, str(tmp_path / "incoming"),
-            str(tmp_path / checkpoint), *arguments,
-        ]  # fmt: skip
+        environment |= {"PYKAFKA_HOOK": json.dumps(hook)} if hooked else {}
+        paths = str(package) if package else None, str(HOOKS) if hooked else None, environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        folders = (str(tmp_path / "incoming"), str(tmp_path / checkpoint)) if app == APP else ()
+        command = [sys.executable, str(SUPPORT / app), kafka.bootstrap_servers, topic, *folders, *arguments]
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
                 command, cwd=tmp_path, env=environment, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
@@ -117,6 +121,10 @@ class Run:
         assert self._process.returncode is not None
         return self._process.returncode, self.said
 
+    def end_well(self) -> None:
+        status, said = self.end()
+        assert status == 0, said
+
     def send_signal(self, number: int) -> None:
         """Send the signal to all processes of the run."""
         processes.send_signal(processes.of_session(self._process.pid), number)
@@ -142,34 +150,36 @@ class Run:
         wait_until(opened, DEADLINE_S, f"the process that is held at {step!r}")
 
 
-def _path(first: Path, environment: Mapping[str, str]) -> str:
-    return os.pathsep.join(filter(None, (str(first), environment.get("PYTHONPATH"))))
-
-
 def run(
-    kafka: LocalKafka,
-    topic: str,
-    tmp_path: Path,
-    hook: Mapping[str, str] | None,
-    *arguments: str,
-    checkpoint: str = "checkpoint",
-    package: Path | None = None,
-) -> tuple[int, str]:
-    """Run the application to its end; return its exit status and its output. `hook`: step and kill."""
-    step, kill = (hook["step"], hook["kill"]) if hook else ("", "")
-    application = Run(
-        kafka,
-        topic,
-        tmp_path,
-        *arguments,
-        step=step,
-        kill=kill,
-        checkpoint=checkpoint,
-        hooked=hook is not None,
-        package=package,
-    )
+    kafka: LocalKafka, topic: str, tmp_path: Path, step: str | None, *arguments: str, kill: str = "application",
+    package: Path | None = None, app: str = APP,
+) -> tuple[int, str]:  # fmt: skip
+    """Run the application to its end; return its exit status and its output. `step`: where to kill it, "": nowhere, but
+    with the hook; None: without."""
+    hook = {"step": step or "", "kill": kill if step else ""}
+    application = Run(kafka, topic, tmp_path, *arguments, **hook, hooked=step is not None, package=package, app=app)
     with application:
         return application.end()
+
+
+def kill_at(
+    step: str, kafka: LocalKafka, topic: str, tmp_path: Path, *arguments: str, package: Path | None = None,
+    app: str = APP,
+) -> None:  # fmt: skip
+    """Run the application, over files that are made here, until it is killed at `step`, in which {sink} stands for the
+    topic."""
+    if app == APP:
+        incoming(tmp_path / "incoming")
+    status, said = run(kafka, topic, tmp_path, step.format(sink=topic), *arguments, package=package, app=app)
+    assert status == KILLED, said
+
+
+def go_on(
+    spark: SparkSession, kafka: LocalKafka, topic: str, tmp_path: Path, *arguments: str, checkpoint: str = "checkpoint"
+) -> None:
+    """As `finish_run`, which must succeed."""
+    status, said = finish_run(spark, kafka, topic, tmp_path, *arguments, checkpoint=checkpoint)
+    assert status == 0, said
 
 
 def finish_run(

@@ -11,20 +11,14 @@ import pytest
 
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import BrokerSetting, Effect, Pause, Result, Steps, ToCoordinator, ToEveryBroker
-from kafka_sink.commit.exchanges import PARTITION
+from kafka_sink.commit.exchanges import PARTITION, read_decision
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.lineage import check_decision
 from kafka_sink.commit.markers import NOTHING_COMMITTED, Decision, Ids, Marker, Names
 from kafka_sink.errors import ExactlyOnceError, TransactionRefused
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-)
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-)
-from kafka_sink.kafka.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from model.logical_kafka import LAST_EPOCH, LogicalKafka, Produce
@@ -49,12 +43,7 @@ def facts(micro_batch_id: int, visible: Mapping[int, str], *, slots: int = 2, qu
 
 
 def outcome(
-    found: Facts,
-    again: Sequence[SlotPrepared],
-    micro_batch_id: int,
-    *,
-    allowed: bool = False,
-    sink: Sink = SINK,
+    found: Facts, again: Sequence[SlotPrepared], micro_batch_id: int, *, allowed: bool = False, sink: Sink = SINK
 ) -> type[ExactlyOnceError] | None:
     try:
         check_decision(sink, found, again, micro_batch_id=micro_batch_id, allow_lost_state=allowed)
@@ -79,8 +68,9 @@ class Exchange:
         *,
         is_new: bool = False,
         last_epoch: int = LAST_EPOCH,
+        **sink: Any,
     ) -> None:
-        self.sink = replace(SINK, transaction_version=version)
+        self.sink = replace(SINK, transaction_version=version, **sink)
         self.kafka = LogicalKafka(version, last_epoch)
         self.asked: Counter[str] = Counter()
         self.requests: list[Any] = []
@@ -142,8 +132,20 @@ class Exchange:
         found = self.run(two_phase.plan(self.sink))
         return found, [self.task(found, micro_batch_id, slot) for slot in range(slots)]
 
-    def commit(self, found: Facts, done: list[SlotPrepared], micro_batch_id: int = 0, now_ms: int = 0) -> None:
-        self.run(two_phase.commit(self.sink, found, done, micro_batch_id=micro_batch_id, now_ms=now_ms))
+    def decision(self) -> Decision:
+        """What was decided last."""
+        found = self.run(read_decision(self.sink))
+        assert found is not None
+        return found
+
+    def commit(self, found: Facts, done: list[SlotPrepared], micro_batch_id: int = 0, open_ms: int = 0) -> None:
+        """`open_ms`: the time since the tasks' rows, by all clocks."""
+        self.kafka.now_ms += open_ms
+        self.run(two_phase.commit(self.sink, found, done, micro_batch_id=micro_batch_id, now_ms=0, open_ms=open_ms))
+
+    def touched(self, slots: int) -> list[TopicPartition]:
+        """Return the partitions of these slots' rows."""
+        return [TopicPartition("t", slot) for slot in range(slots)]
 
     def micro_batch(self, slots: int, micro_batch_id: int = 0) -> None:
         self.commit(*self.tasks(slots, micro_batch_id), micro_batch_id)
@@ -161,6 +163,26 @@ class Exchange:
         with pytest.raises(Died):
             self.commit(found, done, micro_batch_id)
         self.answer = lambda request: None
+
+
+def after_tasks(slots: int, version: int = 2) -> tuple[Exchange, Facts, list[SlotPrepared]]:
+    """All slots are prepared, and nothing is decided."""
+    exchange = Exchange(version)
+    return exchange, *exchange.tasks(slots)
+
+
+def after_commit(slots: int, version: int = 2) -> Exchange:
+    """A micro-batch is visible."""
+    exchange = Exchange(version)
+    exchange.micro_batch(slots)
+    return exchange
+
+
+def after_decision(slots: int, version: int = 2) -> Exchange:
+    """The driver died after its decision."""
+    exchange = Exchange(version)
+    exchange.decided(slots)
+    return exchange
 
 
 class Died(Exception):

@@ -15,19 +15,9 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-    ProduceResponse,
-    ProduceResult,
-    RefusedRecord,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest, ProduceResponse, ProduceResult, RefusedRecord
 from model.partition_log import PartitionLog
 from model.producer_state import ProducerState
 from model.record_batches import RecordBatch, Refused, check_batch, decode_records, parse_batch

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -13,16 +15,43 @@ from kafka_sink.kafka import client
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.producer.core import ProducerCore, wire
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
+from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.options.config import sink_config
-from scripted_kafka import LiveNetwork
+from scripted_kafka import LiveNetwork, scripted
+from scripted_peers import Behaviour
 
 Make = Callable[..., Producer]
 
 
 def config(port: int, **options: str) -> ProducerConfig:
-    return sink_config(
-        {"kafka.bootstrap.servers": f"127.0.0.1:{port}", "kafka.max.block.ms": "300", **options}
-    ).producer
+    return sink_config({"kafka.bootstrap.servers": f"127.0.0.1:{port}", **options}).producer
+
+
+def let_wait(producer: Producer, max_block_ms: int) -> None:
+    """As if it had been made with this `max.block.ms`. What comes before may take as long as a busy machine needs."""
+    object.__setattr__(producer.config, "max_block_ms", max_block_ms)
+
+
+def takes_rows(base_offset: int, *more: tuple[Request, Any]) -> Behaviour:
+    """A broker that leads the one partition of t, has every batch at this offset, and answers `more`."""
+
+    def behave(sock: socket.socket) -> None:
+        port, topic_id = sock.getsockname()[1], uuid.UUID(int=9)
+        brokers = [{"node_id": 7, "host": "127.0.0.1", "port": port}]
+        topic = {"name": "t", "topic_id": topic_id, "partitions": [{"partition_index": 0, "leader_id": 7}]}
+        said = [{"index": 0, "base_offset": base_offset, "error_code": 0}]
+        produce = ProduceRequest(-1, 1, (ProducePartition("t", 0, topic_id, b""),))
+        scripted([
+            (MetadataRequest(("t",), False), {"brokers": brokers, "topics": [topic]}),
+            (InitProducerIdRequest(1), {}),
+            (produce, {"responses": [{"name": "t", "topic_id": topic_id, "partition_responses": said}]}),
+            *more,
+        ])(sock)  # fmt: skip
+
+    return behave
 
 
 def rows(count: int) -> pa.RecordBatch:

@@ -16,16 +16,10 @@ from typing import Any
 
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
-from kafka_sink.kafka.net.transport import Address, Connected, Event, Received, Sent
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
+from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.metadata import Broker
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin, authentication
 from scripted_kafka import ScriptedTransport
@@ -144,8 +138,20 @@ class World:
         return self.poll(Sent(key), Received(key, answer))
 
     def send(self, token: object, node_id: int = -1) -> bytes:
+        """The answer to a request that is in flight now."""
         self.client.send(node_id, INIT, self.now_ms, token)
         return init_answer(correlation_id(self.transport.outbox[self.key][-1]))
+
+    def throttle(self, throttle_time_ms: int, node_id: int = -1) -> list[ClientResponse]:
+        """By the answer to a request that is sent now over the connection made last."""
+        self.send("token", node_id)
+        answer = init_answer(correlation_id(self.transport.outbox[self.key][-1]), throttle_time_ms)
+        return self.poll(Sent(self.key), Received(self.key, answer))
+
+    def lose(self, key: int, pause_ms: int = 100) -> None:
+        """A connection, and wait until it may be made again."""
+        self.poll(Disconnected(key, "cut"))
+        self.poll(timeout_ms=pause_ms)
 
 
 def alice(host: str) -> Authentication:
@@ -183,3 +189,10 @@ class SecureWorld(World):
 
 def brokers(*ids: int) -> list[Broker]:
     return [Broker(node_id, f"b{node_id}", 9092) for node_id in ids]
+
+
+def knowing(*ids: int, **changed: Any) -> World:
+    """A client that knows these brokers."""
+    world = World(**changed)
+    world.client.update_brokers(brokers(*ids))
+    return world

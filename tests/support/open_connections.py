@@ -1,38 +1,49 @@
-"""The TCP connections of this process, as the kernel lists them."""
+"""TCP connections to brokers of this machine, as the kernel lists them. A socket in TIME_WAIT belongs to no process."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 _ESTABLISHED = "01"
 
 
-def open_connections() -> Mapping[str, int]:
-    """Return inode -> remote port of each open TCP connection. A socket in TIME_WAIT belongs to no process."""
-    ours = _socket_inodes()
-    found = {}
-    for table in ("tcp", "tcp6"):
-        for line in Path("/proc/self/net", table).read_text(encoding="ascii").splitlines()[1:]:
-            _, _, remote, state, _, _, _, _, _, inode, *_ = line.split()
-            if state == _ESTABLISHED and inode in ours:
-                found[inode] = int(remote.rpartition(":")[2], 16)
-    return found
+def connections_to(bootstrap_servers: str) -> dict[int, int]:
+    """The processes, other than this one, that are connected to the brokers: socket's inode -> process id."""
+    ports = _established(bootstrap_servers)
+    others = {int(each.name) for each in Path("/proc").glob("[0-9]*")} - {os.getpid()}
+    return {inode: process_id for process_id in others for inode in _sockets(process_id) if inode in ports}
 
 
-def opened_since(before: Mapping[str, int]) -> Counter[int]:
-    """Return remote port -> number of connections that were opened since `before` and are open."""
-    return Counter(port for inode, port in open_connections().items() if inode not in before)
+def own_connections(bootstrap_servers: str) -> dict[int, int]:
+    """Those of this process: socket's inode -> the broker's port."""
+    ports = _established(bootstrap_servers)
+    return {inode: ports[inode] for inode in _sockets(os.getpid()) if inode in ports}
 
 
-def _socket_inodes() -> set[str]:
+def opened_since(before: Iterable[int], bootstrap_servers: str) -> Counter[int]:
+    """A broker's port -> how many connections to it this process has opened since `before` and not closed."""
+    return Counter(port for inode, port in own_connections(bootstrap_servers).items() if inode not in before)
+
+
+def _established(bootstrap_servers: str) -> dict[int, int]:
+    """Inode -> remote port."""
+    ports = {int(server.rpartition(":")[2]) for server in bootstrap_servers.split(",")}
+    tables = (Path("/proc/self/net", table).read_text(encoding="ascii") for table in ("tcp", "tcp6"))
+    lines = [line.split() for table in tables for line in table.splitlines()[1:]]
+    found = {int(line[9]): int(line[2].rpartition(":")[2], 16) for line in lines if line[3] == _ESTABLISHED}
+    return {inode: port for inode, port in found.items() if port in ports}
+
+
+def _sockets(process_id: int) -> set[int]:
     inodes = set()
-    for descriptor in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            target = os.readlink(f"/proc/self/fd/{descriptor}")
-            if target.startswith("socket:["):
-                inodes.add(target[len("socket:[") : -1])
+    with contextlib.suppress(OSError):  # the process has ended, or is not ours
+        for descriptor in Path(f"/proc/{process_id}/fd").iterdir():
+            with contextlib.suppress(OSError):  # that of this list itself
+                kind, _, inode = os.readlink(descriptor).partition(":")
+                if kind == "socket":
+                    inodes.add(int(inode.strip("[]")))
     return inodes

@@ -1,4 +1,4 @@
-"""The processes of a test's application: all processes of its session (`setsid`), read from /proc."""
+"""The processes of a test's application, mostly all processes of its session (`setsid`), read from /proc."""
 
 from __future__ import annotations
 
@@ -28,10 +28,15 @@ class Process:
 
 def of_session(session_id: int) -> list[Process]:
     """Return the live processes of the session, without zombies."""
+    return living(session_id)
+
+
+def living(session_id: int | None = None) -> list[Process]:
+    """Return all live processes of the machine, or of a session, without zombies."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if os.getsid(int(folder.name)) != session_id:
+            if session_id is not None and os.getsid(int(folder.name)) != session_id:
                 continue
             # `pid (name) state ppid ...`, and a name may have blanks and brackets.
             state, parent_id = (folder / "stat").read_text().rpartition(")")[2].split()[:2]

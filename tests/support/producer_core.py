@@ -8,7 +8,7 @@ import random
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +16,10 @@ import pyarrow as pa
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.network import Network
-from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PartitionOffsets
 from kafka_sink.kafka.producer.core import codec_of, wire
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.kafka.protocol.apis.metadata import (
     Broker,
     MetadataRequest,
@@ -30,14 +27,9 @@ from kafka_sink.kafka.protocol.apis.metadata import (
     PartitionMetadata,
     TopicMetadata,
 )
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceResponse,
-    ProduceResult,
-)
+from kafka_sink.kafka.protocol.apis.produce import ProduceResponse, ProduceResult
 from kafka_sink.kafka.protocol.client_response import ClientResponse
-from kafka_sink.kafka.protocol.requests import (
-    Response,
-)
+from kafka_sink.kafka.protocol.requests import Response
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.config import sink_config
 from kafka_sink.records.columns import RecordColumns
@@ -46,6 +38,7 @@ from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent
 TOPIC = "t"
 TOPIC_ID = uuid.UUID(int=7)
 NODES = (0, 1, 2)
+E = TypeVar("E", bound=Exception)
 # As a Router's, they go on from one Arrow batch to the next.
 DESTINATIONS: list[TopicPartition] = []
 TOPIC_IDS: list[uuid.UUID | None] = []
@@ -128,6 +121,26 @@ class Core:
         self.now_ms += advance_ms
         self.sender.run_once(self.now_ms)
 
+    def send(self, rows: RoutedRows) -> list[Sent]:
+        """Flush these rows, with a producer id if one is asked for. Return what is on the wire then."""
+        self.append(rows)
+        self.flush()
+        self.run()
+        if self.waiting(InitProducerIdRequest):
+            self.answer_producer_id()
+        return self.network.produce()
+
+    def only(self, advance_ms: int | None = None) -> Sent:
+        """Return the one Produce that is on the wire, after a turn in so many milliseconds."""
+        if advance_ms is not None:
+            self.run(advance_ms)
+        (sent,) = self.network.produce()
+        return sent
+
+    def waiting(self, kind: type) -> int:
+        """Return how many requests of a kind have no answer."""
+        return sum(isinstance(sent.request, kind) for sent in self.network.sent)
+
     def answer(self, sent: Sent, response: Response | None, error: str | None = None) -> None:
         if sent in self.network.sent:
             self.network.sent.remove(sent)
@@ -136,9 +149,18 @@ class Core:
     def answer_metadata(self, **changes: Any) -> None:
         self.answer(self.network.take(MetadataRequest), metadata_response(self.leaders, **changes))
 
-    def answer_producer_id(self) -> None:
+    def learn(self, *leaders: int, after_ms: int = 150, **changes: Any) -> None:
+        """Answer the Metadata request that is due after so long, with other leaders if any are given."""
+        self.metadata.request_update()
+        self.run(after_ms)
+        self.leaders = list(leaders) or self.leaders
+        self.answer_metadata(**changes)
+
+    def answer_producer_id(self, producer_id: int = 4_000, code: int = 0) -> None:
         self.run()
-        self.answer(self.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 0, 4_000, 0))
+        epoch = -1 if code else 0
+        answer = InitProducerIdResponse(0, code, -1 if code else producer_id, epoch)
+        self.answer(self.network.take(InitProducerIdRequest), answer)
         self.run()
 
     def answer_produce(
@@ -152,8 +174,30 @@ class Core:
         )
         self.answer(sent, ProduceResponse(0, results))
 
+    def lose(self, sent: Sent) -> None:
+        self.answer(sent, None, "the connection was lost")
+
     def flush(self) -> None:
         self.accumulator.begin_flush()
+
+    @property
+    def receipts(self) -> tuple[PartitionOffsets, ...]:
+        return self.acknowledgements.partitions()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no row holds memory."""
+        return self.accumulator.pool.available_bytes == self.config.buffer_memory
+
+    @property
+    def is_written(self) -> bool:
+        return (self.acknowledgements.settled, self.acknowledgements.failure, self.is_free) == (True, None, True)
+
+    def failed(self, error: type[E]) -> E:
+        """Return the failure, which is of this type."""
+        failure = self.acknowledgements.failure
+        assert isinstance(failure, error)
+        return failure
 
 
 def make_core(

@@ -19,9 +19,6 @@ Int64s = npt.NDArray[np.int64]
 Header = tuple[bytes, bytes | None]
 
 
-# --- the scalar reference -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Row:
     key: bytes | None
@@ -49,9 +46,6 @@ def scalar_record(row: Row, offset_delta: int, timestamp_delta: int) -> bytes:
     body = b"\0" + varint(timestamp_delta) + varint(offset_delta) + field(row.key) + field(row.value)
     body += varint(len(headers)) + b"".join(field(key) + field(value) for key, value in headers)
     return varint(len(body)) + body
-
-
-# --- cases --------------------------------------------------------------------------------------------------
 
 
 # Valid UTF-8, so that every type can hold it; the long ones need two and three bytes of length.
@@ -121,6 +115,14 @@ def cases(draw: st.DrawFn) -> Case:
 
 def as_arrow(headers: tuple[Header, ...] | None) -> list[dict[str, Any]] | None:
     return None if headers is None else [{"key": key.decode(), "value": value} for key, value in headers]
+
+
+def scalar_fnv1a(key: bytes) -> int:
+    """Go's hash/fnv, New32a."""
+    hashed = 0x811C9DC5
+    for byte in key:
+        hashed = (hashed ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return hashed
 
 
 def int64s(values: list[int]) -> Int64s:

@@ -126,9 +126,6 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
     return found
 
 
-# --- cases ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Case:
     """Batches with ascending offsets, the range and the transactions that a reader gives, and how many bytes of one

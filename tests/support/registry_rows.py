@@ -48,6 +48,26 @@ COLUMNS = T.StructType(
 )
 
 
+# The text of a .proto file.
+ORDER = """
+    syntax = "proto3";
+    package shop;
+    import "google/type/date.proto";
+    import "google/protobuf/timestamp.proto";
+    // größer als ASCII, 註文
+    message Order {
+        optional int64 id = 1;
+        google.type.Date day = 4;
+        google.protobuf.Timestamp at = 7;
+    }
+    message Other {}
+"""
+
+
+def columns_of(**fields: T.DataType) -> T.StructType:
+    return T.StructType([T.StructField(name, data_type) for name, data_type in fields.items()])
+
+
 def _decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
     most = 10**precision - 1
     # Not Decimal(n).scaleb(...), which rounds to 28 digits.

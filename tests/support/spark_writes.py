@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import waiting
@@ -27,6 +28,7 @@ cloudpickle.register_pickle_by_value(waiting)  # type: ignore[no-untyped-call]
 DEADLINE_S = 120
 # What Spark puts into one Arrow batch.
 ARROW_BATCH_ROWS = 10_000
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def pykafka(writer: Any, kafka: LocalKafka | str, topic: str | None, **options: str) -> Any:
@@ -46,6 +48,31 @@ def failure_of(frame: DataFrame, kafka: LocalKafka | str, topic: str | None, **o
     with pytest.raises(PySparkException) as failure:
         save(frame, kafka, topic, **options)
     return str(failure.value)
+
+
+def numbers(spark: SparkSession, count: int, tasks: int = 1, first: int = 0) -> DataFrame:
+    """Return the numbers from `first` on, as text in the column `value`."""
+    return spark.range(first, first + count, 1, tasks).selectExpr("cast(id AS STRING) AS value")
+
+
+def arriving(folder: Path, *frames: DataFrame, at_once: int = 1) -> DataFrame:
+    """Return a stream of these frames, each a file in `folder`. `at_once`: files of a micro-batch."""
+    for frame in frames:
+        frame.coalesce(1).write.mode("append").parquet(str(folder))
+    reader = frames[0].sparkSession.readStream.schema(frames[0].schema).option("maxFilesPerTrigger", at_once)
+    return reader.parquet(str(folder))
+
+
+def start(
+    frame: DataFrame, kafka: LocalKafka | str, topic: str | None, home: Path, given: Mapping[str, str] = NOTHING,
+    **options: str,
+) -> StreamingQuery:  # fmt: skip
+    """Start a query that ends with its input. Its checkpoint is in `home`. `given`: options by their whole names."""
+    writer = pykafka(frame.writeStream, kafka, topic, **options).options(**given)
+    query: StreamingQuery = (
+        writer.option("checkpointLocation", str(home / "checkpoint")).trigger(availableNow=True).start()
+    )
+    return query
 
 
 def finish(query: StreamingQuery) -> None:
@@ -97,23 +124,3 @@ def wait_for_rows(kafka: LocalKafka, topic: str, *, more_than: int = 0, writing:
 def numbers_in(kafka: LocalKafka, topic: str) -> list[int]:
     """Return the values of a topic with one partition as integers, in offset order."""
     return [int(record.value or b"") for _, _, record in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S)]
-
-
-def connections_to(bootstrap_servers: str) -> dict[int, int]:
-    """The processes, other than this one, that are connected to the one broker: socket's inode -> process id."""
-    port = int(bootstrap_servers.rpartition(":")[2])
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    established = {line[9] for line in lines if line[3] == "01" and int(line[2].rpartition(":")[2], 16) == port}
-    owners: dict[int, int] = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        if int(process.name) == os.getpid():
-            continue
-        try:
-            targets = [os.readlink(descriptor) for descriptor in (process / "fd").iterdir()]
-        except OSError:  # it has ended, or is not ours
-            continue
-        for target in targets:
-            inode = target.removeprefix("socket:[").rstrip("]")
-            if inode in established:
-                owners[int(inode)] = int(process.name)
-    return owners

@@ -47,8 +47,7 @@ def standalone_spark(folder: Path) -> Iterator[StandaloneSpark]:
         def start(name: str, *arguments: str) -> Path:
             log = folder / f"{name}.log"
             environment = bare_environment(
-                SPARK_HOME=str(SPARK_HOME),
-                SPARK_DAEMON_JAVA_OPTS="-Dspark.master.rest.enabled=false",
+                SPARK_HOME=str(SPARK_HOME), SPARK_DAEMON_JAVA_OPTS="-Dspark.master.rest.enabled=false"
             )
             command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name.lower()}.{name}"]
             with log.open("wb") as out:

@@ -76,9 +76,6 @@ def arrow_batch(rows: Sequence[WholeRow], types: RowTypes = SPARKS) -> pa.Record
     return pa.record_batch(columns)
 
 
-# --- strategies ---------------------------------------------------------------------------------------------
-
-
 BYTES = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.binary_view(), pa.string_view())
 DICTIONARIES = (pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int32(), pa.large_binary()))
 BYTES_TYPES = st.sampled_from((*BYTES, *DICTIONARIES))

@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-import bench_core
 from bench_core import Case, CorePath
 from kafka_sink.options.config import sink_config
 
@@ -25,18 +24,3 @@ def test_a_round_encodes_every_row_and_gives_all_memory_back(partition_count: in
         assert 24_000 * 116 <= path.wire_bytes - path.batch_count * 61 <= 24_000 * 120
         assert path.batch_count >= 24_000 * 116 // (16 * 1024)
         assert path.held_bytes == 0
-
-
-def test_figures_are_compared_with_few_partitions() -> None:
-    class Worker:
-        kernel = "compiled"
-
-        def round(self, case: Case) -> float:
-            return 1e6 if case.partition_count == bench_core.FEW else 0.5e6
-
-    figures = bench_core.measure([Worker()], rounds=3)  # type: ignore[list-item]
-    assert [(each.partition_count, each.times_the_cost_at_few) for each in figures] == [(4, 1.0), (2_000, 2.0)] * 2
-    assert [each.ns_per_record for each in figures] == [1_000, 2_000] * 2
-    assert [each.goal for each in figures] == ["15 M records/s", "1.5 x", "3 GB/s", "1.5 x"]
-    line = " ".join(bench_core.table(figures).splitlines()[2].split())
-    assert line == "compiled 100 2,000 0.50 (0.50 - 0.50) 0.05 2000 2.00 1.5 x"

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address
 
 import pytest
 
-from bench_scale import chosen
 from kafka_sink.options.config import EXACTLY_ONCE, sink_config
 from process_tree import ProcessStat
 from request_log import count_requests
@@ -21,30 +19,16 @@ from scale_report import (
     Requests,
     Round,
     beside,
-    connections_table,
-    memory_table,
     ratio,
-    requests_table,
     speed_table,
 )
 from scale_sinks import BASELINE, CLIENT_ID, SINKS, Clients, Owner, Sink, options_of
-from spark_application import (
-    LOCAL_EXECUTOR,
-    PLANNING,
-    Executor,
-    PythonMemory,
-    Sample,
-    application_of,
-    python_memory,
-)
+from spark_application import LOCAL_EXECUTOR, PLANNING, Executor, PythonMemory, Sample, application_of, python_memory
 from spark_peers import SameSettings
 from tcp_sockets import ESTABLISHED, Socket, all_sockets, connections, open_sockets, parse_sockets
 
 MIB = 1024 * 1024
 _, AT_LEAST_ONCE, EXACTLY = SINKS
-
-
-# --- tcp_sockets ------------------------------------------------------------------------------------------------------
 
 # As the kernel of a little-endian machine prints them, up to the column of the inode.
 TCP = """\
@@ -63,46 +47,23 @@ TCP6 = f"""\
    2: {_MAPPED}:2384 {_MAPPED}:90DC 01 {_REST} 14886
 """
 LOOPBACK = IPv4Address("127.0.0.1")
-BROKER = (LOOPBACK, 9092)
 
 
-def test_a_row_has_addresses_state_and_inode() -> None:
-    rows = parse_sockets(TCP, "little")
-    assert rows[0] == Socket(BROKER, (IPv4Address("0.0.0.0"), 0), state=10, inode=64806)
-    assert rows[1] == Socket((LOOPBACK, 0x90DA), BROKER, ESTABLISHED, inode=54140)
-    assert [each.state for each in rows] == [10, 1, 1, 6]
-    assert parse_sockets(TCP.splitlines()[0] + "\n") == []
-
-
-def test_an_address_that_ipv6_maps_is_the_ipv4_address() -> None:
-    rows = parse_sockets(TCP6, "little")
-    assert rows[0].local == (IPv6Address("::1"), 9092)
-    assert rows[1] == Socket((LOOPBACK, 0x90DC), BROKER, ESTABLISHED, inode=14885)
-
-
-def test_a_connection_counts_once_at_the_listener_and_belongs_to_the_process_at_its_other_end() -> None:
-    """Of four sockets of the tables two are established at the broker; the brokers' own inodes are of no process that
-    is looked at."""
+def test_connections_are_counted_by_node_and_belong_to_the_process_at_their_end() -> None:
+    # Of four sockets of the tables two are established at the broker; the brokers' own inodes are of no process that
+    # is looked at.
     sockets = parse_sockets(TCP, "little") + parse_sockets(TCP6, "little")
     assert connections(sockets, {9092: 1}, {54140: 500, 14885: 501}) == {(500, 1): 1, (501, 1): 1}
     assert connections(sockets, {9092: 1}, {14885: 501}) == {(501, 1): 1}
     assert connections(sockets, {9093: 1}, {54140: 500, 14885: 501}) == {}
+    ports = ((50_000, 9092, 7), (50_001, 9092, 8), (50_002, 9093, 9), (50_003, 9092, 7, 8))
+    sockets = [each for port in ports for each in both_ends(*port)]
+    assert connections(sockets, {9092: 1, 9093: 2}, {7: 1, 8: 1, 9: 1}) == {(1, 1): 2, (1, 2): 1}
 
 
 def both_ends(client_port: int, port: int, inode: int, state: int = ESTABLISHED) -> list[Socket]:
     client, broker = (LOOPBACK, client_port), (LOOPBACK, port)
     return [Socket(client, broker, state, inode), Socket(broker, client, state, 0)]
-
-
-def test_connections_are_counted_by_node() -> None:
-    sockets = [*both_ends(50_000, 9092, 7), *both_ends(50_001, 9092, 8), *both_ends(50_002, 9093, 9)]
-    assert connections(sockets, {9092: 1, 9093: 2}, {7: 1, 8: 1, 9: 1}) == {(1, 1): 2, (1, 2): 1}
-
-
-def test_a_connection_that_is_being_closed_does_not_count() -> None:
-    close_wait = 8
-    sockets = [*both_ends(50_000, 9092, 7), *both_ends(50_001, 9092, 8, close_wait)]
-    assert connections(sockets, {9092: 1}, {7: 1, 8: 1}) == {(1, 1): 1}
 
 
 def test_a_connection_of_this_process_is_found() -> None:
@@ -116,9 +77,6 @@ def test_a_connection_of_this_process_is_found() -> None:
     assert found == {(os.getpid(), 1): 2}
 
 
-# --- spark_application ------------------------------------------------------------------------------------------------
-
-
 JAVA, PYTHON = "/usr/bin/java", "/opt/python"
 DAEMON = (PYTHON, "-m", "counting_daemon", "pyspark.worker")
 PLANNER = (PYTHON, "-m", "pyspark.daemon", "pyspark.sql.worker.write_into_data_source")
@@ -126,17 +84,6 @@ PLANNER = (PYTHON, "-m", "pyspark.daemon", "pyspark.sql.worker.write_into_data_s
 
 def tree(parents: dict[int, int]) -> list[ProcessStat]:
     return [ProcessStat(pid, parent, 1) for pid, parent in parents.items()]
-
-
-def test_with_a_local_master_the_drivers_jvm_is_the_only_executor() -> None:
-    processes = tree({1: 0, 2: 1, 3: 2, 4: 3, 5: 3, 6: 3, 7: 2, 8: 7})
-    commands = {
-        1: (PYTHON, "app.py"), 2: (JAVA, "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"),
-        3: DAEMON, 4: DAEMON, 5: DAEMON, 7: PLANNER, 8: PLANNER,
-    }  # fmt: skip
-    found = application_of(processes, commands, {})  # the sixth has ended
-    assert found.executors == {LOCAL_EXECUTOR: Executor(jvm=2, daemon=3, workers=(4, 5))}
-    assert found.planning == (7, 8)
 
 
 def test_with_executors_of_their_own_the_driver_runs_no_task() -> None:
@@ -151,7 +98,7 @@ def test_with_executors_of_their_own_the_driver_runs_no_task() -> None:
     assert found.planning == (8,)
 
 
-def test_what_a_worker_has_started_is_the_executors_and_stays_when_the_worker_has_ended() -> None:
+def test_what_a_worker_has_started_is_the_executors_also_when_the_worker_has_ended() -> None:
     helper = (PYTHON, "-m", "helper")
     processes = tree({1: 0, 2: 1, 3: 2, 4: 3, 5: 3, 6: 4})
     # Of a worker that has ended, 7 is init's child now, and 8 was started by it, too, and has ended.
@@ -161,12 +108,6 @@ def test_what_a_worker_has_started_is_the_executors_and_stays_when_the_worker_ha
     assert found.executors == {LOCAL_EXECUTOR: Executor(2, 3, (4,), helpers=(6, 7))}
     assert found.executors[LOCAL_EXECUTOR].python == (3, 4, 6, 7)
     assert found.planning == ()
-
-
-def test_before_the_first_task_an_executor_has_no_python() -> None:
-    found = application_of(tree({1: 0, 2: 1}), {1: (PYTHON, "app.py"), 2: (JAVA, "x")}, {2: 1})
-    assert found.executors == {LOCAL_EXECUTOR: Executor(2)}
-    assert found.executors[LOCAL_EXECUTOR].python == ()
 
 
 def test_what_processes_share_counts_once() -> None:
@@ -185,15 +126,6 @@ def sample(nodes: list[int], of_executors: dict[int, int], of_planning: dict[int
     return Sample({"0": 4}, {"0": of_executors, PLANNING: of_planning}, {"0": memory}, {"0": 400 * MB}, nodes)
 
 
-def test_sockets_a_broker_are_the_mean_of_the_nodes() -> None:
-    found = sample([1, 2, 3], {1: 6, 2: 4, 3: 5}, {1: 2, 3: 1})
-    assert (found.sockets_a_broker, found.planning_sockets_a_broker) == (5.0, 1.0)
-    assert sample([1, 2], {1: 3}, {}).sockets_a_broker == 1.5
-
-
-# --- request_log ------------------------------------------------------------------------------------------------------
-
-
 def test_requests_are_counted_by_api_for_one_client() -> None:
     def line(client_id: str, api: str) -> str:
         header = f'{{"requestApiKey":0,"correlationId":7,"clientId":"{client_id}","requestApiKeyName":"{api}"}}'
@@ -202,9 +134,6 @@ def test_requests_are_counted_by_api_for_one_client() -> None:
     log = line("bench-scale", "PRODUCE") * 2 + line("broker-1", "FETCH") + line("bench-scale", "END_TXN") + "WARN x\n"
     assert count_requests(log, "bench-scale") == Counter(PRODUCE=2, END_TXN=1)
     assert count_requests(log, "bench") == Counter()
-
-
-# --- scale_sinks ------------------------------------------------------------------------------------------------------
 
 
 def test_sinks_differ_in_name_and_write_with_the_same_settings() -> None:
@@ -218,14 +147,6 @@ def test_sinks_differ_in_name_and_write_with_the_same_settings() -> None:
     assert (config.producer.linger_ms, config.producer.buffer_memory) == (100, 64 * MIB)
 
 
-def test_all_sinks_are_measured_unless_some_are_named() -> None:
-    assert chosen(None) == [BASELINE, AT_LEAST_ONCE, EXACTLY]
-    assert chosen(["JVM", "exactly-once"]) == [BASELINE, EXACTLY]
-
-
-# --- scale_model ------------------------------------------------------------------------------------------------------
-
-
 def test_a_master_says_how_many_executors_and_cores() -> None:
     assert Layout.of("local[16]") == Layout("local[16]", executors=1, cores=16)
     cluster = Layout.of("local-cluster[4,8,512]")
@@ -236,13 +157,7 @@ def test_a_master_says_how_many_executors_and_cores() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sink", "sockets", "planning", "ids"),
-    [
-        (BASELINE, 4, 0, 4),
-        (AT_LEAST_ONCE, 32, 0, 32),
-        (EXACTLY, 32, 2, 32),
-    ],
-    ids=str,
+    ("sink", "sockets", "planning", "ids"), [(BASELINE, 4, 0, 4), (AT_LEAST_ONCE, 32, 0, 32), (EXACTLY, 32, 2, 32)]
 )
 def test_sockets_follow_who_has_the_clients_and_ids_who_has_the_producers(
     sink: Sink, sockets: int, planning: int, ids: int
@@ -255,36 +170,20 @@ def test_sockets_follow_who_has_the_clients_and_ids_who_has_the_producers(
         assert found == (sockets, planning, ids)
 
 
-def test_a_bootstrap_connection_that_stays_is_at_one_of_the_brokers() -> None:
-    sink = Sink("s", "s", Clients(Owner.WORKER, planning=2, bootstrap=1))
-    layout = Layout("m", executors=2, cores=3)
-    assert Model(sink, layout, 1, 6).sockets_a_broker == 12
-    assert Model(sink, layout, 3, 6).sockets_a_broker == 8
-    assert Model(sink, layout, 1, 6).planning_sockets_a_broker == 4
-
-
-def test_workers_have_memory_and_transactions_have_markers() -> None:
+def test_the_model_of_a_layout() -> None:
     layout = Layout("m", executors=2, cores=3)
     ours, exactly, theirs = (Model(sink, layout, 3, 6) for sink in (AT_LEAST_ONCE, EXACTLY, BASELINE))
     assert (ours.python_bytes, theirs.python_bytes) == (SHARED_BYTES + 3 * WORKER_BYTES, 0)
     assert (ours.workers, theirs.workers) == (6, 0)
     assert (ours.markers, exactly.markers) == (0, 36)
-
-
-def test_transactions_have_requests_of_their_own() -> None:
-    layout = Layout("m", executors=2, cores=3)
-    assert Model(AT_LEAST_ONCE, layout, 3, 6).other_requests == 0
-    assert Model(EXACTLY, layout, 3, 6).other_requests == 5 * 6 + 9 * 3 + 4
-
-
-def test_a_task_sends_a_request_to_each_leader() -> None:
-    layout = Layout("m", executors=2, cores=3)
-    assert Model(EXACTLY, layout, 3, partitions=6).produce_requests == 18
-    assert Model(EXACTLY, layout, 3, partitions=2).produce_requests == 12
-    assert Model(EXACTLY, layout, 1, partitions=6).produce_requests == 6
-
-
-# --- scale_report -----------------------------------------------------------------------------------------------------
+    assert (ours.other_requests, exactly.other_requests) == (0, 5 * 6 + 9 * 3 + 4)
+    # A task sends a request to each leader.
+    produced = [Model(EXACTLY, layout, *cluster).produce_requests for cluster in ((3, 6), (3, 2), (1, 6))]
+    assert produced == [18, 12, 6]
+    # A bootstrap connection that stays is at one of the brokers.
+    models = [Model(Sink("s", "s", Clients(Owner.WORKER, planning=2, bootstrap=1)), layout, n, 6) for n in (1, 3)]
+    assert [model.sockets_a_broker for model in models] == [12, 8]
+    assert models[0].planning_sockets_a_broker == 4
 
 
 def measured(sink: Sink, *rounds: tuple[list[int], list[int], float]) -> Measured:
@@ -297,11 +196,6 @@ def measured(sink: Sink, *rounds: tuple[list[int], list[int], float]) -> Measure
     ]
     requests = Requests(opened=20, a_micro_batch={"PRODUCE": 11.5, "END_TXN": 5.0, "INIT": 1.0, "METADATA": 1.5})
     return Measured(model, made, requests)
-
-
-def test_a_rounds_figures_are_of_its_micro_batches() -> None:
-    (found,) = measured(EXACTLY, ([300, 100, 200], [500, 1_000, 250], 6.0)).rounds
-    assert (found.latency_ms, found.rows_per_s, found.cpu_s_a_million_rows) == (200, 2e6, 2.0)
 
 
 def test_a_ratio_is_the_median_of_the_rounds_own() -> None:
@@ -318,36 +212,6 @@ def cells(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
 
 
-def test_what_a_query_keeps_is_shown_as_measured_and_by_the_model() -> None:
-    found = measured(EXACTLY, ([1], [1], 1.0))
-    model = found.model
-
-    def shown(table: Callable[[Sequence[Measured]], str]) -> dict[str, str]:
-        head, _, row = cells(table([found]))
-        assert row[:3] == ["local[4]", "3", "exactly-once"]
-        return dict(zip(head[3:], row[3:], strict=True))
-
-    assert shown(connections_table) == {
-        "Python workers": "4 / 4",
-        "sockets a broker": beside(5, model.sockets_a_broker),
-        "planning's": beside(1, model.planning_sockets_a_broker),
-        "connections opened": "20",
-        "producer ids": "4 / 4",
-    }
-    assert shown(requests_table) == {
-        "Produce": "11.5 / 12",
-        "Metadata": "1.5",
-        "other requests": beside(6, model.other_requests),
-        "markers": "24 / 24",
-    }
-    assert shown(memory_table) == {
-        "Python MB": beside(360, model.python_bytes / MB, digits=0),
-        "Python MB after large": "360",
-        "private MB a worker": "75",
-        "JVM MB": "400",
-    }
-
-
 def test_speeds_are_shown_beside_the_jvm_sinks() -> None:
     theirs = measured(BASELINE, ([100], [1_000], 3.0))
     ours = measured(AT_LEAST_ONCE, ([150], [500], 1.5))
@@ -355,6 +219,4 @@ def test_speeds_are_shown_beside_the_jvm_sinks() -> None:
     assert first[head.index("M rows/s")] == "1.00" and "" in first
     assert second[2:] == ["at-least-once", "2.00", "2.00 - 2.00", "2.00", "1.50", "0.50", "150", "1.50"]
 
-
-def test_a_figure_has_a_fraction_only_if_there_is_one() -> None:
     assert (beside(5.0, 16 / 3), beside(1_234.4, 0, digits=0)) == ("5 / 5.3", "1,234 / 0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,38 +16,14 @@ import slot_model
 from bench_slots import Case, Times
 from code_blocks import ROOT
 from kafka_sink.commit.markers import Decision, Ids, Names, digest_of
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionDescription,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
-from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest, ProduceResponse, ProduceResult
-from kafka_sink.kafka.protocol.client_response import ClientResponse
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.requests import Request, Response
-from sent_requests import Traffic
 from slot_cluster import layout, partition_of
 from slot_model import COMMIT, CONSUMER_OFFSETS, LOGS, PLAN, SLOTS, TOPIC, TRANSACTION_STATE, Count, Layout, Measured
 
 # 1,000 slots of 8 rows to 4 partitions that 3 brokers lead. The decision has 6 groups on 2 partitions of its topic.
 LAYOUT = Layout(
-    transaction_version=2,
-    slots=1_000,
-    rows=8,
-    partitions=4,
-    brokers=3,
-    leaders=3,
-    transactions_at=(201, 400, 399),
-    groups_at=(500, 500),
-    parts_before=5,
-    parts=6,
-    later_parts_at=(3, 1),
-    new_parts=1,
-    parts_logs=2,
-)
+    transaction_version=2, slots=1_000, rows=8, partitions=4, brokers=3, leaders=3, transactions_at=(201, 400, 399),
+    groups_at=(500, 500), parts_before=5, parts=6, later_parts_at=(3, 1), new_parts=1, parts_logs=2,
+)  # fmt: skip
 
 
 def model_of(layout: Layout) -> dict[tuple[str, str], Count]:
@@ -56,9 +33,6 @@ def model_of(layout: Layout) -> dict[tuple[str, str], Count]:
 def cells(table: str) -> list[list[str]]:
     """The rows of a markdown table."""
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
-
-
-# --- the model --------------------------------------------------------------------------------------------------------
 
 
 def test_the_model_of_a_micro_batch() -> None:
@@ -79,16 +53,13 @@ def test_the_model_of_a_micro_batch() -> None:
     assert model_of(LAYOUT)[LOGS, TRANSACTION_STATE] == Count(5_000 + 2_002 + 1 + 2, 6_000 + 2_002 + 1 + 2)
 
 
-def test_transactions_of_version_1_add_partitions_and_groups_with_requests() -> None:
+def test_what_version_1_and_a_pause_of_the_commit_add_to_the_model() -> None:
     new, old = model_of(LAYOUT), model_of(replace(LAYOUT, transaction_version=1))
     assert {key: count for key, count in old.items() if count != new[key]} == {
         (SLOTS, "AddPartitionsToTxn"): Count(1_000, 1_000), (SLOTS, "AddOffsetsToTxn"): Count(1_000, 1_000),
         (SLOTS, "Metadata"): Count(3_000, 4_000), (COMMIT, "AddOffsetsToTxn"): Count(6, 6),
         (LOGS, TRANSACTION_STATE): Count(5_005, 5_005),
     }  # fmt: skip
-
-
-def test_a_pause_of_the_commit_asks_the_leaders_again() -> None:
     none, two = model_of(LAYOUT), model_of(replace(LAYOUT, pauses=2))
     assert {key: count for key, count in two.items() if count != none[key]} == {
         (COMMIT, "DescribeProducers"): Count(12, 12), (COMMIT, "Metadata"): Count(0, 4),
@@ -119,9 +90,6 @@ def test_the_page_has_the_formulas_and_their_symbols() -> None:
     assert {each for each in letters if each.isalpha()} <= slot_model.SYMBOLS.keys()
 
 
-# --- where things are -------------------------------------------------------------------------------------------------
-
-
 def test_names_belong_to_partitions_as_in_kafka() -> None:
     # In Java, "s.0".hashCode() is 111,989. That of "polygenelubricants" is the least integer, which becomes 0.
     assert [partition_of(name, range(50)) for name in ("s.0", "polygenelubricants")] == [111_989 % 50, 0]
@@ -146,104 +114,6 @@ def test_the_layout_of_a_micro_batch_in_its_cluster() -> None:
     assert len(found.groups_at) == 2
 
 
-# --- what goes out ----------------------------------------------------------------------------------------------------
-
-
-def answer(request: Request, response: Response | None) -> ClientResponse:
-    return ClientResponse(1, request, None, response, None if response else "gone", 0)
-
-
-def end_txn(slot: int) -> EndTxnRequest:
-    return EndTxnRequest(f"s.{slot}", 7, 0, committed=True, transaction_version=2)
-
-
-def ended(code: int = ErrorCode.NONE) -> EndTxnResponse:
-    return EndTxnResponse(0, code, 7, 1)
-
-
-def fetch(*groups: str) -> OffsetFetchRequest:
-    return OffsetFetchRequest(groups, "c", 0, True)
-
-
-def fetched(**codes: int) -> OffsetFetchResponse:
-    return OffsetFetchResponse(0, tuple(GroupOffset(group, code, 0, "") for group, code in codes.items()))
-
-
-def described(**codes: int) -> DescribeTransactionsResponse:
-    found = (TransactionDescription(name, code, "Ongoing", 0, 0, 7, 0, ()) for name, code in codes.items())
-    return DescribeTransactionsResponse(0, tuple(found))
-
-
-def traffic(*events: Any) -> Traffic:
-    return Traffic([(float(at_s), event) for at_s, event in enumerate(events)])
-
-
-def test_a_request_that_repeats_a_refused_one_is_counted_apart() -> None:
-    refused, lost = end_txn(1), end_txn(2)
-    first, again = traffic(
-        end_txn(0), refused, lost,
-        answer(end_txn(0), ended()), answer(refused, ended(ErrorCode.CONCURRENT_TRANSACTIONS)), answer(lost, None),
-        refused, lost,
-        answer(refused, ended(ErrorCode.PRODUCER_FENCED)),
-        # Refused for good, so this is not a retry.
-        refused,
-    ).counts()  # fmt: skip
-    assert (first, again) == ({"EndTxn": 4}, {"EndTxn": 2})
-
-
-def test_a_read_of_several_keys_repeats_those_that_were_refused() -> None:
-    keys = DescribeTransactionsRequest(("a", "b"))
-    first, again = traffic(
-        fetch("a", "b", "c"), answer(fetch("a", "b", "c"), fetched(a=0, b=ErrorCode.UNSTABLE_OFFSET_COMMIT, c=14)),
-        fetch("b"), fetch("c", "d"), answer(fetch("b"), fetched(b=0)),
-        # Read anew.
-        fetch("b"),
-        keys, answer(keys, described(a=0, b=ErrorCode.NOT_COORDINATOR)),
-        DescribeTransactionsRequest(("b",)), DescribeTransactionsRequest(("a",)),
-    ).counts()  # fmt: skip
-    assert first == {"OffsetFetch": 3, "DescribeTransactions": 2}
-    assert again == {"OffsetFetch": 1, "DescribeTransactions": 1}
-
-
-def test_a_batch_that_is_refused_for_now_is_produced_again() -> None:
-    both, second = (
-        ProduceRequest(-1, 0, tuple(ProducePartition("t", number, None, b"") for number in numbers), "s.0")
-        for numbers in ([0, 1], [1])
-    )
-    codes = (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    results = tuple(ProduceResult("t", None, number, code, None, 0, -1) for number, code in enumerate(codes))
-    first, again = traffic(both, answer(both, ProduceResponse(0, results)), second, second).counts()
-    assert (first, again) == ({"Produce": 2}, {"Produce": 1})
-
-
-def test_the_span_of_an_api_begins_after_the_first_requests() -> None:
-    metadata = MetadataRequest((), allow_auto_topic_creation=False)
-    of_a_commit = traffic(end_txn(9), answer(end_txn(9), ended()), end_txn(0), end_txn(1), metadata,
-                          answer(end_txn(1), ended()), answer(end_txn(0), ended()), metadata)  # fmt: skip
-    assert of_a_commit.span_ms("EndTxn", after=1) == 4_000
-
-
-# --- what is shown ----------------------------------------------------------------------------------------------------
-
-
-def times(commit_ms: float) -> Times:
-    return Times(
-        plan_ms=1, slot_ms=2.25, commit_ms=commit_ms, end_txn_ms=3, plan_cpu_ms=4, slot_cpu_ms=5, commit_cpu_ms=6,
-        brokers_cpu_ms=7, to_a_task_kib=8,
-    )  # fmt: skip
-
-
-def test_figures_are_medians_and_goals_are_of_1024_slots_on_3_brokers() -> None:
-    cases = [Case(3, 2, 1_024), Case(1, 2, 1_024), Case(3, 2, 4_096)]
-    figures = [bench_slots.figure(case, [times(9_000), times(1_500), times(30)]) for case in cases]
-    assert figures[0].median == times(1_500)
-    assert [row[:9] for row in cells(bench_slots.table(figures))] == [
-        ["1,024", "3", "2", "1", "<= 300", "2.2", "1,500", "<= 1,000", "3"],
-        ["1,024", "1", "2", "1", "", "2.2", "1,500", "", "3"],
-        ["4,096", "3", "2", "1", "", "2.2", "1,500", "", "3"],
-    ]
-
-
 @pytest.mark.parametrize("surplus", [0, 1])
 def test_a_count_that_differs_in_any_round_fails_the_benchmark(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, surplus: int
@@ -253,18 +123,12 @@ def test_a_count_that_differs_in_any_round_fails_the_benchmark(
     first[SLOTS, "InitProducerId"] += surplus
     rounds = [right, slot_model.compare(LAYOUT, Measured(first)), right]
 
-    class Kafka:
+    class Kafka(nullcontext[None]):
         def __init__(self, **_: Any) -> None:
-            pass
-
-        def __enter__(self) -> Kafka:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
+            super().__init__()
 
     def measured(kafka: object, case: Case, *_: object) -> Any:
-        return bench_slots.figure(case, [times(1)]), rounds
+        return bench_slots.figure(case, [Times(*[1.0] * 9)]), rounds
 
     monkeypatch.setattr(bench_slots, "LocalKafka", Kafka)
     monkeypatch.setattr(bench_slots, "measure", measured)

@@ -8,35 +8,22 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
-import bench_confs
 import bench_exactly_once
-import bench_latency
-import bench_memory
-import bench_shapes
 import process_tree
-from bar_chart import Bar, Panel, svg
-from bench_memory import Bound
-from bench_spark import chart, turned
 from kafka_sink.options.config import sink_config
-from process_tree import ProcessStat, parse_stat, parse_status, tree_of
+from process_tree import ProcessStat, parse_stat, tree_of
 from python_peers import DiscardingDataSource, RowCount
 from spark_driver import Cost
-from spark_environment import spark_environment
-from spark_jars import MODULES, ivy_module, resolve_spark_jars
 from spark_peers import (
     CONFLUENT,
     DEFAULTS,
     DISCARD,
     JVM,
-    NOOP,
-    PEERS,
     PYKAFKA,
     SAME,
-    TCP,
     Peer,
     SameSettings,
     Servers,
@@ -44,14 +31,11 @@ from spark_peers import (
     librdkafka_settings,
 )
 from spark_process import SparkProcess
-from spark_report import figure, own_cost, ratio_table, ratios, table, tls_cost
+from spark_report import figure, own_cost, ratios, tls_cost
 
 MIB = 1024 * 1024
 SAME_SETTINGS = SameSettings(linger_ms=100, batch_bytes=MIB, buffer_bytes=64 * MIB)
 SERVERS = Servers("h:1", "h:2", "/ca.pem")
-
-
-# --- spark_process ----------------------------------------------------------------------------------------------------
 
 
 def application(tmp_path: Path, code: str, answer_timeout_s: float = 30.0) -> SparkProcess:
@@ -69,37 +53,23 @@ def test_an_application_answers_each_request_and_ends_when_it_is_told() -> None:
         spark.ask({})
 
 
-def test_an_application_that_ends_is_not_waited_for(tmp_path: Path) -> None:
+def test_an_application_that_ends_or_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"status 3; its log is .*/log"):
         application(tmp_path, "raise SystemExit(3)")
     once = application(tmp_path, "print('0', flush=True); input(); raise SystemExit(4)")
     with pytest.raises(SystemExit, match="status 4"):
         once.ask({})
-
-
-def test_an_application_that_says_nothing_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"within 0\.1 s"):
         application(tmp_path, "input()", answer_timeout_s=0.1)
 
 
-# --- process_tree -----------------------------------------------------------------------------------------------------
-
-
-def test_a_stat_line_is_read_whatever_the_command_is_called() -> None:
+def test_a_tree_is_a_process_and_all_below_it_whatever_a_command_is_called() -> None:
     line = "42 (a) b (c) S 7 42 42 0 -1 4194560 900 10 0 0 11 22 300 4000 20 0 5 0 123 456 789\n"
     assert parse_stat(line) == ProcessStat(pid=42, parent_pid=7, cpu_ticks=11 + 22 + 300 + 4000)
-
-
-def test_a_tree_is_a_process_and_all_below_it_in_any_order() -> None:
     parents = {5: 4, 2: 1, 4: 2, 3: 2, 9: 8, 8: 1}
     stats = [ProcessStat(pid, parent, 1) for pid, parent in parents.items()]
     assert {each.pid for each in tree_of(2, stats)} == {2, 3, 4, 5}
     assert tree_of(77, stats) == []
-
-
-def test_sizes_of_a_status_are_bytes() -> None:
-    text = "Name:\tpython3\nVmHWM:\t   1024 kB\nVmRSS:\t     10 kB\nThreads:\t3\n"
-    assert parse_status(text) == {"VmHWM": 1024 * 1024, "VmRSS": 10 * 1024}
 
 
 def test_the_cpu_time_of_grandchildren_counts_when_they_have_ended() -> None:
@@ -111,51 +81,6 @@ def test_the_cpu_time_of_grandchildren_counts_when_they_have_ended() -> None:
     subprocess.run([sys.executable, "-I", "-c", parent], check=True)
     own_s = time.process_time() - child_before
     assert process_tree.cpu_s(os.getpid()) - before_s - own_s > 0.25
-
-
-def test_memory_of_a_process() -> None:
-    memory = process_tree.memory_of(os.getpid())
-    assert memory["VmHWM"] >= memory["VmRSS"] > MIB
-
-
-# --- spark_jars -------------------------------------------------------------------------------------------------------
-
-
-def test_the_jars_are_asked_for_one_by_one() -> None:
-    dependencies = ElementTree.fromstring(ivy_module()).findall("./dependencies/dependency")
-    assert [(each.get("org"), each.get("name"), each.get("rev")) for each in dependencies] == [
-        (module.organisation, module.name, module.revision) for module in MODULES
-    ]
-    assert {each.get("transitive") for each in dependencies} == {"false"}
-
-
-def test_jars_that_are_there_are_not_fetched(tmp_path: Path) -> None:
-    folder = tmp_path / "spark-sql-kafka-4.2.0"
-    folder.mkdir()
-    wanted = [folder / module.file_name for module in MODULES]
-    for jar in wanted:
-        jar.touch()
-
-    def ivy() -> list[str]:
-        raise AssertionError("asked for Ivy")
-
-    assert resolve_spark_jars(tmp_path, ivy) == wanted
-    wanted[2].unlink()
-    with pytest.raises(AssertionError, match="asked for Ivy"):
-        resolve_spark_jars(tmp_path, ivy)
-
-
-# --- spark_peers and python_peers -------------------------------------------------------------------------------------
-
-
-def test_every_peer_is_measured_once_and_has_its_counterpart() -> None:
-    assert len(set(PEERS)) == len(PEERS)
-    for compression in ("none", "zstd"):
-        for sink in (JVM, CONFLUENT, PYKAFKA):
-            assert Peer(sink, compression, SAME) in PEERS
-    assert {peer.sink for peer in PEERS if peer.sockets == TCP} == {DISCARD, CONFLUENT, PYKAFKA}
-    assert {peer.sink for peer in PEERS if not peer.writes_to_kafka} == {NOOP, DISCARD}
-    assert {peer.sink for peer in PEERS if not peer.has_workers} == {NOOP, JVM}
 
 
 def test_the_same_settings_are_the_same_for_every_client() -> None:
@@ -171,22 +96,14 @@ def test_the_same_settings_are_the_same_for_every_client() -> None:
     assert (c["acks"], c["enable.idempotence"], c["compression.level"]) == ("all", True, 3)
 
 
-def test_pykafka_takes_the_same_settings() -> None:
-    settings = kafka_settings(Peer(PYKAFKA, "none", SAME), SAME_SETTINGS, SERVERS)
-    config = sink_config({f"kafka.{name}": value for name, value in settings.items()}).producer
-    assert (config.batch_size, config.linger_ms, config.buffer_memory) == (MIB, 100, 64 * MIB)
-
-
 def test_over_tls_a_peer_has_another_listener_of_the_same_broker_and_else_the_same() -> None:
     clear = kafka_settings(Peer(PYKAFKA, "none", SAME), SAME_SETTINGS, SERVERS)
-    encrypted = kafka_settings(Peer(PYKAFKA, "none", SAME, tls=True), SAME_SETTINGS, SERVERS)
-    assert {name: value for name, value in encrypted.items() if clear.get(name) != value} == {
-        "bootstrap.servers": "h:2",
-        "security.protocol": "SSL",
-        "ssl.truststore.type": "PEM",
+    config = sink_config({f"kafka.{name}": value for name, value in clear.items()}).producer
+    assert (config.batch_size, config.linger_ms, config.buffer_memory) == (MIB, 100, 64 * MIB)
+    assert kafka_settings(Peer(PYKAFKA, "none", SAME, tls=True), SAME_SETTINGS, SERVERS) == clear | {
+        "bootstrap.servers": "h:2", "security.protocol": "SSL", "ssl.truststore.type": "PEM",
         "ssl.truststore.location": "/ca.pem",
-    }
-    assert clear.keys() <= encrypted.keys()
+    }  # fmt: skip
 
 
 def test_defaults_are_left_to_the_client() -> None:
@@ -194,7 +111,6 @@ def test_defaults_are_left_to_the_client() -> None:
     assert java == {"bootstrap.servers": "h:1", "compression.type": "none"}
     c = librdkafka_settings(Peer(CONFLUENT, "none", DEFAULTS), SAME_SETTINGS, SERVERS)
     assert not {"linger.ms", "batch.size", "queue.buffering.max.messages"} & c.keys()
-    assert (c["acks"], c["enable.idempotence"]) == ("all", True)
 
 
 def test_the_writer_that_discards_counts_what_it_discards() -> None:
@@ -202,19 +118,6 @@ def test_the_writer_that_discards_counts_what_it_discards() -> None:
     writer.commit([RowCount(2), RowCount(3)])
     with pytest.raises(AssertionError, match="5 rows were written, 2 arrived"):
         writer.commit([RowCount(2), None])
-
-
-def test_drivers_start_with_this_python_and_these_scripts_and_no_other_spark() -> None:
-    environment = spark_environment({"SPARK_HOME": "/other", "PYTHONPATH": "/mine", "HOME": "/h"})
-    assert "SPARK_HOME" not in environment
-    assert environment["HOME"] == "/h"
-    bench, mine = environment["PYTHONPATH"].split(os.pathsep)
-    assert Path(bench, "python_peers.py").exists() and mine == "/mine"
-    assert spark_environment({})["PYTHONPATH"] == bench
-    assert environment["PYSPARK_PYTHON"] == sys.executable
-
-
-# --- spark_report, bar_chart ------------------------------------------------------------------------------------------
 
 
 OURS, THEIRS = Peer(PYKAFKA, "none", SAME), Peer(JVM, "none", SAME)
@@ -261,102 +164,10 @@ def test_our_own_cost_is_what_a_round_takes_more_than_a_writer_that_discards() -
     assert own_cost({OURS: costs[OURS]}, rows=1) is None
 
 
-def test_tables_are_markdown() -> None:
-    figures = [figure(peer, [Cost(2.0, 1.0, 0.5, 200_000_000)], rows=4_000_000) for peer in (OURS, THEIRS)]
-    lines = table(figures).splitlines()
-    assert len({len(line) for line in lines}) == 1
-    assert [cell.strip() for cell in lines[2].strip("|").split("|")] == [
-        *("pykafka", "none", "same", "Unix sockets", "2.00", "2.00 - 2.00", "0.25", "0.12", "50.0")
-    ]
-    assert "Unix sockets" not in lines[3]  # the JVM sink has no Python workers
-    told = ratio_table(ratios({OURS: [Cost(2.0, 1.0)], THEIRS: [Cost(3.0, 2.0)]}))
-    assert "| 1.50 x | >= 1.5 x | 0.50 x      | <= 0.7 x |" in told
-
-
-def test_the_order_turns() -> None:
-    assert [turned(PEERS, number)[0] for number in range(3)] == list(PEERS[:3])
-    assert sorted(map(str, turned(PEERS, 7))) == sorted(map(str, PEERS))
-    assert turned(PEERS, len(PEERS)) == list(PEERS)
-
-
-def test_bars_are_as_long_as_their_values_and_labels_are_escaped() -> None:
-    bars = (Bar("a & b", 1.0, "1 M", ours=False), Bar("pykafka", 2.0, "2 M", ours=True))
-    root = ElementTree.fromstring(svg([Panel("rates <1>", bars), Panel("empty", ())]))
-    space = "{http://www.w3.org/2000/svg}"
-    rects = root.findall(f"{space}rect")
-    assert [each.get("class") for each in rects] == ["theirs", "ours"]
-    assert float(str(rects[1].get("width"))) == 2 * float(str(rects[0].get("width")))
-    texts = [each.text for each in root.findall(f"{space}text")]
-    assert texts == ["rates <1>", "a & b", "1 M", "pykafka", "2 M", "empty"]
-    bottom = max(float(str(each.get("y"))) for each in rects)
-    assert float(str(root.get("height"))) > bottom
-
-
-def test_the_chart_shows_each_compression_with_the_same_settings() -> None:
-    figures = [figure(peer, [Cost(1.0, 1.0)], rows=1_000_000) for peer in PEERS]
-    root = ElementTree.fromstring(chart(figures))
-    rects = root.findall("{http://www.w3.org/2000/svg}rect")
-    # Two panels a compression: noop, discard, JVM, confluent-kafka, pykafka.
-    assert len(rects) == 4 * 5
-    assert sum(each.get("class") == "ours" for each in rects) == 4
-
-
-# --- bench_exactly_once -----------------------------------------------------------------------------------------------
-
-
-def test_the_cost_of_exactly_once_is_told_beside_its_goals() -> None:
-    large, small, in_waves = bench_exactly_once.CASES
-    assert str(in_waves) == "800 rows, 8 slots, 2 at a time"
-    costs = [bench_exactly_once.Cost(large, 1000.0, 1250.0), bench_exactly_once.Cost(small, 300.0, 330.0)]
-    assert [(each.more_ms, each.rows_per_s_ratio) for each in costs] == [(250.0, 0.8), (30.0, 300 / 330)]
-    first, second = (row.strip("|").split("|") for row in bench_exactly_once.table(costs).splitlines()[2:])
-    assert [cell.strip() for cell in first] == [
-        "1,000,000 rows, 2 slots", "1000 ms", "1250 ms", "250 ms", "", "0.80 x", ">= 0.9 x",
-    ]  # fmt: skip
-    assert [cell.strip() for cell in second] == [
-        "800 rows, 8 slots", "300 ms", "330 ms", "30 ms", "<= 25 ms", "0.91 x", "",
-    ]  # fmt: skip
-
-
 def test_a_topic_ends_behind_its_rows_and_the_ends_of_its_transactions() -> None:
     case = bench_exactly_once.Case(rows=1_000, slots=8, micro_batches=2, at_a_time=2)
     assert bench_exactly_once.expected_end(case, "at-least-once") == 3 * 1_000
     assert bench_exactly_once.expected_end(case, "exactly-once") == 3 * (1_000 + 8 * 4)
-
-
-# --- bench_memory -----------------------------------------------------------------------------------------------------
-
-
-def test_a_bound_holds_up_to_its_value_and_says_so() -> None:
-    bounds = [Bound("memory", 167.0, 167.0, "MB"), Bound("import", 0.26, 0.25, "s")]
-    assert [each.holds for each in bounds] == [True, False]
-    first, second = bench_memory.table(bounds).splitlines()
-    assert first.endswith("ok") and second.endswith("BROKEN")
-
-
-# --- bench_shapes -----------------------------------------------------------------------------------------------------
-
-
-def test_a_line_has_the_rounds_median_ratio_and_the_largest_peak() -> None:
-    ours, theirs, nobody = bench_shapes.PEERS
-
-    def costs(our_s: float, their_s: float, peak_bytes: int) -> bench_shapes.Round:
-        return {
-            ours: bench_shapes.Cost(our_s, our_s * 1.5, peak_bytes, our_s / 2),
-            theirs: bench_shapes.Cost(their_s, their_s * 2, 0),
-            nobody: bench_shapes.Cost(1.0, 1.0, 0),
-        }
-
-    shape = bench_shapes.Shape("a few", 1_000, {"value": "binary(string(id))"})
-    line = bench_shapes.line_of(
-        shape, [costs(1.0, 3.0, 7_000_000), costs(2.0, 2.0, 9_000_000), costs(4.0, 8.0, 8_000_000)], 64_000_000
-    )
-    assert line.rows_per_s == {PYKAFKA: 500.0, JVM: pytest.approx(1_000 / 3.0), DISCARD: 1_000.0}
-    assert (line.ratio, line.peak_mb, line.peak_bound_mb) == (2.0, 9.0, 164.0)
-    (_, _, cells) = bench_shapes.table([line]).splitlines()
-    assert [cell.strip() for cell in cells.strip("|").split("|")] == [
-        "a few", "0.5", "0.3", "1.0", "2.00 x", ">= 1 x", "1.5, 2.0, 1.0", "0.5 cores", "9 MB", "<= 164 MB",
-    ]  # fmt: skip
 
 
 def test_a_peak_is_counted_anew_after_a_reset() -> None:
@@ -371,27 +182,3 @@ def test_a_peak_is_counted_anew_after_a_reset() -> None:
         process_tree.reset_peak(process.pid)
         assert process_tree.memory_of(process.pid)["VmHWM"] < before - 60 * MIB
         process.stdin.close()
-
-
-# --- bench_latency ----------------------------------------------------------------------------------------------------
-
-
-def test_a_latency_is_shown_with_what_is_more_than_discarding_takes() -> None:
-    line = bench_latency.Line("one row", measured_ms=61.25, discarding_ms=57.0, goal_ms=5)
-    shown = bench_latency.table([line]).splitlines()[2]
-    cells = [cell.strip() for cell in shown.strip("|").split("|")]
-    assert cells == ["one row", "61.2 ms", "57.0 ms", "4.2 ms", "<= 5 ms"]
-
-
-# --- bench_confs ------------------------------------------------------------------------------------------------------
-
-
-def test_a_setting_is_compared_with_the_defaults_of_its_round() -> None:
-    conf = "spark.buffer.size=1"
-    rounds = {"": [(1.0, 4.0), (2.0, 6.0), (9.0, 9.0)], conf: [(2.0, 2.0), (2.0, 9.0), (3.0, 18.0)]}
-    costs = {(name, bench_confs.OURS): [Cost(*each) for each in of_conf] for name, of_conf in rounds.items()}
-    defaults, found = bench_confs.effects(costs)
-    assert (defaults.rows_per_s, defaults.cpu_per_row) == (1.0, 1.0)
-    # 0.5, 1, 3 times the rows/s; 0.5, 1.5, 2 times the CPU.
-    assert (found.conf, found.sink, found.rows_per_s, found.cpu_per_row) == (conf, PYKAFKA, 1.0, 1.5)
-    assert f"| {conf} | {PYKAFKA} | 1.00 x | 1.50 x " in bench_confs.table([found])

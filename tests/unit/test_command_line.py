@@ -14,9 +14,11 @@ def written(folder: Path, text: str) -> str:
     return str(file)
 
 
-def test_an_assignment_is_a_key_and_whatever_follows() -> None:
-    assert assignment("kafka.acks = all") == ("kafka.acks", "all")
+def test_an_assignment_is_a_key_and_whatever_follows_and_a_help_a_docstring() -> None:
+    assert assignment("kafka.acks =all") == ("kafka.acks", "all")
+    assert assignment("kafka.sasl.password= s ") == ("kafka.sasl.password", " s ")
     assert assignment("a=b=c") == ("a", "b=c")
+    assert parser_of("What it does.\n\nexamples:\n    x  y", "x").format_help().endswith("examples:\n    x  y\n")
 
 
 @pytest.mark.parametrize("text", ["", "kafka.acks", "=all"])
@@ -28,7 +30,7 @@ def test_what_is_no_assignment(text: str) -> None:
 def test_a_preset_is_key_value_lines(tmp_path: Path) -> None:
     text = '# a comment\n\n  kafka.acks = all  \nkafka.sasl.jaas.config = a b="c" # d;\nkafka.client.id =\n'
     assert preset(written(tmp_path, text)) == {
-        "kafka.acks": "all",
+        "kafka.acks": "all  ",
         "kafka.sasl.jaas.config": 'a b="c" # d;',
         "kafka.client.id": "",
     }
@@ -55,7 +57,3 @@ def test_arguments_win_over_options_and_options_over_the_preset(tmp_path: Path) 
     args = parser.parse_args(["--preset", file, "--option", "KAFKA.acks=1", "--option", "TOPIC=of option"])
     expected = {"topic": "of argument", "kafka.acks": "1", "kafka.linger.ms": "7"}
     assert options_of(args, {"topic": "of argument", "kafka.client.id": None}) == expected
-
-
-def test_a_help_is_a_docstring() -> None:
-    assert parser_of("What it does.\n\nexamples:\n    x  y", "x").format_help().endswith("examples:\n    x  y\n")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 import pytest
 
 from effort import each, some
@@ -22,13 +20,6 @@ def test_every_case_runs_and_the_failing_ones_are_named() -> None:
         check(limit=3)
     assert seen == [*range(5)] * 2
     assert failed.value.__notes__ == ["fails for 2 of 5 numbers: 3, 4"]
-
-
-def test_pytest_sees_the_fixtures_that_are_left() -> None:
-    @each("number", [1])
-    def check(number: int, tmp_path: str) -> None: ...
-
-    assert list(inspect.signature(check).parameters) == ["tmp_path"]
 
 
 def test_a_few_of_the_cases_are_cases_and_differ_by_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,9 +52,13 @@ def sources() -> set[str]:
     return of_the_package(PurePosixPath(path.relative_to(ROOT)) for path in files) | {"pyspark_pykafka.py"}
 
 
-def test_the_wheel_holds_the_sources_and_nothing_else(installed: Distribution) -> None:
+def test_the_wheel_holds_the_sources_as_they_are_and_nothing_else(installed: Distribution) -> None:
+    def differs(name: str) -> bool:
+        return Path(str(installed.locate_file(name))).read_bytes() != (ROOT / name).read_bytes()
+
     kernel = {KERNEL} if has_kernel(installed) else set()
     assert of_the_package(installed.files or ()) == sources() | kernel
+    assert [name for name in sources() if differs(name)] == []
 
 
 def test_the_command_is_installed(installed: Distribution) -> None:
@@ -68,13 +72,6 @@ def test_the_wheel_is_tagged_by_what_it_holds(installed: Distribution) -> None:
     """CI requires the kernel; who has no compiler has a pure wheel, and these tests."""
     assert tag(installed).startswith("cp311-abi3-" if has_kernel(installed) else "py3-none-any")
     assert has_kernel(installed) or os.environ.get("PYKAFKA_REQUIRE_KERNEL") != "1"
-
-
-def test_the_wheel_is_as_new_as_the_sources(installed: Distribution) -> None:
-    def differs(name: str) -> bool:
-        return Path(str(installed.locate_file(name))).read_bytes() != (ROOT / name).read_bytes()
-
-    assert [name for name in sources() if differs(name)] == []
 
 
 def test_the_installation_is_not_editable(installed: Distribution) -> None:
@@ -97,9 +94,6 @@ def test_a_worker_started_among_the_sources_takes_the_wheel(installed: Distribut
     assert python(look, ROOT, PYTHONSAFEPATH="") != wheel  # the trap is there, and it is closed
 
 
-# --- with and without a compiler --------------------------------------------------------------------------------------
-
-
 def has_kernel(distribution: Distribution) -> bool:
     return PurePosixPath(KERNEL) in (distribution.files or ())
 
@@ -118,11 +112,8 @@ def install(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[s
     options = ("--quiet", "--no-deps", "--no-build-isolation", "--target", str(tmp_path / "site"))
     return subprocess.run(
         [sys.executable, "-m", "pip", "install", *options, str(copy)],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+        env=os.environ | environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
 
 
 def kernel_in_use(tmp_path: Path, **environment: str) -> str:
@@ -182,11 +173,6 @@ def python(code: str, folder: Path, **environment: str) -> str:
     """What this interpreter prints for `code`, run in `folder`."""
     ended = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=folder,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+        cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
     return ended.stdout.strip()

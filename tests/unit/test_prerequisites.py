@@ -15,14 +15,9 @@ def check(
     *arguments: str, path: str = "/usr/bin:/bin", folder: Path | None = None, **environment: str
 ) -> tuple[int, str]:
     """(exit status, what was said)."""
-    ended = subprocess.run(
-        ["/bin/sh", str(SCRIPT), *arguments],
-        cwd=folder,
-        env={"PATH": path, **environment},
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
+    command = ["/bin/sh", str(SCRIPT), *arguments]
+    env = {"PATH": path, **environment}
+    ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=20)
     return ended.returncode, ended.stderr
 
 
@@ -59,53 +54,40 @@ def test_java_is_too_old(tmp_path: Path, version: str) -> None:
     assert f"is Java {version}: 17 or newer is needed" in said
 
 
-def test_java_on_the_path_counts_when_there_is_no_java_home(tmp_path: Path) -> None:
+def test_java_home_wins_over_the_path_which_counts_without_it(tmp_path: Path) -> None:
     bin_folder = java_home(tmp_path, "11.0.2") / "bin"
     assert "11.0.2" in check("java", path=f"{bin_folder}:/usr/bin:/bin")[1]
-
-
-def test_java_home_wins_over_the_path(tmp_path: Path) -> None:
     old, new = java_home(tmp_path / "old", "11.0.2"), java_home(tmp_path / "a new", "21")
     assert check("java", path=f"{old / 'bin'}:/usr/bin:/bin", JAVA_HOME=str(new)) == (0, "")
 
 
-def test_java_home_without_java(tmp_path: Path) -> None:
-    status, said = check("java", JAVA_HOME=str(tmp_path))
-    assert status == 1
-    assert f"JAVA_HOME is {tmp_path}" in said
-
-
-def test_no_java_at_all(tmp_path: Path) -> None:
+def test_no_java(tmp_path: Path) -> None:
+    assert f"JAVA_HOME is {tmp_path}" in check("java", JAVA_HOME=str(tmp_path))[1]
     status, said = check("java", path=str(tmp_path))
     assert status == 1
-    assert "no java on the PATH" in said
-    assert "apt install" in said
+    assert "no java on the PATH" in said and "apt install" in said
 
 
-def test_this_python_will_do() -> None:
+def test_this_python_will_do_and_no_python_will_not(tmp_path: Path) -> None:
     assert check("python", sys.executable) == (0, "")
-
-
-def test_no_python(tmp_path: Path) -> None:
     status, said = check("python", "python3", path=str(tmp_path))
     assert status == 1
     assert "python3 not found" in said
     assert "make PYTHON=" in said
 
 
-def test_python_is_too_old(tmp_path: Path) -> None:
-    """The script asks for the version's text first and compares second."""
-    old = program(tmp_path / "python3", "case $2 in *print*) echo 3.9 ;; *sys.exit*) exit 1 ;; esac")
-    status, said = check("python", str(old))
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        # The script asks for the version's text first and compares second.
+        ("*print*) echo 3.9 ;; *sys.exit*) exit 1 ;;", "is Python 3.9: 3.11 or newer is needed"),
+        ("*print*) echo 3.12 ;; *ensurepip*) exit 1 ;;", "apt install python3.12-venv"),
+    ],
+)
+def test_python_is_too_old_or_has_no_venv(tmp_path: Path, answers: str, words: str) -> None:
+    status, said = check("python", str(program(tmp_path / "python3", f"case $2 in {answers} esac")))
     assert status == 1
-    assert "is Python 3.9: 3.11 or newer is needed" in said
-
-
-def test_python_without_venv(tmp_path: Path) -> None:
-    bare = program(tmp_path / "python3", "case $2 in *print*) echo 3.12 ;; *ensurepip*) exit 1 ;; esac")
-    status, said = check("python", str(bare))
-    assert status == 1
-    assert "apt install python3.12-venv" in said
+    assert words in said
 
 
 @pytest.mark.parametrize("name", ["plain", "pykafka-0.1_b+c", "Größe"])

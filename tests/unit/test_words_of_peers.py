@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,27 +30,14 @@ from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
 from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigsRequest
 from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
 from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
 from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProducePartition,
-    ProduceRequest,
-)
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import (
-    SaslAuthenticateRequest,
-)
-from kafka_sink.kafka.protocol.apis.sasl_handshake import (
-    SaslHandshakeRequest,
-)
-from kafka_sink.kafka.protocol.requests import (
-    Request,
-)
+from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
+from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
+from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
+from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.registry.registering import Registry
@@ -88,12 +76,26 @@ def metadata(port: int, name: str | None = None, host: str = "127.0.0.1", **said
     return [(MetadataRequest((), False), {"brokers": brokers, "topics": [topic] if name else []})]
 
 
-# --- the sites: each gives what a user may see ------------------------------------------------------------------------
+@contextmanager
+def cluster(answers_at: Callable[[int], Answers]) -> Iterator[int]:
+    """A broker that gives these answers, which name its own port."""
+    ports: list[int] = []
+    with peer(lambda sock: scripted(answers_at(ports[0]))(sock)) as port:
+        ports.append(port)
+        yield port
+
+
+def missing(port: int) -> Answers:
+    """A topic that is not there, and that the broker does not make."""
+    topic = metadata(port, "t", partitions=[])
+    topic[0][1]["topics"][0]["error_code"] = 3
+    refused = (CreateTopicsRequest("t", 1, 1), {"topics": [{"name": "t", "error_code": 44}]})
+    return [*metadata(port), *topic, refused]
 
 
 def site_check_of_hosts(told: Callable[[], str]) -> str:
-    with peer(lambda sock: scripted(metadata(1, host=HOSTILE))(sock)) as port:
-        check.main([*line(options(port))])
+    with peer(scripted(metadata(1, host=HOSTILE))) as port:
+        check.main(line(options(port)))
     return told()
 
 
@@ -103,20 +105,10 @@ def line(given: dict[str, str]) -> list[str]:
 
 def site_check_of_a_topic(told: Callable[[], str]) -> str:
     """Settings that are no numbers, among the rest."""
-    ports: list[int] = []
     names = ("min.insync.replicas", "max.message.bytes", "message.timestamp.before.max.ms")
     settings = [{"name": name, "value": HOSTILE} for name in names]
-
-    def behave(sock: Any) -> None:
-        said: Answers = [
-            *metadata(ports[0]),
-            *metadata(ports[0], "t"),
-            (TopicConfigsRequest(("t",), ()), {"results": [{"resource_name": "t", "configs": settings}]}),
-        ]
-        scripted(said)(sock)
-
-    with peer(behave) as port:
-        ports.append(port)
+    told_of = (TopicConfigsRequest(("t",), ()), {"results": [{"resource_name": "t", "configs": settings}]})
+    with cluster(lambda port: [*metadata(port), *metadata(port, "t"), told_of]) as port:
         check.main(line(options(port, topic="t")))
     said = told()
     assert "message size      topic t" in said and "unknown" in said
@@ -124,17 +116,7 @@ def site_check_of_a_topic(told: Callable[[], str]) -> str:
 
 
 def site_check_of_a_topic_that_is_not_made(told: Callable[[], str]) -> str:
-    ports: list[int] = []
-
-    def behave(sock: Any) -> None:
-        said: Answers = metadata(ports[0], "t", error_code=3, partitions=[])
-        said[0][1]["topics"][0] |= {"error_code": 3}
-        said.insert(0, (MetadataRequest((), False), metadata(ports[0])[0][1]))
-        said.append((CreateTopicsRequest("t", 1, 1), {"topics": [{"name": "t", "error_code": 44}]}))
-        scripted(said)(sock)
-
-    with peer(behave) as port:
-        ports.append(port)
+    with cluster(missing) as port:
         check.main(line(options(port, topic="t", createTopics="true")))
     said = told()
     assert "POLICY_VIOLATION" in said
@@ -178,19 +160,9 @@ def error_of_a_write(made: SinkConfig) -> KafkaSinkError:
 
 
 def site_refused_rows(told: Callable[[], str]) -> str:
-    ports: list[int] = []
-
-    def behave(sock: Any) -> None:
-        refused = {"name": "t", "topic_id": ORDERS, "partition_responses": [{"index": 0, "error_code": 44}]}
-        said: Answers = [
-            *metadata(ports[0], "t"),
-            (InitProducerIdRequest(1), {}),
-            (ProduceRequest(-1, 1, (ProducePartition("t", 0, ORDERS, b""),)), {"responses": [refused]}),
-        ]
-        scripted(said)(sock)
-
-    with peer(behave) as port:
-        ports.append(port)
+    refused = {"name": "t", "topic_id": ORDERS, "partition_responses": [{"index": 0, "error_code": 44}]}
+    produced = ProduceRequest(-1, 1, (ProducePartition("t", 0, ORDERS, b""),)), {"responses": [refused]}
+    with cluster(lambda port: [*metadata(port, "t"), (InitProducerIdRequest(1), {}), produced]) as port:
         said = of(error_of_a_write(config(port)))
     assert "refused a batch of 1 records" in said
     return said
@@ -213,54 +185,37 @@ def site_the_look_at_hosts(told: Callable[[], str]) -> str:
 
 
 def site_a_commit_topic_that_is_not_made(told: Callable[[], str]) -> str:
-    ports: list[int] = []
-
-    def behave(sock: Any) -> None:
-        said = metadata(ports[0], "t", partitions=[])
-        said[0][1]["topics"][0]["error_code"] = 3
-        said.append((CreateTopicsRequest("t", 1, 1), {"topics": [{"name": "t", "error_code": 44}]}))
-        scripted([(MetadataRequest((), False), metadata(ports[0])[0][1]), *said])(sock)
-
-    with peer(behave) as port:
-        ports.append(port)
+    with cluster(missing) as port:
         asking = AdminClient(config(port).producer)
-        try:
-            with pytest.raises(KafkaSinkError) as failure:
-                ensure_commit_topic(asking, "t")
-        finally:
-            asking.close()
+        with closing(asking), pytest.raises(KafkaSinkError) as failure:
+            ensure_commit_topic(asking, "t")
     return of(failure.value)
 
 
 def site_transactions_of_others(told: Callable[[], str]) -> str:
-    ports: list[int] = []
     name = f"orders{HOSTILE}"
+    partition = {"partition_index": 0, "committed_offset": 5, "error_code": 0}
+    group = {
+        "group_id": f"{name}.decision", "error_code": 0,
+        "topics": [{"name": "pykafka-commits", "partitions": [partition]}],
+    }  # fmt: skip
+    state_of = {"transactional_id": f"{name}.0", "transaction_state": "Ongoing"}
 
-    def behave(sock: Any) -> None:
-        partition = {"partition_index": 0, "committed_offset": 5, "error_code": 0}
-        group = {"topics": [{"name": "pykafka-commits", "partitions": [partition]}], "error_code": 0}
-        state_of = {"transactional_id": f"{name}.0", "transaction_state": "Ongoing"}
-        said: Answers = [
-            *metadata(ports[0]),
+    def answers_at(port: int) -> Answers:
+        def coordinator(kind: CoordinatorKind, key: str) -> tuple[Request, dict[str, Any]]:
+            at = {"key": f"{name}.{key}", "node_id": 7, "host": "127.0.0.1", "port": port}
+            return FindCoordinatorRequest(kind, ("k",)), {"coordinators": [at]}
+
+        return [
+            *metadata(port),
             (ListTransactionsRequest(), {"transaction_states": [{"transactional_id": f"{name}.0"}]}),
-            (
-                FindCoordinatorRequest(CoordinatorKind.TRANSACTION, ("k",)),
-                {"coordinators": [{"key": f"{name}.0", "node_id": 7, "host": "127.0.0.1", "port": ports[0]}]},
-            ),
-            (
-                FindCoordinatorRequest(CoordinatorKind.GROUP, ("k",)),
-                {"coordinators": [{"key": f"{name}.decision", "node_id": 7, "host": "127.0.0.1", "port": ports[0]}]},
-            ),
+            coordinator(CoordinatorKind.TRANSACTION, "0"),
+            coordinator(CoordinatorKind.GROUP, "decision"),
             (DescribeTransactionsRequest(("k",)), {"transaction_states": [state_of]}),
-            (
-                OffsetFetchRequest(("k",), "pykafka-commits", 0),
-                {"groups": [group | {"group_id": f"{name}.decision"}]},
-            ),
+            (OffsetFetchRequest(("k",), "pykafka-commits", 0), {"groups": [group]}),
         ]
-        scripted(said)(sock)
 
-    with peer(behave) as port:
-        ports.append(port)
+    with cluster(answers_at) as port:
         transactions.main(["list", "--prefix", "orders", *line(options(port))])
     said = told()
     # The group of that name holds what nobody of ours wrote.
@@ -307,9 +262,7 @@ SITES = [each for name, each in list(globals().items()) if name.startswith("site
 
 @pytest.mark.parametrize("site", SITES, ids=lambda site: site.__name__.removeprefix("site_"))
 def test_what_a_peer_says_is_shown_as_it_prints(
-    site: Callable[[Callable[[], str]], str],
-    capfd: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    site: Callable[[Callable[[], str]], str], capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
 
@@ -325,21 +278,15 @@ def test_what_a_peer_says_is_shown_as_it_prints(
     assert len(said) < (60_000 if site is not site_a_record else 400_000)
 
 
-# --- a new way to a terminal ------------------------------------------------------------------------------------------
-
 # What they print is their own: pages of documentation, versions of packages, a record as JSON (a site above).
 OWN_WORDS = {"command_line.py", "cli/read.py"}
 
 
-def prints() -> Iterator[tuple[str, int]]:
-    for path in sorted(SOURCES.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call):
-                continue
-            called = ast.unparse(node.func)
-            if called == "print" or called.endswith(("stdout.write", "stderr.write")):
-                yield str(path.relative_to(SOURCES)), node.lineno
-
-
 def test_only_what_quotes_prints() -> None:
-    assert {path for path, _ in prints()} == OWN_WORDS
+    printing = set()
+    for path in SOURCES.rglob("*.py"):
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+        if any(name == "print" or name.endswith(("stdout.write", "stderr.write")) for name in called):
+            printing.add(str(path.relative_to(SOURCES)))
+    assert printing == OWN_WORDS

@@ -8,7 +8,7 @@ Source: org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin.fetchLatestOffsets,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kafka_sink.kafka.admin.calls import Call
@@ -42,11 +42,13 @@ def log_ends(
     partitions_of: Callable[[Topics], Iterable[TopicPartition]],
     isolation_level: IsolationLevel,
     earlier: Logs,
+    expected: Collection[str] = (),
 ) -> Logs:
     """Return the topics of these names (None: all that the principal may describe), and where `partitions_of` them end.
 
-    `earlier`: the last answer. Raises TopicAuthorizationFailed, FetchRefused, LeaderUnavailable,
-    BrokersUnreachable.
+    `earlier`: the last answer. `expected`: topics that are asked for by name if the list of all lacks them. A list
+    leaves out a topic that the principal may not describe, an answer by name tells it from one that is gone.
+    Raises TopicAuthorizationFailed, FetchRefused, LeaderUnavailable, BrokersUnreachable.
     """
     caller = client.caller
     deadline_ms = caller.deadline_ms()
@@ -58,6 +60,8 @@ def log_ends(
     ]
     answer = caller.metadata(names, deadline_ms, beside=calls)
     topics = {topic.name: topic for topic in answer.topics}
+    if unlisted := tuple(sorted(set(expected) - topics.keys())):
+        topics |= {topic.name: topic for topic in caller.metadata(unlisted, deadline_ms).topics}
     partitions = list(partitions_of(topics))
     ends = {
         TopicPartition(end.topic, end.partition): end

@@ -68,6 +68,7 @@ from kafka_sink.kafka.net.transport import (
     TlsFailure,
     Transport,
 )
+from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES
 from kafka_sink.kafka.protocol.apis.api_versions import (
     ApiVersionsRequest,
 )
@@ -78,7 +79,7 @@ from kafka_sink.kafka.protocol.apis.produce import (
     ProduceRequest,
 )
 from kafka_sink.kafka.protocol.client_response import ClientResponse
-from kafka_sink.kafka.protocol.connection import MAX_FRAME_BYTES, Answer, Connection, State
+from kafka_sink.kafka.protocol.connection import Answer, Connection, State
 from kafka_sink.kafka.protocol.needs import Guarantee, lacking
 from kafka_sink.kafka.protocol.requests import (
     Request,
@@ -432,8 +433,9 @@ class NetworkClient:
         connection = _connection(node)
         before = connection.state
         connection.receive(data)
+        until_ms = now_ms + self._settings.request_timeout_ms
         try:
-            while (answer := connection.next_answer()) is not None:
+            while (answer := connection.next_answer(lambda: self._clock_ms() >= until_ms)) is not None:
                 self._complete(node, answer, now_ms)
         except ProtocolError as error:
             self._on_protocol_error(node, error, now_ms)

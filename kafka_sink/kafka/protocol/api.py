@@ -15,6 +15,19 @@ def _any_answer(request: Any, response: Any) -> None:
     pass
 
 
+# A Metadata response is the largest without records. A partition takes about 45 bytes of it, so this suffices for
+# 350,000 partitions. A frame is kept until it is complete, so this also limits the memory that a peer can use.
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+
+
+def _largest_frame(request: Any) -> int:
+    return MAX_FRAME_BYTES
+
+
+def _as_many_as_fit(request: Any) -> Mapping[str, int]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Api:
     """The row of one API.
@@ -25,6 +38,9 @@ class Api:
     `versions_of`: the lowest and highest version for a request, if that depends on the request.
     `client_throttles_from`: the first version in which the client waits for the throttle time of a response. In earlier
     ones the broker has waited before it answered (KIP-219).
+    `most`: array of a response -> the most elements that the answer to a request has in it, over all arrays of that
+    name. An array without an entry is limited by the budget of the message (`message_reader.py`).
+    `largest_frame`: the most bytes of the answer to a request.
     """
 
     name: str
@@ -37,6 +53,8 @@ class Api:
     check: Callable[[Any, Any], None] = _any_answer
     versions_of: Callable[[Any], Versions] | None = None
     client_throttles_from: int = 0
+    most: Callable[[Any], Mapping[str, int]] = _as_many_as_fit
+    largest_frame: Callable[[Any], int] = _largest_frame
 
     def versions(self, request: Any) -> Versions:
         """Return the lowest and the highest version in which the client can send `request`."""
@@ -65,6 +83,16 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, tuple[int, ..
     for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)
     return {topic: tuple(numbers) for topic, numbers in grouped.items()}
+
+
+# So many more elements than asked are read, so that `check_answered` can name them.
+_TO_BE_NAMED = 8
+
+
+def each_asked(count: int, *arrays: str) -> dict[str, int]:
+    """Return the limit of `arrays` that have one element for each of `count` that were asked for. Topics have the limit
+    of partitions: a broker may name a topic once for each."""
+    return dict.fromkeys(arrays, count + _TO_BE_NAMED)
 
 
 def check_answered(api: str, asked: Iterable[Any], answered: Iterable[Any]) -> None:

@@ -31,12 +31,13 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from kafka_sink.errors import ApisMissing, ProtocolError, TlsExpected
+from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES
 from kafka_sink.kafka.protocol.apis import produce
 from kafka_sink.kafka.protocol.apis.api_versions import (
     ApiVersionsRequest,
@@ -66,10 +67,6 @@ from kafka_sink.kafka.protocol.requests import (
     select_version,
 )
 from kafka_sink.kafka.protocol.sasl import Authentication, Computation
-
-# A Metadata response is the largest. A partition takes about 45 bytes of it, so this suffices for 350,000 partitions.
-# A frame is kept until it is complete, so this also limits the memory that a hostile peer can use.
-MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 _SIZE_BYTES = 4
 # Every response header begins with the correlation id, in every version.
@@ -293,14 +290,15 @@ class Connection:
         self._step(Input.RECEIVE)
         self._received += data
 
-    def next_answer(self) -> Answer | None:
-        """Return the next answer among the received bytes, in order, or None if more bytes are needed.
+    def next_answer(self, is_late: Callable[[], bool] = lambda: False) -> Answer | None:
+        """Return the next answer among the received bytes, in order, or None if more bytes are needed. `is_late`: True
+        once reading them has taken too long.
 
         Raises ProtocolError and closes the connection.
         """
         try:
             while (frame := self._next_frame()) is not None:
-                answer = self._answer(frame)
+                answer = self._answer(frame, is_late)
                 if answer is not None:
                     return answer
         except ProtocolError:
@@ -312,8 +310,7 @@ class Connection:
         if self.state is State.CLOSED or len(self._received) < _SIZE_BYTES:
             return None
         size = int.from_bytes(self._received[:_SIZE_BYTES], "big", signed=True)
-        limit = self._max_frame_bytes if self._was_open else min(self._max_frame_bytes, MAX_HANDSHAKE_FRAME_BYTES)
-        if not _CORRELATION_ID_BYTES <= size <= limit:
+        if not _CORRELATION_ID_BYTES <= size <= self._largest_frame():
             raise _not_a_size(size, bytes(self._received[:_SIZE_BYTES]))
         if not self._in_flight:
             raise ProtocolError(f"{size} bytes that answer no request")
@@ -325,14 +322,21 @@ class Connection:
         del self._received[:end]
         return frame
 
-    def _answer(self, frame: bytes) -> Answer | None:
+    def _largest_frame(self) -> int:
+        """Return the most bytes of the answer that is due. A peer that sends more is not listened to."""
+        entry = next((entry for entry in self._in_flight if entry.expect_response), None)
+        if entry is None or entry.own or not self._was_open:
+            return min(self._max_frame_bytes, MAX_HANDSHAKE_FRAME_BYTES)
+        return min(self._max_frame_bytes, api_of(entry.request).largest_frame(entry.request))
+
+    def _answer(self, frame: bytes, is_late: Callable[[], bool]) -> Answer | None:
         entry = next((entry for entry in self._in_flight if entry.expect_response), None)
         if entry is None or not entry.sent:
             raise ProtocolError("an answer to a request that was not sent yet")
         correlation_id = int.from_bytes(frame[:_CORRELATION_ID_BYTES], "big", signed=True)
         if correlation_id != entry.correlation_id:
             raise ProtocolError(f"correlation id {correlation_id} where {entry.correlation_id} is due")
-        response = decode_response(entry.request, entry.version, frame)
+        response = decode_response(entry.request, entry.version, frame, is_late)
         self._in_flight.remove(entry)
         if entry.own:
             self._on_own_answer(response)

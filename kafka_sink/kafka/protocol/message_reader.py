@@ -11,6 +11,10 @@ Here a message becomes a plain dict of field name -> value. Error codes and time
 messages are dicts, and arrays are tuples. Malformed input raises ProtocolError. A length that exceeds the remaining
 bytes is malformed. Lengths of strings and arrays are varints in "flexible" versions (KIP-482), and fixed before.
 
+An element of an array takes a few bytes on the wire and hundreds in memory. So a `Budget` limits how many elements a
+message may have: by what was asked where the request decides, and in total. A count over the budget is malformed,
+before any element is read.
+
 Source: https://kafka.apache.org/protocol (primitive types); org.apache.kafka.common.utils.ByteUtils (varints).
 """
 
@@ -21,23 +25,65 @@ import struct
 import types
 import typing
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
 
-# (data, position) -> (value, position after it)
-Read = Callable[[bytes, int], tuple[Any, int]]
+# The most elements of all arrays of a message, without numbers, and tagged fields: 350,000 partitions in Metadata, each
+# the only one of its topic (as `connection.MAX_FRAME_BYTES`).
+MAX_ELEMENTS = 700_000
+# Look at the deadline after so many elements of one array.
+_ELEMENTS_A_LOOK = 1_024
 
 
-def read_message(message_type: type, data: bytes, position: int = 0) -> tuple[dict[str, Any], int]:
+def _never() -> bool:
+    return False
+
+
+class Budget:
+    """What one message may cost. `most`: name of an array -> the most elements that all arrays of this name have
+    together. `is_late`: True once the message has taken too long to read."""
+
+    __slots__ = ("_elements", "_left", "is_late")
+
+    def __init__(self, most: Mapping[str, int] = types.MappingProxyType({}), is_late: Callable[[], bool] = _never):
+        self._left = dict(most)
+        self._elements = MAX_ELEMENTS
+        self.is_late = is_late
+
+    def take(self, name: str, count: int) -> None:
+        """Raise ProtocolError if `count` elements more are too many."""
+        left = self._left.get(name)
+        if left is not None:
+            if count > left:
+                raise ProtocolError(f"{name} has {count} elements where at most {left} can answer")
+            self._left[name] = left - count
+        if count > self._elements:
+            raise ProtocolError(f"{name} has {count} elements; a message may have {MAX_ELEMENTS}")
+        self._elements -= count
+
+    def check_time(self) -> None:
+        if self.is_late():
+            raise ProtocolError("the answer takes too long to read")
+
+
+# (data, position) -> (length, position after it)
+ReadLength = Callable[[bytes, int], tuple[int, int]]
+# (data, position, budget) -> (value, position after it)
+Read = Callable[[bytes, int, Budget], tuple[Any, int]]
+
+
+def read_message(
+    message_type: type, data: bytes, position: int = 0, budget: Budget | None = None
+) -> tuple[dict[str, Any], int]:
     """Return the message of `message_type` (a kio entity) at `position`, and the position after it.
 
-    Raises ProtocolError if the bytes are not such a message.
+    Raises ProtocolError if the bytes are not such a message, or exceed the budget.
     """
     try:
-        return _message_reader(message_type)(data, position)
+        return _message_reader(message_type)(data, position, Budget() if budget is None else budget)
     except (struct.error, IndexError):
         raise ProtocolError(f"{message_type.__name__} is cut off: {len(data)} bytes end inside a field") from None
     except UnicodeDecodeError:
@@ -50,13 +96,13 @@ def read_message(message_type: type, data: bytes, position: int = 0) -> tuple[di
 def _fixed(format: str) -> Read:
     packed = struct.Struct(format)
 
-    def read(data: bytes, position: int) -> tuple[Any, int]:
+    def read(data: bytes, position: int, budget: Budget) -> tuple[Any, int]:
         return packed.unpack_from(data, position)[0], position + packed.size
 
     return read
 
 
-def _uuid(data: bytes, position: int) -> tuple[uuid.UUID | None, int]:
+def _uuid(data: bytes, position: int, budget: Budget) -> tuple[uuid.UUID | None, int]:
     """Kafka's zero UUID stands for "none"."""
     end = position + 16
     _check_remaining(16, data, position)
@@ -76,8 +122,7 @@ def _unsigned_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _length(data: bytes, position: int) -> tuple[int, int]:
-    """Read a compact length, -1 for null. Every element takes at least 1 byte, so the remaining bytes limit the
-    count."""
+    """Read a compact length, -1 for null."""
     length_plus_one, position = _unsigned_varint(data, position)
     _check_remaining(length_plus_one - 1, data, position)
     return length_plus_one - 1, position
@@ -88,7 +133,7 @@ def _check_remaining(needed: int, data: bytes, position: int) -> None:
         raise ProtocolError(f"a length of {needed} where {len(data) - position} bytes are left")
 
 
-def _fixed_length(format: str) -> Read:
+def _fixed_length(format: str) -> ReadLength:
     """Return a reader of lengths in messages that are not flexible; -1 for null."""
     packed = struct.Struct(format)
 
@@ -100,29 +145,29 @@ def _fixed_length(format: str) -> Read:
     return read
 
 
-def _bytes_of(read_length: Read) -> Read:
-    def read(data: bytes, position: int) -> tuple[bytes | None, int]:
+def _bytes_of(read_length: ReadLength) -> Read:
+    def read(data: bytes, position: int, budget: Budget) -> tuple[bytes | None, int]:
         length, position = read_length(data, position)
         return (None, position) if length < 0 else (data[position : position + length], position + length)
 
     return read
 
 
-def _view_of(read_length: Read) -> Read:
+def _view_of(read_length: ReadLength) -> Read:
     """Return a reader of bytes that are not copied. They keep the whole message in memory."""
 
-    def read(data: bytes, position: int) -> tuple[memoryview | None, int]:
+    def read(data: bytes, position: int, budget: Budget) -> tuple[memoryview | None, int]:
         length, position = read_length(data, position)
         return (None, position) if length < 0 else (memoryview(data)[position : position + length], position + length)
 
     return read
 
 
-def _string_of(read_length: Read) -> Read:
+def _string_of(read_length: ReadLength) -> Read:
     read_bytes = _bytes_of(read_length)
 
-    def read(data: bytes, position: int) -> tuple[str | None, int]:
-        raw, position = read_bytes(data, position)
+    def read(data: bytes, position: int, budget: Budget) -> tuple[str | None, int]:
+        raw, position = read_bytes(data, position, budget)
         return (None if raw is None else raw.decode("utf-8")), position
 
     return read
@@ -152,6 +197,8 @@ _NOT_FLEXIBLE = _PRIMITIVES | {
     "bytes": _bytes_of(_fixed_length(">i")),
     "records": _view_of(_fixed_length(">i")),
 }
+# Arrays of these are read in one call.
+_NUMBERS = {"int32": "i", "int64": "q"}
 # For these types the wire can carry null, which only a nullable field may have.
 _NULL_ON_THE_WIRE = frozenset({"string", "bytes", "records"})
 
@@ -171,22 +218,25 @@ def _message_reader(message_type: type) -> Read:
         else:
             plain.append((field.name, reader))
 
-    def read(data: bytes, position: int) -> tuple[dict[str, Any], int]:
+    def read(data: bytes, position: int, budget: Budget) -> tuple[dict[str, Any], int]:
         message = {}
         for name, read_value in plain:
-            message[name], position = read_value(data, position)
+            message[name], position = read_value(data, position, budget)
         if flexible:
-            position = _read_tagged_fields(tagged, message, data, position)
+            position = _read_tagged_fields(tagged, message, data, position, budget)
         return message, position
 
     return read
 
 
 def _read_tagged_fields(
-    tagged: dict[int, tuple[str, Read]], message: dict[str, Any], data: bytes, position: int
+    tagged: dict[int, tuple[str, Read]], message: dict[str, Any], data: bytes, position: int, budget: Budget
 ) -> int:
     """Add the known tagged fields to `message` and skip the others (KIP-482)."""
     count, position = _unsigned_varint(data, position)
+    if not count:
+        return position
+    budget.take("tagged fields", count)
     for _ in range(count):
         tag, position = _unsigned_varint(data, position)
         size, position = _unsigned_varint(data, position)
@@ -194,7 +244,7 @@ def _read_tagged_fields(
         end = position + size
         if tag in tagged:
             name, read_value = tagged[tag]
-            message[name], position = read_value(data, position)
+            message[name], position = read_value(data, position, budget)
             if position != end:
                 raise ProtocolError(f"tagged field {tag} is not as long as it says")
         position = end
@@ -206,7 +256,12 @@ def _field_reader(field: Field[Any], flexible: bool) -> Read:
     if typing.get_origin(of_type) is tuple:
         element_type = typing.get_args(of_type)[0]
         read_length = _length if flexible else _fixed_length(">i")
-        reader = _array(_value_reader(field, _strip_optional(element_type)[0], flexible), read_length)
+        element_type = _strip_optional(element_type)[0]
+        number = None if is_dataclass(element_type) else _NUMBERS.get(field.metadata["kafka_type"])
+        if number is not None:
+            reader = _array_of_numbers(number, read_length)
+        else:
+            reader = _array(field.name, _value_reader(field, element_type, flexible), read_length)
         return reader if nullable else _not_null(field.name, reader)
     reader = _value_reader(field, of_type, flexible)
     can_be_null = field.metadata.get("kafka_type") in _NULL_ON_THE_WIRE
@@ -227,23 +282,41 @@ def _value_reader(field: Field[Any], of_type: Any, flexible: bool) -> Read:
     return (_PRIMITIVES if flexible else _NOT_FLEXIBLE)[field.metadata["kafka_type"]]
 
 
-def _array(read_element: Read, read_length: Read) -> Read:
-    def read(data: bytes, position: int) -> tuple[tuple[Any, ...] | None, int]:
+def _array(name: str, read_element: Read, read_length: ReadLength) -> Read:
+    def read(data: bytes, position: int, budget: Budget) -> tuple[tuple[Any, ...] | None, int]:
         count, position = read_length(data, position)
-        if count < 0:
-            return None, position
+        if count <= 0:
+            return (None if count < 0 else ()), position
+        budget.take(name, count)
         elements = []
-        for _ in range(count):
-            element, position = read_element(data, position)
+        for index in range(count):
+            if not index % _ELEMENTS_A_LOOK:
+                budget.check_time()
+            element, position = read_element(data, position, budget)
             elements.append(element)
         return tuple(elements), position
 
     return read
 
 
+def _array_of_numbers(format: str, read_length: ReadLength) -> Read:
+    """All in one call. A number takes 9 times its bytes on the wire, a partition made of it 20 times, so the frame
+    limits them."""
+    size = struct.calcsize(f">{format}")
+
+    def read(data: bytes, position: int, budget: Budget) -> tuple[tuple[Any, ...] | None, int]:
+        count, position = read_length(data, position)
+        if count < 0:
+            return None, position
+        _check_remaining(count * size, data, position)
+        return struct.unpack_from(f">{count}{format}", data, position), position + count * size
+
+    return read
+
+
 def _not_null(name: str, read_value: Read) -> Read:
-    def read(data: bytes, position: int) -> tuple[Any, int]:
-        value, position = read_value(data, position)
+    def read(data: bytes, position: int, budget: Budget) -> tuple[Any, int]:
+        value, position = read_value(data, position, budget)
         if value is None:
             raise ProtocolError(f"{name} is null")
         return value, position

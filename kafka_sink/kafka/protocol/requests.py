@@ -93,7 +93,7 @@ from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest, 
 from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.message_reader import read_message
+from kafka_sink.kafka.protocol.message_reader import Budget, read_message
 
 Request = (
     ProduceRequest
@@ -238,28 +238,30 @@ def _join_small(buffers: Sequence[Buffer]) -> list[Buffer]:
     return [*joined, b"".join(small)] if small else joined
 
 
-def decode_response(request: Request, version: int, frame: bytes) -> Response:
+def decode_response(
+    request: Request, version: int, frame: bytes, is_late: Callable[[], bool] = lambda: False
+) -> Response:
     """Return the response to `request` in `frame` (header included, size excluded). The caller checks the correlation
-    id.
+    id. `is_late`: True once reading has taken too long.
 
     Raises ProtocolError, which names API and version, for anything that is not exactly such a response.
     """
     api = api_of(request)
     try:
-        return _decoded(api, request, version, frame)
+        return _decoded(api, request, version, frame, Budget(api.most(request), is_late))
     except ProtocolError as error:
         raise ProtocolError(f"{api.name} version {version}: {error.detail}") from None
 
 
-def _decoded(api: Api, request: Request, version: int, frame: bytes) -> Response:
+def _decoded(api: Api, request: Request, version: int, frame: bytes, budget: Budget) -> Response:
     message_type = getattr(_kio_module(api, version, "response"), f"{api.name}Response")
-    _, position = read_message(message_type.__header_schema__, frame)
+    _, position = read_message(message_type.__header_schema__, frame, 0, budget)
     is_too_new = version == api.max_version and frame[position : position + 2] == _UNSUPPORTED_VERSION
     if isinstance(request, ApiVersionsRequest) and is_too_new:
         # Such a response has version 0, whatever was requested (KIP-511).
         version = 0
         message_type = getattr(_kio_module(api, version, "response"), f"{api.name}Response")
-    message, position = read_message(message_type, frame, position)
+    message, position = read_message(message_type, frame, position, budget)
     if version < api.client_throttles_from:
         message["throttle_time"] = 0
     if position != len(frame):

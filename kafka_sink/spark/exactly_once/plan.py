@@ -14,6 +14,7 @@ from kafka_sink.commit.runner import run
 from kafka_sink.commit.stream_name import StreamName
 from kafka_sink.errors import InvalidOption, MissingOption, TopicAuthorizationFailed, TopicNotFound
 from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.protocol.needs import EXACTLY_ONCE
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import lease_admin_client
@@ -32,7 +33,8 @@ class Plan:
 
     `batch` is None for a stream, because its tasks know query and micro-batch. `is_written`: the version is visible
     already, or a later one was decided, so tasks write nothing. `query_id`: the query of the checkpoint that names the
-    sink, None if unknown.
+    sink, None if unknown. `planned_ms`: the monotonic time of the driver's host before any task began; the process that
+    commits runs there, too.
     """
 
     sink: Sink
@@ -41,6 +43,7 @@ class Plan:
     batch: BatchWrite | None
     is_written: bool = False
     query_id: str | None = None
+    planned_ms: int = 0
 
 
 def plan_batch(given: GivenOptions) -> Plan:
@@ -62,8 +65,8 @@ def plan_batch(given: GivenOptions) -> Plan:
             ),
         )
         if not is_written:
-            _end_what_hangs(client, sink, facts)
-    return Plan(sink, facts, config.allow_lost_state, batch, is_written)
+            _end_what_hangs(client, config, sink, facts)
+    return Plan(sink, facts, config.allow_lost_state, batch, is_written, planned_ms=monotonic_ms())
 
 
 def plan_stream(given: GivenOptions, checkpoint: str | None) -> Plan:
@@ -82,9 +85,9 @@ def plan_stream(given: GivenOptions, checkpoint: str | None) -> Plan:
         facts = _take_over(client, config, sink)
         remember(name.sink, facts.generation, checkpoint)
         _tell_of_another_query(name, facts.decision)
-        _end_what_hangs(client, sink, facts)
+        _end_what_hangs(client, config, sink, facts)
     query_id = name.query_id if name.is_derived else None
-    return Plan(sink, facts, config.allow_lost_state, None, query_id=query_id)
+    return Plan(sink, facts, config.allow_lost_state, None, query_id=query_id, planned_ms=monotonic_ms())
 
 
 def planned_config(given: GivenOptions) -> SinkConfig:
@@ -138,7 +141,7 @@ def _name_stream(given: GivenOptions, checkpoint: str | None, config: SinkConfig
 
 
 def _take_over(client: AdminClient, config: SinkConfig, sink: Sink) -> Facts:
-    facts = run(client, two_phase.plan(sink))
+    facts = run(client, two_phase.plan(sink, allow_lost_state=config.allow_lost_state))
     if facts.decision is None and sink.comes_again:
         _check_retention(client, config)
     if restored := [slot for slot, marker in facts.visible.items() if marker.is_restored]:
@@ -180,9 +183,11 @@ def _tell_of_another_query(name: StreamName, decision: Decision | None) -> None:
     )  # fmt: skip
 
 
-def _end_what_hangs(client: AdminClient, sink: Sink, facts: Facts) -> None:
+def _end_what_hangs(client: AdminClient, config: SinkConfig, sink: Sink, facts: Facts) -> None:
     if facts.decision is not None:
-        run(client, two_phase.end_what_hangs(sink, facts, _partitions(client, facts.decision.topics)))
+        touched = _partitions(client, facts.decision.topics)
+        steps = two_phase.end_what_hangs(sink, facts, touched, allow_lost_state=config.allow_lost_state)
+        run(client, steps)
 
 
 def _partitions(client: AdminClient, topics: tuple[str, ...]) -> tuple[TopicPartition, ...]:

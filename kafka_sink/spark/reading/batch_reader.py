@@ -1,7 +1,7 @@
 """The reader of a batch, which Spark makes on the driver and sends to each task.
 
 Spark calls `pushFilters` if it pushes filters down, then `partitions` on the driver, and `read` in a worker for each
-partition. A task that runs again reads the same range.
+partition. A task that runs again reads the same range. A later action may read newer records (`executions.py`).
 
 Source: pyspark/sql/worker/plan_data_source_read.py, data_source_pushdown_filters.py.
 """
@@ -15,12 +15,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafka_sink.errors.failures import told_to_spark
+from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.interceptors import Interceptor
+from kafka_sink.spark.reading.executions import PlannedTask, planned_tasks, ranges_of
 from kafka_sink.spark.reading.filters import Wanted
 from kafka_sink.spark.reading.plan import plan
 from kafka_sink.spark.reading.range_reader import RangePartition, RangeReader, of_read
+from kafka_sink.spark.task import Task
 
 # Spark up to 4.3 keeps the plan of a filtered read for every later query of the same DataFrame: a plan that leaves rows
 # out would leave them out of those too. The Spark that keeps a plan for one query has `pushLimit` (SPARK-58551).
@@ -46,6 +49,15 @@ class _PushFilters:
         return filters
 
 
+class TaskPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, planned: PlannedTask) -> None:
+        super().__init__(planned)
+        self.planned = planned
+        self.range = planned.range
+
+
 class KafkaBatchReader(DataSourceReader):
     """`wanted`: what filters leave of the read."""
 
@@ -60,12 +72,24 @@ class KafkaBatchReader(DataSourceReader):
         return _PushFilters(self)
 
     @told_to_spark()
-    def partitions(self) -> Sequence[RangePartition]:
+    def partitions(self) -> Sequence[TaskPartition]:
         """Plan the read. Raises a ReadError, ClusterError or ConfigError."""
-        with of_read(), lease_admin_client(self._config.consumer) as client:
-            ranges = plan(client, self._config, self.wanted)
-        return [RangePartition(each) for each in ranges]
+        return [TaskPartition(each) for each in planned_tasks(self._plan())]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a range. Raises a ReadError, ClusterError or WorkerExhausted."""
-        return RangeReader(self._config, self._columns, self._interceptors, goes_on=True).rows(partition)
+        """Return the rows of a task. Raises a ReadError, ClusterError, ConfigError or WorkerExhausted."""
+        assert isinstance(partition, TaskPartition)
+        reader = RangeReader(self._config, self._columns, self._interceptors, goes_on=True)
+        for range_ in self._ranges(partition.planned):
+            yield from reader.rows(RangePartition(range_))
+
+    @told_to_spark()
+    def _ranges(self, planned: PlannedTask) -> Sequence[FetchRange]:
+        if self._config.reuse_offsets:
+            return [] if planned.range is None else [planned.range]
+        with of_read():
+            return ranges_of(planned, Task.current(), self._plan)
+
+    def _plan(self) -> Sequence[FetchRange]:
+        with of_read(), lease_admin_client(self._config.consumer) as client:
+            return plan(client, self._config, self.wanted)

@@ -42,7 +42,13 @@ from kafka_sink.spark.reading.continuity import (
 from kafka_sink.spark.reading.losses import Losses
 from kafka_sink.spark.reading.marks import Marks
 from kafka_sink.spark.reading.positions import Positions
-from kafka_sink.spark.reading.topics import absences, check_readable, names_to_read, partitions_there
+from kafka_sink.spark.reading.topics import (
+    absences,
+    check_readable,
+    expected_topics,
+    names_to_read,
+    partitions_there,
+)
 
 
 class StreamLogs:
@@ -216,6 +222,7 @@ class StreamLogs:
             lambda topics: partitions_there(topics, config),
             level,
             self._logs,
+            expected_topics({each.topic for each in positions}, config),
         )
         check_readable(self._logs.topics)
         ends = {

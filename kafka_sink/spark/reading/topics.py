@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kafka_sink.errors import PartitionToReadMissing, ReadError, TopicAuthorizationFailed, TopicToReadMissing
 from kafka_sink.kafka.admin.client import AdminClient
@@ -43,6 +43,12 @@ def topics_to_read(client: AdminClient, config: ReadConfig) -> Topics:
     for absence in absences(told, config).values():
         raise absence
     return {name: told[name] for name in names}
+
+
+def expected_topics(read: Iterable[str], config: ReadConfig) -> frozenset[str]:
+    """Return those of the topics that a stream has read that `subscribePattern` still matches; none without one."""
+    pattern = config.subscribe_pattern
+    return frozenset(() if pattern is None else filter(pattern.search, read))
 
 
 def absences(topics: Topics, config: ReadConfig) -> dict[TopicPartition | str, ReadError]:

@@ -10,18 +10,7 @@ brokers (`tests/verification/model`), which stores rows and executes transaction
 writer sends: no double can be read by a consumer. `ServiceDouble.records` reads what was stored, by kafka-python.
 """
 
-from kafka_services.event_hubs import EVENT_HUBS_PREMIUM, EVENT_HUBS_STANDARD
-from kafka_services.redpanda import REDPANDA
 from kafka_services.server import Record, ServiceDouble
-from kafka_services.service import Service
-from kafka_services.warpstream import WARPSTREAM
+from kafka_services.service import EVENT_HUBS_PREMIUM, EVENT_HUBS_STANDARD, REDPANDA, WARPSTREAM, Service
 
-__all__ = [
-    "EVENT_HUBS_PREMIUM",
-    "EVENT_HUBS_STANDARD",
-    "REDPANDA",
-    "WARPSTREAM",
-    "Record",
-    "Service",
-    "ServiceDouble",
-]
+__all__ = ["EVENT_HUBS_PREMIUM", "EVENT_HUBS_STANDARD", "REDPANDA", "WARPSTREAM", "Record", "Service", "ServiceDouble"]

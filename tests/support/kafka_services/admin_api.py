@@ -10,7 +10,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.answering import Answering, Handlers
+from model.broker import Broker, Handlers
 from model.cluster import Cluster
 from model.connection import Connection
 from model.settings import CREATE_TOPICS, DESCRIBE_CONFIGS, DESCRIBE_GROUPS
@@ -25,7 +25,7 @@ _PARTITIONS_OF_A_NEW_TOPIC = 1
 class AdminApi:
     """`settings`: what brokers say of themselves."""
 
-    def __init__(self, broker: Answering, cluster: Cluster, settings: Mapping[str, str]) -> None:
+    def __init__(self, broker: Broker, cluster: Cluster, settings: Mapping[str, str]) -> None:
         self._broker = broker
         self._cluster = cluster
         self._settings = settings

@@ -11,8 +11,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from kafka_services.service import FETCH, Service, TooNew
-from model.settings import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kafka_services.service import Service, TooNew
+from model.settings import API_VERSIONS, FETCH, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from model.wire import NotARequest, Request, build, decode_request, encode_response, kio_module
 
 # API key, version and correlation id: the same in every version of the header.

@@ -11,19 +11,10 @@ from typing import Any
 from kafka.record import MemoryRecords
 
 from kafka_sink.commit.effects import ToCoordinator, ToEveryBroker, ToLeaders
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import (
-    AddOffsetsToTxnRequest,
-)
-from kafka_sink.kafka.protocol.apis.create_topics import (
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from kafka_sink.kafka.protocol.apis.delete_groups import (
-    DeleteGroupsRequest,
-)
+from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsRequest
 from kafka_sink.kafka.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -36,13 +27,8 @@ from kafka_sink.kafka.protocol.apis.describe_producers import (
     DescribeProducersResponse,
     ProducersOfPartition,
 )
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsRequest,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-    EndTxnResponse,
-)
+from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.find_coordinator import (
     CoordinatorKind,
@@ -50,14 +36,8 @@ from kafka_sink.kafka.protocol.apis.find_coordinator import (
     FindCoordinatorResponse,
     FoundCoordinator,
 )
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from kafka_sink.kafka.protocol.apis.list_transactions import (
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kafka_sink.kafka.protocol.apis.metadata import (
     Broker,
     MetadataRequest,
@@ -65,24 +45,11 @@ from kafka_sink.kafka.protocol.apis.metadata import (
     PartitionMetadata,
     TopicMetadata,
 )
-from kafka_sink.kafka.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-)
-from kafka_sink.kafka.protocol.apis.offset_fetch import (
-    OffsetFetchRequest,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-    ProduceResponse,
-    ProduceResult,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest, ProduceResponse, ProduceResult
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import api_of
 from model.logical_kafka import LogicalKafka, Produce
@@ -138,6 +105,8 @@ class ScriptedKafka:
         self.topic_id: uuid.UUID | None = None
         self.topic_error = 0
         self.topic_codes: dict[str, int] = {}
+        # Those that are there, and that a list of all topics leaves out.
+        self.unlisted_topics: set[str] = set()
         self.topic_ids: dict[str, uuid.UUID] = {}
         # As brokers that know no topic ids in Produce.
         self.by_name = False
@@ -202,7 +171,7 @@ class ScriptedKafka:
                 return answer
         match request:
             case MetadataRequest(topics=topics):
-                named = sorted({topic for topic, _ in self.leaders}) if topics is None else topics
+                named = self._listed_topics() if topics is None else topics
                 nodes = tuple(Broker(node, f"host{node}", 9092) for node in sorted(self.brokers))
                 of_topics = tuple(self._topic(topic) for topic in named)
                 return MetadataResponse(0, self.cluster_id, min(self.brokers), nodes, of_topics)
@@ -249,6 +218,11 @@ class ScriptedKafka:
                 codes = self._codes_of_leader(node_id, request.partitions, 0)
                 return None if any(code for _, _, code in codes) else self.transactions.execute(ToLeaders(request))
         return None
+
+    def _listed_topics(self) -> list[str]:
+        """A list of all topics leaves out those that the principal may not describe."""
+        denied = {name for name, code in self.topic_codes.items() if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        return sorted({topic for topic, _ in self.leaders} - denied - self.unlisted_topics)
 
     def _topic(self, name: str) -> TopicMetadata:
         leaders = [leader for (topic, _), leader in sorted(self.leaders.items()) if topic == name]

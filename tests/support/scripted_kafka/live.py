@@ -6,9 +6,7 @@ import threading
 from typing import Any
 
 from kafka_sink.kafka.producer.core import ProducerCore
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from scripted_kafka.kafka import ScriptedKafka
 from scripted_kafka.network import ScriptedNetwork

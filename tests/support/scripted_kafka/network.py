@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_sink.errors import ClusterChanged, KafkaSinkError
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
+from kafka_sink.kafka.protocol.apis.metadata import Broker
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.needs import Guarantee
 from scripted_kafka.kafka import ScriptedKafka

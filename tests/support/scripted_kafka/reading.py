@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.verification.checking import Log, Record
 from kafka_sink.verification.cluster import Topic
 from scripted_kafka.kafka import ScriptedKafka

@@ -7,12 +7,8 @@ import struct
 from collections.abc import Callable, Sequence
 
 from fuzz.answers import Said
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
-from kafka_sink.kafka.protocol.requests import (
-    Request,
-)
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.requests import Request
 from scripted_kafka.byte_script import ByteScript
 
 

@@ -26,17 +26,6 @@ def test_major_version(output: str, major: int | None) -> None:
     assert parse_java_major(output) == major
 
 
-def test_no_java_on_the_path(tmp_path: Path) -> None:
-    for path in ("", str(tmp_path)):
-        with pytest.raises(JavaNotFound, match=r"JAVA_HOME is not set and no java is on the PATH.*Install Java 17"):
-            find_java({"PATH": path})
-
-
-def test_java_home_without_java(tmp_path: Path) -> None:
-    with pytest.raises(JavaNotFound, match=r"JAVA_HOME is .*, which has no bin/java"):
-        find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin"})
-
-
 def test_java_home_wins_over_the_path(tmp_path: Path) -> None:
     at_home = java_that_says('openjdk version "21"', tmp_path / "home" / "bin")
     on_path = java_that_says('openjdk version "17"', tmp_path / "path")
@@ -53,10 +42,16 @@ def test_java_too_old(tmp_path: Path) -> None:
     assert (raised.value.java, raised.value.major, raised.value.minimum) == (str(java), 11, 17)
 
 
-def test_a_java_that_only_tells_where_to_get_one(tmp_path: Path) -> None:
-    java_that_says("Unable to locate a Java Runtime.", tmp_path)
-    with pytest.raises(JavaNotFound, match="is no working Java: Unable to locate"):
-        find_java({"PATH": str(tmp_path)})
+def test_why_no_java_is_found(tmp_path: Path) -> None:
+    java_that_says("Unable to locate a Java Runtime.", tmp_path / "tells")
+    for environ, words in (
+        ({"PATH": ""}, "JAVA_HOME is not set and no java is on the PATH.*Install Java 17"),
+        ({"PATH": str(tmp_path)}, "JAVA_HOME is not set and no java is on the PATH.*Install Java 17"),
+        ({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin"}, "JAVA_HOME is .*, which has no bin/java"),
+        ({"PATH": str(tmp_path / "tells")}, "is no working Java: Unable to locate"),
+    ):
+        with pytest.raises(JavaNotFound, match=words):
+            find_java(environ)
 
 
 def java_that_says(text: str, folder: Path) -> Path:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,39 +54,32 @@ def test_a_timeout_ends_it() -> None:
     assert identify(int(raised.value.output)) is None
 
 
-def test_kill() -> None:
-    process = LeashedProcess([sys.executable, "-c", WAIT], grace_seconds=0)
-    pid = process.pid
-    assert identify(pid) is not None and process.returncode is None
-    process.kill()
-    assert identify(pid) is None
-    assert process.returncode == 128 + signal.SIGKILL
-    process.kill()  # again: nothing to do
-    process.end()
-
-
-def test_an_orderly_end() -> None:
-    process = LeashedProcess([sys.executable, "-c", WAIT], grace_seconds=DEADLINE_SECONDS)
-    process.end()
-    assert process.returncode == 128 + signal.SIGTERM
-
-
-def test_ctrl_c_does_not_reach_it() -> None:
-    process = LeashedProcess([sys.executable, "-c", WAIT], grace_seconds=0)
-    try:
-        assert os.getsid(process.pid) != os.getsid(0)  # a terminal's signals go to its own session
-    finally:
-        process.end()
-
-
-def test_the_end_of_one_that_ignores_sigterm() -> None:
+@pytest.mark.parametrize(
+    ("command", "stop", "by"),
+    [
+        (WAIT, LeashedProcess.kill, signal.SIGKILL),
+        (WAIT, LeashedProcess.end, signal.SIGTERM),
+        (IGNORE_SIGTERM, LeashedProcess.end, signal.SIGKILL),
+    ],
+    ids=["killed", "ended", "ended, and ignores SIGTERM"],
+)
+def test_its_end(command: str, stop: Callable[[LeashedProcess], None], by: signal.Signals) -> None:
     begun, its_stdout = os.pipe()
-    process = LeashedProcess([sys.executable, "-c", IGNORE_SIGTERM], grace_seconds=0.3, stdout=its_stdout)
+    grace_seconds = DEADLINE_SECONDS if command == WAIT else 0.3
+    process = LeashedProcess([sys.executable, "-c", command], grace_seconds=grace_seconds, stdout=its_stdout)
     os.close(its_stdout)
     with open(begun, "rb") as lines:
-        lines.readline()
-    process.end()
-    assert process.returncode == 128 + signal.SIGKILL
+        if command == IGNORE_SIGTERM:
+            lines.readline()
+    pid = process.pid
+    assert identify(pid) is not None and process.returncode is None
+    assert os.getsid(pid) != os.getsid(0), "a terminal's signals go to its own session"
+    stop(process)
+    assert identify(pid) is None
+    assert process.returncode == 128 + by
+    if stop is LeashedProcess.kill:
+        process.kill()  # again: nothing to do
+        process.end()
 
 
 def test_the_folder_goes_when_it_is_ended_and_stays_when_it_is_killed(tmp_path: Path) -> None:
@@ -130,9 +124,8 @@ def test_kill_9_of_the_leash(tmp_path: Path) -> None:
 
 def test_it_survives_the_thread_that_started_it() -> None:
     started: list[LeashedProcess] = []
-    thread = threading.Thread(
-        target=lambda: started.append(LeashedProcess([sys.executable, "-c", WAIT], grace_seconds=0))
-    )
+    command = [sys.executable, "-c", WAIT]
+    thread = threading.Thread(target=lambda: started.append(LeashedProcess(command, grace_seconds=0)))
     thread.start()
     thread.join()
     (process,) = started

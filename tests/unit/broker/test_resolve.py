@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,65 +72,50 @@ def test_fetched_once(ivy: FakeIvy, cache: Path) -> None:
     jars = resolve.resolve_jars(RELEASE, cache, ivy)
     assert jars == cache / "kafka-4.3.1"
     assert sorted(file.name for file in jars.iterdir()) == sorted(NAMES)
-    assert resolve.resolve_jars(RELEASE, cache, ivy) == jars
+    # Nobody asks for Ivy when the jars are there.
+    assert resolve.resolve_jars(RELEASE, cache, lambda: pytest.fail("asked for Ivy")) == jars
     (call,) = ivy.calls
     assert "-types jar bundle" in call
     assert not (cache / "kafka-4.3.1.part").exists()
-
-
-def test_nobody_asks_for_ivy_when_the_jars_are_there(ivy: FakeIvy, cache: Path) -> None:
-    resolve.resolve_jars(RELEASE, cache, ivy)
-
-    def no_ivy() -> list[str | Path]:
-        raise AssertionError("asked for Ivy")
-
-    resolve.resolve_jars(RELEASE, cache, no_ivy)
-
-
-@pytest.mark.parametrize("left_out", ["scala-logging", "snappy", "zstd", "log4j-slf4j-impl", "kafka_2.13"])
-def test_a_jar_that_was_dropped_silently_is_found_out(ivy: FakeIvy, cache: Path, left_out: str) -> None:
-    ivy.will(names=[name for name in NAMES if left_out not in name])
-    with pytest.raises(DownloadFailed, match=f"these jars are missing: .*{left_out}"):
-        resolve.resolve_jars(RELEASE, cache, ivy)
-    assert not (cache / "kafka-4.3.1").exists()
-
-
-def test_a_damaged_cache_is_fetched_again(ivy: FakeIvy, cache: Path) -> None:
-    jars = resolve.resolve_jars(RELEASE, cache, ivy)
+    # A damaged cache is fetched again.
     (jars / NAMES[0]).unlink()
     resolve.resolve_jars(RELEASE, cache, ivy)
     assert (jars / NAMES[0]).exists()
     assert len(ivy.calls) == 2
 
 
-def test_a_failure_is_told_and_leaves_nothing_that_looks_complete(ivy: FakeIvy, cache: Path) -> None:
-    said = ":: problems summary ::\n:::: ERRORS\n\tServer access error (Connection refused)\n"
-    ivy.will(names=NAMES[:3], says=said, status=1)
-    with pytest.raises(DownloadFailed, match=r"Kafka 4\.3\.1 could not be fetched: Server access error") as raised:
+REFUSED = ":: problems summary ::\n:::: ERRORS\n\tServer access error (Connection refused)\n"
+NO_SPACE = "java.io.IOException: No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("will", "error", "words"),
+    [
+        *(
+            ({"names": [name for name in NAMES if left_out not in name]}, DownloadFailed, f"are missing: .*{left_out}")
+            for left_out in ("scala-logging", "snappy", "zstd", "log4j-slf4j-impl", "kafka_2.13")
+        ),
+        ({"names": NAMES[:3], "says": REFUSED, "status": 1}, DownloadFailed, "not be fetched: Server access error"),
+        ({"names": [], "says": NO_SPACE, "status": 1}, DiskFull, "XDG_CACHE_HOME"),
+        ({"takes_seconds": 60}, DownloadFailed, "no end after"),
+    ],
+)
+def test_a_failure_is_told_and_leaves_nothing_that_looks_complete(
+    ivy: FakeIvy, cache: Path, monkeypatch: pytest.MonkeyPatch, will: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    if "takes_seconds" in will:
+        monkeypatch.setattr(resolve, "IVY_TIMEOUT_SECONDS", 0.2)
+    ivy.will(**will)
+    with pytest.raises(error, match=words) as raised:
         resolve.resolve_jars(RELEASE, cache, ivy)
-    assert raised.value.kafka_version == VERSION
+    assert not isinstance(raised.value, DownloadFailed) or raised.value.kafka_version == VERSION
     assert not (cache / "kafka-4.3.1").exists()
-    ivy.will()
-    resolve.resolve_jars(RELEASE, cache, ivy)
-
-
-def test_ivy_without_disk(ivy: FakeIvy, cache: Path) -> None:
-    ivy.will(names=[], says="java.io.IOException: No space left on device", status=1)
-    with pytest.raises(DiskFull, match="XDG_CACHE_HOME"):
-        resolve.resolve_jars(RELEASE, cache, ivy)
 
 
 def test_a_cache_that_is_a_file(ivy: FakeIvy, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DirectoryUnusable):
         resolve.resolve_jars(RELEASE, tmp_path / "file" / "cache", ivy)
-
-
-def test_ivy_that_never_ends(ivy: FakeIvy, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolve, "IVY_TIMEOUT_SECONDS", 0.2)
-    ivy.will(takes_seconds=60)
-    with pytest.raises(DownloadFailed, match="no end after"):
-        resolve.resolve_jars(RELEASE, cache, ivy)
 
 
 def test_two_processes_at_once_fetch_once(ivy: FakeIvy, cache: Path) -> None:
@@ -172,32 +157,22 @@ def test_a_required_name_is_not_met_by_a_longer_one(tmp_path: Path) -> None:
     assert resolve.missing_jars(tmp_path, RELEASE) == ["org.apache.kafka_kafka-server"]
 
 
-def test_ivy_jar_by_glob(tmp_path: Path) -> None:
+def test_ivy_jar_by_glob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(IvyNotFound, match=r"holds no jars/ivy-\*\.jar.*install"):
         resolve.find_ivy_jar(tmp_path)
     (tmp_path / "jars").mkdir()
     jar = tmp_path / "jars" / "ivy-9.9.9.jar"
     jar.touch()
     assert resolve.find_ivy_jar(tmp_path) == jar
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(IvyNotFound, match="PySpark is not installed"):
+        resolve.installed_pyspark()
 
 
 def test_ivy_jar_of_the_installed_pyspark() -> None:
     assert resolve.find_ivy_jar(resolve.installed_pyspark()).is_file()
-    assert "pyspark.sql" not in subprocess.check_output(
-        [
-            sys.executable,
-            "-c",
-            "import sys; from kafka_sink.broker import resolve; resolve.installed_pyspark(); print(*sys.modules)",
-        ],
-        text=True,
-    )
-
-
-def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing: Callable[[str], None] = lambda name: None  # noqa: E731
-    monkeypatch.setattr("importlib.util.find_spec", nothing)
-    with pytest.raises(IvyNotFound, match="PySpark is not installed"):
-        resolve.installed_pyspark()
+    program = "import sys; from kafka_sink.broker import resolve; resolve.installed_pyspark(); print(*sys.modules)"
+    assert "pyspark.sql" not in subprocess.check_output([sys.executable, "-c", program], text=True)
 
 
 def test_cache_dir(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,19 +26,12 @@ def test_a_node_of_three() -> None:
     assert settings["auto.create.topics.enable"] == "false"
 
 
-def test_listeners_of_other_security_protocols() -> None:
-    node = Node(1, 21001, 21002, {"MTLS": 21007})
+def test_listeners_of_other_security_protocols_and_behind_another_port() -> None:
+    node = Node(1, 21001, 21002, {"MTLS": 21007}, {"MTLS": 40001})
     settings = server_settings(node, [node], Path("/data"), {}, {"MTLS": "SSL"})
-    assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:21001,MTLS://127.0.0.1:21007"
-    assert settings["listeners"] == f"{settings['advertised.listeners']},CONTROLLER://127.0.0.1:21002"
+    assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:21001,MTLS://127.0.0.1:40001"
+    assert settings["listeners"] == "PLAINTEXT://127.0.0.1:21001,MTLS://127.0.0.1:21007,CONTROLLER://127.0.0.1:21002"
     assert settings["listener.security.protocol.map"] == "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MTLS:SSL"
-
-
-def test_a_listener_that_clients_reach_by_another_port() -> None:
-    node = Node(1, 21001, 21002, {"PROXIED": 21007}, {"PROXIED": 40001})
-    settings = server_settings(node, [node], Path("/data"), {}, {"PROXIED": "PLAINTEXT"})
-    assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:21001,PROXIED://127.0.0.1:40001"
-    assert settings["listeners"] == "PLAINTEXT://127.0.0.1:21001,PROXIED://127.0.0.1:21007,CONTROLLER://127.0.0.1:21002"
 
 
 @pytest.mark.parametrize(("cluster", "replicas", "min_isr"), [(ONE, "1", "1"), (THREE, "3", "2")])
@@ -60,10 +53,6 @@ def test_overrides_win() -> None:
 def test_what_the_cluster_computes_is_not_overridden(name: str) -> None:
     with pytest.raises(ValueError, match=re.escape(name)):
         server_settings(ONE[0], ONE, Path("/data"), {name: "1"})
-
-
-def test_rendered_as_java_reads_it() -> None:
-    assert render_properties({"a.b": "x=y:z", "c": " \\é\n"}) == "a.b=x\\=y\\:z\nc=\\ \\\\\\u00e9\\u000a\n"
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
@@ -89,8 +78,6 @@ def java_properties(text: str) -> dict[str, str]:
 
 def unescape(text: str) -> str:
     units = re.sub(
-        r"\\(u[0-9a-f]{4}|.)",
-        lambda m: chr(int(m[1][1:], 16)) if m[1][0] == "u" and len(m[1]) == 5 else m[1],
-        text,
+        r"\\(u[0-9a-f]{4}|.)", lambda m: chr(int(m[1][1:], 16)) if m[1][0] == "u" and len(m[1]) == 5 else m[1], text
     )
     return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")

@@ -34,21 +34,25 @@ def test_running_round_trip(running: RunningCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", "{}", '{"owner": 1}', RUNNING.to_json().replace("12", '"12"'), RUNNING.to_json()[:-20]],
+    "text", ["", "{", "[]", "{}", '{"owner": 1}', RUNNING.to_json().replace("12", '"12"'), RUNNING.to_json()[:-20]]
 )
 def test_a_broken_file_is_no_cluster(text: str, tmp_path: Path) -> None:
+    assert state.read_running(tmp_path) is state.read_running(tmp_path / "nowhere") is None
     with pytest.raises(ValueError):
         RunningCluster.from_json(text)
     (tmp_path / state.RUNNING_FILE).write_text(text)
-    assert state.read_running(tmp_path) is None
+    assert state.read_running(tmp_path) is state.read_running(tmp_path / state.RUNNING_FILE) is None
 
 
-def test_no_file_and_no_folder(tmp_path: Path) -> None:
-    assert state.read_running(tmp_path) is None
-    assert state.read_running(tmp_path / "nowhere") is None
-    (tmp_path / "file").touch()
-    assert state.read_running(tmp_path / "file") is None
+@pytest.mark.parametrize("pid", [0, 1, -1, 2**70, None], ids=lambda pid: "our own" if pid is None else str(pid))
+def test_no_other_process_and_no_group_of_processes_is_taken_for_ours(pid: int | None, tmp_path: Path) -> None:
+    owner = ProcessIdentity(os.getpid() if pid is None else pid, "1")
+    (tmp_path / state.RUNNING_FILE).write_text(replace(RUNNING, owner=owner).to_json())
+    lock = state.open_private(tmp_path / state.LOCK_FILE, os.O_RDWR)
+    try:
+        assert state.read_running(tmp_path) is None
+    finally:
+        os.close(lock)
 
 
 def test_a_cluster_of_this_process_runs(tmp_path: Path) -> None:
@@ -86,12 +90,6 @@ def test_a_forged_file_makes_nobody_stop_a_process_that_holds_no_lock(
             victim.kill()
 
 
-@pytest.mark.parametrize("pid", [0, 1, -1, 2**70])
-def test_no_group_of_processes_is_taken_for_one(pid: int, tmp_path: Path) -> None:
-    (tmp_path / state.RUNNING_FILE).write_text(replace(RUNNING, owner=ProcessIdentity(pid, "1")).to_json())
-    assert state.read_running(tmp_path) is None
-
-
 def test_no_link_and_no_pipe_is_read_or_written_through(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("kept")
@@ -115,14 +113,6 @@ def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
-
-
-def test_a_pid_that_went_to_another_process_is_not_taken_for_ours(tmp_path: Path) -> None:
-    me = state.identify(os.getpid())
-    assert me is not None
-    stale = replace(RUNNING, owner=replace(me, start_time=me.start_time + "1"))
-    (tmp_path / state.RUNNING_FILE).write_text(stale.to_json())
-    assert state.read_running(tmp_path) is None
 
 
 WAYS = [

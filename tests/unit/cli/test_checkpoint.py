@@ -6,24 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.cli.checkpoint import (
-    MAX_OFFSETS_BYTES,
-    Checkpoint,
-    SourceOffsets,
-    compared,
-    read_checkpoint,
-    read_sources,
-)
+from kafka_sink.cli import checkpoint
+from kafka_sink.cli.checkpoint import Checkpoint, SourceOffsets
 from kafka_sink.commit.markers import Decision, Ids
 
 QUERY = "7e1c"
 
 
-def checkpoint_in(folder: Path, offsets: list[str], commits: list[str]) -> Path:
-    for log, names in (("offsets", offsets), ("commits", commits)):
+def checkpoint_in(folder: Path, **logs: dict[str, str]) -> Path:
+    for log, files in logs.items():
         (folder / log).mkdir(parents=True)
-        for name in names:
-            (folder / log / name).write_text("v1")
+        for name, text in files.items():
+            (folder / log / name).write_text(text)
     (folder / "metadata").write_text(f'{{"id":"{QUERY}"}}')
     return folder
 
@@ -34,29 +28,18 @@ def decided(micro_batch_id: int, query_id: str = QUERY) -> Decision:
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_the_last_of_each_log_counts_by_number(tmp_path: Path, scheme: str) -> None:
-    folder = checkpoint_in(tmp_path, ["8", "9", "10", ".10.crc", "11.tmp"], ["8", "9", "notes"])
+    offsets, commits = (dict.fromkeys(names.split(), "v1") for names in ("8 9 10 .10.crc 11.tmp", "8 9 notes"))
+    folder = checkpoint_in(tmp_path, offsets=offsets, commits=commits)
     (folder / "offsets" / "12").mkdir()
-    assert read_checkpoint(f"{scheme}{folder}") == Checkpoint(QUERY, planned=10, recorded=9)
+    assert checkpoint.read_checkpoint(f"{scheme}{folder}") == Checkpoint(QUERY, planned=10, recorded=9)
 
 
 def test_a_query_that_has_just_begun_has_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "c").mkdir()
-    (tmp_path / "c" / "metadata").write_text(f'{{"id":"{QUERY}"}}')
-    monkeypatch.chdir(tmp_path)
-    assert read_checkpoint("c") == Checkpoint(QUERY, planned=None, recorded=None)
-
-
-def test_no_checkpoint_is_an_oserror(tmp_path: Path) -> None:
     with pytest.raises(OSError):
-        read_checkpoint(str(tmp_path))
-
-
-def offsets_in(folder: Path, **files: str) -> Path:
-    """A checkpoint whose log of offsets has files b<number>."""
-    (folder / "offsets").mkdir()
-    for name, text in files.items():
-        (folder / "offsets" / name.removeprefix("b")).write_text(text)
-    return folder
+        checkpoint.read_checkpoint(str(tmp_path))
+    (tmp_path / "metadata").write_text(f'{{"id":"{QUERY}"}}')
+    monkeypatch.chdir(tmp_path.parent)
+    assert checkpoint.read_checkpoint(tmp_path.name) == Checkpoint(QUERY, planned=None, recorded=None)
 
 
 METADATA = '{"batchWatermarkMs":0,"conf":{"a":"b"}}'
@@ -70,14 +53,14 @@ METADATA = '{"batchWatermarkMs":0,"conf":{"a":"b"}}'
     ],
 )
 def test_offsets_of_sources_are_those_of_both_micro_batches(tmp_path: Path, recorded: str, planned: str) -> None:
-    folder = offsets_in(tmp_path, b7=recorded, b8=planned)
-    assert read_sources(str(folder), Checkpoint(QUERY, planned=8, recorded=7)) == {
+    folder = checkpoint_in(tmp_path, offsets={"7": recorded, "8": planned})
+    assert checkpoint.read_sources(str(folder), Checkpoint(QUERY, planned=8, recorded=7)) == {
         "0": SourceOffsets('{"t":{"0":5}}', '{"t":{"0":9}}'), "1": SourceOffsets(None, '{"logOffset":3}')
     }  # fmt: skip
-    assert read_sources(str(folder), Checkpoint(QUERY, planned=7, recorded=None)) == {
+    assert checkpoint.read_sources(str(folder), Checkpoint(QUERY, planned=7, recorded=None)) == {
         "0": SourceOffsets(None, '{"t":{"0":5}}')
     }
-    assert read_sources(str(folder), Checkpoint(QUERY, planned=None, recorded=None)) == {}
+    assert checkpoint.read_sources(str(folder), Checkpoint(QUERY, planned=None, recorded=None)) == {}
 
 
 @pytest.mark.parametrize(
@@ -85,27 +68,22 @@ def test_offsets_of_sources_are_those_of_both_micro_batches(tmp_path: Path, reco
     [
         ("", "another format than v1 and v2"),
         ("v3\n{}\n{}", "another format than v1 and v2"),
-        (f"v1\n{METADATA}\n".ljust(MAX_OFFSETS_BYTES + 1), "more than 16,777,216 bytes"),
+        (f"v1\n{METADATA}\n".ljust(checkpoint.MAX_OFFSETS_BYTES + 1), "more than 16,777,216 bytes"),
     ],
 )
 def test_a_log_of_offsets_that_cannot_be_read_is_an_oserror(tmp_path: Path, text: str, words: str) -> None:
-    folder = offsets_in(tmp_path, b7=text)
+    folder = checkpoint_in(tmp_path, offsets={"7": text})
     with pytest.raises(OSError, match=f"offsets/7 has {words}"):
-        read_sources(str(folder), Checkpoint(QUERY, planned=7, recorded=None))
+        checkpoint.read_sources(str(folder), Checkpoint(QUERY, planned=7, recorded=None))
     with pytest.raises(FileNotFoundError):
-        read_sources(str(folder), Checkpoint(QUERY, planned=8, recorded=None))
+        checkpoint.read_sources(str(folder), Checkpoint(QUERY, planned=8, recorded=None))
 
 
 @pytest.mark.parametrize(
     ("planned", "recorded", "decision", "words"),
     [
         (None, None, None, "no micro-batch was planned yet"),
-        (
-            0,
-            None,
-            None,
-            "micro-batch 0 planned, none recorded; nothing was decided. Either the query does not write exactly-once",
-        ),
+        (0, None, None, "micro-batch 0 planned, none recorded; nothing was decided. Either the query does not write"),
         (0, None, decided(9, "another"), "another query's micro-batch was decided. Either the query"),
         (7, 7, decided(7), "in step with the sink"),
         (7, 6, decided(7), "decided and not recorded yet. A start finds its rows visible"),
@@ -115,4 +93,4 @@ def test_a_log_of_offsets_that_cannot_be_read_is_an_oserror(tmp_path: Path, text
     ],
 )
 def test_both_together(planned: int | None, recorded: int | None, decision: Decision | None, words: str) -> None:
-    assert words in compared(Checkpoint(QUERY, planned, recorded), decision)
+    assert words in checkpoint.compared(Checkpoint(QUERY, planned, recorded), decision)

@@ -26,14 +26,11 @@ def test_an_option_has_its_default_and_its_meaning(capsys: pytest.CaptureFixture
     assert "createTopics  (default false)" in said(capsys, "createtopics")
 
 
-def test_a_part_of_a_name_finds_all_that_have_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_of_a_name_finds_all_and_a_whole_name_comes_alone(capsys: pytest.CaptureFixture[str]) -> None:
     found = said(capsys, "timeout")
     assert "kafka.request.timeout.ms" in found and "DeliveryTimeout" in found
-
-
-def test_a_whole_name_comes_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    found = said(capsys, "topic").splitlines()
-    assert [line for line in found if line and not line.startswith(" ")] == ["topic  (default none)"]
+    lines = said(capsys, "topic").splitlines()
+    assert [line for line in lines if line and not line.startswith(" ")] == ["topic  (default none)"]
 
 
 @each("name", REFUSED)

@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from kafka_sink.cli.source_progress import Log, PartitionProgress, TopicProgress, topic_progress
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 
-def of_one(position: int, planned: int | None, log: Log) -> PartitionProgress:
-    """The progress of partition 0."""
-    found = topic_progress("t", {0: position}, {} if planned is None else {0: planned}, {TopicPartition("t", 0): log})
-    (partition,) = found.partitions
-    return partition
-
-
-def test_a_partition_is_behind_by_what_the_log_has_after_its_position() -> None:
-    assert of_one(20, 25, Log(0, 100, 100)) == PartitionProgress(
-        0, 20, behind=80, planned=5, unstable=0, deleted=0, ahead=0
-    )
-
-
-def test_a_partition_that_has_all_is_not_behind() -> None:
-    assert of_one(100, 100, Log(0, 100, 100)) == PartitionProgress(0, 100, 0, 0, 0, 0, 0)
-    assert of_one(100, None, Log(100, 100, 100)) == PartitionProgress(0, 100, 0, 0, 0, 0, 0)
-
-
-def test_what_open_transactions_hide_is_a_part_of_it() -> None:
-    assert of_one(20, 20, Log(0, 70, 100)).unstable == 30
-    assert of_one(90, 90, Log(0, 70, 100)).unstable == 10
-    assert of_one(90, 90, Log(0, 100, 100)).unstable == 0
-
-
-def test_what_retention_has_overtaken_is_told() -> None:
-    assert of_one(20, 20, Log(50, 100, 100)).deleted == 30
-    assert of_one(50, 50, Log(50, 100, 100)).deleted == 0
-    # DeleteRecords up to the end.
-    assert of_one(20, 20, Log(100, 100, 100)).deleted == 80
-
-
-def test_a_log_that_ends_before_the_position_is_told() -> None:
-    found = of_one(50, 50, Log(0, 10, 10))
-    assert (found.behind, found.deleted, found.ahead) == (0, 0, 40)
+@pytest.mark.parametrize(
+    ("position", "planned", "log", "told"),
+    [
+        pytest.param(20, 25, Log(0, 100, 100), {"behind": 80, "planned": 5}, id="what the log has after its position"),
+        pytest.param(100, 100, Log(0, 100, 100), {}, id="nothing"),
+        pytest.param(100, None, Log(100, 100, 100), {}, id="nothing of an empty log"),
+        pytest.param(20, 20, Log(0, 70, 100), {"behind": 80, "unstable": 30}, id="a part behind open transactions"),
+        pytest.param(90, 90, Log(0, 70, 100), {"behind": 10, "unstable": 10}, id="all behind open transactions"),
+        pytest.param(20, 20, Log(50, 100, 100), {"behind": 80, "deleted": 30}, id="retention has overtaken it"),
+        pytest.param(50, 50, Log(50, 100, 100), {"behind": 50}, id="retention is at it"),
+        pytest.param(20, 20, Log(100, 100, 100), {"behind": 80, "deleted": 80}, id="DeleteRecords up to the end"),
+        pytest.param(50, 50, Log(0, 10, 10), {"ahead": 40}, id="the log ends before the position"),
+    ],
+)
+def test_a_partition_is_behind_by_what_the_log_has_after_its_position(
+    position: int, planned: int | None, log: Log, told: dict[str, int]
+) -> None:
+    logs = {TopicPartition("t", 0): log}
+    found = topic_progress("t", {0: position}, {} if planned is None else {0: planned}, logs)
+    nothing = PartitionProgress(0, position, behind=0, planned=0, unstable=0, deleted=0, ahead=0)
+    assert found.partitions == (replace(nothing, **told),)
 
 
 def test_a_new_partition_is_read_from_its_earliest_offset() -> None:

@@ -25,9 +25,7 @@ from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.open_transactions import Held, OpenTransaction, SinkTransactions
 from kafka_sink.commit.stream_name import LocalCheckpoint, spelled_name
 from kafka_sink.errors import BrokersUnreachable, UnreadableState
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    TransactionDescription,
-)
+from kafka_sink.kafka.protocol.apis.describe_transactions import TransactionDescription
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options import cautions
 from kafka_sink.verification import receipt_file
@@ -35,6 +33,7 @@ from model.logical_kafka import LogicalKafka
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 from scripted_logs import ScriptedLog, serve
 
+Ran, Run, Document = dict[str, Any], Callable[..., str], Callable[..., Any]
 DONE, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
 SINK = Sink(Names("orders", "commits"), 60_000, 2, bootstrap_servers="b:9092")
 AT_MS = 1_760_000_000_000
@@ -43,25 +42,22 @@ SAME = "--bootstrap-servers b:9092 --prefix orders --commit-topic commits"
 DENIED = "WriteTxnMarkers was refused: CLUSTER_AUTHORIZATION_FAILED"
 
 
-# --- the command line -------------------------------------------------------------------------------------------------
+SUBCOMMANDS = ["list", "describe", "status", "repair", "abort"]
 
 
-def test_help_has_examples_of_each_and_the_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("subcommand", [[], *([each] for each in SUBCOMMANDS)])
+def test_help_has_examples_the_statuses_and_what_is_changed(
+    subcommand: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["--help"])
-    said = capsys.readouterr().out
-    assert ended.value.code == 0
-    for subcommand in ("list", "describe", "status", "repair", "abort"):
-        assert f"pykafka transactions {subcommand} " in said
-    assert "exit status: 0 done" in said
-
-
-@pytest.mark.parametrize("subcommand", ["list", "describe", "status", "repair", "abort"])
-def test_help_of_a_subcommand_says_what_it_changes(subcommand: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([subcommand, "--help"])
+        main([*subcommand, "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert any(words in said for words in ("Changes nothing", "Does not disturb", "takes over the sink"))
+    assert ended.value.code == 0
+    if subcommand:
+        assert any(words in said for words in ("Changes nothing", "Does not disturb", "takes over the sink"))
+    else:
+        assert "exit status: 0 done" in said
+        assert all(f"pykafka transactions {each} " in said for each in SUBCOMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -117,9 +113,6 @@ def test_a_checkpoint_tells_the_sinks_name(tmp_path: Path) -> None:
     assert name("--checkpoint", location, "--prefix", "another") == "another"
 
 
-# --- what it does -----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def kafka() -> ScriptedKafka:
     """It has topic t with a partition that has no leader, topic u, the commit topic, and nothing else."""
@@ -135,9 +128,10 @@ def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNe
 
 
 @pytest.fixture
-def ran(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What looking, describing, finishing and aborting come to; of a deque the next. Exceptions are raised."""
-    answers: dict[str, Any] = {"look": transactions.Seen({}, (), {})}
+def ran(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> Ran:
+    """What looking, describing, finishing and aborting come to; of a deque the next. Exceptions are raised. `sinks`:
+    those that are seen, `busy_sinks`: those of them with an open transaction."""
+    answers: Ran = {"look": transactions.Seen({}, (), {}), "busy_sinks": ["orders"], "sinks": []}
 
     def answering(name: str) -> Callable[..., Steps[Any]]:
         def steps(*arguments: object) -> Steps[Any]:
@@ -153,7 +147,22 @@ def ran(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
 
     for name in ("look", "describe_sink", "finish_manually", "abort_manually"):
         monkeypatch.setattr(open_transactions, name, answering(name))
+    for name in ("busy_sinks", "sinks"):
+        monkeypatch.setattr(transactions.Seen, name, lambda seen, name=name: answers[name])
     return answers
+
+
+@pytest.fixture
+def run(ran: Ran, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a subcommand for sink orders and topic t; what it says."""
+
+    def run(subcommand: str, *arguments: str, status: int = DONE) -> str:
+        of_topic = ["--topic", "t"] if subcommand in ("list", "describe", "status") else []
+        assert main([subcommand, *SERVERS, "--prefix", "orders", *of_topic, *arguments]) == status
+        said = capsys.readouterr()
+        return said.out + said.err
+
+    return run
 
 
 def opened(slot: int | None, *, is_decided: bool, state: str = "Ongoing") -> OpenTransaction:
@@ -175,9 +184,10 @@ HANGING = Hanging("t", 2, "orders.1", Ids(101, 3), 17, 0)
 
 
 def test_what_protects_less_than_it_could_is_logged(
-    ran: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ran: Ran, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cautions, "LOGGED", set())
+    ran["busy_sinks"] = []
     preset = tmp_path / "preset"
     preset.write_text("kafka.security.protocol = SSL\nkafka.ssl.endpoint.identification.algorithm =\n")
     main(["list", *SERVERS, "--prefix", "orders", "--preset", str(preset)])
@@ -187,22 +197,17 @@ def test_what_protects_less_than_it_could_is_logged(
 
 
 def test_an_error_of_the_cluster_is_told_and_the_connections_closed(
-    ran: dict[str, Any], network: ScriptedNetwork, capsys: pytest.CaptureFixture[str]
+    ran: Ran, network: ScriptedNetwork, run: Run
 ) -> None:
     ran["look"] = BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=5, last_error="refused")
-    assert main(["list", *SERVERS, "--prefix", "orders"]) == FAILED
-    assert capsys.readouterr().err.startswith("error: no broker of b:9092 answered")
+    assert "\nerror: no broker of b:9092 answered" in run("list", status=FAILED)
     assert network.closed
 
 
-def test_a_table_for_who_is_on_call(
-    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_for_who_is_on_call(ran: Ran, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions_text, "wall_clock_ms", lambda: AT_MS + 8 * 60_000)
-    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
     ran["describe_sink"] = found(opened(0, is_decided=True), opened(12, is_decided=False), hanging=(HANGING,))
-    assert main(["list", *SERVERS, "--prefix", "ord"]) == DONE
-    assert capsys.readouterr().out.splitlines() == [
+    assert run("list").splitlines() == [
         "Not looked at, because they have no leader now: t-1.",
         "SINK    QUERY  MICRO-BATCH  DECIDED (UTC)        SLOTS  VISIBLE",
         "orders  q      4            2025-10-09 08:53:20  2      no",
@@ -225,13 +230,10 @@ def test_a_table_for_who_is_on_call(
 FORGED = "ord$(touch x)\norders: \x1b[2J\u202e"
 
 
-def test_sinks_that_are_well_are_listed(
-    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transactions.Seen, "sinks", lambda seen: ["orders"])
+def test_sinks_that_are_well_are_listed(ran: Ran, run: Run) -> None:
+    ran["busy_sinks"], ran["sinks"] = [], ["orders"]
     ran["describe_sink"] = found(markers=WHOLE)
-    assert main(["list", *SERVERS, "--topic", "t"]) == DONE
-    assert capsys.readouterr().out.splitlines()[-4:] == [
+    assert run("list").splitlines()[-4:] == [
         "SINK    QUERY  MICRO-BATCH  DECIDED (UTC)        SLOTS  VISIBLE",
         "orders  q      4            2025-10-09 08:53:20  2      yes",
         "",
@@ -239,21 +241,16 @@ def test_sinks_that_are_well_are_listed(
     ]
     # A batch write that is over, or another program's.
     ran["describe_sink"] = found(decided=False)
-    assert main(["list", *SERVERS, "--topic", "t"]) == DONE
-    assert capsys.readouterr().out.splitlines()[-1:] == ["No transaction is open."]
+    assert run("list").splitlines()[-1:] == ["No transaction is open."]
 
 
-def test_names_of_others_are_shown_as_they_print_and_get_no_command(
-    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: [FORGED])
+def test_names_of_others_are_shown_as_they_print_and_get_no_command(ran: Ran, run: Run) -> None:
+    ran["busy_sinks"] = [FORGED]
     theirs = replace(opened(0, is_decided=True), transactional_id=f"{FORGED}.0")
     hanging = replace(HANGING, transactional_id=f"{FORGED}.1", topic="t\r")
-    ran["describe_sink"] = replace(
-        found(theirs, unknown=(hanging,)), sink=replace(SINK, names=Names(FORGED, "commits"))
-    )
-    assert main(["list", *SERVERS, "--prefix", "ord"]) == DONE
-    said = capsys.readouterr().out
+    sink = replace(SINK, names=Names(FORGED, "commits"))
+    ran["describe_sink"] = replace(found(theirs, unknown=(hanging,)), sink=sink)
+    said = run("list")
     assert said.replace("\n", "").isprintable()
     shown = r"ord$(touch x)\norders: \x1b[2J\u202e"
     assert [line.split("  ")[0] for line in said.split("\n")[5:7]] == [f"{shown}.0", f"{shown}.1"]
@@ -261,35 +258,33 @@ def test_names_of_others_are_shown_as_they_print_and_get_no_command(
         f"\n{shown}: another program's, because this is no valid transactionalIdPrefix. No command here ends it.\n"
     )
     assert "pykafka" not in said
+    # In JSON they stay in one line.
+    (line,) = run("list", "--json").splitlines()
+    assert line.isprintable()
+    assert json.loads(line)["sinks"][0]["sink"] == FORGED
 
 
-def test_a_name_of_any_length_leaves_room_for_the_others(
-    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
-    theirs = replace(opened(0, is_decided=False), transactional_id=f"orders{32_000 * 'x'}.0")
-    ran["describe_sink"] = found(theirs)
-    assert main(["list", *SERVERS, "--prefix", "ord"]) == DONE
-    assert max(map(len, capsys.readouterr().out.splitlines())) < 1_200
+def test_a_name_of_any_length_leaves_room_for_the_others(ran: Ran, run: Run) -> None:
+    ran["describe_sink"] = found(replace(opened(0, is_decided=False), transactional_id=f"orders{32_000 * 'x'}.0"))
+    assert max(map(len, run("list").splitlines())) < 1_200
 
 
-def test_a_sink_that_cannot_be_read_does_not_hide_the_others(
-    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sink_that_cannot_be_read_does_not_hide_the_others(ran: Ran, run: Run) -> None:
     """A user who may commit offsets for a group can write unreadable metadata into it."""
-    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders", "ore"])
+    ran["busy_sinks"] = ["orders", "ore"]
     unreadable = UnreadableState(group="orders.decision", found="?")
-    ran["describe_sink"] = deque([unreadable, found(opened(0, is_decided=False))])
-    assert main(["list", *SERVERS, "--prefix", "or"]) == FAILED
-    said = capsys.readouterr()
-    assert "orders.0  " in said.out
-    assert "'orders.decision' holds '?'" in said.err
+    ran["describe_sink"] = deque([unreadable, found(opened(0, is_decided=False))] * 2)
+    said = run("list", status=FAILED)
+    assert "orders.0  " in said
+    assert "'orders.decision' holds '?'" in said
+    listed = json.loads(run("list", "--json", status=FAILED).splitlines()[0])
+    assert [sink["open"][0]["transactional_id"] for sink in listed["sinks"]] == ["orders.0"]
+    assert "'orders.decision' holds '?'" in listed["unreadable"][0]
 
 
-def test_what_was_decided_is_described_slot_by_slot(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_decided_is_described_slot_by_slot(ran: Ran, run: Run) -> None:
     ran["describe_sink"] = found(markers={1: Marker(4, "q", "f"), 0: Marker(3, "q", "f")})
-    assert main(["describe", *SERVERS, "--prefix", "orders", "--topic", "t"]) == DONE
-    assert capsys.readouterr().out.splitlines()[1:] == [
+    assert run("describe").splitlines()[1:] == [
         "Sink orders, commit topic commits, transactions of version 2",
         "Decision: micro-batch 4 of query q, 2 slots, made 2025-10-09 08:53:20 UTC by generation 9:1",
         "          not carried out: slot 0 not visible",
@@ -310,7 +305,7 @@ def test_what_was_decided_is_described_slot_by_slot(ran: dict[str, Any], capsys:
     ],
 )
 def test_a_batch_write_that_deleted_its_groups_is_told_by_its_transactions(
-    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], states: tuple[str, str], line: str
+    ran: Ran, run: Run, states: tuple[str, str], line: str
 ) -> None:
     names = ("orders.driver", "orders.0", "orders.1")
     described = {
@@ -320,41 +315,33 @@ def test_a_batch_write_that_deleted_its_groups_is_told_by_its_transactions(
     ran["describe_sink"] = replace(found(decided=False), transactions=described)
     ran["finish_manually"] = (ran["describe_sink"], {})
     for subcommand in ("describe", "repair"):
-        assert main([subcommand, *SERVERS, "--prefix", "orders", "--topic", "t"]) == DONE
-        said = capsys.readouterr().out
+        said = run(subcommand, "--topic", "t")
         assert "Decision: made, and no longer stored" in said
         assert line in said.splitlines()[3]
         assert "none; nothing" not in said and "Nothing was decided" not in said
 
 
-def test_topics_that_took_rows_of_the_decision_with_them_are_told(
-    ran: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_topics_that_took_rows_of_the_decision_with_them_are_told(ran: Ran, run: Run) -> None:
     described = found(markers=WHOLE)
     assert described.decision is not None
     old = str(uuid.UUID(int=1))
     decision = replace(described.decision, topics=("t", "u", "v"), topic_ids=dict.fromkeys(("t", "u", "v"), old))
     ran["describe_sink"] = replace(described, decision=decision)
-    assert main(["describe", *SERVERS, "--prefix", "orders", "--topic", "t"]) == DONE
-    assert capsys.readouterr().out.splitlines()[4:6] == [
+    assert run("describe").splitlines()[4:6] == [
         f"Topic t was deleted and created again after the decision (topic id {old} is now {uuid.UUID(int=2)}). The "
         "rows of the old topic are lost. A restart does not write slots again that it finds visible.",
         f"Topic v (topic id {old}) was deleted, with its rows.",
     ]
 
 
-def test_status_holds_the_decision_against_the_checkpoint(
-    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_status_compares_decision_and_checkpoint(ran: Ran, run: Run, tmp_path: Path) -> None:
     ran["describe_sink"] = found(markers=WHOLE)
-    line = ["status", *SERVERS, "--prefix", "orders", "--topic", "t", "--checkpoint", str(tmp_path)]
-    assert main(line) == FAILED
-    assert f"{tmp_path} is not a readable checkpoint" in capsys.readouterr().err
+    line = ["status", "--checkpoint", str(tmp_path)]
+    assert f"{tmp_path} is not a readable checkpoint" in run(*line, status=FAILED)
     (tmp_path / "metadata").write_text('{"id":"q"}')
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "5").write_text("v1")
-    assert main(line) == DONE
-    said = capsys.readouterr().out.splitlines()
+    said = run(*line).splitlines()
     assert said[4:6] == [
         "Checkpoint of query q: micro-batch 5 planned, none recorded; being written, or the query ended while it was "
         "written. A start writes it",
@@ -363,34 +350,37 @@ def test_status_holds_the_decision_against_the_checkpoint(
     assert said[6].startswith("SLOT") and said[-1] == "No transaction is open."
 
 
-def test_status_tells_of_the_last_receipt(
-    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def write_receipt(folder: Path, batch_id: int) -> Path:
+    path = folder / receipt_file.relative_path("q", batch_id)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    constants = {"batch_id": batch_id, "rows": 1_234, "started_at": AT_MS * 1_000, "duration_ms": 5_000}
+    runs = [{**constants, "topic": topic, "batch_bytes": size} for topic, size in (("t", 2_000), (None, None))]
+    pq.write_table(receipt_file.columns_of(runs), path)
+    return path
+
+
+def test_status_tells_of_the_last_receipt(ran: Ran, run: Run, document: Document, tmp_path: Path) -> None:
     ran["describe_sink"] = found(markers=WHOLE)
     (tmp_path / "metadata").write_text('{"id":"q"}')
-    line = ["status", *SERVERS, "--prefix", "orders", "--topic", "t", "--checkpoint", str(tmp_path)]
-    line += ["--receipts", f"{tmp_path}/receipts"]
-
-    def said() -> str:
-        assert main(line) == DONE
-        return capsys.readouterr().out
-
-    assert f"Receipts: none of this query in {tmp_path}/receipts" in said()
+    line = ["status", "--checkpoint", str(tmp_path), "--receipts", f"{tmp_path}/receipts"]
+    assert f"Receipts: none of this query in {tmp_path}/receipts" in run(*line)
+    _, told = document(*line)
+    assert told["checkpoint"] == {
+        "query_id": "q", "planned": None, "recorded": None, "compared": "no micro-batch was planned yet",
+    }  # fmt: skip
+    assert (told["decision"]["carried_out"], told["receipt"]) == (True, None)
     for batch_id in (9, 10):
-        path = tmp_path / "receipts" / receipt_file.relative_path("q", batch_id)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        constants = {"batch_id": batch_id, "rows": 1_234, "started_at": AT_MS * 1_000, "duration_ms": 5_000}
-        runs = [{**constants, "topic": topic, "batch_bytes": size} for topic, size in (("t", 2_000), (None, None))]
-        pq.write_table(receipt_file.columns_of(runs), path)
+        path = write_receipt(tmp_path / "receipts", batch_id)
     assert (
         "Receipts: the last is for micro-batch 10, 1,234 rows in 1 record batches of 2,000 bytes, acknowledged "
-        "2025-10-09 08:53:25 UTC" in said()
+        "2025-10-09 08:53:25 UTC" in run(*line)
     )
+    assert document(*line)[1]["receipt"] == {
+        "micro_batch_id": 10, "rows": 1_234, "record_batches": 1, "bytes": 2_000, "acknowledged_ms": AT_MS + 5_000,
+    }  # fmt: skip
     path.write_bytes(b"no parquet")
-    assert f"Receipts: {tmp_path}/receipts cannot be read" in said()
-
-
-# --- how far the sources are ------------------------------------------------------------------------------------------
+    assert f"Receipts: {tmp_path}/receipts cannot be read" in run(*line)
+    assert "error" in document(*line)[1]["receipt"]
 
 
 @pytest.fixture
@@ -411,12 +401,8 @@ def checkpoint(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-def status_of(checkpoint: Path, *more: str) -> list[str]:
-    return ["status", *SERVERS, "--prefix", "orders", "--topic", "t", "--checkpoint", str(checkpoint), *more]
-
-
 def test_status_shows_how_far_the_sources_are(
-    ran: dict[str, Any], kafka: ScriptedKafka, checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    ran: Ran, kafka: ScriptedKafka, checkpoint: Callable[..., Path], run: Run
 ) -> None:
     ran["describe_sink"] = found(decided=False)
     of_u = {("u", 0): ScriptedLog(40, 90), ("u", 2): ScriptedLog(0, 1)}
@@ -427,8 +413,7 @@ def test_status_shows_how_far_the_sources_are(
         ('{"t":{"0":100,"1":7},"u":{"0":10,"2":5}}', '{"logOffset":3}'),
         ('{"t":{"0":300,"1":7},"u":{"0":10,"2":5},"gone":{"0":1}}', '{"logOffset":4}'),
     )
-    assert main(status_of(folder)) == DONE
-    said = capsys.readouterr().out.splitlines()
+    said = run("status", "--checkpoint", str(folder)).splitlines()
     begin = said.index("Source 0, up to micro-batch 0, which is recorded:")
     assert said[begin + 1 : said.index("No transaction is open.") - 1] == [
         "TOPIC  PARTITIONS  BEHIND  PLANNED  FURTHEST BEHIND",
@@ -451,18 +436,17 @@ def test_status_shows_how_far_the_sources_are(
 
 
 def test_status_of_a_query_in_its_first_micro_batch(
-    ran: dict[str, Any], kafka: ScriptedKafka, checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    ran: Ran, kafka: ScriptedKafka, checkpoint: Callable[..., Path], run: Run
 ) -> None:
     ran["describe_sink"] = found(decided=False)
     serve(kafka, {("t", 0): ScriptedLog(0, 1_500)})
-    assert main(status_of(checkpoint(('{"t":{"0":500}}',)))) == DONE
-    said = capsys.readouterr().out.splitlines()
+    said = run("status", "--checkpoint", str(checkpoint(('{"t":{"0":500}}',)))).splitlines()
     begin = said.index("Source 0, up to micro-batch 0, which is planned, and none is recorded yet:")
     assert said[begin + 2].split() == ["t", "1", "1,000", "0", "t-0:", "1,000"]
 
 
 def test_status_as_a_document_has_the_partitions_of_the_sources(
-    ran: dict[str, Any], kafka: ScriptedKafka, checkpoint: Callable[..., Path], document: Callable[..., Any]
+    ran: Ran, kafka: ScriptedKafka, checkpoint: Callable[..., Path], document: Document
 ) -> None:
     ran["describe_sink"] = found(decided=False)
     serve(kafka, {("t", 0): ScriptedLog(0, 1_500, stable=1_200)})
@@ -485,26 +469,19 @@ def test_status_as_a_document_has_the_partitions_of_the_sources(
 
 
 def test_status_shows_the_sink_if_the_sources_are_not_known(
-    ran: dict[str, Any],
-    kafka: ScriptedKafka,
-    checkpoint: Callable[..., Path],
-    document: Callable[..., Any],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    ran: Ran, kafka: ScriptedKafka, checkpoint: Callable[..., Path], document: Document,
+    run: Run,
+) -> None:  # fmt: skip
     ran["describe_sink"] = found(markers=WHOLE)
     folder = checkpoint(('{"hidden":{"0":100}}',))
+    line = "status", "--checkpoint", str(folder)
     kafka.topic_codes["hidden"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert main(status_of(folder)) == DONE
-    said = capsys.readouterr().out
+    said = run(*line)
     assert "Sources: " in said and "'hidden'" in said and said.splitlines()[-1] == "No transaction is open."
-    _, told = document("status", "--checkpoint", str(folder))
+    _, told = document(*line)
     assert told["sources"] is None and "'hidden'" in told["sources_error"]
     (folder / "offsets" / "0").write_text("v9")
-    assert main(status_of(folder)) == DONE
-    assert "Sources: the checkpoint's offsets cannot be read: " in capsys.readouterr().out
-
-
-# --- for scripts ------------------------------------------------------------------------------------------------------
+    assert "Sources: the checkpoint's offsets cannot be read: " in run(*line)
 
 
 OPEN_JSON = {
@@ -521,7 +498,7 @@ HANGING_JSON = {
 
 
 @pytest.fixture
-def document(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+def document(ran: Ran, capsys: pytest.CaptureFixture[str]) -> Document:
     """The one line that a command prints, and its status."""
 
     def run(subcommand: str, *arguments: str) -> Any:
@@ -532,8 +509,7 @@ def document(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Callabl
     return run
 
 
-def test_list_as_a_document(ran: dict[str, Any], document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
+def test_list_as_a_document(ran: Ran, document: Document) -> None:
     ran["describe_sink"] = found(opened(0, is_decided=True), hanging=(HANGING,))
     status, listed = document("list")
     assert status == DONE
@@ -542,17 +518,7 @@ def test_list_as_a_document(ran: dict[str, Any], document: Callable[..., Any], m
     assert (sink["sink"], sink["open"], sink["hanging"]) == ("orders", [OPEN_JSON], [HANGING_JSON])
 
 
-def test_a_sink_that_cannot_be_read_is_in_the_document(
-    ran: dict[str, Any], document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
-    ran["describe_sink"] = UnreadableState(group="orders.decision", found="?")
-    status, listed = document("list")
-    assert (status, listed["sinks"]) == (FAILED, [])
-    assert "'orders.decision' holds '?'" in listed["unreadable"][0]
-
-
-def test_describe_as_a_document(ran: dict[str, Any], document: Callable[..., Any]) -> None:
+def test_describe_as_a_document(ran: Ran, document: Document) -> None:
     described = found(markers={1: Marker(4, "q", "f")})
     assert described.decision is not None
     old = str(uuid.UUID(int=1))
@@ -564,31 +530,21 @@ def test_describe_as_a_document(ran: dict[str, Any], document: Callable[..., Any
     assert document("describe") == (
         DONE,
         {
-            "sink": "orders",
-            "commit_topic": "commits",
-            "transaction_version": 2,
+            "sink": "orders", "commit_topic": "commits", "transaction_version": 2,
             "decision": {
-                "micro_batch_id": 4,
-                "query_id": "q",
-                "decided_ms": AT_MS,
+                "micro_batch_id": 4, "query_id": "q", "decided_ms": AT_MS, "slots": 2, "carried_out": False,
                 "generation": {"producer_id": 9, "producer_epoch": 1},
-                "slots": 2,
-                "carried_out": False,
             },
             "decision_forgotten": False,
             "slots": [
                 {
-                    "slot": 0,
-                    "pinned": {"producer_id": 100, "producer_epoch": 7},
-                    "visible": None,
+                    "slot": 0, "pinned": {"producer_id": 100, "producer_epoch": 7}, "visible": None,
                     "marker_micro_batch_id": None,
                     "transaction": {"state": "CompleteCommit", "producer_id": 100, "producer_epoch": 8},
                 },
                 {"slot": 1, "pinned": None, "visible": True, "marker_micro_batch_id": 4, "transaction": None},
             ],
-            "open": [],
-            "hanging": [],
-            "topics_gone": ["v"],
+            "open": [], "hanging": [], "topics_gone": ["v"],
             "topics_created_again": [{"topic": "t", "old_id": old, "new_id": str(uuid.UUID(int=2))}],
             "not_looked_at": [
                 {"topic": "t", "partition": 1, "why": "NO_LEADER"}, {"topic": "u", "partition": 3, "why": "DENIED"},
@@ -597,40 +553,7 @@ def test_describe_as_a_document(ran: dict[str, Any], document: Callable[..., Any
     )  # fmt: skip
 
 
-def test_names_of_others_stay_in_one_line_of_json(
-    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: [FORGED])
-    ran["describe_sink"] = replace(found(), sink=replace(SINK, names=Names(FORGED, "commits")))
-    assert main(["list", *SERVERS, "--prefix", "ord", "--json"]) == DONE
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.isprintable()
-    assert json.loads(line)["sinks"][0]["sink"] == FORGED
-
-
-def test_status_as_a_document(ran: dict[str, Any], document: Callable[..., Any], tmp_path: Path) -> None:
-    ran["describe_sink"] = found(markers=WHOLE)
-    (tmp_path / "metadata").write_text('{"id":"q"}')
-    line = ["status", "--checkpoint", str(tmp_path), "--receipts", f"{tmp_path}/receipts"]
-    _, told = document(*line)
-    assert told["checkpoint"] == {
-        "query_id": "q", "planned": None, "recorded": None, "compared": "no micro-batch was planned yet",
-    }  # fmt: skip
-    assert (told["decision"]["carried_out"], told["receipt"]) == (True, None)
-    path = tmp_path / "receipts" / receipt_file.relative_path("q", 10)
-    path.parent.mkdir(parents=True)
-    constants = {"batch_id": 10, "rows": 1_234, "started_at": AT_MS * 1_000, "duration_ms": 5_000}
-    runs = [{**constants, "topic": topic, "batch_bytes": size} for topic, size in (("t", 2_000), (None, None))]
-    pq.write_table(receipt_file.columns_of(runs), path)
-    _, told = document(*line)
-    assert told["receipt"] == {
-        "micro_batch_id": 10, "rows": 1_234, "record_batches": 1, "bytes": 2_000, "acknowledged_ms": AT_MS + 5_000,
-    }  # fmt: skip
-    path.write_bytes(b"no parquet")
-    assert "error" in document(*line)[1]["receipt"]
-
-
-def test_repair_as_a_document(ran: dict[str, Any], document: Callable[..., Any]) -> None:
+def test_repair_as_a_document(ran: Ran, document: Document) -> None:
     ran["describe_sink"] = found(opened(0, is_decided=True), hanging=(HANGING,))
     status, would = document("repair", "--dry-run")
     assert (status, would["dry_run"], would["commit"], would["end"]) == (DONE, True, [OPEN_JSON], [HANGING_JSON])
@@ -644,7 +567,7 @@ def test_repair_as_a_document(ran: dict[str, Any], document: Callable[..., Any])
     assert left["refused"] == [HANGING_JSON | {"why": DENIED}]
 
 
-def test_abort_as_a_document(ran: dict[str, Any], document: Callable[..., Any]) -> None:
+def test_abort_as_a_document(ran: Ran, document: Document) -> None:
     ran["describe_sink"] = found()
     assert document("abort") == (DONE, {"sink": "orders", "took_over": False, "aborted": []})
     ran["describe_sink"] = found(opened(0, is_decided=False))
@@ -672,62 +595,44 @@ def test_abort_as_a_document(ran: dict[str, Any], document: Callable[..., Any]) 
     ],
 )  # fmt: skip
 def test_repair_tells_what_is_left(
-    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], after: SinkTransactions, refused: dict[Hanging, str],
-    status: int,
+    ran: Ran, run: Run, after: SinkTransactions, refused: dict[Hanging, str], status: int,
     words: str,
 ) -> None:  # fmt: skip
     ran["describe_sink"] = found(opened(0, is_decided=True))
     ran["finish_manually"] = after, refused
-    assert main(["repair", *SERVERS, "--prefix", "orders"]) == status
-    assert words in capsys.readouterr().out
+    assert words in run("repair", status=status)
 
 
-def test_a_dry_run_only_tells(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_only_tells(ran: Ran, run: Run) -> None:
     ran["describe_sink"] = found(opened(0, is_decided=True), hanging=(HANGING,))
-    assert main(["repair", *SERVERS, "--prefix", "orders", "--dry-run"]) == DONE
-    said = capsys.readouterr().out
-    assert "Would commit orders.0 (100:7).\nWould end with COMMIT orders.1 (101:3) on t-2 from offset 17.\n" in said
+    would = "Would commit orders.0 (100:7).\nWould end with COMMIT orders.1 (101:3) on t-2 from offset 17.\n"
+    assert would in run("repair", "--dry-run")
     ran["describe_sink"] = found(markers=WHOLE)
-    assert main(["repair", *SERVERS, "--prefix", "orders", "--dry-run"]) == DONE
-    assert capsys.readouterr().out.endswith("Nothing to do.\n")
+    assert run("repair", "--dry-run").endswith("Nothing to do.\n")
 
 
-def test_abort_is_refused_where_something_is_decided_and_nothing_is_taken_over(
-    ran: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_abort_is_refused_where_something_is_decided(ran: Ran, run: Run) -> None:
     ran["describe_sink"] = found(opened(0, is_decided=True), opened(1, is_decided=False))
-    assert main(["abort", *SERVERS, "--prefix", "orders", "--take-over"]) == REFUSED
-    assert "repair --bootstrap-servers b:9092 --prefix orders" in capsys.readouterr().err
-
-
-# --- words ------------------------------------------------------------------------------------------------------------
+    said = run("abort", "--take-over", status=REFUSED)
+    assert "repair --bootstrap-servers b:9092 --prefix orders" in said
 
 
 @pytest.mark.parametrize(
-    ("elapsed_ms", "words"),
-    [(-5, "0 s"), (1_999, "1 s"), (119_000, "119 s"), (120_000, "2 min"), (7_200_000, "2 h"), (172_800_000, "2 d")],
+    ("said", "words"),
+    [
+        *((lasted(1_000, 996), "0 s"), (lasted(1_000, 2_999), "1 s"), (lasted(1_000, 120_000), "119 s")),
+        *((lasted(0, 120_000), "2 min"), (lasted(0, 7_200_000), "2 h"), (lasted(0, 172_800_000), "2 d")),
+        (at(1_760_000_000_123), "2025-10-09 08:53:20"),
+        # Found by fuzzing: a coordinator may tell a time that no calendar has.
+        *((at(2**63 - 1), f"{2**63 - 1} ms"), (at(-(2**63)), f"{-(2**63)} ms")),
+        (shown(map(str, range(8))), "0, 1, 2, 3, 4, 5, 6, 7"),
+        (shown(map(str, range(10))), "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"),
+    ],
 )
-def test_how_long(elapsed_ms: int, words: str) -> None:
-    assert lasted(1_000, 1_000 + elapsed_ms) == words
+def test_how_long_when_and_how_many(said: str, words: str) -> None:
+    assert said == words
 
 
-@pytest.mark.parametrize(
-    ("time_ms", "words"),
-    [(1_760_000_000_123, "2025-10-09 08:53:20"), (2**63 - 1, f"{2**63 - 1} ms"), (-(2**63), f"{-(2**63)} ms")],
-)
-def test_when(time_ms: int, words: str) -> None:
-    """Found by fuzzing: a coordinator may tell a time that no calendar has."""
-    assert at(time_ms) == words
-
-
-def test_the_first_of_many_are_shown() -> None:
-    assert shown(map(str, range(8))) == "0, 1, 2, 3, 4, 5, 6, 7"
-    assert shown(map(str, range(10))) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
-
-
-def test_brokers_that_have_no_such_transactions_are_named_at_once(
-    kafka: ScriptedKafka, ran: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_brokers_that_have_no_such_transactions_are_named_at_once(kafka: ScriptedKafka, run: Run) -> None:
     kafka.lacking = ("ListTransactions 0 to 2 (Kafka 3.0): it has none",)
-    assert main(["list", "--bootstrap-servers", "b:1"]) == 1
-    assert "lacks what exactly-once needs: ListTransactions" in capsys.readouterr().err
+    assert "lacks what exactly-once needs: ListTransactions" in run("list", status=FAILED)

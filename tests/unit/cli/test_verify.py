@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,13 +69,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
-    status = verify.verify(Receipts(LocalFileSystem(), str(folder)), cluster)  # type: ignore[arg-type]
-    return status, capsys.readouterr().out.splitlines()
+@pytest.fixture
+def run(folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, Any]]:
+    """The status, and the lines."""
+
+    def run(*form: Any) -> tuple[int, list[str]]:
+        status = verify.verify(Receipts(LocalFileSystem(), str(folder)), cluster, *form)  # type: ignore[arg-type]
+        return status, capsys.readouterr().out.splitlines()
+
+    return run
 
 
-def test_all_is_there(folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]) -> None:
-    status, said = run(folder, cluster, capsys)
+def test_all_is_there(cluster: ReadableCluster, run: Callable[..., Any]) -> None:
+    status, said = run()
     assert status == verify.EQUAL
     assert said == [
         "2 receipts, 40 rows in 4 runs: 40 EQUAL.", "EQUAL: all records are there and unchanged.",
@@ -84,11 +91,11 @@ def test_all_is_there(folder: Path, cluster: ReadableCluster, capsys: pytest.Cap
 
 
 def test_what_is_missing_and_what_is_altered_is_named_with_its_receipt(
-    folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]
+    folder: Path, cluster: ReadableCluster, run: Callable[..., Any]
 ) -> None:
     del cluster.partitions["t", 0].there[43:45]
     cluster.partitions["t", 1].there[5] = cluster.partitions["t", 1].there[5]._replace(value=b"other")
-    status, said = run(folder, cluster, capsys)
+    status, said = run()
     assert status == verify.DIFFERENT
     missing, altered, total, last = said
     assert missing.startswith("MISSING  t-0 offsets 43-44 (2 of the run's 10 records): the log goes from 0 to 99")
@@ -98,24 +105,20 @@ def test_what_is_missing_and_what_is_altered_is_named_with_its_receipt(
     assert last.startswith("DIFFERENT")
 
 
-def test_what_cannot_be_compared_has_a_status_of_its_own(
-    folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_compared_has_a_status_of_its_own(cluster: ReadableCluster, run: Callable[..., Any]) -> None:
     partition = cluster.partitions["t", 0]
     partition.log_now = replace(partition.log_now, start=5)
-    status, said = run(folder, cluster, capsys)
+    status, said = run()
     assert status == verify.NOT_COMPARED
     assert said[0].startswith("DELETED  t-0 offsets 0-4 (5 of the run's 10 records): the log begins at offset 5")
     # What the log has no more is not asked for.
     assert (0, 9) not in partition.asked
 
 
-def test_a_log_that_grew_is_looked_at_again(
-    folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_that_grew_is_looked_at_again(cluster: ReadableCluster, run: Callable[..., Any]) -> None:
     looks = iter([Log(0, 45, 45, False), Log(0, 100, 100, False)])
     cluster.partitions["t", 0].log = lambda: next(looks)  # type: ignore[method-assign]
-    assert run(folder, cluster, capsys)[0] == verify.EQUAL
+    assert run()[0] == verify.EQUAL
 
 
 @pytest.mark.parametrize(
@@ -124,55 +127,44 @@ def test_a_log_that_grew_is_looked_at_again(
         (0, TOPIC_ID, 4, "there is no such topic"),
         (1, TOPIC_ID, 2, "no such partition"),
         (2, uuid.UUID(int=2), 4, "created again"),
+        (2, None, 0, "an id that is not told"),
     ],
 )
 def test_a_topic_that_is_another_has_none_of_them(
-    folder: Path, cluster: ReadableCluster, kafka: ScriptedKafka, partitions: int, topic_id: uuid.UUID, missing: int,
-    why: str, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    kafka: ScriptedKafka, partitions: int, topic_id: uuid.UUID | None, missing: int, why: str, run: Callable[..., Any]
+) -> None:
     kafka.leaders = {("t", number): 1 for number in range(partitions)}
-    kafka.topic_ids = {"t": topic_id}
-    status, said = run(folder, cluster, capsys)
-    assert status == verify.DIFFERENT
+    kafka.topic_ids = {} if topic_id is None else {"t": topic_id}
+    status, said = run()
+    assert status == (verify.DIFFERENT if missing else verify.EQUAL)
     assert sum(line.startswith("MISSING") and why in line for line in said) == missing
 
 
-def test_a_topic_whose_id_is_not_told_is_compared(
-    folder: Path, cluster: ReadableCluster, kafka: ScriptedKafka, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kafka.topic_ids = {}
-    assert run(folder, cluster, capsys)[0] == verify.EQUAL
-
-
-def test_a_micro_batch_without_a_receipt_and_a_file_that_is_none(
-    folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_micro_batch_without_a_receipt_and_a_file_that_is_none(folder: Path, run: Callable[..., Any]) -> None:
     files = receipt_file.paths_in(LocalFileSystem(), str(folder))
     Path(files[1]).rename(folder / receipt_file.relative_path("q", 4))
     table = pq.ParquetFile(folder / receipt_file.relative_path("q", 4)).read()
     position = table.schema.get_field_index("batch_id")
     pq.write_table(table.set_column(position, "batch_id", [[4, 4]]), folder / receipt_file.relative_path("q", 4))
-    status, said = run(folder, cluster, capsys)
+    status, said = run()
     assert (status, said[0][:45]) == (verify.DIFFERENT, "NO RECEIPT  for micro-batches 1 to 3 of query")
     Path(files[0]).write_bytes(b"none")
-    status, said = run(folder, cluster, capsys)
+    status, said = run()
     assert (status, said[0].startswith(f"NOT A RECEIPT  {files[0]}: ")) == (verify.DIFFERENT, True)
 
 
-def test_findings_and_the_sum_as_a_document_a_line(
-    folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def documents(cluster: ReadableCluster) -> tuple[int, list[Any]]:
-        status = verify.verify(Receipts(LocalFileSystem(), str(folder)), cluster, verify.for_scripts)  # type: ignore[arg-type]
-        return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+def test_findings_and_the_sum_as_json_lines(folder: Path, cluster: ReadableCluster, run: Callable[..., Any]) -> None:
+    def documents() -> tuple[int, list[Any]]:
+        status, lines = run(verify.for_scripts)
+        return status, [json.loads(line) for line in lines]
 
-    status, (total,) = documents(cluster)
+    status, (total,) = documents()
     assert status == verify.EQUAL
     sums = {"found": "SUM", "receipts": 2, "rows": 40, "runs": 4, "dropped": 0}
     assert total == sums | {"result": "EQUAL", "records": {"EQUAL": 40}}
     del cluster.partitions["t", 0].there[43:45]
     Path(files := receipt_file.paths_in(LocalFileSystem(), str(folder))[0]).write_bytes(b"none")
-    status, (unreadable, missing, total) = documents(cluster)
+    status, (unreadable, missing, total) = documents()
     assert status == verify.DIFFERENT
     assert (unreadable["found"], unreadable["file"]) == ("NOT_A_RECEIPT", files)
     assert (missing.pop("why")[:23], missing.pop("file")[-7:]) == ("the log goes from 0 to ", "parquet")
@@ -183,30 +175,29 @@ def test_findings_and_the_sum_as_a_document_a_line(
     assert (total["result"], total["records"]) == ("DIFFERENT", {"MISSING": 2, "COUNTED": 8, "EQUAL": 10})
 
 
+SERVER = ["--bootstrap-servers", "localhost:1"]
+
+
 def test_without_the_client_the_extra_is_named(
-    folder: Path, cluster: ReadableCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     monkeypatch.delitem(sys.modules, "kafka_sink.verification.cluster", raising=False)
-    arguments = ["--receipts", str(folder), "--bootstrap-servers", "localhost:1"]
-    assert verify.main(arguments) == verify.WRONG_USAGE
+    assert verify.main(["--receipts", str(folder), *SERVER]) == verify.WRONG_USAGE
     assert 'pip install "pyspark-pykafka[verify]"' in capsys.readouterr().err
 
 
-def test_brokers_that_are_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--receipts", str(folder), "--bootstrap-servers", "localhost:1", "--option", "kafka.max.block.ms=500"]
-    assert verify.main(arguments) == verify.NOT_COMPARED
-    assert "localhost:1" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "status", "says"),
     [
-        (["--receipts", "{folder}"], "kafka.bootstrap.servers"),
-        (["--receipts", "{folder}/nowhere", "--bootstrap-servers", "h:1"], "cannot be read"),
-        (["--receipts", "{folder}", "--bootstrap-servers", "h:1", "--option", "kafka.ack=1"], "kafka.acks"),
+        (["--receipts", "{folder}"], verify.WRONG_USAGE, "kafka.bootstrap.servers"),
+        (["--receipts", "{folder}/nowhere", "--bootstrap-servers", "h:1"], verify.WRONG_USAGE, "cannot be read"),
+        (["--receipts", "{folder}", *SERVER, "--option", "kafka.ack=1"], verify.WRONG_USAGE, "kafka.acks"),
+        (["--receipts", "{folder}", *SERVER, "--option", "kafka.max.block.ms=500"], verify.NOT_COMPARED, "localhost:1"),
     ],
 )
-def test_wrong_usage(folder: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert verify.main([argument.format(folder=folder) for argument in arguments]) == verify.WRONG_USAGE
+def test_wrong_usage_and_brokers_that_are_not_there(
+    folder: Path, arguments: list[str], status: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify.main([argument.format(folder=folder) for argument in arguments]) == status
     assert says in capsys.readouterr().err

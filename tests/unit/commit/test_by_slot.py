@@ -43,10 +43,6 @@ def test_facts_arrive_as_they_were_sent_however_often(
         assert (received.visible, received.missing) == (sent.visible, sent.missing)
 
 
-def test_facts_without_a_decision_arrive() -> None:
-    assert carried(Facts(Ids(1, 3), None, {})) == Facts(Ids(1, 3), None, {})
-
-
 def test_a_slot_that_has_no_marker_or_is_not_pinned_has_none_after_it_was_carried() -> None:
     received = carried(facts((Ids(5, 1), None), {0: Marker(1, "q", "a"), 3: Marker(2, "q", "b")}))
     assert [received.markers.get(slot) for slot in (1, 2, 4)] == [None] * 3

@@ -15,12 +15,8 @@ from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionDescription,
 )
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
-from kafka_sink.kafka.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
@@ -45,15 +41,11 @@ def test_a_sink_that_nobody_began_is_not_the_querys_and_stays_untouched() -> Non
     assert exchange.asked == {"OffsetFetch": 1, "DescribeTransactions": 1}
 
 
-def test_a_sink_whose_last_decision_is_the_querys_is_its_own() -> None:
+def test_a_sink_whose_last_decision_is_the_querys_is_its_own_and_not_anothers() -> None:
     exchange = committed()
     exchange.requests.clear()
     assert exchange.run(began_as(exchange.sink, "q"))
     assert writes(exchange) == []
-
-
-def test_a_sink_whose_last_decision_is_anothers_is_not() -> None:
-    exchange = committed()
     assert not exchange.run(began_as(exchange.sink, "another"))
 
 
@@ -94,12 +86,9 @@ def refusing(error_code: int) -> Exchange:
     return Exchange(is_new=True, answer=answer)
 
 
-def test_who_may_not_ask_for_a_name_has_not_written_under_it() -> None:
+def test_what_could_not_be_asked_is_not_taken_for_no_but_a_missing_acl_is() -> None:
     exchange = refusing(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     assert not exchange.run(began_as(exchange.sink, "q"))
-
-
-def test_what_could_not_be_asked_is_not_taken_for_no() -> None:
     exchange = refusing(ErrorCode.UNKNOWN_SERVER_ERROR)
     with pytest.raises(TransactionRefused):
         exchange.run(began_as(exchange.sink, "q"))

@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from exchange import (
-    FENCES,
-    REFUSALS,
-    Exchange,
-    instead,
-    refused,
-)
+from exchange import FENCES, REFUSALS, Exchange, after_commit, after_tasks, instead, refused
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import PAUSES_MS
 from kafka_sink.commit.exchanges import check_generation, read_decision, read_markers
 from kafka_sink.commit.markers import Ids
-from kafka_sink.errors import (
-    AttemptFenced,
-    DriverFenced,
-    TransactionRefused,
-)
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-)
+from kafka_sink.errors import AttemptFenced, DriverFenced, TransactionRefused
+from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TransactionDescription,
 )
-from kafka_sink.kafka.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-)
-from kafka_sink.kafka.protocol.apis.offset_fetch import (
-    GroupOffset,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
@@ -75,8 +50,7 @@ def test_version_1_adds_no_marker_to_a_group_that_it_could_not_add(code: int) ->
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_description_that_is_refused_is_no_transaction_that_is_closed(code: int) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
+    exchange, found, done = after_tasks(1)
     description = TransactionDescription("orders.0", code, "", 0, -1, -1, -1, ())
     exchange.answer = instead(DescribeTransactionsRequest, DescribeTransactionsResponse(0, (description,)))
     for steps in (
@@ -126,8 +100,7 @@ def test_an_earlier_barrier_of_ones_own_proves_nothing() -> None:
 
 
 def test_a_coordinator_that_never_has_the_barrier_is_not_believed() -> None:
-    exchange = Exchange()
-    exchange.micro_batch(2)
+    exchange = after_commit(2)
     exchange.kafka.stand_still(changes=1, reads=1_000)
     error = refused(exchange, read_markers(exchange.sink, [0, 1], barrier="b"))
     assert (error.api, error.code, error.transactional_id) == ("OffsetFetch", ErrorCode.NOT_COORDINATOR, "orders.0")
@@ -145,28 +118,23 @@ def test_between_two_micro_batches_epochs_tell_and_nothing_needs_a_barrier() -> 
 
 
 def test_a_decision_of_several_groups_is_one_transaction_and_one_more_read() -> None:
-    exchange = Exchange()
-    exchange.sink = replace(exchange.sink, metadata_max_characters=50)
+    exchange = Exchange(metadata_max_characters=50)
     found, done = exchange.tasks(5)
     exchange.asked.clear()
     exchange.commit(found, done)
     groups = exchange.asked["TxnOffsetCommit"]
     assert (groups > 1, exchange.asked["EndTxn"]) == (True, 1 + 5)
     exchange.asked.clear()
-    decision = exchange.run(read_decision(exchange.sink))
-    assert decision is not None
-    assert len(decision.pinned) == 5
+    assert len(exchange.decision().pinned) == 5
     # The first again, to know that none was replaced in between.
     assert exchange.asked == {"OffsetFetch": groups + 1}
 
 
 def test_a_decision_of_several_groups_is_not_put_together_of_two() -> None:
-    exchange = Exchange()
-    exchange.sink = replace(exchange.sink, metadata_max_characters=50)
+    exchange = Exchange(metadata_max_characters=50)
     exchange.micro_batch(5, 0)
     for barrier in (None, "b"):
-        found = exchange.run(read_decision(exchange.sink))
-        assert found is not None
+        found = exchange.decision()
         steps = read_decision(exchange.sink, barrier=barrier)
         of_the_rest = exchange.run_until(steps, lambda effects: effects[0].key == exchange.sink.names.decision(1))
         exchange.micro_batch(5, found.micro_batch_id + 1)
@@ -179,8 +147,7 @@ def test_a_decision_of_several_groups_is_not_put_together_of_two() -> None:
 @pytest.mark.parametrize("reads", [3, 9, 15])
 def test_each_read_of_a_decision_is_behind_a_barrier_of_its_own(changes: int, reads: int) -> None:
     """A stale coordinator lacks the last `changes` of the second micro-batch, for the next `reads`."""
-    exchange = Exchange()
-    exchange.sink = replace(exchange.sink, metadata_max_characters=50)
+    exchange = Exchange(metadata_max_characters=50)
     exchange.micro_batch(5, 0)
     exchange.micro_batch(5, 1)
     steps = read_decision(exchange.sink, barrier="b")
@@ -192,8 +159,7 @@ def test_each_read_of_a_decision_is_behind_a_barrier_of_its_own(changes: int, re
 
 
 def test_what_is_decided_on_is_read_once_it_is_stable() -> None:
-    exchange = Exchange()
-    exchange.sink = replace(exchange.sink, metadata_max_characters=50)
+    exchange = Exchange(metadata_max_characters=50)
     exchange.micro_batch(5)
     exchange.requests.clear()
     for barrier in (None, "b"):

@@ -16,19 +16,14 @@ from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.markers import Ids
 from kafka_sink.commit.open_transactions import SinkTransactions, describe_sink, look
 from kafka_sink.errors import TransactionRefused
-from kafka_sink.kafka.protocol.apis.delete_groups import (
-    DeletedGroup,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
-from kafka_sink.kafka.protocol.apis.offset_fetch import (
-    OffsetFetchRequest,
-)
+from kafka_sink.kafka.protocol.apis.delete_groups import DeletedGroup, DeleteGroupsRequest, DeleteGroupsResponse
+from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 SLOTS = 3
 ROWS = [f"0/{slot}" for slot in range(SLOTS)]
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
+LONG = {"metadata_max_characters": 48}
 
 
 def written(version: int, **sink: Any) -> tuple[Exchange, Facts]:
@@ -58,23 +53,17 @@ def one_by_one(steps: Steps[Any]) -> Iterator[tuple[Effect, Any]]:
 
 
 @VERSIONS
-def test_no_group_is_left(version: int) -> None:
-    exchange, facts = written(version)
-    assert len(exchange.kafka.groups()) == 1 + SLOTS
+@pytest.mark.parametrize("is_long", [False, True])
+def test_no_group_is_left(version: int, is_long: bool) -> None:
+    exchange, facts = written(version, **LONG if is_long else {})
+    assert (len(exchange.kafka.groups()) > 1 + SLOTS) is is_long
     exchange.rounds = 0
     exchange.run(forget(exchange.sink, facts.generation))
     assert exchange.kafka.groups() == set()
-    assert exchange.rounds == 3
+    assert is_long or exchange.rounds == 3
     found = seen(exchange)
     assert found.is_forgotten
     assert (found.missing, found.open) == ((), ())
-
-
-def test_no_group_of_a_long_decision_is_left() -> None:
-    exchange, facts = written(2, metadata_max_characters=48)
-    assert len(exchange.kafka.groups()) > 1 + SLOTS
-    exchange.run(forget(exchange.sink, facts.generation))
-    assert exchange.kafka.groups() == set()
 
 
 @VERSIONS
@@ -84,7 +73,7 @@ def test_wherever_it_stops_no_rows_seem_missing_and_an_abort_takes_none_away(ver
     that commits has died."""
     step = 0
     while True:
-        exchange, facts = written(version, **({"metadata_max_characters": 48} if is_long else {}))
+        exchange, facts = written(version, **LONG if is_long else {})
         carried_out = 0
         for effect, answer in one_by_one(forget(exchange.sink, facts.generation)):
             if carried_out == step:

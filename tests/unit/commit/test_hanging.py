@@ -3,67 +3,68 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from exchange import (
-    REFUSALS,
-    Exchange,
-    instead,
-)
+from exchange import REFUSALS, Exchange, after_tasks, instead
+from kafka_sink import errors
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.handover import Facts
+from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.hanging import PAUSES_MS, Hanging, check_leaders, write_commit_markers
 from kafka_sink.commit.markers import Ids
-from kafka_sink.errors import (
-    AbortedRowsOpen,
-    DriverFenced,
-    HangingTransaction,
-    PreparedRowsGone,
-    TransactionTimedOut,
-    VerificationRefused,
-)
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
+from kafka_sink.kafka.protocol.api import PartitionResult
 from kafka_sink.kafka.protocol.apis.describe_producers import (
     ActiveProducer,
     DescribeProducersRequest,
     DescribeProducersResponse,
     ProducersOfPartition,
 )
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+
+NOTHING = DescribeProducersResponse(0, (ProducersOfPartition("t", 1, 0, None, ()),))
 
 
 def open_on(partition: int, ids: Ids, offset: int = 17) -> DescribeProducersResponse:
-    producers = (
-        ActiveProducer(ids.producer_id + 1000, ids.producer_epoch, offset),
-        ActiveProducer(ids.producer_id, ids.producer_epoch, offset),
-    )
+    ids_of_both = ((ids.producer_id + 1000, ids.producer_epoch), (ids.producer_id, ids.producer_epoch))
+    producers = tuple(ActiveProducer(*each, offset) for each in ids_of_both)
     return DescribeProducersResponse(0, (ProducersOfPartition("t", partition, 0, None, producers),))
 
 
+def hangs(exchange: Exchange, done: list[SlotPrepared], *codes: int) -> None:
+    """The last slots' transactions are open to their leaders, which refuse markers with these codes."""
+    first = 2 - len(codes)
+    partitions = [open_on(n, done[n].ids).partitions[0] for n in range(first, 2)]
+
+    def answer(request: Any) -> Any:
+        if isinstance(request, WriteTxnMarkersRequest):
+            ((topic, partition),) = request.partitions
+            return WriteTxnMarkersResponse((PartitionResult(topic, partition, codes[partition - first]),))
+        is_look = isinstance(request, DescribeProducersRequest)
+        return DescribeProducersResponse(0, tuple(partitions)) if is_look else None
+
+    exchange.answer = answer
+
+
+def in_turn(*answers: DescribeProducersResponse) -> Callable[[Any], Any]:
+    """What leaders answer first."""
+    left = iter(answers)
+    return lambda request: next(left, None) if isinstance(request, DescribeProducersRequest) else None
+
+
 def test_a_commit_waits_for_leaders_to_end_what_the_coordinator_has_ended() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
-    answers = iter([open_on(1, done[1].ids), open_on(1, done[1].ids)])
-    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    exchange, found, done = after_tasks(2)
+    exchange.answer = in_turn(*[open_on(1, done[1].ids)] * 2)
     exchange.commit(found, done)
     assert exchange.pauses_ms == list(PAUSES_MS[:2])
 
 
 def test_what_hangs_is_committed_on_the_leader_with_its_own_ids() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
+    exchange, found, done = after_tasks(2)
     exchange.kafka.lose_marker(1)
     exchange.commit(found, done)
     assert exchange.kafka.visible == ["0/0", "0/1"]
@@ -76,10 +77,8 @@ def test_what_hangs_is_committed_on_the_leader_with_its_own_ids() -> None:
 
 
 def test_what_ends_in_the_last_pause_gets_no_marker() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
-    answers = iter([open_on(0, done[0].ids)] * len(PAUSES_MS))
-    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    exchange, found, done = after_tasks(1)
+    exchange.answer = in_turn(*[open_on(0, done[0].ids)] * len(PAUSES_MS))
     exchange.commit(found, done)
     assert exchange.pauses_ms == list(PAUSES_MS)
     assert (exchange.asked["DescribeProducers"], exchange.asked["WriteTxnMarkers"]) == (len(PAUSES_MS) + 1, 0)
@@ -94,8 +93,7 @@ def test_a_marker_is_of_no_earlier_coordinator_than_the_leaders_last() -> None:
 
 
 def test_what_hangs_since_an_earlier_run_of_the_micro_batch_is_found_by_its_replay() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
+    exchange, found, done = after_tasks(2)
     commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
     exchange.run_until(commit, lambda effects: len(effects) == 2 and isinstance(effects[0].request, EndTxnRequest))
     # The driver dies here, and the next plan commits.
@@ -108,8 +106,7 @@ def test_what_hangs_since_an_earlier_run_of_the_micro_batch_is_found_by_its_repl
 
 def test_what_was_pinned_and_did_not_become_visible_is_never_taken_for_committed() -> None:
     """The leader may not have heard of its abort either; its rows were written again."""
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
+    exchange, found, done = after_tasks(2)
     commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
     exchange.run_until(commit, lambda effects: len(effects) == 2 and isinstance(effects[0].request, EndTxnRequest))
     exchange.kafka.time_out("orders.1")
@@ -124,17 +121,9 @@ REFUSED_MARKERS = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_PRO
 
 @pytest.mark.parametrize("code", [*REFUSED_MARKERS, ErrorCode.NONE])
 def test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it(code: int) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
-    refusal = WriteTxnMarkersResponse((PartitionResult("t", 1, code),))
-
-    def answer(request: Any) -> Any:
-        if isinstance(request, WriteTxnMarkersRequest):
-            return refusal
-        return open_on(1, done[1].ids) if isinstance(request, DescribeProducersRequest) else None
-
-    exchange.answer = answer
-    with pytest.raises(HangingTransaction, match="Never abort") as raised:
+    exchange, found, done = after_tasks(2)
+    hangs(exchange, done, code)
+    with pytest.raises(errors.HangingTransaction, match="Never abort") as raised:
         exchange.commit(found, done)
     error = raised.value
     assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
@@ -147,17 +136,9 @@ def test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it(
 
 
 def test_without_write_txn_markers_the_operators_of_the_brokers_must_end_it() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
-    lacking = WriteTxnMarkersResponse((PartitionResult("t", 1, ErrorCode.UNSUPPORTED_VERSION),))
-
-    def answer(request: Any) -> Any:
-        if isinstance(request, WriteTxnMarkersRequest):
-            return lacking
-        return open_on(1, done[1].ids) if isinstance(request, DescribeProducersRequest) else None
-
-    exchange.answer = answer
-    with pytest.raises(HangingTransaction, match="Never abort") as raised:
+    exchange, found, done = after_tasks(2)
+    hangs(exchange, done, ErrorCode.UNSUPPORTED_VERSION)
+    with pytest.raises(errors.HangingTransaction, match="Never abort") as raised:
         exchange.commit(found, done)
     assert raised.value.command == ""
     assert "the brokers have no WriteTxnMarkers" in str(raised.value)
@@ -165,18 +146,9 @@ def test_without_write_txn_markers_the_operators_of_the_brokers_must_end_it() ->
 
 
 def test_of_several_that_hang_one_is_told_with_its_own_reason() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
-    hanging = DescribeProducersResponse(0, tuple(open_on(n, done[n].ids).partitions[0] for n in range(2)))
-
-    def answer(request: Any) -> Any:
-        if isinstance(request, WriteTxnMarkersRequest):
-            ((topic, partition),) = request.partitions
-            return WriteTxnMarkersResponse((PartitionResult(topic, partition, REFUSED_MARKERS[partition]),))
-        return hanging if isinstance(request, DescribeProducersRequest) else None
-
-    exchange.answer = answer
-    with pytest.raises(HangingTransaction) as raised:
+    exchange, found, done = after_tasks(2)
+    hangs(exchange, done, *REFUSED_MARKERS)
+    with pytest.raises(errors.HangingTransaction) as raised:
         exchange.commit(found, done)
     error = raised.value
     assert error.transactional_id == f"orders.{error.partition}"
@@ -185,23 +157,18 @@ def test_of_several_that_hang_one_is_told_with_its_own_reason() -> None:
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_partition_that_cannot_be_looked_at_is_not_one_where_nothing_is_open(code: int) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
+    exchange, found, done = after_tasks(1)
     refusal = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, code, None, ()),))
     exchange.answer = instead(DescribeProducersRequest, refusal)
-    with pytest.raises(VerificationRefused, match=f"is committed, .*{error_name(code)}") as raised:
+    with pytest.raises(errors.VerificationRefused, match=f"is committed, .*{error_name(code)}") as raised:
         exchange.commit(found, done)
     assert (raised.value.topic, raised.value.partition, raised.value.code) == ("t", 0, code)
     assert exchange.kafka.visible == ["0/0"]
 
 
-@pytest.mark.parametrize("offset_and_epochs_later", [(17, 1), (-1, 0)])
-def test_a_later_transaction_of_the_producer_and_none_are_not_ours_that_hangs(
-    offset_and_epochs_later: tuple[int, int],
-) -> None:
-    offset, epochs_later = offset_and_epochs_later
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
+@pytest.mark.parametrize(("offset", "epochs_later"), [(17, 1), (-1, 0)])
+def test_a_later_transaction_of_the_producer_and_none_are_not_ours_that_hangs(offset: int, epochs_later: int) -> None:
+    exchange, found, done = after_tasks(1)
     ids = Ids(done[0].ids.producer_id, done[0].ids.producer_epoch + epochs_later)
     exchange.answer = instead(DescribeProducersRequest, open_on(0, ids, offset))
     exchange.commit(found, done)
@@ -222,11 +189,10 @@ def nothing_was_committed_and_the_next_run_is(exchange: Exchange, found: Facts) 
 def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(
     since: int, first_offset: int | None
 ) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
+    exchange, found, done = after_tasks(2)
     exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids, since))
     done[1] = replace(done[1], first_offsets={("t", 1): first_offset})
-    with pytest.raises(AbortedRowsOpen) as raised:
+    with pytest.raises(errors.AbortedRowsOpen) as raised:
         exchange.commit(found, done)
     error = raised.value
     assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
@@ -237,12 +203,10 @@ def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(
 
 
 def test_what_begins_with_the_slots_own_row_is_committed_whatever_else_hangs() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
+    exchange, found, done = after_tasks(2)
     ids = done[1].ids
     answer = DescribeProducersResponse(0, (*open_on(1, ids, 17).partitions, *open_on(0, ids, 3).partitions))
-    answers = iter([answer])
-    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    exchange.answer = in_turn(answer)
     exchange.commit(found, [done[0], replace(done[1], first_offsets={("t", 1): 17})])
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
@@ -251,13 +215,11 @@ def test_what_begins_with_the_slots_own_row_is_committed_whatever_else_hangs() -
 @pytest.mark.parametrize("since", [None, -1, 18])
 def test_rows_that_are_in_no_transaction_any_more_are_not_taken_for_committed(since: int | None) -> None:
     """Their coordinator knows nothing of it."""
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
-    nothing = DescribeProducersResponse(0, (ProducersOfPartition("t", 1, 0, None, ()),))
-    answer = nothing if since is None else open_on(1, done[1].ids, since)
+    exchange, found, done = after_tasks(2)
+    answer = NOTHING if since is None else open_on(1, done[1].ids, since)
     exchange.answer = instead(DescribeProducersRequest, answer)
     done[1] = replace(done[1], first_offsets={("t", 1): 17})
-    with pytest.raises(PreparedRowsGone, match=r"kafka-transactions\.sh abort") as raised:
+    with pytest.raises(errors.PreparedRowsGone, match=r"kafka-transactions\.sh abort") as raised:
         exchange.commit(found, done)
     error = raised.value
     assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
@@ -271,12 +233,9 @@ def test_rows_that_are_in_no_transaction_any_more_are_not_taken_for_committed(si
 def test_a_leader_that_stood_still_is_asked_until_it_has_heard_of_its_successor(
     since: int | None, stale_answers: int
 ) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
-    nothing = DescribeProducersResponse(0, (ProducersOfPartition("t", 1, 0, None, ()),))
-    before = nothing if since is None else open_on(1, done[1].ids, since)
-    answers = iter([*[before] * stale_answers, open_on(1, done[1].ids, 17)])
-    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    exchange, found, done = after_tasks(2)
+    before = NOTHING if since is None else open_on(1, done[1].ids, since)
+    exchange.answer = in_turn(*[before] * stale_answers, open_on(1, done[1].ids, 17))
     exchange.commit(found, [done[0], replace(done[1], first_offsets={("t", 1): 17})])
     assert exchange.pauses_ms == list(PAUSES_MS[:stale_answers])
     assert exchange.kafka.visible == ["0/0", "0/1"]
@@ -285,43 +244,38 @@ def test_a_leader_that_stood_still_is_asked_until_it_has_heard_of_its_successor(
 @pytest.mark.parametrize(("age_ms", "is_in_time"), [(22_234, True), (22_235, False)])
 def test_what_is_open_is_looked_at_again_after_waiting_for_a_leader(age_ms: int, is_in_time: bool) -> None:
     """A transaction of 60 s has 5 of them left when it is decided, and what the leader took are 32.766."""
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
+    exchange, found, done = after_tasks(1)
     nothing = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, 0, None, ()),))
-    answers = iter([*[nothing] * len(PAUSES_MS), open_on(0, done[0].ids, 17)])
-    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    exchange.answer = in_turn(*[nothing] * len(PAUSES_MS), open_on(0, done[0].ids, 17))
     slots = [replace(done[0], first_offsets={("t", 0): 17})]
-    with contextlib.nullcontext() if is_in_time else pytest.raises(TransactionTimedOut):
-        exchange.commit(found, slots, now_ms=age_ms)
+    with contextlib.nullcontext() if is_in_time else pytest.raises(errors.TransactionTimedOut):
+        exchange.commit(found, slots, open_ms=age_ms)
     assert exchange.kafka.visible == (["0/0"] if is_in_time else [])
     assert (exchange.asked["EndTxn"] == 0) is not is_in_time
 
 
 def test_rows_that_another_run_has_ended_are_no_loss_to_be_told_of() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
+    exchange, found, done = after_tasks(1)
     exchange.run(two_phase.plan(exchange.sink))
     nothing = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, 0, None, ()),))
     exchange.answer = instead(DescribeProducersRequest, nothing)
     slots = [replace(done[0], first_offsets={("t", 0): 17})]
-    with pytest.raises(DriverFenced):
+    with pytest.raises(errors.DriverFenced):
         exchange.run(check_leaders(exchange.sink, slots, generation=found.generation, micro_batch_id=0))
 
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_nothing_is_decided_of_partitions_that_cannot_be_looked_at(code: int) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
+    exchange, found, done = after_tasks(1)
     refusal = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, code, None, ()),))
     exchange.answer = instead(DescribeProducersRequest, refusal)
-    with pytest.raises(VerificationRefused, match=r"was not committed.*TOPIC READ") as raised:
+    with pytest.raises(errors.VerificationRefused, match=r"was not committed.*TOPIC READ") as raised:
         exchange.commit(found, [replace(done[0], first_offsets={("t", 0): 0})])
     assert raised.value.code == code
     assert exchange.asked["EndTxn"] == 0
 
 
 def test_empty_slots_touch_no_partition_that_could_hang() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
+    exchange, found, done = after_tasks(2)
     exchange.commit(found, [replace(each, partitions=()) for each in done])
     assert exchange.asked["DescribeProducers"] == 0

@@ -9,30 +9,18 @@ from typing import Any
 
 import pytest
 
-from exchange import Exchange, instead
+from exchange import Exchange, after_commit, after_decision, instead
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import ToCoordinator
 from kafka_sink.commit.exchanges import PARTITION, described, read_decision, read_markers
 from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Ids, Marker, digest_of
 from kafka_sink.errors import DriverFenced, MarkersLost, StateExpired
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsResponse,
-    TransactionDescription,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-    EndTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
-from kafka_sink.kafka.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-)
+from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsResponse, TransactionDescription
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
@@ -69,8 +57,7 @@ def test_a_committed_slot_without_its_group_gets_its_marker_and_is_not_rewritten
 
 @BOTH_VERSIONS
 def test_what_is_restored_is_there_though_the_driver_dies_after_a_tasks_init(version: int) -> None:
-    exchange = Exchange(version)
-    exchange.micro_batch(2)
+    exchange = after_commit(2, version)
     lose(exchange, 0, 1)
     exchange.tasks(2)
     exchange.micro_batch(2)
@@ -79,8 +66,7 @@ def test_what_is_restored_is_there_though_the_driver_dies_after_a_tasks_init(ver
 
 @BOTH_VERSIONS
 def test_a_slot_of_which_nothing_is_proved_stays_so_whatever_is_begun(version: int) -> None:
-    exchange = Exchange(version)
-    exchange.micro_batch(2)
+    exchange = after_commit(2, version)
     exchange.tasks(2)
     lose(exchange, 1)
     for _ in range(2):
@@ -93,8 +79,7 @@ def test_a_slot_of_which_nothing_is_proved_stays_so_whatever_is_begun(version: i
 
 @BOTH_VERSIONS
 def test_a_slot_that_timed_out_without_its_group_is_written_again_and_remembered(version: int) -> None:
-    exchange = Exchange(version)
-    exchange.decided(2)
+    exchange = after_decision(2, version)
     exchange.kafka.time_out("orders.1")
     lose(exchange, 1)
     found, _ = exchange.tasks(2)
@@ -106,8 +91,7 @@ def test_a_slot_that_timed_out_without_its_group_is_written_again_and_remembered
 
 @BOTH_VERSIONS
 def test_a_marker_of_before_proves_that_what_came_after_was_not_committed(version: int) -> None:
-    exchange = Exchange(version)
-    exchange.micro_batch(2)
+    exchange = after_commit(2, version)
     exchange.decided(2, 1)
     exchange.kafka.time_out("orders.1")
     # Somebody else's Init, which the coordinator remembers nothing beyond.
@@ -123,17 +107,14 @@ def test_a_slot_that_was_visible_before_the_decision_is_though_its_group_is_gone
     exchange.decided(2, but_one=True)
     exchange.kafka.time_out("orders.1")
     exchange.micro_batch(2)
-    decided = exchange.run(read_decision(exchange.sink))
-    assert decided is not None and decided.pinned[0] is None
+    assert exchange.decision().pinned[0] is None
     lose(exchange, 0)
     assert plan(exchange).visible[0] == Marker(0, "q", digest_of("0/0"))
 
 
 def test_a_decision_without_digests_has_the_marker_restored_without() -> None:
-    exchange = Exchange()
-    exchange.micro_batch(1)
-    found = exchange.run(read_decision(exchange.sink))
-    assert found is not None
+    exchange = after_commit(1)
+    found = exchange.decision()
     (text,) = replace(found, digests=()).texts()
     names = exchange.sink.names
     old = OffsetCommitRequest(names.decision(0), names.commit_topic, PARTITION, found.micro_batch_id, text)
@@ -143,8 +124,7 @@ def test_a_decision_without_digests_has_the_marker_restored_without() -> None:
 
 
 def test_a_driver_that_is_overtaken_while_it_restores_leaves_the_sink_to_the_other() -> None:
-    exchange = Exchange()
-    exchange.micro_batch(1)
+    exchange = after_commit(1)
     lose(exchange, 0)
     late = two_phase.plan(exchange.sink)
     effects = exchange.run_until(late, lambda effects: "TxnOffsetCommit" in type(effects[0].request).__name__)
@@ -156,17 +136,13 @@ def test_a_driver_that_is_overtaken_while_it_restores_leaves_the_sink_to_the_oth
 
 
 def test_a_restoring_transaction_that_timed_out_is_made_again() -> None:
-    exchange = Exchange()
-    exchange.micro_batch(1)
+    exchange = after_commit(1)
     lose(exchange, 0)
     planning = two_phase.plan(exchange.sink)
     effects = exchange.run_until(planning, lambda effects: isinstance(effects[0].request, EndTxnRequest)
                                  and effects[0].request.transactional_id == "orders.driver")  # fmt: skip
     exchange.kafka.time_out("orders.driver")
     assert exchange.run(planning, effects).visible == {0: Marker(0, "q", digest_of("0/0"))}
-
-
-# --- what says that nothing was committed yet -------------------------------------------------------------------------
 
 
 @BOTH_VERSIONS
@@ -176,7 +152,9 @@ def test_a_new_sink_and_a_new_slot_say_that_nothing_was_decided_or_committed(ver
     assert (found.decision, found.is_forgotten) == (None, False)
     decided = exchange.run(read_decision(exchange.sink, stable=False))
     assert decided is not None and decided.is_nothing
-    assert exchange.run(read_markers(exchange.sink, [0, 1], stable=False)) == dict.fromkeys((0, 1), NOTHING_COMMITTED)
+    markers = exchange.run(read_markers(exchange.sink, [0, 1], stable=False))
+    assert sorted(markers) == [0, 1]
+    assert all(marker.is_nothing for marker in markers.values())
     # Once: what comes after is as it was.
     written = exchange.asked["TxnOffsetCommit"]
     exchange.micro_batch(2)
@@ -184,14 +162,11 @@ def test_a_new_sink_and_a_new_slot_say_that_nothing_was_decided_or_committed(ver
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
 
-def test_a_write_that_never_comes_again_says_nothing_of_the_kind() -> None:
+def test_a_write_that_never_comes_again_decides_nothing_that_an_abort_repeats() -> None:
     exchange = Exchange(is_new=True)
     exchange.sink = replace(exchange.sink, comes_again=False)
     exchange.micro_batch(2)
     assert exchange.asked["InitProducerId"] == exchange.asked["EndTxn"] == exchange.asked["TxnOffsetCommit"] == 3
-
-
-def test_an_abort_of_a_sink_that_has_no_decision_writes_none() -> None:
     exchange = Exchange(is_new=True)
     found = exchange.run(two_phase.plan(replace(exchange.sink, comes_again=False)))
     exchange.run(two_phase.abort(exchange.sink, found.generation))
@@ -200,8 +175,7 @@ def test_an_abort_of_a_sink_that_has_no_decision_writes_none() -> None:
 
 @pytest.mark.parametrize("allowed", [False, True])
 def test_a_first_micro_batch_whose_groups_are_all_gone_is_not_taken_for_a_new_one(allowed: bool) -> None:
-    exchange = Exchange()
-    exchange.micro_batch(2)
+    exchange = after_commit(2)
     lose(exchange, 0, 1, decision=True)
     found = plan(exchange)
     assert found.is_forgotten
@@ -214,8 +188,7 @@ def test_a_first_micro_batch_whose_groups_are_all_gone_is_not_taken_for_a_new_on
 
 
 def test_a_part_of_a_decision_that_is_gone_is_the_whole_of_it() -> None:
-    exchange = Exchange()
-    exchange.sink = replace(exchange.sink, metadata_max_characters=50)
+    exchange = Exchange(metadata_max_characters=50)
     exchange.micro_batch(3)
     exchange.kafka.forget_offsets([exchange.sink.names.decision(1)])
     assert plan(exchange).is_forgotten
@@ -236,16 +209,12 @@ def test_a_slot_that_is_inited_while_it_is_marked_as_new_is_looked_at_again(vers
 
 
 def test_a_group_deleted_between_plan_and_task_has_its_slot_not_written_again() -> None:
-    exchange = Exchange()
-    exchange.micro_batch(1)
+    exchange = after_commit(1)
     found = plan(exchange)
     exchange.task(found, 0, 0)
     lose(exchange, 0)
     # Another attempt, which looks for itself.
     assert exchange.task(found, 0, 0).visible == Marker(0, "q", "0/0")
-
-
-# --- what a coordinator proves ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -261,10 +230,8 @@ def test_a_group_deleted_between_plan_and_task_has_its_slot_not_written_again() 
 )  # fmt: skip
 def test_what_a_state_proves_of_pinned_ids(version: int, state: str, raised_by: int, expected: bool | None) -> None:
     exchange = Exchange(version)
-    exchange.micro_batch(1)
-    decision = exchange.run(read_decision(exchange.sink))
+    decision = exchange.decision()
     (found,) = exchange.run(described(exchange.sink, ["orders.0"]))
-    assert decision is not None
     pinned = replace(decision, pinned=(Ids(found.producer_id, 5),))
     said = replace(found, state=state, producer_epoch=5 + raised_by)
     for description, proved in ((said, expected), (replace(said, producer_id=1), None)):
@@ -282,8 +249,7 @@ def refuses_to_end(description: TransactionDescription, version: int) -> Callabl
 
 
 def test_a_commit_that_a_stale_coordinator_refuses_is_proved_by_the_true_one() -> None:
-    exchange = Exchange()
-    exchange.micro_batch(1)
+    exchange = after_commit(1)
     lose(exchange, 0)
     exchange.answer = instead(EndTxnRequest, EndTxnResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1), "orders.0")
     assert plan(exchange).unproved == ()

@@ -10,15 +10,13 @@ import pytest
 from exchange import Exchange
 from kafka_sink.commit import open_transactions, two_phase
 from kafka_sink.commit.effects import Steps
-from kafka_sink.commit.exchanges import check_generation, read_decision
+from kafka_sink.commit.exchanges import check_generation
 from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.hanging import PAUSES_MS
 from kafka_sink.commit.markers import Ids, Names
 from kafka_sink.commit.open_transactions import OpenProducer, Seen, SinkTransactions
 from kafka_sink.errors import DecisionPending, DriverFenced, TransactionRefused, TransactionTimedOut
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
+from kafka_sink.kafka.protocol.api import PartitionResult
 from kafka_sink.kafka.protocol.apis.describe_producers import (
     ActiveProducer,
     DescribeProducersRequest,
@@ -30,17 +28,9 @@ from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionDescription,
 )
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-)
-from kafka_sink.kafka.protocol.apis.list_transactions import (
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 PARTITIONS = (("t", 0), ("t", 1))
@@ -67,16 +57,21 @@ class Operator(Exchange):
         self.run_until(ends_both, lambda effects: [*map(api_of, effects)] == [EndTxnRequest, EndTxnRequest])
         return done
 
+    @classmethod
+    def that_decided(cls, version: int = 2) -> Operator:
+        made = cls(version)
+        made.decide()
+        return made
+
     def describe_sink(self, partitions: tuple[tuple[str, int], ...] = PARTITIONS) -> SinkTransactions:
-        seen = self.run(open_transactions.look(self.sink, "orders.", partitions))
+        return self.seen_as(self.run(open_transactions.look(self.sink, "orders.", partitions)))
+
+    def seen_as(self, seen: Seen) -> SinkTransactions:
         return self.run(open_transactions.describe_sink(self.sink, seen))
 
 
 def api_of(effect: Any) -> type:
     return type(getattr(effect, "request", None))
-
-
-# --- looking ----------------------------------------------------------------------------------------------------------
 
 
 def test_of_a_sink_that_nobody_used_there_is_nothing() -> None:
@@ -96,15 +91,18 @@ def test_what_is_open_now_is_told_without_asking_leaders() -> None:
     assert operator.run(open_transactions.open_now("ord")) == {}
 
 
-def test_brokers_that_do_not_list_are_an_error_and_not_nothing() -> None:
+def refused_list(operator: Operator) -> None:
+    answer = [ListTransactionsResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ())]
+    operator.answer = lambda request: answer if isinstance(request, ListTransactionsRequest) else None
+
+
+def test_a_list_that_is_refused_is_not_an_empty_one() -> None:
     operator = Operator()
-    operator.answer = lambda request: (
-        [ListTransactionsResponse(0, ErrorCode.UNKNOWN_SERVER_ERROR, ())]
-        if isinstance(request, ListTransactionsRequest)
-        else None
-    )
+    refused_list(operator)
     with pytest.raises(TransactionRefused, match="ListTransactions"):
         operator.run(open_transactions.open_now("ord"))
+    with pytest.raises(TransactionRefused, match="ListTransactions"):
+        operator.describe_sink()
 
 
 @pytest.mark.parametrize(
@@ -152,28 +150,17 @@ def test_a_driver_that_is_deciding_has_something_open_of_its_own() -> None:
     assert found.undecided[0].slot is None
 
 
-def test_partitions_that_are_not_looked_at_are_held_back_from_nobody_knows_where() -> None:
+def test_partitions_that_cannot_be_or_are_not_looked_at_are_told() -> None:
     operator = Operator()
     operator.prepare()
     found = operator.describe_sink(())
     assert [each.holds[0].start_offset for each in found.open] == [None, None]
     assert operator.asked["DescribeProducers"] == 0
-
-
-def test_partitions_whose_leaders_refuse_are_told() -> None:
     operator = Operator()
     refusal = ProducersOfPartition("t", 1, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, ())
     answer = DescribeProducersResponse(0, (refusal,))
     operator.answer = lambda request: answer if isinstance(request, DescribeProducersRequest) else None
     assert operator.describe_sink().refused == {("t", 1): "TOPIC_AUTHORIZATION_FAILED"}
-
-
-def test_a_list_that_is_refused_is_not_an_empty_one() -> None:
-    operator = Operator()
-    answer = [ListTransactionsResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ())]
-    operator.answer = lambda request: answer if isinstance(request, ListTransactionsRequest) else None
-    with pytest.raises(TransactionRefused, match="ListTransactions"):
-        operator.describe_sink()
 
 
 def description(state: str, ids: Ids, transactional_id: str = "orders.0") -> TransactionDescription:
@@ -210,32 +197,18 @@ COMMITTED, UNKNOWN, NONE = "committed", "unknown", "does not hang"
     ("version", "state", "epoch", "expected"),
     [
         # The leader has epoch 5 open. Version 2 raises the epoch with the end of a transaction.
-        (2, "Ongoing", 5, NONE),
-        (2, "PrepareCommit", 6, NONE),
-        (2, "PrepareAbort", 6, NONE),
-        (2, "CompleteCommit", 6, COMMITTED),
-        (2, "CompleteAbort", 6, UNKNOWN),
-        (2, "CompleteCommit", 7, UNKNOWN),
-        (2, "Ongoing", 7, UNKNOWN),
-        (2, "PrepareCommit", 7, UNKNOWN),
-        (2, "Empty", 6, UNKNOWN),
+        (2, "Ongoing", 5, NONE), (2, "PrepareCommit", 6, NONE), (2, "PrepareAbort", 6, NONE),
+        (2, "CompleteCommit", 6, COMMITTED), (2, "CompleteAbort", 6, UNKNOWN), (2, "CompleteCommit", 7, UNKNOWN),
+        (2, "Ongoing", 7, UNKNOWN), (2, "PrepareCommit", 7, UNKNOWN), (2, "Empty", 6, UNKNOWN),
         # Begun after the coordinator was asked.
-        (2, "Empty", 5, NONE),
-        (2, "CompleteCommit", 4, NONE),
-        (1, "Ongoing", 5, NONE),
-        (1, "PrepareCommit", 5, NONE),
-        (1, "CompleteCommit", 5, COMMITTED),
-        (1, "CompleteAbort", 5, UNKNOWN),
-        (1, "CompleteCommit", 6, UNKNOWN),
-        (1, "Empty", 5, NONE),
-        (1, "Ongoing", 6, UNKNOWN),
+        (2, "Empty", 5, NONE), (2, "CompleteCommit", 4, NONE), (1, "Ongoing", 5, NONE), (1, "PrepareCommit", 5, NONE),
+        (1, "CompleteCommit", 5, COMMITTED), (1, "CompleteAbort", 5, UNKNOWN), (1, "CompleteCommit", 6, UNKNOWN),
+        (1, "Empty", 5, NONE), (1, "Ongoing", 6, UNKNOWN),
     ],
-)
+)  # fmt: skip
 def test_what_leaders_have_open_and_coordinators_not_hangs(version: int, state: str, epoch: int, expected: str) -> None:
     operator = Operator(version)
-    found = operator.run(
-        open_transactions.describe_sink(operator.sink, seen(description(state, Ids(77, epoch)), opened=Ids(77, 5)))
-    )
+    found = operator.seen_as(seen(description(state, Ids(77, epoch)), opened=Ids(77, 5)))
     told = {COMMITTED: found.hanging, UNKNOWN: found.unknown, NONE: ()}[expected]
     assert [*found.hanging, *found.unknown] == list(told)
     assert [(each.topic, each.partition, each.transactional_id, each.start_offset) for each in told] == (
@@ -251,9 +224,7 @@ def test_a_sink_is_busy_whatever_characters_its_name_has(name: str, part: str) -
 
 def test_of_a_producer_that_is_no_sinks_nothing_hangs() -> None:
     operator = Operator()
-    found = operator.run(
-        open_transactions.describe_sink(operator.sink, seen(description("Empty", Ids(77, 6)), opened=Ids(78, 5)))
-    )
+    found = operator.seen_as(seen(description("Empty", Ids(77, 6)), opened=Ids(78, 5)))
     assert (found.hanging, found.unknown) == ((), ())
 
 
@@ -266,19 +237,12 @@ def test_a_marker_tells_of_what_was_pinned_whatever_the_slot_did_since(
     done = operator.decide()
     ids = done[0].ids
     if is_visible:
-        decision = operator.run(read_decision(operator.sink))
-        assert decision is not None
-        operator.run(two_phase.finish(operator.sink, decision))
+        operator.run(two_phase.finish(operator.sink, operator.decision()))
     else:
         operator.kafka.abort_manually("orders.0")
     later = Ids(ids.producer_id + 500, 0) if producer_id_is_spent else Ids(ids.producer_id, ids.producer_epoch + 9)
-    found = operator.run(
-        open_transactions.describe_sink(operator.sink, seen(description("Ongoing", later), opened=ids))
-    )
+    found = operator.seen_as(seen(description("Ongoing", later), opened=ids))
     assert (len(found.hanging), len(found.unknown)) == ((1, 0) if is_visible else (0, 1))
-
-
-# --- finishing --------------------------------------------------------------------------------------------------------
 
 
 def finish(operator: Operator) -> tuple[SinkTransactions, list[str]]:
@@ -291,24 +255,20 @@ def finish(operator: Operator) -> tuple[SinkTransactions, list[str]]:
 
 @VERSIONS
 def test_what_is_decided_is_committed_and_once_more_does_no_harm(version: int) -> None:
-    operator = Operator(version)
-    operator.decide()
+    operator = Operator.that_decided(version)
     for _ in range(2):
         found, refused = finish(operator)
         assert (found.missing, found.open, refused) == ((), (), [])
         assert operator.kafka.visible == ["0/0", "0/1"]
 
 
-def test_nothing_decided_is_nothing_to_finish() -> None:
+def test_a_driver_that_runs_is_not_disturbed_and_nothing_undecided_is_finished() -> None:
     operator = Operator()
     facts, done = operator.prepare()
     found, _ = finish(operator)
     assert [each.slot for each in found.undecided] == [0, 1]
     assert operator.asked["EndTxn"] == 0
     operator.commit(facts, done)
-
-
-def test_a_driver_that_runs_is_not_disturbed() -> None:
     operator = Operator()
     operator.commit(*operator.prepare())
     facts, done = operator.prepare(1)
@@ -318,8 +278,7 @@ def test_a_driver_that_runs_is_not_disturbed() -> None:
 
 
 def test_coordinators_that_are_at_work_are_waited_for() -> None:
-    operator = Operator()
-    operator.decide()
+    operator = Operator.that_decided()
     at_work = iter([description("PrepareCommit", Ids(1, 1))] * 3)
 
     def answer(request: Any) -> Any:
@@ -335,16 +294,14 @@ def test_coordinators_that_are_at_work_are_waited_for() -> None:
 
 @VERSIONS
 def test_what_hangs_is_committed(version: int) -> None:
-    operator = Operator(version)
-    operator.decide()
+    operator = Operator.that_decided(version)
     operator.kafka.lose_marker(1)
     found, refused = finish(operator)
     assert (found.hanging, refused, operator.kafka.visible) == ((), [], ["0/0", "0/1"])
 
 
 def test_a_marker_that_is_refused_is_told() -> None:
-    operator = Operator()
-    operator.decide()
+    operator = Operator.that_decided()
     operator.kafka.lose_marker(1)
     denied = WriteTxnMarkersResponse((PartitionResult("t", 1, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),))
     operator.answer = lambda request: denied if isinstance(request, WriteTxnMarkersRequest) else None
@@ -364,9 +321,6 @@ def test_what_is_not_known_to_be_committed_gets_no_marker() -> None:
     assert (len(found.unknown), found.missing, operator.asked["WriteTxnMarkers"]) == (1, (1,), 0)
 
 
-# --- aborting ---------------------------------------------------------------------------------------------------------
-
-
 @VERSIONS
 def test_what_nobody_decided_is_aborted_and_the_driver_fenced(version: int) -> None:
     operator = Operator(version)
@@ -381,8 +335,7 @@ def test_what_nobody_decided_is_aborted_and_the_driver_fenced(version: int) -> N
 
 @VERSIONS
 def test_what_a_decision_names_is_never_aborted(version: int) -> None:
-    operator = Operator(version)
-    operator.decide()
+    operator = Operator.that_decided(version)
     with pytest.raises(DecisionPending) as raised:
         operator.run(open_transactions.abort_manually(operator.sink))
     assert (raised.value.micro_batch_id, raised.value.slots) == (0, (0, 1))

@@ -43,46 +43,34 @@ def test_names_are_kept_for_ever() -> None:
 @pytest.mark.parametrize(
     ("location", "folder"),
     [
-        ("/data/checkpoint", "/data/checkpoint"),
-        ("checkpoint", "checkpoint"),
-        ("file:/data/checkpoint", "/data/checkpoint"),
-        ("file:///data/checkpoint", "/data/checkpoint"),
-        ("s3a://bucket/checkpoint", None),
-        ("hdfs:///checkpoint", None),
-        ("dbfs:/checkpoint", None),
+        ("/data/checkpoint", "/data/checkpoint"), ("checkpoint", "checkpoint"),
+        ("file:/data/checkpoint", "/data/checkpoint"), ("file:///data/checkpoint", "/data/checkpoint"),
+        ("s3a://bucket/checkpoint", None), ("hdfs:///checkpoint", None), ("dbfs:/checkpoint", None),
     ],
-)
+)  # fmt: skip
 def test_a_location_without_another_scheme_is_a_folder_of_this_host(location: str, folder: str | None) -> None:
     assert local_folder(location) == (None if folder is None else Path(folder))
 
 
-def test_a_checkpoint_is_the_same_however_its_path_is_spelled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_moves_with_its_checkpoint_however_its_path_is_spelled(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder.parent)
     at("checkpoint").give("orders")
     for spelling in ("checkpoint", "./checkpoint/", folder, f"file:{folder}", f"file://{folder}"):
         assert (at(spelling).query_id, at(spelling).name()) == (QUERY, "orders")
-
-
-def test_a_name_moves_with_its_checkpoint(folder: Path) -> None:
     at(folder).give("orders")
     shutil.copytree(folder, folder.parent / "copy")
     folder.rename(folder.parent / "moved")
     assert at(folder.parent / "copy").name() == at(folder.parent / "moved").name() == "orders"
 
 
-def test_a_checkpoint_has_no_name_before_it_is_given_one(folder: Path) -> None:
+def test_a_name_can_be_given_again_and_is_not_inherited_by_another_query(folder: Path) -> None:
     assert at(folder).name() is None
-
-
-def test_a_name_can_be_given_again(folder: Path) -> None:
     at(folder).give("one")
     at(folder).give("other")
     assert at(folder).name() == "other"
     assert sorted(file.name for file in folder.iterdir()) == ["metadata", FILE_NAME]
-
-
-def test_a_query_that_begins_in_the_folder_of_another_does_not_inherit_its_name(folder: Path) -> None:
-    at(folder).give("orders")
     begin(folder, "another")
     assert at(folder).name() is None
 
@@ -106,13 +94,10 @@ def test_a_file_that_is_not_what_was_written_is_no_missing_one(folder: Path, fil
     assert raised.value.file == str(folder / file)
 
 
-def test_a_name_of_a_later_release_is_refused(folder: Path) -> None:
+def test_a_name_that_cannot_be_read_or_written_is_an_error(folder: Path) -> None:
     (folder / FILE_NAME).write_text(json.dumps({"version": 2, "queryId": QUERY, "transactionalIdPrefix": "x"}))
     with pytest.raises(CheckpointUnusable, match="its version is 2"):
         at(folder).name()
-
-
-def test_a_name_that_cannot_be_written_is_an_error(folder: Path) -> None:
     checkpoint = at(folder)
     shutil.rmtree(folder)
     with pytest.raises(CheckpointUnusable, match="No such file or directory"):

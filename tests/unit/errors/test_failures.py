@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from effort import each
+from error_examples import example
 from kafka_sink import error_of, errors
 from kafka_sink.errors import (
     KafkaSinkError,
@@ -77,18 +78,6 @@ def test_the_error_is_found_behind_sparks_words(head: str) -> None:
     assert str(error_of(str(failure))) == str(MISSING)
 
 
-def made_up(cls: type[KafkaSinkError]) -> KafkaSinkError:
-    facts = {}
-    for name, parameter in inspect.signature(cls).parameters.items():
-        kind = str(parameter.annotation)
-        if parameter.default is parameter.empty:
-            facts[name] = (
-                {"HeaderKeyNull": 7} if "Mapping" in kind else [(3, 4)] if "tuple" in kind
-                else [3] if "Sequence[int]" in kind else 7 if kind.startswith(("int", "float")) else f"<{name}>"
-            )  # fmt: skip
-    return cls(**facts)
-
-
 RAISED = [
     cls
     for _, cls in inspect.getmembers(errors, inspect.isclass)
@@ -99,7 +88,7 @@ RAISED = [
 
 @each("cls", RAISED)
 def test_every_error_arrives_with_its_class_its_message_and_its_fields(cls: type[KafkaSinkError]) -> None:
-    error = made_up(cls).in_transaction(write_kind=WriteKind.VERSION)
+    error = example(cls, is_whole=False).in_transaction(write_kind=WriteKind.VERSION)
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in vars(error).items()}
     found = error_of(RuntimeError(IN_TASK + worker_says(error)))
     assert type(found) is cls
@@ -149,9 +138,14 @@ def test_what_another_failure_quotes_is_no_error_of_the_sink(text: str) -> None:
     assert error_of(RuntimeError(text)) is None
 
 
-def test_values_that_the_jvm_judges_are_told() -> None:
+def test_an_error_of_a_rows_values_and_of_a_query_is_found() -> None:
     error = error_of("[USER_RAISED_EXCEPTION] kafka_sink.errors.ValueNotInSchema: column 'a' is negative\nSQLSTATE:")
     assert type(error) is ValueNotInSchema and str(error) == "column 'a' is negative"
+    query: Any = SimpleNamespace(awaitTermination=lambda: None, exception=lambda: RuntimeError(IN_TASK + FORGED))
+    assert type(error_of(query)) is TornBatch
+    query.exception = lambda: None
+    assert error_of(query) is None
+    assert error_of(None) is None
 
 
 @pytest.mark.parametrize("cut", ["pykafka: {", '"topic":'])
@@ -172,7 +166,7 @@ def test_fields_without_end_are_left_out() -> None:
 
 
 def test_an_error_is_found_where_it_is_an_object_still() -> None:
-    error = made_up(TornBatch)
+    error = example(TornBatch)
     assert error_of(error) is error
     wrapped = RuntimeError("Spark")
     wrapped.__cause__ = error
@@ -183,15 +177,7 @@ def test_an_error_is_found_where_it_is_an_object_still() -> None:
     assert type(error_of(captured)) is TopicNotFound
 
 
-def test_a_query_is_asked_for_its_exception() -> None:
-    query: Any = SimpleNamespace(awaitTermination=lambda: None, exception=lambda: RuntimeError(IN_TASK + FORGED))
-    assert type(error_of(query)) is TornBatch
-    query.exception = lambda: None
-    assert error_of(query) is None
-    assert error_of(None) is None
-
-
-def test_the_error_is_raised_from_sparks_and_another_failure_as_it_is() -> None:
+def test_another_failure_is_raised_and_goes_to_spark_as_it_is() -> None:
     failure = RuntimeError(IN_TASK + worker_says(MISSING))
     with pytest.raises(TopicNotFound) as raised, told_by_spark():
         raise failure
@@ -200,8 +186,5 @@ def test_the_error_is_raised_from_sparks_and_another_failure_as_it_is() -> None:
     with pytest.raises(RuntimeError) as as_it_is, told_by_spark():
         raise other
     assert as_it_is.value is other
-
-
-def test_what_is_no_error_of_the_sink_goes_to_spark_as_it_is() -> None:
     defect = KeyError("x")
     assert "because of" not in worker_says(defect, ValueError("y")) and "direct cause" in worker_says(defect, OSError())

@@ -17,9 +17,12 @@ def config(**options: str) -> SinkConfig:
     return sink_config({"kafka.bootstrap.servers": "a:1", "topic": "t", **options})
 
 
-def test_rows_with_a_key_or_a_partition_can_be_placed() -> None:
+def test_rows_with_a_key_or_a_partition_can_be_placed_from_spark_4_1_on() -> None:
     check(config(), KEYED, ())
     check(config(), {"partition": None, "value": None}, ())
+    frame: Any = object()
+    with pytest.raises(InvalidArgument, match=r"needs Spark 4\.1"):
+        co_partitioned(frame, {}, 3, ())
 
 
 @pytest.mark.parametrize(
@@ -42,9 +45,3 @@ def test_rows_are_not_known_by_an_order_that_a_shuffle_does_not_keep() -> None:
     assert refused.value.argument == "co_partition"
     check(config(rowIdentity="true"), KEYED, ("id",))
     check(config(rowIdentity="true", deliveryGuarantee="exactly-once"), KEYED, ())
-
-
-def test_a_frame_of_spark_4_0_cannot_be_placed() -> None:
-    frame: Any = object()
-    with pytest.raises(InvalidArgument, match=r"needs Spark 4\.1"):
-        co_partitioned(frame, {}, 3, ())

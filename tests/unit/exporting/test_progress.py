@@ -93,12 +93,17 @@ def test_exports_at_one_time_are_told_apart_and_leave_as_many() -> None:
     assert (len(session.registered), session.sparkContext.made) == (3, 3)
 
 
-def test_copies_of_a_session_register_one_name_again() -> None:
-    """foreachBatch has another object of the same copy in each micro-batch."""
+def test_copies_of_a_session_share_a_name_and_contexts_no_accumulator() -> None:
+    # foreachBatch has another object of the same copy in each micro-batch.
     context = Context()
     batches: list[Any] = [Session(context) for _ in range(20)]
     assert len({format_of(batch) for batch in batches}) == 1
     assert context.made == 1 and all(len(batch.registered) == 1 for batch in batches)
+    one: Any = Session()
+    other: Any = Session()
+    assert format_of(one) == format_of(other)
+    assert (one.sparkContext.made, other.sparkContext.made) == (1, 1)
+    assert one.registered[0].interceptors[0] is not other.registered[0].interceptors[0]
 
 
 def test_what_is_registered_later_takes_the_place_of_what_was() -> None:
@@ -108,14 +113,6 @@ def test_what_is_registered_later_takes_the_place_of_what_was() -> None:
     register_source(session, source_with((mask,)))
     assert format_of(session) == name
     assert session.registered[-1].name() == name and session.registered[-1].interceptors[0] is mask
-
-
-def test_another_context_has_accumulators_of_its_own() -> None:
-    one: Any = Session()
-    other: Any = Session()
-    assert format_of(one) == format_of(other)
-    assert (one.sparkContext.made, other.sparkContext.made) == (1, 1)
-    assert one.registered[0].interceptors[0] is not other.registered[0].interceptors[0]
 
 
 def test_a_bar_begins_at_nothing_also_with_a_tally_that_was_used() -> None:
@@ -135,12 +132,6 @@ def test_only_the_main_session_has_a_bar_that_nobody_asked_for(monkeypatch: pyte
     assert format_of(main, wanted=None) != "pykafka"
     assert format_of(copy, wanted=None) == "pykafka"
     assert copy.registered == []
-
-
-def test_without_anything_registered_the_bar_is_alone() -> None:
-    session: Any = Session()
-    format_of(session)
-    assert [type(each) for each in session.registered[0].interceptors] == [Tally]
 
 
 def test_where_it_is_not_known_what_is_registered_there_is_no_bar() -> None:

@@ -19,11 +19,14 @@ def config(**options: str) -> SinkConfig:
     return sink_config({"kafka.bootstrap.servers": "a:1", "topic": "t", **options})
 
 
-def test_a_folder_that_nobody_asked_for_is_gone_afterwards() -> None:
+def test_a_folder_nobody_asked_for_is_gone_afterwards_or_on_the_server() -> None:
     with place_of(config(), is_remote=False) as place:
         assert place.is_temporary and Path(place.folder).is_dir()
         Path(place.folder, "x").touch()
     assert not Path(place.folder).exists()
+    with place_of(config(), is_remote=True) as one, place_of(config(), is_remote=True) as other:
+        assert one.is_temporary and one.folder != other.folder
+        assert not Path(one.folder).exists()
 
 
 def test_a_folder_that_was_asked_for_stays_and_two_exports_into_it_are_told_apart(tmp_path: Path) -> None:
@@ -33,12 +36,9 @@ def test_a_folder_that_was_asked_for_stays_and_two_exports_into_it_are_told_apar
     assert tmp_path.is_dir()
 
 
-def test_a_name_that_was_given_is_kept(tmp_path: Path) -> None:
+def test_a_given_name_and_a_version_have_places_of_their_own(tmp_path: Path) -> None:
     with place_of(config(receiptsPath=str(tmp_path), receiptName="orders-1"), is_remote=False) as place:
         assert place.path == f"{tmp_path}/query_id=orders-1/batch-00000000000000000000.parquet"
-
-
-def test_a_version_has_its_own_place() -> None:
     version = config(deliveryGuarantee="exactly-once", txnAppId="orders", txnVersion="7")
     with place_of(version, is_remote=False) as place:
         assert place.path.endswith("/query_id=txnAppId%3Aorders/batch-00000000000000000007.parquet")
@@ -51,9 +51,3 @@ def test_what_is_there_is_read_and_nothing_where_nothing_is(tmp_path: Path) -> N
         Path(place.path).parent.mkdir()
         pq.write_table(runs, place.path)
         assert place.read(NO_SPARK).equals(runs)
-
-
-def test_a_servers_disk_is_not_touched_from_here() -> None:
-    with place_of(config(), is_remote=True) as one, place_of(config(), is_remote=True) as other:
-        assert one.is_temporary and one.folder != other.folder
-        assert not Path(one.folder).exists()

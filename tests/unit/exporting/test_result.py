@@ -23,16 +23,10 @@ def receipt(**fields: Any) -> ExportResult:
 
 
 def test_runs_become_partitions_in_their_order() -> None:
-    runs = columns_of(
-        [
-            run("u", 0, None, 2),
-            run("t", 10, 3, 1),
-            run("t", 2, 7, 4, dropped=2),
-            run("t", 2, 20, 2),
-            run("t", 2, None, 1),
-            run(None, None, None, 0, dropped=1),
-        ]
-    )
+    runs = columns_of([
+        run("u", 0, None, 2), run("t", 10, 3, 1), run("t", 2, 7, 4, dropped=2), run("t", 2, 20, 2),
+        run("t", 2, None, 1), run(None, None, None, 0, dropped=1),
+    ])  # fmt: skip
     assert partitions_of(runs) == (
         PartitionOffsets("t", 2, 7, 7, 21, 3, 300),
         PartitionOffsets("t", 10, 1, 3, 3, 1, 100),
@@ -67,13 +61,10 @@ def test_it_says_what_became_of_bad_rows_and_where_the_file_is() -> None:
     )
 
 
-def test_rows_without_a_receipt_are_not_taken_for_lost() -> None:
+def test_rows_without_a_receipt_are_not_taken_for_lost_or_new() -> None:
     told = receipt(rows=None)
     assert told.written is None
     assert "all rows were written" in str(told) and "no receipt" in str(told)
-
-
-def test_a_version_that_was_written_before_is_told() -> None:
     told = "nothing was written: this txnVersion or a later one was written before"
     assert str(receipt(rows=None, was_written_before=True)) == told
     assert "now or before" in str(receipt(rows=None, was_written_before=None))

@@ -99,16 +99,13 @@ def test_a_version_that_was_written_is_told(export: Any) -> None:
 
 
 def test_the_file_of_a_version_that_is_passed_over_is_named_and_not_told(export: Any) -> None:
-    """Its rows may have been aborted: its run died before the decision, and a later version came."""
+    receipt = export(VERSION, before=None, after=None)
+    assert (receipt.rows, receipt.path, receipt.was_written_before) == (None, None, True)
+    # Its rows may have been aborted: its run died before the decision, and a later version came.
     receipt = export(VERSION, before=file(7), after=None)
     assert (receipt.rows, receipt.written, receipt.partitions, receipt.was_written_before) == (None, None, (), True)
     assert receipt.path.endswith("batch-00000000000000000005.parquet")
     assert receipt.summary.startswith("nothing was written: this txnVersion or a later one was written before; receipt")
-
-
-def test_a_version_that_is_passed_over_without_a_file_is_told(export: Any) -> None:
-    receipt = export(VERSION, before=None, after=None)
-    assert (receipt.rows, receipt.path, receipt.was_written_before) == (None, None, True)
 
 
 @pytest.mark.parametrize(("before", "after"), [(b"no receipt", file(7)), (file(7), b"no receipt")])

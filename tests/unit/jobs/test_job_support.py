@@ -54,29 +54,15 @@ def test_the_sink_takes_every_preset_of_this_repository(preset: Path) -> None:
     assert config != sink_config({"kafka.bootstrap.servers": "localhost:9092", "topic": "t"})
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("kafka.acks all", "line 1 is not `key = value`"),
-        ("kafka.acks = all\n= hunter2", "line 2 is not `key = value`"),
-        ("kafka.acks = all\nKafka.Acks = all", "line 2 sets Kafka.Acks again"),
-    ],
-)
-def test_a_wrong_preset_ends_the_job_early(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
-) -> None:
-    with pytest.raises(SystemExit) as end:
-        parse("--topic", "t", "--preset", written(tmp_path, text))
-    assert end.value.code == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert "hunter2" not in error
-
-
-def test_a_preset_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with pytest.raises(SystemExit):
-        parse("--topic", "t", "--preset", str(tmp_path / "none.conf"))
-    assert "none.conf: No such file" in capsys.readouterr().err
+def test_a_wrong_preset_ends_the_job_early(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for preset, message in (
+        (written(tmp_path, "kafka.acks = all\n= hunter2"), "line 2 is not `key = value`"),
+        (str(tmp_path / "none.conf"), "none.conf: No such file"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            parse("--topic", "t", "--preset", preset)
+        error = capsys.readouterr().err
+        assert end.value.code == 2 and message in error and "hunter2" not in error
 
 
 def test_the_command_line_wins_over_the_preset(tmp_path: Path) -> None:
@@ -84,16 +70,17 @@ def test_the_command_line_wins_over_the_preset(tmp_path: Path) -> None:
     options = job_support.sink_options(parse("--topic", "t", "--bootstrap-servers", "b:2", "--preset", preset))
     assert options == {"kafka.bootstrap.servers": "b:2", "topic": "t", "kafka.linger.ms": "5"}
     assert job_support.sink_options(parse("--topic", "t", "--preset", preset))["kafka.bootstrap.servers"] == "a:1"
+    preset = written(tmp_path, "kafka.linger.ms = 5\ncreateTopics = false")
+    args = parse("--topic", "t", "--preset", preset, "--option", "kafka.linger.ms=7", "--create-topics")
+    assert job_support.sink_options(args) == {"kafka.linger.ms": "7", "createtopics": "true", "topic": "t"}
+    asked = parse("--topic", "t", "--create-topics", "partitions=12,replicas=3", "--preset", preset)
+    assert job_support.sink_options(asked)["createtopics"] == "partitions=12,replicas=3"
 
 
 @pytest.mark.parametrize("name", ["topic", "Topic"])
 def test_an_expression_for_the_topic_wins_over_the_topic_of_the_preset(tmp_path: Path, name: str) -> None:
     preset = written(tmp_path, f"{name} = of-the-preset\nkafka.linger.ms = 5")
     assert job_support.sink_options(parse("--topic", "(region)", "--preset", preset)) == {"kafka.linger.ms": "5"}
-
-
-def test_the_value_is_the_row_as_json_unless_asked_otherwise() -> None:
-    assert selected("--topic", "t") == ("to_json(struct(*)) AS value",)
 
 
 def test_columns_are_those_that_were_asked_for() -> None:
@@ -126,11 +113,3 @@ def test_sigterm_is_no_more_than_an_event() -> None:
         assert arrived.wait(10)
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_options_of_the_command_line_win_over_the_preset(tmp_path: Path) -> None:
-    preset = written(tmp_path, "kafka.linger.ms = 5\ncreateTopics = false")
-    args = parse("--topic", "t", "--preset", preset, "--option", "kafka.linger.ms=7", "--create-topics")
-    assert job_support.sink_options(args) == {"kafka.linger.ms": "7", "createtopics": "true", "topic": "t"}
-    asked = parse("--topic", "t", "--create-topics", "partitions=12,replicas=3", "--preset", preset)
-    assert job_support.sink_options(asked)["createtopics"] == "partitions=12,replicas=3"

@@ -42,13 +42,9 @@ def test_a_record_is_a_line_of_json() -> None:
     line = job.json_line((2, 40, record))
     assert "\n" not in line
     assert json.loads(line) == {
-        "partition": 2,
-        "offset": 40,
-        "timestamp": 7,
-        "key": "schlüssel",
-        "headers": [["h", None], ["h", "1"]],
+        "partition": 2, "offset": 40, "timestamp": 7, "key": "schlüssel", "headers": [["h", None], ["h", "1"]],
         "value": {"hex": "610aff"},
-    }
+    }  # fmt: skip
 
 
 def group(members: int = 2, *, follow: bool = False) -> tuple[job.Group, list[job.Placed]]:
@@ -72,12 +68,9 @@ def test_owners_are_told_when_every_partition_has_one_again(capsys: pytest.Captu
     shared.rebalanced(0, "gives back", [2], {0, 1})
     shared.rebalanced(1, "gets", [2], {2})
     assert capsys.readouterr().err.splitlines() == [
-        "member 0 gets 0 1 2",
-        "owners: member 0: 0 1 2",
-        "member 0 gives back 2",
-        "member 1 gets 2",
+        "member 0 gets 0 1 2", "owners: member 0: 0 1 2", "member 0 gives back 2", "member 1 gets 2",
         "owners: member 0: 0 1, member 1: 2",
-    ]
+    ]  # fmt: skip
 
 
 def test_it_ends_when_all_is_read_and_every_member_has_its_share() -> None:

@@ -14,20 +14,8 @@ def test_exactly_one_trigger(capsys: pytest.CaptureFixture[str], triggers: list[
     assert "--processing-time" in capsys.readouterr().err
 
 
-def test_a_source_option_keeps_what_follows_the_first_equals_sign() -> None:
+def test_options_path_and_schema_of_the_source() -> None:
     args = job.parse([*NEEDED, "--source-option", "header=true", "--source-option", "sep=="])
     assert dict(args.source_option) == {"header": "true", "sep": "="}
-
-
-def test_path_and_schema_are_for_sources_that_have_them() -> None:
     args = job.parse(["--format", "rate", "--topic", "t", "--checkpoint", "c", "--available-now"])
     assert (args.source, args.schema) == (None, None)
-
-
-def test_help_has_the_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        job.parse(["--help"])
-    assert end.value.code == 0
-    text = capsys.readouterr().out
-    assert '    --partition "tenant_id % {partitions}" --processing-time "10 seconds"' in text
-    assert "default: to_json(struct(*))" in text

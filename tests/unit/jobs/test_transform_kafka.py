@@ -13,9 +13,15 @@ def source(*arguments: str) -> dict[str, str]:
     return job.source_options(args, sink_options(args))
 
 
-def test_key_and_value_stay_what_they_are_unless_told_otherwise() -> None:
+def test_what_the_source_gets_unless_told_otherwise() -> None:
     args = job.parse(NEEDED)
     assert (args.key, args.value, args.where, args.headers, args.timestamp) == ("key", "value", None, None, None)
+    told = ["--bootstrap-servers", "b:9092", "--option", "kafka.security.protocol=SSL", "--option", "kafka.acks=all"]
+    told += ["--option", "kafka.client.rack=r", "--option", "kafka.request.timeout.ms=5000"]
+    assert source(*told) == {
+        "kafka.bootstrap.servers": "b:9092", "kafka.security.protocol": "SSL", "kafka.request.timeout.ms": "5000",
+        "subscribe": "in",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", [[], ["--subscribe", "a", "--subscribe-pattern", "b"]])
@@ -26,23 +32,9 @@ def test_exactly_one_way_to_name_topics(capsys: pytest.CaptureFixture[str], what
     assert "--subscribe-pattern" in capsys.readouterr().err
 
 
-def test_the_source_gets_what_the_sink_is_told_of_the_cluster_and_nothing_else() -> None:
-    told = ["--bootstrap-servers", "b:9092", "--option", "kafka.security.protocol=SSL", "--option", "kafka.acks=all"]
-    told += ["--option", "kafka.client.rack=r", "--option", "kafka.request.timeout.ms=5000"]
-    assert source(*told) == {
-        "kafka.bootstrap.servers": "b:9092",
-        "kafka.security.protocol": "SSL",
-        "kafka.request.timeout.ms": "5000",
-        "subscribe": "in",
-    }
-
-
-def test_options_of_the_source_win_over_the_cluster_of_the_sink() -> None:
+def test_arguments_win_over_the_sources_options_and_those_over_the_sinks() -> None:
     told = ["--bootstrap-servers", "new:9092", "--source-option", "kafka.Bootstrap.Servers=old:9092"]
     assert source(*told)["kafka.bootstrap.servers"] == "old:9092"
-
-
-def test_arguments_win_over_options_of_the_source() -> None:
     told = ["--starting-offsets", "earliest", "--source-option", "startingOffsets=latest", "--headers", "headers"]
     assert source(*told) == {"subscribe": "in", "startingoffsets": "earliest", "includeheaders": "true"}
 
@@ -59,12 +51,3 @@ def test_arguments_win_over_options_of_the_source() -> None:
 )  # fmt: skip
 def test_what_writes_exactly_once_reads_what_is_committed(told: list[str], isolation_level: str | None) -> None:
     assert source(*told).get("kafka.isolation.level") == isolation_level
-
-
-def test_help_has_the_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        job.parse(["--help"])
-    assert end.value.code == 0
-    text = capsys.readouterr().out
-    assert "--option deliveryGuarantee=exactly-once --option transactionalIdPrefix=movements" in text
-    assert "string or binary; default: key" in text

@@ -68,6 +68,10 @@ def made(gss: Library, **of: str) -> Kerberos:
     return Kerberos(KerberosIdentity("kafka", **of), lambda: gss)  # type: ignore[arg-type, return-value]
 
 
+def begin(logins: Kerberos, host: str = "host") -> tuple[bytes, bool]:
+    return logins.login(host).context.step(b"")
+
+
 def refused(call: Callable[[], object]) -> SaslRefused:
     with pytest.raises(SaslRefused) as failure:
         call()
@@ -91,22 +95,17 @@ def test_connections_share_the_tickets_of_a_keytab_in_memory(keytab: str) -> Non
     assert gss.calls("context") == [("kafka@broker-1.example",), ("kafka@broker-2.example",)]
 
 
-def test_a_login_asks_nobody_before_its_first_step() -> None:
-    gss = Library()
-    login = made(gss).login("host")
-    assert gss.asked == []
-    assert "context" not in repr(login)
-
-
 @pytest.mark.parametrize(
-    ("of", "store"),
-    [({}, {}), ({"ticket_cache": "/tmp/cc", "principal": "app@R"}, {"ccache": "/tmp/cc"})],
+    ("of", "store"), [({}, {}), ({"ticket_cache": "/tmp/cc", "principal": "app@R"}, {"ccache": "/tmp/cc"})]
 )
 def test_a_ticket_cache_is_read_for_each_connection(of: dict[str, str], store: dict[str, str]) -> None:
     gss = Library()
     logins = made(gss, **of)
+    # Nobody is asked before the first step.
+    login = logins.login("host")
+    assert gss.asked == [] and "context" not in repr(login)
     for _ in range(2):
-        logins.login("host").context.step(b"")
+        begin(logins)
     assert gss.calls("credential") == [(of.get("principal"), store)] * 2
 
 
@@ -114,24 +113,24 @@ def test_why_an_expired_ticket_of_a_keytab_is_not_replaced_is_found_in_an_empty_
     away = GssError(7 << 16, KRB5 + 156, "no credentials; Cannot contact any KDC for realm 'R'")
     gss = Library({"check": [GssError(CREDENTIALS_EXPIRED, 0, "expired")]})
     logins = made(gss, keytab=keytab, principal="app@R")
-    assert logins.login("host").context.step(b"") == (b"token", False)
+    assert begin(logins) == (b"token", False)
     (_, first), (_, second) = gss.calls("credential")
     assert first["ccache"] != second["ccache"]
 
     gss.failing = {"check": [GssError(CREDENTIALS_EXPIRED, 0, "expired")] * 2}
-    failure = refused(lambda: logins.login("host").context.step(b""))
+    failure = refused(lambda: begin(logins))
     assert "has expired" in failure.reason
     assert "clocks" in failure.remedy
 
     gss.failing = {"check": [GssError(CREDENTIALS_EXPIRED, 0, "expired"), away]}
-    failure = refused(lambda: logins.login("host").context.step(b""))
+    failure = refused(lambda: begin(logins))
     assert "the KDC cannot be reached (Cannot contact any KDC for realm 'R')" in failure.reason
     assert not failure.is_final
 
 
 def test_an_expired_ticket_of_a_cache_is_final() -> None:
     gss = Library({"check": [GssError(CREDENTIALS_EXPIRED, 0, "The credential has expired; Success")]})
-    failure = refused(lambda: made(gss, ticket_cache="/tmp/cc").login("host").context.step(b""))
+    failure = refused(lambda: begin(made(gss, ticket_cache="/tmp/cc")))
     assert failure.reason == "the ticket in '/tmp/cc' has expired (The credential has expired)"
     assert "run kinit" in failure.remedy
     assert failure.is_final
@@ -144,21 +143,21 @@ def test_a_missing_library_is_told_with_the_commands_that_install_it() -> None:
     with pytest.raises(LibraryMissing):
         library("libc.so.6")
     logins = Kerberos(KerberosIdentity("kafka"), lambda: library("libgssapi_of_nobody.so.9"))
-    failure = refused(lambda: logins.login("host").context.step(b""))
+    failure = refused(lambda: begin(logins))
     assert "libgssapi_krb5" in failure.reason
     assert "apt-get install libgssapi-krb5-2" in failure.remedy
     assert "yum install krb5-libs" in failure.remedy
 
 
 @pytest.mark.parametrize(("content", "words"), [(None, "there is no keytab"), (b"text", "is no keytab")])
-def test_a_keytab_that_cannot_be_one_is_told_before_the_library_is_asked(
+def test_what_is_no_keytab_is_told_before_the_library_is_asked(
     tmp_path: Path, content: bytes | None, words: str
 ) -> None:
     path = tmp_path / "of {braces}.keytab"
     if content is not None:
         path.write_bytes(content)
     gss = Library()
-    failure = refused(lambda: made(gss, keytab=str(path), principal="a").login("host").context.step(b""))
+    failure = refused(lambda: begin(made(gss, keytab=str(path), principal="a")))
     assert words in failure.reason
     assert str(path) in failure.reason
     assert gss.asked == []
@@ -177,12 +176,12 @@ def test_a_turn_that_does_not_come_is_a_kdc_that_does_not_answer(monkeypatch: py
     asking = threading.Thread(target=logins.login("one").context.step, args=(b"",))
     asking.start()
     assert entered.wait(30)
-    failure = refused(lambda: logins.login("two").context.step(b""))
+    failure = refused(lambda: begin(logins, "two"))
     assert "did not answer in time" in failure.reason
     assert not failure.is_final
     goes_on.set()
     asking.join(30)
-    assert logins.login("three").context.step(b"") == (b"token", False)
+    assert begin(logins, "three") == (b"token", False)
 
 
 @pytest.mark.parametrize("minor", [*STATUSES, 0, 100_001])
@@ -192,29 +191,23 @@ def test_every_status_has_a_reason_and_a_remedy(minor: int) -> None:
         assert failure.reason.endswith("(the library's words)")
         assert failure.remedy
         assert "{s" not in failure.reason + failure.remedy
+        # Only what may pass is tried again.
+        assert failure.is_final is (minor - KRB5 not in {21, 33, 34, 155, 156})
 
 
 @pytest.mark.parametrize(
-    ("minor", "words"),
+    ("major", "minor", "said", "words"),
     [
-        (KRB5 + 6, "does not know this principal"),
-        (KRB5 + 7, "kafka/broker-1.example"),
-        (KRB5 + 37, "clocks"),
-        (NO_CACHE, "'/app.keytab' has no key of this principal"),
+        (FAILURE, KRB5 + 6, "words", "does not know this principal"),
+        (FAILURE, KRB5 + 7, "words", "kafka/broker-1.example"),
+        (FAILURE, KRB5 + 37, "words", "clocks"),
+        (FAILURE, NO_CACHE, "words", "'/app.keytab' has no key of this principal"),
+        (2 << 16, KRB5 + 134, "invalid; Malformed", "a principal is not valid"),
+        (9 << 16, 0, "Invalid token; Success", "is not Kerberos'"),
+        (FAILURE, 1, "Only this", "(Only this)"),
+        (FAILURE, 1, "Major; Success", "(Major)"),
     ],
 )
-def test_facts_are_named(minor: int, words: str) -> None:
-    assert words in read_status(FAILURE, minor, "words", PLACE).reason
-
-
-def test_only_what_may_pass_is_tried_again() -> None:
-    retried = {minor - KRB5 for minor, failure in STATUSES.items() if not failure.is_final}
-    assert retried == {21, 33, 34, 155, 156}
-
-
-def test_a_name_that_is_none_and_words_that_say_nothing() -> None:
-    assert "a principal is not valid" in read_status(2 << 16, KRB5 + 134, "invalid; Malformed", PLACE).reason
-    assert "is not Kerberos'" in read_status(9 << 16, 0, "Invalid token; Success", PLACE).reason
-    assert read_status(FAILURE, 1, "Only this", PLACE).reason.endswith("(Only this)")
-    assert read_status(FAILURE, 1, "Major; Success", PLACE).reason.endswith("(Major)")
+def test_facts_are_named(major: int, minor: int, said: str, words: str) -> None:
+    assert words in read_status(major, minor, said, PLACE).reason
     assert "sasl.kerberos.principal.to.local.rules" in broker_refused(PLACE)

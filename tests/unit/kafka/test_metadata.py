@@ -4,13 +4,12 @@ import random
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, MAX_IDLE_MS, NO_LEADER, Metadata
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataResponse,
-)
+from kafka_sink.kafka.protocol.apis.metadata import MetadataResponse
 from producer_core import TOPIC, metadata_response
 
 
@@ -24,6 +23,20 @@ def fresh() -> Metadata:
     return Metadata(
         max_age_ms=10_000, max_idle_ms=MAX_IDLE_MS, backoff_initial_ms=100, backoff_max_ms=1_000, rng=random.Random(1)
     )
+
+
+def ask(metadata: Metadata, answer: MetadataResponse, now_ms: int = 0) -> None:
+    metadata.request((), now_ms)
+    metadata.update(answer, now_ms)
+
+
+def known(*answers: MetadataResponse, names: Sequence[str] = (TOPIC,)) -> Metadata:
+    """Wanted at 0, and answered at once."""
+    metadata = fresh()
+    metadata.want(names, 0)
+    for answer in answers:
+        ask(metadata, answer)
+    return metadata
 
 
 def test_asks_only_once_something_is_wanted_then_at_once_then_when_old() -> None:
@@ -41,8 +54,7 @@ def test_asks_only_once_something_is_wanted_then_at_once_then_when_old() -> None
 
 
 def test_a_snapshot_in_hand_does_not_change() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
+    metadata = known()
     metadata.update(metadata_response([0, 1]), 0)
     before = metadata.snapshot
     metadata.update(metadata_response([1, 1, 2], leader_epoch=1), 0)
@@ -52,8 +64,7 @@ def test_a_snapshot_in_hand_does_not_change() -> None:
 
 
 def test_errors_missing_leaders_and_lost_answers_are_asked_about_with_backoff() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
+    metadata = known()
     pauses = []
     for answer in (None, metadata_response([], error_code=3), None, metadata_response([], error_code=3)):
         metadata.request((), 0)
@@ -65,13 +76,13 @@ def test_errors_missing_leaders_and_lost_answers_are_asked_about_with_backoff() 
         assert delay is not None
         pauses.append(delay)
     assert all(80 * 2**n <= pause <= 120 * 2**n for n, pause in enumerate(pauses))
+    # Each leader that is news begins it anew.
+    ask(metadata, metadata_response([0, NO_LEADER]))
+    assert 80 <= (metadata.next_request_delay_ms(0) or 0) <= 120
 
 
 def test_a_request_for_an_update_is_not_a_storm() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
-    metadata.request((), 0)
-    metadata.update(metadata_response([0]), 0)
+    metadata = known(metadata_response([0]))
     metadata.request_update()
     pauses = []
     for _ in range(4):
@@ -86,40 +97,25 @@ def test_a_request_for_an_update_is_not_a_storm() -> None:
     assert (metadata.next_request_delay_ms(0) or 0) <= 120
 
 
-def test_a_partition_without_a_leader_is_asked_about_again() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
-    metadata.request((), 0)
-    metadata.update(metadata_response([0, NO_LEADER]), 0)
-    assert 80 <= (metadata.next_request_delay_ms(0) or 0) <= 120
-
-
 @pytest.mark.parametrize(("code", "ends_ms"), [(3, 1_000 + ABSENT_PATIENCE_MS), (5, None), (29, None)])
 def test_patience_ends_for_a_topic_that_the_cluster_keeps_denying(code: int, ends_ms: int | None) -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
+    metadata = known()
     for now_ms in (1_000, 2_000):
-        metadata.request((), now_ms)
-        metadata.update(metadata_response([], error_code=code), now_ms)
+        ask(metadata, metadata_response([], error_code=code), now_ms)
         assert metadata.patience_ends_ms([TOPIC]) == ends_ms
     assert metadata.patience_ends_ms([]) is None
 
 
 @pytest.mark.parametrize("event", ["known", "being created", "next write"])
 def test_patience_begins_anew(event: str) -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
-    metadata.request((), 0)
-    metadata.update(metadata_response([], error_code=3), 0)
+    metadata = known(metadata_response([], error_code=3))
     if event == "next write":
         metadata.want_nothing()
     else:
-        metadata.request((), 1_000)
-        metadata.update(metadata_response([0]) if event == "known" else metadata_response([], error_code=5), 1_000)
+        ask(metadata, metadata_response([0]) if event == "known" else metadata_response([], error_code=5), 1_000)
     assert metadata.patience_ends_ms([TOPIC]) is None
     metadata.want([TOPIC], 2_000)
-    metadata.request((), 2_000)
-    metadata.update(metadata_response([], error_code=3), 2_000)
+    ask(metadata, metadata_response([], error_code=3), 2_000)
     assert metadata.patience_ends_ms([TOPIC]) == 2_000 + ABSENT_PATIENCE_MS
 
 
@@ -139,27 +135,17 @@ def test_what_is_wanted_is_fresh_when_it_is_known_and_not_old() -> None:
 
 
 def test_an_answer_about_one_topic_makes_no_other_one_fresh() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
-    metadata.request((), 0)
-    metadata.update(metadata_response([0]), 0)
+    metadata = known(metadata_response([0]))
     metadata.want_nothing()
-    other = metadata_response([0])
-    other = replace(other, topics=(replace(other.topics[0], name="other"),))
     metadata.want(["other"], 9_000)
-    metadata.request((), 0)
-    metadata.update(other, 9_000)
+    ask(metadata, told("other"), 9_000)
     assert metadata.want(["other"], 10_000) == 0
     assert metadata.want([TOPIC], 10_000) == 3
 
 
 def test_a_topic_that_was_denied_is_not_fresh() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
-    metadata.request((), 0)
-    metadata.update(metadata_response([0]), 0)
-    metadata.request((), 0)
-    metadata.update(metadata_response([], error_code=3), 0)
+    metadata = known(metadata_response([0]))
+    ask(metadata, metadata_response([], error_code=3))
     assert metadata.want([TOPIC], 1) == 3
 
 
@@ -168,8 +154,7 @@ def test_a_topic_wanted_while_a_request_for_others_is_under_way_is_asked_for_nex
     metadata.want(["other"], 0)
     metadata.request((), 0)
     assert metadata.want([TOPIC], 0) == 2
-    answer = metadata_response([0])
-    metadata.update(replace(answer, topics=(replace(answer.topics[0], name="other"),)), 0)
+    metadata.update(told("other"), 0)
     delay = metadata.next_request_delay_ms(0)
     assert delay is not None
     assert 80 <= delay <= 120
@@ -177,8 +162,7 @@ def test_a_topic_wanted_while_a_request_for_others_is_under_way_is_asked_for_nex
 
 
 def test_an_idle_producer_asks_for_nothing_and_brings_no_deleted_topic_back() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
+    metadata = known()
     assert metadata.request((), 0).allow_auto_topic_creation
     metadata.update(metadata_response([0]), 0)
     assert metadata.next_request_delay_ms(50_000) == 0
@@ -191,8 +175,7 @@ def test_an_idle_producer_asks_for_nothing_and_brings_no_deleted_topic_back() ->
 def test_a_topic_that_is_idle_is_forgotten() -> None:
     metadata = fresh()
     metadata.want(["old", "bad", "new"], 0)
-    metadata.request((), 0)
-    metadata.update(told("old", "new"), 0)
+    ask(metadata, told("old", "new"))
     metadata.update(replace(told("bad", error_code=29)), 0)
     assert metadata.snapshot.errors == {"bad": 29}
     metadata.want(["new"], 1)
@@ -207,14 +190,10 @@ def test_a_topic_that_is_idle_is_forgotten() -> None:
 
 
 def test_a_forgotten_topic_is_still_one_that_was_there_and_is_not_brought_back() -> None:
-    metadata = fresh()
-    metadata.want(["old"], 0)
-    metadata.request((), 0)
-    metadata.update(told("old"), 0)
+    metadata = known(told("old"), names=["old"])
     metadata.want_nothing()
     metadata.want(["other"], MAX_IDLE_MS)
-    metadata.request((), MAX_IDLE_MS)
-    metadata.update(told("other"), MAX_IDLE_MS)
+    ask(metadata, told("other"), MAX_IDLE_MS)
     assert set(metadata.snapshot.topics) == {"other"}
     metadata.want(["old"], MAX_IDLE_MS + 1)
     request = metadata.request((), MAX_IDLE_MS + 1)
@@ -223,10 +202,7 @@ def test_a_forgotten_topic_is_still_one_that_was_there_and_is_not_brought_back()
 
 
 def test_a_topic_with_batches_pending_is_in_use() -> None:
-    metadata = fresh()
-    metadata.want(["pending", "idle"], 0)
-    metadata.request((), 0)
-    metadata.update(told("pending", "idle"), 0)
+    metadata = known(told("pending", "idle"), names=["pending", "idle"])
     assert metadata.request(["pending"], MAX_IDLE_MS).topics == ("pending",)
     metadata.update(told("pending"), MAX_IDLE_MS)
     assert set(metadata.snapshot.topics) == {"pending"}
@@ -236,10 +212,7 @@ def test_a_topic_with_batches_pending_is_in_use() -> None:
 
 
 def test_a_topic_that_was_forgotten_and_has_a_batch_again_is_asked_for() -> None:
-    metadata = fresh()
-    metadata.want(["late", "other"], 0)
-    metadata.request((), 0)
-    metadata.update(told("late", "other"), 0)
+    metadata = known(told("late", "other"), names=["late", "other"])
     metadata.want(["other"], 2 * MAX_IDLE_MS)
     assert metadata.request((), 2 * MAX_IDLE_MS).topics == ("other",)
     metadata.update(told("other"), 2 * MAX_IDLE_MS)
@@ -248,14 +221,10 @@ def test_a_topic_that_was_forgotten_and_has_a_batch_again_is_asked_for() -> None
 
 
 def test_known_topics_outlive_the_write_until_they_are_idle() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
-    metadata.request((), 0)
-    metadata.update(metadata_response([0]), 0)
+    metadata = known(metadata_response([0]))
     metadata.want_nothing()
     metadata.want(["other"], 9_999)
-    metadata.request((), 9_999)
-    metadata.update(told("other"), 9_999)
+    ask(metadata, told("other"), 9_999)
     assert metadata.want([TOPIC], 9_999) == 0
     metadata.want_nothing()
     metadata.want(["other"], 9_999 + MAX_IDLE_MS)
@@ -264,10 +233,7 @@ def test_known_topics_outlive_the_write_until_they_are_idle() -> None:
 
 
 def test_a_request_that_has_nothing_left_to_ask_is_under_way_all_the_same() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
-    metadata.request((), 0)
-    metadata.update(metadata_response([0]), 0)
+    metadata = known(metadata_response([0]))
     assert metadata.request((), MAX_IDLE_MS).topics == ()
     needed = metadata.want([TOPIC], MAX_IDLE_MS)
     assert metadata.next_request_delay_ms(MAX_IDLE_MS) is None
@@ -284,33 +250,28 @@ def test_a_new_topic_is_asked_for_at_once_and_one_that_was_asked_for_is_not() ->
         now_ms = number * 5
         metadata.want([f"t{number}"], now_ms)
         assert metadata.next_request_delay_ms(now_ms) == 0
-        metadata.request((), now_ms)
-        metadata.update(told(*(f"t{n}" for n in range(number + 1))), now_ms)
+        ask(metadata, told(*(f"t{n}" for n in range(number + 1))), now_ms)
     metadata.want(["t0", "t19"], 95)
     metadata.request_update()
     assert 80 <= (metadata.next_request_delay_ms(95) or 0) <= 120
 
 
 def test_answers_that_age_made_due_do_not_slow_the_next_failure_down() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
+    metadata = known()
     for number in range(10):
         now_ms = number * 10_000
         assert metadata.next_request_delay_ms(now_ms) == 0
-        metadata.request((), now_ms)
-        metadata.update(metadata_response([0]), now_ms)
+        ask(metadata, metadata_response([0]), now_ms)
         metadata.want([TOPIC], now_ms + 10_000)
     metadata.request_update()
     assert metadata.next_request_delay_ms(100_000) == 0
-    metadata.request((), 100_000)
-    metadata.update(metadata_response([0]), 100_000)
+    ask(metadata, metadata_response([0]), 100_000)
     metadata.request_update()
     assert 160 <= (metadata.next_request_delay_ms(100_000) or 0) <= 240
 
 
 def test_only_the_answer_to_a_later_question_is_fresh() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
+    metadata = known()
     metadata.request((), 0)
     needed = metadata.request_update()  # while a question is under way, which may have been answered already
     metadata.update(metadata_response([0]), 0)
@@ -325,30 +286,40 @@ def test_only_the_answer_to_a_later_question_is_fresh() -> None:
     assert metadata.answered < metadata.request_update()
 
 
-def test_an_answer_with_an_error_keeps_what_was_known_of_the_topic() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
-    metadata.update(metadata_response([0, 1]), 0)
-    metadata.update(metadata_response([], error_code=3), 0)
-    assert metadata.snapshot.topics[TOPIC].leaders == (0, 1)
-    assert metadata.snapshot.errors[TOPIC] == 3
-    metadata.update(metadata_response([0, 1]), 0)
-    assert not metadata.snapshot.errors
+DENIED = metadata_response([], error_code=3)
 
 
-def test_a_broker_that_lags_behind_does_not_bring_an_old_leader_back() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
-    metadata.update(metadata_response([2, 2], leader_epoch=5), 0)
-    metadata.update(metadata_response([1, 1, 1], leader_epoch=4), 0)
-    assert metadata.snapshot.topics[TOPIC].leaders == (2, 2, 1)
-    metadata.update(metadata_response([0, 0], topic_id=uuid.UUID(int=9), leader_epoch=0), 0)
-    assert metadata.snapshot.topics[TOPIC].leaders == (0, 0)
+def anonymous(leaders: Sequence[int]) -> MetadataResponse:
+    answer = metadata_response(leaders)
+    return replace(answer, topics=(replace(answer.topics[0], topic_id=None),))
+
+
+@pytest.mark.parametrize(
+    ("answers", "leaders"),
+    [
+        pytest.param([([2, 2], 5), ([1, 1, 1], 4)], (2, 2, 1), id="a broker that lags behind does not bring it back"),
+        pytest.param([([2, 2], 5), DENIED, ([1, 1], 4)], (2, 2), id="nor if the topic was denied for a moment"),
+        pytest.param([([0, 1], -1), ([1, 0], -1)], (1, 0), id="without leader epochs the last answer counts"),
+        pytest.param([([0, 1], 0), ([0, 1, 2], 0), ([2, 1], 0)], (2, 1, 2), id="a topic grows and does not shrink"),
+        pytest.param([anonymous([0, 1, 2]), anonymous([0, 1])], (0, 1), id="without ids it may be another topic"),
+        pytest.param(
+            [([2, 2], 5), metadata_response([0, 0], topic_id=uuid.UUID(int=9), leader_epoch=0)], (0, 0),
+            id="another topic begins anew",
+        ),
+    ],
+)  # fmt: skip
+def test_an_old_leader_does_not_come_back(answers: Sequence[Any], leaders: tuple[int, ...]) -> None:
+    metadata = known()
+    for answer in answers:
+        if isinstance(answer, tuple):
+            answer = metadata_response(answer[0], leader_epoch=answer[1])
+        metadata.update(answer, 0)
+        assert metadata.snapshot.errors == ({TOPIC: 3} if answer is DENIED else {})
+    assert metadata.snapshot.topics[TOPIC].leaders == leaders
 
 
 def test_forgotten_leader_epochs_make_the_next_answer_count_and_older_ones_not() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
+    metadata = known()
     metadata.update(metadata_response([2, 2], leader_epoch=5), 0)
     metadata.forget_leader_epochs()
     assert metadata.snapshot.topics[TOPIC].leaders == (2, 2)
@@ -360,8 +331,7 @@ def test_forgotten_leader_epochs_make_the_next_answer_count_and_older_ones_not()
 @pytest.mark.parametrize(("old_id", "new_id"), [(1, 2), (None, 1), (1, None)])
 def test_of_another_topic_the_answer_counts_whatever_its_leader_epochs(old_id: int | None, new_id: int | None) -> None:
     """Also where brokers are being upgraded, and only some of them know topic ids."""
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
+    metadata = known()
     for topic_id, leaders, leader_epoch in ((old_id, [2, 2, 2], 10), (new_id, [0, 1], 5)):
         answer = metadata_response(leaders, leader_epoch=leader_epoch)
         found = replace(answer.topics[0], topic_id=None if topic_id is None else uuid.UUID(int=topic_id))
@@ -370,41 +340,6 @@ def test_of_another_topic_the_answer_counts_whatever_its_leader_epochs(old_id: i
     assert (snapshot.leaders, snapshot.leader_epochs) == ((0, 1), (5, 5))
     kept = new_id if None not in (old_id, new_id) else old_id
     assert snapshot.topic_id == (None if kept is None else uuid.UUID(int=kept))
-
-
-def test_without_leader_epochs_the_last_answer_counts() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
-    for leaders in ([0, 1], [1, 0]):
-        metadata.update(metadata_response(leaders, leader_epoch=-1), 0)
-    assert metadata.snapshot.topics[TOPIC].leaders == (1, 0)
-
-
-def test_a_topic_that_was_denied_for_a_moment_keeps_its_leader_epochs() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
-    metadata.update(metadata_response([2, 2], leader_epoch=5), 0)
-    metadata.update(metadata_response([], error_code=3), 0)
-    metadata.update(metadata_response([1, 1], leader_epoch=4), 0)
-    assert metadata.snapshot.topics[TOPIC].leaders == (2, 2)
-
-
-def test_a_topic_grows_and_a_broker_that_has_not_heard_of_it_does_not_shrink_it() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
-    for leaders in ([0, 1], [0, 1, 2], [2, 1]):
-        metadata.update(metadata_response(leaders), 0)
-    assert metadata.snapshot.topics[TOPIC].leaders == (2, 1, 2)
-    assert metadata.snapshot.topics[TOPIC].leader_epochs == (0, 0, 0)
-
-
-def test_without_topic_ids_a_topic_with_fewer_partitions_may_be_another_one() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
-    for leaders in ([0, 1, 2], [0, 1]):
-        answer = metadata_response(leaders)
-        metadata.update(replace(answer, topics=(replace(answer.topics[0], topic_id=None),)), 0)
-    assert metadata.snapshot.topics[TOPIC].leaders == (0, 1)
 
 
 def test_a_topic_that_one_may_not_see_is_not_one_that_is_not_there() -> None:
@@ -418,8 +353,7 @@ def test_a_topic_that_one_may_not_see_is_not_one_that_is_not_there() -> None:
 
 
 def test_leaders_and_available_partitions() -> None:
-    metadata = fresh()
-    metadata.want([TOPIC], 0)
+    metadata = known()
     metadata.update(metadata_response([0, NO_LEADER, 2]), 0)
     snapshot = metadata.snapshot
     assert [snapshot.leader(TOPIC, p) for p in range(4)] == [0, NO_LEADER, 2, NO_LEADER]

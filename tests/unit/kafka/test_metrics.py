@@ -214,45 +214,20 @@ def test_nothing_has_no_average_and_no_maximum() -> None:
     assert math.isnan(figures.nodes[1]["request-latency-max"])
 
 
-def test_no_time_has_no_rate() -> None:
+def test_no_time_has_no_rate_and_zero_is_a_maximum() -> None:
     assert math.isnan(task(send, elapsed_ms=0).producer["record-send-rate"])
-
-
-def test_zero_is_a_maximum() -> None:
     assert task(lambda metrics: send(metrics, queue_time_ms=0)).producer["record-queue-time-max"] == 0
 
 
-def test_a_maximum_is_the_tasks() -> None:
-    metrics = Metrics()
-    start = metrics.begin_task(0)
-    send(metrics, size_bytes=900)
-    send(metrics, size_bytes=100)
-    assert metrics.snapshot(1).since(start).producer["batch-size-max"] == 900
-    start = metrics.begin_task(2)
-    send(metrics, size_bytes=300)
-    assert metrics.snapshot(3).since(start).producer["batch-size-max"] == 300
-
-
-def test_within_a_task_any_two_snapshots_can_be_compared() -> None:
-    metrics = Metrics()
-    metrics.begin_task(0)
-    send(metrics, "t", records=10)
-    middle = metrics.snapshot(1_000)
-    send(metrics, "t", records=40)
-    send(metrics, "new", records=2)
-    figures = metrics.snapshot(3_000).since(middle)
-    assert values(figures.producer, "record-send-total", "record-send-rate") == [42, 21]
-    assert figures.topics["t"]["record-send-total"] == 40
-    assert figures.topics["new"]["record-send-total"] == 2
-
-
-def test_topics_of_earlier_tasks_are_forgotten() -> None:
+def test_a_maximum_and_the_topics_are_the_tasks() -> None:
     """Or a worker that writes to a new topic every day would keep them all."""
     metrics = Metrics()
-    for day in range(3):
+    for day, size_bytes in enumerate((900, 300)):
         start = metrics.begin_task(day)
-        send(metrics, f"day-{day}")
-    assert set(metrics.snapshot(9).since(start).topics) == {"day-2"}
+        send(metrics, f"day-{day}", size_bytes=size_bytes)
+        send(metrics, f"day-{day}", size_bytes=100)
+        figures = metrics.snapshot(9).since(start)
+        assert (figures.producer["batch-size-max"], set(figures.topics)) == (size_bytes, {f"day-{day}"})
 
 
 def test_a_snapshot_does_not_change() -> None:
@@ -272,9 +247,7 @@ def test_a_snapshot_does_not_change() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 1_000), st.integers(1, 100), st.integers(0, 1_000)), max_size=20), st.data())
-def test_the_figures_of_two_halves_are_those_of_the_whole(
-    batches: list[tuple[int, int, int]], data: st.DataObject
-) -> None:
+def test_the_figures_of_two_halves_make_the_whole(batches: list[tuple[int, int, int]], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(batches)))
     metrics = Metrics()
     snapshots = [metrics.begin_task(0)]

@@ -8,7 +8,7 @@ import pickle
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,17 +16,6 @@ import pytest
 
 from kafka_sink.errors import TokenUnavailable
 from kafka_sink.kafka import oauth
-from kafka_sink.kafka.oauth import (
-    ATTEMPTS,
-    MAX_ANSWER_BYTES,
-    REFRESH_FACTOR,
-    UNKNOWN_LIFETIME_S,
-    TokenEndpoint,
-    Tokens,
-    fetched_by,
-    lifetime_of,
-    subject_of,
-)
 from scripted_peers import drips, peer
 from token_endpoint import Idp, body, jwt, token_endpoint
 from waiting import wait_until
@@ -41,10 +30,16 @@ def idp() -> Iterator[Idp]:
         yield made
 
 
-def endpoint(idp: Idp) -> TokenEndpoint:
-    return TokenEndpoint(
+def endpoint(idp: Idp) -> oauth.TokenEndpoint:
+    return oauth.TokenEndpoint(
         url=idp.url, client_id="app", client_secret=CANARY, scope="kafka", header_urlencode=False, contexts=None
     )
+
+
+def fetched(idp: Idp, *answer: tuple[int, bytes]) -> tuple[str, float]:
+    if answer:
+        idp.answers = list(answer)
+    return endpoint(idp).fetch(lambda: NOW_S)
 
 
 def test_the_client_credentials_grant(idp: Idp) -> None:
@@ -76,19 +71,16 @@ def test_credentials_are_encoded_only_where_that_is_asked_for(idp: Idp, header_u
 
 
 def test_a_lifetime_that_only_the_token_tells(idp: Idp) -> None:
-    idp.answers = [(200, body(access_token=jwt(exp=NOW_S + 120)))]
-    assert endpoint(idp).fetch(lambda: NOW_S)[1] == 120
-    idp.answers = [(200, body(access_token="opaque"))]
-    assert endpoint(idp).fetch(lambda: NOW_S)[1] == UNKNOWN_LIFETIME_S
+    assert fetched(idp, (200, body(access_token=jwt(exp=NOW_S + 120))))[1] == 120
+    assert fetched(idp, (200, body(access_token="opaque")))[1] == oauth.UNKNOWN_LIFETIME_S
 
 
 @pytest.mark.parametrize("lifetime", ["1" + "0" * 400, "1e999", "-1e999", "NaN", "true", '"60"', "null"])
 def test_a_lifetime_that_is_none(idp: Idp, lifetime: str) -> None:
     """Found by fuzzing: no float holds an integer of 400 digits."""
-    idp.answers = [(200, f'{{"access_token":"opaque","expires_in":{lifetime}}}'.encode())]
-    assert endpoint(idp).fetch(lambda: NOW_S) == ("opaque", UNKNOWN_LIFETIME_S)
-    idp.answers = [(200, body(access_token=jwt(exp=json.loads(lifetime))))]
-    assert endpoint(idp).fetch(lambda: NOW_S)[1] == UNKNOWN_LIFETIME_S
+    told = f'{{"access_token":"opaque","expires_in":{lifetime}}}'.encode()
+    assert fetched(idp, (200, told)) == ("opaque", oauth.UNKNOWN_LIFETIME_S)
+    assert fetched(idp, (200, body(access_token=jwt(exp=json.loads(lifetime)))))[1] == oauth.UNKNOWN_LIFETIME_S
 
 
 @pytest.mark.parametrize(
@@ -105,33 +97,24 @@ def test_a_lifetime_that_is_none(idp: Idp, lifetime: str) -> None:
         (200, body(access_token=["a"]), "no access_token", 1),
         (200, b"[1]", "no access_token", 1),
         (200, b"[" * 100_000, "no access_token", 1),
-        (200, b'{"access_token": "' + b"a" * MAX_ANSWER_BYTES, "no access_token", 1),
+        (200, b'{"access_token": "' + b"a" * oauth.MAX_ANSWER_BYTES, "no access_token", 1),
     ],
 )
 def test_an_endpoint_that_gives_none(idp: Idp, status: int, answer: bytes, words: str, tries: int) -> None:
-    idp.answers = [(status, answer)]
     with pytest.raises(TokenUnavailable, match=words) as failure:
-        endpoint(idp).fetch(lambda: NOW_S)
+        fetched(idp, (status, answer))
     assert CANARY not in f"{failure.value}{vars(failure.value)}{failure.value.__context__!r}"
     assert CANARY not in repr(endpoint(idp))
     assert len(idp.told) == tries
 
 
 def test_an_endpoint_that_recovers(idp: Idp) -> None:
-    idp.answers = [(503, b""), (200, body(access_token="abc", expires_in=60))]
-    assert endpoint(idp).fetch(lambda: NOW_S) == ("abc", 60.0)
+    assert fetched(idp, (503, b""), (200, body(access_token="abc", expires_in=60))) == ("abc", 60.0)
 
 
 def test_an_endpoint_that_is_not_there() -> None:
     with pytest.raises(TokenUnavailable, match="no answer"):
-        TokenEndpoint(
-            url="http://127.0.0.1:1/token",
-            client_id="app",
-            client_secret=CANARY,
-            scope=None,
-            header_urlencode=False,
-            contexts=None,
-        ).fetch(lambda: NOW_S)
+        fetched(Idp(url="http://127.0.0.1:1/token"))
 
 
 @pytest.mark.parametrize(
@@ -160,11 +143,11 @@ def test_an_endpoint_that_never_comes_to_an_end(first: bytes, byte: bytes, monke
     begun = time.monotonic()
     with peer(behave) as port:
         with pytest.raises(TokenUnavailable, match=r"none that was whole within 0\.4 s"):
-            endpoint(Idp(url=f"http://127.0.0.1:{port}/token")).fetch(lambda: NOW_S)
+            fetched(Idp(url=f"http://127.0.0.1:{port}/token"))
         assert time.monotonic() - begun < 5
         if byte:
             # Nobody reads on: no connection is left behind.
-            wait_until(lambda: len(ended) == ATTEMPTS, 10, "both connections to be closed")
+            wait_until(lambda: len(ended) == oauth.ATTEMPTS, 10, "both connections to be closed")
 
 
 def test_a_name_server_that_does_not_answer_sends_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,77 +164,62 @@ def test_a_name_server_that_does_not_answer_sends_no_credentials(monkeypatch: py
     with peer(lambda sock: said.append(sock.recv(4096))) as port:
         monkeypatch.setattr(socket, "getaddrinfo", blocked)
         with pytest.raises(TokenUnavailable, match=r"within 0\.2 s"):
-            endpoint(Idp(url=f"http://127.0.0.1:{port}/token")).fetch(lambda: NOW_S)
+            fetched(Idp(url=f"http://127.0.0.1:{port}/token"))
         over.set()
-        wait_until(lambda: len(said) == ATTEMPTS, 10, "both connections to be closed")
-    assert said == [b""] * ATTEMPTS
+        wait_until(lambda: len(said) == oauth.ATTEMPTS, 10, "both connections to be closed")
+    assert said == [b""] * oauth.ATTEMPTS
 
 
 @pytest.mark.parametrize(
     "token", ["", "a.b", "a.b.c", jwt(), jwt(exp="soon", sub=1), "a.!.c", "...", f"a.{'Z' * 99}.c"]
 )
 def test_a_token_that_says_nothing_of_itself(token: str) -> None:
-    assert lifetime_of(token, NOW_S) == UNKNOWN_LIFETIME_S
-    assert subject_of(token) == ""
+    assert oauth.lifetime_of(token, NOW_S) == oauth.UNKNOWN_LIFETIME_S
+    assert oauth.subject_of(token) == ""
+    assert oauth.subject_of(jwt(sub="app")) == "app"
 
 
-def test_whom_a_token_is_for() -> None:
-    assert subject_of(jwt(sub="app")) == "app"
+def test_tokens_are_kept_until_they_grow_old_and_serve_until_they_expire() -> None:
+    now_s, fetched, fails = [0.0], [0], [False]
 
-
-class TestTokens:
-    def setup_method(self) -> None:
-        self.now_s = 0.0
-        self.fetched = 0
-        self.fails = False
-
-    def fetch(self) -> tuple[str, float]:
-        if self.fails:
+    def fetch() -> tuple[str, float]:
+        if fails[0]:
             raise TokenUnavailable(source="s", reason="r")
-        self.fetched += 1
-        return f"token{self.fetched}", 100.0
+        fetched[0] += 1
+        return f"token{fetched[0]}", 100.0
 
-    def test_are_kept_until_they_grow_old(self) -> None:
-        tokens = Tokens(self.fetch, clock_s=lambda: self.now_s)
-        assert [tokens.current(), tokens.current()] == ["token1", "token1"]
-        self.now_s = 100 * REFRESH_FACTOR - 1
-        assert tokens.current() == "token1"
-        self.now_s += 1
-        assert tokens.current() == "token2"
-
-    def test_serve_until_they_expire_where_no_other_can_be_had(self) -> None:
-        tokens = Tokens(self.fetch, clock_s=lambda: self.now_s)
+    tokens = oauth.Tokens(fetch, clock_s=lambda: now_s[0])
+    assert [tokens.current(), tokens.current()] == ["token1", "token1"]
+    now_s[0] = 100 * oauth.REFRESH_FACTOR - 1
+    assert tokens.current() == "token1"
+    now_s[0] += 1
+    assert tokens.current() == "token2"
+    # Where no other can be had.
+    fails[0], expires_s = True, now_s[0] + 100.0
+    now_s[0] = expires_s - 1
+    assert tokens.current() == "token2"
+    now_s[0] = expires_s
+    with pytest.raises(TokenUnavailable):
         tokens.current()
-        self.fails = True
-        self.now_s = 99.0
-        assert tokens.current() == "token1"
-        self.now_s = 100.0
-        with pytest.raises(TokenUnavailable):
-            tokens.current()
-        self.fails = False
-        assert tokens.current() == "token2"
-
-
-def raising() -> object:
-    raise RuntimeError(CANARY)
+    fails[0] = False
+    assert tokens.current() == "token3"
 
 
 @pytest.mark.parametrize(
-    ("call", "words"),
+    ("given", "words"),
     [
-        (raising, "raised RuntimeError"),
-        (lambda: CANARY, "did not return"),
-        (lambda: (CANARY, "60"), "did not return"),
-        (lambda: (CANARY, 0), "did not return"),
-        (lambda: (f"{CANARY}\n", 60), "did not return"),
+        (RuntimeError(CANARY), "raised RuntimeError"),
+        *((each, "did not return") for each in (CANARY, (CANARY, "60"), (CANARY, 0), (f"{CANARY}\n", 60))),
     ],
 )
-def test_a_callable_that_gives_none(call: Callable[[], Any], words: str) -> None:
+def test_a_callable_that_gives_none(given: Any, words: str) -> None:
+    def call() -> Any:
+        if isinstance(given, Exception):
+            raise given
+        return given
+
     with pytest.raises(TokenUnavailable, match=words) as failure:
-        fetched_by(call)()
+        oauth.fetched_by(call)()
     assert CANARY not in repr(pickle.dumps(failure.value))
     assert failure.value.__context__ is None
-
-
-def test_a_callable() -> None:
-    assert fetched_by(lambda: ("abc", 60))() == ("abc", 60.0)
+    assert oauth.fetched_by(lambda: ("abc", 60))() == ("abc", 60.0)

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from kafka_sink import kept
-from kafka_sink.errors import (
-    AuthenticationFailed,
-    CoordinatorUnavailable,
-    LeaderUnavailable,
-    ProducerClosed,
-    ProduceRejected,
-)
+from kafka_sink import errors, kept
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.producer import sender
@@ -27,18 +19,16 @@ from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersR
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
 from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
 from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import lease_producer
-from live_producers import Make, config, in_background, rows
-from scripted_kafka import HANG_UP, LiveNetwork, scripted
+from live_producers import Make, config, in_background, let_wait, rows, takes_rows
+from scripted_kafka import HANG_UP, LiveNetwork
 from scripted_peers import peer
 from waiting import wait_until
 
-REFUSED = AuthenticationFailed(broker="broker 0", mechanism="PLAIN", user="alice", reason="no")
-LONG_MS = 600_000
+REFUSED = errors.AuthenticationFailed(broker="broker 0", mechanism="PLAIN", user="alice", reason="no")
 
 
 def commit(key: str) -> tuple[CoordinatorKind, str, EndTxnRequest]:
@@ -49,9 +39,6 @@ def commit(key: str) -> tuple[CoordinatorKind, str, EndTxnRequest]:
 def closes_kept() -> Iterator[None]:
     yield
     kept.KEPT.close()
-
-
-# --- over one network -------------------------------------------------------------------------------------------------
 
 
 def test_coordinators_are_asked_and_found_once_for_all_tasks(network: LiveNetwork) -> None:
@@ -71,7 +58,7 @@ def test_a_task_without_rows_asks_for_no_producer_id(network: LiveNetwork) -> No
 
 
 def test_requests_are_answered_while_rows_are_on_their_way(producing: Make, network: LiveNetwork) -> None:
-    producer = producing(linger_ms=0, max_block_ms=LONG_MS)
+    producer = producing(linger_ms=0)
     network.hold()
     write = producer.begin(topic="t")
     write.append(rows(3))
@@ -94,7 +81,7 @@ def test_requests_count_for_what_a_broker_may_have_unanswered(
     producing: Make, network: LiveNetwork, ask: Callable[[AdminClient], object]
 ) -> None:
     network.kafka.leaders = {("t", 0): 0}
-    producer = producing(linger_ms=0, max_block_ms=LONG_MS)
+    producer = producing(linger_ms=0)
     # The answer about the topic is good for a second.
     producer.admin.topics(("t",))
     network.max_in_flight = 1
@@ -115,26 +102,22 @@ def test_requests_count_for_what_a_broker_may_have_unanswered(
 
 def test_a_lost_connection_is_another_attempt(producing: Make, network: LiveNetwork) -> None:
     network.kafka.script(EndTxnRequest, HANG_UP)
-    (answer,) = producing(max_block_ms=LONG_MS).admin.ask_all([commit("s.0")])
+    (answer,) = producing().admin.ask_all([commit("s.0")])
     assert answer.error_code == ErrorCode.NONE
     # The coordinator may have moved.
     assert len(network.kafka.asked(FindCoordinatorRequest)) == 2
 
 
-def test_an_answer_that_does_not_come_is_waited_for_as_long_as_max_block_ms_says(
-    producing: Make, network: LiveNetwork
-) -> None:
+def test_an_answer_that_does_not_come_is_waited_for_until_max_block_ms(producing: Make, network: LiveNetwork) -> None:
+    """A late answer is for nobody, and the next question is answered."""
+    producer = producing()
+    assert producer.admin.ask_all([commit("s.0")])
     network.kafka.held = {EndTxnRequest}
-    with pytest.raises(CoordinatorUnavailable) as failure:
-        producing(max_block_ms=100).admin.ask_all([commit("s.0")])
-    assert failure.value.waited_ms == 100
-
-
-def test_a_late_answer_is_for_nobody_and_the_next_question_is_answered(producing: Make, network: LiveNetwork) -> None:
-    producer = producing(max_block_ms=100)
-    network.kafka.held = {EndTxnRequest}
-    with pytest.raises(CoordinatorUnavailable):
+    let_wait(producer, 100)
+    with pytest.raises(errors.CoordinatorUnavailable) as failure:
         producer.admin.ask_all([commit("s.0")])
+    assert failure.value.waited_ms == 100
+    let_wait(producer, 600_000)
     network.kafka.held = set()
     network.release()
     (answer,) = producer.admin.ask_all([commit("s.0")])
@@ -142,65 +125,50 @@ def test_a_late_answer_is_for_nobody_and_the_next_question_is_answered(producing
     assert producer.usable
 
 
-# --- the end of the producer ------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def waiting(producing: Make, network: LiveNetwork) -> tuple[Producer, threading.Thread, list[object]]:
     """A producer, and a thread that waits for an answer over its connections."""
     network.kafka.held = {EndTxnRequest}
-    producer = producing(linger_ms=0, max_block_ms=LONG_MS)
+    producer = producing(linger_ms=0)
     thread, outcome = in_background(lambda: producer.admin.ask_all([commit("s.0")]))
     wait_until(lambda: network.kafka.asked(EndTxnRequest), 5, "a request without an answer")
     return producer, thread, outcome
 
 
-def test_what_no_retry_fixes_ends_the_wait(waiting: Any, network: LiveNetwork) -> None:
-    producer, thread, outcome = waiting
-    network.failure = REFUSED
-    network.wakeup()
-    thread.join(5)
-    assert outcome == [REFUSED]
-    assert not producer.usable
-    with pytest.raises(AuthenticationFailed):
-        producer.admin.ask_all([commit("s.1")])
-
-
-def test_rows_that_are_refused_end_the_wait(waiting: Any, network: LiveNetwork) -> None:
-    producer, thread, outcome = waiting
-    network.kafka.always(ProduceRequest, 87)
-    producer.begin(topic="t").append(rows(1))
-    thread.join(5)
-    assert [type(each) for each in outcome] == [ProduceRejected]
-
-
-def test_closing_the_producer_ends_the_wait(waiting: Any) -> None:
-    producer, thread, outcome = waiting
-    producer.close()
-    thread.join(5)
-    assert [type(each) for each in outcome] == [ProducerClosed]
-    with pytest.raises(ProducerClosed):
-        producer.admin.ask_leaders([("t", 0)], lambda partitions: pytest.fail("asked"))
-
-
-def test_a_defect_of_the_sender_thread_ends_the_wait(
-    waiting: Any, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ("no retry helps", errors.AuthenticationFailed), ("rows are refused", errors.ProduceRejected),
+        ("closed", errors.ProducerClosed), ("a bug", errors.ProducerClosed),
+    ],
+)  # fmt: skip
+def test_the_producers_end_ends_the_wait(
+    waiting: Any, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, how: str, error: type[Exception]
 ) -> None:
-    _, thread, outcome = waiting
-
     def broken(*given: object) -> int:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    monkeypatch.setattr(sender.Sender, "run_once", broken)
+    producer, thread, outcome = waiting
+    match how:
+        case "no retry helps":
+            network.failure = REFUSED
+        case "rows are refused":
+            network.kafka.always(ProduceRequest, 87)
+            producer.begin(topic="t").append(rows(1))
+        case "closed":
+            producer.close()
+        case "a bug":
+            monkeypatch.setattr(threading, "excepthook", lambda _: None)
+            monkeypatch.setattr(sender.Sender, "run_once", broken)
     network.wakeup()
     thread.join(5)
-    (error,) = outcome
-    assert isinstance(error, ProducerClosed)
-    assert "a bug" in str(error)
-
-
-# --- kept producers ---------------------------------------------------------------------------------------------------
+    assert [type(each) for each in outcome] == [error]
+    assert how != "a bug" or how in str(outcome[0])
+    wait_until(lambda: not producer.usable, 5, "the end of the producer")
+    with pytest.raises(error):
+        producer.admin.ask_all([commit("s.1")])
+    with pytest.raises(error):
+        producer.admin.ask_leaders([("t", 0)], lambda partitions: pytest.fail("asked"))
 
 
 def test_a_kept_producer_that_only_asked_and_lost_all_connections_is_not_used_again(network: LiveNetwork) -> None:
@@ -216,13 +184,12 @@ def test_a_kept_producer_that_only_asked_and_lost_all_connections_is_not_used_ag
 def test_a_producer_whose_question_failed_is_not_used_again(network: LiveNetwork) -> None:
     network.kafka.leaders = {("t", 0): -1}
     asking = lease_producer(config(1))
-    with pytest.raises(LeaderUnavailable), asking as first:
+    with pytest.raises(errors.LeaderUnavailable), asking as first:
+        first.admin.topics(("t",))
+        let_wait(first, 300)
         first.admin.ask_leaders([("t", 0)], lambda partitions: pytest.fail("asked"))  # type: ignore[call-overload]
     with lease_producer(config(1)) as second:
         assert second is not first
-
-
-# --- over sockets -----------------------------------------------------------------------------------------------------
 
 
 class Broker:
@@ -233,19 +200,10 @@ class Broker:
 
     def __call__(self, sock: socket.socket) -> None:
         self.sockets.append(sock)
-        topic_id, port = uuid.UUID(int=9), sock.getsockname()[1]
-        brokers = [{"node_id": 7, "host": "127.0.0.1", "port": port}]
-        topic = {"name": "t", "topic_id": topic_id, "partitions": [{"partition_index": 0, "leader_id": 7}]}
-        said = [{"index": 0, "base_offset": 0, "error_code": 0}]
-        produce = ProduceRequest(-1, 1, (ProducePartition("t", 0, topic_id, b""),))
         settings = [{"name": "retention.ms", "value": "5", "is_sensitive": False}]
         configs = {"error_code": 0, "resource_type": 2, "resource_name": "t", "configs": settings}
-        scripted([
-            (MetadataRequest(("t",), False), {"brokers": brokers, "topics": [topic]}),
-            (InitProducerIdRequest(1), {}),
-            (TopicConfigsRequest(("t",), ("retention.ms",)), {"results": [configs]}),
-            (produce, {"responses": [{"name": "t", "topic_id": topic_id, "partition_responses": said}]}),
-        ])(sock)  # fmt: skip
+        asked = TopicConfigsRequest(("t",), ("retention.ms",)), {"results": [configs]}
+        takes_rows(0, asked)(sock)
 
     def hang_up(self) -> None:
         for sock in self.sockets:
@@ -262,28 +220,19 @@ def written(producer: Producer, between: Callable[[], object]) -> int:
     return sum(receipt.record_count for receipt in write.finish())
 
 
-def test_rows_and_other_requests_take_turns_on_the_same_connections() -> None:
+@pytest.mark.parametrize("breaks", [False, True])
+def test_rows_and_other_requests_take_turns_on_the_same_connections(breaks: bool) -> None:
     broker = Broker()
-    with peer(broker) as port, lease_producer(config(port, **{"kafka.max.block.ms": "10000"})) as producer:
+    with peer(broker) as port, lease_producer(config(port)) as producer:
 
         def ask() -> None:
+            if breaks:
+                broker.hang_up()
             assert producer.admin.topic_settings(["t"], ("retention.ms",)) == {"t": {"retention.ms": "5"}}
 
-        for _ in range(20):
+        for _ in range(5 if breaks else 20):
             ask()
             assert written(producer, ask) == 2
         # The bootstrap server's, and the broker's.
-        assert len(broker.sockets) == producer.metrics.snapshot(0).producer["connections_created"] <= 2
-
-
-def test_connections_that_break_under_questions_and_rows_are_made_again() -> None:
-    broker = Broker()
-    with peer(broker) as port, lease_producer(config(port, **{"kafka.max.block.ms": "10000"})) as producer:
-
-        def ask_over_broken_connections() -> None:
-            broker.hang_up()
-            assert producer.admin.topic_settings(["t"], ("retention.ms",)) == {"t": {"retention.ms": "5"}}
-
-        for _ in range(5):
-            ask_over_broken_connections()
-            assert written(producer, ask_over_broken_connections) == 2
+        made = producer.metrics.snapshot(0).producer["connections_created"]
+        assert len(broker.sockets) == made <= 2 or breaks

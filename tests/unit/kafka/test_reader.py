@@ -15,7 +15,6 @@ from kafka_sink.kafka.config import ConsumerConfig
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
-from kafka_sink.kafka.protocol.apis.list_offsets import ListOffsetsRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.reader import Fetch, Reader
 from kafka_sink.kept import lease_reader
@@ -76,9 +75,12 @@ def connected(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> Iter
     yield made
 
 
-def fetch(reader: Reader, topic_id: uuid.UUID = OLD, *, partition: int = 0, lenient: bool = False) -> Fetch:
-    range_ = FetchRange("t", topic_id, partition, 0, END)
-    return reader.fetch(range_, fail_on_data_loss=not lenient, goes_on=True, poll_timeout_ms=10_000)
+def fetch(
+    reader: Reader, topic_id: uuid.UUID = OLD, *, topic: str = "t", partition: int = 0, lenient: bool = False,
+    timeout_ms: int = 10_000, leader_epoch: int = -1,
+) -> Fetch:  # fmt: skip
+    range_ = FetchRange(topic, topic_id, partition, 0, END, leader_epoch=leader_epoch)
+    return reader.fetch(range_, fail_on_data_loss=not lenient, goes_on=True, poll_timeout_ms=timeout_ms)
 
 
 def offsets(found: Fetch) -> list[tuple[int, int]]:
@@ -132,9 +134,8 @@ def test_a_range_asks_for_no_leader_that_the_range_before_knew(kafka: ScriptedKa
         for partition in (1, 0, 1):
             assert offsets(fetch(reader, partition=partition)) == WHOLE
         assert len(kafka.asked(MetadataRequest)) == asked
-        newer_epoch = FetchRange("t", OLD, 0, 0, END, leader_epoch=1_000)
         with pytest.raises(ReadStalled):
-            offsets(reader.fetch(newer_epoch, fail_on_data_loss=True, goes_on=True, poll_timeout_ms=1_000))
+            offsets(fetch(reader, leader_epoch=1_000, timeout_ms=1_000))
         assert len(kafka.asked(MetadataRequest)) > asked
 
 
@@ -145,8 +146,7 @@ def test_leaders_of_a_bounded_number_of_topics_are_kept(kafka: ScriptedKafka, mo
         asked = []
         for topic in "abcca":
             kafka.topic_ids[topic] = OLD
-            range_ = FetchRange(topic, OLD, 0, 0, END)
-            offsets(reader.fetch(range_, fail_on_data_loss=True, goes_on=True, poll_timeout_ms=10_000))
+            offsets(fetch(reader, topic=topic))
             asked.append(len(kafka.asked(MetadataRequest)))
     assert asked[3] == asked[2]
     assert asked[4] > asked[3]
@@ -213,28 +213,13 @@ def test_a_range_without_progress_ends_in_time_and_its_client_is_not_kept(
 def test_a_caller_that_stops_in_the_middle_leaves_no_answer_to_the_next(
     network: ScriptedNetwork, connected: list[ScriptedNetwork]
 ) -> None:
-    def rows() -> Iterator[int]:
-        with lease_reader(CONFIG) as reader:
-            for record_set in fetch(reader):
-                yield record_set.offset
-
-    reading = rows()
-    assert next(reading) == 0
     # As Spark does after a limit.
-    reading.close()  # type: ignore[attr-defined]
+    with pytest.raises(GeneratorExit), lease_reader(CONFIG) as reader:
+        assert next(fetch(reader)).offset == 0
+        raise GeneratorExit
     assert network.closed
     with lease_reader(CONFIG):
         assert len(connected) == 2
-
-
-def test_an_idle_reader_requests_nothing(kafka: ScriptedKafka) -> None:
-    with lease_reader(CONFIG) as reader:
-        offsets(fetch(reader))
-    asked = len(kafka.received)
-    kafka.pass_time(400_000)
-    assert len(kafka.received) == asked
-    assert not any(request.allow_auto_topic_creation for _, request in kafka.asked(MetadataRequest))
-    assert not kafka.asked(ListOffsetsRequest)
 
 
 def test_a_failed_network_ends_the_range(network: ScriptedNetwork) -> None:

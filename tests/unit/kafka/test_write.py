@@ -6,22 +6,16 @@ from __future__ import annotations
 import random
 import uuid
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from given_rows import ALL, PLAIN_TYPES, Given, batch_of
-from kafka_sink.errors import (
-    BadRow,
-    BrokersUnreachable,
-    PartitionOutOfRange,
-    RecordTooLarge,
-    TooManyBadRows,
-    TopicRecreated,
-)
+from kafka_sink import errors
 from kafka_sink.kafka import write as write_module
 from kafka_sink.kafka.metadata import TopicSnapshot
 from kafka_sink.kafka.metrics import Metrics
@@ -32,14 +26,12 @@ from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.router import Router
 from kafka_sink.kafka.producer.row_limits import TopicRules
 from kafka_sink.kafka.producer.statistics import WriteStatistics
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.write import Write
 from kafka_sink.records.columns import RecordColumns
-from kafka_sink.records.dead_letters import BadRows, Origin
+from kafka_sink.records.dead_letters import Origin
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import RowIdentity
 from live_producers import Make, config, refresh, rows
@@ -47,17 +39,19 @@ from scripted_kafka import LiveNetwork
 from waiting import wait_until
 
 
-class GrowingTopic:
-    """Stands in for a Producer: a topic that had `first` partitions and, when asked again, has `then`."""
+class Topic:
+    """Stands in for a Producer: its topics had `first` partitions and, when asked again, have `then`. What is flushed
+    first finds that leaders have refused the rows `refused`."""
 
-    def __init__(self, first: int, then: int) -> None:
+    def __init__(self, first: int = 1, then: int | None = None, refused: Sequence[RefusedRow] = ()) -> None:
         self.config = config(1)
         self.metrics = Metrics()
-        self.partition_count, self._then = first, then
-        self.asked_again = 0
+        self.partition_count, self._then = first, then or first
+        self._refused = refused
+        self.asked_again = self.awaited = self.flushes = 0
         self.placed: list[int] = []
+        self.by_topic: Counter[str] = Counter()
         self.pauses: list[int] = []
-        self.awaited = 0
 
     def await_topics(
         self, names: frozenset[str], seen_before: object, started_ms: int, *, ask_again: bool = False
@@ -73,6 +67,16 @@ class GrowingTopic:
         for destination in rows.unplaced():
             count = int(rows.end_row[destination] - rows.next_row[destination])
             self.placed += [rows.destinations[destination].partition] * count
+            self.by_topic[rows.destinations[destination].topic] += count
+
+    def flush(self, acknowledgements: Acknowledgements) -> None:
+        self.flushes += 1
+        if acknowledgements.refused is not None:
+            acknowledgements.refused.extend(self._refused)
+        self._refused = ()
+
+    def check_topics(self, *_: object) -> None:
+        pass
 
     def pause(self, until_ms: int) -> None:
         self.pauses.append(until_ms)
@@ -90,66 +94,57 @@ def explicit(*partitions: int) -> pa.RecordBatch:
     )
 
 
-def write_to(topic: GrowingTopic, rate_limit: RateLimit | None = None) -> Write:
-    return Write(
-        topic,  # type: ignore[arg-type]
-        topic="t",
-        partitioner="murmur2",
-        fingerprint=None,
-        rate_limit=rate_limit,
-    )
+def write_to(topic: Topic, /, **how: Any) -> Write:
+    return Write(topic, **{"topic": "t", "partitioner": "murmur2", "fingerprint": None, **how})  # type: ignore[arg-type]
 
 
-def remember_routed(monkeypatch: pytest.MonkeyPatch) -> list[RecordColumns]:
+@pytest.fixture
+def routed(monkeypatch: pytest.MonkeyPatch) -> list[RecordColumns]:
     """The rows that any write routes, slice by slice."""
-    routed: list[RecordColumns] = []
+    found: list[RecordColumns] = []
     route = Router.route
 
     def remember(router: Router, columns: RecordColumns, *others: Any) -> RoutedRows:
-        routed.append(columns)
+        found.append(columns)
         return route(router, columns, *others)
 
     monkeypatch.setattr(Router, "route", remember)
-    return routed
+    return found
 
 
-def test_a_large_arrow_batch_is_routed_in_slices_that_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    write, seen = write_to(GrowingTopic(1, then=1)), remember_routed(monkeypatch)
+def test_a_large_arrow_batch_is_routed_in_slices_that_lose_nothing(
+    monkeypatch: pytest.MonkeyPatch, routed: list[RecordColumns]
+) -> None:
     monkeypatch.setattr(write_module, "SLICE_BYTES", 1_000)
     values = pa.array([b"%06d" % n for n in range(5_000)])
-    write.append(pa.record_batch({"value": values}))
-    assert [value for part in seen for value in part.value.to_pylist()] == values.to_pylist()
-    assert max(part.value.nbytes for part in seen) <= 1_200
+    write_to(Topic()).append(pa.record_batch({"value": values}))
+    assert [value for part in routed for value in part.value.to_pylist()] == values.to_pylist()
+    assert max(part.value.nbytes for part in routed) <= 1_200
 
 
-def test_slices_are_cut_by_what_rows_take_without_a_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
-    write, seen = write_to(GrowingTopic(1, then=1)), remember_routed(monkeypatch)
+def test_slices_count_rows_without_a_dictionary(monkeypatch: pytest.MonkeyPatch, routed: list[RecordColumns]) -> None:
     monkeypatch.setattr(write_module, "SLICE_BYTES", 100_000)
     shared = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000, pa.int32()), pa.array([bytes(10_000)]))
-    write.append(pa.record_batch({"value": shared}))
-    assert [part.num_rows for part in seen] == [10] * 100
+    write_to(Topic()).append(pa.record_batch({"value": shared}))
+    assert [part.num_rows for part in routed] == [10] * 100
 
 
-def test_a_row_over_max_request_size_is_refused_before_any_row_of_its_slice(
-    producing: Make, network: LiveNetwork
-) -> None:
+def test_a_row_over_max_request_size_is_refused_before_its_slice(producing: Make, network: LiveNetwork) -> None:
     write = producing(max_request_size=2_000).begin(topic="t")
-    with pytest.raises(RecordTooLarge) as failure:
+    with pytest.raises(errors.RecordTooLarge) as failure:
         write.append(pa.record_batch({"value": pa.array([b"small", bytes(2_000)])}))
     assert failure.value.size_bytes > 2_000
     assert write.finish() == ()
 
 
-# --- which row it was -------------------------------------------------------------------------------------------------
-
 KEY = b"alice@example.com"
 
 
-def failing(batch: pa.RecordBatch, *, topic: str | None = "t") -> BadRow:
+def failing(batch: pa.RecordBatch, *, topic: str | None = "t") -> errors.BadRow:
     """The error of a write that had 3 rows before."""
-    write = Write(GrowingTopic(2, then=2), topic=topic, partitioner="murmur2", fingerprint=None)  # type: ignore[arg-type]
+    write = write_to(Topic(2), topic=topic)
     write.append(pa.record_batch({"value": pa.array([b""] * 3), "topic": pa.array(["t"] * 3)}))
-    with pytest.raises(BadRow) as failure:
+    with pytest.raises(errors.BadRow) as failure:
         write.append(batch)
     assert KEY.decode() not in str(failure.value)
     return failure.value
@@ -158,7 +153,7 @@ def failing(batch: pa.RecordBatch, *, topic: str | None = "t") -> BadRow:
 def test_the_largest_row_is_named() -> None:
     values, keys = [b"", bytes(2_000_000), bytes(3_000_000), b""], [None, b"k", KEY, None]
     error = failing(pa.record_batch({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}))
-    assert isinstance(error, RecordTooLarge) and error.size_bytes > 3_000_000
+    assert isinstance(error, errors.RecordTooLarge) and error.size_bytes > 3_000_000
     assert (error.row, error.topic, error.key_bytes) == (5, "t", len(KEY))
     said = "row 5 (from 0) of its task's input, with a key of 17 bytes: a row for topic 't' takes"
     assert str(error).startswith(said)
@@ -169,57 +164,59 @@ def test_the_largest_row_is_named() -> None:
 
 def test_the_first_row_whose_partition_is_not_there_is_named() -> None:
     error = failing(explicit(1, 9, 0, 9))
-    assert isinstance(error, PartitionOutOfRange)
+    assert isinstance(error, errors.PartitionOutOfRange)
     assert (error.row, error.key_bytes) == (4, None)
     assert "input, without a key: a row names partition 9" in str(error)
 
 
 @pytest.mark.parametrize(
-    ("topic", "columns", "row"),
+    ("topic", "columns", "row", "named"),
     [
-        ("t", {"timestamp": pa.array([None, 5, -1], pa.timestamp("us"))}, 2),
-        (None, {"topic": pa.array(["t", None, "t"])}, 1),
-        (None, {"topic": pa.array(["t", "no topic", ""])}, 1),
+        ("t", {"timestamp": pa.array([None, 5, -1], pa.timestamp("us"))}, 2, "t"),
+        (None, {"topic": pa.array(["t", None, "t"])}, 1, None),
+        (None, {"topic": pa.array(["t", "no topic", ""])}, 1, None),
+        (None, {"topic": pa.array(["t", "t", "u"]), "timestamp": pa.array([None, 5, -1], pa.timestamp("us"))}, 2, "u"),
     ],
 )
-def test_a_row_is_named_by_its_values_alone(topic: str | None, columns: dict[str, pa.Array], row: int) -> None:
+def test_a_row_is_named_by_its_values(
+    topic: str | None, columns: dict[str, pa.Array], row: int, named: str | None
+) -> None:
     rows = {"value": pa.array([b"v"] * 3), "key": pa.array([b"a", b"bc", KEY]), **columns}
     error = failing(pa.record_batch(rows), topic=topic)
     assert (error.row, error.key_bytes) == (3 + row, [1, 2, len(KEY)][row])
-
-
-def test_a_row_with_a_topic_of_its_own_is_named_with_it() -> None:
-    timestamp = pa.array([None, -1], pa.timestamp("us"))
-    rows = pa.record_batch({"value": pa.array([b"v"] * 2), "topic": pa.array(["t", "u"]), "timestamp": timestamp})
-    error = failing(rows, topic=None)
-    assert (error.row, error.topic) == (4, "u")
-    assert str(error).startswith("row 4 (from 0) of its task's input for topic 'u', without a key: a row's timestamp")
+    if named is not None:
+        assert error.topic == named
+        assert f"row 5 (from 0) of its task's input for topic {named!r}, with a key of 17 bytes: a row's" in str(error)
 
 
 def test_a_cluster_that_does_not_answer_again_leaves_the_error_as_it_was() -> None:
-    topic = GrowingTopic(2, then=2)
+    topic = Topic(2)
     write = write_to(topic)
     asked = iter([topic.await_topics])
 
     def once(*arguments: Any, **named: Any) -> Any:
         for answer in asked:
             return answer(*arguments, **named)
-        raise BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=1, last_error="")
+        raise errors.BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=1, last_error="")
 
     topic.await_topics = once  # type: ignore[method-assign]
-    with pytest.raises(PartitionOutOfRange) as failure:
+    with pytest.raises(errors.PartitionOutOfRange) as failure:
         write.append(explicit(0, -1))
     assert (failure.value.row, str(failure.value)[:21]) == (None, "a row names partition")
 
 
 def test_a_partition_that_is_not_known_is_asked_about_before_the_row_is_bad() -> None:
-    topic = GrowingTopic(2, then=4)
+    topic = Topic(2, then=4)
     write = write_to(topic)
+    # No topic will ever have a negative partition.
+    with pytest.raises(errors.PartitionOutOfRange):
+        write.append(explicit(0, -1))
+    assert topic.asked_again == 0
     write.append(explicit(1, 3, 0))
     assert topic.placed == [0, 1, 3]
     write.append(explicit(2))
     assert topic.asked_again == 1
-    with pytest.raises(PartitionOutOfRange) as failure:
+    with pytest.raises(errors.PartitionOutOfRange) as failure:
         write.append(explicit(4))
     assert (failure.value.partition, failure.value.partition_count) == (4, 4)
     assert topic.asked_again == 2
@@ -227,24 +224,17 @@ def test_a_partition_that_is_not_known_is_asked_about_before_the_row_is_bad() ->
 
 def test_once_an_arrow_batch_whatever_its_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_module, "SLICE_BYTES", 1)
-    topic = GrowingTopic(1, then=2)
-    with pytest.raises(PartitionOutOfRange):
+    topic = Topic(1, then=2)
+    with pytest.raises(errors.PartitionOutOfRange):
         write_to(topic).append(explicit(0, 1, 0, 9))  # in slices of a row
     assert topic.asked_again == 1
     assert topic.placed == [0, 1, 0]
 
 
-def test_no_topic_will_ever_have_a_negative_partition() -> None:
-    topic = GrowingTopic(2, then=4)
-    with pytest.raises(PartitionOutOfRange):
-        write_to(topic).append(explicit(0, -1))
-    assert topic.asked_again == 0
-
-
 def test_a_slow_write_goes_in_small_slices_each_when_it_is_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_module, "monotonic_ms", lambda: 1_000)
-    topic = GrowingTopic(1, then=1)
-    write = write_to(topic, RateLimit(Rate(rows_per_s=200), now_ms=1_000))
+    topic = Topic()
+    write = write_to(topic, rate_limit=RateLimit(Rate(rows_per_s=200), now_ms=1_000))
     write.append(rows(50))
     assert topic.pauses == [1_100, 1_200, 1_250]
     assert write.record_count == len(topic.placed) == 50
@@ -252,7 +242,7 @@ def test_a_slow_write_goes_in_small_slices_each_when_it_is_paid_for(monkeypatch:
 
 def test_bytes_are_those_of_keys_values_and_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_module, "monotonic_ms", lambda: 0)
-    topic = GrowingTopic(1, then=1)
+    topic = Topic()
     headers = pa.array([[("h", b"12345")]] * 30, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
     batch = pa.record_batch(
         {
@@ -262,11 +252,8 @@ def test_bytes_are_those_of_keys_values_and_headers(monkeypatch: pytest.MonkeyPa
             "topic": pa.array(["t"] * 30),
         }
     )
-    write_to(topic, RateLimit(Rate(bytes_per_s=10_000), now_ms=0)).append(batch)
+    write_to(topic, rate_limit=RateLimit(Rate(bytes_per_s=10_000), now_ms=0)).append(batch)
     assert topic.pauses == [100, 200, 300]
-
-
-# --- with a broker that answers when it is told to --------------------------------------------------------------------
 
 
 def test_partitions_added_in_mid_write_do_not_move_its_keys(producing: Make, network: LiveNetwork) -> None:
@@ -283,31 +270,17 @@ def test_partitions_added_in_mid_write_do_not_move_its_keys(producing: Make, net
     assert len(after.finish()) == 8
 
 
-def test_a_topic_made_again_in_mid_write_gets_no_row_of_it(producing: Make, network: LiveNetwork) -> None:
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_topic_made_again_in_mid_write_gets_no_row(producing: Make, network: LiveNetwork, partition: int) -> None:
+    """The write knows nothing of a new partition, so nothing in it says that it was another topic's row."""
     producer = producing()
     write = producer.begin(topic="t")
     write.append(rows(1))
     producer.flush(write.acknowledgements)
-    old, network.kafka.topic_id = network.kafka.topic_id, uuid.uuid4()
+    old, network.kafka.topic_id, network.kafka.partitions = network.kafka.topic_id, uuid.uuid4(), partition + 1
     refresh(network)
-    with pytest.raises(TopicRecreated):
-        write.append(rows(1))
-        write.finish()
-    assert {topic_id for topic_id, _ in network.kafka.produced} == {old}
-
-
-def test_a_new_partition_of_a_topic_made_again_in_mid_write_gets_no_row_of_it(
-    producing: Make, network: LiveNetwork
-) -> None:
-    """The write knows nothing of that partition, so nothing in it says that it was another topic's row."""
-    producer = producing()
-    write = producer.begin(topic="t")
-    write.append(rows(1))
-    producer.flush(write.acknowledgements)
-    old, network.kafka.topic_id, network.kafka.partitions = network.kafka.topic_id, uuid.uuid4(), 2
-    refresh(network)
-    with pytest.raises(TopicRecreated):
-        write.append(pa.record_batch({"value": pa.array([b"v"]), "partition": pa.array([1], pa.int32())}))
+    with pytest.raises(errors.TopicRecreated):
+        write.append(explicit(partition))
         write.finish()
     assert {topic_id for topic_id, _ in network.kafka.produced} == {old}
 
@@ -325,7 +298,7 @@ def test_brokers_without_topic_ids_are_asked_at_the_end_whether_it_is_the_same(
     write.append(rows(1))
     network.kafka.topic_id = uuid.uuid4()
     if by_name:
-        with pytest.raises(TopicRecreated):
+        with pytest.raises(errors.TopicRecreated):
             write.finish()
     else:
         # They would have refused the batch.
@@ -364,80 +337,65 @@ def test_a_write_has_the_figures_of_its_own_time(producing: Make) -> None:
     assert figures.producer["metadata-age"] >= 0
 
 
-# --- bad rows ---------------------------------------------------------------------------------------------------------
-
-
-def any_rules(topics: Collection[str]) -> Mapping[str, TopicRules]:
-    return {topic: TopicRules() for topic in topics}
+NO_LIMITS = BadRowLimits()
 
 
 def sorting_write(
-    topic: GrowingTopic,
-    *,
+    topic: Topic,
+    /,
     letters: str | None = None,
-    limits: BadRowLimits | None = None,
-    rules: Mapping[str, TopicRules] | None = None,
-    rows_topic: str | None = "t",
-    fingerprint: Fingerprint | None = None,
+    limits: BadRowLimits = NO_LIMITS,
+    rules: Mapping[str, TopicRules] = MappingProxyType({}),
+    **how: Any,
 ) -> Write:
     def told(topics: Collection[str]) -> Mapping[str, TopicRules]:
-        return {topic: (rules or {}).get(topic, TopicRules()) for topic in topics}
+        return {topic: rules.get(topic, TopicRules()) for topic in topics}
 
-    policy = BadRowPolicy(letters, limits or BadRowLimits(), Origin(None, None, 0, rows_topic), told)
-    return Write(
-        topic,  # type: ignore[arg-type]
-        topic=rows_topic,
-        partitioner="murmur2",
-        fingerprint=fingerprint or Fingerprint(),
-        bad_rows=policy,
-    )
+    policy = BadRowPolicy(letters, limits, Origin(None, None, 0, how.get("topic", "t")), told)
+    return write_to(topic, **{"bad_rows": policy, "fingerprint": Fingerprint(), **how})
 
 
-class Remembering(GrowingTopic):
-    """Also by topic."""
+@pytest.fixture
+def dead_letters(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Those that any write makes; headers as pairs."""
+    found: list[dict[str, Any]] = []
+    made = write_module.dead_letters
 
-    def __init__(self, first: int, then: int) -> None:
-        super().__init__(first, then)
-        self.by_topic: Counter[str] = Counter()
+    def remember(*given: Any) -> pa.RecordBatch:
+        batch = made(*given)
+        for letter in batch.to_pylist():
+            found.append({**letter, "headers": [(each["key"], each["value"]) for each in letter["headers"]]})
+        return batch
 
-    def place(self, rows: RoutedRows, acknowledgements: object, codec: object, started_ms: int) -> None:
-        super().place(rows, acknowledgements, codec, started_ms)
-        for destination in rows.unplaced():
-            placed = int(rows.end_row[destination] - rows.next_row[destination])
-            self.by_topic[rows.destinations[destination].topic] += placed
+    monkeypatch.setattr(write_module, "dead_letters", remember)
+    return found
 
 
 def test_bad_rows_are_left_out_and_the_others_go_on() -> None:
-    topic = Remembering(2, then=3)
+    topic = Topic(2, then=3)
     write = sorting_write(topic)
+    # A negative partition before one that may be new does not hide it.
     write.append(explicit(1, -1, 2, 0, 7))
     assert topic.placed == [0, 1, 2]
     assert topic.asked_again == 1
     assert write.record_count == 5
     assert write.bad_rows.dropped == {"PartitionOutOfRange": 2}
     assert write.bad_rows.first_rows == ((0, 1), (0, 4))
-    write.append(explicit(0, 9))
-    assert write.bad_rows.first_rows == ((0, 1), (0, 4), (0, 6))
-
-
-def test_a_negative_partition_before_one_that_may_be_new_does_not_hide_it() -> None:
-    topic = Remembering(1, then=3)
-    write = sorting_write(topic)
-    write.append(explicit(-1, 2))
-    assert (topic.placed, topic.asked_again) == ([2], 1)
-    assert write.bad_rows.dropped == {"PartitionOutOfRange": 1}
+    write.append(explicit(-1, 9))
+    assert write.bad_rows.first_rows == ((0, 1), (0, 4), (0, 5), (0, 6))
+    assert (len(topic.placed), write.record_count, write.bad_rows.dropped_count) == (3, 7, 4)
 
 
 def test_dead_letters_go_to_their_topic_in_the_same_write() -> None:
-    topic = Remembering(1, then=1)
-    write = sorting_write(topic, letters="letters")
+    topic = Topic()
+    write = sorting_write(topic, "letters")
     write.append(explicit(0, 5, 0, -5))
     assert topic.by_topic == {"t": 2, "letters": 2}
     assert write.bad_rows.dead_lettered == {"PartitionOutOfRange": 2}
     assert set(write.topic_ids) == {"t", "letters"}
 
 
-def test_texts_that_are_not_utf8_are_bad_rows_that_dead_letters_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_that_are_not_utf8_are_bad_rows_that_dead_letters_show(dead_letters: list[dict[str, Any]]) -> None:
     rows = [
         Given(b"a", None, "t", None, ((b"\xfd\xed", b"1"),), None),
         Given(b"b", None, b"\xfd\xed", None, None, None),
@@ -445,36 +403,20 @@ def test_texts_that_are_not_utf8_are_bad_rows_that_dead_letters_show(monkeypatch
         Given(b"d", None, "t\n", None, None, None),
         Given(b"e", None, "t", None, (("h", b"1"),), None),
     ]
-    topic = Remembering(1, then=1)
-    write = sorting_write(topic, letters="letters", rows_topic=None)
-    letters: list[list[tuple[bytes, bytes]]] = []
-    made = write_module.dead_letters
-
-    def remember(*given: Any) -> pa.RecordBatch:
-        batch = made(*given)
-        letters.extend([(each["key"], each["value"]) for each in entry] for entry in batch["headers"].to_pylist())
-        return batch
-
-    monkeypatch.setattr(write_module, "dead_letters", remember)
+    topic = Topic()
+    write = sorting_write(topic, "letters", topic=None)
     write.append(batch_of(rows, PLAIN_TYPES, ALL))
     assert write.bad_rows.dead_lettered == {"HeaderKeyNotUtf8": 2, "TopicNameInvalid": 2}
     assert topic.by_topic == {"t": 1, "letters": 4}
+    headers = [letter["headers"] for letter in dead_letters]
+    assert [dict(each).get(b"pykafka.topic") for each in headers] == [b"t", rb"\xfd\xed", rb"\xfd\xed", b"t\n"]
     own = (b"pykafka.bytes.key.fded", b"1")
-    named = [dict(entries).get(b"pykafka.topic") for entries in letters]
-    assert named == [b"t", rb"\xfd\xed", rb"\xfd\xed", b"t\n"]
-    assert [entries[0] == own for entries in letters] == [True, False, True, False]
-
-
-def test_nothing_but_bad_rows() -> None:
-    topic = Remembering(1, then=1)
-    write = sorting_write(topic)
-    write.append(explicit(-1, -2))
-    assert (topic.placed, write.record_count, write.bad_rows.dropped_count) == ([], 2, 2)
+    assert [each[0] == own for each in headers] == [True, False, True, False]
 
 
 def test_good_rows_are_not_judged_one_by_one() -> None:
-    topic = Remembering(2, then=2)
-    write = sorting_write(topic, letters="letters", rules={"t": TopicRules(1_000)})
+    topic = Topic(2)
+    write = sorting_write(topic, "letters", rules={"t": TopicRules(1_000)})
     write.append(explicit(*[0, 1] * 500))
     assert len(topic.placed) == 1_000
     assert topic.awaited == 1, "who judges rows asks again"
@@ -482,7 +424,7 @@ def test_good_rows_are_not_judged_one_by_one() -> None:
 
 
 def test_a_row_that_its_topic_takes_when_it_is_compressed_is_good() -> None:
-    topic = Remembering(1, then=1)
+    topic = Topic()
     write = sorting_write(topic, rules={"t": TopicRules(1_000)})
     dense = random.Random(3).randbytes(2_000)
     write.append(pa.record_batch({"value": pa.array([bytes(2_000), dense, bytes(100)])}))
@@ -513,14 +455,14 @@ def test_rows_that_only_their_topics_settings_refuse_are_bad_rows(
     monkeypatch: pytest.MonkeyPatch, letters: str | None
 ) -> None:
     monkeypatch.setattr(write_module, "wall_clock_ms", lambda: NOW_MS)
-    topic = Remembering(1, then=1)
+    topic = Topic()
     # What the dead letters' topic takes is no rule for rows.
     rules = {
         "t": TopicRules(needs_key=True),
         "u": TopicRules(before_max_ms=100, after_max_ms=10),
         "letters": TopicRules(before_max_ms=0),
     }
-    write = sorting_write(topic, letters=letters, rows_topic=None, rules=rules)
+    write = sorting_write(topic, letters, topic=None, rules=rules)
     write.append(timed(("t", b"k", -500), ("t", None, 0), ("u", None, -100), ("u", None, -101)))
     write.append(timed(("u", None, 10), ("u", None, 11), ("u", None, None), ("v", None, 9_999)))
     bad = write.bad_rows.dropped if letters is None else write.bad_rows.dead_lettered
@@ -532,8 +474,8 @@ def test_rows_that_only_their_topics_settings_refuse_are_bad_rows(
 def test_rows_that_another_topic_would_refuse_are_not_judged_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_module, "wall_clock_ms", lambda: NOW_MS)
     rules = {"t": TopicRules(needs_key=True), "u": TopicRules(before_max_ms=100)}
-    topic = Remembering(1, then=1)
-    write = sorting_write(topic, rows_topic=None, rules=rules)
+    topic = Topic()
+    write = sorting_write(topic, topic=None, rules=rules)
     write.append(timed(("t", b"k", -500), ("u", None, -100)))
     assert topic.by_topic == {"t": 1, "u": 1}
     assert topic.awaited == 1, "who judges rows asks again"
@@ -541,86 +483,55 @@ def test_rows_that_another_topic_would_refuse_are_not_judged_one_by_one(monkeypa
     assert topic.awaited > 2
 
 
-class Refusing(Remembering):
-    """What is flushed first finds that leaders have refused a row of it."""
-
-    def __init__(self, refused: list[RefusedRow]) -> None:
-        super().__init__(2, then=2)
-        self._refused = refused
-        self.flushes = 0
-
-    def flush(self, acknowledgements: Acknowledgements) -> None:
-        self.flushes += 1
-        if acknowledgements.refused is not None:
-            acknowledgements.refused.extend(self._refused)
-        self._refused = []
-
-    def check_topics(self, *_: object) -> None:
-        pass
-
-
 REFUSED = RefusedRow(TopicPartition("t", 1), 5_000, b"\x02k\x01\x02\x02h\x04xy")
 
 
-def test_rows_that_leaders_refuse_are_counted_and_their_dead_letters_flushed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found: list[Any] = []
-    made = write_module.dead_letters
-
-    def remember(bad: BadRows, *others: Any) -> pa.RecordBatch:
-        found.extend(made(bad, *others).to_pylist())
-        return made(bad, *others)
-
-    monkeypatch.setattr(write_module, "dead_letters", remember)
-    topic = Refusing([REFUSED, REFUSED])
-    write = sorting_write(topic, letters="letters")
+def test_rows_that_leaders_refuse_are_counted_and_become_dead_letters(dead_letters: list[dict[str, Any]]) -> None:
+    topic = Topic(2, refused=[REFUSED, REFUSED])
+    write = sorting_write(topic, "letters")
     write.append(explicit(0, 1, 1))
     write.finish()
     assert write.bad_rows.dead_lettered == {"RefusedByLeader": 2}
     assert (topic.by_topic["letters"], topic.flushes, write.record_count) == (2, 2, 3)
-    letter = found[0]
+    letter = dead_letters[0]
     assert (letter["key"], letter["value"]) == (b"k", None)
-    assert [(entry["key"], entry["value"]) for entry in letter["headers"]] == [
+    assert letter["headers"] == [
         (b"h", b"xy"), (b"pykafka.reason", b"RefusedByLeader"), (b"pykafka.slot", b"0"), (b"pykafka.topic", b"t"),
         (b"pykafka.partition", b"1"), (b"pykafka.timestamp", b"5000 ms"),
     ]  # fmt: skip
 
 
 def test_rows_that_leaders_refuse_count_among_those_that_may_be_bad() -> None:
-    write = sorting_write(Refusing([REFUSED, REFUSED]), limits=BadRowLimits(max_rows=1))
+    write = sorting_write(Topic(2, refused=[REFUSED, REFUSED]), limits=BadRowLimits(max_rows=1))
     write.append(explicit(0, 1, 1))
-    with pytest.raises(TooManyBadRows, match=r"2 of 3 rows cannot be written to Kafka \(RefusedByLeader: 2\)"):
+    with pytest.raises(errors.TooManyBadRows, match=r"2 of 3 rows cannot be written to Kafka \(RefusedByLeader: 2\)"):
         write.finish()
-    write = sorting_write(Refusing([REFUSED]))
+    write = sorting_write(Topic(2, refused=[REFUSED]))
     write.append(explicit(0, 1, 1))
     write.finish()
     assert write.bad_rows.dropped == {"RefusedByLeader": 1}
 
 
-def test_headers_of_an_identity_are_not_in_the_dead_letter_of_a_refused_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = BadRowPolicy("letters", BadRowLimits(), Origin("q", 3, 1, "t"), any_rules)
+def test_headers_of_an_identity_are_not_in_the_dead_letter_of_a_refused_row(routed: list[RecordColumns]) -> None:
     body = b"\x01\x02v\x0c" + b"".join(b"\x02%c\x02x" % name for name in b"abcdef")
-    topic = Refusing([REFUSED._replace(body=body)])
-    write, routed = identified_write(topic, policy), remember_routed(monkeypatch)
-    write.finish()
+    sorting_write(Topic(refused=[REFUSED._replace(body=body)]), "letters", row_identity=IDENTITY).finish()
     (letter,) = routed
     assert letter.headers is not None
     assert letter.headers.key.to_pylist()[:2] == [b"a", b"pykafka.reason"]
 
 
 def test_where_a_bad_row_ends_the_write_leaders_may_refuse_none() -> None:
-    assert write_to(GrowingTopic(1, then=1)).acknowledgements.refused is None
-    acknowledgements = sorting_write(Remembering(1, then=1), letters="letters").acknowledgements
+    assert write_to(Topic()).acknowledgements.refused is None
+    acknowledgements = sorting_write(Topic(), "letters").acknowledgements
     assert acknowledgements.leaves_out("t") and not acknowledgements.leaves_out("letters")
 
 
 def test_more_bad_rows_than_allowed_end_the_task_before_the_others_are_sent() -> None:
-    topic = Remembering(1, then=1)
-    write = sorting_write(topic, letters="letters", limits=BadRowLimits(max_rows=1))
+    topic = Topic()
+    write = sorting_write(topic, "letters", limits=BadRowLimits(max_rows=1))
     write.append(explicit(0, -1))
     assert topic.by_topic == {"t": 1, "letters": 1}
-    with pytest.raises(TooManyBadRows):
+    with pytest.raises(errors.TooManyBadRows):
         write.append(explicit(0, -1))
     assert topic.by_topic == {"t": 1, "letters": 1}
 
@@ -629,7 +540,7 @@ def test_the_fingerprint_is_of_all_rows_whatever_is_bad_about_them_now() -> None
     digests = set()
     for partitions in (1, 3):
         fingerprint = Fingerprint()
-        write = sorting_write(Remembering(partitions, then=partitions), fingerprint=fingerprint)
+        write = sorting_write(Topic(partitions), fingerprint=fingerprint)
         write.append(explicit(0, 2, -1))
         assert write.bad_rows.dropped_count == (2 if partitions == 1 else 1)
         digests.add(fingerprint.digest())
@@ -639,29 +550,26 @@ def test_the_fingerprint_is_of_all_rows_whatever_is_bad_about_them_now() -> None
 def test_what_a_leader_refused_is_no_bad_row_of_those_that_follow() -> None:
     """RecordTooLarge of an earlier row, by the time that the next ones are routed or placed."""
     for method in ("await_topics", "place"):
-        topic = Remembering(1, then=1)
-        refused = RecordTooLarge(topic="t", size_bytes=9, max_bytes=None, limit="max.message.bytes")
+        topic = Topic()
+        refused = errors.RecordTooLarge(topic="t", size_bytes=9, max_bytes=None, limit="max.message.bytes")
 
         def refuse(*_: object, error: Exception = refused, **__: object) -> None:
             raise error
 
         write = sorting_write(topic)
         setattr(topic, method, refuse)
-        with pytest.raises(RecordTooLarge) as failure:
+        with pytest.raises(errors.RecordTooLarge) as failure:
             write.append(explicit(0))
         assert failure.value is refused
         assert write.bad_rows == BadRowCounts()
 
 
 def test_a_dead_letter_that_cannot_be_written_at_all_is_not_lost_silently() -> None:
-    topic = Remembering(1, then=1)
-    write = sorting_write(topic, letters="letters", rules={"letters": TopicRules(70)})
-    with pytest.raises(RecordTooLarge, match="deadLetterTopic allows 70"):
+    topic = Topic()
+    write = sorting_write(topic, "letters", rules={"letters": TopicRules(70)})
+    with pytest.raises(errors.RecordTooLarge, match="deadLetterTopic allows 70"):
         write.append(explicit(-1))
     assert topic.by_topic == {}
-
-
-# --- identity ---------------------------------------------------------------------------------------------------------
 
 
 def rows_told(columns: RecordColumns) -> list[int]:
@@ -670,31 +578,20 @@ def rows_told(columns: RecordColumns) -> list[int]:
     return [int(value) for key, value in entries if key == b"pykafka.row"]
 
 
-def identified_write(
-    topic: GrowingTopic, policy: BadRowPolicy | None = None, fingerprint: Fingerprint | None = None
-) -> Write:
-    return Write(
-        topic,  # type: ignore[arg-type]
-        topic="t",
-        partitioner="murmur2",
-        fingerprint=fingerprint or Fingerprint(),
-        bad_rows=policy,
-        row_identity=RowIdentity("q", 3, 1, "t"),
-    )
+IDENTITY = RowIdentity("q", 3, 1, "t")
 
 
-def test_rows_are_numbered_as_spark_delivers_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_numbered_as_spark_delivers_them(monkeypatch: pytest.MonkeyPatch, routed: list[RecordColumns]) -> None:
     monkeypatch.setattr(write_module, "SLICE_BYTES", 250)
-    write, routed = identified_write(GrowingTopic(2, then=2)), remember_routed(monkeypatch)
+    write = write_to(Topic(2), row_identity=IDENTITY)
     write.append(explicit(1, 0, 1, 0, 1))
     write.append(explicit(0, 1))
     assert len(routed) > 3
     assert [row for columns in routed for row in rows_told(columns)] == list(range(7))
 
 
-def test_bad_rows_keep_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = BadRowPolicy("letters", BadRowLimits(), Origin("q", 3, 1, "t"), any_rules)
-    write, routed = identified_write(Remembering(2, then=2), policy), remember_routed(monkeypatch)
+def test_bad_rows_keep_their_numbers(routed: list[RecordColumns]) -> None:
+    write = sorting_write(Topic(2), "letters", row_identity=IDENTITY)
     write.append(explicit(0, 1))
     write.append(explicit(-1, 1, 7, 0))
     # The second time around what is good, then the dead letters.
@@ -703,16 +600,14 @@ def test_bad_rows_keep_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_fingerprint_is_of_the_rows_without_it() -> None:
     fingerprint, plain = Fingerprint(), Fingerprint()
-    write = identified_write(GrowingTopic(2, then=2), fingerprint=fingerprint)
-    write.append(explicit(0, 1))
+    write_to(Topic(2), row_identity=IDENTITY, fingerprint=fingerprint).append(explicit(0, 1))
     plain.update(RecordColumns.from_arrow(explicit(0, 1), now_ms=0))
     assert fingerprint.digest() == plain.digest()
 
 
-def test_its_bytes_count_for_the_size_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    topic = GrowingTopic(1, then=1)
+def test_its_bytes_count_for_the_size_of_a_row() -> None:
+    topic = Topic()
     topic.config = replace(topic.config, max_request_size=200)
     write_to(topic).append(explicit(0))
-    write = identified_write(topic)
-    with pytest.raises(RecordTooLarge):
-        write.append(explicit(0))
+    with pytest.raises(errors.RecordTooLarge):
+        write_to(topic, row_identity=IDENTITY).append(explicit(0))

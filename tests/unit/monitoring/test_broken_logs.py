@@ -26,9 +26,3 @@ from kafka_sink.monitoring.broken_logs import broken_logs_of
 )
 def test_a_log_is_broken_if_it_ends_before_it_begins(started: str, ended: str, broken: dict[str, int]) -> None:
     assert broken_logs_of([SimpleNamespace(startOffset=started, endOffset=ended)]) == broken
-
-
-def test_sources_are_named_by_their_place_in_the_query() -> None:
-    files = SimpleNamespace(startOffset='{"logOffset":3}', endOffset='{"logOffset":4}')
-    kafka = SimpleNamespace(startOffset='{"t":{"0":5}}', endOffset='{"t":{"0":2}}')
-    assert broken_logs_of([files, kafka]) == {"1": 1}

@@ -15,13 +15,7 @@ from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.monitoring import listener
-from kafka_sink.monitoring.listener import (
-    KEPT_MICRO_BATCHES,
-    ProgressLine,
-    ProgressListener,
-    RecentParam,
-    StreamTally,
-)
+from kafka_sink.monitoring.listener import KEPT_MICRO_BATCHES, ProgressLine, ProgressListener, RecentParam, StreamTally
 from kafka_sink.monitoring.micro_batch import Attentive, BadRows, MicroBatch, Read, ReadTotals, Run, Totals, Written
 
 RECEIPTS = (
@@ -82,18 +76,18 @@ def test_tasks_of_a_micro_batch_add_up_by_topic(in_task: dict[str, str]) -> None
     assert tally.written_in(Run("query", "run", 8)) == Written()
 
 
-def test_a_failed_task_and_a_batch_write_count_for_no_micro_batch(in_task: dict[str, str]) -> None:
+def test_a_failed_task_and_what_is_no_stream_count_for_no_micro_batch(
+    in_task: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     accumulators: list[Accumulator[Any]] = []
     tally = make_tally(accumulators)
     tally.on_acknowledgement((), ProducerClosed(reason="of a test"))
-    del in_task["streaming.sql.batchId"]
-    tally.on_acknowledgement(RECEIPTS, None)
-    assert [one.value for one in accumulators] == [{}, {}]
-
-
-def test_outside_of_a_task_nothing_is_counted() -> None:
-    accumulators: list[Accumulator[Any]] = []
-    tally = make_tally(accumulators)
+    for name in ("streaming.sql.batchId", "sql.streaming.queryId"):
+        del in_task[name]
+        tally.on_acknowledgement(RECEIPTS, None)
+        tally.on_read(ReadStatistics("t", 0, 1, 1))
+    # Nor outside of a task.
+    monkeypatch.setattr(TaskContext, "get", lambda: None)
     tally.on_acknowledgement(RECEIPTS, None)
     tally.on_read(ReadStatistics("t", 0, 1, 1))
     assert [one.value for one in accumulators] == [{}, {}]
@@ -108,14 +102,11 @@ def test_what_tasks_have_read_adds_up_by_topic(in_task: dict[str, str]) -> None:
     assert tally.read_in(Run("query", "run", 8)) == Read()
 
 
-def test_a_micro_batch_whose_offsets_are_all_lost_is_told(in_task: dict[str, str]) -> None:
+def test_a_micro_batch_with_lost_offsets_or_broken_logs_is_told(in_task: dict[str, str]) -> None:
     tally, told = make_tally(), list[MicroBatch]()
     tally.on_read(ReadStatistics("t", 0, 0, 0, 4))
     ProgressListener(tally, told.append).onQueryProgress(event(rows=0))
     assert [one.read for one in told] == [Read({"t": ReadTotals(0, 0, 4)})]
-
-
-def test_a_micro_batch_in_which_a_log_is_broken_is_told() -> None:
     told = list[MicroBatch]()
     ProgressListener(make_tally(), told.append).onQueryProgress(event(rows=0, start='{"t":{"0":7}}'))
     assert [one.broken_logs for one in told] == [{"0": 1}]

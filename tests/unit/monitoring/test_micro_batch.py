@@ -13,18 +13,12 @@ ONE = MicroBatch(
 )  # fmt: skip
 
 
-def test_topics_are_summed() -> None:
-    assert ONE.total == Totals(1_000_000, 800, 80_000_000)
-    assert ONE.rows_per_s == 800_000
-
-
 def test_a_line_says_what_was_read_and_what_the_leaders_have() -> None:
     assert str(ONE) == (
         "orders #42: 1,200,000 rows in, 1,000,000 acknowledged (80.0 MB, 800 batches) by a, b in 1.25 s, 800,000 rows/s"
     )
-
-
-def test_a_micro_batch_of_which_nothing_was_written_has_a_line_too() -> None:
+    assert ONE.total == Totals(1_000_000, 800, 80_000_000)
+    assert ONE.rows_per_s == 800_000
     filtered = replace(ONE, written=Written(), duration_ms=0)
     assert filtered.total == Totals(0, 0, 0)
     assert "0 acknowledged (0.0 MB, 0 batches) by no topic in 0.00 s, 0 rows/s" in str(filtered)
@@ -42,16 +36,13 @@ def test_a_line_tells_what_is_no_matter_of_course() -> None:
     )
 
 
-def test_a_line_tells_what_was_read_and_what_is_lost() -> None:
+def test_a_line_tells_what_was_read_what_is_lost_and_which_logs_are_broken() -> None:
     read = Read({"clicks": ReadTotals(1_100_000, 95_000_000), "views": ReadTotals(100_000, 500_000)})
     assert str(replace(ONE, read=read)).endswith(" rows/s; 1,200,000 read (95.5 MB) from clicks, views")
     lossy = read.plus(Read({"views": ReadTotals(0, 0, 1_200)}))
     assert str(replace(ONE, read=lossy, lag={"0": 5})).endswith(
         " from clicks, views; 5 records behind; DATA LOSS: 1,200 offsets of views left out"
     )
-
-
-def test_a_line_tells_that_logs_are_broken() -> None:
     assert str(replace(ONE, broken_logs={"0": 2, "1": 1})).endswith(
         "; DATA LOSS: 3 partitions were deleted, created again or truncated"
     )

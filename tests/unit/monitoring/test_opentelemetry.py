@@ -7,21 +7,9 @@ from typing import Any
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Read, ReadTotals, Totals, Written
+from a_micro_batch import A_MICRO_BATCH
 from kafka_sink.monitoring.opentelemetry import OpenTelemetry
 from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions
-
-ONE = MicroBatch(
-    query="orders", batch_id=3, input_row_count=40, duration_ms=1_500, write_ms=1_000, ended_s=1_700_000_000.0,
-    written=Written(
-        {"t": Totals(20, 2, 500, 7), "u": Totals(10, 1, 100)},
-        {BadRows("dropped", "KeyNull"): 3},
-        throttled_ms=250,
-    ),
-    read=Read({"in": ReadTotals(40, 900, 6)}),
-    lag={"0": 5_000},
-    broken_logs={"0": 2},
-)  # fmt: skip
 
 
 def read(reader: InMemoryMetricReader) -> dict[tuple[str, str], Any]:
@@ -38,31 +26,22 @@ def read(reader: InMemoryMetricReader) -> dict[tuple[str, str], Any]:
 def test_counters_add_up_and_durations_are_a_histogram() -> None:
     reader = InMemoryMetricReader()
     watcher = OpenTelemetry(MeterProvider([reader]).get_meter("test"))
-    watcher(ONE)
-    watcher(ONE)
+    watcher(A_MICRO_BATCH)
+    watcher(A_MICRO_BATCH)
     watcher.idle("orders", 1_700_000_090.0)
     points = read(reader)
     assert all(point.attributes["query"] == "orders" for point in points.values())
     counted = {key: point.value for key, point in points.items() if hasattr(point, "value")}
     assert counted == {
-        ("pykafka.rows", "t"): 40,
-        ("pykafka.rows", "u"): 20,
-        ("pykafka.bytes", "t"): 1_000,
-        ("pykafka.bytes", "u"): 200,
-        ("pykafka.record_batches", "t"): 4,
-        ("pykafka.record_batches", "u"): 2,
-        ("pykafka.retried_rows", "t"): 14,
-        ("pykafka.retried_rows", "u"): 0,
-        ("pykafka.bad_rows", "dropped/KeyNull"): 6,
-        ("pykafka.throttled", ""): 0.5,
-        ("pykafka.read.rows", "in"): 80,
-        ("pykafka.read.bytes", "in"): 1_800,
-        ("pykafka.read.offsets_left_out", "in"): 12,
-        ("pykafka.source.lag", "0"): 5_000,
-        ("pykafka.source.broken_logs", "0"): 4,
-        ("pykafka.query.seen", ""): 1_700_000_090,
+        ("pykafka.rows", "t"): 40, ("pykafka.rows", "u"): 20, ("pykafka.bytes", "t"): 1_000,
+        ("pykafka.bytes", "u"): 200, ("pykafka.record_batches", "t"): 4, ("pykafka.record_batches", "u"): 2,
+        ("pykafka.retried_rows", "t"): 14, ("pykafka.retried_rows", "u"): 0, ("pykafka.bad_rows", "dropped/KeyNull"): 6,
+        ("pykafka.bad_rows", "dead_lettered/TopicNull"): 4,
+        ("pykafka.throttled", ""): 0.5, ("pykafka.read.rows", "in"): 80, ("pykafka.read.bytes", "in"): 1_800,
+        ("pykafka.read.offsets_left_out", "in"): 12, ("pykafka.source.lag", "0"): 5_000,
+        ("pykafka.source.broken_logs", "0"): 4, ("pykafka.query.seen", ""): 1_700_000_090,
         ("pykafka.input_rows", ""): 80,
-    }
+    }  # fmt: skip
     duration = points["pykafka.micro_batch.duration", ""]
     assert (duration.count, duration.sum) == (2, 3.0)
     assert points["pykafka.write.duration", ""].sum == 2.0

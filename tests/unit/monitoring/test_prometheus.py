@@ -16,23 +16,13 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from a_micro_batch import A_MICRO_BATCH
 from kafka_sink.monitoring.bounded import MOST_NAMED, OTHER
-from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Read, ReadTotals, Totals, Written
+from kafka_sink.monitoring.micro_batch import Read, ReadTotals, Totals, Written
 from kafka_sink.monitoring.prometheus import Prometheus
 from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions
 
 DASHBOARD = Path(__file__).resolve().parents[3] / "conf" / "grafana.json"
-ONE = MicroBatch(
-    query="orders", batch_id=3, input_row_count=40, duration_ms=1_500, write_ms=1_000, ended_s=1_700_000_000.0,
-    written=Written(
-        {"t": Totals(20, 2, 500, 7), "u": Totals(10, 1, 100)},
-        {BadRows("dropped", "KeyNull"): 3, BadRows("dead_lettered", "TopicNull"): 2},
-        throttled_ms=250,
-    ),
-    read=Read({"in": ReadTotals(40, 900, 6)}),
-    lag={"0": 5_000},
-    broken_logs={"0": 2},
-)  # fmt: skip
 
 
 def samples(text: str) -> dict[tuple[str, str, str], float]:
@@ -51,39 +41,30 @@ def samples(text: str) -> dict[tuple[str, str, str], float]:
 def test_a_file_has_what_was_counted_so_far(tmp_path: Path) -> None:
     file = tmp_path / "pykafka.prom"
     watcher = Prometheus(textfile=file)
-    watcher(ONE)
+    watcher(A_MICRO_BATCH)
     watcher(
         replace(
-            ONE, batch_id=4, written=Written({"t": Totals(5, 1, 50)}, throttled_ms=None),
+            A_MICRO_BATCH, batch_id=4, written=Written({"t": Totals(5, 1, 50)}, throttled_ms=None),
             read=Read({"in": ReadTotals(5, 100)}), lag={"0": 40}, ended_s=1_700_000_060.0,
         )
     )  # fmt: skip
     watcher.idle("orders", 1_700_000_090.0)
     assert samples(file.read_text()) == {
-        ("pykafka_rows_total", "orders", "t"): 25,
-        ("pykafka_rows_total", "orders", "u"): 10,
-        ("pykafka_bytes_total", "orders", "t"): 550,
-        ("pykafka_bytes_total", "orders", "u"): 100,
-        ("pykafka_record_batches_total", "orders", "t"): 3,
-        ("pykafka_record_batches_total", "orders", "u"): 1,
-        ("pykafka_retried_rows_total", "orders", "t"): 7,
-        ("pykafka_retried_rows_total", "orders", "u"): 0,
+        ("pykafka_rows_total", "orders", "t"): 25, ("pykafka_rows_total", "orders", "u"): 10,
+        ("pykafka_bytes_total", "orders", "t"): 550, ("pykafka_bytes_total", "orders", "u"): 100,
+        ("pykafka_record_batches_total", "orders", "t"): 3, ("pykafka_record_batches_total", "orders", "u"): 1,
+        ("pykafka_retried_rows_total", "orders", "t"): 7, ("pykafka_retried_rows_total", "orders", "u"): 0,
         ("pykafka_bad_rows_total", "orders", "dropped/KeyNull"): 3,
         ("pykafka_bad_rows_total", "orders", "dead_lettered/TopicNull"): 2,
-        ("pykafka_throttled_seconds_total", "orders", ""): 0.25,
-        ("pykafka_read_rows_total", "orders", "in"): 45,
-        ("pykafka_read_bytes_total", "orders", "in"): 1_000,
-        ("pykafka_read_offsets_left_out_total", "orders", "in"): 6,
-        ("pykafka_source_lag_records", "orders", "0"): 40,
-        ("pykafka_source_broken_logs_total", "orders", "0"): 4,
+        ("pykafka_throttled_seconds_total", "orders", ""): 0.25, ("pykafka_read_rows_total", "orders", "in"): 45,
+        ("pykafka_read_bytes_total", "orders", "in"): 1_000, ("pykafka_read_offsets_left_out_total", "orders", "in"): 6,
+        ("pykafka_source_lag_records", "orders", "0"): 40, ("pykafka_source_broken_logs_total", "orders", "0"): 4,
         ("pykafka_query_seen_timestamp_seconds", "orders", ""): 1_700_000_090,
-        ("pykafka_input_rows_total", "orders", ""): 80,
-        ("pykafka_micro_batches_total", "orders", ""): 2,
-        ("pykafka_micro_batch_seconds_total", "orders", ""): 3,
-        ("pykafka_write_seconds_total", "orders", ""): 2,
+        ("pykafka_input_rows_total", "orders", ""): 80, ("pykafka_micro_batches_total", "orders", ""): 2,
+        ("pykafka_micro_batch_seconds_total", "orders", ""): 3, ("pykafka_write_seconds_total", "orders", ""): 2,
         ("pykafka_last_micro_batch", "orders", ""): 4,
         ("pykafka_last_micro_batch_timestamp_seconds", "orders", ""): 1_700_000_060,
-    }
+    }  # fmt: skip
 
 
 def test_a_sink_has_series_while_it_has_a_transaction_open(tmp_path: Path) -> None:
@@ -93,20 +74,19 @@ def test_a_sink_has_series_while_it_has_a_transaction_open(tmp_path: Path) -> No
     watcher.open_transactions(OpenTransactions("q", {"q-a": OpenOfSink(1, 1.0)}, 110.0))
     watcher.open_transactions(OpenTransactions("p", {"p-a": OpenOfSink(1, 22.5)}, 115.0))
     assert samples(file.read_text()) == {
-        ("pykafka_open_transactions", "", "p-a"): 1,
-        ("pykafka_open_transactions", "", "q-a"): 1,
+        ("pykafka_open_transactions", "", "p-a"): 1, ("pykafka_open_transactions", "", "q-a"): 1,
         ("pykafka_oldest_open_transaction_age_seconds", "", "p-a"): 22.5,
         ("pykafka_oldest_open_transaction_age_seconds", "", "q-a"): 1,
         ("pykafka_transactions_seen_timestamp_seconds", "", "p"): 115,
         ("pykafka_transactions_seen_timestamp_seconds", "", "q"): 110,
-    }
+    }  # fmt: skip
 
 
 def test_a_stream_that_names_ever_new_topics_has_a_bounded_number_of_series() -> None:
     registry = CollectorRegistry()
     watcher = Prometheus(registry=registry)
     for number in range(2 * MOST_NAMED):
-        watcher(replace(ONE, written=Written({f"t{number}": Totals(1, 1, 1)}), read=Read()))
+        watcher(replace(A_MICRO_BATCH, written=Written({f"t{number}": Totals(1, 1, 1)}), read=Read()))
     of_rows = next(family for family in registry.collect() if family.name == "pykafka_rows")
     rows = {each.labels["topic"]: each.value for each in of_rows.samples if each.name.endswith("_total")}
     assert len(rows) == MOST_NAMED + 1
@@ -139,7 +119,7 @@ def gateway() -> Iterator[tuple[str, list[tuple[str, str]]]]:
 
 def test_a_gateway_is_pushed_to(gateway: tuple[str, list[tuple[str, str]]]) -> None:
     address, pushed = gateway
-    Prometheus(pushgateway=address, job="orders")(ONE)
+    Prometheus(pushgateway=address, job="orders")(A_MICRO_BATCH)
     ((path, body),) = pushed
     assert path == "/metrics/job/orders"
     assert samples(body)["pykafka_rows_total", "orders", "t"] == 20
@@ -148,7 +128,7 @@ def test_a_gateway_is_pushed_to(gateway: tuple[str, list[tuple[str, str]]]) -> N
 def test_a_gateway_that_is_away_is_an_oserror_and_the_file_is_written(tmp_path: Path) -> None:
     file = tmp_path / "pykafka.prom"
     with pytest.raises(OSError):
-        Prometheus(textfile=file, pushgateway="127.0.0.1:1")(ONE)
+        Prometheus(textfile=file, pushgateway="127.0.0.1:1")(A_MICRO_BATCH)
     assert samples(file.read_text())["pykafka_micro_batches_total", "orders", ""] == 1
 
 
@@ -157,7 +137,7 @@ def test_the_dashboard_is_one_to_grafana_and_shows_metrics_that_exist() -> None:
     dashboard = Dashboard.from_json(json.loads(DASHBOARD.read_text(encoding="utf-8")))
     registry = CollectorRegistry()
     watcher = Prometheus(registry=registry)
-    watcher(ONE)
+    watcher(A_MICRO_BATCH)
     watcher.open_transactions(OpenTransactions("p", {"p-a": OpenOfSink(2, 7.5)}, 100.0))
     exported = {sample.name for family in registry.collect() for sample in family.samples}
     shown = set[str]()

@@ -45,54 +45,28 @@ def test_defaults_are_the_documented_ones() -> None:
     assert (producer.max_block_ms, producer.delivery_timeout_ms) == (60_000, 120_000)
 
 
-def test_equal_options_give_equal_configurations_that_can_be_a_key() -> None:
-    one, other = sink_config({**SERVERS, "topic": "a"}), sink_config({**SERVERS, "topic": "b"})
-    assert one.producer == other.producer
-    assert len({one.producer, other.producer}) == 1
-    assert one != other
-
-
 @pytest.mark.parametrize(("codec", "level"), [("none", None), ("gzip", 2), ("snappy", None), ("lz4", 3), ("zstd", 4)])
 def test_the_level_is_the_one_of_the_codec_in_use(codec: str, level: int | None) -> None:
     levels = {f"kafka.compression.{name}.level": str(n) for name, n in (("gzip", 2), ("lz4", 3), ("zstd", 4))}
     assert sink_config({**SERVERS, **levels, "kafka.compression.type": codec}).producer.compression_level == level
 
 
-def test_bootstrap_servers_are_required() -> None:
-    with pytest.raises(MissingOption, match=r"kafka\.bootstrap\.servers"):
-        sink_config({"topic": "t"})
-
-
 @pytest.mark.parametrize(
-    ("options", "named"),
+    ("sizes", "named"),
     [
-        ({"kafka.delivery.timeout.ms": "30000"}, "kafka.delivery.timeout.ms"),
-        ({"kafka.buffer.memory": "1048576"}, "kafka.buffer.memory"),
-        ({"kafka.max.request.size": str(2**26), "kafka.buffer.memory": str(2**25)}, "kafka.max.request.size"),
+        ({"delivery.timeout.ms": "30000"}, "delivery.timeout.ms"),
+        ({"buffer.memory": "1048576"}, "buffer.memory"),
+        ({"max.request.size": str(2**26), "buffer.memory": str(2**25)}, "max.request.size"),
         # Memory for two batches, and a row that would take two and a half.
         # 1,048,592 bytes are rounded down to what halves evenly, and 32 bytes are missing for the second row.
-        (
-            {
-                "kafka.max.request.size": "2097184",
-                "kafka.batch.size": "1048592",
-                "kafka.buffer.memory": "2097184",
-            },
-            "kafka.max.request.size",
-        ),
-        (
-            {
-                "kafka.max.request.size": "2500000",
-                "kafka.batch.size": "1000000",
-                "kafka.buffer.memory": "2900000",
-            },
-            "kafka.max.request.size",
-        ),
+        ({"max.request.size": "2097184", "batch.size": "1048592", "buffer.memory": "2097184"}, "max.request.size"),
+        ({"max.request.size": "2500000", "batch.size": "1000000", "buffer.memory": "2900000"}, "max.request.size"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(options: dict[str, str], named: str) -> None:
+def test_options_that_contradict_each_other_are_refused(sizes: dict[str, str], named: str) -> None:
     with pytest.raises(InvalidOption) as failure:
-        sink_config({**SERVERS, **options})
-    assert failure.value.option == named
+        sink_config({**SERVERS, **{f"kafka.{name}": text for name, text in sizes.items()}})
+    assert failure.value.option == f"kafka.{named}"
 
 
 WITHOUT_IDEMPOTENCE = [
@@ -125,15 +99,14 @@ def test_idempotence_stays_on_at_the_limits(name: str, text: str) -> None:
     assert sink_config({**SERVERS, name: text, "kafka.enable.idempotence": "true"}).producer.enable_idempotence
 
 
-def test_every_field_is_filled_by_one_option() -> None:
+def test_every_field_is_filled_by_one_option_and_all_of_tls_and_sasl_are_here() -> None:
     filled = sorted(option.field for option in OPTIONS if option.field is not None)
     kinds = (SecurityConfig, ProducerConfig, SinkConfig)
     wanted = {field.name for kind in kinds for field in fields(kind)} - {"producer", "security", "token_callable"}
     assert filled == sorted(wanted)
     assert {field for rule in RULES for field in rule.fields} <= {*filled, "token_callable"}
-
-
-# --- option, then conf, then default ----------------------------------------------------------------------------------
+    names = {one.name for one in OPTIONS if one.name.startswith(("kafka.ssl.", "kafka.sasl."))}
+    assert MEANT.keys() | SAYS_NOTHING.keys() == names
 
 
 def test_an_option_wins_over_the_conf_and_the_conf_over_the_default() -> None:
@@ -142,9 +115,6 @@ def test_an_option_wins_over_the_conf_and_the_conf_over_the_default() -> None:
     assert sink_config({**SERVERS, "kafka.Linger.ms": "8"}, conf).producer.linger_ms == 8
     assert sink_config(SERVERS, {}).producer.linger_ms == 100
     assert (sink_config(SERVERS, conf).topic, sink_config({**SERVERS, "topic": "o"}, conf).topic) == ("conf", "o")
-
-
-def test_what_is_required_may_come_from_the_conf() -> None:
     conf = {"spark.pykafka.kafka.bootstrap.servers": "h:1"}
     assert sink_config({"topic": "t"}, conf).producer.bootstrap_servers == (("h", 1),)
     with pytest.raises(MissingOption, match=r"spark\.pykafka\.kafka\.bootstrap\.servers"):
@@ -177,14 +147,6 @@ def test_the_conf_is_checked_as_options_are_and_named_as_it_is_there() -> None:
     assert given_conf({"spark.pykafkax.acks": "7", "spark.sql.shuffle.partitions": "2"}) == {}
 
 
-def test_idempotence_that_the_conf_asks_for_is_asked_for() -> None:
-    with pytest.raises(InvalidOption, match="idempotent"):
-        sink_config({**SERVERS, "kafka.acks": "1"}, {"spark.pykafka.kafka.enable.idempotence": "true"})
-
-
-# --- what can be told before the conf is known ------------------------------------------------------------------------
-
-
 def test_only_a_contradiction_that_the_conf_cannot_solve_is_told_before_it() -> None:
     short = given_options({"kafka.delivery.timeout.ms": "20000"})
     check_given(short)
@@ -192,15 +154,11 @@ def test_only_a_contradiction_that_the_conf_cannot_solve_is_told_before_it() -> 
     assert complete({**mended, **given_options(SERVERS), **short}).producer.delivery_timeout_ms == 20_000
     check_given(short | given_options({"kafka.request.timeout.ms": "30000"}))
     with pytest.raises(InvalidOption, match=r"kafka\.delivery\.timeout\.ms"):
-        check_given(
-            {**short, **given_options({"kafka.request.timeout.ms": "30000", "kafka.linger.ms": "0"})},
-        )
+        check_given({**short, **given_options({"kafka.request.timeout.ms": "30000", "kafka.linger.ms": "0"})})
     with pytest.raises(InvalidOption, match="idempotent"):
         check_given(given_options({"kafka.enable.idempotence": "true", "kafka.retries": "0"}))
     check_given(given_options({"kafka.enable.idempotence": "false", "kafka.retries": "0"}))
 
-
-# --- batch writes with a version --------------------------------------------------------------------------------------
 
 VERSIONED = {"deliveryGuarantee": "exactly-once", "txnAppId": "orders", "txnVersion": "7"}
 
@@ -232,18 +190,19 @@ def test_both_name_a_write_that_is_exactly_once_and_no_conf_can_add_what_is_miss
         assert failure.value.option == named
 
 
-@pytest.mark.parametrize("name", ["txnAppId", "txnVersion"])
-def test_a_stream_has_neither(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("txnAppId", "transactionalIdPrefix or its checkpointLocation"),
+        ("txnVersion", "transactionalIdPrefix or its checkpointLocation"),
+        ("receiptName", "receipts have its query's id"),
+    ],
+)
+def test_a_stream_has_none_of_them(name: str, why: str) -> None:
     check_stream(given_options({"transactionalIdPrefix": "orders"}))
-    with pytest.raises(RefusedOption, match=r"transactionalIdPrefix or its checkpointLocation") as failure:
+    with pytest.raises(RefusedOption, match=why) as failure:
         check_stream(given_options({name: "7"}))
     assert failure.value.option == name
-
-
-def test_nor_a_name_for_its_receipts() -> None:
-    with pytest.raises(RefusedOption, match=r"receipts have its query's id") as failure:
-        check_stream(given_options({"receiptName": "orders"}))
-    assert failure.value.option == "receiptName"
 
 
 SIZES = {field for rule in RULES if rule not in SECURITY_RULES for field in rule.fields}
@@ -261,8 +220,6 @@ def test_what_is_refused_early_is_refused_late(sizes: dict[str, int]) -> None:
             complete({**given_options(SERVERS), **sizes})
 
 
-# --- security ---------------------------------------------------------------------------------------------------------
-
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 JAAS = f'{PLAIN_MODULE} required username="alice" password="hunter2";'
 SECURE = {**SERVERS, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
@@ -274,13 +231,11 @@ TOKEN_URL = "kafka.sasl.oauthbearer.token.endpoint.url"
 CLIENT = "kafka.sasl.oauthbearer.client.credentials.client"
 HTTP = "http://idp/other,http://idp:80/"
 TOKEN = {
-    **SERVERS,
-    "kafka.security.protocol": "SASL_SSL",
-    "kafka.sasl.mechanism": "OAUTHBEARER",
-    TOKEN_URL: "https://idp.example/token",
-    f"{CLIENT}.id": "app",
-    f"{CLIENT}.secret": "hunter2",
-}
+    **SERVERS, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER",
+    TOKEN_URL: "https://idp.example/token", f"{CLIENT}.id": "app", f"{CLIENT}.secret": "hunter2",
+}  # fmt: skip
+KEYSTORE, TRUSTSTORE = (f"kafka.ssl.{store}.location" for store in ("keystore", "truststore"))
+SERVICE = "kafka.sasl.kerberos.service.name"
 
 
 @pytest.mark.parametrize(
@@ -300,25 +255,13 @@ TOKEN = {
         ({**TOKEN, "kafka.security.protocol": "SASL_PLAINTEXT"}, "allowPlaintextCredentials"),
         ({**TLS, "kafka.ssl.keystore.key": "k"}, "kafka.ssl.keystore.key"),
         ({**TLS, "kafka.ssl.keystore.certificate.chain": "c"}, "kafka.ssl.keystore.key"),
-        (
-            {**TLS, "kafka.ssl.keystore.location": "k.pem", "kafka.ssl.keystore.certificate.chain": "c"},
-            "kafka.ssl.keystore.location",
-        ),
-        (
-            {**TLS, "kafka.ssl.truststore.location": "t.pem", "kafka.ssl.truststore.certificates": "c"},
-            "kafka.ssl.truststore.location",
-        ),
+        ({**TLS, "kafka.ssl.keystore.location": "k.pem", "kafka.ssl.keystore.certificate.chain": "c"}, KEYSTORE),
+        ({**TLS, "kafka.ssl.truststore.location": "t.pem", "kafka.ssl.truststore.certificates": "c"}, TRUSTSTORE),
         ({**TLS, "kafka.ssl.truststore.password": "hunter2"}, "kafka.ssl.truststore.password"),
         ({**TLS, "kafka.ssl.keystore.password": "hunter2"}, "kafka.ssl.keystore.password"),
         (GSSAPI, "kafka.sasl.kerberos.service.name"),
-        (
-            {**GSSAPI, "kafka.sasl.kerberos.service.name": "kafka", "kafka.sasl.jaas.config": KRB5},
-            "kafka.sasl.kerberos.service.name",
-        ),
-        (
-            {**GSSAPI, "kafka.sasl.jaas.config": JAAS, "kafka.sasl.kerberos.service.name": "kafka"},
-            "kafka.sasl.jaas.config",
-        ),
+        ({**GSSAPI, SERVICE: "kafka", "kafka.sasl.jaas.config": KRB5}, SERVICE),
+        ({**GSSAPI, SERVICE: "kafka", "kafka.sasl.jaas.config": JAAS}, "kafka.sasl.jaas.config"),
     ],
 )
 def test_security_options_that_contradict_each_other(options: dict[str, str], named: str) -> None:
@@ -344,27 +287,17 @@ def test_kerberos_needs_the_name_of_the_service_once_and_no_password(options: di
 
 # A value other than the default's, of every option of TLS and SASL.
 MEANT = {
-    "kafka.ssl.truststore.location": ("/ca.pem", "SSL"),
-    "kafka.ssl.truststore.password": ("hunter2", "SSL"),
-    "kafka.ssl.truststore.certificates": ("pem", "SSL"),
-    "kafka.ssl.keystore.location": ("/me.pem", "SSL"),
-    "kafka.ssl.keystore.password": ("hunter2", "SSL"),
-    "kafka.ssl.keystore.certificate.chain": ("pem", "SSL"),
-    "kafka.ssl.keystore.key": ("hunter2", "SSL"),
-    "kafka.ssl.key.password": ("hunter2", "SSL"),
-    "kafka.ssl.enabled.protocols": ("TLSv1.3", "SSL"),
-    "kafka.ssl.protocol": ("TLS", "SSL"),
-    "kafka.sasl.mechanism": ("SCRAM-SHA-256", "SASL_SSL"),
-    "kafka.sasl.jaas.config": (JAAS, "SASL_SSL"),
-    "kafka.sasl.username": ("alice", "SASL_SSL"),
-    "kafka.sasl.password": ("hunter2", "SASL_SSL"),
-    "kafka.sasl.kerberos.service.name": ("kafka", "SASL_SSL"),
-    TOKEN_URL: ("https://idp.example/token", "SASL_SSL"),
-    f"{CLIENT}.id": ("app", "SASL_SSL"),
-    f"{CLIENT}.secret": ("hunter2", "SASL_SSL"),
-    "kafka.sasl.oauthbearer.scope": ("x", "SASL_SSL"),
-    "kafka.sasl.oauthbearer.header.urlencode": ("true", "SASL_SSL"),
-}
+    "kafka.ssl.truststore.location": ("/ca.pem", "SSL"), "kafka.ssl.truststore.password": ("hunter2", "SSL"),
+    "kafka.ssl.truststore.certificates": ("pem", "SSL"), "kafka.ssl.keystore.location": ("/me.pem", "SSL"),
+    "kafka.ssl.keystore.password": ("hunter2", "SSL"), "kafka.ssl.keystore.certificate.chain": ("pem", "SSL"),
+    "kafka.ssl.keystore.key": ("hunter2", "SSL"), "kafka.ssl.key.password": ("hunter2", "SSL"),
+    "kafka.ssl.enabled.protocols": ("TLSv1.3", "SSL"), "kafka.ssl.protocol": ("TLS", "SSL"),
+    "kafka.sasl.mechanism": ("SCRAM-SHA-256", "SASL_SSL"), "kafka.sasl.jaas.config": (JAAS, "SASL_SSL"),
+    "kafka.sasl.username": ("alice", "SASL_SSL"), "kafka.sasl.password": ("hunter2", "SASL_SSL"),
+    "kafka.sasl.kerberos.service.name": ("kafka", "SASL_SSL"), TOKEN_URL: ("https://idp.example/token", "SASL_SSL"),
+    f"{CLIENT}.id": ("app", "SASL_SSL"), f"{CLIENT}.secret": ("hunter2", "SASL_SSL"),
+    "kafka.sasl.oauthbearer.scope": ("x", "SASL_SSL"), "kafka.sasl.oauthbearer.header.urlencode": ("true", "SASL_SSL"),
+}  # fmt: skip
 # What others of their name say is the default, or takes protection away.
 SAYS_NOTHING = {
     "kafka.ssl.truststore.type": "PEM",
@@ -373,11 +306,6 @@ SAYS_NOTHING = {
     "kafka.sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
 }
 CERTIFICATES = [name for name in MEANT if re.search("store|password", name) and ".ssl." in name]
-
-
-def test_no_option_of_tls_or_sasl_is_left_out_here() -> None:
-    names = {one.name for one in OPTIONS if one.name.startswith(("kafka.ssl.", "kafka.sasl."))}
-    assert MEANT.keys() | SAYS_NOTHING.keys() == names
 
 
 @pytest.mark.parametrize("name", MEANT)
@@ -405,17 +333,15 @@ def test_without_a_protocol_everything_that_asks_for_one_is_named() -> None:
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", ["", "https"])
-def test_settings_that_ask_for_nothing_need_no_protocol(algorithm: str) -> None:
+def test_settings_that_ask_for_nothing_need_no_protocol() -> None:
     settings = SAYS_NOTHING | {
-        "kafka.ssl.endpoint.identification.algorithm": algorithm,
-        "kafka.ssl.protocol": "TLSv1.3",
-        "kafka.ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
-        "kafka.sasl.oauthbearer.header.urlencode": "false",
-        "kafka.sasl.password": "",
+        "kafka.ssl.protocol": "TLSv1.3", "kafka.ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
+        "kafka.sasl.oauthbearer.header.urlencode": "false", "kafka.sasl.password": "",
         "kafka.ssl.truststore.password": "",
-    }
-    assert sink_config(SERVERS | settings).producer.security.security_protocol == "PLAINTEXT"
+    }  # fmt: skip
+    for algorithm in ("", "https"):
+        config = sink_config(SERVERS | settings | {"kafka.ssl.endpoint.identification.algorithm": algorithm})
+        assert config.producer.security.security_protocol == "PLAINTEXT"
 
 
 @pytest.mark.parametrize("name", CERTIFICATES)
@@ -503,25 +429,20 @@ def test_a_callable_is_in_place_of_the_endpoint() -> None:
         complete({**given_options(TOKEN), "token_callable": token_callable})
 
 
+PLAINTEXT = {**SECURE, **USER, "kafka.security.protocol": "SASL_PLAINTEXT"}
+
+
 @pytest.mark.parametrize(
     ("options", "principal"),
     [
         (SERVERS, "User:ANONYMOUS"),
-        ({**SERVERS, "kafka.security.protocol": "SSL"}, None),
+        (TLS, None),
         ({**SECURE, **USER}, "User:alice"),
         ({**SECURE, "kafka.sasl.jaas.config": JAAS}, "User:alice"),
-        (
-            {**SECURE, **USER, "kafka.security.protocol": "SASL_PLAINTEXT", "allowPlaintextCredentials": "true"},
-            "User:alice",
-        ),
-        (
-            {
-                **SECURE, **USER, "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "scram-sha-256",
-            },
-            "User:alice",
-        ),
+        ({**PLAINTEXT, "allowPlaintextCredentials": "true"}, "User:alice"),
+        ({**PLAINTEXT, "kafka.sasl.mechanism": "scram-sha-256"}, "User:alice"),
     ],
-)  # fmt: skip
+)
 def test_who_the_client_is(options: dict[str, str], principal: str | None) -> None:
     security = sink_config(options).producer.security
     assert security.principal == principal
@@ -538,9 +459,6 @@ def test_other_credentials_are_another_configuration() -> None:
     assert len({one, sink_config({**SECURE, **USER}).producer}) == 1
 
 
-# --- bad rows ---------------------------------------------------------------------------------------------------------
-
-
 def test_what_becomes_of_bad_rows() -> None:
     config = sink_config(SERVERS)
     assert (config.bad_rows, config.dead_letter_topic) == ("fail", None)
@@ -554,11 +472,11 @@ def test_what_becomes_of_bad_rows() -> None:
 
 @pytest.mark.parametrize("text", ["0" * 100_000, "9" * 100_000 + "x", "1e-" + "9" * 100_000, "." + "0" * 100_000])
 def test_a_fraction_is_read_or_refused_at_once_however_long(text: str) -> None:
-    started = time.process_time()
+    started = time.thread_time()
     with contextlib.suppress(InvalidOption):
         assert sink_config({**SERVERS, "badRows": "drop", "maxBadRowFraction": text}).max_bad_row_fraction == 0
     # Quadratic, a hundred thousand digits took half a minute.
-    assert time.process_time() - started < 1
+    assert time.thread_time() - started < 1
 
 
 @pytest.mark.parametrize(
@@ -569,7 +487,9 @@ def test_a_fraction_is_a_number(text: str, fraction: float) -> None:
     assert sink_config({**SERVERS, "badRows": "drop", "maxBadRowFraction": text}).max_bad_row_fraction == fraction
 
 
-@pytest.mark.parametrize("text", ["", ".", "1.", "e-3", "-0", "+0", "1e3", "0x1", "inf", "1_0", "1.1", "2"])
+@pytest.mark.parametrize(
+    "text", ["", ".", "1.", "e-3", "-0", "-0.1", "+0", "1e3", "0x1", "inf", "nan", "1_0", "1.01", "2"]
+)
 def test_what_is_no_fraction_is_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match="a number from 0 to 1"):
         sink_config({**SERVERS, "badRows": "drop", "maxBadRowFraction": text})
@@ -585,9 +505,6 @@ def test_what_is_no_fraction_is_refused(text: str) -> None:
         ({"badRows": "deadLetter", "deadLetterTopic": "t", "topic": "t"}, "deadLetterTopic", "another topic"),
         ({"maxBadRows": "5"}, "maxBadRows", "badRows=drop or badRows=deadLetter"),
         ({"maxBadRowFraction": "0.1", "badRows": "fail"}, "maxBadRowFraction", "badRows=drop or badRows=deadLetter"),
-        ({"badRows": "drop", "maxBadRowFraction": "1.01"}, "maxBadRowFraction", "a number from 0 to 1"),
-        ({"badRows": "drop", "maxBadRowFraction": "nan"}, "maxBadRowFraction", "a number from 0 to 1"),
-        ({"badRows": "drop", "maxBadRowFraction": "-0.1"}, "maxBadRowFraction", "a number from 0 to 1"),
         ({"badRows": "drop", "maxBadRows": "-1"}, "maxBadRows", "a whole number from 0"),
     ],
 )

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from client_properties import FILES, SECRET, ClientProperties, read_properties
 from effort import each
-from kafka_sink.errors import ConfigError, InvalidOption, MissingOption, RefusedOption, UnknownOption
+from kafka_sink.errors import ConfigError, InvalidOption, MissingOption, RefusedOption
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.bounds import EARLIEST, LATEST, AtOffset, AtOffsets, AtTime, AtTimes, begins_at_latest
 from kafka_sink.options.config import given_options
-from kafka_sink.options.option import REQUIRED, Option
+from kafka_sink.options.option import Option
 from kafka_sink.options.reading import READING, ReadConfig, read_config
 from kafka_sink.options.table import WRITING
 
@@ -40,9 +40,6 @@ def config(**options: str) -> ReadConfig:
 
 def stream_config(**options: str) -> ReadConfig:
     return read_config(given_options(OPTIONS | options, table=READING), is_stream=True)
-
-
-# --- names ------------------------------------------------------------------------------------------------------------
 
 
 @each("option", READING.options)
@@ -99,31 +96,17 @@ def test_every_option_that_sparks_guide_has_for_a_batch_is_taken(name: str) -> N
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
-        ("kafka.auto.offset.reset", "startingOffsets"),
-        ("kafka.key.deserializer", "binary columns"),
-        ("kafka.value.deserializer", "binary columns"),
-        ("kafka.enable.auto.commit", "where it begins and ends"),
-        ("kafka.interceptor.classes", "does not run classes"),
-        ("topic", "subscribe"),
-        ("kafka.acks", "option of writes"),
-        ("deliveryGuarantee", "option of writes"),
-        ("txnAppId", "option of writes"),
+        ("kafka.auto.offset.reset", "startingOffsets"), ("kafka.key.deserializer", "binary columns"),
+        ("kafka.value.deserializer", "binary columns"), ("kafka.enable.auto.commit", "where it begins and ends"),
+        ("kafka.interceptor.classes", "does not run classes"), ("topic", "subscribe"),
+        ("kafka.acks", "option of writes"), ("deliveryGuarantee", "option of writes"), ("txnAppId", "option of writes"),
     ],
-)
+)  # fmt: skip
 def test_what_a_read_cannot_take_is_refused_as_one_of_a_read(name: str, instead: str) -> None:
     with pytest.raises(RefusedOption, match=instead) as refused:
         config(**{name: "hunter2"})
     assert "hunter2" not in str(refused.value.of_read())
     assert "the records stay in Kafka" in str(refused.value.of_read())
-
-
-def test_an_unknown_name_comes_with_the_nearest_of_a_read() -> None:
-    with pytest.raises(UnknownOption) as failure:
-        config(startingOffset="earliest")
-    assert "startingOffsets" in failure.value.nearest
-
-
-# --- values -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_defaults_are_those_of_sparks_source() -> None:
@@ -146,12 +129,11 @@ def test_the_defaults_are_those_of_sparks_source() -> None:
         ({"startingTimestamp": "0", "startingOffsets": '{"t":{"0":1}}'}, AtTime(0), AtOffset(LATEST)),
         (
             {"endingOffsetsByTimestamp": '{"t":{"0":7}}', "endingOffsets": '{"t":{"0":1}}'},
-            AtOffset(EARLIEST),
-            AtTimes({TopicPartition("t", 0): 7}),
+            AtOffset(EARLIEST), AtTimes({TopicPartition("t", 0): 7}),
         ),
         ({"endingTimestamp": "8", "endingOffsetsByTimestamp": '{"t":{"0":7}}'}, AtOffset(EARLIEST), AtTime(8)),
     ],
-)
+)  # fmt: skip
 def test_of_several_bounds_the_same_one_counts_as_for_sparks_source(
     options: dict[str, str], starting: Any, ending: Any
 ) -> None:
@@ -176,24 +158,14 @@ def test_a_read_that_ends_before_it_begins_is_refused(options: dict[str, str]) -
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("subscribe", " , "),
-        ("subscribePattern", ""),
-        ("subscribePattern", "orders-("),
-        ("assign", '{"t": []}'),
-        ("endingOffsets", "earliest"),
-        ("startingTimestamp", "yesterday"),
-        ("startingOffsetsByTimestampStrategy", "earliest"),
-        ("failOnDataLoss", "maybe"),
-        ("minPartitions", "0"),
-        ("maxRecordsPerPartition", "0"),
-        ("includeHeaders", "1"),
-        ("kafka.isolation.level", "serializable"),
-        ("kafka.max.partition.fetch.bytes", "1"),
-        ("kafka.max.partition.fetch.bytes", str(2**31)),
-        ("kafka.fetch.max.wait.ms", "-1"),
-        ("kafkaConsumer.pollTimeoutMs", "0"),
+        ("subscribe", " , "), ("subscribePattern", ""), ("subscribePattern", "orders-("), ("assign", '{"t": []}'),
+        ("endingOffsets", "earliest"), ("startingTimestamp", "yesterday"),
+        ("startingOffsetsByTimestampStrategy", "earliest"), ("failOnDataLoss", "maybe"), ("minPartitions", "0"),
+        ("maxRecordsPerPartition", "0"), ("includeHeaders", "1"), ("kafka.isolation.level", "serializable"),
+        ("kafka.max.partition.fetch.bytes", "1"), ("kafka.max.partition.fetch.bytes", str(2**31)),
+        ("kafka.fetch.max.wait.ms", "-1"), ("kafkaConsumer.pollTimeoutMs", "0"),
     ],
-)
+)  # fmt: skip
 def test_a_value_that_cannot_be_used_is_named_with_what_was_expected(name: str, text: str) -> None:
     with pytest.raises(InvalidOption) as failure:
         config(**{name: text})
@@ -276,8 +248,3 @@ def test_any_text_is_an_option_or_a_config_error(name: str, text: str) -> None:
         config(**{name: text})
     except ConfigError as error:
         assert str(error.of_read())
-
-
-def test_only_an_option_that_is_not_set_has_no_value() -> None:
-    required = [option.name for option in READING.options if option.default is REQUIRED]
-    assert required == ["kafka.bootstrap.servers"]

@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 
 from effort import each
 from kafka_sink.errors import ConfigError, InvalidOption, RefusedOption, UnknownOption
-from kafka_sink.options import table as options
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.options.kinds import Kind
 from kafka_sink.options.option import REQUIRED, Option
 from kafka_sink.options.table import OPTIONS, REFUSED, SPARK_OPTIONS, WRITING
 from kafka_sink.records.partitioner import PARTITIONERS
-from kafka_sink.spark.writer import KafkaBatchWriter
 from kafka_sink.text.redaction import Secret, redacted
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -33,9 +31,6 @@ def named(name: str) -> Option:
 
 def read(name: str, text: str) -> Any:
     return named(name).read(text)
-
-
-# --- names ------------------------------------------------------------------------------------------------------------
 
 
 @each("option", OPTIONS)
@@ -60,16 +55,11 @@ def test_sparks_own_keys_are_passed_over(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [
-        ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
-        ("kafka.lingerms", "kafka.linger.ms"),
-        ("batch.size", "kafka.batch.size"),
-        ("Topics", "topic"),
-        ("linger", "kafka.linger.ms"),
-        ("kafka.topic", "topic"),
-        ("kafka.partitioner", "partitioner"),
-        ("maxBlockMs", "kafka.max.block.ms"),
+        ("kafka.bootstrap.server", "kafka.bootstrap.servers"), ("kafka.lingerms", "kafka.linger.ms"),
+        ("batch.size", "kafka.batch.size"), ("Topics", "topic"), ("linger", "kafka.linger.ms"),
+        ("kafka.topic", "topic"), ("kafka.partitioner", "partitioner"), ("maxBlockMs", "kafka.max.block.ms"),
     ],
-)
+)  # fmt: skip
 def test_an_unknown_option_comes_with_the_nearest_known(name: str, nearest: str) -> None:
     with pytest.raises(UnknownOption) as failure:
         WRITING.named(name)
@@ -113,9 +103,6 @@ def test_a_name_of_the_conf_is_named_as_it_stands_there() -> None:
         named("kafka.acks").read("2", prefix="spark.pykafka.")
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
 def test_credentials_in_a_path_are_refused_and_not_shown() -> None:
     with pytest.raises(RefusedOption) as failure:
         given_options({"receiptspath": "s3://key:secret@bucket/folder"})
@@ -126,12 +113,25 @@ def test_credentials_in_a_path_are_refused_and_not_shown() -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "kafka.sasl.password", "kafka.ssl.truststore.password", "kafka.ssl.keystore.password", "kafka.ssl.key.password",
+        "kafka.sasl.oauthbearer.client.credentials.client.secret",
+    ],
+)  # fmt: skip
+def test_a_password_keeps_the_spaces_around_it(name: str) -> None:
+    assert WRITING.by_key[name].read(" a b ").value == " a b "
+
+
+@pytest.mark.parametrize(
     ("text", "servers"),
     [
         ("a:1", (("a", 1),)),
         (" a:1 , b.c-d:65535 ,", (("a", 1), ("b.c-d", 65535))),
         ("[::1]:9092", (("::1", 9092),)),
         ("PLAINTEXT://h:9092", (("h", 9092),)),
+        ("SASL_SSL://pkc-1.eu.confluent.cloud:9092", (("pkc-1.eu.confluent.cloud", 9092),)),
+        ("SASL_PLAINTEXT://a:1,SASL_PLAINTEXT://[::1]:2", (("a", 1), ("::1", 2))),
     ],
 )
 def test_bootstrap_servers_are_read_as_kafka_reads_them(text: str, servers: tuple[tuple[str, int], ...]) -> None:
@@ -144,69 +144,35 @@ def test_bootstrap_servers_are_read_as_kafka_reads_them(text: str, servers: tupl
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("kafka.bootstrap.servers", "localhost"),
-        ("kafka.bootstrap.servers", "localhost:0"),
-        ("kafka.bootstrap.servers", ""),
-        ("kafka.bootstrap.servers", "a:1;b:2"),
-        ("topic", "no spaces"),
-        ("topic", ".."),
-        ("topic", ""),
-        ("receiptsPath", "relative/folder"),
-        ("receiptsPath", "s3://"),
-        ("receiptsPath", ""),
-        ("deliveryGuarantee", "at-most-once"),
-        ("transactionalIdPrefix", "no spaces"),
-        ("transactionalIdPrefix", "a|b"),
-        ("transactionalIdPrefix", ""),
-        ("transactionalIdPrefix", "x" * 201),
-        ("txnAppId", "a|b"),
-        ("txnAppId", "x" * 201),
-        ("txnVersion", "-1"),
-        ("txnVersion", "1.5"),
-        ("txnVersion", str(2**63)),
-        ("commitTopic", "no/slash"),
-        ("allowLostState", "perhaps"),
-        ("kafka.transaction.timeout.ms", "0"),
-        ("kafka.acks", "2"),
-        ("kafka.acks", "leader"),
-        ("kafka.enable.idempotence", "maybe"),
-        ("kafka.max.in.flight.requests.per.connection", "0"),
-        ("kafka.retries", "-1"),
-        ("kafka.linger.ms", "-1"),
-        ("kafka.linger.ms", "5s"),
-        ("kafka.linger.ms", "1_000"),
-        ("kafka.linger.ms", "\N{ARABIC-INDIC DIGIT ONE}"),
-        ("kafka.linger.ms", "9" * 5_000),
-        ("kafka.compression.type", "brotli"),
-        ("kafka.compression.zstd.level", "23"),
-        ("kafka.compression.zstd.level", "-131073"),
-        ("kafka.compression.gzip.level", "0"),
-        ("kafka.compression.gzip.level", "10"),
-        ("kafka.compression.gzip.level", "-2"),
-        ("kafka.compression.gzip.level", "best"),
-        ("kafka.compression.lz4.level", "0"),
-        ("kafka.compression.lz4.level", "18"),
-        ("kafka.security.protocol", "TLS"),
-        ("kafka.ssl.truststore.type", "BKS"),
-        ("kafka.ssl.truststore.location", ""),
-        ("kafka.ssl.enabled.protocols", "TLSv1.1,TLSv1.2"),
-        ("kafka.ssl.enabled.protocols", ","),
-        ("kafka.ssl.protocol", "SSLv3"),
-        ("kafka.ssl.endpoint.identification.algorithm", "ldaps"),
-        ("kafka.sasl.mechanism", "DIGEST-MD5"),
-        ("kafka.sasl.kerberos.service.name", "kafka/broker"),
-        ("kafka.sasl.kerberos.service.name", "kafka@REALM"),
-        ("kafka.sasl.kerberos.service.name", ""),
-        ("kafka.sasl.mechanism", "DIGEST-MD5"),
+        ("kafka.bootstrap.servers", "localhost"), ("kafka.bootstrap.servers", "localhost:0"),
+        ("kafka.bootstrap.servers", ""), ("kafka.bootstrap.servers", "a:1;b:2"), ("topic", "no spaces"),
+        ("topic", ".."), ("topic", ""), ("receiptsPath", "relative/folder"), ("receiptsPath", "s3://"),
+        ("receiptsPath", ""), ("deliveryGuarantee", "at-most-once"), ("transactionalIdPrefix", "no spaces"),
+        ("transactionalIdPrefix", "a|b"), ("transactionalIdPrefix", ""), ("transactionalIdPrefix", "x" * 201),
+        ("txnAppId", "a|b"), ("txnAppId", "x" * 201), ("txnVersion", "-1"), ("txnVersion", "1.5"),
+        ("txnVersion", str(2**63)), ("commitTopic", "no/slash"), ("allowLostState", "perhaps"),
+        ("kafka.transaction.timeout.ms", "0"), ("kafka.acks", "2"), ("kafka.acks", "leader"),
+        ("kafka.enable.idempotence", "maybe"), ("kafka.max.in.flight.requests.per.connection", "0"),
+        ("kafka.retries", "-1"), ("kafka.linger.ms", "-1"), ("kafka.linger.ms", "5s"), ("kafka.linger.ms", "1_000"),
+        ("kafka.linger.ms", "\N{ARABIC-INDIC DIGIT ONE}"), ("kafka.linger.ms", "9" * 5_000),
+        ("kafka.compression.type", "brotli"), ("kafka.compression.zstd.level", "23"),
+        ("kafka.compression.zstd.level", "-131073"), ("kafka.compression.gzip.level", "0"),
+        ("kafka.compression.gzip.level", "10"), ("kafka.compression.gzip.level", "-2"),
+        ("kafka.compression.gzip.level", "best"), ("kafka.compression.lz4.level", "0"),
+        ("kafka.compression.lz4.level", "18"), ("kafka.security.protocol", "TLS"), ("kafka.ssl.truststore.type", "BKS"),
+        ("kafka.ssl.truststore.location", ""), ("kafka.ssl.enabled.protocols", "TLSv1.1,TLSv1.2"),
+        ("kafka.ssl.enabled.protocols", ","), ("kafka.ssl.protocol", "SSLv3"),
+        ("kafka.ssl.endpoint.identification.algorithm", "ldaps"), ("kafka.sasl.mechanism", "DIGEST-MD5"),
+        ("kafka.sasl.kerberos.service.name", "kafka/broker"), ("kafka.sasl.kerberos.service.name", "kafka@REALM"),
+        ("kafka.sasl.kerberos.service.name", ""), ("kafka.sasl.mechanism", "DIGEST-MD5"),
         ("kafka.sasl.oauthbearer.token.endpoint.url", "idp.example/token"),
         ("kafka.sasl.oauthbearer.token.endpoint.url", "file:///etc/passwd"),
         ("kafka.sasl.oauthbearer.token.endpoint.url", "https://alice@idp.example/"),
         ("kafka.sasl.oauthbearer.token.endpoint.url", "https://idp.example:99999/"),
-        ("kafka.sasl.oauthbearer.token.endpoint.url", "https://idp.example/" + "x" * 3000),
-        ("partitioner", "random"),
+        ("kafka.sasl.oauthbearer.token.endpoint.url", "https://idp.example/" + "x" * 3000), ("partitioner", "random"),
         ("includeHeaders", "yes"),
     ],
-)
+)  # fmt: skip
 def test_a_value_that_cannot_be_used_is_named_with_what_was_expected(name: str, text: str) -> None:
     with pytest.raises(InvalidOption) as failure:
         read(name, text)
@@ -229,10 +195,12 @@ def test_another_type_of_a_store_comes_with_the_command_that_converts_it(text: s
     assert "-deststoretype PKCS12" in str(failure.value)
 
 
-def test_a_jaas_text_says_what_is_wrong_with_it_and_not_what_it_is() -> None:
+def test_an_error_says_what_is_wrong_and_not_what_the_jaas_text_is() -> None:
     with pytest.raises(InvalidOption, match="Kerberos") as failure:
         read("kafka.sasl.jaas.config", f"com.sun.security.auth.module.Krb5LoginModule required principal={MARK};")
     assert MARK not in shown_by(failure.value)
+    with pytest.raises(InvalidOption, match=r"expected host:port\[,host:port...\] \('b' is not host:port\)"):
+        read("kafka.bootstrap.servers", "a:1,b")
 
 
 @pytest.mark.parametrize("name", list(PARTITIONERS))
@@ -245,11 +213,6 @@ def test_acks_are_written_as_kafka_has_them(text: str, acks: str) -> None:
     assert sink_config({**SERVERS, "kafka.acks": text}).producer.acks == acks
 
 
-def test_a_value_says_what_is_wrong_with_it_beside_what_was_expected() -> None:
-    with pytest.raises(InvalidOption, match=r"expected host:port\[,host:port...\] \('b' is not host:port\)"):
-        read("kafka.bootstrap.servers", "a:1,b")
-
-
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_any_text_is_an_option_or_a_config_error(name: str, text: str) -> None:
     try:
@@ -257,8 +220,6 @@ def test_any_text_is_an_option_or_a_config_error(name: str, text: str) -> None:
     except ConfigError as error:
         assert str(error)
 
-
-# --- values that nobody may see ---------------------------------------------------------------------------------------
 
 MARK = "hunter2"
 SECRETS = st.builds(lambda before, after: f"{before}{MARK}{after}", st.text(max_size=9), st.text(max_size=9))
@@ -287,30 +248,3 @@ def test_no_error_shows_the_value_of_a_redacted_option(option: Option, secret: s
             assert isinstance(value, Secret)
             assert MARK not in f"{value} {value!r}"
             assert MARK not in str(secretive.invalid(secret, "something else"))
-
-
-@given(SECRETS)
-def test_what_holds_a_redacted_value_does_not_show_it(secret: str) -> None:
-    """From the text to the writer that Spark pickles, in an option and in the conf, for an option that is one today."""
-    secretive = replace(named("kafka.client.id"), redact=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(options.WRITING.by_key, "kafka.client.id", secretive)  # type: ignore[attr-defined]
-        for config in (
-            sink_config({**SERVERS, "kafka.client.id": secret}),
-            sink_config(SERVERS, {"spark.pykafka.kafka.client.id": secret}),
-        ):
-            again = pickle.loads(pickle.dumps(config))
-            assert again == config
-            assert again.producer.client_id.value == secret.strip()
-            assert MARK not in repr(config)
-        writer = KafkaBatchWriter(options={"client_id": secretive.read(secret)})
-        assert MARK not in repr(vars(pickle.loads(pickle.dumps(writer))))
-
-
-@given(st.text(max_size=9), SECRETS)
-def test_the_value_of_a_name_that_is_turned_away_is_not_shown(name: str, secret: str) -> None:
-    for key in (name, f"kafka.ssl.{name}", f"kafka.sasl.{name}", "kafka.sasl.jaas.config", "kafka.transactional.id"):
-        try:
-            sink_config({**SERVERS, key: secret})
-        except ConfigError as error:
-            assert isinstance(error, InvalidOption) or MARK not in shown_by(error)

@@ -11,15 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.records.byte_hashes import crc32, fnv1a
+from record_cases import scalar_fnv1a
 
-KEYS = st.lists(st.binary(max_size=40), max_size=30)
-
-
-def scalar_fnv1a(key: bytes) -> int:
-    hashed = 0x811C9DC5
-    for byte in key:
-        hashed = (hashed ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return hashed
+KEYS = st.lists(st.binary(max_size=100), max_size=30)
 
 
 @pytest.mark.parametrize(
@@ -42,19 +36,9 @@ def test_fnv1a_as_go(key: bytes, magnitude: int) -> None:
     assert scalar_fnv1a(key) == int(hashed) & 0xFFFFFFFF
 
 
-@pytest.mark.parametrize("arrow_type", [pa.binary(), pa.large_binary()])
-def test_random_keys_of_0_to_100_bytes(arrow_type: pa.DataType) -> None:
-    random = np.random.default_rng(3)
-    keys = [random.bytes(int(length)) for length in random.integers(0, 101, 20_000)]
-    column = pa.array(keys, arrow_type)
-    assert crc32(column).dtype == fnv1a(column).dtype == np.uint32
-    assert crc32(column).tolist() == [zlib.crc32(key) for key in keys]
-    assert fnv1a(column[:2000]).tolist() == [scalar_fnv1a(key) for key in keys[:2000]]
-
-
-@given(KEYS, st.integers(0, 3), st.integers(0, 3))
-def test_slices_and_any_mix_of_lengths(keys: list[bytes], skipped_before: int, skipped_after: int) -> None:
-    padded = [b"before"] * skipped_before + keys + [b"after"] * skipped_after
-    sliced = pa.array(padded, pa.binary()).slice(skipped_before, len(keys))
+@given(KEYS, st.integers(0, 3), st.integers(0, 3), st.sampled_from([pa.binary(), pa.large_binary()]))
+def test_slices_and_any_mix_of_lengths(keys: list[bytes], before: int, after: int, arrow_type: pa.DataType) -> None:
+    sliced = pa.array([*[b"before"] * before, *keys, *[b"after"] * after], arrow_type).slice(before, len(keys))
+    assert crc32(sliced).dtype == fnv1a(sliced).dtype == np.uint32
     assert crc32(sliced).tolist() == [zlib.crc32(key) for key in keys]
     assert fnv1a(sliced).tolist() == [scalar_fnv1a(key) for key in keys]

@@ -23,10 +23,11 @@ from kafka_sink.records.batch_table import Fault
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.compression import CODECS, codec_for
 from kafka_sink.records.decoder import DEFAULT_LIMITS, MOST_BYTES, Limits, RecordSetDecoder
-from kafka_sink.records.kernel import FALLBACK, Kernel, Loss, compiled_kernel
+from kafka_sink.records.kernel import FALLBACK, Kernel, Loss
 from kafka_sink.records.open_batches import OpenBatches
 from kafka_sink.records.record_batch import HEADER_BYTES
 from kafka_sink.records.undecodable import BatchTooLarge, CorruptBatch, OldFormat, TimestampOutOfRange, Undecodable
+from kernels import COMPILED, KERNELS, needs_kernel
 from record_cases import Row, int64s, scalar_record, varint
 from record_sets import (
     COLUMNS,
@@ -43,33 +44,12 @@ from record_sets import (
     rows_of,
 )
 
-try:
-    COMPILED = compiled_kernel()
-except ImportError:
-    COMPILED = None
-
-needs_kernel = pytest.mark.skipif(COMPILED is None, reason="the kernel was not compiled")
-BOTH = pytest.mark.parametrize(
-    "kernel", [pytest.param(FALLBACK, id="plain"), pytest.param(COMPILED, id="compiled", marks=needs_kernel)]
-)
+BOTH = pytest.mark.parametrize("kernel", KERNELS)
 
 
-def decoder(
-    kernel: Kernel,
-    *batches: Batch | bytes,
-    first_offset: int = 0,
-    end_offset: int = NO_END,
-    columns: Sequence[str] = COLUMNS,
-    **given: Any,
-) -> RecordSetDecoder:
-    return RecordSetDecoder(
-        b"".join(map(bytes, batches)),
-        first_offset=first_offset,
-        end_offset=end_offset,
-        columns=columns,
-        kernel=kernel,
-        **given,
-    )
+def decoder(kernel: Kernel, *batches: Batch | bytes, **given: Any) -> RecordSetDecoder:
+    wanted: dict[str, Any] = {"first_offset": 0, "end_offset": NO_END, "columns": COLUMNS, **given}
+    return RecordSetDecoder(b"".join(map(bytes, batches)), kernel=kernel, **wanted)
 
 
 def values(*arguments: Any, **given: Any) -> list[bytes]:
@@ -80,7 +60,11 @@ def offsets(*arguments: Any, **given: Any) -> list[int]:
     return [each["offset"] for each in rows_of(decoder(*arguments, **given))]
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
+def wanted(case: Case) -> dict[str, Any]:
+    return {
+        "first_offset": case.first_offset, "end_offset": case.end_offset, "columns": case.columns,
+        "aborted": case.aborted,
+    }  # fmt: skip
 
 
 LIMITS = st.builds(
@@ -91,15 +75,7 @@ LIMITS = st.builds(
 @BOTH
 @given(case=cases(), limits=LIMITS)
 def test_every_record_set_gives_the_rows_that_javas_consumer_gives(kernel: Kernel, case: Case, limits: Limits) -> None:
-    reading = decoder(
-        kernel,
-        bytes(case),
-        first_offset=case.first_offset,
-        end_offset=case.end_offset,
-        columns=case.columns,
-        aborted=case.aborted,
-        limits=limits,
-    )
+    reading = decoder(kernel, bytes(case), **wanted(case), limits=limits)
     batches = list(reading)
     assert rows_of(batches) == case.expected()
     assert all(1 <= batch.num_rows <= limits.most_rows for batch in batches)
@@ -111,11 +87,7 @@ def test_every_record_set_gives_the_rows_that_javas_consumer_gives(kernel: Kerne
 @needs_kernel
 @given(case=cases(), limits=LIMITS)
 def test_both_kernels_stop_at_the_same_rows(case: Case, limits: Limits) -> None:
-    given: dict[str, Any] = {
-        "first_offset": case.first_offset, "end_offset": case.end_offset, "columns": case.columns,
-        "aborted": case.aborted, "limits": limits,
-    }  # fmt: skip
-    one, other = decoder(FALLBACK, bytes(case), **given), decoder(COMPILED, bytes(case), **given)
+    one, other = (decoder(kernel, bytes(case), **wanted(case), limits=limits) for kernel in (FALLBACK, COMPILED))
     for expected, found in zip(one, other, strict=True):
         assert found.equals(expected)
         assert (other.next_offset, other.used_bytes) == (one.next_offset, one.used_bytes)
@@ -244,9 +216,6 @@ def test_the_record_set_is_any_contiguous_memory_and_is_not_copied(kernel: Kerne
         list(found)
 
 
-# --- what is wanted ---------------------------------------------------------------------------------------------------
-
-
 @BOTH
 @pytest.mark.parametrize("first", range(9))
 @pytest.mark.parametrize("end", range(10))
@@ -266,13 +235,6 @@ def test_batches_from_the_end_on_are_not_read(kernel: Kernel) -> None:
 
 
 @BOTH
-def test_an_end_behind_the_last_batch_is_not_reached(kernel: Kernel) -> None:
-    reading = decoder(kernel, plain(b"a", b"b"), end_offset=4)
-    assert [each["value"] for each in rows_of(reading)] == [b"a", b"b"]
-    assert reading.next_offset == 2
-
-
-@BOTH
 def test_a_batch_without_records_moves_the_offset(kernel: Kernel) -> None:
     """Compaction leaves the header, with its last offset."""
     empty = Batch(base_offset=10, last_offset_delta=9, base_timestamp=-1)
@@ -282,13 +244,6 @@ def test_a_batch_without_records_moves_the_offset(kernel: Kernel) -> None:
     reading = decoder(kernel, plain(b"a", base_offset=9), empty, plain(b"b", base_offset=20))
     assert [each["offset"] for each in rows_of(reading)] == [9, 20]
     assert reading.next_offset == 21
-
-
-@BOTH
-def test_the_last_offset_of_a_batch_counts_not_that_of_its_last_record(kernel: Kernel) -> None:
-    reading = decoder(kernel, plain(b"a", b"b", last_offset_delta=7))
-    assert len(rows_of(reading)) == 2
-    assert reading.next_offset == 8
 
 
 @BOTH
@@ -328,11 +283,7 @@ def test_rows_of_aborted_transactions_are_left_out(kernel: Kernel) -> None:
 
 @BOTH
 def test_a_transaction_is_aborted_from_its_first_offset_on(kernel: Kernel) -> None:
-    given = [
-        transactional(1, b"committed", base_offset=0),
-        marker(1, 1, 1),
-        transactional(1, b"aborted", base_offset=2),
-    ]
+    given = [transactional(1, b"committed", base_offset=0), marker(1, 1, 1), transactional(1, b"gone", base_offset=2)]
     assert values(kernel, *given, aborted=[AbortedTransaction(1, 2)]) == [b"committed"]
 
 
@@ -371,9 +322,6 @@ def test_nothing_is_read_of_an_empty_set_or_range(kernel: Kernel) -> None:
         assert (reading.next_offset, reading.used_bytes) == (7, 0)
 
 
-# --- steps ------------------------------------------------------------------------------------------------------------
-
-
 @BOTH
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_an_arrow_batch_has_no_more_rows_and_bytes_than_it_may(kernel: Kernel, codec: str) -> None:
@@ -390,20 +338,13 @@ def test_an_arrow_batch_has_no_more_rows_and_bytes_than_it_may(kernel: Kernel, c
 
 
 @BOTH
-def test_a_record_larger_than_the_limit_has_an_arrow_batch_of_its_own(kernel: Kernel) -> None:
-    given = plain(b"a", b"b" * 1000, b"c")
-    assert [batch.num_rows for batch in decoder(kernel, given, limits=Limits(most_bytes=100))] == [1, 1, 1]
-
-
-@BOTH
 @pytest.mark.parametrize(("codec", "after_the_third"), [("none", 7), ("zstd", 3)])
 def test_the_next_offset_follows_the_rows_step_by_step(kernel: Kernel, codec: str, after_the_third: int) -> None:
     """A batch is passed by when the one after it is at hand. That is later if it must be decompressed."""
     given = [
-        plain(b"a", b"b", b"c", codec=codec),
-        Batch(base_offset=3, last_offset_delta=1),
+        plain(b"a", b"b", b"c", codec=codec), Batch(base_offset=3, last_offset_delta=1),
         plain(b"d", base_offset=7, codec=codec),
-    ]
+    ]  # fmt: skip
     reading = decoder(kernel, *given, columns=["offset"], limits=Limits(most_rows=2))
     seen = [(batch.column(0).to_pylist(), reading.next_offset) for batch in reading]
     assert seen == [([0, 1], 2), ([2, 7], 8)]
@@ -418,10 +359,13 @@ def test_more_batches_than_are_scanned_at_a_time(kernel: Kernel) -> None:
     assert offsets(kernel, *given) == list(range(2500))
 
 
-def test_limits_are_what_arrow_can_hold() -> None:
+def test_limits_are_what_arrow_can_hold_and_kafka_sends() -> None:
     for wrong in ({"most_rows": 0}, {"most_bytes": 2**31}, {"most_batch_bytes": -1}):
         with pytest.raises(ValueError, match="a limit is from 1"):
             Limits(**wrong)
+    # A batch of message.max.bytes of the largest topics, and an Arrow batch below what Arrow can hold.
+    assert DEFAULT_LIMITS.most_batch_bytes >= 100 * 1024 * 1024
+    assert DEFAULT_LIMITS.most_bytes < MOST_BYTES
 
 
 def test_slow_reading_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -431,9 +375,6 @@ def test_slow_reading_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> Non
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert "not built. The same rows are read, but" in record.getMessage() and "C compiler" in record.getMessage()
-
-
-# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 def wrong_record(body: bytes) -> Batch:
@@ -565,10 +506,7 @@ def test_a_batch_that_is_too_large_when_decompressed(kernel: Kernel, codec: str)
         list(decoder(kernel, batch, limits=Limits(most_batch_bytes=size - 1)))
     assert (raised.value.base_offset, raised.value.most_bytes) == (7, size - 1)
     assert len(values(kernel, batch, limits=Limits(most_batch_bytes=size))) == 1
-
-
-@BOTH
-def test_the_limit_of_decompression_is_not_one_of_plain_batches(kernel: Kernel) -> None:
+    # It is no limit of plain batches.
     assert len(values(kernel, plain(bytes(1000)), limits=Limits(most_batch_bytes=10))) == 1
 
 
@@ -619,10 +557,7 @@ def test_both_kernels_find_the_same_in_damaged_bytes(case: Case, data: st.DataOb
 
 def outcome(kernel: Kernel, records: bytes, case: Case, checks: bool) -> tuple[object, ...]:
     limits = Limits(most_rows=3, most_batch_bytes=100_000)
-    reading = decoder(
-        kernel, records, first_offset=case.first_offset, end_offset=case.end_offset, columns=case.columns,
-        aborted=case.aborted, check_crcs=checks, limits=limits,
-    )  # fmt: skip
+    reading = decoder(kernel, records, **wanted(case), check_crcs=checks, limits=limits)
     found: list[object] = []
     try:
         for batch in reading:
@@ -630,9 +565,3 @@ def outcome(kernel: Kernel, records: bytes, case: Case, checks: bool) -> tuple[o
     except Undecodable as error:
         found.append((type(error), str(error)))
     return (*found, reading.next_offset, reading.used_bytes, reading.batch_count)
-
-
-def test_the_defaults_hold_what_kafka_sends() -> None:
-    """A batch of message.max.bytes of the largest topics, and an Arrow batch below what Arrow can hold."""
-    assert DEFAULT_LIMITS.most_batch_bytes >= 100 * 1024 * 1024
-    assert DEFAULT_LIMITS.most_bytes < MOST_BYTES

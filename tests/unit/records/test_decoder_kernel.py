@@ -6,9 +6,6 @@ What they do right, test_decoder.py shows for both kernels.
 from __future__ import annotations
 
 import contextlib
-import sys
-import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.records.batch_table import Column, State, Total, new_table
+from other_threads import assert_lets_others_run
 from record_cases import int64s
 from record_sets import NO_END, plain, row
 from record_sets import Batch as Made
@@ -84,6 +82,12 @@ def fill(given: dict[str, Any]) -> None:
     _kernel.fill_columns(*others, (key, value, offset, timestamp, timestamp_type, headers))
 
 
+Call = Callable[[dict[str, Any]], None]
+ARGUMENTS: dict[Call, Callable[[], dict[str, Any]]] = {
+    scan: scan_arguments, measure: measure_arguments, fill: fill_arguments,
+}  # fmt: skip
+
+
 def test_what_is_made_hostile_below_is_right_as_it_is() -> None:
     scan(scan_arguments())
     measured = measure_arguments()
@@ -135,77 +139,38 @@ def test_a_corrupt_table_is_a_value_error(corrupt: Any) -> None:
         fill(fill_arguments() | {"table": corrupt})
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"state": int64s([-1, 0, 0])},
-        {"state": int64s([len(RECORDS) + 1, 0, 0])},
-        {"state": int64s([2**63 - 1, 0, 0])},
-        {"state": int64s([0, 0])},
-        {"state": np.zeros(3, np.int32)},
-        {"table": int64s([0] * 12)},
-        {"table": np.zeros((1, 11), np.int32)},
-        {"records": memoryview(RECORDS)[::2]},
-    ],
-    ids=lambda wrong: next(iter(wrong)),
-)
-def test_wrong_arguments_of_a_scan_are_value_errors(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        scan(scan_arguments() | wrong)
+WRONG: list[tuple[Call, dict[str, Any]]] = [
+    (scan, {"state": int64s([-1, 0, 0])}), (scan, {"state": int64s([len(RECORDS) + 1, 0, 0])}),
+    (scan, {"state": int64s([2**63 - 1, 0, 0])}), (scan, {"state": int64s([0, 0])}),
+    (scan, {"state": np.zeros(3, np.int32)}), (scan, {"table": int64s([0] * 12)}),
+    (scan, {"table": np.zeros((1, 11), np.int32)}), (scan, {"records": memoryview(RECORDS)[::2]}),
+    (measure, {"totals": int64s([0] * 12)}), (measure, {"totals": bytes(8 * 13)}),
+    (measure, {"most_rows": -1}), (measure, {"most_bytes": -(2**63)}),
+    *((fill, {"record_count": count}) for count in (2, 4, -1)),
+    (fill, {"row_count": 2, "offset": bytearray(16), "timestamp": bytearray(16), "timestamp_type": bytearray(8)}),
+    (fill, {"row_count": 4, "offset": bytearray(32), "timestamp": bytearray(32), "timestamp_type": bytearray(16)}),
+    (fill, {"row_count": -1}), (fill, {"row_count": 2**31}), (fill, {"first_offset": 1}), (fill, {"end_offset": 2}),
+    *((fill, {"key": column(*sizes)}) for sizes in ((2, 1, 1), (4, 1, 1), (3, 0, 1), (3, 2, 1), (3, 1), (3, 1, 0))),
+    (fill, {"key": (None, bytearray(0), bytearray(1))}), (fill, {"key": (None, None, bytearray(1))}),
+    (fill, {"key": (None, bytes(16), bytearray(1))}),
+    *((fill, {"value": column(*sizes)}) for sizes in ((3, 3, 1), (3, 20, 1), (3, 4))),
+    (fill, {"offset": bytearray(23)}), (fill, {"offset": bytearray(25)}), (fill, {"timestamp": bytearray(16)}),
+    (fill, {"timestamp_type": bytearray(24)}),
+    (fill, {"headers": (None, bytearray(16), column(2, 2), column(2, 1, 1))}),
+    *((fill, {"headers": (bytearray(1), bytearray(size), column(2, 2), column(2, 1, 1))}) for size in (12, 20, 0)),
+    (fill, {"headers": (bytearray(1), bytearray(16), column(1, 2), column(2, 1, 1))}),
+    (fill, {"headers": (bytearray(1), bytearray(16), column(2, 1), column(2, 1, 1))}),
+    (fill, {"headers": (bytearray(1), bytearray(16), column(2, 2), column(2, 1))}),
+    (fill, {"headers": (bytearray(1), bytearray(16), column(2, 2), column(3, 1, 1))}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"totals": int64s([0] * 12)}, {"totals": bytes(8 * 13)}, {"most_rows": -1}, {"most_bytes": -(2**63)}],
-    ids=lambda wrong: next(iter(wrong)),
+    ("call", "wrong"), WRONG, ids=[f"{call.__name__} {next(iter(wrong))}" for call, wrong in WRONG]
 )
-def test_wrong_totals_and_limits_are_value_errors(wrong: dict[str, Any]) -> None:
+def test_wrong_arguments_are_value_errors(call: Call, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        measure(measure_arguments() | wrong)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"record_count": 2},
-        {"record_count": 4},
-        {"record_count": -1},
-        {"row_count": 2, "offset": bytearray(16), "timestamp": bytearray(16), "timestamp_type": bytearray(8)},
-        {"row_count": 4, "offset": bytearray(32), "timestamp": bytearray(32), "timestamp_type": bytearray(16)},
-        {"row_count": -1},
-        {"row_count": 2**31},
-        {"first_offset": 1},
-        {"end_offset": 2},
-        {"key": column(2, 1, 1)},
-        {"key": column(4, 1, 1)},
-        {"key": column(3, 0, 1)},
-        {"key": column(3, 2, 1)},
-        {"key": column(3, 1)},
-        {"key": column(3, 1, 0)},
-        {"key": (None, bytearray(0), bytearray(1))},
-        {"key": (None, None, bytearray(1))},
-        {"key": (None, bytes(16), bytearray(1))},
-        {"value": column(3, 3, 1)},
-        {"value": column(3, 20, 1)},
-        {"value": column(3, 4)},
-        {"offset": bytearray(23)},
-        {"offset": bytearray(25)},
-        {"timestamp": bytearray(16)},
-        {"timestamp_type": bytearray(24)},
-        {"headers": (None, bytearray(16), column(2, 2), column(2, 1, 1))},
-        {"headers": (bytearray(1), bytearray(12), column(2, 2), column(2, 1, 1))},
-        {"headers": (bytearray(1), bytearray(20), column(2, 2), column(2, 1, 1))},
-        {"headers": (bytearray(1), bytearray(0), column(2, 2), column(2, 1, 1))},
-        {"headers": (bytearray(1), bytearray(16), column(1, 2), column(2, 1, 1))},
-        {"headers": (bytearray(1), bytearray(16), column(2, 1), column(2, 1, 1))},
-        {"headers": (bytearray(1), bytearray(16), column(2, 2), column(2, 1))},
-        {"headers": (bytearray(1), bytearray(16), column(2, 2), column(3, 1, 1))},
-    ],
-    ids=lambda wrong: next(iter(wrong)),
-)
-def test_columns_that_are_not_as_measured_are_value_errors(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        fill(fill_arguments() | wrong)
+        call(ARGUMENTS[call]() | wrong)
 
 
 @pytest.mark.parametrize(
@@ -244,10 +209,8 @@ def test_whatever_comes_is_decoded_or_refused(data: st.DataObject) -> None:
         "checks_crc": st.booleans(), "checks_timestamps": st.booleans(), "key": COLUMNS, "value": COLUMNS,
         "offset": BUFFERS, "timestamp": BUFFERS, "timestamp_type": BUFFERS, "headers": HEADERS,
     }  # fmt: skip
-    calls: list[tuple[dict[str, Any], Callable[[dict[str, Any]], None]]] = [
-        (scan_arguments(), scan), (measure_arguments(), measure), (fill_arguments(), fill),
-    ]  # fmt: skip
-    for arguments, call in calls:
+    for call, arguments_of in ARGUMENTS.items():
+        arguments = arguments_of()
         names = data.draw(st.lists(st.sampled_from(sorted(arguments)), min_size=1, max_size=3))
         changed = {name: data.draw(strategies.get(name, NUMBERS)) for name in names}
         with contextlib.suppress(ValueError, TypeError):
@@ -256,7 +219,6 @@ def test_whatever_comes_is_decoded_or_refused(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("function", ["scan_batches", "measure_records", "fill_columns"])
 def test_other_threads_run_while_the_kernel_works(function: str) -> None:
-    """As in test_kernel.py: another thread runs before the calls have returned."""
     rows = 20_000
     records = bytes(plain(*[b"0123456789" * 10] * rows))
     state, table, totals = np.zeros(len(State), np.int64), new_table(1), np.zeros(len(Total), np.int64)
@@ -274,24 +236,4 @@ def test_other_threads_run_while_the_kernel_works(function: str) -> None:
             (records,), table.copy(), 0, NO_END, rows, rows, (None, value, None, None, None, None)
         ),
     }  # fmt: skip
-    begun, seen, ended = threading.Event(), threading.Event(), threading.Event()
-
-    def work() -> None:
-        begun.set()
-        deadline = time.monotonic() + 0.5
-        while time.monotonic() < deadline and not seen.is_set():
-            calls[function]()
-        ended.set()
-
-    interval_s = sys.getswitchinterval()
-    thread = threading.Thread(target=work)
-    try:
-        sys.setswitchinterval(60)
-        thread.start()
-        begun.wait()
-        was_over = ended.is_set()
-        seen.set()
-    finally:
-        sys.setswitchinterval(interval_s)
-        thread.join()
-    assert not was_over
+    assert_lets_others_run(calls[function])

@@ -37,9 +37,6 @@ def deltas(draw: st.DrawFn, n: int) -> tuple[list[int], list[int]]:
     return offset_delta, timestamp_delta
 
 
-# --- records ------------------------------------------------------------------------------------------------
-
-
 @given(st.data(), cases())
 def test_equals_the_scalar_encoder_and_its_own_sizes(data: st.DataObject, case: Case) -> None:
     n = len(case.rows)
@@ -110,11 +107,7 @@ def test_a_header_count_of_two_bytes() -> None:
 
 @pytest.mark.parametrize(
     ("total", "part_type", "expected"),
-    [
-        (2**31 - 1, pa.binary(), pa.binary()),
-        (2**31, pa.binary(), pa.large_binary()),
-        (1, pa.large_binary(), pa.large_binary()),
-    ],
+    [(2**31 - 1, pa.binary(), pa.binary()), (2**31, pa.binary(), pa.large_binary()), (1, *[pa.large_binary()] * 2)],
 )
 def test_offsets_are_of_64_bits_where_32_do_not_reach(
     total: int, part_type: pa.DataType, expected: pa.DataType
@@ -138,25 +131,13 @@ def test_beyond_32_bit_offsets_the_bytes_are_the_same(data: st.DataObject, case:
     assert offsets[-1] == len(expected)
 
 
-# --- whole batches ------------------------------------------------------------------------------------------
-
-
 def whole_batch(record_encoder: RecordEncoder, rows: slice, timestamp_ms: Int64s, codec_name: str) -> bytes:
     """A record batch of `rows`, as a producer would make it; `timestamp_ms` are theirs."""
     codec = codec_for(codec_name)
     records, _ = record_encoder.encode(rows, np.arange(len(timestamp_ms)), timestamp_ms - timestamp_ms[0])
     batch = bytearray(HEADER_BYTES) + codec.compress(memoryview(records))
-    write_header(
-        memoryview(batch),
-        records_crc=None,
-        attributes=codec.id,
-        base_timestamp=int(timestamp_ms[0]),
-        max_timestamp=int(timestamp_ms.max()),
-        producer_id=77,
-        producer_epoch=3,
-        base_sequence=11,
-        record_count=len(timestamp_ms),
-    )
+    times = (int(timestamp_ms[0]), int(timestamp_ms.max()))
+    write_header(memoryview(batch), None, codec.id, *times, 77, 3, 11, len(timestamp_ms))
     return bytes(batch)
 
 
@@ -177,48 +158,9 @@ def test_kafka_python_reads_whole_batches_back(codec_name: str, data: st.DataObj
         assert read.validate_crc()
         expected = [row for row, d in zip(case.rows, destination, strict=True) if d == partition]
         assert [
-            (
-                record.key,
-                record.value,
-                record.timestamp,
-                record.offset,
-                [(k.encode(), v) for k, v in record.headers],
-            )
+            (record.key, record.value, record.timestamp, record.offset, [(k.encode(), v) for k, v in record.headers])
             for record in read
         ] == [
             (row.key, row.value, row.timestamp_ms, offset, list(row.headers or ()))
             for offset, row in enumerate(expected)
         ]
-
-
-def test_ten_thousand_rows_in_one_call() -> None:
-    """The size of Spark's Arrow batches: offset deltas of one, two and three bytes in one batch."""
-    random = np.random.default_rng(5)
-    rows = [
-        Row(
-            key=None if i % 7 == 0 else b"%d" % i,
-            value=None if i % 11 == 0 else random.bytes(int(random.integers(0, 200))),
-            headers=((b"n", b"%d" % i),) * (i % 3),
-            timestamp_ms=1_700_000_000_000 + int(random.integers(-(10**7), 10**7)),
-        )
-        for i in range(10_000)
-    ]
-    batch = pa.RecordBatch.from_pydict(
-        {
-            "key": pa.array([row.key for row in rows], pa.binary()),
-            "value": pa.array([row.value for row in rows], pa.binary()),
-            "headers": pa.array(
-                [as_arrow(row.headers) for row in rows],
-                pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-            ),
-            "timestamp": pa.array([row.timestamp_ms for row in rows], pa.timestamp("ms")),
-        }
-    )
-    order = random.permutation(10_000)
-    columns = RecordColumns.from_arrow(batch, now_ms=0)
-    timestamp_delta = columns.timestamp_ms[order] - rows[order[0]].timestamp_ms
-    encoded, _ = RecordEncoder(columns, order).encode(slice(None), np.arange(10_000), timestamp_delta)
-    assert encoded.tobytes() == b"".join(
-        scalar_record(rows[i], offset, delta)
-        for offset, (i, delta) in enumerate(zip(order, timestamp_delta.tolist(), strict=True))
-    )

@@ -30,9 +30,6 @@ def digest_of(*rows: WholeRow) -> str:
     return digest(arrow_batch(rows))
 
 
-# --- of several slots -------------------------------------------------------------------------------------------------
-
-
 @given(slots=st.lists(st.lists(whole_rows(TEXTS), max_size=4), max_size=4))
 def test_a_total_is_the_digest_of_all_rows_however_they_were_spread(slots: list[list[WholeRow]]) -> None:
     spread = total(digest_of(*rows) for rows in [*slots, []])
@@ -43,9 +40,6 @@ def test_a_total_of_digests_of_another_version_equals_none_of_this_one() -> None
     mine = Fingerprint().digest()
     other = "9" + mine[1:]
     assert len({total([mine]), total([other]), total([mine, other])}) == 3
-
-
-# --- equal --------------------------------------------------------------------------------------------------
 
 
 @given(
@@ -73,12 +67,6 @@ def test_equal_if_and_only_if_the_rows_are(left: list[WholeRow], right: list[Who
     assert (digest_of(*left, *both) == digest_of(*both, *right)) == (Counter(left) == Counter(right))
 
 
-def test_the_rows_of_arrow_batches_add_up() -> None:
-    rows = [WholeRow(b"%d" % i) for i in range(4)]
-    assert digest(arrow_batch(rows[:1]), arrow_batch(rows[1:])) == digest_of(*rows)
-    assert digest(arrow_batch([]), arrow_batch(rows), arrow_batch([])) == digest_of(*rows)
-
-
 @pytest.mark.parametrize("length", [0, 1, 8, 9, 15, 16, 17])
 def test_what_lies_behind_a_row_in_memory_makes_no_difference(length: int) -> None:
     row = WholeRow(b"v" * length, b"k" * length, ((b"h" * length, b"w" * length),), 5, "t" * length)
@@ -86,15 +74,12 @@ def test_what_lies_behind_a_row_in_memory_makes_no_difference(length: int) -> No
     assert {digest(arrow_batch([row, *more]).slice(0, 1)) for more in neighbours} == {digest_of(row)}
 
 
-def test_the_time_that_stands_in_for_a_null_is_not_in_it() -> None:
+def test_absent_columns_are_of_nulls_and_a_time_that_stands_in_is_not_in_it() -> None:
     timestamp = pa.array([None, 5], pa.timestamp("ms"))
     values = pa.array([b"a", b"b"], pa.binary())
     for columns in ({"value": values}, {"value": values, "timestamp": timestamp}):
         batch = pa.record_batch(columns)
         assert digest(batch, now_ms=1) == digest(batch, now_ms=2)
-
-
-def test_columns_that_are_not_there_are_columns_of_nulls() -> None:
     row = WholeRow(b"v")
     assert digest(arrow_batch([row], replace(SPARKS, sparse=True))) == digest_of(row)
     without_list = pa.record_batch({"value": [b"v"], "headers": pa.array([None], SPARKS.headers)})
@@ -110,9 +95,6 @@ def test_digests_outlive_a_release() -> None:
     ]
     assert digest_of() == "1:0:00000000000000000000000000000000"
     assert digest_of(*rows) == "1:3:bde0872c96a614a5984267fbb504c6d4"
-
-
-# --- different ----------------------------------------------------------------------------------------------
 
 
 BASE = WholeRow(b"ab", b"c", ((b"h", b"v"), (b"i", None)), 5, "t", 3)

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
 from kafka_sink.records.murmur import murmur2, murmur3
 
@@ -73,33 +72,21 @@ def keys_of_murmur2_digests() -> list[bytes]:
     return [stream[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
 
-def test_equals_kafkas_own_class_on_101000_keys_of_0_to_100_bytes() -> None:
+def test_equals_kafkas_own_class_and_mmh3_on_101000_keys_of_0_to_100_bytes() -> None:
     hashes = murmur2(pa.array(keys_of_murmur2_digests(), pa.binary()))
     lines = [f"{length},{hashlib.sha256(hashes[length::101].astype('>i4')).hexdigest()}" for length in range(101)]
     assert lines == JAVA_DIGESTS.read_text().splitlines()[1:]
-
-
-@pytest.mark.parametrize("arrow_type", [pa.binary(), pa.large_binary()])
-def test_murmur3_equals_mmh3_on_101000_keys_of_0_to_100_bytes(arrow_type: pa.DataType) -> None:
     keys = keys_of_murmur2_digests()
-    hashes = murmur3(pa.array(keys, arrow_type))
-    assert hashes.dtype == np.int32
-    assert hashes.tolist() == [mmh3.hash(key) for key in keys]
+    assert murmur3(pa.array(keys, pa.binary())).tolist() == [mmh3.hash(key) for key in keys]
 
 
-@pytest.mark.parametrize("arrow_type", [pa.binary(), pa.large_binary()])
-def test_equals_kafka_python_on_random_keys_of_0_to_100_bytes(arrow_type: pa.DataType) -> None:
-    random = np.random.default_rng(3)
-    keys = [random.bytes(int(length)) for length in random.integers(0, 101, 2000)]
-    hashes = murmur2(pa.array(keys, arrow_type))
-    assert hashes.dtype == np.int32
-    assert hashes.tolist() == [int32(kafka_python_murmur2(key)) for key in keys]
-
-
-@given(st.lists(st.binary(max_size=40), max_size=30), st.integers(0, 3), st.integers(0, 3))
-def test_slices_and_any_mix_of_lengths(keys: list[bytes], skipped_before: int, skipped_after: int) -> None:
-    padded = [b"before"] * skipped_before + keys + [b"after"] * skipped_after
-    sliced = pa.array(padded, pa.binary()).slice(skipped_before, len(keys))
+@given(
+    st.lists(st.binary(max_size=40), max_size=30), st.integers(0, 3), st.integers(0, 3),
+    st.sampled_from([pa.binary(), pa.large_binary()]),
+)  # fmt: skip
+def test_slices_and_any_mix_of_lengths(keys: list[bytes], before: int, after: int, arrow_type: pa.DataType) -> None:
+    sliced = pa.array([*[b"before"] * before, *keys, *[b"after"] * after], arrow_type).slice(before, len(keys))
+    assert murmur2(sliced).dtype == murmur3(sliced).dtype == np.int32
     assert murmur2(sliced).tolist() == [scalar_murmur2(key) for key in keys]
     assert murmur3(sliced).tolist() == [mmh3.hash(key) for key in keys]
 

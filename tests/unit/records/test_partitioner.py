@@ -6,6 +6,7 @@ import math
 import random
 import zlib
 from itertools import groupby
+from typing import Any
 
 import mmh3
 import numpy as np
@@ -27,6 +28,7 @@ from kafka_sink.records.partitioner import (
     Spreader,
     StickyPartitioner,
 )
+from record_cases import scalar_fnv1a
 
 
 def sticky_partitioner(batch_size: int = 1000, seed: int = 7) -> StickyPartitioner:
@@ -66,9 +68,6 @@ def stays(partitions: np.ndarray) -> list[tuple[int, int]]:
     return [(partition, len(list(run))) for partition, run in groupby(partitions.tolist())]
 
 
-# --- sticky -------------------------------------------------------------------------------------------------
-
-
 def test_moves_every_batch_size_bytes_to_another_partition() -> None:
     sticky = sticky_partitioner(batch_size=1000)
     partitions = sticky.assign(np.full(1000, 100), partition_count=8, available=range(8))
@@ -102,33 +101,26 @@ def test_a_stay_ends_with_the_row_that_fills_it(sizes: list[int], batch_size: in
 def test_state_carries_over_from_arrow_batch_to_arrow_batch(sizes: list[int], cut: int, batch_size: int) -> None:
     whole = sticky_partitioner(batch_size).assign(np.array(sizes), partition_count=5, available=range(5))
     parts = sticky_partitioner(batch_size)
-    pieces = [
-        parts.assign(np.array(piece, np.int64), partition_count=5, available=range(5))
-        for piece in (sizes[:cut], sizes[cut:])
-    ]
+    given: Any = {"partition_count": 5, "available": range(5)}
+    pieces = [parts.assign(np.array(piece, np.int64), **given) for piece in (sizes[:cut], sizes[cut:])]
     assert np.concatenate(pieces).tolist() == whole.tolist()
 
 
 @given(st.lists(st.tuples(st.sets(st.integers(0, 9), min_size=1), SIZES), min_size=1, max_size=5))
-def test_only_partitions_with_a_leader_also_after_leaders_changed(
-    calls: list[tuple[set[int], list[int]]],
-) -> None:
+def test_only_partitions_with_a_leader_also_after_leaders_changed(calls: list[tuple[set[int], list[int]]]) -> None:
     sticky = sticky_partitioner(batch_size=500)
     for available, sizes in calls:
         partitions = sticky.assign(np.array(sizes), partition_count=10, available=sorted(available))
         assert set(partitions.tolist()) <= available
 
 
-def test_stays_where_it_is_when_another_partition_loses_its_leader() -> None:
+def test_stays_where_it_is_when_others_lose_their_leader_or_all_have_none() -> None:
     sticky = sticky_partitioner(batch_size=10_000)
     (first,) = sticky.assign(np.array([1]), partition_count=4, available=range(4))
     others = [p for p in range(4) if p != first]
     for gone in others:
         available = [p for p in range(4) if p != gone]
         assert sticky.assign(np.array([1]), partition_count=4, available=available).tolist() == [first]
-
-
-def test_without_any_leader_all_partitions_are_as_good() -> None:
     partitions = sticky_partitioner(batch_size=1).assign(np.full(200, 1), partition_count=4, available=[])
     assert set(partitions.tolist()) == {0, 1, 2, 3}
 
@@ -139,29 +131,19 @@ def test_batch_size_zero_is_a_batch_a_row(batch_size: int) -> None:
     assert [rows for _, rows in stays(partitions)] == [1] * 50
 
 
-def test_start_is_random() -> None:
-    starts = {
-        int(sticky_partitioner(seed=seed).assign(np.array([1]), partition_count=4, available=range(4))[0])
-        for seed in range(40)
-    }
-    assert starts == {0, 1, 2, 3}
-
-
-# --- round-robin --------------------------------------------------------------------------------------------
-
-
-ONE_ROW = np.ones(1, np.int64)
+@pytest.mark.parametrize("kind", [StickyPartitioner, RoundRobinPartitioner])
+def test_the_start_is_random(kind: Any) -> None:
+    given = {"batch_size": 1000} if kind is StickyPartitioner else {}
+    spreaders = [kind(rng=random.Random(seed), **given) for seed in range(400)]
+    starts = [int(each.assign(np.ones(1, np.int64), partition_count=4, available=range(4))[0]) for each in spreaders]
+    assert min(np.bincount(starts, minlength=4)) > 60
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(1, 7), st.integers(0, 99))
 def test_takes_turns_over_arrow_batches(row_counts: list[int], partition_count: int, seed: int) -> None:
     spreader = RoundRobinPartitioner(rng=random.Random(seed))
-    turns = np.concatenate(
-        [
-            spreader.assign(np.ones(count, np.int64), partition_count=partition_count, available=range(partition_count))
-            for count in row_counts
-        ]
-    )
+    given: Any = {"partition_count": partition_count, "available": range(partition_count)}
+    turns = np.concatenate([spreader.assign(np.ones(count, np.int64), **given) for count in row_counts])
     assert turns.dtype == np.int32
     assert ((np.diff(turns) - 1) % partition_count == 0).all()
 
@@ -173,26 +155,7 @@ def test_takes_turns_over_the_partitions_with_a_leader() -> None:
     assert set(spreader.assign(np.ones(9, np.int64), partition_count=6, available=[]).tolist()) == set(range(6))
 
 
-def test_a_turn_starts_anywhere() -> None:
-    starts = [
-        int(RoundRobinPartitioner(rng=random.Random(seed)).assign(ONE_ROW, partition_count=4, available=range(4))[0])
-        for seed in range(400)
-    ]
-    assert min(np.bincount(starts, minlength=4)) > 60
-
-
-# --- keys ---------------------------------------------------------------------------------------------------
-
-
 FNV_LEAST = b"hp4gi_"
-
-
-def scalar_fnv1a(key: bytes) -> int:
-    """Go's hash/fnv, New32a."""
-    hashed = 0x811C9DC5
-    for byte in key:
-        hashed = (hashed ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return hashed
 
 
 def sarama(key: bytes, partition_count: int) -> int:
@@ -221,10 +184,6 @@ def test_a_key_goes_to_the_partition_of_its_hash(partitioner: str, keys: list[by
     assert partitions.tolist() == [BY_KEY[partitioner](key, count) for key in keys]
 
 
-def test_the_least_fnv1a_hash_is_what_it_says() -> None:
-    assert scalar_fnv1a(FNV_LEAST) == 1 << 31
-
-
 @pytest.mark.parametrize("partitioner", list(BY_KEY))
 def test_keys_keep_their_partition_when_the_topic_grows(partitioner: str) -> None:
     keys = [b"%d" % i for i in range(200)]
@@ -246,18 +205,16 @@ def test_consistent_sends_rows_without_a_key_where_the_empty_key_goes(key: pa.Ar
     columns = columns_of(value=pa.array([b"v"] * 3), **({} if key is None else {"key": key}))
     assert assign(columns, partition_count=50, partitioner="consistent", available=[41]).tolist() == [0, 0, 0]
     mixed = columns_of(key=pa.array([b"a", None, b"b"]), value=pa.array([b"v"] * 3))
-    assert assign(mixed, partition_count=50, partitioner="consistent").tolist() == [
-        zlib.crc32(b"a") % 50,
-        0,
-        zlib.crc32(b"b") % 50,
-    ]
+    expected = [zlib.crc32(b"a") % 50, 0, zlib.crc32(b"b") % 50]
+    assert assign(mixed, partition_count=50, partitioner="consistent").tolist() == expected
 
 
-def test_consistent_sees_no_bytes_under_a_null() -> None:
+def test_the_least_fnv1a_hash_and_bytes_under_a_null_are_no_keys_of_their_own() -> None:
     offsets, data = pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"ab")
     first_is_null = pa.Array.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\x02"), offsets, data])
     columns = columns_of(value=pa.array([b"v"] * 2), key=first_is_null)
     assert assign(columns, partition_count=50, partitioner="consistent").tolist() == [0, zlib.crc32(b"b") % 50]
+    assert scalar_fnv1a(FNV_LEAST) == 1 << 31
 
 
 @pytest.mark.parametrize(
@@ -276,17 +233,11 @@ def test_keys_are_ignored(partitioner: str, kind: type) -> None:
 
 @pytest.mark.parametrize("partitioner", list(PARTITIONERS))
 def test_an_explicit_partition_comes_before_every_partitioner(partitioner: str) -> None:
-    columns = columns_of(
-        key=pa.array([b"a", None, b"a", None]),
-        value=pa.array([b"v"] * 4),
-        partition=pa.array([3, 4, 1, 0], pa.int32()),
-    )
+    partition = pa.array([3, 4, 1, 0], pa.int32())
+    columns = columns_of(key=pa.array([b"a", None, b"a", None]), value=pa.array([b"v"] * 4), partition=partition)
     # Partition 4 is new: beyond what keys are spread over.
     assigned = assign(columns, partition_count=5, key_partition_count=4, partitioner=partitioner)
-    assert assigned.tolist() == [3, 4, 1, 0]
-
-
-# --- rows ---------------------------------------------------------------------------------------------------
+    assert assigned.tolist() == partition.to_pylist()
 
 
 def test_explicit_before_key_before_sticky() -> None:
@@ -310,13 +261,6 @@ def test_rows_of_one_topic_in_the_order_they_were_given(
     partitions = assign(columns, rows=rows, partition_count=count, available=[0])
     chosen = [keys[row] for row in rows]
     assert partitions.tolist() == [0 if key is None else by_key(key, count) for key in chosen]
-
-
-def test_keys_go_to_their_partition_whether_it_has_a_leader_or_not() -> None:
-    keys = [b"%d" % i for i in range(100)]
-    columns = columns_of(key=pa.array(keys, pa.binary()), value=pa.nulls(100, pa.binary()))
-    partitions = assign(columns, partition_count=7, available=[])
-    assert partitions.tolist() == [by_key(key, 7) for key in keys]
 
 
 def test_sticky_counts_key_less_rows_by_their_own_size() -> None:

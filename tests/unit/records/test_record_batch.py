@@ -39,15 +39,7 @@ RECORDS = [(1_700_000_000_123, b"k", b"v"), (1_700_000_000_007, None, b"w" * 300
 
 
 def kafka_python_batch(*, is_transactional: bool) -> bytes:
-    builder = DefaultRecordBatchBuilder(
-        magic=2,
-        compression_type=0,
-        is_transactional=is_transactional,
-        producer_id=2**40 + 1,
-        producer_epoch=32767,
-        base_sequence=2**31 - 1,
-        batch_size=1 << 20,
-    )
+    builder = DefaultRecordBatchBuilder(2, 0, is_transactional, 2**40 + 1, 32767, 2**31 - 1, 1 << 20)
     for offset, (timestamp, key, value) in enumerate(RECORDS):
         builder.append(offset, timestamp, key, value, [])
     return bytes(builder.build())
@@ -194,7 +186,7 @@ def test_where_a_record_set_begins() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_batch_that_is_cut_off_or_of_an_older_format_does_not_tell_where_it_begins(magic: int) -> None:
+def test_a_batch_that_is_cut_off_or_of_an_older_format_tells_no_beginning(magic: int) -> None:
     records = bytearray(bytes(plain(b"a", base_offset=70)))
     for end in range(len(records)):
         assert first_offset(memoryview(records)[:end]) is None

@@ -21,17 +21,7 @@ def encoded(rows: list[Row]) -> list[bytes]:
 
 def read(run: RecordRun) -> list[Row]:
     batch = bytearray(HEADER_BYTES) + run.data
-    write_header(
-        memoryview(batch),
-        records_crc=None,
-        attributes=0,
-        base_timestamp=run.base_timestamp,
-        max_timestamp=run.max_timestamp,
-        producer_id=1,
-        producer_epoch=0,
-        base_sequence=0,
-        record_count=run.record_count,
-    )
+    write_header(memoryview(batch), None, 0, run.base_timestamp, run.max_timestamp, 1, 0, 0, run.record_count)
     (decoded,) = list(MemoryRecords(bytes(batch)))
     assert decoded.validate_crc()
     records = list(decoded)

@@ -10,20 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.records.columns import RecordColumns
-from kafka_sink.records.kernel import FALLBACK, Kernel, compiled_kernel
+from kafka_sink.records.kernel import Kernel
 from kafka_sink.records.row_hashes import KEYS, stirred
+from kernels import KERNELS
 from whole_rows import ROW_TYPES, TEXTS, RowTypes, WholeRow, arrow_batch, whole_rows
 
-try:
-    IMPLEMENTATIONS = [FALLBACK, compiled_kernel()]
-except ImportError:
-    IMPLEMENTATIONS = [FALLBACK]
-EACH = pytest.mark.parametrize("implementation", IMPLEMENTATIONS, ids=lambda kernel: kernel.name)
-
+EACH = pytest.mark.parametrize("implementation", KERNELS)
 WORD, SUM = 2**64, 2**128
-
-
-# --- the scalar reference -----------------------------------------------------------------------------------
 
 
 def padded(data: bytes | None) -> bytes:
@@ -82,9 +75,6 @@ def sums(rows: list[WholeRow]) -> tuple[int, int]:
     return sum(h % WORD for h in hashes) % WORD, sum(h // WORD for h in hashes) % WORD
 
 
-# --- its parts ----------------------------------------------------------------------------------------------
-
-
 def test_the_keys_are_split_mix_64s_from_seed_0() -> None:
     # The first five that java.util.SplittableRandom(0).nextLong() gives, and Vigna's splitmix64.c.
     published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC, 0x1B39896A51A8749B]
@@ -98,9 +88,6 @@ def test_stirring_is_how_murmur3_ends(seed: int) -> None:
     expected = mmh3.hash128(b"", seed, x64arch=True)
     low, high = stirred(np.array([seed], np.uint64), np.array([seed], np.uint64))
     assert (int(high[0]) << 64) + int(low[0]) == expected == stir(seed * WORD + seed)
-
-
-# --- the whole ----------------------------------------------------------------------------------------------
 
 
 @EACH
@@ -130,12 +117,6 @@ def test_more_blocks_than_are_looked_at_together(implementation: Kernel) -> None
     rows[500:500] = [WholeRow(random.bytes(400_000)), WholeRow(bytes(200_000)), WholeRow(b"\xff" * 200_000)]
     columns = RecordColumns.from_arrow(arrow_batch(rows), now_ms=0)
     assert implementation.sum_row_hashes(columns) == sums(rows)
-
-
-@EACH
-def test_no_rows(implementation: Kernel) -> None:
-    batch = arrow_batch([])
-    assert implementation.sum_row_hashes(RecordColumns.from_arrow(batch, now_ms=0)) == (0, 0)
 
 
 @EACH

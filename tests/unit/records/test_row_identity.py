@@ -37,13 +37,8 @@ def by_row(headers: Headers) -> list[list[tuple[bytes, bytes | None]]]:
 
 
 def told(topic: str, query: str, batch: int, slot: int, row: int) -> list[tuple[bytes, bytes]]:
-    return [
-        (b"pykafka.topic", topic.encode()),
-        (b"pykafka.query", query.encode()),
-        (b"pykafka.batch", str(batch).encode()),
-        (b"pykafka.slot", str(slot).encode()),
-        (b"pykafka.row", str(row).encode()),
-    ]
+    texts = {"topic": topic, "query": query, "batch": batch, "slot": slot, "row": row}
+    return [(f"pykafka.{name}".encode(), str(text).encode()) for name, text in texts.items()]
 
 
 @given(
@@ -57,15 +52,9 @@ def told(topic: str, query: str, batch: int, slot: int, row: int) -> list[tuple[
     st.data(),
 )
 def test_each_row_has_them_behind_its_own(
-    rows: list[Any],
-    list_type: pa.DataType | None,
-    topic_type: pa.DataType,
-    option: str | None,
-    query: str,
-    batch: int,
-    slot: int,
-    data: st.DataObject,
-) -> None:
+    rows: list[Any], list_type: pa.DataType | None, topic_type: pa.DataType, option: str | None, query: str,
+    batch: int, slot: int, data: st.DataObject,
+) -> None:  # fmt: skip
     numbers = data.draw(st.lists(st.integers(0, 2**62), min_size=len(rows), max_size=len(rows)))
     topics = data.draw(st.lists(st.none() | st.text(max_size=3), min_size=len(rows), max_size=len(rows)))
     identity = RowIdentity(query, batch, slot, option)

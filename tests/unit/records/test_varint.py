@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.records.varint import varint_rows, varint_size, varint_sizes, varints_at
+from record_cases import varint
 
 INT64 = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
@@ -23,36 +24,15 @@ INT64 = st.one_of(
 )
 
 
-def scalar_varint(value: int) -> bytes:
-    """ByteUtils.writeVarlong."""
-    rest = ((value << 1) ^ (value >> 63)) & (2**64 - 1)
-    encoded = bytearray()
-    while rest & ~0x7F:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
-
-
 @pytest.mark.parametrize(
     ("value", "encoded"),
     # KafkaProtobuf's and ByteUtilsTest's own examples.
     [
-        (0, "00"),
-        (-1, "01"),
-        (1, "02"),
-        (63, "7e"),
-        (-64, "7f"),
-        (64, "8001"),
-        (-65, "8101"),
-        (8191, "fe7f"),
-        (8192, "808001"),
-        (2**31 - 1, "feffffff0f"),
-        (-(2**31), "ffffffff0f"),
-        (2**63 - 1, "feffffffffffffffff01"),
+        (0, "00"), (-1, "01"), (1, "02"), (63, "7e"), (-64, "7f"), (64, "8001"), (-65, "8101"), (8191, "fe7f"),
+        (8192, "808001"), (2**31 - 1, "feffffff0f"), (-(2**31), "ffffffff0f"), (2**63 - 1, "feffffffffffffffff01"),
         (-(2**63), "ffffffffffffffffff01"),
     ],
-)
+)  # fmt: skip
 def test_known_bytes(value: int, encoded: str) -> None:
     data, offsets = varint_rows(np.array([value], np.int64))
     assert data.tobytes().hex() == encoded
@@ -64,9 +44,9 @@ def test_known_bytes(value: int, encoded: str) -> None:
 def test_columns_interleave_row_by_row(rows: list[tuple[int, int, int]]) -> None:
     columns = np.array(rows, np.int64).reshape(len(rows), 3)
     data, offsets = varint_rows(*columns.T)
-    expected = [b"".join(map(scalar_varint, row)) for row in rows]
+    expected = [b"".join(map(varint, row)) for row in rows]
     assert [data[a:b].tobytes() for a, b in pairwise(offsets)] == expected
-    assert varint_sizes(columns[:, 1]).tolist() == [len(scalar_varint(row[1])) for row in rows]
+    assert varint_sizes(columns[:, 1]).tolist() == [len(varint(row[1])) for row in rows]
 
 
 @given(INT64.filter(lambda value: value >= 0))
@@ -76,8 +56,8 @@ def test_the_size_of_one_number_is_that_of_a_column_of_it(value: int) -> None:
 
 @given(st.lists(INT64, max_size=50))
 def test_values_are_read_back_from_their_places(values: list[int]) -> None:
-    encoded = [scalar_varint(value) for value in values]
+    encoded = [varint(value) for value in values]
     at = np.cumsum([0, *map(len, encoded)])[:-1]
     read, sizes = varints_at(np.frombuffer(b"".join(encoded), np.uint8), at)
     assert read.tolist() == values
-    assert sizes.tolist() == [len(varint) for varint in encoded]
+    assert sizes.tolist() == [len(each) for each in encoded]

@@ -62,7 +62,7 @@ def pinned(
     ],
 )
 @pytest.mark.parametrize("form", ["avro", "json"])
-def test_a_derived_schema_is_registered_once_under_the_strategys_subject(
+def test_a_derived_schema_is_registered_once_under_its_subject(
     form: str, subject: str, is_key: bool, asked: str
 ) -> None:
     with registry_stand_in({registering(asked): (200, {"id": 9})}) as stand_in:
@@ -156,3 +156,12 @@ def test_columns_are_there_and_once(frame: T.StructType, columns: list[str], err
 
 def test_columns_are_taken_in_the_order_they_are_named_in() -> None:
     assert column.fields_of(frame_of(ID_AND_NAME), ["name", "id"]).names == ["name", "id"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [("orders", "orders_value"), ("shop.orders-eu", "shop_orders_eu_value"), ("1st", "_1st_value")],
+)
+def test_a_derived_record_has_a_name_that_every_form_allows(topic: str, expected: str) -> None:
+    assert record_name(topic, is_key=False) == expected
+    assert record_name(topic, is_key=True) == expected.replace("value", "key")

@@ -30,9 +30,7 @@ PROTOBUF = protobuf.fitted(protobuf.derived(COLUMNS, "r", None), COLUMNS)
 
 
 @pytest.mark.parametrize("module", ["fastavro", "google.protobuf.message_factory", "google.protobuf.descriptor_pool"])
-def test_an_executor_without_it_says_that_other_rows_may_have_been_written(
-    module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_executor_without_it_says_that_rows_may_be_written(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Classes of messages that were met before are kept.
     unmet = protobuf.fitted(protobuf.derived(COLUMNS, f"r_{uuid.uuid4().hex}", None), COLUMNS)
     monkeypatch.setitem(sys.modules, module, None)

@@ -8,54 +8,22 @@ from typing import Any
 import pytest
 from pyspark.sql import types as T
 
-from kafka_sink.errors import ColumnNotInSchema, SchemaUnreadable, TypeNotMapped
+from kafka_sink.errors import ColumnNotInSchema
 from kafka_sink.registry import json_schema
-
-
-def columns_of(**fields: T.DataType) -> T.StructType:
-    return T.StructType([T.StructField(name, data_type) for name, data_type in fields.items()])
+from registry_rows import columns_of
 
 
 def test_a_derived_schema_is_closed_and_requires_what_is_never_null() -> None:
     inner = T.StructType([T.StructField("x", T.LongType(), False)])
     columns = T.StructType([T.StructField("id", T.LongType(), False), T.StructField("at", inner)])
-    assert json.loads(json_schema.derived(columns, "orders_value")) == {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": "orders_value",
-        "type": "object",
-        "properties": {
-            "id": {"type": "integer"},
-            "at": {
-                "oneOf": [
-                    {"type": "null"},
-                    {
-                        "type": "object",
-                        "properties": {"x": {"type": "integer"}},
-                        "required": ["x"],
-                        "additionalProperties": False,
-                    },
-                ]
-            },
-        },
-        "required": ["id"],
-        "additionalProperties": False,
-    }
 
+    def closed(required: str, **properties: Any) -> dict[str, Any]:
+        return {"type": "object", "properties": properties, "required": [required], "additionalProperties": False}
 
-@pytest.mark.parametrize(
-    ("data_type", "path"),
-    [
-        (T.DayTimeIntervalType(), "c"),
-        (T.NullType(), "c"),
-        (T.VariantType(), "c"),
-        (T.MapType(T.DoubleType(), T.LongType()), "c"),
-        (T.ArrayType(columns_of(deep=T.CalendarIntervalType())), "c[].deep"),
-    ],
-)
-def test_a_type_without_a_counterpart_is_named_by_its_path(data_type: T.DataType, path: str) -> None:
-    with pytest.raises(TypeNotMapped, match="No row of this write was sent") as refused:
-        json_schema.derived(columns_of(c=data_type), "r")
-    assert refused.value.column == path
+    nested = closed("x", x={"type": "integer"})
+    whole = closed("id", id={"type": "integer"}, at={"oneOf": [{"type": "null"}, nested]})
+    head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "orders_value"}
+    assert json.loads(json_schema.derived(columns, "orders_value")) == head | whole
 
 
 STRING = {"type": "string"}
@@ -88,9 +56,3 @@ def test_a_given_schema_that_does_not_fit_is_refused_before_a_row(
         json_schema.fitted(json.dumps({"type": "object", **schema}), columns)
     assert refused.value.column == path
     assert expected in refused.value.expected
-
-
-@pytest.mark.parametrize("text", ["{", "[]", "7", '{"properties": {"a": {"$ref": "#/nowhere"}}}'])
-def test_what_is_no_schema_of_an_object_is_said_to_be_none(text: str) -> None:
-    with pytest.raises(SchemaUnreadable):
-        json_schema.fitted(text, columns_of(a=T.LongType()))

@@ -11,20 +11,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from kafka_sink.errors import SchemaUnreadable
 from kafka_sink.registry.proto_text import compiled
-
-ORDER = """
-    syntax = "proto3";
-    package shop;
-    import "google/type/date.proto";
-    import "google/protobuf/timestamp.proto";
-    // größer als ASCII, 註文
-    message Order {
-        optional int64 id = 1;
-        google.type.Date day = 4;
-        google.protobuf.Timestamp at = 7;
-    }
-    message Other {}
-"""
+from registry_rows import ORDER
 
 
 @pytest.fixture(autouse=True)
@@ -42,16 +29,20 @@ def test_a_text_is_compiled_to_its_file_alone(scratch: Path, capfd: pytest.Captu
     assert list(scratch.iterdir()) == [] and capfd.readouterr() == ("", "")
 
 
-def test_what_is_wrong_with_a_text_is_said_with_its_line(scratch: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SchemaUnreadable, match=r"schema\.proto:2:") as refused:
-        compiled('syntax = "proto3";\nmessage M { int32 a = 0; }')
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('syntax = "proto3";\nmessage M { int32 a = 0; }', r"schema\.proto:2:"),
+        ('syntax = "proto3"; import "shop/line.proto"; message M {}', r"shop/line\.proto"),
+    ],
+)
+def test_what_is_wrong_with_a_text_is_said_with_its_line(
+    text: str, words: str, scratch: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SchemaUnreadable, match=words) as refused:
+        compiled(text)
     assert str(scratch) not in str(refused.value)
     assert list(scratch.iterdir()) == [] and capfd.readouterr() == ("", "")
-
-
-def test_what_a_text_imports_it_must_be_given_with() -> None:
-    with pytest.raises(SchemaUnreadable, match=r"shop/line\.proto"):
-        compiled('syntax = "proto3"; import "shop/line.proto"; message M {}')
 
 
 PLANTED = "from pathlib import Path\nPath(__file__).parent.with_name('was_run').touch()\n"
@@ -75,9 +66,7 @@ def test_no_module_of_the_working_directory_is_run(
     assert not (work / "was_run").exists()
 
 
-def test_a_compiler_that_is_only_in_the_working_directory_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiler_of_the_working_directory_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "grpc_tools").mkdir()
     (tmp_path / "grpc_tools" / "__init__.py").write_text(PLANTED)
     monkeypatch.chdir(tmp_path)
@@ -93,9 +82,3 @@ def test_a_compiler_that_does_not_end_is_said(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(SchemaUnreadable, match=r"did not end within 0\.001 s") as refused:
         compiled('syntax = "proto3"; message M {}')
     assert refused.value.__suppress_context__
-
-
-def test_without_a_compiler_a_text_is_told_what_else_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if not Path(place, "grpc_tools").exists()])
-    with pytest.raises(SchemaUnreadable, match="pip install grpcio-tools"):
-        compiled('syntax = "proto3"; message M {}')

@@ -11,15 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from kafka_sink.errors import (
-    InvalidOption,
-    RegistryAnswerUnusable,
-    RegistryError,
-    RegistryRefused,
-    RegistryUnreachable,
-    SchemaIncompatible,
-    SchemaNotRegistered,
-)
+from kafka_sink import errors
 from kafka_sink.registry import registering
 from kafka_sink.registry.registering import Registry, depth_of
 from registry_stand_in import INCOMPATIBLE, RawAnswer, registry_stand_in
@@ -36,15 +28,15 @@ QUICK = {"max.retries": "0", "timeout": "5"}
 
 def test_a_schema_is_registered_and_its_id_given() -> None:
     with registry_stand_in({REGISTER: (200, {"id": 9})}) as stand_in:
-        assert Registry.of({"url": stand_in.url, **QUICK}).schema_id("orders-value", SCHEMA) == 9
+        assert of(stand_in.url).schema_id("orders-value", SCHEMA) == 9
     assert [asked[:2] for asked in stand_in.asked] == [REGISTER]
     assert stand_in.asked[0][2]["schema"] == TEXT
 
 
 def test_a_schema_that_is_not_compatible_is_said_with_its_subject_and_version() -> None:
     refusal = {REGISTER: (409, {"error_code": 409, "message": INCOMPATIBLE})}
-    with registry_stand_in(refusal) as stand_in, pytest.raises(SchemaIncompatible) as refused:
-        Registry.of({"url": stand_in.url, **QUICK}).schema_id("orders-value", SCHEMA)
+    with registry_stand_in(refusal) as stand_in, pytest.raises(errors.SchemaIncompatible) as refused:
+        of(stand_in.url).schema_id("orders-value", SCHEMA)
     assert (refused.value.subject, refused.value.version) == ("orders-value", "7")
     for said in ("version 7 of subject 'orders-value'", "The field 'price'", "No row of this write was sent"):
         assert said in str(refused.value)
@@ -53,45 +45,42 @@ def test_a_schema_that_is_not_compatible_is_said_with_its_subject_and_version() 
 @pytest.mark.parametrize(("latest", "version"), [(FOUND, "3"), ((500, {"error_code": 1, "message": ""}), "unknown")])
 def test_a_refusal_that_names_no_version_means_the_latest(latest: Any, version: str) -> None:
     refusal = {REGISTER: (409, {"error_code": 409, "message": "not compatible"}), LATEST: latest}
-    with registry_stand_in(refusal) as stand_in, pytest.raises(SchemaIncompatible) as refused:
-        Registry.of({"url": stand_in.url, **QUICK}).schema_id("orders-value", SCHEMA)
+    with registry_stand_in(refusal) as stand_in, pytest.raises(errors.SchemaIncompatible) as refused:
+        of(stand_in.url).schema_id("orders-value", SCHEMA)
     assert refused.value.version == version
 
 
 def test_a_schema_is_looked_up_where_it_is_not_to_be_registered() -> None:
-    conf = {"auto.register.schemas": "false", **QUICK}
     with registry_stand_in({LOOK_UP: FOUND}) as stand_in:
-        assert Registry.of({"url": stand_in.url, **conf}).schema_id("orders-value", SCHEMA) == 9
+        assert of(stand_in.url, auto_register_schemas="false").schema_id("orders-value", SCHEMA) == 9
     assert [asked[:2] for asked in stand_in.asked] == [LOOK_UP]
-    with registry_stand_in({}) as stand_in, pytest.raises(SchemaNotRegistered, match="nothing at"):
-        Registry.of({"url": stand_in.url, **conf}).schema_id("orders-value", SCHEMA)
+    with registry_stand_in({}) as stand_in, pytest.raises(errors.SchemaNotRegistered, match="nothing at"):
+        of(stand_in.url, auto_register_schemas="false").schema_id("orders-value", SCHEMA)
 
 
 def test_the_latest_is_taken_where_that_is_asked_for() -> None:
     with registry_stand_in({LATEST: FOUND}) as stand_in:
-        registry = Registry.of({"url": stand_in.url, "use.latest.version": "true", **QUICK})
+        registry = of(stand_in.url, use_latest_version="true")
         latest = registry.latest("orders-value")
     assert registry.uses_latest and not registry.registers
     assert (latest.schema_id, latest.text) == (9, TEXT)
 
 
-def test_a_subject_that_is_not_there_has_no_latest() -> None:
-    with registry_stand_in({}) as stand_in:
-        assert Registry.of({"url": stand_in.url, **QUICK}).latest_or_none("orders-value") is None
-
-
-def said_of(error: RegistryError) -> str:
+def said_of(error: errors.RegistryError) -> str:
     """Whatever of it may be in a log."""
     assert error.__cause__ is None and error.__suppress_context__
     return f"{error} {vars(error)}"
 
 
+def of(url: str, **conf: str) -> Registry:
+    return Registry.of({"url": url, **QUICK, **{name.replace("_", "."): text for name, text in conf.items()}})
+
+
 @pytest.mark.parametrize("status", [401, 403, 422, 500])
 def test_no_refusal_shows_a_secret(status: int) -> None:
     echoed = {"error_code": status * 100, "message": "wrong: alice:hunter2, that is hunter2"}
-    conf = {"basic.auth.user.info": "alice:hunter2", **QUICK}
-    with registry_stand_in({REGISTER: (status, echoed)}) as stand_in, pytest.raises(RegistryRefused) as refused:
-        Registry.of({"url": stand_in.url, **conf}).schema_id("orders-value", SCHEMA)
+    with registry_stand_in({REGISTER: (status, echoed)}) as stand_in, pytest.raises(errors.RegistryRefused) as refused:
+        of(stand_in.url, basic_auth_user_info="alice:hunter2").schema_id("orders-value", SCHEMA)
     assert refused.value.status == status
     assert "hunter2" not in said_of(refused.value)
     assert "wrong: ***, that is ***" in str(refused.value)
@@ -100,8 +89,8 @@ def test_no_refusal_shows_a_secret(status: int) -> None:
 def test_a_registry_that_cannot_be_reached_is_named_without_its_password() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    registry = Registry.of({"url": f"http://alice:hunter2@127.0.0.1:{port}", **QUICK})
-    with pytest.raises(RegistryUnreachable) as refused:
+    registry = of(f"http://alice:hunter2@127.0.0.1:{port}")
+    with pytest.raises(errors.RegistryUnreachable) as refused:
         registry.schema_id("orders-value", SCHEMA)
     assert refused.value.url == f"http://127.0.0.1:{port}"
     assert "hunter2" not in said_of(refused.value)
@@ -118,8 +107,8 @@ def test_a_registry_that_cannot_be_reached_is_named_without_its_password() -> No
     ],
 )
 def test_a_url_that_is_none_is_said_without_what_may_be_a_password(url: str, shown: str, reason: str) -> None:
-    registry = Registry.of({"url": url, **QUICK})
-    with pytest.raises(RegistryUnreachable, match="Check the url") as refused:
+    registry = of(url)
+    with pytest.raises(errors.RegistryUnreachable, match="Check the url") as refused:
         registry.schema_id("orders-value", SCHEMA)
     assert refused.value.url == shown
     assert refused.value.reason.startswith(reason)
@@ -136,7 +125,7 @@ def test_a_url_that_is_none_is_said_without_what_may_be_a_password(url: str, sho
     ],
 )
 def test_a_url_is_shown_without_its_user(url: str, shown: str) -> None:
-    assert Registry.of({"url": url, **QUICK}).url == shown
+    assert of(url).url == shown
 
 
 @pytest.mark.parametrize(
@@ -152,7 +141,7 @@ def test_a_url_is_shown_without_its_user(url: str, shown: str) -> None:
     ],
 )
 def test_a_conf_that_the_client_does_not_take_is_an_option_that_is_wrong(conf: dict[str, str]) -> None:
-    with pytest.raises(InvalidOption, match="option 'registry'") as refused:
+    with pytest.raises(errors.InvalidOption, match="option 'registry'") as refused:
         Registry.of(conf)
     assert all(key in str(refused.value) for key in conf)
     assert "hunter2" not in str(refused.value) and refused.value.__suppress_context__
@@ -181,49 +170,42 @@ def deep(levels: int) -> str:
 )  # fmt: skip
 def test_an_answer_that_cannot_be_used_is_an_error_with_its_reason(answer: Any, reason: str) -> None:
     with registry_stand_in({LATEST: (200, answer), LOOK_UP: (200, answer)}) as stand_in:
-        registry = Registry.of({"url": stand_in.url, "use.latest.version": "true", **QUICK})
-        with pytest.raises(RegistryAnswerUnusable) as refused:
+        registry = of(stand_in.url, use_latest_version="true")
+        with pytest.raises(errors.RegistryAnswerUnusable) as refused:
             registry.latest("orders-value")
     assert reason in refused.value.reason and len(str(refused.value)) < 600
     assert stand_in.url in str(refused.value) and "'orders-value'" in str(refused.value)
     assert "canary" not in said_of(refused.value) if refused.value.__suppress_context__ else True
 
 
-@pytest.mark.parametrize("number", [0, 1, 2**31 - 1])
-def test_every_id_that_fits_the_frame_is_taken(number: int) -> None:
+@pytest.mark.parametrize("number", [0, 1, 2**31 - 1, None, "9", -1, 2**31, True])
+def test_an_id_that_fits_the_frame_is_taken_and_no_other(number: Any) -> None:
     with registry_stand_in({REGISTER: (200, {"id": number}), LATEST: (200, {**FOUND[1], "id": number})}) as stand_in:
-        registry = Registry.of({"url": stand_in.url, **QUICK})
-        assert registry.schema_id("orders-value", SCHEMA) == registry.latest("orders-value").schema_id == number
+        registry = of(stand_in.url)
+        if number in (0, 1, 2**31 - 1) and number is not True:
+            assert registry.schema_id("orders-value", SCHEMA) == registry.latest("orders-value").schema_id == number
+        else:
+            with pytest.raises(errors.RegistryAnswerUnusable, match="its id is"):
+                registry.schema_id("orders-value", SCHEMA)
 
 
-@pytest.mark.parametrize("number", [None, "9", -1, 2**31, True])
-def test_an_id_that_does_not_fit_is_refused_when_a_schema_is_registered(number: Any) -> None:
-    answers = {REGISTER: (200, {"id": number})}
-    with registry_stand_in(answers) as stand_in, pytest.raises(RegistryAnswerUnusable, match="its id is"):
-        Registry.of({"url": stand_in.url, **QUICK}).schema_id("orders-value", SCHEMA)
+COMPRESSED = RawAnswer(gzip.compress(b" " * 20 * 1024 * 1024), {"Content-Encoding": "gzip"})
 
 
-def test_an_answer_nested_deeper_than_a_parser_calls_itself_is_refused() -> None:
-    answer = RawAnswer(b"[" * 200_000)
+@pytest.mark.parametrize(
+    ("answer", "words"), [(COMPRESSED, "compressed"), (RawAnswer(b"[" * 200_000), "RecursionError")]
+)
+def test_a_compressed_answer_is_not_opened_nor_one_that_no_parser_reads(answer: RawAnswer, words: str) -> None:
     with (
         registry_stand_in({LATEST: (200, answer)}) as stand_in,
-        pytest.raises(RegistryAnswerUnusable, match="RecursionError"),
+        pytest.raises(errors.RegistryAnswerUnusable, match=words),
     ):
-        Registry.of({"url": stand_in.url, **QUICK}).latest("orders-value")
-
-
-def test_a_compressed_answer_is_not_opened() -> None:
-    bomb = RawAnswer(gzip.compress(b" " * 20 * 1024 * 1024), {"Content-Encoding": "gzip"})
-    with (
-        registry_stand_in({LATEST: (200, bomb)}) as stand_in,
-        pytest.raises(RegistryAnswerUnusable, match="compressed"),
-    ):
-        Registry.of({"url": stand_in.url, **QUICK}).latest("orders-value")
+        of(stand_in.url).latest("orders-value")
 
 
 def test_schemas_as_deep_as_is_allowed_are_taken() -> None:
     with registry_stand_in({LATEST: (200, {**FOUND[1], "schema": deep(200)})}) as stand_in:
-        assert Registry.of({"url": stand_in.url, **QUICK}).latest("orders-value").text == deep(200)
+        assert of(stand_in.url).latest("orders-value").text == deep(200)
     assert depth_of('{"a": "[[[[\\"[", "b": [[]]}') == 3
     assert depth_of('syntax = "proto3"; message M {}') == 1
 
@@ -235,16 +217,15 @@ def test_a_registry_does_not_show_its_secrets() -> None:
         assert "hunter2" not in f"{registry} {registry!r}"
 
 
-def test_a_switch_is_true_or_false() -> None:
-    with pytest.raises(InvalidOption, match="expected true or false"):
-        Registry.of({"url": "http://there", "use.latest.version": "yes"})
-
-
 def test_a_client_may_be_given_and_nothing_else() -> None:
     client = SchemaRegistryClient.new_client({"url": "mock://"})
     assert Registry.of(client).schema_id("orders-value", SCHEMA) == 1
     with pytest.raises(TypeError, match="a mapping with a url"):
         Registry.of("http://there")  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidOption, match="expected true or false"):
+        Registry.of({"url": "http://there", "use.latest.version": "yes"})
+    with registry_stand_in({}) as stand_in:
+        assert of(stand_in.url).latest_or_none("orders-value") is None
 
 
 @pytest.mark.parametrize("timeout", [{}, {"timeout": "5"}], ids=["none", "of one recv"])
@@ -253,6 +234,6 @@ def test_a_registry_that_answers_a_byte_at_a_time_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(registering, "ASK_TIMEOUT_S", 0.5)
     begun = time.monotonic()
-    with peer(drips(b"HTTP/1.1 200 OK\r\n")) as port, pytest.raises(RegistryUnreachable, match=r"within 0\.5 s"):
+    with peer(drips(b"HTTP/1.1 200 OK\r\n")) as port, pytest.raises(errors.RegistryUnreachable, match=r"within 0\.5 s"):
         Registry.of({"url": f"http://127.0.0.1:{port}", "max.retries": "0", **timeout}).schema_id("s", SCHEMA)
     assert time.monotonic() - begun < 5

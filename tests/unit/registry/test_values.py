@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import uuid
 from decimal import Decimal
 
 import pyarrow as pa
@@ -49,7 +48,6 @@ A_UUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 def test_a_uuid_is_text_in_any_case() -> None:
     values = [A_UUID, A_UUID.upper()]
     assert V.uuids(pa.array(["secret", *values]).slice(1), "c") == values
-    assert {uuid.UUID(value) for value in values} == {uuid.UUID(A_UUID)}
     assert V.uuids(pa.array([], pa.string()), "c") == []
 
 
@@ -62,13 +60,6 @@ def test_what_is_no_uuid_is_an_error_of_its_row(text: str) -> None:
     assert refused.value.column == "c" and "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("days", [-719_163, 2_932_897])
-def test_a_year_that_google_type_has_not_is_an_error_of_its_row(days: int) -> None:
-    with pytest.raises(ValueNotInSchema, match="1 to 9999") as refused:
-        V.date_parts(pa.array([0, days], pa.int32()).cast(pa.date32()), "day")
-    assert refused.value.column == "day"
-
-
 FIRST_MICRO, LAST_MICRO = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
@@ -79,8 +70,13 @@ def test_a_time_of_the_first_and_last_year_can_be_read_as_json() -> None:
 
 
 @pytest.mark.parametrize("micros", [FIRST_MICRO - 1, LAST_MICRO + 1, -(2**63), 2**63 - 1])
-def test_a_time_that_no_reader_can_say_is_an_error_of_its_row(micros: int) -> None:
-    for convert in (V.seconds_and_nanos, V.datetime_parts):
+def test_a_time_or_year_that_no_reader_can_say_is_an_error_of_its_row(micros: int) -> None:
+    days = {FIRST_MICRO - 1: -719_163}.get(micros, 2_932_897)
+    for convert, values in (
+        (V.seconds_and_nanos, pa.array([0, micros], pa.timestamp("us"))),
+        (V.datetime_parts, pa.array([0, micros], pa.timestamp("us"))),
+        (V.date_parts, pa.array([0, days], pa.int32()).cast(pa.date32())),
+    ):
         with pytest.raises(ValueNotInSchema, match="1 to 9999") as refused:
-            convert(pa.array([0, micros], pa.timestamp("us")), "at")
+            convert(values, "at")
         assert refused.value.column == "at"

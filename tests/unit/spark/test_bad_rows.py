@@ -93,25 +93,16 @@ def test_the_commit_goes_by_the_limits_that_tasks_bring(caplog: pytest.LogCaptur
         check_bad_rows([receipt(0, 10, bad), receipt(1, 10, bad)], rows_are_written=True)
 
 
-# --- the policy -------------------------------------------------------------------------------------------------------
-
-
 def policy(config: Any, conf: Mapping[str, str] | None = None, **ids: Any) -> Any:
     return bad_row_policy(config, conf or {}, lambda topics: {topic: {} for topic in topics}, **ids)
 
 
-def test_fail_is_no_policy() -> None:
+def test_options_task_and_stream_make_a_policy() -> None:
     assert policy(sink_config(SERVERS)) is None
-
-
-def test_options_and_task_make_a_policy() -> None:
     made = policy(DROP)
     assert (made.dead_letter_topic, made.limits) == (None, BadRowLimits(7, 0.5))
     assert (made.origin.query_id, made.origin.batch_id, made.origin.slot, made.origin.topic) == (None, None, 0, "t")
     assert policy(LETTERS).dead_letter_topic == "letters"
-
-
-def test_a_stream_is_named_by_the_conf_and_an_exactly_once_write_by_itself() -> None:
     conf = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}
     assert (policy(DROP, conf).origin.query_id, policy(DROP, conf).origin.batch_id) == ("q", 7)
     # In foreachBatch a batch write has both.

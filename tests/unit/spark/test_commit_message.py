@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 
 import pytest
@@ -46,7 +45,3 @@ def test_a_cluster_replaced_between_two_tasks_takes_the_rows_of_the_first_with_i
     with pytest.raises(ClusterChanged, match="task 7") as failure:
         check_all_present([RECEIPT, first, second], micro_batch_id=4)
     assert (failure.value.expected, failure.value.found) == ("one", "two")
-
-
-def test_a_receipt_survives_pickling() -> None:
-    assert pickle.loads(pickle.dumps(RECEIPT)) == RECEIPT

@@ -15,84 +15,36 @@ import pytest
 from pyspark import TaskContext
 
 from exchange import Exchange
-from kafka_sink import kept
+from kafka_sink import errors, kept
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import ToCoordinator
-from kafka_sink.commit.exchanges import PARTITION, read_decision
-from kafka_sink.commit.handover import Facts, Sink, SlotPrepared, command
+from kafka_sink.commit.exchanges import PARTITION
+from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
-from kafka_sink.errors import (
-    AbortedRowsOpen,
-    AnotherCheckpoint,
-    AttemptFenced,
-    BrokersUnreachable,
-    BrokerUnsupported,
-    CheckpointBehind,
-    ClusterChanged,
-    CommitRefused,
-    CoordinatorUnavailable,
-    DriverFenced,
-    InvalidOption,
-    MissingOption,
-    NonDeterministicReplay,
-    NotPlanned,
-    ReceiptNotWritten,
-    RefusedOption,
-    StateExpired,
-    TransactionTimedOut,
-    WriteKind,
-)
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.producer.runs import PackedRuns
-from kafka_sink.kafka.protocol.apis.create_topics import (
-    CreateTopicsRequest,
-)
-from kafka_sink.kafka.protocol.apis.delete_groups import (
-    DeletedGroup,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
+from kafka_sink.kafka.protocol.apis.delete_groups import DeletedGroup, DeleteGroupsRequest, DeleteGroupsResponse
 from kafka_sink.kafka.protocol.apis.describe_producers import (
     ActiveProducer,
     DescribeProducersRequest,
     DescribeProducersResponse,
     ProducersOfPartition,
 )
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsRequest,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-)
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-    FindCoordinatorRequest,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
-from kafka_sink.kafka.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-)
-from kafka_sink.kafka.protocol.apis.offset_fetch import (
-    OffsetFetchRequest,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-)
+from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import given_options
 from kafka_sink.records.bad_rows import columns_for_fingerprint
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint
-from kafka_sink.spark.commit_message import Pace
 from kafka_sink.spark.exactly_once import guarantee, many_slots
 from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity
 from kafka_sink.spark.exactly_once.commit import FORGET_MS, commit_micro_batch
@@ -168,10 +120,6 @@ def of_another_run(message: PreparedCommitMessage) -> PreparedCommitMessage:
     return replace(message, generation=Ids(9, 2))
 
 
-def decision_in(exchange: Exchange) -> Decision | None:
-    return exchange.run(read_decision(exchange.sink))
-
-
 def store(exchange: Exchange, facts: Facts) -> None:
     """The decision and the markers, as an earlier run would have left them."""
     names, decision = exchange.sink.names, facts.decision
@@ -183,19 +131,12 @@ def store(exchange: Exchange, facts: Facts) -> None:
         exchange.kafka.execute(ToCoordinator(CoordinatorKind.GROUP, group_id, request))
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
-
-
-def test_every_batch_write_has_a_name_of_its_own() -> None:
-    named = given_options({**OPTIONS, "transactionalIdPrefix": "export"})
-    one, other = batch_identity(named), batch_identity(named)
-    assert one[0].startswith("export.") and other[0].startswith("export.")
-    assert one[0] != other[0]
-    assert one[1].query_id != other[1].query_id
-    assert batch_identity(GIVEN)[0].startswith("pykafka-batch.")
-
-
-def test_a_named_batch_write_has_transactions_of_its_own() -> None:
+def test_every_batch_write_has_a_name_and_transactions_of_its_own() -> None:
+    for given, start in ((GIVEN, "pykafka-batch."), (given_options({**OPTIONS, "transactionalIdPrefix": "e"}), "e.")):
+        one, other = batch_identity(given), batch_identity(given)
+        assert one[0].startswith(start) and other[0].startswith(start)
+        assert one[0] != other[0]
+        assert one[1].query_id != other[1].query_id
     named = given_options({**OPTIONS, "receiptName": "orders-1"})
     one, other = batch_identity(named), batch_identity(named)
     assert one[0] != other[0] and "orders-1" not in one[0]
@@ -207,9 +148,6 @@ def test_a_batch_write_with_a_version_is_the_same_in_every_rerun() -> None:
     # Kept for ever: a release that derives another query doubles what was committed before.
     expected = ("orders", BatchWrite("txnAppId:orders", 7, is_versioned=True))
     assert batch_identity(VERSIONED) == batch_identity(VERSIONED) == expected
-
-
-# --- who plans --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -225,42 +163,27 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
-def test_a_stream_is_planned_when_its_writer_is_pickled_and_once(plans: list[Any]) -> None:
-    stream = KafkaStreamWriter(given_options(OPTIONS), checkpoint="/data/checkpoint")
+@pytest.mark.parametrize("checkpoint", ["/data/checkpoint", None])
+def test_a_write_is_planned_when_its_writer_is_pickled_and_once(plans: list[Any], checkpoint: str | None) -> None:
+    writer = KafkaStreamWriter(GIVEN, checkpoint=checkpoint) if checkpoint else KafkaBatchWriter(GIVEN)
     assert plans == []
-    again = pickle.loads(pickle.dumps(stream))
-    pickle.dumps(stream)
-    assert plans == ["/data/checkpoint"]
+    again = pickle.loads(pickle.dumps(writer))
+    pickle.dumps(writer)
+    assert plans == [checkpoint]
     assert planned_in(again) == PLAN
     # Who unpickles it runs tasks, and who pickles it on takes the plan along.
     pickle.dumps(again)
     assert len(plans) == 1
 
 
-def test_a_batch_write_is_planned_when_its_writer_is_pickled_and_once(plans: list[Any]) -> None:
-    batch = KafkaBatchWriter(GIVEN)
-    again = pickle.loads(pickle.dumps(batch))
-    pickle.dumps(batch)
-    assert plans == [None]
-    assert planned_in(again) == PLAN
-
-
-@pytest.mark.parametrize("kind", [KafkaStreamWriter, KafkaBatchWriter])
-def test_at_least_once_plans_nothing(plans: list[Any], kind: type) -> None:
-    pickle.dumps(kind(given_options({"topic": "t"})))
-    assert plans == []
-
-
 def test_planning_needs_to_know_the_brokers() -> None:
-    with pytest.raises(MissingOption, match="as an option of the write"):
+    with pytest.raises(errors.MissingOption, match="as an option of the write"):
         plan_stream(given_options({"deliveryGuarantee": "exactly-once"}), None)
 
 
-def test_a_plan_ends_where_brokers_lack_a_request_before_it_makes_anything(
-    exchange: Exchange, kafka: ScriptedKafka
-) -> None:
+def test_a_plan_ends_where_brokers_lack_a_request_before_it_makes_anything(kafka: ScriptedKafka) -> None:
     kafka.leaders, kafka.lacking = {}, ("DescribeTransactions 0 to 0 (Kafka 3.0): it has none",)
-    with pytest.raises(BrokerUnsupported, match="DescribeTransactions") as failure:
+    with pytest.raises(errors.BrokerUnsupported, match="DescribeTransactions") as failure:
         pickle.dumps(
             KafkaStreamWriter(given_options({**OPTIONS, "transactionalIdPrefix": "orders", "createTopics": "true"}))
         )
@@ -268,7 +191,7 @@ def test_a_plan_ends_where_brokers_lack_a_request_before_it_makes_anything(
     assert kafka.received == []
 
 
-def test_a_plan_makes_the_commit_topic_where_it_is_missing(exchange: Exchange, kafka: ScriptedKafka) -> None:
+def test_a_plan_makes_the_commit_topic_where_it_is_missing(kafka: ScriptedKafka) -> None:
     kafka.leaders = {("t", 0): 1}
     pickle.dumps(KafkaStreamWriter(NAMED))
     ((_, request),) = kafka.asked(CreateTopicsRequest)
@@ -309,9 +232,6 @@ def test_a_run_looks_for_what_hangs_of_the_last_decision(
     assert sorted(asked) == sorted(looked_at)
 
 
-# --- a task whose rows are visible ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("option", "rows", "topics"),
     [("t", 3, ("t",)), ("t", 0, ()), (None, 3, ("a", "b")), (None, 0, ())],
@@ -341,9 +261,6 @@ def test_rows_that_are_visible_are_counted_and_their_topics_told(
     assert all(request.transactional_id for _, request in kafka.asked(InitProducerIdRequest))
 
 
-# --- who commits ------------------------------------------------------------------------------------------------------
-
-
 def test_task_and_commit_are_in_the_cluster_of_their_plan(
     exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], network: LiveNetwork
 ) -> None:
@@ -363,36 +280,24 @@ def test_task_and_commit_are_in_the_cluster_of_their_plan(
         return 0
 
     kafka.script(InitProducerIdRequest, move)
-    with pytest.raises(ClusterChanged):
+    with pytest.raises(errors.ClusterChanged):
         write()
     assert len(kafka.asked(InitProducerIdRequest)) == 1
-    with pytest.raises(ClusterChanged):
+    with pytest.raises(errors.ClusterChanged):
         write()
-    with pytest.raises(ClusterChanged, match="Whether the last request was carried out is unknown"):
+    with pytest.raises(errors.ClusterChanged, match="Whether the last request was carried out is unknown"):
         commit_micro_batch(GIVEN, [message])
     assert len(kafka.asked(InitProducerIdRequest)) == 1
     assert kafka.asked(ProduceRequest) == [] == kafka.asked(EndTxnRequest)
-
-
-def test_a_plan_says_which_cluster_it_is_on() -> None:
-    assert plan_stream(NAMED, None).sink.cluster_id == "c"
 
 
 def test_a_commit_goes_by_the_plan_that_the_first_message_brings(exchange: Exchange) -> None:
     messages = receipts(exchange)
     KafkaStreamWriter(GIVEN).commit(messages, 0)
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
-    decision = decision_in(exchange)
-    assert decision is not None
+    decision = exchange.decision()
     assert (decision.micro_batch_id, decision.generation) == (0, messages[0].generation)
     assert decision.pinned == tuple(message.prepared.ids for message in messages)
-
-
-def test_a_commit_says_that_more_tasks_wrote_at_once_than_were_told(
-    exchange: Exchange, caplog: pytest.LogCaptureFixture
-) -> None:
-    KafkaStreamWriter(GIVEN).commit([replace(each, pace=Pace(1, 0, 9)) for each in receipts(exchange)], 0)
-    assert "2 tasks of this write wrote at once, and rateTasks is 1" in caplog.text
 
 
 def test_a_commit_of_many_slots_says_once_what_makes_it_faster(
@@ -409,7 +314,7 @@ def test_a_commit_of_many_slots_says_once_what_makes_it_faster(
 
 
 def with_proof(messages: Sequence[PreparedCommitMessage], path: Path) -> list[PreparedCommitMessage]:
-    proof = TaskProof(str(path), Identity("q", 0, WriteKind.STREAM), "exactly-once", 1, 2, PackedRuns())
+    proof = TaskProof(str(path), Identity("q", 0, errors.WriteKind.STREAM), "exactly-once", 1, 2, PackedRuns())
     return [replace(each, record_count=0, proof=proof) for each in messages]
 
 
@@ -436,7 +341,7 @@ def test_the_receipt_is_written_by_the_sinks_run_before_the_decision(
 def test_a_run_that_lost_the_sink_writes_no_receipt(exchange: Exchange, tmp_path: Path) -> None:
     messages = with_proof(receipts(exchange), tmp_path)
     exchange.run(two_phase.plan(exchange.sink))
-    with pytest.raises(DriverFenced):
+    with pytest.raises(errors.DriverFenced):
         KafkaStreamWriter(GIVEN).commit(messages, 0)
     assert files_in(tmp_path) == []
 
@@ -448,7 +353,7 @@ def decides(kafka: ScriptedKafka) -> bool:
 
 def test_nothing_is_decided_without_the_receipt(exchange: Exchange, kafka: ScriptedKafka, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ReceiptNotWritten) as failure:
+    with pytest.raises(errors.ReceiptNotWritten) as failure:
         KafkaStreamWriter(GIVEN).commit(with_proof(receipts(exchange), tmp_path / "file"), 0)
     assert len(kafka.asked(DescribeTransactionsRequest)) == 1
     assert not decides(kafka)
@@ -460,7 +365,7 @@ def test_a_replay_of_other_rows_leaves_the_receipt_of_those_that_are_visible(
 ) -> None:
     first, second = with_proof(receipts(exchange), tmp_path)
     other = replace(first.prepared, visible=Marker(0, "q", "of other rows"))
-    with pytest.raises(NonDeterministicReplay):
+    with pytest.raises(errors.NonDeterministicReplay):
         KafkaStreamWriter(GIVEN).commit([replace(first, prepared=other), second], 0)
     assert not decides(kafka)
     assert list(tmp_path.iterdir()) == []
@@ -500,7 +405,7 @@ def test_a_replay_warns_of_topics_that_took_its_rows_with_them(
     facts = replace(replayed.plan.facts, decision=decision)
     prepared = replayed.prepared if visible else replace(replayed.prepared, visible=None)
     plan = replace(replayed.plan, facts=facts)
-    with suppress(CheckpointBehind, TransactionTimedOut):
+    with suppress(errors.CheckpointBehind, errors.TransactionTimedOut):
         KafkaStreamWriter(GIVEN).commit([replace(replayed, plan=plan, prepared=prepared, topic_ids=topic_ids)], 0)
     assert [TOLD in each.getMessage() for each in caplog.records] == [True] * warned
 
@@ -512,12 +417,8 @@ def test_a_decision_is_told_which_topics_its_rows_are_in(exchange: Exchange, kaf
     ids = {"t": str(uuid.UUID(int=1))}
     told = [replace(first, topic_ids=ids), replace(second, topic_ids={**ids, "u": None}, prepared=touched)]
     KafkaStreamWriter(GIVEN).commit(told, 0)
-    decision = decision_in(exchange)
-    assert decision is not None
+    decision = exchange.decision()
     assert (decision.topics, decision.topic_ids) == (("t", "u"), ids)
-
-
-# --- the groups of a batch write --------------------------------------------------------------------------------------
 
 
 ONCE = BatchWrite("id", 0)
@@ -542,7 +443,7 @@ def test_what_comes_again_under_its_name_keeps_its_groups(exchange: Exchange, ba
 def test_a_commit_that_did_not_find_all_rows_visible_deletes_nothing(exchange: Exchange, kafka: ScriptedKafka) -> None:
     # What the commit reads last.
     kafka.held = {OffsetFetchRequest}
-    with pytest.raises(CoordinatorUnavailable):
+    with pytest.raises(errors.CoordinatorUnavailable):
         KafkaBatchWriter(GIVEN).commit(receipts(exchange, batch=ONCE))
     assert kafka.asked(DeleteGroupsRequest) == []
 
@@ -579,20 +480,15 @@ def test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts(
     assert [each.levelname for each in caplog.records if each.levelname != "DEBUG"] == []
 
 
-def test_tasks_of_two_plans_are_not_committed_together(exchange: Exchange, kafka: ScriptedKafka) -> None:
-    first, second = receipts(exchange)
-    with pytest.raises(DriverFenced):
-        KafkaStreamWriter(GIVEN).commit([first, of_another_run(second)], 0)
-    assert kafka.received == []
-
-
 def test_an_error_in_mid_commit_claims_neither_invisible_nor_doubled_rows(
     exchange: Exchange, kafka: ScriptedKafka
 ) -> None:
     messages = receipts(exchange)
     # Who leads the partitions is asked behind the decision.
     kafka.always(MetadataRequest, HANG_UP)
-    with pytest.raises(BrokersUnreachable, match="Whether the last request was carried out is unknown") as raised:
+    with pytest.raises(
+        errors.BrokersUnreachable, match="Whether the last request was carried out is unknown"
+    ) as raised:
         KafkaStreamWriter(GIVEN).commit(messages, 0)
     assert "twice" not in str(raised.value)
 
@@ -610,21 +506,21 @@ def test_errors_say_who_runs_the_write_again(
 ) -> None:
     first, second = receipts(exchange, batch=batch)
     assert first.plan is not None
-    kind = WriteKind.STREAM if batch is None else batch.kind
+    kind = errors.WriteKind.STREAM if batch is None else batch.kind
     task.update({"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"})
     kafka.script(InitProducerIdRequest, InitProducerIdResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1))
-    with pytest.raises(AttemptFenced, match=again) as fenced:
+    with pytest.raises(errors.AttemptFenced, match=again) as fenced:
         write_slot(GIVEN, first.plan, InterceptorChain(()), iter(()))
     assert fenced.value.write_kind is kind
     ids = first.prepared.ids
     begun_before = ActiveProducer(ids.producer_id, ids.producer_epoch, current_txn_start_offset=1)
     leader = ProducersOfPartition("t", 0, 0, None, (begun_before,))
     kafka.always(DescribeProducersRequest, DescribeProducersResponse(0, (leader,)))
-    with pytest.raises(AbortedRowsOpen, match=again):
+    with pytest.raises(errors.AbortedRowsOpen, match=again):
         commit_micro_batch(
             GIVEN, [replace(first, prepared=replace(first.prepared, first_offsets={("t", 0): 2})), second]
         )
-    with pytest.raises(DriverFenced, match=again):
+    with pytest.raises(errors.DriverFenced, match=again):
         commit_micro_batch(GIVEN, [first, of_another_run(second)])
 
 
@@ -632,26 +528,18 @@ def test_a_task_without_a_receipt_leaves_nothing_visible(
     exchange: Exchange, kafka: ScriptedKafka, plans: list[Any]
 ) -> None:
     messages = receipts(exchange)
-    with pytest.raises(CommitRefused, match="the micro-batch runs again and is written once"):
+    with pytest.raises(errors.CommitRefused, match="the micro-batch runs again and is written once"):
         KafkaStreamWriter(GIVEN).commit([messages[0], None], 0)
     batch = KafkaBatchWriter(GIVEN)
     assert isinstance(batch.guarantee, guarantee.ExactlyOnceBatch)
     batch.guarantee.planned = replace(PLAN, batch=BatchWrite("id", 0))
-    with pytest.raises(CommitRefused, match="if the job fails, run the write again: nothing of this one will be"):
+    with pytest.raises(
+        errors.CommitRefused, match="if the job fails, run the write again: nothing of this one will be"
+    ):
         batch.commit([None])
-    with pytest.raises(CommitRefused, match="in the topic twice"):
+    with pytest.raises(errors.CommitRefused, match="in the topic twice"):
         KafkaBatchWriter(given_options({"kafka.bootstrap.servers": "h:1", "topic": "t"})).commit([None])
     assert kafka.received == []
-
-
-def test_a_batch_write_whose_commit_is_unknown_names_the_command_that_finishes_it(
-    exchange: Exchange, kafka: ScriptedKafka
-) -> None:
-    messages = receipts(exchange, batch=BatchWrite("id", 0))
-    kafka.always(MetadataRequest, HANG_UP)
-    with pytest.raises(BrokersUnreachable, match="Do not run the write again before you know") as raised:
-        commit_micro_batch(GIVEN, messages)
-    assert command(exchange.sink, "repair") in str(raised.value)
 
 
 def test_an_abort_is_of_the_run_that_a_message_names_else_of_the_last_planned_here(
@@ -719,8 +607,6 @@ def test_at_least_once_neither_commits_nor_aborts_anything(kafka: ScriptedKafka)
     assert kafka.received == []
 
 
-# --- versions ---------------------------------------------------------------------------------------------------------
-
 ORDERS = Sink(Names("orders", "commits"), timeout_ms=60_000, transaction_version=2, is_versioned=True)
 VERSION_7 = BatchWrite("txnAppId:orders", 7, is_versioned=True)
 
@@ -753,13 +639,6 @@ def test_planning_tells_whether_a_version_is_written(exchange: Exchange, version
     assert planned.batch == BatchWrite("txnAppId:orders", int(version), is_versioned=True)
 
 
-def test_what_a_version_must_not_follow_upon_stops_its_planning() -> None:
-    with pytest.raises(StateExpired, match="is the first under this name and not 0"):
-        pickle.dumps(KafkaBatchWriter(VERSIONED))
-    allowed = pickle.loads(pickle.dumps(KafkaBatchWriter(VERSIONED | {"allow_lost_state": True})))
-    assert not planned_in(allowed).is_written
-
-
 def test_a_sinks_first_plan_looks_how_long_brokers_remember(
     exchange: Exchange, kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -772,7 +651,7 @@ def test_a_sinks_first_plan_looks_how_long_brokers_remember(
         pickle.dumps(KafkaStreamWriter(named))
         assert words in caplog.text and bool(words) == bool(caplog.text)
     kafka.settings = forgets_ids | {(1, "offsets.retention.minutes"): "2"}
-    with pytest.raises(InvalidOption, match=r"less than the brokers remember \(offsets.retention.minutes=2"):
+    with pytest.raises(errors.InvalidOption, match=r"less than the brokers remember \(offsets.retention.minutes=2"):
         pickle.dumps(KafkaStreamWriter(named))
     # One that never comes again needs no memory; one that has begun has been told.
     pickle.dumps(KafkaBatchWriter({**GIVEN, "transaction_timeout_ms": 120_000}))
@@ -786,11 +665,6 @@ def test_a_plan_tells_of_groups_that_were_lost(exchange: Exchange, caplog: pytes
     assert "of slot 1 the transactions' coordinators proved" in caplog.text
 
 
-def test_a_batch_write_without_a_version_asks_for_none() -> None:
-    planned = planned_in(pickle.loads(pickle.dumps(KafkaBatchWriter(GIVEN))))
-    assert (planned.is_written, planned.sink.is_versioned) == (False, False)
-
-
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """In a task of Spark partition 0; the conf it knows is what a test puts in here."""
@@ -800,18 +674,15 @@ def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return conf
 
 
-def test_a_task_of_another_query_than_was_planned_for_asks_nobody(kafka: ScriptedKafka, task: dict[str, str]) -> None:
-    """The driver's host has a folder of the checkpoint's path, and Spark has the checkpoint on another file system."""
+def test_what_asks_nobody_before_it_is_refused(kafka: ScriptedKafka, task: dict[str, str]) -> None:
+    # The driver's host has a folder of the checkpoint's path, and Spark has the checkpoint on another file system.
     task.update({"sql.streaming.queryId": "q", "streaming.sql.batchId": "4"})
-    with pytest.raises(AnotherCheckpoint) as raised:
+    with pytest.raises(errors.AnotherCheckpoint) as raised:
         write_slot(GIVEN, replace(PLAN, query_id="another"), InterceptorChain(()), iter(()))
     assert (raised.value.query_id, raised.value.found_query_id) == ("q", "another")
     assert kafka.received == []
-
-
-def test_a_task_that_may_run_twice_at_once_asks_nobody(kafka: ScriptedKafka, task: dict[str, str]) -> None:
     task["spark.speculation"] = "True"
-    with pytest.raises(RefusedOption, match="set it to false"):
+    with pytest.raises(errors.RefusedOption, match="set it to false"):
         write_slot(GIVEN, PLAN, InterceptorChain(()), iter(()))
     assert kafka.received == []
 
@@ -865,7 +736,7 @@ def test_rows_that_are_counted_again_are_those_that_were_written_bad_ones_too(
 @pytest.mark.parametrize("given", [GIVEN, {name: value for name, value in GIVEN.items() if name != "topic"}])
 def test_a_version_that_only_the_conf_knows_is_refused_by_tasks(task: dict[str, str], given: dict[str, Any]) -> None:
     task.update({"spark.pykafka.txnAppId": "orders", "spark.pykafka.txnVersion": "7"})
-    with pytest.raises(NotPlanned, match="txnAppId is set in Spark's conf"):
+    with pytest.raises(errors.NotPlanned, match="txnAppId is set in Spark's conf"):
         write_slot(given, PLAN, InterceptorChain(()), iter(()))
 
 
@@ -908,20 +779,17 @@ def test_a_version_again_warns_of_topics_that_took_its_rows_with_them(
 )
 def test_a_version_again_with_other_rows_stops(again: str) -> None:
     plan = Plan(ORDERS, after(7, digest("x"), digest("y")), False, VERSION_7, is_written=True)
-    with pytest.raises(NonDeterministicReplay, match="version 7 of txnAppId 'orders' was written before"):
+    with pytest.raises(errors.NonDeterministicReplay, match="version 7 of txnAppId 'orders' was written before"):
         KafkaBatchWriter(VERSIONED).commit(counted(plan, again))
 
 
-def test_a_lower_version_succeeds_whatever_its_rows_and_says_that_it_wrote_nothing(
+def test_a_lower_version_succeeds_whatever_its_rows_and_needs_no_abort(
     kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = Plan(ORDERS, after(9, digest("x")), False, VERSION_7, is_written=True)
     KafkaBatchWriter(VERSIONED).commit(counted(plan, digest("other")))
     assert "9 was written before" in caplog.records[0].getMessage()
     assert kafka.received == []
-
-
-def test_what_was_only_counted_needs_no_abort(kafka: ScriptedKafka) -> None:
     plan = Plan(ORDERS, after(9, digest("x")), False, VERSION_7, is_written=True)
     KafkaBatchWriter(VERSIONED).abort([None, *counted(plan, digest("x"))])
     assert kafka.received == []

@@ -9,9 +9,7 @@ import sys
 import pytest
 
 from kafka_sink.errors import ProduceRejected
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import given_options
 from kafka_sink.spark import writer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -19,27 +18,15 @@ NOT_FOUND = "An error occurred while calling o29.load.\n: [DATA_SOURCE_NOT_FOUND
 NO_MODULE = "[PYTHON_DATA_SOURCE_ERROR] Failed:\nTraceback ...\nModuleNotFoundError: No module named 'kafka_sink'\n at"
 
 
-@dataclass
 class Session:
     """A SparkSession whose reads of `format("pykafka")` fail with one of `failures` each, and then bring `rows`."""
 
-    failures: Iterator[str]
-    rows: list[tuple[str, str, str]] = field(default_factory=list)
-    registered: list[type] = field(default_factory=list)
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    @property
-    def read(self) -> Session:
-        return self
-
-    @property
-    def dataSource(self) -> Session:
-        return self
-
-    def register(self, source: type) -> None:
-        self.registered.append(source)
+    def __init__(self, failures: Iterator[str], rows: list[tuple[str, str, str]]) -> None:
+        self.failures, self.registered = failures, list[type]()
+        self.read = self.dataSource = self
+        self.register = self.registered.append
+        self.schema = lambda _: self
+        self.collect = lambda: rows
 
     def format(self, name: str) -> Session:
         assert name == "pykafka"
@@ -49,16 +36,10 @@ class Session:
         assert name == INTERPRETERS
         return self
 
-    def schema(self, _: str) -> Session:
-        return self
-
     def load(self) -> Session:
         for failure in self.failures:
             raise RuntimeError(failure)
         return self
-
-    def collect(self) -> list[tuple[str, str, str]]:
-        return self.rows
 
 
 def rows() -> list[tuple[str, str, str]]:

@@ -36,10 +36,3 @@ def test_nothing_is_known_of_another_driver(monkeypatch: pytest.MonkeyPatch, tmp
     assert recall("orders") is None
     monkeypatch.delenv("SPARK_LOCAL_DIRS")
     assert recall("orders") is None
-
-
-def test_planning_does_not_fail_where_nothing_can_be_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "gone"))
-    remember("orders", Ids(5, 0))
-    monkeypatch.delenv("SPARK_LOCAL_DIRS")
-    remember("orders", Ids(5, 0))

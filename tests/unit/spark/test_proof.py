@@ -16,12 +16,9 @@ from kafka_sink.spark.proof import Identity, TaskProof, row_identity, stream_ide
 QUERY = "2f1c9bd0-0000-4000-8000-000000000000"
 
 
-def test_tasks_of_a_stream_know_whose_they_are() -> None:
+def test_tasks_of_a_stream_know_whose_they_are_and_others_know_of_none() -> None:
     properties = {"sql.streaming.queryId": QUERY, "streaming.sql.batchId": "12", "spark.app.id": "a"}
     assert stream_identity(properties) == Identity(QUERY, 12, WriteKind.STREAM)
-
-
-def test_a_task_that_is_no_streams_knows_of_none() -> None:
     with pytest.raises(KeyError):
         stream_identity({"spark.app.id": "a"})
 

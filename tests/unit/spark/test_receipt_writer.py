@@ -29,14 +29,9 @@ HERE = (TopicPartition("t", 0), TopicPartition("u", 7))
 
 
 def message(
-    path: Path | str,
-    slot: int,
-    *offsets: int,
-    visible: bool = False,
-    batch_id: int = 4,
-    count: int | None = None,
+    path: Path | str, slot: int, *offsets: int, visible: bool = False, batch_id: int = 4, count: int | None = None,
     dropped: int = 0,
-) -> TaskCommitMessage:
+) -> TaskCommitMessage:  # fmt: skip
     """Of a task that wrote 10 records at each of `offsets`, in turns to the partitions HERE, and left `dropped` rows
     out; or, where they were `visible`, counted as many."""
     data = b"".join(
@@ -89,13 +84,10 @@ def test_a_file_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path) -> Non
     assert file(tmp_path).stat().st_mode & 0o777 == 0o600
 
 
-def test_nothing_is_written_where_nobody_asks(tmp_path: Path) -> None:
-    write_receipt([])
-    write_receipt([TaskCommitMessage(0, 0, 3, ())])
+def test_nothing_where_nobody_asks_and_one_row_of_a_micro_batch_without_rows(tmp_path: Path) -> None:
+    for nothing in ([], [TaskCommitMessage(0, 0, 3, ())]):
+        write_receipt(nothing)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_micro_batch_without_rows_leaves_one_row(tmp_path: Path) -> None:
     write_receipt([message(tmp_path, 0), message(tmp_path, 1)])
     assert told(tmp_path, "query_id", "batch_id", "rows", "record_count", "topic") == [(QUERY, 4, 0, 0, None)]
 
@@ -131,15 +123,12 @@ def test_a_replay_of_what_was_visible_leaves_the_file(tmp_path: Path) -> None:
     assert file(tmp_path).read_bytes() == before
 
 
-def test_a_replay_of_some_slots_keeps_the_others(tmp_path: Path) -> None:
+def test_a_replay_keeps_other_slots_and_replaces_a_file_of_other_rows(tmp_path: Path) -> None:
     write_receipt([message(tmp_path, 0, 10), message(tmp_path, 1, 20), message(tmp_path, 2, 30)])
     visible = [message(tmp_path, slot, visible=True, count=10) for slot in (0, 2)]
     write_receipt([visible[0], message(tmp_path, 1, 80), visible[1]])
     assert told(tmp_path, "slot", "base_offset", "rows") == [(0, 10, 30), (1, 80, 30), (2, 30, 30)]
-
-
-def test_a_replay_of_what_was_visible_replaces_a_file_of_other_rows(tmp_path: Path) -> None:
-    """A run between the two left it, which was not decided."""
+    # A run between the two left it, which was not decided.
     write_receipt([message(tmp_path, 0, 10), message(tmp_path, 1, 20, 30)])
     write_receipt([message(tmp_path, slot, visible=True, count=10) for slot in (0, 1)])
     assert told(tmp_path, "slot", "base_offset", "record_count") == [(0, 10, 10), (1, None, 10)]
@@ -221,12 +210,6 @@ def test_a_path_that_cannot_be_a_folder(tmp_path: Path, path: str) -> None:
         make_folder(path.format(file=tmp_path / "file"))
     assert "No row of this write was sent" in str(failure.value)
     assert str(failure.value).isprintable()
-
-
-def test_a_folder_is_made_with_those_above_it(tmp_path: Path) -> None:
-    for _ in range(2):
-        make_folder(f"file://{tmp_path}/a/b")
-    assert (tmp_path / "a" / "b").is_dir()
 
 
 def test_what_has_no_checksum_column_is_replaced_as_no_receipt(tmp_path: Path) -> None:

@@ -48,9 +48,12 @@ def test_a_stream_of_an_earlier_build_keeps_its_name_wherever_it_goes(location: 
     assert name_stream(GIVEN, f"{location}/.", never) == named
 
 
-def test_the_users_name_comes_first_and_is_written_down_for_operators(location: str) -> None:
+def test_the_users_name_comes_first_and_one_of_both_is_needed(location: str) -> None:
     assert name_stream(NAMED, location, never) == StreamName("orders", QUERY)
     assert stream_name(GIVEN, location) == StreamName("orders", QUERY, is_derived=True)
+    with pytest.raises(MissingOption, match="transactionalIdPrefix"):
+        stream_name(GIVEN, None)
+    assert name_stream(NAMED, None, never) == StreamName("orders")
 
 
 @pytest.mark.parametrize("spoilt", ["metadata", FILE_NAME])
@@ -66,12 +69,6 @@ def test_a_checkpoint_elsewhere_is_named_by_its_spelling(location: str) -> None:
     named = StreamName(spelled_name(location), is_derived=True)
     assert stream_name(GIVEN, location) == name_stream(GIVEN, location, never) == named
     assert name_stream(NAMED, location, never).sink == "orders"
-
-
-def test_a_stream_without_a_name_and_a_checkpoint_is_refused() -> None:
-    with pytest.raises(MissingOption, match="transactionalIdPrefix"):
-        stream_name(GIVEN, None)
-    assert name_stream(NAMED, None, never) == StreamName("orders")
 
 
 def test_before_its_start_a_stream_is_expected_to_be_named_by_its_query(location: str, tmp_path: Path) -> None:

@@ -15,53 +15,19 @@ from pyspark import TaskContext
 
 from exactly_once_writes import QUERY_ID, in_task, plan
 from exchange import Exchange
-from kafka_sink import kept
+from kafka_sink import errors, kept
 from kafka_sink.commit.stream_name import spelled_name
-from kafka_sink.errors import (
-    AnotherCheckpoint,
-    BrokersUnreachable,
-    ClusterChanged,
-    CoordinatorUnavailable,
-    MissingOption,
-    NonDeterministicReplay,
-    NotPlanned,
-    ProduceRejected,
-    RateOutlastsTransaction,
-    StateExpired,
-    TooManyBadRows,
-    TransactionTimedOut,
-)
 from kafka_sink.kafka.admin import driver
-from kafka_sink.kafka.clock import wall_clock_ms
-from kafka_sink.kafka.protocol.apis.create_topics import (
-    CreateTopicsRequest,
-)
-from kafka_sink.kafka.protocol.apis.delete_groups import (
-    DeleteGroupsRequest,
-)
-from kafka_sink.kafka.protocol.apis.describe_configs import (
-    TopicConfigs,
-    TopicConfigsRequest,
-    TopicConfigsResponse,
-)
-from kafka_sink.kafka.protocol.apis.describe_producers import (
-    DescribeProducersRequest,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-)
+from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
+from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsRequest
+from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigs, TopicConfigsRequest, TopicConfigsResponse
+from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import given_options
 from kafka_sink.records.row_identity import BATCH, NAMES, QUERY, SLOT
@@ -172,7 +138,7 @@ def test_a_micro_batch_that_runs_again_with_other_rows_stops(
     first.commit(micro_batch(plan(first)), 0)
     again = KafkaStreamWriter(given_options(EXACTLY_ONCE | {"topic": changed.get("topic", "t")}))
     receipts = micro_batch(plan(again), last=changed.get("last", "e"))
-    with pytest.raises(NonDeterministicReplay):
+    with pytest.raises(errors.NonDeterministicReplay):
         again.commit(receipts, 0)
     assert sorted(exchange.kafka.visible) == list("abcde")
 
@@ -189,18 +155,6 @@ def test_a_version_is_written_once_whoever_writes_it_again(
     assert "txnVersion 0 of txnAppId 'orders' writes nothing (4 rows were read)" in caplog.text
 
 
-# --- the cluster ------------------------------------------------------------------------------------------------------
-
-
-def test_a_commit_stops_in_another_cluster_than_was_planned_on(kafka: ScriptedKafka) -> None:
-    writer = KafkaStreamWriter(given_options(EXACTLY_ONCE))
-    receipts = micro_batch(plan(writer))
-    kafka.cluster_id = "d"
-    with pytest.raises(ClusterChanged):
-        writer.commit(receipts, 0)
-    assert kafka.asked(EndTxnRequest) == []
-
-
 def test_a_version_is_not_compared_with_another_clusters(kafka: ScriptedKafka) -> None:
     given = given_options(VERSIONED)
     for cluster_id in ("c", "d"):
@@ -209,7 +163,7 @@ def test_a_version_is_not_compared_with_another_clusters(kafka: ScriptedKafka) -
         if cluster_id == "c":
             planned.commit(receipts)
     kafka.cluster_id = "d"
-    with pytest.raises(ClusterChanged):
+    with pytest.raises(errors.ClusterChanged):
         planned.commit(receipts)
 
 
@@ -227,9 +181,6 @@ def test_groups_of_another_cluster_are_not_deleted(exchange: Exchange, kafka: Sc
     assert kafka.asked(DeleteGroupsRequest) == []
 
 
-# --- bad rows ---------------------------------------------------------------------------------------------------------
-
-
 def small(request: TopicConfigsRequest) -> TopicConfigsResponse:
     """Topics that take no row of more than 500 bytes; dead letters' topic does."""
     configs = [
@@ -240,9 +191,7 @@ def small(request: TopicConfigsRequest) -> TopicConfigsResponse:
 
 @pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
 @pytest.mark.parametrize("options", [AT_LEAST_ONCE, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
-def test_a_row_that_its_topic_does_not_take_is_bad(
-    exchange: Exchange, kafka: ScriptedKafka, kind: type, options: dict[str, str]
-) -> None:
+def test_a_row_that_its_topic_does_not_take_is_bad(kafka: ScriptedKafka, kind: type, options: dict[str, str]) -> None:
     kafka.always(TopicConfigsRequest, small)
     planned = plan(kind(given_options(options | {"badRows": "drop"})))
     receipt = written(planned, 0, ["a", "x" * 1_000, "b"])
@@ -255,7 +204,7 @@ def test_a_row_that_its_topic_does_not_take_is_bad(
 @pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
 @pytest.mark.parametrize("options", [AT_LEAST_ONCE, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
 def test_a_task_has_no_connections_beside_those_of_its_producer(
-    exchange: Exchange, kafka: ScriptedKafka, kind: type, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    kafka: ScriptedKafka, kind: type, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It begins a transaction, asks for topics' settings, and writes rows, dead letters and a marker."""
     kafka.leaders["letters", 0] = 1
@@ -281,7 +230,7 @@ def test_a_commit_refuses_too_many_bad_rows_of_all_tasks(
     planned = plan(kind(given_options(options | {"badRows": "drop", "maxBadRows": "1"})))
     receipts = [written(planned, slot, ["a", "x" * 1_000]) for slot in range(2)]
     ids = () if kind is KafkaBatchWriter else (0,)
-    with pytest.raises(TooManyBadRows, match=said):
+    with pytest.raises(errors.TooManyBadRows, match=said):
         planned.commit(receipts, *ids)
     planned.abort(receipts, *ids)
     assert (exchange.kafka.visible, exchange.kafka.holding_back()) == ([], [])
@@ -325,9 +274,6 @@ def test_a_dead_letter_of_exactly_once_names_the_write_that_decides_about_it(kaf
     assert (headers[QUERY], headers[BATCH], headers[SLOT]) == (query_id, str(micro_batch_id), "3")
 
 
-# --- what a plan hands on ---------------------------------------------------------------------------------------------
-
-
 def test_names_and_timeout_of_the_options_are_those_of_the_transactions(kafka: ScriptedKafka) -> None:
     options = EXACTLY_ONCE | {"commitTopic": "mine", "kafka.transaction.timeout.ms": "130000"}
     written(plan(KafkaStreamWriter(given_options(options))), 0, ["a"])
@@ -337,12 +283,15 @@ def test_names_and_timeout_of_the_options_are_those_of_the_transactions(kafka: S
     assert begun >= {("orders.driver", 130_000), ("orders.0", 130_000)}
 
 
-def test_a_transaction_that_is_nearly_too_old_is_not_committed(exchange: Exchange) -> None:
+def test_a_transaction_that_is_nearly_too_old_is_not_committed(
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """kafka.transaction.timeout.ms is 15 minutes: brokers may abort it while the commit is under way."""
     writer = KafkaStreamWriter(given_options(EXACTLY_ONCE))
-    exchange.kafka.now_ms = wall_clock_ms() - 897_000
+    monkeypatch.setattr("kafka_sink.spark.exactly_once.plan.monotonic_ms", lambda: monotonic_ms() - 897_000)
     receipts = micro_batch(plan(writer))
-    with pytest.raises(TransactionTimedOut):
+    exchange.kafka.now_ms += 897_000
+    with pytest.raises(errors.TransactionTimedOut):
         writer.commit(receipts, 0)
     assert exchange.kafka.visible == []
 
@@ -355,7 +304,7 @@ def test_a_sink_that_lost_its_state_goes_on_where_that_is_allowed(
     options = EXACTLY_ONCE if kind is KafkaStreamWriter else VERSIONED | {"txnVersion": "5"}
     options = options | {"receiptsPath": str(tmp_path)}
     ids = (5,) if kind is KafkaStreamWriter else ()
-    with pytest.raises(StateExpired):
+    with pytest.raises(errors.StateExpired):
         planned = plan(kind(given_options(options)))
         planned.commit([written(planned, 0, ["a"], micro_batch_id=5)], *ids)
     planned = plan(kind(given_options(options | {"allowLostState": "true"})))
@@ -363,10 +312,10 @@ def test_a_sink_that_lost_its_state_goes_on_where_that_is_allowed(
     assert isinstance(receipt, PreparedCommitMessage) and receipt.plan is not None
     # Were it the commit alone that notices.
     strict = replace(receipt, plan=replace(receipt.plan, allow_lost_state=False))
-    with pytest.raises(StateExpired):
+    with pytest.raises(errors.StateExpired):
         planned.commit([strict], *ids)
     assert list(tmp_path.rglob("*.parquet")) == []
-    with pytest.raises(StateExpired):
+    with pytest.raises(errors.StateExpired):
         planned.commit([replace(strict, proof=None)], *ids)
     assert exchange.kafka.visible == []
     planned.commit([receipt], *ids)
@@ -378,18 +327,18 @@ def test_tasks_of_a_sink_whose_groups_were_deleted_write_where_that_is_allowed(e
     first = KafkaStreamWriter(given_options(EXACTLY_ONCE))
     first.commit(micro_batch(plan(first)), 0)
     exchange.kafka.forget_offsets()
-    with pytest.raises(StateExpired):
+    with pytest.raises(errors.StateExpired):
         micro_batch(plan(KafkaStreamWriter(given_options(EXACTLY_ONCE))), 1)
     again = KafkaStreamWriter(given_options(EXACTLY_ONCE | {"allowLostState": "true"}))
     again.commit(micro_batch(plan(again), 1), 1)
     assert sorted(exchange.kafka.visible) == sorted("abcde" * 2)
 
 
-def test_a_checkpoint_names_the_only_query_that_may_write(exchange: Exchange, tmp_path: Path) -> None:
+def test_a_checkpoint_names_the_only_query_that_may_write(tmp_path: Path) -> None:
     """Not so where the user has named the sink."""
     (tmp_path / "metadata").write_text('{"id": "another"}')
     derived = plan(KafkaStreamWriter(given_options(without("transactionalIdPrefix")), checkpoint=str(tmp_path)))
-    with pytest.raises(AnotherCheckpoint):
+    with pytest.raises(errors.AnotherCheckpoint):
         written(derived, 0, ["a"])
     (tmp_path / "named").mkdir()
     (tmp_path / "named" / "metadata").write_text('{"id": "another"}')
@@ -406,12 +355,11 @@ def test_a_missing_topic_is_made_where_that_is_asked(kafka: ScriptedKafka, kind:
     assert name in {request.topic for _, request in kafka.asked(CreateTopicsRequest)}
 
 
-# --- what a task hands on ---------------------------------------------------------------------------------------------
-
-
 def test_a_commit_is_told_where_rows_begin(kafka: ScriptedKafka) -> None:
     """By it the commit knows what a leader has open before them."""
     receipts = micro_batch(plan(KafkaStreamWriter(given_options(EXACTLY_ONCE))))
+    # The first task alone brings the plan, which is as large as the number of slots.
+    assert [each.plan is not None for each in receipts if isinstance(each, PreparedCommitMessage)] == [True, False]
     begins = [each.prepared.first_offsets for each in receipts if isinstance(each, PreparedCommitMessage)]
     assert begins == [{("t", 0): 0}, {("t", 0): 4}]
     assert [each.prepared.partitions for each in receipts if isinstance(each, PreparedCommitMessage)] == [
@@ -434,9 +382,6 @@ def test_rows_of_exactly_once_know_whose_they_are_where_that_is_asked(kafka: Scr
     assert ((query_id, batch_id) == (QUERY_ID, "7")) is (kind is KafkaStreamWriter)
 
 
-# --- the end of a run that failed -------------------------------------------------------------------------------------
-
-
 def test_a_task_that_failed_leaves_no_marker_and_its_abort_nothing_open(
     exchange: Exchange, kafka: ScriptedKafka
 ) -> None:
@@ -445,23 +390,17 @@ def test_a_task_that_failed_leaves_no_marker_and_its_abort_nothing_open(
     first = written(planned, 0, ["a"])
     kafka.always(ProduceRequest, ErrorCode.INVALID_RECORD)
     markers = len(kafka.asked(TxnOffsetCommitRequest))
-    with pytest.raises(ProduceRejected):
+    with pytest.raises(errors.ProduceRejected):
         written(planned, 1, ["b"])
     assert len(kafka.asked(TxnOffsetCommitRequest)) == markers
     writer.abort([first, None], 0)
     assert (exchange.kafka.visible, exchange.kafka.holding_back()) == ([], [])
 
 
-def test_the_first_task_alone_brings_the_plan() -> None:
-    """It is as large as the number of slots."""
-    receipts = micro_batch(plan(KafkaStreamWriter(given_options(EXACTLY_ONCE))))
-    assert [each.plan is not None for each in receipts if isinstance(each, PreparedCommitMessage)] == [True, False]
-
-
 @pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
 @pytest.mark.parametrize("options", [AT_LEAST_ONCE, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
 def test_more_tasks_at_once_than_were_told_are_told_by_the_commit(
-    exchange: Exchange, caplog: pytest.LogCaptureFixture, kind: type, options: dict[str, str]
+    caplog: pytest.LogCaptureFixture, kind: type, options: dict[str, str]
 ) -> None:
     planned = plan(kind(given_options(options | {"maxRowsPerSecond": "1000000", "rateTasks": "1"})))
     receipts = [written(planned, slot, ["a"]) for slot in range(2)]
@@ -474,7 +413,7 @@ def test_more_tasks_at_once_than_were_told_are_told_by_the_commit(
 def test_a_rate_that_outlasts_the_transaction_stops_its_task() -> None:
     """The second row would go 1,000 s after the first, and kafka.transaction.timeout.ms is 15 minutes."""
     planned = plan(KafkaStreamWriter(given_options(EXACTLY_ONCE | {"maxBytesPerSecond": "1", "rateTasks": "1"})))
-    with pytest.raises(RateOutlastsTransaction):
+    with pytest.raises(errors.RateOutlastsTransaction):
         written(planned, 0, ["x" * 1_000, "y"])
 
 
@@ -485,18 +424,9 @@ def test_a_guarantee_that_only_the_conf_names_is_refused_by_tasks(
     context = SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: 0, _localProperties=conf)
     planned = plan(KafkaBatchWriter(given_options(AT_LEAST_ONCE)))
     monkeypatch.setattr(TaskContext, "get", lambda: context)
-    with pytest.raises(NotPlanned, match="deliveryGuarantee=exactly-once"):
+    with pytest.raises(errors.NotPlanned, match="deliveryGuarantee=exactly-once"):
         planned.write(batches(["a"]))
     assert kafka.asked(ProduceRequest) == []
-
-
-# --- a plan that cannot be made, or finds something -------------------------------------------------------------------
-
-
-def test_a_stream_without_a_name_is_refused_before_anybody_is_asked(kafka: ScriptedKafka) -> None:
-    with pytest.raises(MissingOption, match="transactionalIdPrefix"):
-        plan(KafkaStreamWriter(given_options(without("transactionalIdPrefix"))))
-    assert kafka.received == []
 
 
 @pytest.mark.parametrize("left_out", ["kafka.bootstrap.servers", "transactionalIdPrefix"])
@@ -513,7 +443,7 @@ def test_an_abort_of_what_could_not_be_planned_is_silent(kafka: ScriptedKafka, l
 
 def test_a_plan_without_brokers_says_that_the_micro_batch_runs_again(kafka: ScriptedKafka) -> None:
     kafka.always(MetadataRequest, HANG_UP)
-    with pytest.raises(BrokersUnreachable, match="the micro-batch runs again and is written once"):
+    with pytest.raises(errors.BrokersUnreachable, match="the micro-batch runs again and is written once"):
         plan(KafkaStreamWriter(given_options(EXACTLY_ONCE)))
 
 
@@ -542,5 +472,5 @@ def test_a_commit_that_is_unknown_names_the_brokers_in_its_command(kafka: Script
     planned = plan(KafkaBatchWriter(given_options(EXACTLY_ONCE)))
     receipts = [written(planned, 0, ["a"])]
     kafka.always(EndTxnRequest, HANG_UP)
-    with pytest.raises(CoordinatorUnavailable, match=r"repair --bootstrap-servers 127\.0\.0\.1:1 "):
+    with pytest.raises(errors.CoordinatorUnavailable, match=r"repair --bootstrap-servers 127\.0\.0\.1:1 "):
         planned.commit(receipts)

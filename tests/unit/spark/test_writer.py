@@ -14,22 +14,7 @@ import pytest
 from pyspark import TaskContext
 
 import kafka_sink
-from kafka_sink.errors import (
-    CommitRefused,
-    DeliveryError,
-    InterceptorFailed,
-    InvalidOption,
-    MissingColumn,
-    MissingOption,
-    ProducerClosed,
-    ReceiptMismatch,
-    ReceiptsPathUnusable,
-    TableUnsupported,
-    TooManyBadRows,
-    UnexpectedColumn,
-    UnknownOption,
-    WriteKind,
-)
+from kafka_sink import errors
 from kafka_sink.kafka.metrics import Figures, Metrics
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowLimits
@@ -53,7 +38,7 @@ OPTIONS = given_options(TEXTS)
 class Remembering:
     """Producer and write in one."""
 
-    def __init__(self, acknowledged: int | None = None, failure: DeliveryError | None = None) -> None:
+    def __init__(self, acknowledged: int | None = None, failure: errors.DeliveryError | None = None) -> None:
         self.batches: list[pa.RecordBatch] = []
         self.record_count = 0
         self.acknowledged = acknowledged
@@ -75,16 +60,9 @@ class Remembering:
         self.admin: None = None
 
     def begin(
-        self,
-        *,
-        topic: str | None,
-        partitioner: str,
-        bad_rows: object,
-        rate_limit: RateLimit | None,
-        row_identity: RowIdentity | None,
-        transaction: None,
-        fingerprint: None,
-    ) -> Remembering:
+        self, *, topic: str | None, partitioner: str, rate_limit: RateLimit | None, row_identity: RowIdentity | None,
+        **others: object,
+    ) -> Remembering:  # fmt: skip
         assert topic == self.topic
         self.partitioner = partitioner
         self.rate_limit, self.row_identity = rate_limit, row_identity
@@ -187,7 +165,7 @@ def test_a_receipt_says_whose_it_is_and_where_it_goes_whoever_asks(
     assert (proof.receipts_path, proof.guarantee, proof.runs) == (str(tmp_path), "at-least-once", PackedRuns())
     assert proof.started_ms <= proof.ended_ms
     if make is KafkaStreamWriter:
-        assert proof.identity == Identity("a query", 7, WriteKind.STREAM)
+        assert proof.identity == Identity("a query", 7, errors.WriteKind.STREAM)
         written.commit([receipt], 7)
     else:
         # Its own, also in foreachBatch.
@@ -210,39 +188,16 @@ def test_batch_writes_have_receipts_of_their_own() -> None:
 def test_an_unusable_receipts_path_is_found_when_the_write_is_planned(tmp_path: Path, make: type) -> None:
     (tmp_path / "file").touch()
     planned = make({**OPTIONS, "receipts_path": str(tmp_path / "file" / "below")})
-    with pytest.raises(ReceiptsPathUnusable):
+    with pytest.raises(errors.ReceiptsPathUnusable):
         pickle.dumps(planned)
 
 
 def test_fewer_acknowledged_than_delivered_is_never_a_success(using: Any) -> None:
     producer = using(Remembering(acknowledged=7))
-    with pytest.raises(ReceiptMismatch) as failure:
+    with pytest.raises(errors.ReceiptMismatch) as failure:
         KafkaBatchWriter(OPTIONS).write(batches(8))
     assert (failure.value.received, failure.value.acknowledged) == (8, 7)
-    assert producer.left_with is ReceiptMismatch
-
-
-def test_a_failed_delivery_fails_the_task(using: Any) -> None:
-    using(Remembering(failure=ProducerClosed(reason="test")))
-    with pytest.raises(ProducerClosed):
-        KafkaStreamWriter(OPTIONS).write(batches(1))
-
-
-def test_columns_are_checked_before_any_row_is_handed_over(using: Any) -> None:
-    producer = using(Remembering())
-    with pytest.raises(UnexpectedColumn):
-        KafkaStreamWriter(OPTIONS).write(batches(1, extra=pa.array([1])))
-    assert producer.batches == []
-
-
-def test_a_missing_message_is_refused_by_both_commits() -> None:
-    receipt = TaskCommitMessage(0, 0, 0, ())
-    with pytest.raises(CommitRefused):
-        KafkaBatchWriter(OPTIONS).commit([receipt, None])
-    with pytest.raises(CommitRefused):
-        KafkaStreamWriter(OPTIONS).commit([None], 3)
-    KafkaBatchWriter(OPTIONS).commit([receipt])
-    KafkaStreamWriter(OPTIONS).commit([receipt], 3)
+    assert producer.left_with is errors.ReceiptMismatch
 
 
 @pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
@@ -270,33 +225,17 @@ def test_rows_know_whose_they_are_only_where_that_is_asked(using: Any, in_task: 
         assert values == [b"t", made.guarantee.identity.query_id.encode(), b"0", b"3", b"5"]
 
 
-def test_a_task_places_rows_by_the_partitioner_of_the_options(using: Any) -> None:
+def test_a_task_takes_its_partitioner_and_rate_and_says_what_throttled_it(
+    using: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     producer = using(Remembering())
-    KafkaBatchWriter(given_options({**TEXTS, "partitioner": "fnv1a"})).write(batches(1))
+    producer.throttled_ms = 900
+    options = {**TEXTS, "partitioner": "fnv1a", "maxRowsPerSecond": "800", "rateTasks": "4"}
+    KafkaBatchWriter(given_options(options)).write(batches(1))
     assert producer.partitioner == "fnv1a"
-
-
-def test_a_task_that_brokers_throttled_says_so(using: Any, caplog: pytest.LogCaptureFixture) -> None:
-    using(Remembering()).throttled_ms = 900
-    KafkaBatchWriter(OPTIONS).write(batches(1))
+    assert producer.rate_limit is not None and producer.rate_limit.rows_at_once(1_000, 0) == 20
     (line,) = caplog.messages
     assert "brokers throttled this task" in line and "by 900 ms at the longest" in line
-
-
-def test_a_task_takes_its_part_of_the_rate(using: Any) -> None:
-    producer = using(Remembering())
-    KafkaBatchWriter(given_options({**TEXTS, "maxRowsPerSecond": "800", "rateTasks": "4"})).write(batches(1))
-    assert producer.rate_limit is not None
-    assert producer.rate_limit.rows_at_once(1_000, 0) == 20
-
-
-def test_more_bad_rows_than_the_tasks_together_may_have_are_refused_by_both_commits() -> None:
-    bad = BadRowCounts({"TopicNull": 1}, {}, ((0, 0),), BadRowLimits(max_rows=1))
-    receipts = [TaskCommitMessage(slot, 0, 9, (), bad_rows=bad) for slot in range(2)]
-    for commit in (KafkaBatchWriter(OPTIONS).commit, lambda messages: KafkaStreamWriter(OPTIONS).commit(messages, 3)):
-        commit(receipts[:1])
-        with pytest.raises(TooManyBadRows, match=r"2 of 18 rows .* all other rows of the write are in Kafka"):
-            commit(receipts)
 
 
 @pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
@@ -305,16 +244,8 @@ def test_exactly_once_refuses_them_before_anything_is_decided(kind: type, monkey
     bad = BadRowCounts({}, {"TopicNull": 2}, ((0, 0),), BadRowLimits(max_rows=1))
     given = given_options({**TEXTS, "deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "p"})
     batch_id = () if kind is KafkaBatchWriter else (3,)
-    with pytest.raises(TooManyBadRows, match="no row of this attempt is visible"):
+    with pytest.raises(errors.TooManyBadRows, match="no row of this attempt is visible"):
         kind(given).commit([TaskCommitMessage(0, 0, 9, (), bad_rows=bad)], *batch_id)
-
-
-def test_abort_never_raises() -> None:
-    KafkaBatchWriter(OPTIONS).abort([None])
-    KafkaStreamWriter(OPTIONS).abort([None], 3)
-
-
-# --- Spark's conf, which only a task knows ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [KafkaBatchWriter, KafkaStreamWriter])
@@ -330,11 +261,11 @@ def test_a_task_takes_from_the_conf_what_options_do_not_say(using: Any, in_task:
 @pytest.mark.parametrize(
     ("options", "conf", "error"),
     [
-        ({"topic": "t"}, {}, MissingOption),
-        (TEXTS, {"spark__pykafka__kafka__ack": "1"}, UnknownOption),
-        (TEXTS, {"spark__pykafka__kafka__acks": "7"}, InvalidOption),
-        ({**TEXTS, "kafka.delivery.timeout.ms": "100"}, {}, InvalidOption),
-        ({"kafka.bootstrap.servers": "h:1"}, {}, MissingColumn),
+        ({"topic": "t"}, {}, errors.MissingOption),
+        (TEXTS, {"spark__pykafka__kafka__ack": "1"}, errors.UnknownOption),
+        (TEXTS, {"spark__pykafka__kafka__acks": "7"}, errors.InvalidOption),
+        ({**TEXTS, "kafka.delivery.timeout.ms": "100"}, {}, errors.InvalidOption),
+        ({"kafka.bootstrap.servers": "h:1"}, {}, errors.MissingColumn),
     ],
 )
 def test_what_the_conf_does_not_mend_is_an_error_before_any_row(
@@ -346,9 +277,6 @@ def test_what_the_conf_does_not_mend_is_an_error_before_any_row(
     with pytest.raises(error, match="No row of this write was sent"):
         KafkaBatchWriter(given_options(options)).write(batches(2))
     assert producer.batches == []
-
-
-# --- interceptors -----------------------------------------------------------------------------------------------------
 
 
 class Noting(kafka_sink.Interceptor):
@@ -402,15 +330,15 @@ def test_a_task_without_rows_is_acknowledged_and_closed(using: Any) -> None:
 def test_on_send_that_raises_fails_the_write_and_sends_nothing_of_its_batch(using: Any) -> None:
     producer, calls = using(Remembering()), []
     chain = [Noting("1", calls), Noting("2", calls, raises_in="on_send", at_call=2), Noting("3", calls)]
-    with pytest.raises(InterceptorFailed, match="interceptor Noting: on_send raised RuntimeError") as failure:
+    with pytest.raises(errors.InterceptorFailed, match="interceptor Noting: on_send raised RuntimeError") as failure:
         KafkaBatchWriter(OPTIONS, chain).write(batches(3, 2, 4))
     # Where Spark shows it: behind the error, with the interceptor's own lines.
     assert any("RuntimeError" in note and "in on_send" in note for note in failure.value.__notes__)
     assert "hunter2" not in str(failure.value)
     assert [batch.num_rows for batch in producer.batches] == [3]
-    assert producer.left_with is InterceptorFailed
+    assert producer.left_with is errors.InterceptorFailed
     assert calls[-6:] == [
-        *((name, "on_acknowledgement", 0, InterceptorFailed) for name in "123"),
+        *((name, "on_acknowledgement", 0, errors.InterceptorFailed) for name in "123"),
         *((name, "close") for name in "123"),
     ]
 
@@ -419,14 +347,14 @@ def test_on_send_that_raises_fails_the_write_and_sends_nothing_of_its_batch(usin
     ("method", "failure"),
     [
         ("on_acknowledgement", None),
-        ("on_acknowledgement", ProducerClosed(reason="test")),
+        ("on_acknowledgement", errors.ProducerClosed(reason="test")),
         ("on_statistics", None),
         ("close", None),
-        ("close", ProducerClosed(reason="test")),
+        ("close", errors.ProducerClosed(reason="test")),
     ],
 )
 def test_raising_at_the_end_is_logged_and_changes_nothing(
-    using: Any, caplog: pytest.LogCaptureFixture, method: str, failure: DeliveryError | None
+    using: Any, caplog: pytest.LogCaptureFixture, method: str, failure: errors.DeliveryError | None
 ) -> None:
     using(Remembering(failure=failure))
     calls: list[Any] = []
@@ -434,7 +362,7 @@ def test_raising_at_the_end_is_logged_and_changes_nothing(
     if failure is None:
         assert wrong.write(batches(2)).record_count == 2
     else:
-        with pytest.raises(ProducerClosed):
+        with pytest.raises(errors.ProducerClosed):
             wrong.write(batches(2))
     told = ["on_acknowledgement", "on_statistics", "close"] if failure is None else ["on_acknowledgement", "close"]
     assert [call[:2] for call in calls[2:]] == [(name, called) for called in told for name in "12"]
@@ -476,7 +404,7 @@ class Returning(kafka_sink.Interceptor):
 )
 def test_what_on_send_returns_is_checked(using: Any, make: Any, says: str) -> None:
     producer = using(Remembering())
-    with pytest.raises(InterceptorFailed, match=says) as failure:
+    with pytest.raises(errors.InterceptorFailed, match=says) as failure:
         KafkaBatchWriter(OPTIONS, [Returning(make)]).write(batches(3))
     assert "Returning" in str(failure.value)
     assert "Nothing is lost" in str(failure.value)
@@ -487,7 +415,7 @@ def test_columns_that_interceptors_left_as_they_were_are_not_theirs_to_answer_fo
     producer = using(Remembering())
     producer.topic = None
     without_topic = given_options({"kafka.bootstrap.servers": "localhost:9092"})
-    with pytest.raises(MissingColumn, match="'topic' option"):
+    with pytest.raises(errors.MissingColumn, match="'topic' option"):
         KafkaBatchWriter(without_topic, [Noting("1", [])]).write(batches(1))
     assert producer.batches == []
 
@@ -505,7 +433,7 @@ def test_an_interceptor_may_change_columns_in_the_middle_and_give_the_topic(usin
 
     producer = using(Remembering())
     producer.topic = None
-    with pytest.raises(InterceptorFailed, match="'topic'"):
+    with pytest.raises(errors.InterceptorFailed, match="'topic'"):
         KafkaBatchWriter(given_options({"kafka.bootstrap.servers": "localhost:9092"}), [FirstPlain()]).write(
             batches(1, 1, 1)
         )
@@ -536,7 +464,7 @@ def test_a_write_within_another_execution_is_a_tables(
     producer = using(Remembering())
     in_task(**execution, streaming__sql__batchId="0")
     if is_refused:
-        with pytest.raises(TableUnsupported, match="saveAsTable"):
+        with pytest.raises(errors.TableUnsupported, match="saveAsTable"):
             KafkaBatchWriter(OPTIONS).write(batches(3))
         assert producer.batches == []
     else:

@@ -34,20 +34,13 @@ def test_no_line_is_wider_than_the_terminal_and_none_is_cut(width: int) -> None:
     assert sorted("".join("".join(lines).split())) == sorted("".join("".join(map("".join, (HEADS, *ROWS))).split()))
 
 
-def test_words_are_broken_only_where_nothing_else_fits() -> None:
+def test_words_are_broken_only_where_nothing_else_fits_and_newlines_stay() -> None:
     narrow = table(("A", "B"), [("four", "twelve-chars")], 10)
     assert narrow == ["A     B", "four  twel", "      ve-c", "      hars"]
-
-
-def test_where_not_even_a_character_a_column_fits_lines_stay_whole() -> None:
-    assert table(("A", "B"), [("aa", "bb")], 2) == ["A   B", "aa  bb"]
+    assert table(("A", "B"), [("x", "found\nto do: y")]) == ["A  B", "x  found", "   to do: y"]
 
 
 def test_a_column_may_be_limited_and_keeps_its_words() -> None:
     assert table(("A",), [("some words",), ("kafka-topics.sh --create",)], None, 6) == [
         "A", "some words", "kafka-topics.sh", "--create",
     ]  # fmt: skip
-
-
-def test_a_newline_begins_a_line_in_the_cell() -> None:
-    assert table(("A", "B"), [("x", "found\nto do: y")]) == ["A  B", "x  found", "   to do: y"]

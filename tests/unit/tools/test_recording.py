@@ -22,27 +22,26 @@ def lines_of(picture: str) -> list[str]:
     return [line for line in shown if line]
 
 
-def test_the_picture_shows_the_readme() -> None:
-    shown = lines_of((ROOT / "docs" / "recording.svg").read_text(encoding="utf-8"))
+def hosts_of(picture: str) -> set[str]:
+    return set(re.findall(r"https?:[^\"\s]+", picture))
+
+
+def test_the_committed_picture_shows_the_readme() -> None:
+    picture = (ROOT / "docs" / "recording.svg").read_text(encoding="utf-8")
+    shown = lines_of(picture)
     parts = [block for block in blocks("README.md") if block.section == recording.SECTION]
     assert {part.language for part in parts} == {"bash", "python", "text"}
     expected = [f"$ {command}" for command in recording.typed()]
     expected += [line for part in parts if part.language != "bash" for line in part.text.splitlines() if line]
     assert [line for line in expected if line not in shown] == []
+    assert hosts_of(picture) == {"http://www.w3.org/2000/svg"}
+    # Commands have their comments cut off.
+    assert recording.typed()[0] == "pip install --quiet pyspark_pykafka-*.whl"
+    assert not [command for command in recording.typed() if "#" in command]
 
 
 def test_a_picture_has_all_lines_in_order_and_needs_no_other_host() -> None:
     picture = recording.picture([("echo '<a> & b'", "<a> & b\n"), ("true", ""), ("echo [bold]x", "[bold]x\n\n  y\n")])
     shown = lines_of(picture)
     assert shown == ["$ echo '<a> & b'", "<a> & b", "$ true", "$ echo [bold]x", "[bold]x", "  y"]
-    assert set(re.findall(r"https?:[^\"\s]+", picture)) == {"http://www.w3.org/2000/svg"}
-
-
-def test_the_committed_picture_needs_no_other_host() -> None:
-    picture = (ROOT / "docs" / "recording.svg").read_text(encoding="utf-8")
-    assert set(re.findall(r"https?:[^\"\s]+", picture)) == {"http://www.w3.org/2000/svg"}
-
-
-def test_commands_have_their_comments_cut_off() -> None:
-    assert recording.typed()[0] == "pip install --quiet pyspark_pykafka-*.whl"
-    assert not [command for command in recording.typed() if "#" in command]
+    assert hosts_of(picture) == {"http://www.w3.org/2000/svg"}

@@ -112,9 +112,6 @@ def delete_topic(kafka: LocalKafka, topic: str) -> None:
     wait_until(lambda: topic not in client.list_topics(timeout=DEADLINE_S).topics, DEADLINE_S, f"{topic} is gone")
 
 
-# --- disks ------------------------------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def small_disk(folder: Path, mebibytes: int) -> Iterator[str | None]:
     """The folder as a file system of its own, in memory: why that could not be, or None."""
@@ -136,7 +133,6 @@ def small_disk(folder: Path, mebibytes: int) -> Iterator[str | None]:
 
 @contextlib.contextmanager
 def full(folder: Path) -> Iterator[None]:
-    """Fill the broker's file system: no byte is free."""
     ballast = folder / "ballast"
     with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):  # ENOSPC
         while True:

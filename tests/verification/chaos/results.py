@@ -25,11 +25,13 @@ ABOUT = (
 )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Collector:
     """A plugin of pytest."""
 
     path: Path
+    # pytest's -k, which leaves tests out.
+    keyword: str = ""
     reports: list[pytest.TestReport] = field(default_factory=list)
     started_s: float = field(default_factory=time.monotonic)
 
@@ -37,10 +39,11 @@ class Collector:
         self.reports.append(report)
 
     def pytest_sessionfinish(self) -> None:
-        campaign(self.reports, seconds=time.monotonic() - self.started_s).write(self.path)
+        command = f"make chaos ARGS=\"-k '{self.keyword}'\"" if self.keyword else "make chaos"
+        campaign(self.reports, seconds=time.monotonic() - self.started_s, command=command).write(self.path)
 
 
-def campaign(reports: Iterable[pytest.TestReport], *, seconds: float) -> Campaign:
+def campaign(reports: Iterable[pytest.TestReport], *, seconds: float, command: str = "make chaos") -> Campaign:
     """Return the results of `reports`: every phase of every test that ran. `seconds`: the duration of all tests."""
     tests: set[str] = set()
     failed: set[str] = set()
@@ -62,17 +65,13 @@ def campaign(reports: Iterable[pytest.TestReport], *, seconds: float) -> Campaig
     return Campaign(
         name="chaos",
         title="Real brokers, real Spark",
-        command="make chaos",
+        command=command,
         about=ABOUT,
         figures={
-            "tests": len(tests),
-            "passed": len(tests) - len(failed) - len(skipped),
-            "failed": len(failed),
-            "skipped": len(skipped),
-            "minutes": round(seconds / 60),
-            **{f"fault: {kind}": count for kind, count in sorted(faults.items())},
-            **dict(sorted(numbers.items())),
+            "tests": len(tests), "passed": len(tests) - len(failed) - len(skipped), "failed": len(failed),
+            "skipped": len(skipped), "minutes": round(seconds / 60),
+            **{f"fault: {kind}": count for kind, count in sorted(faults.items())}, **dict(sorted(numbers.items())),
         },
         passed=bool(tests) and not failed,
         explained=tuple(sorted(f"{name.partition('::')[2]}: {why}" for name, why in skipped.items())),
-    )
+    )  # fmt: skip

@@ -41,7 +41,6 @@ class Streams:
             (folder / f"{topic}.conf").write_text("".join(f"{name} = {text}\n" for name, text in lines.items()))
 
     def run(self) -> None:
-        """Starts them, where they do not run."""
         if self._process is not None and self._process.poll() is None:
             return
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}

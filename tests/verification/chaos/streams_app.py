@@ -37,7 +37,6 @@ class Stream:
     query: StreamingQuery | None = None
 
     def look_after(self) -> StreamingQuery:
-        """Starts it, where it does not run."""
         if self.query is not None:
             if self.query.isActive:
                 return self.query

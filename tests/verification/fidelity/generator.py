@@ -254,7 +254,6 @@ class Generator:
         return self.rng.choices([0, 1, EMPTY], [65, 33, 2])[0]
 
     def _partition(self) -> tuple[int, int]:
-        """Slot of a topic, and number."""
         topic = self.rng.choices([0, 1, UNKNOWN], [72, 25, 3])[0]
         if topic == UNKNOWN:
             return topic, 0
@@ -288,7 +287,6 @@ class Generator:
         return NOBODY if kind == "nobody" else current
 
     def _sequence(self, who: Who, place: Place) -> tuple[int, int]:
-        """Base sequence and count of a batch."""
         following = self.notebook.next_sequence(who, place)
         count = self.rng.choice([1, 1, 1, 2, 3])
         if who.place == NO_ONE:

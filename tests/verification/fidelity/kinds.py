@@ -116,7 +116,6 @@ def real_client(ask: Ask, versions: Versions) -> TransactionClient:
 
 
 def model_client(kind: Kind) -> tuple[TransactionClient, ByteClient]:
-    """Of a new cluster."""
     settings = ClusterSettings(
         generation=kind.generation,
         transactions=TransactionSettings(transaction_abort_timed_out_cleanup_interval_ms=SWEEP_MS),

@@ -73,8 +73,6 @@ class Player:
     _timestamps: list[int] = field(default_factory=list)
     _topic_ids: dict[tuple[int, int], UUID] = field(default_factory=dict)
 
-    # --- names --------------------------------------------------------------------------------------------------------
-
     def topic(self, slot: int) -> str:
         return self._named("t", slot)
 
@@ -108,8 +106,6 @@ class Player:
             self._seen.append(producer.producer_id)
         return Who(self._seen.index(producer.producer_id), producer.producer_epoch)
 
-    # --- timestamps ---------------------------------------------------------------------------------------------------
-
     def next_timestamp(self) -> int:
         """Of the next batch: in ms, and later than all before."""
         after = self._timestamps[-1] + APART_MS if self._timestamps else 0
@@ -126,8 +122,6 @@ class Player:
             return timestamp
         return self._timestamps.index(timestamp) if timestamp in self._timestamps else None
 
-    # --- waiting ------------------------------------------------------------------------------------------------------
-
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         for _ in range(_MOST_PAUSES):
             if condition():
@@ -143,8 +137,6 @@ class Player:
     def settle(self, slot: int) -> None:
         """Until the coordinator has completed what was ended."""
         self.wait_while(slot, "PrepareCommit", "PrepareAbort")
-
-    # --- topics -------------------------------------------------------------------------------------------------------
 
     def begin(self, partitions: Mapping[int, int]) -> None:
         """With a topic of so many partitions for each slot, and coordinators that are there."""

@@ -33,7 +33,6 @@ class Findings:
 
     @classmethod
     def of(cls, kafka_version: str, parts: Iterable[Findings]) -> Findings:
-        """All parts of that version together."""
         whole = cls(kafka_version)
         for part in parts:
             if part.kafka_version == kafka_version:

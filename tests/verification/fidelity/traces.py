@@ -72,9 +72,6 @@ class Difference:
         )
 
 
-# --- the model's side -------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class ModelTopics:
     cluster: Cluster
@@ -89,7 +86,6 @@ class ModelTopics:
 
 
 def model_player(kind: Kind, name: str) -> Player:
-    """On a model of its own."""
     client, cluster = model_client(kind)
     one_broker = OneBroker(client.call, client.leader_of, lambda: cluster.run(_PAUSE_MS), client.versions)
     return Player(kind.generation, one_broker, ModelTopics(cluster.cluster), name, lambda: cluster.cluster.now_ms)
@@ -110,9 +106,6 @@ def make_trace(seed: int, kafka_version: str, steps: int = STEPS) -> Trace:
         played.append((step, answer))
     chosen, answers = zip(*played, strict=True)
     return Trace(name, seed, kind, chosen, answers)
-
-
-# --- a broker's side --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,9 +101,6 @@ def _memory_and_lines(decoder: Decoder, corpus: Sequence[Path], lines: Lines) ->
     return most, ""
 
 
-# --- what is left behind ----------------------------------------------------------------------------------------------
-
-
 def campaign(fuzzed: Sequence[Fuzzed], took_s: float, lines: Lines, command: str) -> Campaign:
     inputs = sum(each.inputs for each in fuzzed)
     outcomes = sum((each.outcomes for each in fuzzed), Counter[str]())

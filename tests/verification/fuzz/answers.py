@@ -21,14 +21,10 @@ from kio.schema.errors import ErrorCode
 
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.new_topic import BROKERS_DEFAULT
-from kafka_sink.kafka.protocol.api import (
-    Api,
-)
+from kafka_sink.kafka.protocol.api import Api
 from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
-from kafka_sink.kafka.protocol.apis.api_versions import (
-    ApiVersionsRequest,
-)
+from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
 from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
 from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsRequest
 from kafka_sink.kafka.protocol.apis.describe_configs import DescribeConfigsRequest, TopicConfigsRequest
@@ -38,34 +34,19 @@ from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransac
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest
 from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
 from kafka_sink.kafka.protocol.apis.list_offsets import LATEST, AskedOffset, ListOffsetsRequest
 from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest, ProgressCommitRequest
 from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
 from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProducePartition,
-    ProduceRequest,
-)
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import (
-    SaslAuthenticateRequest,
-)
-from kafka_sink.kafka.protocol.apis.sasl_handshake import (
-    SaslHandshakeRequest,
-)
+from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
+from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
+from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
 from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
-from kafka_sink.kafka.protocol.requests import (
-    APIS,
-    Request,
-    api_of,
-)
+from kafka_sink.kafka.protocol.requests import APIS, Request, api_of
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 Said = Mapping[str, Any]
@@ -103,27 +84,21 @@ def answer(request: Request, version: int, said: Said, correlation_id: int = 0) 
     message_type = getattr(kio_version, f"{api.name}Response")
     header_type = message_type.__header_schema__
     buffer = io.BytesIO()
-    for entity in (header_type(correlation_id=correlation_id), _filled(message_type, said)):
+    for entity in (header_type(correlation_id=correlation_id), filled(message_type, said)):
         kio.serial.entity_writer(type(entity))(buffer, entity)
     return buffer.getvalue()
 
 
-# --- kio's entities from plain values ---------------------------------------------------------------------------------
-
 _SOMETHING: Mapping[str, Any] = {
-    "bool": True,
-    "error_code": ErrorCode.none,
-    "timedelta_i32": datetime.timedelta(milliseconds=7),
+    "bool": True, "error_code": ErrorCode.none, "timedelta_i32": datetime.timedelta(milliseconds=7),
     "timedelta_i64": datetime.timedelta(milliseconds=7),
-    "datetime_i64": datetime.datetime.fromtimestamp(1_700_000_000, datetime.UTC),
-    "uuid": ORDERS,
-    "string": "why",
-    "bytes": b"bytes",
-    "records": b"records",
-}
+    "datetime_i64": datetime.datetime.fromtimestamp(1_700_000_000, datetime.UTC), "uuid": ORDERS, "string": "why",
+    "bytes": b"bytes", "records": b"records",
+}  # fmt: skip
 
 
-def _filled(entity_type: Any, said: Said) -> Any:
+def filled(entity_type: Any, said: Said) -> Any:
+    """Return kio's entity with something in each field that `said` does not have."""
     return entity_type(**{field.name: _value(field, said) for field in fields(entity_type)})
 
 
@@ -135,10 +110,10 @@ def _value(field: Field[Any], said: Said) -> Any:
     if typing.get_origin(of_type) is tuple:
         element_type = _inner(typing.get_args(of_type)[0])
         if is_dataclass(element_type):
-            return tuple(_filled(element_type, each) for each in ([{}] if value is None else value))
+            return tuple(filled(element_type, each) for each in ([{}] if value is None else value))
         return tuple([_something(field)] if value is None else value)
     if is_dataclass(of_type):
-        return _filled(of_type, value or {})
+        return filled(of_type, value or {})
     if value is None:
         return _something(field)
     return ErrorCode(value) if field.metadata["kafka_type"] == "error_code" else value
@@ -152,9 +127,6 @@ def _inner(of_type: Any) -> Any:
     if typing.get_origin(of_type) not in (types.UnionType, typing.Union):
         return of_type
     return next(argument for argument in typing.get_args(of_type) if argument is not types.NoneType)
-
-
-# --- the table --------------------------------------------------------------------------------------------------------
 
 
 def _by_topic(
@@ -273,8 +245,7 @@ EXCHANGES: tuple[Exchange, ...] = (
         [_groups("1|q|f", 0, 0), _groups("1|q|", 88, 0), _groups(None, 0, 16)],
     ),
     Exchange(
-        OffsetFetchRequest(("s.0",), "state", 0),
-        [_group("1|q|f", 0, 0), _group("1|q|", 88, 0), _group(None, 0, 16)],
+        OffsetFetchRequest(("s.0",), "state", 0), [_group("1|q|f", 0, 0), _group("1|q|", 88, 0), _group(None, 0, 16)]
     ),
     Exchange(
         DeleteGroupsRequest(("s.0", "s.1")),
@@ -291,14 +262,8 @@ EXCHANGES: tuple[Exchange, ...] = (
             {"error_code": 14, "transaction_states": []},
         ],
     ),
-    Exchange(
-        ListTransactionsRequest((1,), ("Ongoing",)),
-        [{"transaction_states": [{"transaction_state": "Ongoing"}]}],
-    ),
-    Exchange(
-        DescribeProducersRequest(PARTITIONS),
-        _by_topic("topics", "partitions", "partition_index", "error_code"),
-    ),
+    Exchange(ListTransactionsRequest((1,), ("Ongoing",)), [{"transaction_states": [{"transaction_state": "Ongoing"}]}]),
+    Exchange(DescribeProducersRequest(PARTITIONS), _by_topic("topics", "partitions", "partition_index", "error_code")),
     *(
         Exchange(CreateTopicsRequest("state", 1, 1_000, replication_factor=count), [{"topics": [{"name": "state"}]}])
         for count in (BROKERS_DEFAULT, 3)

@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import (
-    Api,
-)
+from kafka_sink.kafka.protocol.api import Api
 
 # By kio's names of the wire types; the others have a length.
 _SIZES = {
@@ -33,7 +31,6 @@ def largest_arrays(api: Api, version: int, size: int) -> Iterator[tuple[str, byt
 
 
 def response_type(api: Api, version: int) -> Any:
-    """kio's class of the answer."""
     module = importlib.import_module(f"kio.schema.{api.kio_package}.v{version}.response")
     return getattr(module, f"{api.name}Response")
 

@@ -48,45 +48,19 @@ from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 from kafka_sink.kafka.oauth import TokenEndpoint, Tokens, subject_of
 from kafka_sink.kafka.protocol import sasl
-from kafka_sink.kafka.protocol.apis.api_versions import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-)
+from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsResponse, TransactionDescription
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
 from kafka_sink.kafka.protocol.apis.list_transactions import ListedTransaction, ListTransactionsResponse
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-)
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchResponse
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import (
-    SaslAuthenticateRequest,
-)
-from kafka_sink.kafka.protocol.apis.sasl_handshake import (
-    SaslHandshakeRequest,
-)
+from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
+from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from kafka_sink.kafka.protocol.connection import Connection, State
 from kafka_sink.kafka.protocol.gssapi import MAX_STEPS, KerberosLogin
-from kafka_sink.kafka.protocol.requests import (
-    APIS,
-    Response,
-    api_of,
-    decode_response,
-    encode_request,
-    select_version,
-)
-from kafka_sink.kafka.protocol.sasl import (
-    MECHANISMS,
-    Authentication,
-    Login,
-    PasswordLogin,
-    TokenLogin,
-    authentication,
-)
+from kafka_sink.kafka.protocol.requests import APIS, Response, api_of, decode_response, encode_request, select_version
+from kafka_sink.kafka.protocol.sasl import MECHANISMS, Authentication, Login, PasswordLogin, TokenLogin, authentication
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.aborted_transaction import AbortedTransaction
 from kafka_sink.records.arrow_rows import TYPES
@@ -334,14 +308,10 @@ def _client(mechanism: str | None) -> Decoder:
     def decode(data: bytes) -> None:
         transport = _Script()
         client = NetworkClient(
-            transport,
-            clock_ms=lambda: 0,
-            rng=random.Random(1),
-            settings=settings,
-            metrics=Metrics(),
+            transport, clock_ms=lambda: 0, rng=random.Random(1), settings=settings, metrics=Metrics(),
             resolve=lambda host, port: [address],
             authenticate=None if mechanism is None else lambda host: _begun(mechanism),
-        )
+        )  # fmt: skip
         client.ready(-1, 0)
         transport.events.append(Connected(transport.key))
         asked = iter(ASKED)
@@ -404,7 +374,6 @@ def _right_challenges(mechanism: str) -> Iterable[bytes]:
 
 
 def _said(exchange: sasl.Exchange, challenge: bytes | None) -> bytes:
-    """Nothing where all is said."""
     said = exchange.respond(challenge)
     return said() if callable(said) else said or b""
 
@@ -576,12 +545,7 @@ DECODERS: tuple[Decoder, ...] = (
     *(_api(name) for name in dict.fromkeys(api.name for api in APIS)),
     *(_connection(mechanism) for mechanism in (None, *MECHANISMS)),
     *(_client(mechanism) for mechanism in (None, "SCRAM-SHA-512")),
-    *(_challenges(mechanism) for mechanism in MECHANISMS),
-    _token_endpoint(),
-    _decision(),
-    _marker(),
-    _jks(),
-    _pkcs12_cost(),
-    _record_set(),
-)
+    *(_challenges(mechanism) for mechanism in MECHANISMS), _token_endpoint(), _decision(), _marker(), _jks(),
+    _pkcs12_cost(), _record_set(),
+)  # fmt: skip
 BY_NAME = {decoder.name: decoder for decoder in DECODERS}

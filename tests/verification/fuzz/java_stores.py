@@ -12,12 +12,9 @@ SALT = bytes(range(20))
 
 
 def jks_file(
-    trusted: Iterable[bytes] = (),
-    keys: Iterable[tuple[bytes, Sequence[bytes]]] = (),
-    *,
-    password: str = "changeit",
+    trusted: Iterable[bytes] = (), keys: Iterable[tuple[bytes, Sequence[bytes]]] = (), *, password: str = "changeit",
     version: int = 2,
-) -> bytes:
+) -> bytes:  # fmt: skip
     """A JKS store: certificates, and private keys (protected already) with their chains."""
     entries = [_entry(2, _certificate(each, version)) for each in trusted]
     for key, chain in keys:
@@ -47,9 +44,6 @@ def _certificate(content: bytes, version: int) -> bytes:
 
 def _sized(content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + content
-
-
-# --- PKCS#12 ----------------------------------------------------------------------------------------------------------
 
 
 def der(tag: int, *parts: bytes) -> bytes:

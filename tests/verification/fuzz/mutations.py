@@ -13,7 +13,6 @@ _LENGTHS = (
 
 
 def damaged(seeds: Sequence[bytes], rng: random.Random) -> bytes:
-    """One of `seeds` with one to four changes."""
     data = bytearray(rng.choice(seeds))
     for _ in range(rng.randint(1, 4)):
         rng.choice(_CHANGES)(data, rng, seeds)

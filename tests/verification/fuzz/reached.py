@@ -50,7 +50,6 @@ class Lines:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Reached, and there."""
         both = [(self.reached[path] & there, there) for path, there in self.there.items()]
         return sum(len(reached) for reached, _ in both), sum(len(there) for _, there in both)
 

@@ -20,13 +20,9 @@ from fuzz.kept import Kept, kept_inputs
 from fuzz.mutations import damaged
 from fuzz.reached import Lines
 from kafka_sink.errors import KafkaSinkError, ProtocolError
-from kafka_sink.kafka.protocol.api import (
-    Api,
-)
+from kafka_sink.kafka.protocol.api import Api
 from kafka_sink.kafka.protocol.message_reader import read_message
-from kafka_sink.kafka.protocol.requests import (
-    APIS,
-)
+from kafka_sink.kafka.protocol.requests import APIS
 
 INPUTS = 150
 BIG_ARRAYS = {api.name: list(largest_arrays(api, api.min_version, 4_000)) for api in APIS}
@@ -70,9 +66,6 @@ def test_every_version_of_every_api_is_there() -> None:
     asked = {(exchange.api.key, version) for exchange in EXCHANGES for version in exchange.versions()}
     assert asked == {(api.key, version) for api in APIS for version in range(api.min_version, api.max_version + 1)}
     assert {api.name for api in APIS} <= set(BY_NAME)
-
-
-# --- the judge --------------------------------------------------------------------------------------------------------
 
 
 def decoder_that(decode: Callable[[bytes], object]) -> Decoder:
@@ -122,9 +115,6 @@ def test_an_input_that_takes_too_much_memory() -> None:
     assert peak_bytes(decoder_that(lambda data: bytes(1_000)), b"x") >= 1_000
     with pytest.raises(Fault, match="bytes of memory for 1 bytes"):
         peak_bytes(decoder_that(lambda data: bytes(1_000_000)), b"x")
-
-
-# --- the campaign -----------------------------------------------------------------------------------------------------
 
 
 def test_lines_are_counted_while_they_are() -> None:

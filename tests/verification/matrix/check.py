@@ -147,7 +147,6 @@ def read_stream(spark: SparkSession, folder: str, options: dict[str, str]) -> Co
 
 
 def streamed(spark: SparkSession, folder: str, options: dict[str, str]) -> tuple[Any, Any]:
-    """Return the rows, and Spark's progress of each micro-batch."""
     name = f"rows_{uuid.uuid4().hex}"
     source = spark.readStream.format("pykafka").options(**options).load()
     writer = source.writeStream.format("memory").queryName(name).trigger(availableNow=True)
@@ -185,7 +184,6 @@ def stream(spark: SparkSession, folder: str, options: dict[str, str]) -> None:
 
 
 def started(writer: Any) -> Any:
-    """Return the query of `writer` after its end."""
     query = writer.start()
     if not query.awaitTermination(DEADLINE_S):
         query.stop()

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from model.answering import Handlers
 from model.connection import Connection
 from model.controller import Controller
 from model.image import NO_LEADER, PartitionState, TopicImage
@@ -33,13 +32,13 @@ from model.wire import NotARequest, Request, build, decode_request, encode_respo
 PORT = 9092
 # The code with which a request is refused; NONE: it is executed.
 Rule = Callable[[Request], ErrorCode]
+Handlers = Mapping[int, Callable[[Connection, Request], None]]
 PRODUCER_IDS_PER_BLOCK = 1_000
 # A throttled Fetch is answered without a partition; what it would have got is to be asked for again.
 _FETCHED_NOTHING: Mapping[str, Any] = {"error_code": ErrorCode.none, "responses": ()}
 
 
 def address_of(node_id: int, settings: ClusterSettings) -> tuple[str, int]:
-    """The host and the port that answers name."""
     return settings.addresses.get(node_id, (f"broker-{node_id}", PORT))
 
 
@@ -55,14 +54,9 @@ class Broker:
     """`outgoing` collects what it sends."""
 
     def __init__(
-        self,
-        node_id: int,
-        settings: ClusterSettings,
-        timeline: Timeline,
-        controller: Controller,
-        replicas: ReplicaManager,
-        outgoing: list[Outgoing],
-    ) -> None:
+        self, node_id: int, settings: ClusterSettings, timeline: Timeline, controller: Controller,
+        replicas: ReplicaManager, outgoing: list[Outgoing],
+    ) -> None:  # fmt: skip
         self.node_id = node_id
         self.replicas = replicas
         self._settings = settings
@@ -88,17 +82,13 @@ class Broker:
         return self.replicas.generation
 
     def serve(self, handlers: Handlers) -> None:
-        """Add APIs."""
         self._handlers |= handlers
 
     def add_rule(self, api_key: int, rule: Rule) -> None:
         """Answer each request of this API that the rule refuses with the rule's code, and do nothing else."""
         self._rules[api_key] = rule
 
-    # --- faults -------------------------------------------------------------------------------------------------------
-
     def refuse(self, api_key: int, code: ErrorCode) -> None:
-        """The next request of this API that is not answered by an earlier `refuse` gets `code`, and does nothing."""
         self._refusals.setdefault(api_key, deque()).append(code)
 
     def withhold(self, fetches: int) -> None:
@@ -107,15 +97,12 @@ class Broker:
         self._withheld = fetches
 
     def throttle(self, throttle_time_ms: int, answers: int) -> None:
-        """The next answers tell their client to wait, and its connection is not read meanwhile."""
         self._throttle_times_ms.extend([throttle_time_ms] * answers)
 
     def limit(self, bytes_per_s: float | None) -> None:
-        """Set the quota for Produce; None removes it."""
         self._quota = None if bytes_per_s is None else Quota(bytes_per_s)
 
     def limit_reads(self, bytes_per_s: float | None) -> None:
-        """Set the quota for Fetch; None removes it."""
         self._read_quota = None if bytes_per_s is None else Quota(bytes_per_s)
 
     def forgive(self) -> None:
@@ -133,8 +120,6 @@ class Broker:
                 self._outgoing.append(Outgoing(self.node_id, connection.connection_id, None))
         self._connections.clear()
         self._producer_ids.clear()
-
-    # --- connections --------------------------------------------------------------------------------------------------
 
     def receive(self, connection_id: int, frame: bytes) -> None:
         if not self.replicas.is_alive:
@@ -184,6 +169,7 @@ class Broker:
             self._outgoing.append(Outgoing(self.node_id, connection.connection_id, None))
 
     def answer(self, connection: Connection, request: Request, entity: str, **fields: Any) -> None:
+        """Answer now or later. `entity`: kio's name of the answer. `fields`: the fields of its newest version."""
         if self._connections.get(connection.connection_id) is not connection:
             return
         throttle_time_ms = self._throttle_times_ms.popleft() if self._throttle_times_ms else 0
@@ -212,6 +198,7 @@ class Broker:
             self._timeline.call_in(throttle_time_ms, lambda: self._unthrottle(connection))
 
     def leave_unanswered(self, connection: Connection, is_failed: bool) -> None:
+        """A client can then learn of a failure only by the end of its connection."""
         if self._connections.get(connection.connection_id) is not connection:
             return
         connection.is_busy = False
@@ -236,10 +223,9 @@ class Broker:
         return is_withheld
 
     def next_refusal(self, api_key: int) -> ErrorCode:
+        """The code that a test set for the API's next request, else NONE. With a code the request is not run."""
         refusals = self._refusals.get(api_key)
         return refusals.popleft() if refusals else ErrorCode.none
-
-    # --- ApiVersions, producer ids ------------------------------------------------------------------------------------
 
     def _tell_api_versions(self, connection: Connection, request: Request) -> None:
         code, api_versions = self.next_refusal(API_VERSIONS), self._generation.api_versions
@@ -270,12 +256,9 @@ class Broker:
         return (feature,)
 
     def new_producer_id(self) -> int:
-        """Return an id that no producer has had."""
         if not self._producer_ids:
             self._producer_ids.extend(self._controller.allocate_producer_ids(PRODUCER_IDS_PER_BLOCK))
         return self._producer_ids.popleft()
-
-    # --- Metadata -----------------------------------------------------------------------------------------------------
 
     def _metadata(self, connection: Connection, request: Request) -> None:
         code = self.next_refusal(METADATA)
@@ -287,15 +270,12 @@ class Broker:
         else:
             topics = [self._topic_asked_for(kio_version, topic, code) for topic in asked]
         self.answer(
-            connection,
-            request,
-            "MetadataResponse",
+            connection, request, "MetadataResponse",
             brokers=tuple(self._broker_metadata(kio_version, node_id) for node_id in self.replicas.image.alive),
             cluster_id=self._cluster_id,
             controller_id=self.replicas.image.alive[0] if self.replicas.image.alive else NO_LEADER,
-            topics=tuple(topics),
-            error_code=ErrorCode.none,
-        )
+            topics=tuple(topics), error_code=ErrorCode.none,
+        )  # fmt: skip
 
     def _broker_metadata(self, kio_version: Any, node_id: int) -> Any:
         host, port = self.address_of(node_id)
@@ -336,14 +316,11 @@ class Broker:
         has_leader = state.leader in self.replicas.image.alive
         return build(
             kio_version.MetadataResponsePartition,
-            error_code=ErrorCode.none if has_leader else ErrorCode.leader_not_available,
-            partition_index=number,
-            leader_id=state.leader if has_leader else NO_LEADER,
-            leader_epoch=state.leader_epoch,
-            replica_nodes=state.replicas,
-            isr_nodes=state.isr,
+            error_code=ErrorCode.none if has_leader else ErrorCode.leader_not_available, partition_index=number,
+            leader_id=state.leader if has_leader else NO_LEADER, leader_epoch=state.leader_epoch,
+            replica_nodes=state.replicas, isr_nodes=state.isr,
             offline_replicas=tuple(node_id for node_id in state.replicas if node_id not in self.replicas.image.alive),
-        )
+        )  # fmt: skip
 
 
 def _bytes_read(fields: Mapping[str, Any]) -> int:

@@ -19,18 +19,13 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from model.cluster import Cluster
 from model.record_batches import RecordBatch, decode_records
 from model.settings import INIT_PRODUCER_ID, METADATA, PRODUCE, ClusterSettings
-from model.wire import build, kio_module, response_type
+from model.wire import build, request_of, response_type
 
 
 def record_batch(
-    *values: bytes,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-    timestamp_ms: int = 0,
+    *values: bytes, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1, timestamp_ms: int = 0,
     is_transactional: int = 0,
-) -> bytes:
-    """One uncompressed batch, a record for each value."""
+) -> bytes:  # fmt: skip
     builder = DefaultRecordBatchBuilder(
         magic=2, compression_type=0, is_transactional=is_transactional, producer_id=producer_id,
         producer_epoch=producer_epoch, base_sequence=base_sequence, batch_size=10**9,
@@ -44,12 +39,9 @@ def encode_request(api_key: int, version: int, correlation_id: int, message: Any
     """A frame without its length."""
     header_type = type(message).__header_schema__
     header = build(
-        header_type,
-        request_api_key=api_key,
-        request_api_version=version,
-        correlation_id=correlation_id,
+        header_type, request_api_key=api_key, request_api_version=version, correlation_id=correlation_id,
         client_id="test",
-    )
+    )  # fmt: skip
     buffer = io.BytesIO()
     kio.serial.entity_writer(header_type)(buffer, header)
     kio.serial.entity_writer(type(message))(buffer, message)
@@ -116,7 +108,6 @@ class ByteClient:
         self._connections.pop(node_id, None)
 
     def run(self, duration_ms: int) -> None:
-        """Lets virtual time pass."""
         self.cluster.advance(self.cluster.now_ms + duration_ms)
         self.collect()
 
@@ -137,41 +128,24 @@ class ByteClient:
             api_key, version = self._waiting.pop(correlation_id)
             _, self.answers[correlation_id] = decode_response(api_key, version, outgoing.frame)
 
-    # --- requests -----------------------------------------------------------------------------------------------------
-
     def produce(
-        self,
-        node_id: int,
-        batches: dict[tuple[str, int], bytes],
-        *,
-        acks: int = -1,
-        timeout_ms: int = 30_000,
+        self, node_id: int, batches: dict[tuple[str, int], bytes], *, acks: int = -1, timeout_ms: int = 30_000,
         topic_id: uuid.UUID | None = None,
-    ) -> int:
+    ) -> int:  # fmt: skip
         """`topic_id` instead of the id that the topic has now."""
-        kio_version = kio_module(PRODUCE, self.produce_version, "request")
         topics: dict[str, list[Any]] = {}
         for (topic, partition), records in batches.items():
-            data = kio_version.PartitionProduceData(index=partition, records=records)
-            topics.setdefault(topic, []).append(data)
-        message = kio_version.ProduceRequest(
-            transactional_id=None,
-            acks=acks,
-            timeout=timedelta(milliseconds=timeout_ms),
+            topics.setdefault(topic, []).append({"index": partition, "records": records})
+        message = request_of(
+            PRODUCE, self.produce_version, transactional_id=None, acks=acks, timeout=timedelta(milliseconds=timeout_ms),
             topic_data=tuple(
-                build(
-                    kio_version.TopicProduceData,
-                    name=topic,
-                    topic_id=topic_id or self.cluster.topic_id(topic),
-                    partition_data=tuple(partitions),
-                )
-                for topic, partitions in topics.items()
+                {"name": name, "topic_id": topic_id or self.cluster.topic_id(name), "partition_data": partitions}
+                for name, partitions in topics.items()
             ),
-        )
+        )  # fmt: skip
         return self.send(node_id, PRODUCE, self.produce_version, message)
 
     def produced(self, correlation_id: int) -> dict[int, Answer] | None:
-        """The answer by partition; None while there is none."""
         message = self.answers.get(correlation_id)
         if message is None:
             return None
@@ -187,32 +161,24 @@ class ByteClient:
         return answer[partition].code if answer is not None else None
 
     def committed(self, topic: str = "t", partition: int = 0) -> list[bytes | None]:
-        """Return the committed values, by the cluster's own state."""
         return values_of(self.cluster.committed(topic, partition))
 
     def log_of(self, node_id: int, topic: str = "t", partition: int = 0) -> list[bytes | None]:
-        """The values in one replica's log."""
         replica = self.cluster.replica(topic, partition, node_id)
         return values_of(replica.log.batches) if replica is not None else []
 
     def init_producer_id(self, node_id: int) -> int:
-        kio_version = kio_module(INIT_PRODUCER_ID, 4, "request")
-        message = build(
-            kio_version.InitProducerIdRequest, transactional_id=None, transaction_timeout=timedelta(seconds=60)
-        )
+        timeout = timedelta(seconds=60)
+        message = request_of(INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout=timeout)
         return int(self.answers[self.send(node_id, INIT_PRODUCER_ID, 4, message)].producer_id)
 
     def metadata(self, node_id: int, topics: Sequence[str] | None, version: int = 12) -> Any:
-        """kio's MetadataResponse."""
         return self.answers[self.send(node_id, METADATA, version, self.metadata_request(topics, version))]
 
     def metadata_request(self, topics: Sequence[str] | None, version: int) -> Any:
-        kio_version = kio_module(METADATA, version, "request")
-        asked = None
-        if topics is not None:
-            asked = tuple(build(kio_version.MetadataRequestTopic, topic_id=None, name=name) for name in topics)
-        return build(
-            kio_version.MetadataRequest, topics=asked, include_topic_authorized_operations=False,
+        asked = None if topics is None else tuple({"topic_id": None, "name": name} for name in topics)
+        return request_of(
+            METADATA, version, topics=asked, include_topic_authorized_operations=False,
             include_cluster_authorized_operations=False,
         )  # fmt: skip
 

@@ -100,15 +100,14 @@ class Cluster:
             replicas.apply(self.controller.image)
 
     def _serve(self, node_id: int) -> None:
-        """The APIs of one broker."""
         broker, replicas, coordinator = (
             self.brokers[node_id], self.replicas[node_id], self.transaction_coordinators[node_id]
         )  # fmt: skip
         partitions = self.transaction_partitions[node_id]
-        produce = ProduceApi(broker, replicas, partitions, self.settings, self._timeline)
+        produce = ProduceApi(broker, replicas, partitions, self.settings.transactions, self._timeline)
         broker.serve({PRODUCE: produce.produce, FETCH: FetchApi(broker, replicas, self.settings).fetch})
         broker.serve(LogOffsetsApi(broker, replicas).handlers)
-        find_coordinator = FindCoordinatorApi(broker, replicas, broker.address_of, self._create_internal_topic)
+        find_coordinator = FindCoordinatorApi(broker, replicas, self._create_internal_topic)
         broker.serve({FIND_COORDINATOR: find_coordinator.find_coordinator})
         broker.serve(TransactionApi(broker, replicas, coordinator, broker.new_producer_id).handlers)
         broker.serve(TransactionAdminApi(broker, replicas, coordinator, self._timeline).handlers)
@@ -134,15 +133,12 @@ class Cluster:
         self.brokers[node_id].disconnected(connection_id)
 
     def next_event_ms(self) -> int | None:
-        """Return the time of the next event for `advance`; None if no event is planned."""
         return self._timeline.next_ms()
 
     def advance(self, now_ms: int) -> None:
-        """Run all events that are due up to `now_ms`, in order."""
         self._timeline.run_until(now_ms)
 
     def take_outgoing(self) -> list[Outgoing]:
-        """Return what brokers have sent since the last call, in order."""
         taken = list(self._outgoing)
         self._outgoing.clear()
         return taken
@@ -150,13 +146,9 @@ class Cluster:
     # --- topics -------------------------------------------------------------------------------------------------------
 
     def create_topic(
-        self,
-        name: str,
-        partitions: int,
-        replication_factor: int,
-        min_insync_replicas: int | None = None,
+        self, name: str, partitions: int, replication_factor: int, min_insync_replicas: int | None = None,
         **options: Any,
-    ) -> uuid.UUID:
+    ) -> uuid.UUID:  # fmt: skip
         """Partition p is led by the p-th broker, in a ring, and replicated to those after it. Brokers learn it later.
         `options`: of `TopicSettings`. Raises ValueError for a name that exists."""
         if min_insync_replicas is not None:
@@ -165,11 +157,9 @@ class Cluster:
         return self.controller.create_topic(name, partitions, replication_factor, settings)
 
     def delete_topic(self, name: str) -> None:
-        """Delete the topic. A new topic of the same name gets another id."""
         self.controller.delete_topic(name)
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Up to `total` partitions."""
         self.controller.add_partitions(name, total)
 
     # --- logs that lose records ---------------------------------------------------------------------------------------
@@ -181,15 +171,9 @@ class Cluster:
         replicas.delete_before(key, min(offset, replicas.partitions[key].high_watermark), 0, lambda code: None)
 
     def compact(
-        self,
-        topic: str,
-        partition: int,
-        node_id: int,
-        removed: Container[int],
-        *,
-        stays_empty: Callable[[RecordBatch], bool] = lambda batch: False,
-        delete_horizon_ms: int | None = None,
-    ) -> None:
+        self, topic: str, partition: int, node_id: int, removed: Container[int], *,
+        stays_empty: Callable[[RecordBatch], bool] = lambda batch: False, delete_horizon_ms: int | None = None,
+    ) -> None:  # fmt: skip
         """One replica loses the records at the offsets `removed`, as far as they are before its last stable offset, and
         not in its last batch. A batch without a record is gone then, unless it `stays_empty`. A marker goes when
         `removed` has it and the records of its transaction are gone."""
@@ -285,7 +269,6 @@ class Cluster:
         self.brokers[node_id].limit(bytes_per_s)
 
     def limit_reads(self, node_id: int, bytes_per_s: float | None) -> None:
-        """The broker's quota of bytes that consumers read, likewise."""
         self.brokers[node_id].limit_reads(bytes_per_s)
 
     def throttle(self, node_id: int, throttle_time_ms: int, answers: int = 1) -> None:
@@ -302,7 +285,6 @@ class Cluster:
         self.brokers[node_id].refuse(api_key, ErrorCode(code))
 
     def forgive(self, node_id: int) -> None:
-        """Cancel the remaining effects of `refuse`, `withhold` and `throttle`."""
         self.brokers[node_id].forgive()
 
     def _stop_fetching(self, node_id: int) -> None:
@@ -313,7 +295,6 @@ class Cluster:
     # --- the truth, for oracles ---------------------------------------------------------------------------------------
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
-        """Return the id of the topic that has this name now."""
         image = self.controller.image.topics.get(topic)
         return image.topic_id if image is not None else None
 
@@ -357,15 +338,9 @@ class Cluster:
         return isolation.read_uncommitted(self.committed(topic, partition))
 
     def readable_records(
-        self,
-        topic: str,
-        partition: int,
-        isolation: Isolation,
-        first_offset: int = 0,
-        end_offset: int | None = None,
-        *,
+        self, topic: str, partition: int, isolation: Isolation, first_offset: int = 0, end_offset: int | None = None, *,
         topic_id: uuid.UUID | None = None,
-    ) -> list[ReadableRecord]:
+    ) -> list[ReadableRecord]:  # fmt: skip
         """What a reader of [first_offset, end_offset) must deliver (fate KEPT), and may have delivered (the others).
         Ask when the cluster has healed; raises ValueError without a leader. `topic_id`: of a topic that is gone, or
         else the one that has this name now."""

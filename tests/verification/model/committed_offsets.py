@@ -50,7 +50,6 @@ class CommittedOffsets:
     _heard_of_ms: dict[str, int] = field(default_factory=dict)
 
     def read(self, batches: Iterable[RecordBatch]) -> None:
-        """More of the log."""
         for batch in batches:
             if batch.is_control:
                 self._end(batch)
@@ -111,11 +110,9 @@ class CommittedOffsets:
         )
 
     def groups_of_transactions(self) -> set[str]:
-        """Those with pending offsets."""
         return {key.group for offsets in self._pending.values() for key in offsets}
 
     def of_topics(self, topics: Iterable[str]) -> list[OffsetKey]:
-        """Stable and pending."""
         wanted = set(topics)
         return sorted({key for key in self._keys() if key.topic in wanted})
 

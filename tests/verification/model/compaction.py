@@ -34,12 +34,9 @@ _ENCODERS: dict[int, Callable[[bytes], bytes]] = {
 
 
 def compact(
-    log: PartitionLog,
-    end_offset: int,
-    removed: Container[int],
-    stays_empty: Callable[[RecordBatch], bool],
+    log: PartitionLog, end_offset: int, removed: Container[int], stays_empty: Callable[[RecordBatch], bool],
     delete_horizon_ms: int | None,
-) -> Iterator[tuple[RecordBatch, set[int]]]:
+) -> Iterator[tuple[RecordBatch, set[int]]]:  # fmt: skip
     """Of what is before `end_offset`, the last stable offset. What was compacted before stays so. Returns the batches
     that lost records, and these records' offsets."""
     # Producers with records of a transaction whose marker has not come yet.
@@ -93,9 +90,6 @@ def _assembled(
     start = (batch.base_offset, length, batch.leader_epoch, 2)
     covered = HEADER.pack(*start, 0, *fields)[_COVERED_FROM:] + body
     return parse_stored_batch(HEADER.pack(*start, crc32c.crc32c(covered), *fields) + body)
-
-
-# --- records ----------------------------------------------------------------------------------------------------------
 
 
 def encode_records(records: Iterable[StoredRecord], base_offset: int, base_timestamp: int) -> bytes:

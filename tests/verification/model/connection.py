@@ -26,7 +26,6 @@ class Connection:
     request_bytes: int = 0
 
     def next_frame(self) -> bytes | None:
-        """Return the next request that may be handled now, and mark the connection as busy."""
         if self.is_busy or self.is_throttled or not self.received:
             return None
         self.is_busy = True

@@ -60,9 +60,6 @@ class FoundOffset(NamedTuple):
 NOT_FOUND = FoundOffset(NO_TIMESTAMP, -1, NO_EPOCH)
 
 
-# --- records ----------------------------------------------------------------------------------------------------------
-
-
 def read_records(replica: Partition, read: Read) -> Records:
     """Raises Refused."""
     _check_part(replica, read.current_leader_epoch, read.is_of_leader)
@@ -158,9 +155,6 @@ def _index(log: PartitionLog, first: RecordBatch) -> tuple[list[tuple[int, int]]
         position += len(batch.data)
         unindexed_bytes += len(batch.data)
     return indexed, start
-
-
-# --- offsets ----------------------------------------------------------------------------------------------------------
 
 
 def offset_for_timestamp(

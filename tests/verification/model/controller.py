@@ -30,10 +30,7 @@ class Controller:
         self._next_producer_id = 0
         self.image = ClusterImage(alive=tuple(sorted(node_ids)), has_topic_ids=settings.generation.has_topic_ids)
 
-    # --- topics -------------------------------------------------------------------------------------------------------
-
     def create_topic(self, name: str, partitions: int, replication_factor: int, settings: TopicSettings) -> uuid.UUID:
-        """Partition p is led by the p-th broker, in a ring. Raises ValueError for a name that exists."""
         if name in self.image.topics:
             raise ValueError(f"topic {name!r} exists")
         topic_id = uuid.UUID(int=self._rng.getrandbits(128), version=4)
@@ -65,8 +62,6 @@ class Controller:
         state = PartitionState(replicas=replicas, isr=isr or replicas, leader=NO_LEADER, leader_epoch=-1)
         return self._elected(state, self.unclean_leader_election)
 
-    # --- brokers ------------------------------------------------------------------------------------------------------
-
     def broker_lost(self, node_id: int) -> None:
         """Give its partitions other leaders. The broker leaves each ISR in which it is not the last member."""
         alive = tuple(other for other in self.image.alive if other != node_id)
@@ -93,11 +88,7 @@ class Controller:
 
         self._decide(self._changed(self.image, change))
 
-    # --- elections ----------------------------------------------------------------------------------------------------
-
     def elect(self, topic: str, partition: int, node_id: int | None, unclean: bool) -> None:
-        """Moves the leader to `node_id`, or to the first replica that may lead. Raises ValueError if none may."""
-
         def change(state: PartitionState) -> PartitionState:
             candidates = [node_id] if node_id is not None else state.replicas
             elected = self._elected(state, unclean, candidates)
@@ -116,12 +107,9 @@ class Controller:
         if leader == state.leader and state.leader_epoch >= 0:
             return state
         return replace(
-            state,
-            leader=leader,
-            isr=state.isr if leader in state.isr or leader == NO_LEADER else (leader,),
-            leader_epoch=state.leader_epoch + 1,
-            partition_epoch=state.partition_epoch + 1,
-        )
+            state, leader=leader, isr=state.isr if leader in state.isr or leader == NO_LEADER else (leader,),
+            leader_epoch=state.leader_epoch + 1, partition_epoch=state.partition_epoch + 1,
+        )  # fmt: skip
 
     def alter_isr(
         self, key: TopicIdPartition, leader: int, leader_epoch: int, partition_epoch: int, isr: Iterable[int]
@@ -141,19 +129,14 @@ class Controller:
         self._change_partition(topic, key.partition, lambda _: altered)
         return altered
 
-    # --- producer ids -------------------------------------------------------------------------------------------------
-
     @property
     def producer_ids_given_out(self) -> int:
         return self._next_producer_id
 
     def allocate_producer_ids(self, count: int) -> range:
-        """Return new ids, which no producer has had."""
         first = self._next_producer_id
         self._next_producer_id += count
         return range(first, first + count)
-
-    # --- images -------------------------------------------------------------------------------------------------------
 
     def _change_partition(self, topic: TopicImage, partition: int, change: Change) -> None:
         partitions = list(topic.partitions)

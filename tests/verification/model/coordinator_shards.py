@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -36,30 +36,20 @@ class Shard(Generic[T]):
     state: T | None = None
 
 
+@dataclass(slots=True)
 class Shards(Generic[T]):
     """`load` makes a state from the log that the new leader has; `on_loaded` follows."""
 
-    def __init__(
-        self,
-        topic: str,
-        replicas: ReplicaManager,
-        settings: TransactionSettings,
-        timeline: Timeline,
-        rng: random.Random,
-        load: Callable[[Partition], T],
-        on_loaded: Callable[[Shard[T]], None],
-    ) -> None:
-        self._topic = topic
-        self._replicas = replicas
-        self._settings = settings
-        self._timeline = timeline
-        self._rng = rng
-        self._load = load
-        self._on_loaded = on_loaded
-        self._shards: dict[TopicIdPartition, Shard[T]] = {}
+    _topic: str
+    _replicas: ReplicaManager
+    _settings: TransactionSettings
+    _timeline: Timeline
+    _rng: random.Random
+    _load: Callable[[Partition], T]
+    _on_loaded: Callable[[Shard[T]], None]
+    _shards: dict[TopicIdPartition, Shard[T]] = field(default_factory=dict)
 
     def follow_image(self) -> None:
-        """Apply a new image: this broker may lead other partitions now."""
         topic = self._replicas.image.topics.get(self._topic)
         led: dict[TopicIdPartition, int] = {}
         for number in range(len(topic.partitions) if topic is not None else 0):
@@ -85,7 +75,6 @@ class Shards(Generic[T]):
         self._timeline.call_in(self._rng.randint(*self._settings.coordinator_load_ms), load)
 
     def clear(self) -> None:
-        """The broker died."""
         self._shards.clear()
 
     def is_current(self, shard: Shard[T]) -> bool:
@@ -103,11 +92,9 @@ class Shards(Generic[T]):
         return shard, shard.state
 
     def loaded(self) -> list[tuple[Shard[T], T]]:
-        """Return the states of all shards. Raises Refused while one is being read."""
         if any(shard.state is None for shard in self._shards.values()):
             raise Refused(ErrorCode.coordinator_load_in_progress, self._topic)
         return self.known()
 
     def known(self) -> list[tuple[Shard[T], T]]:
-        """Return the states of the shards that have been read."""
         return [(shard, shard.state) for shard in self._shards.values() if shard.state is not None]

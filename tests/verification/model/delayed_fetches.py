@@ -32,19 +32,15 @@ class DelayedFetches:
         return len(self._waiting)
 
     def add(
-        self,
-        keys: Sequence[TopicIdPartition],
-        timeout_ms: int,
-        is_ready: Callable[[], bool],
+        self, keys: Sequence[TopicIdPartition], timeout_ms: int, is_ready: Callable[[], bool],
         on_complete: Callable[[], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`on_complete` is called once, later."""
         waiting = DelayedFetch(keys, is_ready, on_complete)
         self._waiting.append(waiting)
         waiting.timeout = self._timeline.call_in(timeout_ms, lambda: self._complete(waiting))
 
     def check(self, key: TopicIdPartition) -> None:
-        """Something changed for the partition."""
         for waiting in list(self._waiting):
             # An answer lets the next request of its connection in, which may get here again.
             if waiting.timeout is not None and key in waiting.keys and waiting.is_ready():
@@ -52,7 +48,6 @@ class DelayedFetches:
                 self._complete(waiting)
 
     def clear(self) -> None:
-        """The broker died."""
         for waiting in self._waiting:
             if waiting.timeout is not None:
                 self._timeline.cancel(waiting.timeout)

@@ -46,7 +46,11 @@ from model.schedules import (
     Lose,
     LoseGroups,
     LoseMarker,
+    Mark,
     Resume,
+    RollBack,
+    RollBackToMark,
+    RunStageAgain,
     Schedule,
     Shape,
     StandStill,
@@ -62,6 +66,8 @@ from reliability.campaign import Campaign
 Told = tuple[Schedule, tuple[tuple[int, Event], ...]]
 Family = Callable[[int], Iterator[Told]]
 VERSIONS = (1, 2)
+# Of everything together, in a full run.
+SEEDS = 10_000
 IDS = ("sink.driver", "sink.0", "sink.1")
 # After a decision's head, two pins like "1003:1" have room, or one.
 TWO_PINS, ONE_PIN = 48, 40
@@ -192,6 +198,16 @@ def attempts_again(version: int) -> Iterator[Told]:
     lost_or_failed: tuple[Event, ...] = (Lose(), Fail(True))
     for lost, crash, event in product(steps, range(2 * len(steps)), lost_or_failed):
         yield quiet, ((lost, event), (crash, Crash()))
+
+
+def stages_again(version: int) -> Iterator[Told]:
+    """Spark runs the stage of a task again, and keeps the result of the attempt that goes on; the driver dies before
+    any effect."""
+    for same_rows, cores in ((ALWAYS, 1), (NEVER, 1), (ALWAYS, 2)):
+        quiet = Schedule(version=version, same_rows=same_rows, cores=cores)
+        steps = _steps(quiet)
+        for again, crash in product(steps, range(1, 2 * len(steps))):
+            yield quiet, ((again, RunStageAgain()), (again + crash, Crash()))
 
 
 def unanswered(version: int) -> Iterator[Told]:
@@ -449,6 +465,49 @@ def expired_groups(version: int) -> Iterator[Told]:
             yield quiet, ((crash, expired), *ids, (crash + 1 + later, Crash()))
 
 
+def offsets_rolled_back(version: int) -> Iterator[Told]:
+    """The driver dies before any effect, and the brokers lose the last changes of offsets, of all groups or of some;
+    then the driver dies before any effect."""
+    for last_epoch in (32_766, 2):
+        quiet = Schedule(version=version, shapes=(((2, 2), (1, 1, 1), (2, 2)),), last_epoch=last_epoch)
+        steps = _steps(quiet)
+        for crash, changes, groups, later in product(steps, (1, 2, 3, 5, 8), (None, *GROUPS), (1, 9, 40)):
+            lost = (crash, RollBack(offsets=changes, groups=groups))
+            yield quiet, (lost, (crash, Crash()), (crash + later, Crash()))
+
+
+def offsets_rolled_back_under_a_driver(version: int) -> Iterator[Told]:
+    """The brokers lose the last changes of offsets while the driver lives; then it dies before any effect."""
+    quiet = Schedule(version=version)
+    steps = _steps(quiet)
+    for lost, changes, groups in product(steps, (1, 2, 4), (None, *GROUPS)):
+        yield quiet, ((lost, RollBack(offsets=changes, groups=groups)),)
+        yield quiet, ((lost, RollBack(offsets=changes, groups=groups)), (lost + 4, Crash()))
+
+
+def transactions_rolled_back(version: int) -> Iterator[Told]:
+    """The same of transactions: coordinators give ids out again that leaders know."""
+    quiet = Schedule(version=version, shapes=(((2, 2), (1, 1, 1), (2, 2)),))
+    steps = _steps(quiet)
+    for crash, changes, later in product(steps, (1, 2, 3, 5, 8, 13), (1, 9, 40)):
+        lost = (crash, RollBack(transactions=changes))
+        yield quiet, (lost, (crash, Crash()), (crash + later, Crash()))
+        yield quiet, (lost, (crash + later, Crash()))
+
+
+def all_rolled_back(version: int) -> Iterator[Told]:
+    """The brokers lose all offsets and transactions since the end of the first micro-batch, or of the second; the
+    driver dies at that moment, and before any later effect."""
+    shape = ((2, 2), (1, 1, 1), (2, 2))
+    quiet = Schedule(version=version, shapes=(shape,))
+    for first in (1, 2):
+        marked = len(_steps(replace(quiet, shapes=(shape[:first],))))
+        steps = _steps(quiet)[marked + 1 :]
+        for crash, later in product(steps, range(1, 60, 3)):
+            back = ((marked, Mark()), (crash, RollBackToMark()))
+            yield quiet, (*back, (crash, Crash()), (crash + later, Crash()))
+
+
 # Written in this order by a user who leaves numbers out, writes one again, and comes back to one.
 VERSIONS_OF_A_BATCH = (0, 7, 7, 3, 9)
 BATCHES: Shape = ((2, 2), (1, 1), (2, 2), (2, 0))
@@ -535,12 +594,14 @@ def batch_versions_and_lost_state(version: int) -> Iterator[Told]:
 FAMILIES: tuple[Family, ...] = (
     crashes, requests_twice, late_duplicates, late_duplicates_after_a_crash, timeouts, other_rows,
     other_rows_and_timeouts, two_drivers, two_drivers_three_switches, zombies, zombies_and_crashes, attempts_again,
-    unanswered, shapes, many_groups, spent_epochs, by_hand, lost_markers, zombies_and_lost_markers, lost_aborts,
+    stages_again, unanswered, shapes, many_groups, spent_epochs, by_hand, lost_markers, zombies_and_lost_markers,
+    lost_aborts,
     lost_aborts_and_commits, aborted_and_written_again, stale_reads, stale_reads_and_attempts, stale_reads_of_batches,
     stale_reads_of_parts,
     stale_coordinators, stale_leaders, lost_state, lost_groups, lost_groups_and_timeouts, lost_groups_and_attempts,
     lost_groups_and_two_drivers, lost_groups_of_parts, lost_groups_and_stale_answers, lost_groups_of_versions,
-    expired_groups, batch_versions, batch_versions_and_timeouts, batch_versions_given_up,
+    expired_groups, offsets_rolled_back, offsets_rolled_back_under_a_driver, transactions_rolled_back,
+    all_rolled_back, batch_versions, batch_versions_and_timeouts, batch_versions_given_up,
     batch_versions_with_other_rows, batch_versions_two_drivers, batch_versions_and_lost_markers,
     batch_versions_and_lost_state,
 )  # fmt: skip
@@ -765,7 +826,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="explorations", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="families with these words in their name")
     parser.add_argument("--worlds", type=int, default=0, help="of each family and version; 0: all of them")
-    parser.add_argument("--seeds", type=int, default=10_000, help="of everything together")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="of everything together")
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
     parser.add_argument("--results", type=Path, metavar="FILE", help="also write the figures there")
     return parser.parse_args()
@@ -775,6 +836,7 @@ def _command(arguments: argparse.Namespace) -> str:
     """Return the command with the options that differ from a full run."""
     options = [f"--only {arguments.only}"] if arguments.only else []
     options += [f"--worlds {arguments.worlds}"] if arguments.worlds else []
+    options += [f"--seeds {arguments.seeds}"] if arguments.seeds != SEEDS else []
     return f"make explore ARGS='{' '.join(options)}'" if options else "make explore"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.answering import Answering
+from model.broker import Broker
 from model.connection import Connection
 from model.consumer_reads import NO_EPOCH, Read, Records, fetchable_bytes, read_records
 from model.image import NO_LEADER, TopicIdPartition
@@ -70,11 +70,11 @@ class Fetched:
         return self if self.records is None else replace(self, records=self.records._replace(data=b"", aborted=None))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class FetchApi:
-    def __init__(self, broker: Answering, replicas: ReplicaManager, settings: ClusterSettings) -> None:
-        self._broker = broker
-        self._replicas = replicas
-        self._settings = settings
+    _broker: Broker
+    _replicas: ReplicaManager
+    _settings: ClusterSettings
 
     def fetch(self, connection: Connection, request: Request) -> None:
         refusal = self._broker.next_refusal(FETCH)
@@ -130,8 +130,6 @@ class FetchApi:
         )  # fmt: skip
         return Asked(reference, data.partition, key, code, read)
 
-    # --- reading ------------------------------------------------------------------------------------------------------
-
     def _read(self, asked: Iterable[Asked], max_bytes: int, rack: str) -> list[Fetched]:
         """In order, each partition with what the ones before left of `max_bytes`. The first batch of all is whole."""
         fetched = []
@@ -184,8 +182,6 @@ class FetchApi:
             readable += size
         return readable >= min_bytes
 
-    # --- the answer ---------------------------------------------------------------------------------------------------
-
     def _answer(
         self, connection: Connection, request: Request, asked: Sequence[Asked], fetched: Sequence[Fetched]
     ) -> None:
@@ -235,7 +231,6 @@ class FetchApi:
         )  # fmt: skip
 
     def _endpoints(self, kio_version: Any, responses: Iterable[Any]) -> tuple[Any, ...]:
-        """Where the leaders are that the answer names."""
         leaders = {partition.current_leader.leader_id for topic in responses for partition in topic.partitions}
         endpoints = []
         for node_id in sorted(leaders.intersection(self._replicas.image.alive)):

@@ -6,10 +6,11 @@ Source: KafkaApis.handleFindCoordinatorRequest in Kafka; KIP-699 (several keys, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 
-from model.answering import Answering
+from model.broker import Broker
 from model.connection import Connection
 from model.image import NO_LEADER
 from model.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, coordinator_of
@@ -21,20 +22,13 @@ _TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
 _SEVERAL_KEYS = 4
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class FindCoordinatorApi:
-    """`address_of`: host and port of a broker. `create_topic` makes an internal topic, unless it is there."""
+    """`create_topic` makes an internal topic, unless it is there."""
 
-    def __init__(
-        self,
-        broker: Answering,
-        replicas: ReplicaManager,
-        address_of: Callable[[int], tuple[str, int]],
-        create_topic: Callable[[str], None],
-    ) -> None:
-        self._broker = broker
-        self._replicas = replicas
-        self._address_of = address_of
-        self._create_topic = create_topic
+    _broker: Broker
+    _replicas: ReplicaManager
+    _create_topic: Callable[[str], None]
 
     def find_coordinator(self, connection: Connection, request: Request) -> None:
         refusal = self._broker.next_refusal(FIND_COORDINATOR)
@@ -67,4 +61,4 @@ class FindCoordinatorApi:
         node_id = coordinator_of(self._replicas.image, topic, key)
         if node_id == NO_LEADER:
             return ErrorCode.coordinator_not_available, NO_LEADER, "", -1
-        return ErrorCode.none, node_id, *self._address_of(node_id)
+        return ErrorCode.none, node_id, *self._broker.address_of(node_id)

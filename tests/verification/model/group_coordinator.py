@@ -57,13 +57,9 @@ Fetched = dict[TopicPartition, tuple[ErrorCode, CommittedOffset | None]]
 
 class GroupCoordinator:
     def __init__(
-        self,
-        replicas: ReplicaManager,
-        transactions: TransactionPartitions,
-        settings: ClusterSettings,
-        timeline: Timeline,
-        rng: random.Random,
-    ) -> None:
+        self, replicas: ReplicaManager, transactions: TransactionPartitions, settings: ClusterSettings,
+        timeline: Timeline, rng: random.Random,
+    ) -> None:  # fmt: skip
         self._replicas = replicas
         self._transactions = transactions
         self._settings = settings.transactions
@@ -80,16 +76,10 @@ class GroupCoordinator:
         self._shards.clear()
         self._topic_names.clear()
 
-    # --- commits ------------------------------------------------------------------------------------------------------
-
     def commit(
-        self,
-        group: str,
-        member: Member,
-        offsets: Mapping[TopicPartition, OffsetToCommit],
-        knows_group_id_not_found: bool,
-        on_done: OnCodes,
-    ) -> None:
+        self, group: str, member: Member, offsets: Mapping[TopicPartition, OffsetToCommit],
+        knows_group_id_not_found: bool, on_done: OnCodes,
+    ) -> None:  # fmt: skip
         unknown_group = ErrorCode.illegal_generation
         if self._replicas.generation.new_group_coordinator and knows_group_id_not_found:
             unknown_group = ErrorCode.group_id_not_found
@@ -103,13 +93,9 @@ class GroupCoordinator:
         self._write(shard, codes, encode_state(records, self._timeline.now_ms) if records else b"", on_done)
 
     def commit_in_transaction(
-        self,
-        group: str,
-        member: Member,
-        offsets: Mapping[TopicPartition, OffsetToCommit],
-        write: TransactionalWrite,
+        self, group: str, member: Member, offsets: Mapping[TopicPartition, OffsetToCommit], write: TransactionalWrite,
         on_done: OnCodes,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """The transaction must have the group's partition; one of version 2 gets it now, whatever becomes of the
         offsets. The old coordinator makes the group first of all, so that it never is an unknown one."""
         try:
@@ -182,13 +168,9 @@ class GroupCoordinator:
         return codes, records
 
     def _write(
-        self,
-        shard: Shard[CommittedOffsets],
-        codes: Codes,
-        data: bytes,
-        on_done: OnCodes,
+        self, shard: Shard[CommittedOffsets], codes: Codes, data: bytes, on_done: OnCodes,
         verification: Verification | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         def written(code: ErrorCode) -> None:
             code = COORDINATOR_CODES.get(code, code)
             if code is ErrorCode.none:
@@ -202,24 +184,16 @@ class GroupCoordinator:
             on_done(codes)
 
     def _append(
-        self,
-        shard: Shard[CommittedOffsets],
-        data: bytes,
-        on_done: Callable[[ErrorCode], None],
+        self, shard: Shard[CommittedOffsets], data: bytes, on_done: Callable[[ErrorCode], None],
         verification: Verification | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         timeout_ms = self._settings.offsets_commit_timeout_ms
         self._replicas.append_as_coordinator(shard.key, data, timeout_ms, on_done, verification)
 
-    # --- reading ------------------------------------------------------------------------------------------------------
-
     def fetch(
-        self,
-        group: str,
-        partitions: Iterable[TopicPartition] | None,
-        require_stable: bool,
+        self, group: str, partitions: Iterable[TopicPartition] | None, require_stable: bool,
         on_done: Callable[[ErrorCode, Fetched], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`partitions`: None for all that the group has."""
         try:
             shard, committed = self._shards.get(group)
@@ -241,11 +215,7 @@ class GroupCoordinator:
         self._replicas.when_committed(shard.key, partition.log.end_offset, timeout_ms, read)
 
     def _fetched(
-        self,
-        offsets: CommittedOffsets,
-        group: str,
-        partitions: Iterable[TopicPartition] | None,
-        require_stable: bool,
+        self, offsets: CommittedOffsets, group: str, partitions: Iterable[TopicPartition] | None, require_stable: bool
     ) -> Fetched:
         expired_before_ms = self._expired_before_ms()
         fetched: Fetched = {}
@@ -273,8 +243,6 @@ class GroupCoordinator:
         now_ms = self._timeline.now_ms
         return now_ms - now_ms % self._settings.offsets_retention_check_interval_ms
 
-    # --- deleting -----------------------------------------------------------------------------------------------------
-
     def delete(self, group: str, on_done: Callable[[ErrorCode], None]) -> None:
         """With its offsets, also those of open transactions. A group that was heard of is there until it is deleted, or
         looked through without offsets."""
@@ -291,8 +259,6 @@ class GroupCoordinator:
         tombstones: dict[Key, object] = {tuple(key): None for key in offsets.of_group_with_pending(group)}
         data = encode_state(tombstones | {(group,): None}, self._timeline.now_ms)
         self._append(shard, data, lambda code: on_done(COORDINATOR_CODES.get(code, code)))
-
-    # --- topics that go -----------------------------------------------------------------------------------------------
 
     def _follow_image(self) -> None:
         """A deleted topic takes its offsets with it, from every partition that is coordinated here by then."""

@@ -10,42 +10,29 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import TypeVar
 
+from model.replica_manager import ReplicaManager
 from model.timeline import Timeline
 
 T = TypeVar("T")
 
 
-class Alive(Protocol):
-    """A ReplicaManager's view for callers that check if the broker is still the same process."""
-
-    @property
-    def is_alive(self) -> bool: ...
-
-    @property
-    def lives(self) -> int: ...
-
-
+@dataclass(slots=True)
 class InterBroker:
     """`latency_ms`: the range for one way."""
 
-    def __init__(
-        self, timeline: Timeline, rng: random.Random, latency_ms: tuple[int, int], brokers: Mapping[int, Alive]
-    ) -> None:
-        self._timeline = timeline
-        self._rng = rng
-        self._latency_ms = latency_ms
-        self._brokers = brokers
-        self._unanswered: dict[int, list[Callable[[], None]]] = {}
+    _timeline: Timeline
+    _rng: random.Random
+    _latency_ms: tuple[int, int]
+    _brokers: Mapping[int, ReplicaManager]
+    _unanswered: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
 
     def ask(
-        self,
-        sender: int,
-        receiver: int,
-        request: Callable[[Callable[[T], None]], None],
+        self, sender: int, receiver: int, request: Callable[[Callable[[T], None]], None],
         on_answer: Callable[[T | None], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`request` is run at the receiver and given what takes its answer. `on_answer` gets that, None if the receiver
         died first, and is not run in another life of the sender."""
         life = self._brokers[sender].lives

@@ -29,7 +29,6 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(image: ClusterImage, topic: str, name: str) -> TopicIdPartition | None:
-    """Return the partition of a transactional id or a group; None before the topic exists."""
     found = image.topics.get(topic)
     return TopicIdPartition(found.topic_id, java_hash(name) % len(found.partitions)) if found is not None else None
 
@@ -42,7 +41,6 @@ def coordinator_of(image: ClusterImage, topic: str, name: str) -> int:
 
 
 def create_internal_topic(controller: Controller, settings: ClusterSettings, topic: str, node_count: int) -> None:
-    """Create the topic unless it exists."""
     if topic in controller.image.topics:
         return
     replication_factor = min(_REPLICATION_FACTOR, node_count)

@@ -27,12 +27,10 @@ def last_stable_offset(committed: Sequence[RecordBatch], high_watermark: int) ->
 
 
 def read_uncommitted(committed: Sequence[RecordBatch]) -> list[RecordBatch]:
-    """The batches with rows."""
     return [batch for batch in committed if not batch.is_control]
 
 
 def read_committed(committed: Sequence[RecordBatch], high_watermark: int) -> list[RecordBatch]:
-    """Below the last stable offset, without what was aborted."""
     stable_offset = last_stable_offset(committed, high_watermark)
     stable = [batch for batch in committed if batch.next_offset <= stable_offset]
     open_since: dict[int, list[int]] = {}

@@ -10,11 +10,12 @@ KIP-320, KIP-734.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.answering import Answering, Handlers
+from model.broker import Broker, Handlers
 from model.connection import Connection
 from model.consumer_reads import LARGEST_TIMESTAMP, NO_EPOCH, NOT_FOUND, end_offset_for_epoch, offset_for_timestamp
 from model.image import TopicIdPartition
@@ -35,10 +36,10 @@ _SAYS_NOT_AVAILABLE, _HAS_LARGEST_TIMESTAMP = 5, 7
 NOWHERE = EpochAndOffset(NO_EPOCH, -1)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class LogOffsetsApi:
-    def __init__(self, broker: Answering, replicas: ReplicaManager) -> None:
-        self._broker = broker
-        self._replicas = replicas
+    _broker: Broker
+    _replicas: ReplicaManager
 
     @property
     def handlers(self) -> Handlers:
@@ -59,8 +60,6 @@ class LogOffsetsApi:
         if not image.has_partition(*partition):
             raise Refused(ErrorCode.unknown_topic_or_partition, f"{partition}")
         return TopicIdPartition(image.topics[partition[0]].topic_id, partition[1])
-
-    # --- ListOffsets --------------------------------------------------------------------------------------------------
 
     def _list_offsets(self, connection: Connection, request: Request) -> None:
         kio_version = kio_module(LIST_OFFSETS, request.version, "response")
@@ -96,8 +95,6 @@ class LogOffsetsApi:
             partition_index=asked.partition_index, error_code=code, **found._asdict()
         )
 
-    # --- OffsetForLeaderEpoch -----------------------------------------------------------------------------------------
-
     def _offsets_for_leader_epochs(self, connection: Connection, request: Request) -> None:
         kio_version = kio_module(OFFSET_FOR_LEADER_EPOCH, request.version, "response")
         refusal = self._broker.next_refusal(OFFSET_FOR_LEADER_EPOCH)
@@ -123,8 +120,6 @@ class LogOffsetsApi:
         return kio_version.EpochEndOffset(
             partition=asked.partition, error_code=code, leader_epoch=epoch, end_offset=offset
         )
-
-    # --- DeleteRecords ------------------------------------------------------------------------------------------------
 
     def _delete_records(self, connection: Connection, request: Request) -> None:
         wanted = [(topic.name, asked) for topic in request.message.topics for asked in topic.partitions]

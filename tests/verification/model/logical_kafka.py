@@ -26,18 +26,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_sink.commit.effects import Effect, ToCoordinator, ToEveryBroker, ToLeaders
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.delete_groups import (
-    DeletedGroup,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
+from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kafka_sink.kafka.protocol.apis.delete_groups import DeletedGroup, DeleteGroupsRequest, DeleteGroupsResponse
 from kafka_sink.kafka.protocol.apis.describe_producers import (
     ActiveProducer,
     DescribeProducersRequest,
@@ -49,36 +40,17 @@ from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionDescription,
 )
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-    EndTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.kafka.protocol.apis.list_transactions import (
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from kafka_sink.kafka.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-)
-from kafka_sink.kafka.protocol.apis.offset_fetch import (
-    GroupOffset,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
@@ -126,6 +98,9 @@ class _Transaction:
     offsets: dict[str, tuple[int, str]] = field(default_factory=dict)
     groups: set[str] = field(default_factory=set)
 
+    def copy(self) -> _Transaction:
+        return replace(self, partitions=set(self.partitions), offsets=dict(self.offsets), groups=set(self.groups))
+
 
 Transactions = dict[str, _Transaction]
 # By partition.
@@ -135,9 +110,11 @@ Producers = dict[int, tuple[ActiveProducer, ...]]
 @dataclass(slots=True)
 class _Producer:
     """A leader's entry of a producer id (ProducerStateEntry), with what came last. `start_offset`: of what is open, and
-    `rows` are in it, of whatever epochs; `committed`: those whose coordinator has committed them."""
+    `rows` are in it, of whatever epochs; `committed`: those whose coordinator has committed them. `epoch_of_rows`: that
+    of the last rows; a marker may have raised `producer_epoch` since."""
 
     producer_epoch: int = -1
+    epoch_of_rows: int = -1
     start_offset: int = NO_OFFSET
     rows: list[str] = field(default_factory=list)
     committed: list[str] = field(default_factory=list)
@@ -171,6 +148,7 @@ class LogicalKafka:
         # The same of what leaders know of producers.
         self._earlier_producers: list[Producers] = []
         self._stale_producers: list[Producers] = []
+        self._marked: tuple[Offsets, Transactions] = {}, {}
         self._next_producer_id = 1000
         # By partition.
         self._leaders: dict[int, _Leader] = defaultdict(_Leader)
@@ -241,6 +219,53 @@ class LogicalKafka:
         """Those of markers and decisions, and not the barriers beside them (OffsetDelete)."""
         self._forget([key for key in self._offsets if key[0] in group_ids and key[1] == PARTITION])
 
+    def mark(self) -> None:
+        """Remember offsets and transactions as they are now."""
+        self._marked = self._offsets, {name: each.copy() for name, each in self._transactions.items()}
+
+    def roll_back_to_mark(self) -> None:
+        self.roll_offsets_back_to_mark()
+        self.roll_transactions_back_to_mark()
+
+    def roll_offsets_back_to_mark(self) -> None:
+        self._earlier.append(self._marked[0])
+        self.roll_offsets_back(1)
+
+    def roll_transactions_back_to_mark(self) -> None:
+        self._earlier_transactions.append(self._marked[1])
+        self.roll_transactions_back(1)
+
+    def remember(self) -> None:
+        """Keep earlier states from now on."""
+        self._remembers = True
+
+    def roll_offsets_back(self, changes: int, group_ids: Container[str] | None = None) -> None:
+        """Lose the last `changes` of offsets, of those groups or of all, as an unclean election of __consumer_offsets
+        does. What transactions are about to write is in the same log, and is lost too."""
+        earlier = self._earlier[-changes:] if changes else []
+        if not earlier:
+            return
+
+        def is_hit(group_id: str) -> bool:
+            return group_ids is None or group_id in group_ids
+
+        kept = {key: offset for key, offset in self._offsets.items() if not is_hit(key[0])}
+        self._offsets = kept | {key: offset for key, offset in earlier[0].items() if is_hit(key[0])}
+        for transaction in self._transactions.values():
+            transaction.offsets = {name: each for name, each in transaction.offsets.items() if not is_hit(name)}
+
+    def roll_transactions_back(self, changes: int) -> None:
+        """Lose the last `changes` of transactions, as an unclean election of __transaction_state does. Leaders and
+        group coordinators keep theirs: what has ended there has ended."""
+        earlier = self._earlier_transactions[-changes:] if changes else []
+        if not earlier:
+            return
+        before, self._transactions = self._transactions, {name: each.copy() for name, each in earlier[0].items()}
+        for name, each in self._transactions.items():
+            now = before.get(name)
+            is_open = now is not None and now.state == ONGOING and now.producer_id == each.producer_id
+            each.offsets = dict(now.offsets) if now is not None and is_open else {}
+
     def _forget(self, keys: Sequence[tuple[str, int]]) -> None:
         self._earlier.append(self._offsets)
         self._offsets = {key: offset for key, offset in self._offsets.items() if key not in keys}
@@ -271,7 +296,7 @@ class LogicalKafka:
                 if answer is not None:
                     return answer
         if self._remembers:
-            before = {name: replace(each) for name, each in self._transactions.items()}
+            before = {name: each.copy() for name, each in self._transactions.items()}
             producers_before = self._all_producers()
             answer = self._execute(effect)
             if before != self._transactions:
@@ -323,7 +348,12 @@ class LogicalKafka:
         transaction.partitions.add(produce.partition)
         leader = self._leaders[produce.partition]
         producer, base_offset = leader.producers[produce.producer_id], leader.end_offset
-        producer.producer_epoch = produce.producer_epoch
+        if produce.producer_epoch < producer.producer_epoch:
+            return Produced(ErrorCode.INVALID_PRODUCER_EPOCH)
+        if produce.producer_epoch == producer.epoch_of_rows:
+            # A coordinator that went back gave the ids out again: the leader takes the rows for those that it has.
+            return Produced(ErrorCode.NONE, 0)
+        producer.producer_epoch = producer.epoch_of_rows = produce.producer_epoch
         if producer.start_offset == NO_OFFSET:
             producer.start_offset = base_offset
         producer.rows += produce.rows
@@ -355,7 +385,8 @@ class LogicalKafka:
         asked = (request.producer_id, request.producer_epoch)
         if asked == (transaction.producer_id, transaction.producer_epoch):
             if transaction.state == ONGOING:
-                self._end(transaction, committed=request.committed)
+                # The markers of version 2 have the next epoch.
+                self._end(transaction, committed=request.committed, raised_by=self._version - 1)
                 if self._version == 2:
                     transaction.ended = asked
                     self._bump(transaction)
@@ -453,13 +484,14 @@ class LogicalKafka:
         producer = self._leaders[partition].producers.get(marker.producer_id)
         if producer is not None and producer.producer_epoch > marker.producer_epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        self._end_on(partition, marker.producer_id, committed=marker.committed)
+        self._end_on(partition, marker.producer_id, marker.producer_epoch, committed=marker.committed)
         return ErrorCode.NONE
 
-    def _end_on(self, partition: int, producer_id: int, *, committed: bool) -> None:
+    def _end_on(self, partition: int, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
         """End everything that the producer has open there, as one marker does."""
         leader = self._leaders[partition]
         producer = leader.producers[producer_id]
+        producer.producer_epoch = max(producer.producer_epoch, producer_epoch)
         (self.visible if committed else self.aborted).extend(producer.rows)
         leader.end_offset += 1
         producer.start_offset, producer.rows, producer.committed = NO_OFFSET, [], []
@@ -490,7 +522,7 @@ class LogicalKafka:
         if transaction.state != ONGOING:
             transaction.state, transaction.start_ms = ONGOING, self.now_ms
 
-    def _end(self, transaction: _Transaction, *, committed: bool) -> None:
+    def _end(self, transaction: _Transaction, *, committed: bool, raised_by: int = 0) -> None:
         transaction.state = COMMITTED if committed else ABORTED
         for partition in sorted(transaction.partitions):
             if (partition, committed) in self._lost_markers:
@@ -498,7 +530,8 @@ class LogicalKafka:
                 producer = self._leaders[partition].producers[transaction.producer_id]
                 producer.committed = list(producer.rows) if committed else producer.committed
                 continue
-            self._end_on(partition, transaction.producer_id, committed=committed)
+            epoch = transaction.producer_epoch + raised_by
+            self._end_on(partition, transaction.producer_id, epoch, committed=committed)
         if committed and transaction.offsets:
             self._change_offsets({(group_id, PARTITION): offset for group_id, offset in transaction.offsets.items()})
         transaction.partitions = set()

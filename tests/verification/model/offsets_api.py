@@ -7,12 +7,13 @@ handleDeleteGroupsRequest) in Kafka; KIP-229, KIP-709 (several groups in one Off
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.answering import Answering, Handlers
+from model.broker import Broker, Handlers
 from model.committed_offsets import CommittedOffset
 from model.connection import Connection
 from model.group_coordinator import Codes, Fetched, GroupCoordinator, Member, OffsetToCommit
@@ -33,11 +34,11 @@ _KNOWS_GROUP_ID_NOT_FOUND = 9
 Answered = tuple[ErrorCode, Fetched]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class OffsetsApi:
-    def __init__(self, broker: Answering, replicas: ReplicaManager, coordinator: GroupCoordinator) -> None:
-        self._broker = broker
-        self._replicas = replicas
-        self._coordinator = coordinator
+    _broker: Broker
+    _replicas: ReplicaManager
+    _coordinator: GroupCoordinator
 
     @property
     def handlers(self) -> Handlers:
@@ -45,8 +46,6 @@ class OffsetsApi:
             OFFSET_COMMIT: self._commit, TXN_OFFSET_COMMIT: self._commit, OFFSET_FETCH: self._fetch,
             DELETE_GROUPS: self._delete,
         }  # fmt: skip
-
-    # --- commits ------------------------------------------------------------------------------------------------------
 
     def _commit(self, connection: Connection, request: Request) -> None:
         message = request.message
@@ -94,8 +93,6 @@ class OffsetsApi:
         )
         self._broker.answer(connection, request, f"{name}Response", topics=answered)
 
-    # --- reading ------------------------------------------------------------------------------------------------------
-
     def _fetch(self, connection: Connection, request: Request) -> None:
         kio_version = kio_module(OFFSET_FETCH, request.version, "response")
         asked = request.message.groups if request.version >= _SEVERAL_GROUPS else (request.message,)
@@ -138,8 +135,6 @@ class OffsetsApi:
             for group_id, code, offsets in groups
         )
         self._broker.answer(connection, request, "OffsetFetchResponse", groups=answered)
-
-    # --- deleting -----------------------------------------------------------------------------------------------------
 
     def _delete(self, connection: Connection, request: Request) -> None:
         kio_version = kio_module(DELETE_GROUPS, request.version, "response")
@@ -188,10 +183,7 @@ def _fetched_topics(kio_version: Any, entity: str, offsets: Fetched) -> tuple[An
 
 def _fetched_partition(partition_type: Any, partition: int, code: ErrorCode, committed: CommittedOffset | None) -> Any:
     return build(
-        partition_type,
-        partition_index=partition,
-        committed_offset=committed.offset if committed is not None else -1,
+        partition_type, partition_index=partition, committed_offset=committed.offset if committed is not None else -1,
         committed_leader_epoch=committed.leader_epoch if committed is not None else -1,
-        metadata=committed.metadata if committed is not None else "",
-        error_code=code,
-    )
+        metadata=committed.metadata if committed is not None else "", error_code=code,
+    )  # fmt: skip

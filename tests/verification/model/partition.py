@@ -66,14 +66,9 @@ class Partition:
     """A replica of no part yet, until `apply` gives it one."""
 
     def __init__(
-        self,
-        node_id: int,
-        name: str,
-        key: TopicIdPartition,
-        topic: TopicSettings,
-        settings: ClusterSettings,
+        self, node_id: int, name: str, key: TopicIdPartition, topic: TopicSettings, settings: ClusterSettings,
         journal: ReadJournal,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.node_id = node_id
         self.name = name
         self.key = key
@@ -197,7 +192,6 @@ class Partition:
         return self._place(batch, now_ms)
 
     def append_marker(self, marker: EndTransactionMarker, now_ms: int) -> Appended:
-        """With acks=all. Raises Refused."""
         self._check_leads(-1)
         self._producers.check_marker(marker, now_ms)
         return self._place(parse_batch(encode_marker(marker, now_ms)), now_ms)
@@ -272,7 +266,6 @@ class Partition:
         return self._producers.has_open_transaction(producer_id, epoch, now_ms)
 
     def active_producers(self, now_ms: int) -> dict[int, ProducerEntry]:
-        """By producer id."""
         return self._producers.active(now_ms)
 
     def check_enough_replicas(self, required_offset: int) -> ErrorCode | None:
@@ -323,7 +316,6 @@ class Partition:
             follower.long_polling = False
 
     def catches_up(self, node_id: int) -> bool:
-        """Return True if the follower may join the ISR."""
         end_offset = self.followers[node_id].end_offset
         return (
             node_id not in self.isr
@@ -332,7 +324,6 @@ class Partition:
         )
 
     def lagging(self, now_ms: int) -> list[int]:
-        """Return the followers that must leave the ISR."""
         lag_max_ms = self.settings.replica_lag_time_max_ms
         return [
             node_id
@@ -423,7 +414,6 @@ class Partition:
     # --- as readers see it --------------------------------------------------------------------------------------------
 
     def fetchable_offset(self, isolation: Isolation) -> int:
-        """Where readers end."""
         return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self._high_watermark
 
     def readable(self, isolation: Isolation, offset: int = 0) -> list[RecordBatch]:

@@ -82,8 +82,6 @@ class PartitionLog:
             return self.batches[first:]
         return [batch for batch in self.batches[first:] if batch.next_offset <= end_offset]
 
-    # --- what readers get ---------------------------------------------------------------------------------------------
-
     @property
     def stored_epoch_starts(self) -> list[EpochAndOffset]:
         """Without the epochs that ended before the log starts; the one in which it starts begins there."""

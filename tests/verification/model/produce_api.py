@@ -16,14 +16,14 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.answering import Answering
+from model.broker import Broker
 from model.connection import Connection
 from model.image import TopicIdPartition
 from model.partition import Appended
 from model.purgatory import Codes
 from model.record_batches import RecordBatch, Refused, parse_batch
 from model.replica_manager import ReplicaManager
-from model.settings import PRODUCE, ClusterSettings
+from model.settings import PRODUCE, TransactionSettings
 from model.timeline import Timeline
 from model.transaction_metadata import TopicPartition
 from model.transaction_partitions import Codes as TransactionCodes
@@ -65,21 +65,13 @@ class ProduceResult:
     verification: Verification | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ProduceApi:
-    def __init__(
-        self,
-        broker: Answering,
-        replicas: ReplicaManager,
-        transactions: TransactionPartitions,
-        settings: ClusterSettings,
-        timeline: Timeline,
-    ) -> None:
-        self._broker = broker
-        self._replicas = replicas
-        self._transactions = transactions
-        self._retry_ms = settings.transactions.add_partitions_retry_ms
-        self._retry_max_ms = settings.transactions.add_partitions_retry_max_ms
-        self._timeline = timeline
+    _broker: Broker
+    _replicas: ReplicaManager
+    _transactions: TransactionPartitions
+    _settings: TransactionSettings
+    _timeline: Timeline
 
     def produce(self, connection: Connection, request: Request) -> None:
         refusal = self._broker.next_refusal(PRODUCE)
@@ -88,7 +80,9 @@ class ProduceApi:
             for topic_data in request.message.topic_data
             for data in topic_data.partition_data
         ]
-        self._verify_and_append(connection, request, results, self._timeline.now_ms + self._retry_max_ms)
+        self._verify_and_append(
+            connection, request, results, self._timeline.now_ms + self._settings.add_partitions_retry_max_ms
+        )
 
     def _resolved(self, topic_data: Any, data: Any, refusal: ErrorCode) -> ProduceResult:
         image = self._replicas.image
@@ -104,8 +98,6 @@ class ProduceApi:
             result.name = topic.name
             result.key = TopicIdPartition(topic.topic_id, data.index)
         return result
-
-    # --- transactions -------------------------------------------------------------------------------------------------
 
     def _verify_and_append(
         self, connection: Connection, request: Request, results: list[ProduceResult], retry_until_ms: int
@@ -129,7 +121,7 @@ class ProduceApi:
             adds = request.version >= _ADDS_PARTITIONS
             is_concurrent = ErrorCode.concurrent_transactions in codes.values()
             if adds and is_concurrent and self._timeline.now_ms < retry_until_ms:
-                self._timeline.call_in(self._retry_ms, again)
+                self._timeline.call_in(self._settings.add_partitions_retry_ms, again)
                 return
             for partition, code in codes.items():
                 is_for_later = code in _COORDINATOR_IS_AWAY or (code is ErrorCode.concurrent_transactions and not adds)
@@ -170,8 +162,6 @@ class ProduceApi:
             if result.verification is not None:
                 unverified[result.name, result.partition] = result
         return unverified
-
-    # --- the log ------------------------------------------------------------------------------------------------------
 
     def _append_all(self, connection: Connection, request: Request, results: list[ProduceResult]) -> None:
         acks = request.message.acks
@@ -217,12 +207,7 @@ class ProduceApi:
         for result in reversed(results):
             topics.setdefault(result.topic, []).append(self._partition_produced(kio_version, result))
         responses = tuple(
-            build(
-                kio_version.TopicProduceResponse,
-                name=topic,
-                topic_id=topic,
-                partition_responses=tuple(partitions),
-            )
+            build(kio_version.TopicProduceResponse, name=topic, topic_id=topic, partition_responses=tuple(partitions))
             for topic, partitions in topics.items()
         )
         self._broker.answer(connection, request, "ProduceResponse", responses=responses)
@@ -236,16 +221,11 @@ class ProduceApi:
                     leader_id=state.leader, leader_epoch=state.leader_epoch
                 )
         return build(
-            kio_version.PartitionProduceResponse,
-            index=result.partition,
-            error_code=result.code,
+            kio_version.PartitionProduceResponse, index=result.partition, error_code=result.code,
             base_offset=result.appended.base_offset if result.appended is not None else -1,
-            log_append_time=_time(result.appended),
-            log_start_offset=result.log_start_offset,
-            record_errors=(),
-            error_message=None,
-            **fields,
-        )
+            log_append_time=_time(result.appended), log_start_offset=result.log_start_offset, record_errors=(),
+            error_message=None, **fields,
+        )  # fmt: skip
 
 
 def _time(appended: Appended | None) -> datetime | None:

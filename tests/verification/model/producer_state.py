@@ -144,14 +144,12 @@ class ProducerState:
         entry.appended_ms = now_ms
 
     def rebuild(self, batches: Iterable[RecordBatch], now_ms: int) -> None:
-        """Replace the state by the state that follows from `batches`, a log."""
         self._entries.clear()
         for batch in batches:
             if batch.producer_id >= 0:
                 self.update(batch, now_ms)
 
     def active(self, now_ms: int) -> dict[int, ProducerEntry]:
-        """Every producer that is remembered, by its id."""
         entries = {producer_id: self._entry(producer_id, now_ms) for producer_id in list(self._entries)}
         return {producer_id: entry for producer_id, entry in entries.items() if entry is not None}
 

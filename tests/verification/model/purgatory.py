@@ -54,7 +54,6 @@ class Purgatory:
         waiting.timeout = self._timeline.call_in(max(0, timeout_ms), lambda: self._expire(waiting))
 
     def check(self, key: TopicIdPartition) -> None:
-        """The partition's high watermark moved, or this broker's part in it changed."""
         for waiting in list(self._watchers.get(key, ())):
             # An answer lets the next request of its connection in, which may get here again.
             if waiting.timeout is not None and self._settle(waiting):
@@ -62,7 +61,6 @@ class Purgatory:
                 self._complete(waiting)
 
     def clear(self) -> None:
-        """The broker died."""
         for waiting in [waiting for watchers in self._watchers.values() for waiting in watchers]:
             if waiting.timeout is not None:
                 self._timeline.cancel(waiting.timeout)

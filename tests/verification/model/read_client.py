@@ -16,7 +16,7 @@ from model.consumer_reads import NO_EPOCH, FoundOffset
 from model.partition_log import EpochAndOffset
 from model.read_journal import Isolation
 from model.settings import DELETE_RECORDS, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
-from model.wire import build, kio_module
+from model.wire import request_of
 
 READ_COMMITTED, READ_UNCOMMITTED = Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED
 NEWEST_FETCH, NEWEST_LIST_OFFSETS, NEWEST_EPOCHS = 18, 11, 4
@@ -82,47 +82,29 @@ class ReadClient:
         return got
 
     def list_offset(
-        self,
-        node_id: int,
-        topic: str,
-        timestamp: int,
-        partition: int = 0,
-        *,
-        isolation: Isolation = READ_UNCOMMITTED,
-        current_leader_epoch: int = NO_EPOCH,
-        version: int = NEWEST_LIST_OFFSETS,
-    ) -> tuple[int, FoundOffset]:
-        kio_version = kio_module(LIST_OFFSETS, version, "request")
-        asked = build(
-            kio_version.ListOffsetsPartition, partition_index=partition, timestamp=timestamp,
-            current_leader_epoch=current_leader_epoch,
-        )  # fmt: skip
-        message = build(
-            kio_version.ListOffsetsRequest, replica_id=CONSUMER, isolation_level=int(isolation),
-            topics=(kio_version.ListOffsetsTopic(name=topic, partitions=(asked,)),), timeout=timedelta(seconds=10),
+        self, node_id: int, topic: str, timestamp: int, partition: int = 0, *, isolation: Isolation = READ_UNCOMMITTED,
+        current_leader_epoch: int = NO_EPOCH, version: int = NEWEST_LIST_OFFSETS,
+    ) -> tuple[int, FoundOffset]:  # fmt: skip
+        asked = {
+            "partition_index": partition, "timestamp": timestamp, "current_leader_epoch": current_leader_epoch
+        }  # fmt: skip
+        message = request_of(
+            LIST_OFFSETS, version, replica_id=CONSUMER, isolation_level=int(isolation),
+            topics=({"name": topic, "partitions": (asked,)},), timeout=timedelta(seconds=10),
         )  # fmt: skip
         answer = self.call(node_id, LIST_OFFSETS, version, message)
         (found,) = answer.topics[0].partitions
         return int(found.error_code), FoundOffset(int(found.timestamp), int(found.offset), int(found.leader_epoch))
 
     def end_of_epoch(
-        self,
-        node_id: int,
-        topic: str,
-        leader_epoch: int,
-        partition: int = 0,
-        *,
-        current_leader_epoch: int = NO_EPOCH,
+        self, node_id: int, topic: str, leader_epoch: int, partition: int = 0, *, current_leader_epoch: int = NO_EPOCH,
         version: int = NEWEST_EPOCHS,
-    ) -> tuple[int, EpochAndOffset]:
-        kio_version = kio_module(OFFSET_FOR_LEADER_EPOCH, version, "request")
-        asked = kio_version.OffsetForLeaderPartition(
-            partition=partition, current_leader_epoch=current_leader_epoch, leader_epoch=leader_epoch
-        )
-        message = build(
-            kio_version.OffsetForLeaderEpochRequest, replica_id=CONSUMER,
-            topics=(kio_version.OffsetForLeaderTopic(topic=topic, partitions=(asked,)),),
-        )  # fmt: skip
+    ) -> tuple[int, EpochAndOffset]:  # fmt: skip
+        asked = {
+            "partition": partition, "current_leader_epoch": current_leader_epoch, "leader_epoch": leader_epoch
+        }  # fmt: skip
+        topics = ({"topic": topic, "partitions": (asked,)},)
+        message = request_of(OFFSET_FOR_LEADER_EPOCH, version, replica_id=CONSUMER, topics=topics)
         answer = self.call(node_id, OFFSET_FOR_LEADER_EPOCH, version, message)
         (found,) = answer.topics[0].partitions
         return int(found.error_code), EpochAndOffset(int(found.leader_epoch), int(found.end_offset))
@@ -130,50 +112,32 @@ class ReadClient:
     def delete_records(
         self, node_id: int, topic: str, offset: int, partition: int = 0, *, version: int = 2
     ) -> tuple[int, int]:
-        """Code and low watermark."""
-        kio_version = kio_module(DELETE_RECORDS, version, "request")
-        asked = kio_version.DeleteRecordsPartition(partition_index=partition, offset=offset)
-        message = kio_version.DeleteRecordsRequest(
-            topics=(kio_version.DeleteRecordsTopic(name=topic, partitions=(asked,)),), timeout=timedelta(seconds=10)
-        )
+        topics = ({"name": topic, "partitions": ({"partition_index": partition, "offset": offset},)},)
+        message = request_of(DELETE_RECORDS, version, topics=topics, timeout=timedelta(seconds=10))
         answer = self.call(node_id, DELETE_RECORDS, version, message)
         (deleted,) = answer.topics[0].partitions
         return int(deleted.error_code), int(deleted.low_watermark)
 
 
 def fetch_request(
-    wanted: Sequence[Wanted],
-    *,
-    version: int = NEWEST_FETCH,
-    isolation: Isolation = READ_UNCOMMITTED,
-    max_wait_ms: int = 0,
-    min_bytes: int = 1,
-    max_bytes: int = PLENTY,
-    rack: str = "",
-    session_epoch: int = NO_SESSION,
-) -> Any:
-    kio_version = kio_module(FETCH, version, "request")
+    wanted: Sequence[Wanted], *, version: int = NEWEST_FETCH, isolation: Isolation = READ_UNCOMMITTED,
+    max_wait_ms: int = 0, min_bytes: int = 1, max_bytes: int = PLENTY, rack: str = "", session_epoch: int = NO_SESSION,
+) -> Any:  # fmt: skip
     topics: dict[Any, list[Any]] = {}
     for each in wanted:
-        partition = build(
-            kio_version.FetchPartition, partition=each.partition, fetch_offset=each.offset,
-            partition_max_bytes=each.max_bytes, current_leader_epoch=each.current_leader_epoch,
-            last_fetched_epoch=each.last_fetched_epoch,
-        )  # fmt: skip
-        topics.setdefault((each.topic, each.topic_id), []).append(partition)
-    return build(
-        kio_version.FetchRequest, max_wait=timedelta(milliseconds=max_wait_ms), min_bytes=min_bytes,
-        max_bytes=max_bytes, isolation_level=int(isolation), session_epoch=session_epoch, forgotten_topics_data=(),
-        rack_id=rack,
-        topics=tuple(
-            build(kio_version.FetchTopic, topic=name, topic_id=topic_id, partitions=tuple(partitions))
-            for (name, topic_id), partitions in topics.items()
-        ),
+        topics.setdefault((each.topic, each.topic_id), []).append({
+            "partition": each.partition, "fetch_offset": each.offset, "partition_max_bytes": each.max_bytes,
+            "current_leader_epoch": each.current_leader_epoch, "last_fetched_epoch": each.last_fetched_epoch,
+        })  # fmt: skip
+    asked = ({"topic": name, "topic_id": its_id, "partitions": each} for (name, its_id), each in topics.items())
+    return request_of(
+        FETCH, version, max_wait=timedelta(milliseconds=max_wait_ms), min_bytes=min_bytes, max_bytes=max_bytes,
+        isolation_level=int(isolation), session_epoch=session_epoch, forgotten_topics_data=(), rack_id=rack,
+        topics=tuple(asked),
     )  # fmt: skip
 
 
 def fetch_answer(message: Any) -> FetchAnswer:
-    """Of kio's, in any version."""
     return FetchAnswer(
         int(getattr(message, "error_code", 0)),
         round(message.throttle_time.total_seconds() * 1_000),
@@ -200,8 +164,6 @@ def _got(topic: Any, partition: Any) -> Got:
 
 
 def read_client(client: ByteClient) -> ReadClient:
-    """Of a model cluster: waits for each answer in virtual time."""
-
     def call(node_id: int, api_key: int, version: int, message: Any) -> Any:
         sent = client.send(node_id, api_key, version, message)
         client.run_until(lambda: sent in client.answers, limit_ms=60_000)

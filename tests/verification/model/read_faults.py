@@ -46,13 +46,10 @@ class ReadFaults:
         return None if done is None else f"{kind} of {partition}: {done}"
 
     def heal(self) -> None:
-        """All brokers run, fetch and answer."""
         for node_id in self.cluster.node_ids:
             self.cluster.isolate(node_id, False)
             self.cluster.restart(node_id)
             self.cluster.forgive(node_id)
-
-    # --- logs ---------------------------------------------------------------------------------------------------------
 
     def _leading(self, partition: int) -> Partition | None:
         leader = self.cluster.leader(self.topic, partition)
@@ -93,8 +90,6 @@ class ReadFaults:
             delete_horizon_ms=self.rng.choice([None, self.cluster.now_ms + 86_400_000]),
         )  # fmt: skip
         return f"{len(removed)} offsets on {node_id}"
-
-    # --- leaders and followers ----------------------------------------------------------------------------------------
 
     def _live(self, partition: int, *, in_sync: bool) -> list[int]:
         state = self.cluster.state(self.topic, partition)
@@ -156,8 +151,6 @@ class ReadFaults:
         self.cluster.restart(node_id)
         return f"{node_id}"
 
-    # --- topics -------------------------------------------------------------------------------------------------------
-
     def _topic_again(self, partition: int) -> str | None:
         image = self.cluster.controller.image.topics[self.topic]
         self.cluster.delete_topic(self.topic)
@@ -168,8 +161,6 @@ class ReadFaults:
         total = self.cluster.partition_count(self.topic) + 1
         self.cluster.add_partitions(self.topic, total)
         return f"{total} now"
-
-    # --- answers ------------------------------------------------------------------------------------------------------
 
     def _throttle(self, partition: int) -> str | None:
         node_id, throttle_time_ms = self.rng.choice(self.cluster.node_ids), self.rng.choice([10, 200, 2_000])

@@ -43,7 +43,6 @@ class ReadTraffic:
                 self.end(producer_id)
 
     def finish(self) -> None:
-        """End all transactions."""
         self.ended |= self._open
         self._open.clear()
         for producer_id in self.ended:

@@ -46,13 +46,9 @@ class ReadableRecord(NamedTuple):
 
 
 def readable_records(
-    journal: ReadJournal,
-    key: TopicIdPartition,
-    leader: Partition | None,
-    isolation: Isolation,
-    first_offset: int = 0,
+    journal: ReadJournal, key: TopicIdPartition, leader: Partition | None, isolation: Isolation, first_offset: int = 0,
     end_offset: int | None = None,
-) -> list[ReadableRecord]:
+) -> list[ReadableRecord]:  # fmt: skip
     """Every record that was ever readable in [first_offset, end_offset). `leader`: its replica; None if the topic is
     gone."""
     visible = {place_of(batch) for batch in leader.readable(isolation)} if leader is not None else set()

@@ -30,14 +30,9 @@ class ReplicaManager:
     process was started; what was begun in one life ends with it."""
 
     def __init__(
-        self,
-        node_id: int,
-        settings: ClusterSettings,
-        timeline: Timeline,
-        controller: Controller,
-        replication: Replication,
-        journal: ReadJournal,
-    ) -> None:
+        self, node_id: int, settings: ClusterSettings, timeline: Timeline, controller: Controller,
+        replication: Replication, journal: ReadJournal,
+    ) -> None:  # fmt: skip
         self.node_id = node_id
         self.partitions: dict[TopicIdPartition, Partition] = {}
         self.is_alive = True
@@ -67,7 +62,6 @@ class ReplicaManager:
             partition.settings = self._settings
 
     def crash(self) -> None:
-        """Lose everything in memory."""
         self.is_alive = False
         self.purgatory.clear()
         self.deletions.clear()
@@ -85,7 +79,6 @@ class ReplicaManager:
             partition.restart(self._timeline.now_ms)
 
     def apply(self, image: ClusterImage) -> None:
-        """Apply an image: the controller's decisions."""
         self.image = image
         hosted: set[TopicIdPartition] = set()
         for topic in image.topics.values():
@@ -129,13 +122,9 @@ class ReplicaManager:
             raise
 
     def append_as_coordinator(
-        self,
-        key: TopicIdPartition,
-        records: bytes,
-        timeout_ms: int,
-        on_complete: Callable[[ErrorCode], None],
+        self, key: TopicIdPartition, records: bytes, timeout_ms: int, on_complete: Callable[[ErrorCode], None],
         verification: Verification | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """With acks=all. `on_complete` gets the outcome, perhaps before this returns; after `timeout_ms` that is
         REQUEST_TIMED_OUT, whatever becomes of the batch."""
 
@@ -147,20 +136,15 @@ class ReplicaManager:
     def append_marker(
         self, key: TopicIdPartition, marker: EndTransactionMarker, on_complete: Callable[[ErrorCode], None]
     ) -> None:
-        """With acks=all, likewise."""
-
         def append() -> Appended:
             return self.replica(key).append_marker(marker, self._timeline.now_ms)
 
         self._append_internally(key, append, self._settings.transactions.request_timeout_ms, on_complete)
 
     def _append_internally(
-        self,
-        key: TopicIdPartition,
-        append: Callable[[], Appended],
-        timeout_ms: int,
+        self, key: TopicIdPartition, append: Callable[[], Appended], timeout_ms: int,
         on_complete: Callable[[ErrorCode], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         try:
             appended = append()
         except Refused as refused:

@@ -14,47 +14,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from model.image import TopicIdPartition
 from model.partition import Partition
 from model.timeline import Timeline
 
-
-class Replicas(Protocol):
-    """A ReplicaManager, to the replication."""
-
-    @property
-    def partitions(self) -> Mapping[TopicIdPartition, Partition]: ...
-
-    @property
-    def is_alive(self) -> bool: ...
-
-    @property
-    def is_isolated(self) -> bool: ...
-
-    def follower_fetched(self, partition: Partition, node_id: int) -> None:
-        """As leader: the state of a follower changed."""
-
-    def changed(self, key: TopicIdPartition) -> None:
-        """The offsets of a replica may have moved: requests that wait for this are looked at."""
+if TYPE_CHECKING:
+    from model.replica_manager import ReplicaManager
 
 
+@dataclass(slots=True)
 class Replication:
     """`replica_fetch_ms`: the range from one round of a follower to its next."""
 
-    def __init__(
-        self,
-        timeline: Timeline,
-        rng: random.Random,
-        replica_fetch_ms: tuple[int, int],
-        brokers: Mapping[int, Replicas],
-    ) -> None:
-        self._timeline = timeline
-        self._rng = rng
-        self._replica_fetch_ms = replica_fetch_ms
-        self._brokers = brokers
-        self._planned: set[tuple[int, TopicIdPartition]] = set()
+    _timeline: Timeline
+    _rng: random.Random
+    _replica_fetch_ms: tuple[int, int]
+    _brokers: Mapping[int, ReplicaManager]
+    _planned: set[tuple[int, TopicIdPartition]] = field(default_factory=set)
 
     def wake(self, node_id: int, key: TopicIdPartition) -> None:
         """The follower has a reason to fetch. Its round is planned, unless it is already."""
@@ -65,7 +44,6 @@ class Replication:
         self._timeline.call_in(delay_ms, lambda: self._round(node_id, key))
 
     def wake_followers(self, partition: Partition) -> None:
-        """Of a leader."""
         for node_id in partition.followers:
             self.wake(node_id, partition.key)
 

@@ -12,6 +12,7 @@ from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS
 from kafka_sink.errors import (
     AbortedRowsOpen,
     AttemptFenced,
+    AttemptReplaced,
     CheckpointBehind,
     CommitOutcomeUnknown,
     CommittedDataMissing,
@@ -21,9 +22,11 @@ from kafka_sink.errors import (
     NonDeterministicReplay,
     PreparedRowsGone,
     StateExpired,
+    StateWentBack,
     TornBatch,
     TransactionTimedOut,
     UnreadableState,
+    WrittenOtherwise,
 )
 from model.logical_kafka import LAST_EPOCH
 from model.spark_driver import GaveUp, LogTaken, TaskFailed
@@ -33,8 +36,6 @@ OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 # A week after which the markers of a decision are gone, and the decision itself, a little younger, is not.
 MARKERS_EXPIRE_MS = OFFSETS_RETENTION_MS - 10_000
 ALL_EXPIRE_MS = OFFSETS_RETENTION_MS + 3_600_000
-
-# --- what can happen before a step ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,12 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
+class RunStageAgain:
+    """Spark runs the stage of the task again (FetchFailed) while the task's attempt goes on. It keeps the attempt's
+    result, and drops that of the second."""
+
+
+@dataclass(frozen=True, slots=True)
 class Switch:
     """This driver pauses. Another driver on the same checkpoint begins or goes on."""
 
@@ -142,6 +149,25 @@ class LoseGroups:
 
 
 @dataclass(frozen=True, slots=True)
+class RollBack:
+    """The brokers lose the last changes of offsets, of all groups or of `groups`, and of transactions."""
+
+    offsets: int = 0
+    transactions: int = 0
+    groups: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Nothing happens, and `RollBackToMark` goes back to here."""
+
+
+@dataclass(frozen=True, slots=True)
+class RollBackToMark:
+    """The brokers lose all changes of offsets and transactions since the mark."""
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetIds:
     """The transactional ids that are not in use are gone."""
 
@@ -159,11 +185,10 @@ class GiveUp:
 
 
 Event = (
-    Crash | Twice | Late | Fail | TimeOut | AbortByHand | LoseMarker | Lose | Resume | Switch | Forget | ForgetIds
-    | GoBack | GiveUp | LoseGroups | StandStill | CoordinatorsStandStill | LeadersStandStill
+    Crash | Twice | Late | Fail | TimeOut | AbortByHand | LoseMarker | Lose | Resume | RunStageAgain | Switch | Forget
+    | ForgetIds | GoBack | GiveUp | LoseGroups | RollBack | Mark | RollBackToMark | StandStill | CoordinatorsStandStill
+    | LeadersStandStill
 )  # fmt: skip
-
-# --- schedules --------------------------------------------------------------------------------------------------------
 
 # Rows of each slot of each micro-batch.
 Shape = tuple[tuple[int, ...], ...]
@@ -192,7 +217,6 @@ class Schedule:
         return self.versions or range(len(self.shapes[0]))
 
     def shape_of(self, run: int, micro_batch_id: int) -> tuple[int, ...]:
-        """The number of rows of each slot."""
         shape = self.shapes[run % len(self.shapes)]
         return shape[list(dict.fromkeys(self.micro_batch_ids())).index(micro_batch_id)]
 
@@ -203,12 +227,13 @@ class Schedule:
 # What can take a transaction away between a decision and its EndTxn requests: the broker's timeout, an operator, an
 # attempt that Spark had given up, another driver or an InitProducerId that was on its way for long. A restart commits
 # what still can be, and writes the rest again, if the rows are the same.
-TAKING_AWAY = {Late, TimeOut, AbortByHand, Resume, Switch, Forget}
+ROLLING_BACK = {RollBack, RollBackToMark}
+TAKING_AWAY = {Late, TimeOut, AbortByHand, Resume, Switch, Forget, *ROLLING_BACK}
 # Not named without lost groups.
 OF_LOST_STATE: set[type[Exception]] = {
-    StateExpired, MarkersLost, FingerprintsLost, CommittedDataMissing, UnreadableState,
+    StateExpired, MarkersLost, FingerprintsLost, CommittedDataMissing, UnreadableState, StateWentBack,
 }  # fmt: skip
-FINAL: set[type[Exception]] = {NonDeterministicReplay, TornBatch, CheckpointBehind, *OF_LOST_STATE}
+FINAL: set[type[Exception]] = {NonDeterministicReplay, TornBatch, CheckpointBehind, WrittenOtherwise, *OF_LOST_STATE}
 
 
 def may_fail(schedule: Schedule) -> set[type[Exception]]:
@@ -217,14 +242,18 @@ def may_fail(schedule: Schedule) -> set[type[Exception]]:
     allowed: set[type[Exception]] = set()
     if kinds & TAKING_AWAY:
         allowed |= {
-            DriverFenced, AttemptFenced, TransactionTimedOut, PreparedRowsGone, CommitOutcomeUnknown, TaskFailed,
+            DriverFenced, AttemptFenced, AttemptReplaced, TransactionTimedOut, PreparedRowsGone, CommitOutcomeUnknown,
+            TaskFailed,
         }  # fmt: skip
     if Fail in kinds:
         allowed |= {GaveUp}
-    if LoseGroups in kinds:
+    if RunStageAgain in kinds:
+        allowed |= {AttemptReplaced}
+    if kinds & {LoseGroups, *ROLLING_BACK}:
         # In mid-commit; a commit that another follows upon has lost its decision.
         allowed |= {CommitOutcomeUnknown, StateExpired}
-    if any(isinstance(event, LoseMarker) and not event.committed for _, event in schedule.events):
+    is_lost = any(isinstance(event, LoseMarker) and not event.committed for _, event in schedule.events)
+    if is_lost or kinds & ROLLING_BACK:
         allowed |= {AbortedRowsOpen}
     if Switch in kinds:
         # A driver that another has overtaken; one that has other rows than the other.
@@ -239,10 +268,12 @@ def may_stop(schedule: Schedule) -> set[type[Exception]]:
     if schedule.same_rows != ALWAYS or len(schedule.shapes) > 1:
         allowed |= {NonDeterministicReplay}
         allowed |= {TornBatch} if kinds & TAKING_AWAY else set()
-    if kinds & {Forget, LoseGroups} and not schedule.allow_lost_state:
+    if kinds & {Forget, LoseGroups, *ROLLING_BACK} and not schedule.allow_lost_state:
         allowed |= OF_LOST_STATE
-    if GoBack in kinds and not schedule.versions:
+    if kinds & {GoBack, *ROLLING_BACK} and not schedule.versions:
         allowed |= {CheckpointBehind}
+    if kinds & ROLLING_BACK:
+        allowed |= {WrittenOtherwise}
     if GiveUp in kinds:
         # Of the first version, before it was decided; of one that is torn.
         allowed |= {StateExpired, CommittedDataMissing} if kinds & TAKING_AWAY else {StateExpired}

@@ -16,6 +16,7 @@ WriteToDataSourceV2Exec (failed tasks, and a failed commit, are followed by abor
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -80,6 +81,10 @@ class AttemptLost(Exception):
     """Thrown into a driver: the executor of the task that it is in is lost to it, and may live on."""
 
 
+class StageRunsAgain(Exception):
+    """Thrown into a driver: the stage of the task that it is in is run again, and the task's attempt goes on."""
+
+
 class GaveUp(Exception):
     """Thrown into a driver: a request got no answer in time."""
 
@@ -141,7 +146,7 @@ class Driver:
             if number >= len(self.checkpoint.planned):
                 yield Log(self.checkpoint.planned, number, micro_batch_id)
             run = self.next_run()
-            facts = yield from one_by_one(two_phase.plan(self.sink))
+            facts = yield from one_by_one(two_phase.plan(self.sink, allow_lost_state=self.allow_lost_state))
             done: dict[int, tuple[SlotPrepared, tuple[str, ...]]] = {}
             slots = self.slots(micro_batch_id, run)
             if self.sink.is_versioned and (yield from self._is_written(facts, micro_batch_id)):
@@ -209,7 +214,7 @@ class Driver:
                 answer, thrown = None, None
                 try:
                     answer = yield effect
-                except (AttemptLost, GaveUp) as error:
+                except (AttemptLost, GaveUp, StageRunsAgain) as error:
                     thrown = error
                 try:
                     following = task.send(answer) if thrown is None else task.throw(thrown)
@@ -223,18 +228,27 @@ class Driver:
     def _task_until_done(self, facts: Facts, first: TaskRun) -> Attempt:
         failures = 0
         attempt = 0
+        runs_again = False
         while True:
             task = self._task(facts, TaskRun(first.micro_batch_id, first.slot, first.run, attempt))
             attempt += 1
             try:
                 effect = next(task)
                 while True:
-                    answer = yield effect
+                    try:
+                        answer = yield effect
+                    except StageRunsAgain:
+                        runs_again = True
+                        continue
                     effect = task.send(answer)
             except AttemptLost:
                 self.lost.append((task, effect))
             except StopIteration as ended:
                 done: tuple[SlotPrepared, tuple[str, ...]] = ended.value
+                if runs_again:
+                    # Spark has a result of the task, and does not look at how this attempt ends.
+                    with suppress(ExactlyOnceError, TaskFailed, GaveUp, AttemptLost, StageRunsAgain):
+                        yield from self._task(facts, TaskRun(first.micro_batch_id, first.slot, first.run, attempt))
                 return done
             except (ExactlyOnceError, TaskFailed, GaveUp):
                 failures += 1

@@ -33,7 +33,6 @@ def encode_state(
 
 
 def decode_state(batch: RecordBatch) -> Iterator[tuple[int, Key, Any]]:
-    """Offset, key and value of each record."""
     for number, (key, value, _, _) in enumerate(decode_records(batch.data)):
         assert key is not None
         yield batch.base_offset + number, tuple(json.loads(key)), None if value is None else json.loads(value)

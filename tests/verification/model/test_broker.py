@@ -4,21 +4,16 @@ change."""
 from __future__ import annotations
 
 import struct
-import uuid
 
 import pytest
 
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENCE, lacking
 from model.byte_client import Answer, client_of, client_of_topic, decode_response, encode_request, record_batch
-from model.produce_trace import ATTRIBUTES, BASE_OFFSET, COUNT, CRC, LAST_DELTA, LENGTH, MAGIC, changed
 from model.settings import API_VERSIONS, INIT_PRODUCER_ID, KAFKA_2_1, KAFKA_3_3, METADATA, PRODUCE, RELEASES
 from model.wire import kio_module
 
-NONE, CORRUPT, UNKNOWN_TOPIC, NO_LEADER, NOT_LEADER, TOO_LARGE = 0, 2, 3, 5, 6, 10
-UNSUPPORTED_VERSION, NO_RIGHT_TO_TRANSACTION, INVALID_RECORD, UNKNOWN_TOPIC_ID = 35, 53, 87, 100
-
-
-# --- versions and bytes -----------------------------------------------------------------------------------------------
+NONE, UNKNOWN_TOPIC, NO_LEADER, NOT_LEADER = 0, 3, 5, 6
+UNSUPPORTED_VERSION, UNKNOWN_TOPIC_ID = 35, 100
 
 
 def api_versions_frame(version: int) -> bytes:
@@ -36,16 +31,6 @@ def test_api_versions_tells_the_generations_ranges() -> None:
     correlation_id, message = decode_response(API_VERSIONS, 3, frame)
     assert correlation_id == 9
     assert {api.api_key: (api.min_version, api.max_version) for api in message.api_keys} == KAFKA_3_3.api_versions
-
-
-def test_api_versions_that_is_too_new_is_answered_in_version_0() -> None:
-    client = client_of(1)
-    client.cluster.receive(0, 1, api_versions_frame(99), 0)
-    ((_, _, frame),) = client.cluster.take_outgoing()
-    assert frame is not None
-    correlation_id, message = decode_response(API_VERSIONS, 0, frame)
-    assert (correlation_id, message.error_code) == (9, UNSUPPORTED_VERSION)
-    assert [(api.api_key, api.min_version, api.max_version) for api in message.api_keys] == [(API_VERSIONS, 0, 4)]
 
 
 def test_kafka_2_1_names_no_version_of_api_versions() -> None:
@@ -75,15 +60,11 @@ def test_what_a_release_offers_is_enough_for_these_guarantees(release: str, kept
 @pytest.mark.parametrize(
     "frame",
     [
-        b"",
-        b"HTTP/1.1 400 Bad Request",
-        struct.pack(">hhi", PRODUCE, 99, 1),
-        struct.pack(">hhi", 1_000, 0, 1),
-        struct.pack(">hhi", METADATA, 12, 1) + b"\xff" * 20,
-        api_versions_frame(3) + b"\0",
+        b"", b"HTTP/1.1 400 Bad Request", struct.pack(">hhi", PRODUCE, 99, 1), struct.pack(">hhi", 1_000, 0, 1),
+        struct.pack(">hhi", METADATA, 12, 1) + b"\xff" * 20, api_versions_frame(3) + b"\0",
     ],
     ids=["empty", "http", "version", "api", "garbage", "surplus"],
-)
+)  # fmt: skip
 def test_what_is_no_request_ends_the_connection(frame: bytes) -> None:
     client = client_of(1)
     client.cluster.receive(0, 1, frame, 0)
@@ -93,45 +74,7 @@ def test_what_is_no_request_ends_the_connection(frame: bytes) -> None:
     ]  # fmt: skip
 
 
-# --- batches ----------------------------------------------------------------------------------------------------------
-
-
 GOOD = record_batch(b"a", b"b")
-
-
-@pytest.mark.parametrize(
-    ("records", "code"),
-    [
-        (GOOD, NONE),
-        (changed(GOOD, CRC, 1), CORRUPT),
-        (changed(GOOD, LENGTH, 40), CORRUPT),
-        (GOOD[:-1], INVALID_RECORD),
-        (b"", INVALID_RECORD),
-        (GOOD + GOOD, INVALID_RECORD),
-        (GOOD + GOOD[:-1], NONE),
-        (changed(GOOD, MAGIC, 1), INVALID_RECORD),
-        (changed(GOOD, BASE_OFFSET, 1), INVALID_RECORD),
-        (changed(GOOD, LAST_DELTA, 2), INVALID_RECORD),
-        (changed(GOOD, COUNT, 3), INVALID_RECORD),
-        (changed(changed(GOOD, COUNT, 3), LAST_DELTA, 2), INVALID_RECORD),
-        (changed(changed(GOOD, COUNT, 0), LAST_DELTA, -1), INVALID_RECORD),
-        (changed(changed(changed(GOOD, COUNT, 0), LAST_DELTA, -1), ATTRIBUTES, 1), INVALID_RECORD),
-        (changed(GOOD, ATTRIBUTES, 0b100000), INVALID_RECORD),
-        (changed(GOOD, ATTRIBUTES, 0b10000), NO_RIGHT_TO_TRANSACTION),
-        (record_batch(bytes(1_000)), TOO_LARGE),
-    ],
-    ids=[
-        "good", "crc", "length", "cut", "nothing", "two batches", "one and a piece", "magic", "base offset",
-        "last delta", "count", "count and delta", "empty", "empty gzip", "control", "transactional", "too large",
-    ],
-)  # fmt: skip
-def test_a_leader_looks_at_what_it_appends(records: bytes, code: int) -> None:
-    client = client_of(1)
-    client.cluster.create_topic("t", 1, 1, max_message_bytes=1_000)
-    client.run(100)
-    sent = client.produce(0, {("t", 0): records})
-    assert client.produced(sent) == {0: Answer(code, 0 if code == NONE else -1)}
-    assert client.cluster.log_end_offset("t", 0, 0) == (2 if code == NONE else 0)
 
 
 def test_an_answer_has_another_order_than_its_request() -> None:
@@ -142,9 +85,6 @@ def test_an_answer_has_another_order_than_its_request() -> None:
     assert [partition.index for partition in topic.partition_responses] == [1, 2, 0]
 
 
-# --- acks=0 -----------------------------------------------------------------------------------------------------------
-
-
 def test_acks_0_is_not_answered_and_an_error_ends_the_connection() -> None:
     client = client_of_topic(3, 2)
     client.produce(0, {("t", 0): record_batch(b"a")}, acks=0)
@@ -152,9 +92,6 @@ def test_acks_0_is_not_answered_and_an_error_ends_the_connection() -> None:
     assert (client.answers, client.closed, client.committed()) == ({}, [], [b"a"])
     client.produce(1, {("t", 0): record_batch(b"b")}, acks=0)
     assert (client.answers, client.closed) == ({}, [1])
-
-
-# --- one-shot errors --------------------------------------------------------------------------------------------------
 
 
 def test_a_request_can_be_refused_once() -> None:
@@ -189,9 +126,6 @@ def test_producer_ids_are_never_given_twice() -> None:
     client.cluster.restart(1)
     given += [client.init_producer_id(1) for _ in range(10)]
     assert len(set(given)) == len(given)
-
-
-# --- metadata that lags behind ----------------------------------------------------------------------------------------
 
 
 def test_a_broker_acts_by_the_metadata_it_has() -> None:
@@ -265,21 +199,6 @@ def test_a_partition_without_a_leader_is_told_so() -> None:
     assert [broker.node_id for broker in answer.brokers] == [1]
 
 
-@pytest.mark.parametrize("version", [10, 11, 12, 13])
-def test_metadata_in_every_version_asked_for(version: int) -> None:
-    client = client_of_topic(3, 2, partitions=2)
-    answer = client.metadata(0, ["t", "absent"], version)
-    assert [(topic.name, topic.error_code, len(topic.partitions)) for topic in answer.topics] == [
-        ("t", NONE, 2), ("absent", UNKNOWN_TOPIC, 0)
-    ]  # fmt: skip
-    assert [(broker.host, broker.port) for broker in answer.brokers] == [
-        ("broker-0", 9092), ("broker-1", 9092), ("broker-2", 9092)
-    ]  # fmt: skip
-
-
-# --- throttling -------------------------------------------------------------------------------------------------------
-
-
 def test_a_throttled_connection_is_told_so_and_not_read_until_the_time_is_over() -> None:
     client = client_of_topic(1, 1)
     client.cluster.throttle(0, 300)
@@ -292,57 +211,6 @@ def test_a_throttled_connection_is_told_so_and_not_read_until_the_time_is_over()
     client.run(1)
     assert client.produced(early) == {0: Answer(0, 1)}
     assert client.answers[early].throttle_time.total_seconds() == 0
-
-
-# --- topics that change -----------------------------------------------------------------------------------------------
-
-
-def test_a_deleted_topic_is_unknown_by_name_and_by_id() -> None:
-    client = client_of_topic(1, 1)
-    topic_id = client.cluster.topic_id("t")
-    client.cluster.delete_topic("t")
-    client.run(100)
-    assert client.code(client.produce(0, {("t", 0): record_batch(b"a")}, topic_id=topic_id)) == UNKNOWN_TOPIC_ID
-    client.produce_version = 12
-    assert client.code(client.produce(0, {("t", 0): record_batch(b"a")})) == UNKNOWN_TOPIC
-
-
-def test_metadata_knows_topics_by_id() -> None:
-    client = client_of_topic(1, 1, partitions=2)
-    topic_id, unknown = client.cluster.topic_id("t"), uuid.UUID(int=4711)
-    kio_version = kio_module(METADATA, 12, "request")
-    asked = tuple(kio_version.MetadataRequestTopic(topic_id=each, name=None) for each in (topic_id, unknown))
-    message = kio_version.MetadataRequest(topics=asked, include_topic_authorized_operations=False)
-    told = client.answers[client.send(0, METADATA, 12, message)].topics
-    assert [(topic.error_code, topic.topic_id, topic.name, len(topic.partitions)) for topic in told] == [
-        (NONE, topic_id, "t", 2),
-        (UNKNOWN_TOPIC_ID, unknown, None, 0),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("records", "log_start_offset"),
-    [
-        (record_batch(b"a"), 0),
-        (record_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=-1), 0),
-        (changed(record_batch(b"a"), COUNT, 2), 0),
-        (changed(record_batch(b"a"), CRC, 1), -1),
-        (record_batch(bytes(2_000_000)), -1),
-        (record_batch(b"a") * 2, -1),
-    ],
-    ids=["appended", "no sequence", "count", "crc", "too large", "two batches"],
-)
-def test_what_the_rules_of_a_log_refuse_is_told_with_the_logs_start(records: bytes, log_start_offset: int) -> None:
-    client = client_of_topic(1, 1)
-    sent = client.produce(0, {("t", 0): records})
-    client.run(100)
-    assert client.answers[sent].responses[0].partition_responses[0].log_start_offset == log_start_offset
-
-
-def test_a_transactional_batch_without_an_id_is_refused_whatever_it_is_for() -> None:
-    client = client_of_topic(1, 1)
-    records = record_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
-    assert client.code(client.produce(0, {("t", 9): records}), 9) == NO_RIGHT_TO_TRANSACTION
 
 
 def test_a_topic_made_again_is_another_by_id_and_the_same_by_name() -> None:

@@ -77,9 +77,6 @@ def test_records_are_encoded_as_producers_do() -> None:
         assert encode_records(records, 0, records[0].timestamp) == batch.data[HEADER.size :]
 
 
-# --- in a log ---------------------------------------------------------------------------------------------------------
-
-
 def compacted(stays_empty: bool) -> ByteClient:
     """Offsets 0 to 6 in batches of 2, 3 and 2; left: 1 of the first, nothing of the second."""
     client = client_of_topic(1, 1, nodes=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from model.byte_client import Answer, ByteClient, client_of_topic, record_batch
-from model.settings import Truncation
 
 FAILOVER_MS = 2_000
 
@@ -16,9 +15,6 @@ def fail_over(client: ByteClient, node_id: int = 0) -> None:
     client.run(FAILOVER_MS)
     client.cluster.restart(node_id)
     client.run(FAILOVER_MS)
-
-
-# --- acks -------------------------------------------------------------------------------------------------------------
 
 
 def test_acks_0_loses_rows_on_a_leader_crash() -> None:
@@ -66,9 +62,6 @@ def leader_alone_acknowledges(client: ByteClient, value: bytes) -> None:
     client.run(600)
     assert client.cluster.state("t", 0).isr == (0,)
     assert client.code(sent) == 0
-
-
-# --- replication and election -----------------------------------------------------------------------------------------
 
 
 def test_replication_factor_1_loses_acknowledged_rows_with_the_disk() -> None:
@@ -137,9 +130,6 @@ def test_a_leader_that_moves_cleanly_takes_everything_along() -> None:
     assert [client.log_of(node_id) for node_id in range(3)] == [client.committed()] * 3
 
 
-# --- resending --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_follower_has_4_and_5_the_leader_dies_before_the_ack_the_producer_resends(idempotent: bool) -> None:
     client = client_of_topic(3, 2)
@@ -156,14 +146,8 @@ def test_follower_has_4_and_5_the_leader_dies_before_the_ack_the_producer_resend
     assert client.committed() == ([b"4", b"5"] if idempotent else [b"4", b"5", b"4", b"5"])
 
 
-# --- truncation -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("truncation", list(Truncation))
-def test_kip_101_scenario_1_truncation_to_the_watermark_loses_acknowledged_rows(
-    truncation: Truncation,
-) -> None:
-    client = client_of_topic(3, 2, truncation=truncation)
+def test_kip_101_scenario_1_a_follower_that_does_not_know_what_is_committed_keeps_it() -> None:
+    client = client_of_topic(3, 2)
     client.produce(0, {("t", 0): record_batch(b"m1")})
     client.run(100)
     sent = client.produce(0, {("t", 0): record_batch(b"m2")})
@@ -178,15 +162,11 @@ def test_kip_101_scenario_1_truncation_to_the_watermark_loses_acknowledged_rows(
     client.cluster.restart(0)
     client.cluster.restart(1)
     client.run(FAILOVER_MS)
-    kept = truncation is Truncation.LEADER_EPOCH
-    assert client.committed() == ([b"m1", b"m2"] if kept else [b"m1"])
+    assert client.committed() == [b"m1", b"m2"]
 
 
-@pytest.mark.parametrize("truncation", list(Truncation))
-def test_kip_101_scenario_2_truncation_to_the_high_watermark_lets_logs_diverge(truncation: Truncation) -> None:
-    client = client_of_topic(
-        2, 1, nodes=2, truncation=truncation, unclean_leader_election=True, replica_lag_time_max_ms=500
-    )
+def test_kip_101_scenario_2_a_former_leader_drops_what_the_next_one_has_not() -> None:
+    client = client_of_topic(2, 1, nodes=2, unclean_leader_election=True, replica_lag_time_max_ms=500)
     client.produce(0, {("t", 0): record_batch(b"m1")})
     client.run(100)
     client.cluster.isolate(1)
@@ -199,9 +179,7 @@ def test_kip_101_scenario_2_truncation_to_the_high_watermark_lets_logs_diverge(t
     client.produce(1, {("t", 0): record_batch(b"m3")})
     client.cluster.restart(0)
     client.run(FAILOVER_MS)
-    assert client.log_of(1) == [b"m1", b"m3"]
-    agree = truncation is Truncation.LEADER_EPOCH
-    assert client.log_of(0) == ([b"m1", b"m3"] if agree else [b"m1", b"m2"])
+    assert client.log_of(0) == client.log_of(1) == [b"m1", b"m3"]
 
 
 def test_a_former_leader_drops_what_nobody_else_has_over_several_epochs() -> None:

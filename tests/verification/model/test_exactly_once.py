@@ -20,107 +20,61 @@ from reliability.campaign import Campaign
 # Of each family and version; `make explore` takes all.
 WORLDS = 200
 SEEDS = 4 * WORLDS
-VERSIONS = pytest.mark.parametrize("version", explorations.VERSIONS)
 
 
-def explore(family: Family, version: int, worlds: int = WORLDS) -> None:
-    for schedule in some(family, version, worlds):
-        run(schedule)
+# What may happen, its family, and how many times WORLDS are taken.
+FAMILIES = {
+    "a driver may die before any two effects": (explorations.crashes, 3),
+    "any request may be carried out twice and the driver die": (explorations.requests_twice, 2),
+    "a duplicate of any request may arrive at any later time": (explorations.late_duplicates, 2),
+    "a duplicate of any request may arrive in the next run": (explorations.late_duplicates_after_a_crash, 1),
+    "transactions may time out at any time": (explorations.timeouts, 2),
+    "a replay with other rows replaces what is not visible and stops at what is": (explorations.other_rows, 2),
+    "a replay with other rows never fills in what timed out": (explorations.other_rows_and_timeouts, 2),
+    "of two drivers on a checkpoint one is fenced": (explorations.two_drivers, 2),
+    "two drivers may take turns": (explorations.two_drivers_three_switches, 1),
+    "an attempt that was given up may go on at any later time": (explorations.zombies, 2),
+    "an attempt that was given up may go on in the next run": (explorations.zombies_and_crashes, 1),
+    "attempts may be lost or fail at any effect": (explorations.attempts_again, 1),
+    "abort may follow upon a commit that does not know that it decided": (explorations.unanswered, 2),
+    "slots may be empty and their number change": (explorations.shapes, 1),
+    "a decision may take several groups": (explorations.many_groups, 1),
+    "producer ids may be spent": (explorations.spent_epochs, 1),
+    "an operator may abort what is prepared": (explorations.by_hand, 1),
+    "a leader may not hear of a commit": (explorations.lost_markers, 2),
+    "an attempt may go on behind a commit that a leader did not hear of": (explorations.zombies_and_lost_markers, 2),
+    "a leader may not hear of an abort": (explorations.lost_aborts, 2),
+    "a leader may hear neither of an abort nor of the next commit": (explorations.lost_aborts_and_commits, 1),
+    "group coordinators that stood still may answer for a moment": (explorations.stale_reads, 4),
+    "transaction coordinators that stood still may answer for a moment": (explorations.stale_coordinators, 3),
+    "leaders that stood still may answer for a moment": (explorations.stale_leaders, 3),
+    "they may answer of parts of a decision": (explorations.stale_reads_of_parts, 4),
+    "they may answer an attempt and the run after it": (explorations.stale_reads_and_attempts, 2),
+    "they may answer of versions that timed out": (explorations.stale_reads_of_batches, 2),
+    "groups may be gone and checkpoints be old": (explorations.lost_state, 2),
+    "groups may be deleted at any time": (explorations.lost_groups, 4),
+    "groups may be deleted of slots that timed out": (explorations.lost_groups_and_timeouts, 2),
+    "groups may be deleted before an attempt goes on": (explorations.lost_groups_and_attempts, 2),
+    "groups may be deleted between two drivers": (explorations.lost_groups_and_two_drivers, 2),
+    "parts of a decision may be deleted": (explorations.lost_groups_of_parts, 2),
+    "groups may be deleted while coordinators are stale": (explorations.lost_groups_and_stale_answers, 2),
+    "groups of versions may be deleted": (explorations.lost_groups_of_versions, 2),
+    "groups of slots may expire": (explorations.expired_groups, 2),
+    "versions of batch writes come once in whatever order": (explorations.batch_versions, 3),
+    "versions of batch writes may time out at any time": (explorations.batch_versions_and_timeouts, 2),
+    "no version that is visible in part is passed over": (explorations.batch_versions_given_up, 2),
+    "a version again with other rows stops at what is visible": (explorations.batch_versions_with_other_rows, 2),
+    "of two writes under one name one is fenced": (explorations.batch_versions_two_drivers, 1),
+    "a version that a leader hides is not passed over as written": (explorations.batch_versions_and_lost_markers, 2),
+    "of versions groups may be gone and users go back": (explorations.batch_versions_and_lost_state, 1),
+}
 
 
-@VERSIONS
-def test_a_driver_may_die_before_any_two_effects(version: int) -> None:
-    explore(explorations.crashes, version, 3 * WORLDS)
-
-
-@VERSIONS
-def test_any_request_may_be_carried_out_twice_and_the_driver_die(version: int) -> None:
-    explore(explorations.requests_twice, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_a_duplicate_of_any_request_may_arrive_at_any_later_time(version: int) -> None:
-    explore(explorations.late_duplicates, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_a_duplicate_of_any_request_may_arrive_in_the_next_run(version: int) -> None:
-    explore(explorations.late_duplicates_after_a_crash, version)
-
-
-@VERSIONS
-def test_transactions_may_time_out_at_any_time(version: int) -> None:
-    explore(explorations.timeouts, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is(version: int) -> None:
-    explore(explorations.other_rows, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_a_replay_with_other_rows_never_fills_in_what_timed_out(version: int) -> None:
-    explore(explorations.other_rows_and_timeouts, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_of_two_drivers_on_a_checkpoint_one_is_fenced(version: int) -> None:
-    explore(explorations.two_drivers, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_two_drivers_may_take_turns(version: int) -> None:
-    explore(explorations.two_drivers_three_switches, version)
-
-
-@VERSIONS
-def test_an_attempt_that_was_given_up_may_go_on_at_any_later_time(version: int) -> None:
-    explore(explorations.zombies, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_an_attempt_that_was_given_up_may_go_on_in_the_next_run(version: int) -> None:
-    explore(explorations.zombies_and_crashes, version)
-
-
-@VERSIONS
-def test_attempts_may_be_lost_or_fail_at_any_effect(version: int) -> None:
-    explore(explorations.attempts_again, version)
-
-
-@VERSIONS
-def test_abort_may_follow_upon_a_commit_that_does_not_know_that_it_decided(version: int) -> None:
-    explore(explorations.unanswered, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_slots_may_be_empty_and_their_number_change(version: int) -> None:
-    explore(explorations.shapes, version)
-
-
-@VERSIONS
-def test_a_decision_may_take_several_groups(version: int) -> None:
-    explore(explorations.many_groups, version)
-
-
-@VERSIONS
-def test_producer_ids_may_be_spent(version: int) -> None:
-    explore(explorations.spent_epochs, version)
-
-
-@VERSIONS
-def test_an_operator_may_abort_what_is_prepared(version: int) -> None:
-    explore(explorations.by_hand, version)
-
-
-@VERSIONS
-def test_a_leader_may_not_hear_of_a_commit(version: int) -> None:
-    explore(explorations.lost_markers, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_an_attempt_may_go_on_behind_a_commit_that_a_leader_did_not_hear_of(version: int) -> None:
-    explore(explorations.zombies_and_lost_markers, version, 2 * WORLDS)
+@pytest.mark.parametrize(("family", "times"), FAMILIES.values(), ids=FAMILIES)
+def test_rows_are_visible_once_whatever_happens(family: Family, times: int) -> None:
+    for version in explorations.VERSIONS:
+        for schedule in some(family, version, times * WORLDS):
+            run(schedule)
 
 
 def test_an_attempt_of_a_run_before_stands_still_before_its_init_until_rows_hang() -> None:
@@ -144,126 +98,6 @@ def test_a_version_that_a_leader_hides_is_shown_before_other_rows_are_refused() 
     assert world.kafka.hidden() == []
 
 
-@VERSIONS
-def test_a_leader_may_not_hear_of_an_abort(version: int) -> None:
-    explore(explorations.lost_aborts, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_a_leader_may_hear_neither_of_an_abort_nor_of_the_next_commit(version: int) -> None:
-    explore(explorations.lost_aborts_and_commits, version)
-
-
-@VERSIONS
-def test_group_coordinators_that_stood_still_may_answer_for_a_moment(version: int) -> None:
-    explore(explorations.stale_reads, version, 4 * WORLDS)
-
-
-@VERSIONS
-def test_transaction_coordinators_that_stood_still_may_answer_for_a_moment(version: int) -> None:
-    explore(explorations.stale_coordinators, version, 3 * WORLDS)
-
-
-@VERSIONS
-def test_leaders_that_stood_still_may_answer_for_a_moment(version: int) -> None:
-    explore(explorations.stale_leaders, version, 3 * WORLDS)
-
-
-@VERSIONS
-def test_they_may_answer_of_parts_of_a_decision(version: int) -> None:
-    explore(explorations.stale_reads_of_parts, version, 4 * WORLDS)
-
-
-@VERSIONS
-def test_they_may_answer_an_attempt_and_the_run_after_it(version: int) -> None:
-    explore(explorations.stale_reads_and_attempts, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_they_may_answer_of_versions_that_timed_out(version: int) -> None:
-    explore(explorations.stale_reads_of_batches, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_groups_may_be_gone_and_checkpoints_be_old(version: int) -> None:
-    explore(explorations.lost_state, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_groups_may_be_deleted_at_any_time(version: int) -> None:
-    explore(explorations.lost_groups, version, 4 * WORLDS)
-
-
-@VERSIONS
-def test_groups_may_be_deleted_of_slots_that_timed_out(version: int) -> None:
-    explore(explorations.lost_groups_and_timeouts, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_groups_may_be_deleted_before_an_attempt_goes_on(version: int) -> None:
-    explore(explorations.lost_groups_and_attempts, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_groups_may_be_deleted_between_two_drivers(version: int) -> None:
-    explore(explorations.lost_groups_and_two_drivers, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_parts_of_a_decision_may_be_deleted(version: int) -> None:
-    explore(explorations.lost_groups_of_parts, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_groups_may_be_deleted_while_coordinators_are_stale(version: int) -> None:
-    explore(explorations.lost_groups_and_stale_answers, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_groups_of_versions_may_be_deleted(version: int) -> None:
-    explore(explorations.lost_groups_of_versions, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_groups_of_slots_may_expire(version: int) -> None:
-    explore(explorations.expired_groups, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_versions_of_batch_writes_come_once_in_whatever_order(version: int) -> None:
-    explore(explorations.batch_versions, version, 3 * WORLDS)
-
-
-@VERSIONS
-def test_versions_of_batch_writes_may_time_out_at_any_time(version: int) -> None:
-    explore(explorations.batch_versions_and_timeouts, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_no_version_that_is_visible_in_part_is_passed_over(version: int) -> None:
-    explore(explorations.batch_versions_given_up, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_a_version_again_with_other_rows_stops_at_what_is_visible(version: int) -> None:
-    explore(explorations.batch_versions_with_other_rows, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_of_two_writes_under_one_name_one_is_fenced(version: int) -> None:
-    explore(explorations.batch_versions_two_drivers, version)
-
-
-@VERSIONS
-def test_a_version_that_a_leader_hides_is_not_passed_over_as_written(version: int) -> None:
-    explore(explorations.batch_versions_and_lost_markers, version, 2 * WORLDS)
-
-
-@VERSIONS
-def test_of_versions_groups_may_be_gone_and_users_go_back(version: int) -> None:
-    explore(explorations.batch_versions_and_lost_state, version)
-
-
 def test_everything_together() -> None:
     for seed in range(SEEDS):
         try:
@@ -271,9 +105,6 @@ def test_everything_together() -> None:
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
-
-
-# --- the exploration itself -------------------------------------------------------------------------------------------
 
 
 def test_some_are_spread_over_all() -> None:
@@ -298,7 +129,7 @@ def test_what_was_explored_is_a_campaign(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(sys, "argv", ["explorations", *options])
     assert explorations.main() == 1
     campaign = Campaign.read(tmp_path / "explorations.json")
-    assert (campaign.command, campaign.passed) == ("make explore ARGS='--worlds 3'", False)
+    assert (campaign.command, campaign.passed) == ("make explore ARGS='--worlds 3 --seeds 5'", False)
     counted = {name: campaign.figures[name] for name in ("crashes", "one that fails", "everything")}
     assert counted == {"crashes": 6, "one that fails": 2, "everything": 5}
     assert (campaign.figures["schedules"], campaign.figures["schedules that failed"]) == (13, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ from model.byte_client import ByteClient, client_of, client_of_topic, record_bat
 from model.partition_log import EpochAndOffset
 from model.read_client import (
     NEWEST_FETCH,
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
     Got,
     Wanted,
     fetch_answer,
@@ -21,7 +18,6 @@ from model.read_client import (
 )
 from model.record_batches import RecordBatch, check_batch, decode_stored_records, next_batch
 from model.settings import FETCH, RELEASES
-from model.transaction_client import transaction_client
 
 OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER, NO_RIGHT_TO_TOPIC = 1, 3, 6, 29
 NO_SESSION_OF_THIS_ID, FENCED_EPOCH, UNKNOWN_EPOCH, UNKNOWN_TOPIC_ID = 70, 74, 75, 100
@@ -49,9 +45,6 @@ def client_with(*batches: bytes, **settings: int) -> ByteClient:
         client.produce(0, {("t", 0): batch})
     client.run(10)
     return client
-
-
-# --- records ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(4, NEWEST_FETCH + 1))
@@ -92,16 +85,6 @@ def test_a_leader_can_give_records_its_own_time() -> None:
     check_batch(batch, 10**6)
 
 
-def test_a_batch_that_begins_before_the_offset_comes_whole() -> None:
-    assert values_in(read_client(client_with(BATCH)).fetch_one(0, "t", offset=1)) == [b"a", b"b"]
-
-
-@pytest.mark.parametrize(("offset", "code"), [(-1, OUT_OF_RANGE), (0, 0), (2, 0), (3, OUT_OF_RANGE)])
-def test_offsets_from_the_start_to_the_end_of_the_log_can_be_fetched(offset: int, code: int) -> None:
-    got = read_client(client_with(BATCH)).fetch_one(0, "t", offset=offset)
-    assert (got.code, got.high_watermark) == (code, 2 if code == 0 else -1)
-
-
 def test_what_is_not_committed_is_not_there_and_its_offset_is_no_error() -> None:
     client = client_of_topic(3, 2)
     client.cluster.isolate(2)
@@ -109,44 +92,6 @@ def test_what_is_not_committed_is_not_there_and_its_offset_is_no_error() -> None
     client.run(100)
     got = read_client(client).fetch_one(0, "t", offset=1)
     assert (got.code, got.records, got.high_watermark) == (0, b"", 0)
-
-
-# --- limits (KIP-74) --------------------------------------------------------------------------------------------------
-
-
-def test_the_first_batch_is_whole_and_the_next_is_cut_off() -> None:
-    reader = read_client(client_with(BATCH, BATCH, BATCH))
-    for limits in ({"max_bytes": 1}, {"max_bytes": len(BATCH)}):
-        assert len(reader.fetch_one(0, "t", **limits).records) == len(BATCH)
-    (got,) = reader.fetch(0, [Wanted("t")], max_bytes=len(BATCH) + 30).partitions
-    assert len(got.records) == len(BATCH) + 30
-    assert values_in(got) == [b"a", b"b"]
-
-
-def test_only_the_first_partition_with_records_is_rounded_up_to_a_batch() -> None:
-    client = client_of_topic(1, 1, nodes=1, partitions=4)
-    client.produce(0, {("t", partition): BATCH for partition in (1, 2, 3)})
-    client.run(10)
-    wanted = [Wanted("t", partition) for partition in range(4)]
-    sizes = [len(got.records) for got in read_client(client).fetch(0, wanted, max_bytes=10).partitions]
-    assert sizes == [0, len(BATCH), 0, 0]
-    limit = len(BATCH) * 2 + 30
-    sizes = [len(got.records) for got in read_client(client).fetch(0, wanted, max_bytes=limit).partitions]
-    # A piece of a first batch is of no use to anybody, so it is left out.
-    assert sizes == [0, len(BATCH), len(BATCH), 0]
-
-
-def test_a_limit_of_the_partition_holds_for_it_alone() -> None:
-    client = client_of_topic(1, 1, nodes=1, partitions=2)
-    for _ in range(2):
-        client.produce(0, {("t", partition): BATCH for partition in (0, 1)})
-    client.run(10)
-    wanted = [Wanted("t", 0, max_bytes=len(BATCH) + 5), Wanted("t", 1)]
-    sizes = [len(got.records) for got in read_client(client).fetch(0, wanted).partitions]
-    assert sizes == [len(BATCH) + 5, 2 * len(BATCH)]
-
-
-# --- waiting ----------------------------------------------------------------------------------------------------------
 
 
 def sent_fetch(client: ByteClient, *, offset: int = 0, node_id: int = 0, **limits: Any) -> int:
@@ -202,36 +147,6 @@ def test_an_error_is_told_at_once() -> None:
     assert fetch_answer(client.answers[sent]).partitions[0].code == OUT_OF_RANGE
 
 
-# --- which topic, which leader ----------------------------------------------------------------------------------------
-
-
-def test_what_is_not_there_comes_last_in_the_answer() -> None:
-    client = client_of_topic(1, 1, nodes=1, partitions=2)
-    wanted = [Wanted("t", 9), Wanted("absent"), Wanted("t", 0)]
-    reader = read_client(client)
-    named = reader.fetch(0, wanted, version=12).partitions
-    assert [(got.topic, got.partition, got.code) for got in named] == [
-        ("t", 0, 0), ("t", 9, UNKNOWN_TOPIC), ("absent", 0, UNKNOWN_TOPIC)
-    ]  # fmt: skip
-    unknown = uuid.UUID(int=4711)
-    by_id = reader.fetch(0, [wanted[0], Wanted("absent", topic_id=unknown)]).partitions
-    assert [(got.topic, got.code) for got in by_id] == [
-        (unknown, UNKNOWN_TOPIC_ID), (client.cluster.topic_id("t"), UNKNOWN_TOPIC)
-    ]  # fmt: skip
-
-
-def test_a_topic_made_again_is_another_by_id_and_the_same_by_name() -> None:
-    client = client_with(BATCH)
-    old_id = client.cluster.topic_id("t")
-    client.cluster.delete_topic("t")
-    client.cluster.create_topic("t", 1, 1)
-    client.run(100)
-    reader = read_client(client)
-    assert reader.fetch_one(0, "t", topic_id=old_id).code == UNKNOWN_TOPIC_ID
-    assert reader.fetch_one(0, "t", offset=2, version=12).code == OUT_OF_RANGE
-    assert reader.fetch_one(0, "t").code == 0
-
-
 def test_a_leader_epoch_of_another_time_is_refused() -> None:
     client = client_of_topic(3, 2)
     client.cluster.elect("t", 0, 1)
@@ -284,9 +199,6 @@ def test_there_are_no_sessions() -> None:
     assert (answer.code, answer.partitions) == (NO_SESSION_OF_THIS_ID, ())
 
 
-# --- a log that diverges ----------------------------------------------------------------------------------------------
-
-
 def diverged() -> ByteClient:
     """Broker 1 leads in epoch 1 from offset 2; the records 2 and 3 of epoch 0, which were committed, are gone."""
     client = client_of_topic(2, 1, nodes=2, replica_lag_time_max_ms=200)
@@ -323,72 +235,6 @@ def test_an_epoch_that_the_leader_never_had_ends_with_the_one_before() -> None:
     assert client.cluster.state("t", 0).leader_epoch == 2
     assert read_client(client).fetch_one(1, "t", offset=1, last_fetched_epoch=1).diverging == EpochAndOffset(0, 2)
 
-
-# --- transactions -----------------------------------------------------------------------------------------------------
-
-
-def transactional_client() -> tuple[ByteClient, dict[str, int]]:
-    """One aborted transaction at offset 0 (marker at 1), one committed at 2 (marker at 3), an open one at 4, a row
-    without a transaction at 5. Producer ids by name."""
-    client = client_of_topic(1, 1, nodes=1)
-    transactions = transaction_client(client)
-    ids = {}
-    for name, is_commit in (("aborted", False), ("committed", True), ("open", None)):
-        producer = transactions.init(name)
-        ids[name] = producer.producer_id
-        transactions.write(name, producer, "t", values=[name.encode()])
-        if is_commit is not None:
-            transactions.end_surely(name, producer, is_commit)
-            client.run(100)
-    client.produce(0, {("t", 0): record_batch(b"row")})
-    client.run(10)
-    return client, ids
-
-
-def test_read_committed_ends_at_the_last_stable_offset_and_tells_what_was_aborted() -> None:
-    client, ids = transactional_client()
-    got = read_client(client).fetch_one(0, "t", isolation=READ_COMMITTED)
-    assert (got.high_watermark, got.last_stable_offset) == (6, 4)
-    assert got.aborted == ((ids["aborted"], 0),)
-    assert [(batch.base_offset, batch.is_control) for batch in batches_of(got)] == [
-        (0, False), (1, True), (2, False), (3, True)
-    ]  # fmt: skip
-
-
-def test_read_uncommitted_gets_everything_and_is_told_nothing() -> None:
-    client, _ = transactional_client()
-    got = read_client(client).fetch_one(0, "t", isolation=READ_UNCOMMITTED)
-    assert (got.aborted, [batch.base_offset for batch in batches_of(got)]) == (None, [0, 1, 2, 3, 4, 5])
-
-
-def test_aborted_transactions_that_ended_before_the_offset_are_not_told() -> None:
-    client, ids = transactional_client()
-    reader = read_client(client)
-    assert reader.fetch_one(0, "t", offset=1, isolation=READ_COMMITTED).aborted == ((ids["aborted"], 0),)
-    assert reader.fetch_one(0, "t", offset=2, isolation=READ_COMMITTED).aborted == ()
-    assert reader.fetch_one(0, "t", offset=4, isolation=READ_COMMITTED).records == b""
-
-
-@pytest.mark.parametrize(("index_interval_bytes", "is_told"), [(1, False), (4_096, True)])
-def test_aborted_transactions_are_told_up_to_the_next_entry_of_the_index(
-    index_interval_bytes: int, is_told: bool
-) -> None:
-    client = client_of(1)
-    client.cluster.create_topic("t", 1, 1, index_interval_bytes=index_interval_bytes)
-    client.run(1_000)
-    for _ in range(3):
-        client.produce(0, {("t", 0): BATCH})
-    transactions = transaction_client(client)
-    producer = transactions.init("x")
-    transactions.write("x", producer, "t")
-    transactions.end_surely("x", producer, is_commit=False)
-    client.run(100)
-    got = read_client(client).fetch_one(0, "t", isolation=READ_COMMITTED, max_bytes=1)
-    assert len(got.records) == len(BATCH)
-    assert got.aborted == (((producer.producer_id, 6),) if is_told else ())
-
-
-# --- followers (KIP-392) ----------------------------------------------------------------------------------------------
 
 RACKS = {0: "a", 1: "b", 2: "c"}
 
@@ -434,9 +280,6 @@ def test_a_fetch_waits_at_a_follower_until_it_has_learned_of_more() -> None:
 def test_metadata_has_the_racks() -> None:
     client = client_of_topic(2, 1, racks=RACKS)
     assert [broker.rack for broker in client.metadata(0, ["t"]).brokers] == ["a", "b", "c"]
-
-
-# --- throttling -------------------------------------------------------------------------------------------------------
 
 
 def test_a_throttled_fetch_is_answered_without_a_partition() -> None:

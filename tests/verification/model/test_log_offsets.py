@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from model.byte_client import ByteClient, client_of_topic, record_batch
-from model.consumer_reads import EARLIEST, LARGEST_TIMESTAMP, LATEST, NOT_FOUND, FoundOffset
+from model.consumer_reads import EARLIEST, LATEST, NOT_FOUND, FoundOffset
 from model.partition_log import EpochAndOffset, PartitionLog
-from model.read_client import READ_COMMITTED, READ_UNCOMMITTED, ReadClient, read_client
+from model.read_client import READ_COMMITTED, ReadClient, read_client
 from model.record_batches import parse_batch
 from model.settings import DELETE_RECORDS, KAFKA_3_9, KAFKA_4, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, Generation
 from model.transaction_client import send_only, transaction_client
@@ -31,53 +31,17 @@ def led_in_two_epochs() -> tuple[ByteClient, ReadClient]:
     return client, read_client(client)
 
 
-# --- ListOffsets ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", range(4, 12))
 @pytest.mark.parametrize(
     ("timestamp", "found"),
     [
-        (EARLIEST, FoundOffset(-1, 0, 0)),
-        (LATEST, FoundOffset(-1, 5, 1)),
-        (0, FoundOffset(100, 0, 0)),
-        (101, FoundOffset(300, 1, 0)),
-        (200, FoundOffset(300, 1, 0)),
-        (301, FoundOffset(400, 3, 1)),
-        (401, NOT_FOUND),
+        (EARLIEST, FoundOffset(-1, 0, 0)), (LATEST, FoundOffset(-1, 5, 1)), (0, FoundOffset(100, 0, 0)),
+        (101, FoundOffset(300, 1, 0)), (200, FoundOffset(300, 1, 0)), (301, FoundOffset(400, 3, 1)), (401, NOT_FOUND),
     ],
-)
+)  # fmt: skip
 def test_offsets_by_timestamp(timestamp: int, found: FoundOffset, version: int) -> None:
     _, reader = led_in_two_epochs()
     assert reader.list_offset(1, "t", timestamp, version=version) == (0, found)
-
-
-def test_the_largest_timestamp_is_known_since_version_7() -> None:
-    _, reader = led_in_two_epochs()
-    assert reader.list_offset(1, "t", LARGEST_TIMESTAMP, version=7) == (0, FoundOffset(400, 3, 1))
-    assert reader.list_offset(1, "t", LARGEST_TIMESTAMP, version=6) == (UNSUPPORTED_VERSION, NOT_FOUND)
-
-
-def test_an_empty_log_has_no_timestamp() -> None:
-    reader = read_client(client_of_topic(1, 1))
-    assert reader.list_offset(0, "t", 0) == (0, NOT_FOUND)
-    assert reader.list_offset(0, "t", LARGEST_TIMESTAMP) == (0, NOT_FOUND)
-    assert reader.list_offset(0, "t", LATEST) == (0, FoundOffset(-1, 0, 0))
-
-
-def test_the_latest_offset_is_that_of_the_isolation_level() -> None:
-    client = client_of_topic(1, 1, nodes=1)
-    transactions, reader = transaction_client(client), read_client(client)
-    producer = transactions.init("x")
-    client.produce(0, {("t", 0): record_batch(b"v")})
-    transactions.write("x", producer, "t")
-    for _ in range(2):
-        assert reader.list_offset(0, "t", LATEST, isolation=READ_UNCOMMITTED)[1].offset == 2
-        assert reader.list_offset(0, "t", LATEST, isolation=READ_COMMITTED)[1].offset == 1
-    assert reader.list_offset(0, "t", 0, isolation=READ_COMMITTED)[1].offset == 0
-    transactions.end_surely("x", producer, is_commit=True)
-    client.run(100)
-    assert reader.list_offset(0, "t", LATEST, isolation=READ_COMMITTED)[1].offset == 3
 
 
 def test_only_the_leader_of_the_epoch_answers() -> None:
@@ -108,9 +72,6 @@ def test_a_new_leader_does_not_tell_an_offset_before_it_knows_what_is_committed(
     assert reader.list_offset(1, "t", LATEST) == (0, FoundOffset(-1, 1, 1))
 
 
-# --- OffsetForLeaderEpoch ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", [2, 3, 4])
 @pytest.mark.parametrize(
     ("epoch", "end"), [(0, EpochAndOffset(0, 3)), (1, EpochAndOffset(1, 5)), (2, NOWHERE), (-1, NOWHERE)]
@@ -137,9 +98,6 @@ def test_the_end_of_an_epoch_is_told_by_its_leader() -> None:
     assert reader.end_of_epoch(1, "t", 0) == (NO_RIGHT_TO_TOPIC, NOWHERE)
 
 
-# --- DeleteRecords ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_log_starts_where_its_records_were_deleted(version: int) -> None:
     client, reader = led_in_two_epochs()
@@ -152,12 +110,6 @@ def test_a_log_starts_where_its_records_were_deleted(version: int) -> None:
     sent = client.produce(1, {("t", 0): record_batch(b"v")})
     client.run(100)
     assert client.answers[sent].responses[0].partition_responses[0].log_start_offset == 4
-
-
-def test_deleted_records_are_not_found_by_their_timestamp() -> None:
-    client, reader = led_in_two_epochs()
-    client.cluster.delete_before("t", 0, 4)
-    assert reader.list_offset(1, "t", 0) == (0, FoundOffset(400, 4, 1))
 
 
 def test_a_log_that_is_truncated_before_its_start_starts_at_its_end() -> None:
@@ -175,14 +127,6 @@ def test_what_was_deleted_had_been_committed_even_after_a_crash() -> None:
     client.cluster.crash(1)
     client.cluster.restart(1)
     assert client.cluster.high_watermark("t", 0, 1) == 4
-
-
-def test_records_are_deleted_up_to_the_high_watermark() -> None:
-    _, reader = led_in_two_epochs()
-    assert reader.delete_records(1, "t", 6) == (OUT_OF_RANGE, -1)
-    assert reader.delete_records(1, "t", -2) == (OUT_OF_RANGE, -1)
-    assert reader.delete_records(1, "t", -1) == (0, 5)
-    assert reader.delete_records(1, "t", 2) == (0, 5)
 
 
 def test_only_the_leader_deletes() -> None:

@@ -21,9 +21,7 @@ from model.transaction_client import (
     transaction_client,
 )
 
-NONE, UNKNOWN_TOPIC, METADATA_TOO_LARGE, NOT_COORDINATOR, ILLEGAL_GENERATION, UNSTABLE = 0, 3, 12, 16, 22, 88
-UNKNOWN_MEMBER = 25
-INVALID_EPOCH, INVALID_TXN_STATE, ABORTABLE = 47, 48, 120
+NONE, NOT_COORDINATOR, ILLEGAL_GENERATION, UNKNOWN_MEMBER, UNSTABLE = 0, 16, 22, 25, 88
 NOTHING, PENDING = Offset(NONE, -1, ""), Offset(UNSTABLE, -1, "")
 
 both_versions = pytest.mark.parametrize("versions", [VERSION_1, VERSION_2], ids=["version 1", "version 2"])
@@ -45,67 +43,12 @@ def marked(transactions: TransactionClient, offset: int, transactional_id: str =
     return producer
 
 
-@both_versions
-def test_an_offset_is_pending_until_its_transaction_is_committed(versions: Versions) -> None:
-    client, transactions = offsets(versions)
-    producer = marked(transactions, 5, metadata="five")
-    assert (fetch(transactions), fetch(transactions, require_stable=False)) == (PENDING, NOTHING)
-    assert transactions.end("x", producer, True).code == NONE
-    client.run(100)
-    assert fetch(transactions) == fetch(transactions, require_stable=False) == Offset(NONE, 5, "five")
-
-
-@both_versions
-def test_an_aborted_offset_was_never_there(versions: Versions) -> None:
-    client, transactions = offsets(versions)
-    transactions.end("x", marked(transactions, 5), False)
-    client.run(100)
-    assert fetch(transactions) == NOTHING
-
-
 def test_a_transaction_that_times_out_takes_its_offset_with_it() -> None:
     client, transactions = offsets()
     producer = transactions.init("x", timeout_ms=5_000)
     assert transactions.mark("x", producer, "g", "t", 5) == NONE
     client.run(21_000)
     assert fetch(transactions) == NOTHING
-
-
-@pytest.mark.parametrize("first", ["x", "y"])
-def test_of_two_transactions_the_offset_that_was_written_last_wins(first: str) -> None:
-    client, transactions = offsets()
-    producers = {"x": marked(transactions, 1, "x"), "y": marked(transactions, 2, "y")}
-    transactions.end(first, producers.pop(first), True)
-    client.run(100)
-    assert fetch(transactions) == PENDING
-    ((other, producer),) = producers.items()
-    transactions.end(other, producer, True)
-    client.run(100)
-    assert fetch(transactions).offset == 2
-
-
-@pytest.mark.parametrize(
-    ("topic", "fields", "code"),
-    [
-        ("t", {"metadata": "x" * 4_097}, METADATA_TOO_LARGE),
-        ("t", {"metadata": "x" * 4_096}, NONE),
-        ("u", {}, UNKNOWN_TOPIC),
-        ("t", {"partition": 7}, UNKNOWN_TOPIC),
-        ("t", {"generation": 3, "member_id": "m"}, ILLEGAL_GENERATION),
-    ],
-    ids=["metadata of 4,097", "metadata of 4,096", "topic", "partition", "generation"],
-)
-def test_what_is_refused_leaves_the_transaction_open_and_committed_without_it(
-    topic: str, fields: dict[str, Any], code: int
-) -> None:
-    client, transactions = offsets()
-    producer = transactions.init("x")
-    assert transactions.write("x", producer, "t") == NONE
-    assert transactions.mark("x", producer, "g", topic, 5, **fields) == code
-    assert transactions.end("x", producer, True).code == NONE
-    client.run(100)
-    assert fetch(transactions).offset == (5 if code == NONE else -1)
-    assert len(client.cluster.read_committed("t", 0)) == 1
 
 
 @both_versions
@@ -122,16 +65,6 @@ def test_a_broker_that_is_not_the_coordinator_leaves_the_transaction_as_it_is(ve
     assert transactions.end("x", producer, True).code == NONE
     client.run(100)
     assert (fetch(transactions), len(client.cluster.read_committed("t", 0))) == (NOTHING, 1)
-
-
-def test_version_1_needs_the_group_in_the_transaction() -> None:
-    _, transactions = offsets(VERSION_1)
-    producer = marked(transactions, 1)
-    transactions.end("x", producer, False)
-    transactions.init("x")
-    producer = transactions.init("x")
-    assert transactions.commit_offset("x", producer, "g", "t", 2, version=4) == ABORTABLE
-    assert transactions.commit_offset("x", producer, "g", "t", 2, version=3) == INVALID_TXN_STATE
 
 
 def test_a_member_that_is_none_adds_the_group_before_it_is_found_out() -> None:
@@ -185,19 +118,6 @@ def test_only_the_old_coordinator_makes_a_group_for_what_its_transaction_refuses
     assert transactions.commit_offset("x", stranger, "h", "t", 5) == 49
     code = transactions.commit_offset_outside("h", "t", 6, generation=3, member_id="m")
     assert code == (UNKNOWN_MEMBER if versions == VERSION_1 else ILLEGAL_GENERATION)
-
-
-@both_versions
-def test_a_zombie_commits_no_offset(versions: Versions) -> None:
-    client, transactions = offsets(versions)
-    zombie = marked(transactions, 1)
-    producer = transactions.init("x")
-    assert transactions.commit_offset("x", zombie, "g", "t", 2) == INVALID_EPOCH
-    assert fetch(transactions) == NOTHING
-    assert transactions.mark("x", producer, "g", "t", 3) == NONE
-    transactions.end("x", producer, True)
-    client.run(100)
-    assert fetch(transactions).offset == 3
 
 
 def test_offsets_expire_7_days_after_their_commit() -> None:
@@ -269,25 +189,3 @@ def test_a_stable_offset_waits_until_it_is_committed() -> None:
         client.cluster.isolate(node_id, False)
     client.run(1_000)
     assert client.answers[sent].groups[0].topics[0].partitions[0].committed_offset == 2
-
-
-def test_a_group_may_commit_outside_of_transactions() -> None:
-    client, transactions = offsets()
-    assert transactions.commit_offset_outside("g", "t", 7, metadata="seven") == NONE
-    producer = marked(transactions, 8)
-    assert transactions.commit_offset_outside("g", "t", 9) == NONE
-    assert fetch(transactions) == PENDING
-    transactions.end("x", producer, True)
-    client.run(100)
-    # Written before, committed after.
-    assert fetch(transactions).offset == 9
-
-
-def test_one_request_fetches_for_several_groups() -> None:
-    _, transactions = offsets()
-    assert transactions.commit_offset_outside("g", "t", 1) == NONE
-    assert transactions.commit_offset_outside("h", "t", 2) == NONE
-    for version in (8, 9):
-        fetched = transactions.fetch_offsets(["h", "g", "i"], "t", version=version)
-        assert fetched == {"h": Offset(NONE, 2, ""), "g": Offset(NONE, 1, ""), "i": NOTHING}
-    assert transactions.fetch_offsets(["g", "i"], None) == {"g": Offset(NONE, 1, ""), "i": ()}

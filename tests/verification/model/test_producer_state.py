@@ -33,65 +33,11 @@ def append(client: ByteClient, records: bytes, node_id: int = 0) -> Answer:
     return answer[0]
 
 
-def test_each_of_the_last_five_batches_is_answered_with_its_first_offset() -> None:
-    client = leader()
-    for sequence in range(6):
-        assert append(client, batch(sequence)) == Answer(0, sequence)
-    for sequence in range(1, 6):
-        assert append(client, batch(sequence)) == Answer(0, sequence)
-    assert client.cluster.log_end_offset("t", 0, 0) == 6
-
-
-def test_a_batch_before_the_last_five_is_out_of_order() -> None:
-    client = leader()
-    for sequence in range(6):
-        append(client, batch(sequence))
-    assert append(client, batch(0)) == Answer(OUT_OF_ORDER, -1)
-
-
-def test_a_gap_or_another_count_is_out_of_order() -> None:
-    client = leader()
-    append(client, batch(0, 3))
-    assert append(client, batch(4)) == Answer(OUT_OF_ORDER, -1)
-    assert append(client, batch(0, 2)) == Answer(OUT_OF_ORDER, -1)
-    assert append(client, batch(3)) == Answer(0, 3)
-
-
 def test_other_bytes_under_the_same_sequences_are_taken_for_the_same_and_dropped() -> None:
     client = leader()
     append(client, batch(0, value=b"old"))
     assert append(client, batch(0, value=b"new")) == Answer(0, 0)
     assert client.committed() == [b"old"]
-
-
-def test_sequences_wrap() -> None:
-    client = leader()
-    assert append(client, batch(LAST_SEQUENCE - 1, 3)) == Answer(0, 0)
-    assert append(client, batch(LAST_SEQUENCE - 1, 3)) == Answer(0, 0)
-    assert append(client, batch(1)) == Answer(0, 3)
-    assert append(client, batch(LAST_SEQUENCE)) == Answer(OUT_OF_ORDER, -1)
-
-
-def test_the_last_sequence_is_followed_by_0() -> None:
-    client = leader()
-    append(client, batch(LAST_SEQUENCE))
-    assert append(client, batch(0)) == Answer(0, 1)
-
-
-def test_a_new_epoch_starts_at_0_and_fences_the_old_one() -> None:
-    client = leader()
-    append(client, batch(0))
-    assert append(client, batch(1, epoch=1)) == Answer(OUT_OF_ORDER, -1)
-    assert append(client, batch(0, epoch=1)) == Answer(0, 1)
-    assert append(client, batch(1, epoch=0)) == Answer(INVALID_EPOCH, -1)
-
-
-def test_a_producer_without_state_may_start_anywhere() -> None:
-    assert append(leader(), batch(4_711)) == Answer(0, 0)
-
-
-def test_a_producer_without_a_sequence_is_refused() -> None:
-    assert append(leader(), batch(-1)) == Answer(INVALID_RECORD, -1)
 
 
 @pytest.mark.parametrize(("silence_ms", "code"), [(900, OUT_OF_ORDER), (1_200, 0)])

@@ -24,12 +24,7 @@ def test_a_batch_is_known_to_be_committed_in_the_third_round_of_the_followers() 
     for _ in range(4):
         seen.append((end_offsets(client), high_watermarks(client)))
         client.run(10)
-    assert seen == [
-        ([1, 0, 0], [0, 0, 0]),
-        ([1, 1, 1], [0, 0, 0]),
-        ([1, 1, 1], [1, 0, 0]),
-        ([1, 1, 1], [1, 1, 1]),
-    ]
+    assert seen == [([1, 0, 0], [0, 0, 0]), ([1, 1, 1], [0, 0, 0]), ([1, 1, 1], [1, 0, 0]), ([1, 1, 1], [1, 1, 1])]
 
 
 def test_the_high_watermark_waits_for_the_slowest_in_sync_replica() -> None:

@@ -28,8 +28,8 @@ from model.transaction_client import (
 )
 from model.wire import kio_module
 
-NONE, LOADING, NOT_AVAILABLE, NOT_COORDINATOR, INVALID_EPOCH, CONCURRENT = 0, 14, 15, 16, 47, 51
-COORDINATOR_FENCED, NOT_FOUND, INVALID_PATTERN = 52, 105, 128
+NONE, LOADING, NOT_AVAILABLE, NOT_COORDINATOR, INVALID_EPOCH = 0, 14, 15, 16, 47
+INVALID_PATTERN = 128
 
 both_versions = pytest.mark.parametrize("versions", [VERSION_1, VERSION_2], ids=["version 1", "version 2"])
 
@@ -54,9 +54,6 @@ def move(client: ByteClient, transactional_id: str = "x") -> int:
 
 def committed(client: ByteClient, partition: int = 0) -> list[bytes | None]:
     return values_of(client.cluster.read_committed("t", partition))
-
-
-# --- who it is --------------------------------------------------------------------------------------------------------
 
 
 # Version 0 knows groups only.
@@ -88,9 +85,6 @@ def test_only_the_coordinator_answers_and_not_before_it_has_read() -> None:
     assert transactions.list(new)[0] == LOADING
     client.run(50)
     assert transactions.try_init("x") == (NONE, Producer(producer.producer_id, 2))
-
-
-# --- what survives ----------------------------------------------------------------------------------------------------
 
 
 @both_versions
@@ -184,9 +178,6 @@ def test_one_request_can_be_refused() -> None:
     assert transactions.end("x", producer, False).code == NONE
 
 
-# --- old brokers ------------------------------------------------------------------------------------------------------
-
-
 def test_brokers_before_3_6_believe_every_producer() -> None:
     """A late batch opens a transaction that no marker ends."""
     client = client_of_topic(1, 1, nodes=1, generation=KAFKA_3_3)
@@ -214,21 +205,6 @@ def test_brokers_tell_which_version_they_are_for(generation: Generation, level: 
     levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
     assert levels.get("transaction.version") == level
     assert {api.api_key: api.max_version for api in answer.api_keys}[26] == end_txn
-
-
-# --- operators --------------------------------------------------------------------------------------------------------
-
-
-def test_a_description_tells_ids_partitions_and_since_when() -> None:
-    client, transactions = three_brokers()
-    assert transactions.describe("y").code == NOT_FOUND
-    producer = transactions.init("y", timeout_ms=4_711)
-    assert transactions.describe("y")[1:] == ("Empty", 4_711, producer, (), -1)
-    began_ms = client.cluster.now_ms
-    assert transactions.write("y", producer, "t", 1) == NONE
-    described = transactions.describe("y")
-    assert described[:5] == (NONE, "Ongoing", 4_711, producer, (("t", 1),))
-    assert began_ms <= described.start_ms <= client.cluster.now_ms
 
 
 def test_a_list_is_filtered() -> None:
@@ -269,11 +245,3 @@ def test_an_operator_can_end_a_transaction_that_hangs() -> None:
     assert transactions.open_producers("t", dead) == (NONE, {})
     assert committed(client, dead) == [b"v"]
     assert transactions.write_marker(producer, False, "t", dead) == INVALID_EPOCH
-
-
-def test_a_marker_of_a_coordinator_that_was_replaced_is_refused() -> None:
-    _, transactions = three_brokers()
-    producer = transactions.init("x")
-    assert transactions.write("x", producer, "t") == NONE
-    assert transactions.write_marker(producer, True, "t", coordinator_epoch=3) == NONE
-    assert transactions.write_marker(producer, False, "t", coordinator_epoch=2) == COORDINATOR_FENCED

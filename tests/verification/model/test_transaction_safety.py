@@ -65,8 +65,6 @@ class Run:
         self.transactions.coordinator("x", GROUP)
         self.transactions.call = self.call
 
-    # --- faults -------------------------------------------------------------------------------------------------------
-
     def disturb(self) -> None:
         cluster = self.client.cluster
         what = self.rng.choices(["nothing", "crash", "restart", "elect"], [200, 2, 4, 4])[0]
@@ -96,8 +94,6 @@ class Run:
             self.client.run(1)
             self.check()
         raise Lost
-
-    # --- the producer -------------------------------------------------------------------------------------------------
 
     def until(self, answers: frozenset[int], request: Any) -> Any:
         """Repeats `request`, which gives a code, until that is one of `answers`. Raises GaveUp."""
@@ -144,8 +140,6 @@ class Run:
         code = self.until(DEFINITE, lambda: transactions.end("x", producer, is_commit).code)
         if is_commit and code == 0:
             self.told[row] = True
-
-    # --- the promises -------------------------------------------------------------------------------------------------
 
     def visible(self, partition: int) -> list[bytes | None]:
         return values_of(self.client.cluster.read_committed("t", partition))

@@ -1,4 +1,4 @@
-"""Transactions of one producer against brokers: every fact of EndTxn, fencing, timeouts, and what readers see."""
+"""Transactions against brokers: what takes time, and what readers see. `transaction_trace` has what codes say."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from model.settings import KAFKA_3_9, KAFKA_4, TransactionSettings
 from model.transaction_client import (
     VERSION_1,
     VERSION_2,
-    Ended,
     Producer,
     TransactionClient,
     Versions,
@@ -19,8 +18,7 @@ from model.transaction_client import (
     transaction_client,
 )
 
-NONE, INVALID_EPOCH, INVALID_TXN_STATE, INVALID_MAPPING, INVALID_TIMEOUT, CONCURRENT = 0, 47, 48, 49, 50, 51
-FENCED, ABORTABLE = 90, 120
+NONE, INVALID_MAPPING, CONCURRENT = 0, 49, 51
 LAST_EPOCH = 2**15 - 2
 
 both_versions = pytest.mark.parametrize("versions", [VERSION_1, VERSION_2], ids=["version 1", "version 2"])
@@ -53,97 +51,12 @@ def uncommitted(client: ByteClient, partition: int = 0) -> list[bytes | None]:
     return values_of(client.cluster.read_uncommitted("t", partition))
 
 
-# --- the end of a transaction -----------------------------------------------------------------------------------------
-
-
-@both_versions
-@pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
-def test_an_end_that_is_sent_again_is_done_already(versions: Versions, is_commit: bool) -> None:
-    _, transactions = transactional(versions)
-    producer = begun(transactions)
-    assert transactions.end("x", producer, is_commit).code == NONE
-    assert transactions.end_surely("x", producer, is_commit).code == NONE
-    assert transactions.end_surely("x", producer, not is_commit).code == INVALID_TXN_STATE
-
-
 @both_versions
 def test_an_end_waits_for_the_markers_of_the_end_before(versions: Versions) -> None:
     _, transactions = transactional(versions)
     producer = begun(transactions)
     assert transactions.end("x", producer, True).code == NONE
     assert transactions.end("x", producer, True).code == CONCURRENT
-
-
-@both_versions
-def test_nothing_cannot_be_committed(versions: Versions) -> None:
-    _, transactions = transactional(versions)
-    producer = transactions.init("x")
-    assert transactions.end("x", producer, True).code == INVALID_TXN_STATE
-
-
-def test_nothing_can_be_aborted_in_version_2_only() -> None:
-    _, transactions = transactional()
-    producer = transactions.init("x")
-    assert transactions.end("x", producer, False, version=4).code == INVALID_TXN_STATE
-    ended = transactions.end("x", producer, False)
-    assert ended == Ended(NONE, Producer(producer.producer_id, 1))
-    following = ended.producer
-    assert following is not None
-    assert transactions.end_surely("x", following, False) == Ended(NONE, Producer(producer.producer_id, 2))
-
-
-@both_versions
-def test_an_old_commit_after_a_new_producer_is_fenced(versions: Versions) -> None:
-    _, transactions = transactional(versions)
-    producer = begun(transactions)
-    transactions.end("x", producer, True)
-    assert transactions.init("x").producer_id == producer.producer_id
-    assert transactions.end("x", producer, True).code == FENCED
-
-
-@both_versions
-def test_a_late_commit_commits_the_next_transaction_in_version_1(versions: Versions) -> None:
-    client, transactions = transactional(versions)
-    producer = begun(transactions)
-    ended = transactions.end("x", producer, True)
-    second = ended.producer or producer
-    base_sequence = 1 if versions == VERSION_1 else 0
-    assert transactions.write("x", second, "t", base_sequence=base_sequence, values=[b"2"]) == NONE
-    late = transactions.end_surely("x", producer, True)
-    client.run(100)
-    if versions == VERSION_1:
-        assert (late.code, committed(client)) == (NONE, [b"v", b"2"])
-    else:
-        assert (late.code, committed(client)) == (FENCED, [b"v"])
-
-
-@both_versions
-def test_a_commit_after_the_broker_timed_it_out(versions: Versions) -> None:
-    client, transactions = transactional(versions)
-    producer = begun(transactions, timeout_ms=5_000)
-    client.run(21_000)
-    expected = FENCED if versions == VERSION_1 else INVALID_TXN_STATE
-    assert transactions.end_surely("x", producer, True).code == expected
-    assert (committed(client), uncommitted(client)) == ([], [b"v"])
-
-
-@both_versions
-def test_an_end_of_another_producer_id_or_an_unknown_id_has_no_mapping(versions: Versions) -> None:
-    _, transactions = transactional(versions)
-    producer = begun(transactions)
-    assert transactions.end("x", Producer(producer.producer_id + 1, 0), True).code == INVALID_MAPPING
-    assert transactions.end("y", producer, True).code == INVALID_MAPPING
-
-
-def test_version_2_tells_the_epoch_that_follows_and_version_1_keeps_it() -> None:
-    _, transactions = transactional()
-    producer = begun(transactions)
-    assert transactions.end("x", producer, True) == Ended(NONE, Producer(producer.producer_id, 1))
-    assert transactions.end_surely("x", producer, True) == Ended(NONE, Producer(producer.producer_id, 1))
-    _, transactions = transactional(VERSION_1)
-    producer = begun(transactions)
-    assert transactions.end("x", producer, True) == Ended(NONE, None)
-    assert transactions.write("x", producer, "t", base_sequence=1) == NONE
 
 
 @both_versions
@@ -156,51 +69,10 @@ def test_another_process_may_end_what_one_has_written(versions: Versions) -> Non
     assert committed(client) == [b"v"]
 
 
-# --- producers --------------------------------------------------------------------------------------------------------
-
-
-@both_versions
-def test_a_new_producer_aborts_what_the_one_before_had_open(versions: Versions) -> None:
-    client, transactions = transactional(versions)
-    zombie = begun(transactions)
-    code, _ = transactions.try_init("x")
-    assert code == CONCURRENT
-    producer = transactions.init("x")
-    assert (producer.producer_id, producer.producer_epoch > zombie.producer_epoch) == (zombie.producer_id, True)
-    assert transactions.produce("x", zombie, "t", base_sequence=1) == INVALID_EPOCH
-    assert transactions.end("x", zombie, True).code == FENCED
-    client.run(100)
-    assert (committed(client), uncommitted(client)) == ([], [b"v"])
-
-
-def test_a_producer_id_is_new_for_every_transactional_id() -> None:
-    _, transactions = transactional()
-    producers = [transactions.init(f"x{number}") for number in range(5)]
-    assert len({producer.producer_id for producer in producers}) == 5
-    assert {producer.producer_epoch for producer in producers} == {0}
-
-
-@pytest.mark.parametrize(("timeout_ms", "code"), [(900_000, NONE), (900_001, INVALID_TIMEOUT), (0, INVALID_TIMEOUT)])
-def test_the_timeout_has_a_ceiling(timeout_ms: int, code: int) -> None:
-    _, transactions = transactional()
-    assert transactions.try_init("x", timeout_ms=timeout_ms)[0] == code
-
-
 @pytest.mark.parametrize("expected", [Producer(7, -1), Producer(-1, 0)], ids=["id", "epoch"])
 def test_a_producer_says_who_it_is_or_does_not(expected: Producer) -> None:
     _, transactions = transactional()
     assert transactions.try_init("x", expected=expected)[0] == 42
-
-
-def test_a_producer_that_says_who_it_is_gets_the_next_epoch_and_the_same_again() -> None:
-    _, transactions = transactional()
-    producer = transactions.init("x")
-    following = transactions.init("x", expected=producer)
-    assert following == Producer(producer.producer_id, 1)
-    assert transactions.init("x", expected=producer) == following
-    assert transactions.init("x", expected=following).producer_epoch == 2
-    assert transactions.try_init("x", expected=producer)[0] == FENCED
-    assert transactions.try_init("x", expected=Producer(producer.producer_id + 1, 0))[0] == FENCED
 
 
 def test_the_time_counts_from_the_first_partition_and_is_looked_at_every_10_s() -> None:
@@ -247,37 +119,6 @@ def test_an_epoch_that_is_spent_is_followed_by_another_producer_id(versions: Ver
     assert committed(client) == [b"last", b"next"]
     if versions == VERSION_2:
         assert transactions.end("x", producer, True).code == INVALID_MAPPING
-
-
-def test_a_spent_epochs_end_can_be_sent_again() -> None:
-    client, transactions = transactional()
-    transactions.init("x")
-    client.cluster.spend_epochs("x")
-    producer = transactions.init("x")
-    assert transactions.write("x", producer, "t") == NONE
-    ended = transactions.end("x", producer, True)
-    assert transactions.end_surely("x", producer, True) == ended
-    assert transactions.end_surely("x", producer, False).code == INVALID_TXN_STATE
-
-
-# --- what may be written ----------------------------------------------------------------------------------------------
-
-
-def test_version_1_refuses_a_partition_that_was_not_added() -> None:
-    _, transactions = transactional(VERSION_1)
-    producer = transactions.init("x")
-    assert transactions.produce("x", producer, "t", version=11) == ABORTABLE
-    assert transactions.produce("x", producer, "t", version=10) == INVALID_TXN_STATE
-    assert transactions.add_partitions("x", producer, {"t": [0]}) == {("t", 0): NONE}
-    assert transactions.produce("x", producer, "t") == NONE
-    assert transactions.produce("x", producer, "t", 1) == ABORTABLE
-
-
-def test_unknown_partitions_are_not_added_and_nor_is_the_rest() -> None:
-    _, transactions = transactional(VERSION_1)
-    producer = transactions.init("x")
-    assert transactions.add_partitions("x", producer, {"t": [0, 9]}) == {("t", 0): 55, ("t", 9): 3}
-    assert transactions.end("x", producer, True).code == INVALID_TXN_STATE
 
 
 @both_versions
@@ -350,48 +191,6 @@ def test_an_open_transaction_does_not_expire_with_its_producer() -> None:
     assert transactions.open_producers("t") == (NONE, {})
 
 
-def test_a_batch_without_the_bit_is_outside_of_the_transaction_unless_one_is_open() -> None:
-    client, transactions = transactional()
-    producer = transactions.init("x")
-    assert transactions.produce("x", producer, "t", is_transactional=False) == NONE
-    assert committed(client) == [b"v"]
-    assert transactions.produce("x", producer, "t", 1) == NONE
-    assert transactions.produce("x", producer, "t", 1, base_sequence=1, is_transactional=False) == INVALID_TXN_STATE
-
-
-def test_acks_of_1_is_taken_in_a_transaction() -> None:
-    _, transactions = transactional()
-    producer = transactions.init("x")
-    assert transactions.produce("x", producer, "t", acks=1) == NONE
-
-
-def test_a_transactional_batch_needs_a_transactional_id() -> None:
-    _, transactions = transactional()
-    assert transactions.produce(None, transactions.init("x"), "t") == 53
-
-
-def test_a_transaction_of_version_2_starts_with_sequence_0() -> None:
-    _, transactions = transactional()
-    producer = transactions.init("x")
-    assert transactions.produce("x", producer, "t", base_sequence=3) == 45
-    _, transactions = transactional(VERSION_1)
-    producer = transactions.init("x")
-    assert transactions.write("x", producer, "t", base_sequence=3) == NONE
-
-
-def test_sequences_go_on_in_version_1_and_start_again_in_version_2() -> None:
-    client, transactions = transactional(VERSION_1)
-    producer = begun(transactions)
-    transactions.end("x", producer, True)
-    assert transactions.write("x", producer, "t", base_sequence=1) == NONE
-    client, transactions = transactional(VERSION_2)
-    second = transactions.end("x", begun(transactions), True).producer
-    assert second is not None
-    client.run(100)
-    assert transactions.write("x", second, "t", base_sequence=1) == 45
-    assert transactions.write("x", second, "t", base_sequence=0) == NONE
-
-
 def test_the_next_transaction_may_begin_while_the_one_before_is_completed() -> None:
     client, transactions = transactional()
     second = transactions.end("x", begun(transactions), True).producer
@@ -400,9 +199,6 @@ def test_the_next_transaction_may_begin_while_the_one_before_is_completed() -> N
     assert transactions.end("x", second, True).code == NONE
     client.run(100)
     assert committed(client) == [b"v", b"2"]
-
-
-# --- what readers see -------------------------------------------------------------------------------------------------
 
 
 @both_versions

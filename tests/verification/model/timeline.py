@@ -30,7 +30,6 @@ class Timeline:
         return planned
 
     def cancel(self, planned: Planned) -> None:
-        """Of something that has not happened yet."""
         self._cancelled.add(planned.number)
 
     def next_ms(self) -> int | None:

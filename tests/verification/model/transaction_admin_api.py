@@ -9,13 +9,14 @@ handleWriteTxnMarkersRequest) in Kafka; KIP-664, KIP-994 and KIP-1152 (ListTrans
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.answering import Answering, Handlers
+from model.broker import Broker, Handlers
 from model.connection import Connection
 from model.control_batches import EndTransactionMarker
 from model.image import TopicIdPartition
@@ -31,18 +32,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STATES = frozenset(state.value for state in TransactionState)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TransactionAdminApi:
-    def __init__(
-        self,
-        broker: Answering,
-        replicas: ReplicaManager,
-        coordinator: TransactionCoordinator,
-        timeline: Timeline,
-    ) -> None:
-        self._broker = broker
-        self._replicas = replicas
-        self._coordinator = coordinator
-        self._timeline = timeline
+    _broker: Broker
+    _replicas: ReplicaManager
+    _coordinator: TransactionCoordinator
+    _timeline: Timeline
 
     @property
     def handlers(self) -> Handlers:
@@ -52,8 +47,6 @@ class TransactionAdminApi:
             DESCRIBE_PRODUCERS: self._describe_producers,
             WRITE_TXN_MARKERS: self._write_markers,
         }
-
-    # --- of a coordinator ---------------------------------------------------------------------------------------------
 
     def _describe_transactions(self, connection: Connection, request: Request) -> None:
         refusal = self._broker.next_refusal(DESCRIBE_TRANSACTIONS)
@@ -96,8 +89,6 @@ class TransactionAdminApi:
             connection, request, "ListTransactionsResponse",
             error_code=code, unknown_state_filters=unknown, transaction_states=states,
         )  # fmt: skip
-
-    # --- of a leader --------------------------------------------------------------------------------------------------
 
     def _describe_producers(self, connection: Connection, request: Request) -> None:
         kio_version = kio_module(DESCRIBE_PRODUCERS, request.version, "response")

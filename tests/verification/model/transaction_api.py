@@ -7,11 +7,12 @@ handleEndTxnRequest) in Kafka; KIP-588 (PRODUCER_FENCED), KIP-890 (EndTxn 5 ends
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.answering import Answering, Handlers
+from model.broker import Broker, Handlers
 from model.connection import Connection
 from model.internal_topics import CONSUMER_OFFSETS, partition_for
 from model.replica_manager import ReplicaManager
@@ -24,20 +25,14 @@ _KNOWS_FENCED = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_T
 _VERSION_2_END = 5
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TransactionApi:
     """`new_producer_id`: for producers without a transactional id."""
 
-    def __init__(
-        self,
-        broker: Answering,
-        replicas: ReplicaManager,
-        coordinator: TransactionCoordinator,
-        new_producer_id: Callable[[], int],
-    ) -> None:
-        self._broker = broker
-        self._replicas = replicas
-        self._coordinator = coordinator
-        self._new_producer_id = new_producer_id
+    _broker: Broker
+    _replicas: ReplicaManager
+    _coordinator: TransactionCoordinator
+    _new_producer_id: Callable[[], int]
 
     @property
     def handlers(self) -> Handlers:

@@ -31,7 +31,7 @@ from model.settings import (
     TXN_OFFSET_COMMIT,
     WRITE_TXN_MARKERS,
 )
-from model.wire import build, kio_module
+from model.wire import request_of
 
 GROUP, TRANSACTION = 0, 1
 # Of a coordinator that is not there yet, or of an id that is busy.
@@ -116,11 +116,12 @@ class TransactionClient:
 
     # --- coordinators -------------------------------------------------------------------------------------------------
 
+    def _ask(self, node_id: int, api_key: int, version: int, **fields: Any) -> Any:
+        return self.call(node_id, api_key, version, request_of(api_key, version, **fields))
+
     def find_coordinator(self, key: str | None, key_type: int = TRANSACTION, version: int = 4) -> tuple[int, int]:
-        """Code and node id."""
-        kio_version = kio_module(FIND_COORDINATOR, version, "request")
-        message = build(kio_version.FindCoordinatorRequest, key=key, key_type=key_type, coordinator_keys=(key,))
-        answer = self.call(self.leader_of("", 0), FIND_COORDINATOR, version, message)
+        asked = {"key": key, "key_type": key_type, "coordinator_keys": (key,)}
+        answer = self._ask(self.leader_of("", 0), FIND_COORDINATOR, version, **asked)
         found = answer.coordinators[0] if version >= 4 else answer
         return int(found.error_code), int(found.node_id)
 
@@ -141,24 +142,15 @@ class TransactionClient:
     # --- producers ----------------------------------------------------------------------------------------------------
 
     def try_init(
-        self,
-        transactional_id: str | None,
-        *,
-        timeout_ms: int = 60_000,
-        expected: Producer = NOBODY,
-        version: int = 4,
+        self, transactional_id: str | None, *, timeout_ms: int = 60_000, expected: Producer = NOBODY, version: int = 4
     ) -> tuple[int, Producer]:
-        kio_version = kio_module(INIT_PRODUCER_ID, version, "request")
-        message = build(
-            kio_version.InitProducerIdRequest, transactional_id=transactional_id,
-            transaction_timeout=timedelta(milliseconds=timeout_ms), producer_id=expected.producer_id,
-            producer_epoch=expected.producer_epoch,
+        answer = self._ask(
+            self.coordinator(transactional_id), INIT_PRODUCER_ID, version, transactional_id=transactional_id,
+            transaction_timeout=timedelta(milliseconds=timeout_ms), **expected._asdict(),
         )  # fmt: skip
-        answer = self.call(self.coordinator(transactional_id), INIT_PRODUCER_ID, version, message)
         return int(answer.error_code), Producer(int(answer.producer_id), int(answer.producer_epoch))
 
     def init(self, transactional_id: str, **fields: Any) -> Producer:
-        """Until it is there."""
         while True:
             code, producer = self.try_init(transactional_id, **fields)
             if code == 0:
@@ -173,17 +165,12 @@ class TransactionClient:
     def add_partitions(
         self, transactional_id: str, producer: Producer, topics: Mapping[str, Sequence[int]], version: int = 3
     ) -> dict[tuple[str, int], int]:
-        kio_version = kio_module(ADD_PARTITIONS_TO_TXN, version, "request")
-        message = kio_version.AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=transactional_id,
-            v3_and_below_producer_id=producer.producer_id,
-            v3_and_below_producer_epoch=producer.producer_epoch,
-            v3_and_below_topics=tuple(
-                kio_version.AddPartitionsToTxnTopic(name=topic, partitions=tuple(partitions))
-                for topic, partitions in topics.items()
-            ),
-        )
-        answer = self.call(self.coordinator(transactional_id), ADD_PARTITIONS_TO_TXN, version, message)
+        topics_asked = [{"name": topic, "partitions": tuple(partitions)} for topic, partitions in topics.items()]
+        answer = self._ask(
+            self.coordinator(transactional_id), ADD_PARTITIONS_TO_TXN, version,
+            v3_and_below_transactional_id=transactional_id, v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.producer_epoch, v3_and_below_topics=tuple(topics_asked),
+        )  # fmt: skip
         return {
             (topic.name, partition.partition_index): int(partition.partition_error_code)
             for topic in answer.results_by_topic_v3_and_below
@@ -191,25 +178,14 @@ class TransactionClient:
         }
 
     def add_offsets(self, transactional_id: str, producer: Producer, group: str, version: int = 3) -> int:
-        kio_version = kio_module(ADD_OFFSETS_TO_TXN, version, "request")
-        message = kio_version.AddOffsetsToTxnRequest(
-            transactional_id=transactional_id, group_id=group, **producer._asdict()
-        )
-        answer = self.call(self.coordinator(transactional_id), ADD_OFFSETS_TO_TXN, version, message)
+        ids = {"transactional_id": transactional_id, "group_id": group, **producer._asdict()}
+        answer = self._ask(self.coordinator(transactional_id), ADD_OFFSETS_TO_TXN, version, **ids)
         return int(answer.error_code)
 
     def produce(
-        self,
-        transactional_id: str | None,
-        producer: Producer,
-        topic: str,
-        partition: int = 0,
-        *,
-        base_sequence: int = 0,
-        values: Sequence[bytes] = (b"v",),
-        is_transactional: bool = True,
-        **fields: Any,
-    ) -> int:
+        self, transactional_id: str | None, producer: Producer, topic: str, partition: int = 0, *,
+        base_sequence: int = 0, values: Sequence[bytes] = (b"v",), is_transactional: bool = True, **fields: Any,
+    ) -> int:  # fmt: skip
         """The partition's code. Of a partition that the transaction does not have yet, under version 1, too."""
         records = record_batch(
             *values, base_sequence=base_sequence, is_transactional=is_transactional, **producer._asdict()
@@ -217,27 +193,17 @@ class TransactionClient:
         return self.append(transactional_id, records, topic, partition, **fields).code
 
     def append(
-        self,
-        transactional_id: str | None,
-        records: bytes,
-        topic: str,
-        partition: int = 0,
-        *,
-        acks: int = -1,
-        version: int | None = None,
-        topic_id: uuid.UUID | None = None,
-    ) -> Produced:
+        self, transactional_id: str | None, records: bytes, topic: str, partition: int = 0, *, acks: int = -1,
+        version: int | None = None, topic_id: uuid.UUID | None = None,
+    ) -> Produced:  # fmt: skip
         """Produce of any bytes. `topic_id`: from version 13 on, instead of the name."""
         version = version if version is not None else self.versions.produce
-        kio_version = kio_module(PRODUCE, version, "request")
-        data = kio_version.PartitionProduceData(index=partition, records=records)
-        message = kio_version.ProduceRequest(
-            transactional_id=transactional_id, acks=acks, timeout=timedelta(seconds=10),
-            topic_data=(
-                build(kio_version.TopicProduceData, name=topic, topic_id=topic_id, partition_data=(data,)),
-            ),
+        data = {"index": partition, "records": records}
+        answer = self._ask(
+            self.leader_of(topic, partition), PRODUCE, version, transactional_id=transactional_id, acks=acks,
+            timeout=timedelta(seconds=10),
+            topic_data=({"name": topic, "topic_id": topic_id, "partition_data": (data,)},),
         )  # fmt: skip
-        answer = self.call(self.leader_of(topic, partition), PRODUCE, version, message)
         produced = answer.responses[0].partition_responses[0]
         return Produced(
             int(produced.error_code), int(produced.base_offset), int(getattr(produced, "log_start_offset", -1))
@@ -256,11 +222,8 @@ class TransactionClient:
 
     def end(self, transactional_id: str, producer: Producer, is_commit: bool, *, version: int | None = None) -> Ended:
         version = version if version is not None else self.versions.end_txn
-        kio_version = kio_module(END_TXN, version, "request")
-        message = kio_version.EndTxnRequest(
-            transactional_id=transactional_id, committed=is_commit, **producer._asdict()
-        )
-        answer = self.call(self.coordinator(transactional_id), END_TXN, version, message)
+        ids = {"transactional_id": transactional_id, "committed": is_commit, **producer._asdict()}
+        answer = self._ask(self.coordinator(transactional_id), END_TXN, version, **ids)
         code = int(answer.error_code)
         if code or version < VERSION_2.end_txn:
             return Ended(code, None)
@@ -277,33 +240,17 @@ class TransactionClient:
     # --- offsets ------------------------------------------------------------------------------------------------------
 
     def commit_offset(
-        self,
-        transactional_id: str,
-        producer: Producer,
-        group: str,
-        topic: str,
-        offset: int,
-        *,
-        metadata: str | None = "",
-        partition: int = 0,
-        generation: int = -1,
-        member_id: str = "",
+        self, transactional_id: str, producer: Producer, group: str, topic: str, offset: int, *,
+        metadata: str | None = "", partition: int = 0, generation: int = -1, member_id: str = "",
         version: int | None = None,
-    ) -> int:
+    ) -> int:  # fmt: skip
         """The partition's code of TxnOffsetCommit. Under version 1 the group is to be added before."""
         version = version if version is not None else self.versions.txn_offset_commit
-        kio_version = kio_module(TXN_OFFSET_COMMIT, version, "request")
-        asked = build(
-            kio_version.TxnOffsetCommitRequestPartition, partition_index=partition, committed_offset=offset,
-            committed_leader_epoch=-1, committed_metadata=metadata,
+        answer = self._ask(
+            self.coordinator(group, GROUP), TXN_OFFSET_COMMIT, version, transactional_id=transactional_id,
+            group_id=group, generation_id=generation, member_id=member_id, group_instance_id=None,
+            topics=_offset_to_commit(topic, partition, offset, metadata), **producer._asdict(),
         )  # fmt: skip
-        message = build(
-            kio_version.TxnOffsetCommitRequest, transactional_id=transactional_id, group_id=group,
-            generation_id=generation, member_id=member_id, group_instance_id=None,
-            topics=(kio_version.TxnOffsetCommitRequestTopic(name=topic, partitions=(asked,)),),
-            **producer._asdict(),
-        )  # fmt: skip
-        answer = self.call(self.coordinator(group, GROUP), TXN_OFFSET_COMMIT, version, message)
         return int(answer.topics[0].partitions[0].error_code)
 
     def mark(
@@ -328,19 +275,12 @@ class TransactionClient:
         self, group: str, topic: str, offset: int, *, metadata: str | None = "", partition: int = 0,
         generation: int = -1, member_id: str = "", version: int = 8,
     ) -> int:  # fmt: skip
-        """The partition's code of OffsetCommit."""
-        kio_version = kio_module(OFFSET_COMMIT, version, "request")
-        asked = build(
-            kio_version.OffsetCommitRequestPartition, partition_index=partition, committed_offset=offset,
-            committed_leader_epoch=-1, committed_metadata=metadata,
-        )  # fmt: skip
-        message = build(
-            kio_version.OffsetCommitRequest, group_id=group, generation_id_or_member_epoch=generation,
-            member_id=member_id, group_instance_id=None,
-            topics=(kio_version.OffsetCommitRequestTopic(name=topic, partitions=(asked,)),),
-        )  # fmt: skip
         while True:
-            answer = self.call(self.coordinator(group, GROUP), OFFSET_COMMIT, version, message)
+            answer = self._ask(
+                self.coordinator(group, GROUP), OFFSET_COMMIT, version, group_id=group,
+                generation_id_or_member_epoch=generation, member_id=member_id, group_instance_id=None,
+                topics=_offset_to_commit(topic, partition, offset, metadata),
+            )  # fmt: skip
             code = int(answer.topics[0].partitions[0].error_code)
             if code not in COMES_TO_PASS:
                 return code
@@ -352,17 +292,12 @@ class TransactionClient:
     ) -> dict[str, tuple[int, ...] | Offset]:  # fmt: skip
         """By group its offset on the partition, or of `topic` None all that it has, as (code, ...) for an error of the
         group. The groups must have one coordinator."""
-        kio_version = kio_module(OFFSET_FETCH, version, "request")
-        topics = None
-        if topic is not None:
-            topics = (kio_version.OffsetFetchRequestTopics(name=topic, partition_indexes=(partition,)),)
         asked = tuple(
-            build(kio_version.OffsetFetchRequestGroup, group_id=group, topics=topics, member_id=None)
-            for group in groups
+            {"group_id": group, "topics": _offset_to_fetch(topic, partition), "member_id": None} for group in groups
         )
-        message = kio_version.OffsetFetchRequest(groups=asked, require_stable=require_stable)
         while True:
-            answer = self.call(self.coordinator(groups[0], GROUP), OFFSET_FETCH, version, message)
+            coordinator = self.coordinator(groups[0], GROUP)
+            answer = self._ask(coordinator, OFFSET_FETCH, version, groups=asked, require_stable=require_stable)
             if all(int(group.error_code) not in COMES_TO_PASS for group in answer.groups):
                 return {str(group.group_id): _offsets(group) for group in answer.groups}
             self.pause()
@@ -373,16 +308,11 @@ class TransactionClient:
         """OffsetFetch of one group, in any version from 2 on, once: its code, and of each partition topic, number,
         code, offset and metadata. `topic`: None for all that the group has."""
         several = version >= SEVERAL_GROUPS
-        kio_version = kio_module(OFFSET_FETCH, version, "request")
-        topics = None
-        if topic is not None:
-            asked = getattr(kio_version, "OffsetFetchRequestTopics" if several else "OffsetFetchRequestTopic")
-            topics = (asked(name=topic, partition_indexes=(partition,)),)
-        fields: dict[str, Any] = {"group_id": group, "topics": topics}
-        if several:
-            fields = {"groups": (build(kio_version.OffsetFetchRequestGroup, **fields, member_id=None),)}
-        message = build(kio_version.OffsetFetchRequest, **fields, require_stable=require_stable)
-        answer = self.call(self.coordinator(group, GROUP), OFFSET_FETCH, version, message)
+        asked: dict[str, Any] = {"group_id": group, "topics": _offset_to_fetch(topic, partition), "member_id": None}
+        fields = {"groups": (asked,)} if several else asked
+        answer = self._ask(
+            self.coordinator(group, GROUP), OFFSET_FETCH, version, **fields, require_stable=require_stable
+        )
         fetched = answer.groups[0] if several else answer
         return int(fetched.error_code), tuple(
             (found.name, each.partition_index, int(each.error_code), each.committed_offset, each.metadata)
@@ -391,11 +321,9 @@ class TransactionClient:
         )
 
     def delete_groups(self, groups: Sequence[str], *, version: int = 2) -> tuple[tuple[str, int], ...]:
-        """The code of each. The groups must have one coordinator."""
-        kio_version = kio_module(DELETE_GROUPS, version, "request")
-        message = kio_version.DeleteGroupsRequest(groups_names=tuple(groups))
         while True:
-            answer = self.call(self.coordinator(groups[0], GROUP), DELETE_GROUPS, version, message)
+            coordinator = self.coordinator(groups[0], GROUP)
+            answer = self._ask(coordinator, DELETE_GROUPS, version, groups_names=tuple(groups))
             codes = tuple(sorted((str(result.group_id), int(result.error_code)) for result in answer.results))
             if not any(code in COMES_TO_PASS for _, code in codes):
                 return codes
@@ -409,9 +337,8 @@ class TransactionClient:
         return described
 
     def describe_once(self, transactional_id: str) -> Described:
-        kio_version = kio_module(DESCRIBE_TRANSACTIONS, 0, "request")
-        message = kio_version.DescribeTransactionsRequest(transactional_ids=(transactional_id,))
-        answer = self.call(self.coordinator(transactional_id), DESCRIBE_TRANSACTIONS, 0, message)
+        asked = {"transactional_ids": (transactional_id,)}
+        answer = self._ask(self.coordinator(transactional_id), DESCRIBE_TRANSACTIONS, 0, **asked)
         (state,) = answer.transaction_states
         return Described(
             int(state.error_code), state.transaction_state, round(state.transaction_timeout.total_seconds() * 1_000),
@@ -421,16 +348,12 @@ class TransactionClient:
         )  # fmt: skip
 
     def list(self, node_id: int, *, version: int = 2, **filters: Any) -> tuple[int, dict[str, str], tuple[str, ...]]:
-        """Code, states by id, and states that the broker does not know."""
-        kio_version = kio_module(LIST_TRANSACTIONS, version, "request")
         fields = {"state_filters": (), "producer_id_filters": (), **filters}
-        message = build(kio_version.ListTransactionsRequest, **fields)
-        answer = self.call(node_id, LIST_TRANSACTIONS, version, message)
+        answer = self._ask(node_id, LIST_TRANSACTIONS, version, **fields)
         states = {str(state.transactional_id): str(state.transaction_state) for state in answer.transaction_states}
         return int(answer.error_code), states, tuple(answer.unknown_state_filters)
 
     def open_producers(self, topic: str, partition: int = 0) -> tuple[int, dict[Producer, int]]:
-        """Code, and of each producer with an open transaction there its first offset."""
         code, producers = self.active_producers(topic, partition)
         return code, {
             active.producer: active.transaction_start_offset
@@ -439,11 +362,8 @@ class TransactionClient:
         }
 
     def active_producers(self, topic: str, partition: int = 0) -> tuple[int, tuple[ActiveProducer, ...]]:
-        """Code, and every producer that the leader remembers."""
-        kio_version = kio_module(DESCRIBE_PRODUCERS, 0, "request")
-        asked = kio_version.TopicRequest(name=topic, partition_indexes=(partition,))
-        message = kio_version.DescribeProducersRequest(topics=(asked,))
-        answer = self.call(self.leader_of(topic, partition), DESCRIBE_PRODUCERS, 0, message)
+        asked = ({"name": topic, "partition_indexes": (partition,)},)
+        answer = self._ask(self.leader_of(topic, partition), DESCRIBE_PRODUCERS, 0, topics=asked)
         described = answer.topics[0].partitions[0]
         return int(described.error_code), tuple(
             ActiveProducer(
@@ -457,15 +377,24 @@ class TransactionClient:
         self, producer: Producer, is_commit: bool, topic: str, partition: int = 0, *, coordinator_epoch: int = 0,
         version: int = 1,
     ) -> int:  # fmt: skip
-        kio_version = kio_module(WRITE_TXN_MARKERS, version, "request")
-        topics = (kio_version.WritableTxnMarkerTopic(name=topic, partition_indexes=(partition,)),)
-        marker = build(
-            kio_version.WritableTxnMarker, transaction_result=is_commit, topics=topics,
-            coordinator_epoch=coordinator_epoch, transaction_version=2, **producer._asdict(),
-        )  # fmt: skip
-        message = kio_version.WriteTxnMarkersRequest(markers=(marker,))
-        answer = self.call(self.leader_of(topic, partition), WRITE_TXN_MARKERS, version, message)
+        marker = {
+            "transaction_result": is_commit, "topics": ({"name": topic, "partition_indexes": (partition,)},),
+            "coordinator_epoch": coordinator_epoch, "transaction_version": 2, **producer._asdict(),
+        }  # fmt: skip
+        answer = self._ask(self.leader_of(topic, partition), WRITE_TXN_MARKERS, version, markers=(marker,))
         return int(answer.markers[0].topics[0].partitions[0].error_code)
+
+
+def _offset_to_commit(topic: str, partition: int, offset: int, metadata: str | None) -> tuple[Any, ...]:
+    asked = {
+        "partition_index": partition, "committed_offset": offset, "committed_leader_epoch": -1,
+        "committed_metadata": metadata,
+    }  # fmt: skip
+    return ({"name": topic, "partitions": (asked,)},)
+
+
+def _offset_to_fetch(topic: str | None, partition: int) -> tuple[Any, ...] | None:
+    return None if topic is None else ({"name": topic, "partition_indexes": (partition,)},)
 
 
 def _offsets(group: Any) -> tuple[int, ...] | Offset:
@@ -480,7 +409,6 @@ def _offsets(group: Any) -> tuple[int, ...] | Offset:
 
 
 def transaction_client(client: ByteClient, versions: Versions = VERSION_2) -> TransactionClient:
-    """Of a model cluster."""
     cluster = client.cluster
 
     def call(node_id: int, api_key: int, version: int, message: Any) -> Any:

@@ -93,15 +93,9 @@ class TransactionFilters:
 
 class TransactionCoordinator:
     def __init__(
-        self,
-        replicas: ReplicaManager,
-        brokers: Mapping[int, ReplicaManager],
-        inter_broker: InterBroker,
-        settings: ClusterSettings,
-        timeline: Timeline,
-        rng: random.Random,
-        new_producer_id: Callable[[], int],
-    ) -> None:
+        self, replicas: ReplicaManager, brokers: Mapping[int, ReplicaManager], inter_broker: InterBroker,
+        settings: ClusterSettings, timeline: Timeline, rng: random.Random, new_producer_id: Callable[[], int],
+    ) -> None:  # fmt: skip
         self._replicas = replicas
         self._settings = settings.transactions
         self._timeline = timeline
@@ -159,13 +153,9 @@ class TransactionCoordinator:
             self._write(shard, entry, target, answer)
 
     def add_partitions(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Collection[TopicPartition],
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition],
         on_done: OnCode,
-    ) -> None:
+    ) -> None:  # fmt: skip
         try:
             shard, entry = self._known(transactional_id)
             # First of all: the producer may be the one that this transaction's end is about to make (KIP-890).
@@ -195,14 +185,9 @@ class TransactionCoordinator:
         }
 
     def end_transaction(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        is_commit: bool,
-        transaction_version: int,
+        self, transactional_id: str, producer_id: int, producer_epoch: int, is_commit: bool, transaction_version: int,
         on_done: OnProducer,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`on_done` gets what the producer goes on with, before the markers are written."""
 
         def answer(code: ErrorCode) -> None:

@@ -33,25 +33,17 @@ class Sending:
     on_written: Callable[[TopicPartition], None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TransactionMarkers:
     """Of the coordinators on one broker. `brokers`: every broker's replicas."""
 
-    def __init__(
-        self,
-        replicas: ReplicaManager,
-        brokers: Mapping[int, ReplicaManager],
-        inter_broker: InterBroker,
-        settings: TransactionSettings,
-        timeline: Timeline,
-    ) -> None:
-        self._replicas = replicas
-        self._brokers = brokers
-        self._inter_broker = inter_broker
-        self._settings = settings
-        self._timeline = timeline
+    _replicas: ReplicaManager
+    _brokers: Mapping[int, ReplicaManager]
+    _inter_broker: InterBroker
+    _settings: TransactionSettings
+    _timeline: Timeline
 
     def send(self, sending: Sending, partition: TopicPartition) -> None:
-        """Now, or again."""
         if not sending.is_wanted():
             return
         topic = self._replicas.image.topics.get(partition[0])

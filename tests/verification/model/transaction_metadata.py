@@ -96,12 +96,9 @@ END_VERSION_2 = {
 
 
 def initialised(
-    now: TransactionMetadata,
-    timeout_ms: int,
-    expected: tuple[int, int] | None,
-    new_producer_id: Callable[[], int],
+    now: TransactionMetadata, timeout_ms: int, expected: tuple[int, int] | None, new_producer_id: Callable[[], int],
     now_ms: int,
-) -> TransactionMetadata:
+) -> TransactionMetadata:  # fmt: skip
     """By InitProducerId, of anything but an open transaction. `expected`: producer id and epoch that the producer
     believes to have (KIP-360)."""
     if now.state in PREPARED:
@@ -150,14 +147,9 @@ def with_partitions(now: TransactionMetadata, added: Iterable[TopicPartition], n
 
 
 def ended(
-    now: TransactionMetadata,
-    producer_id: int,
-    producer_epoch: int,
-    is_commit: bool,
-    transaction_version: int,
-    new_producer_id: Callable[[], int],
-    now_ms: int,
-) -> TransactionMetadata:
+    now: TransactionMetadata, producer_id: int, producer_epoch: int, is_commit: bool, transaction_version: int,
+    new_producer_id: Callable[[], int], now_ms: int,
+) -> TransactionMetadata:  # fmt: skip
     """By a client's EndTxn. The same object if there is nothing to do."""
     if transaction_version >= 2:
         is_repeated = _is_repeated_end(now, producer_id, producer_epoch)
@@ -212,11 +204,7 @@ def fenced(
 
 
 def _prepared(
-    now: TransactionMetadata,
-    is_commit: bool,
-    transaction_version: int,
-    new_producer_id: Callable[[], int],
-    now_ms: int,
+    now: TransactionMetadata, is_commit: bool, transaction_version: int, new_producer_id: Callable[[], int], now_ms: int
 ) -> TransactionMetadata:
     raised = now
     if transaction_version >= 2:
@@ -238,12 +226,9 @@ def _prepared(
 def completed(now: TransactionMetadata, now_ms: int) -> TransactionMetadata:
     """Every marker is written. A producer whose epoch was spent goes on as another."""
     done = replace(
-        now,
-        state=COMPLETE_COMMIT if now.state is PREPARE_COMMIT else COMPLETE_ABORT,
-        partitions=frozenset(),
-        last_update_ms=now_ms,
-        next_producer_id=NO_PRODUCER_ID,
-    )
+        now, state=COMPLETE_COMMIT if now.state is PREPARE_COMMIT else COMPLETE_ABORT, partitions=frozenset(),
+        last_update_ms=now_ms, next_producer_id=NO_PRODUCER_ID,
+    )  # fmt: skip
     if now.next_producer_id == NO_PRODUCER_ID:
         return replace(done, previous_producer_id=now.producer_id)
     return replace(done, producer_id=now.next_producer_id, producer_epoch=0, previous_producer_id=now.producer_id)

@@ -34,18 +34,13 @@ class TransactionalWrite:
     knows_abortable: bool
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TransactionPartitions:
     """Of one broker. `coordinators`: of every broker."""
 
-    def __init__(
-        self,
-        replicas: ReplicaManager,
-        coordinators: Mapping[int, TransactionCoordinator],
-        inter_broker: InterBroker,
-    ) -> None:
-        self._replicas = replicas
-        self._coordinators = coordinators
-        self._inter_broker = inter_broker
+    _replicas: ReplicaManager
+    _coordinators: Mapping[int, TransactionCoordinator]
+    _inter_broker: InterBroker
 
     def add_or_verify(
         self, write: TransactionalWrite, partitions: Collection[TopicPartition], on_done: Callable[[Codes], None]

@@ -60,7 +60,6 @@ class Trace:
         self.told("produce", self.client.produce(self.x, producer, self.topic, partition, **fields))
 
     def end(self, producer: Producer, is_commit: bool) -> Producer:
-        """What the producer goes on with."""
         ended = self.client.end_surely(self.x, producer, is_commit)
         self.told("commit" if is_commit else "abort", ended)
         return following(ended, producer)
@@ -70,6 +69,7 @@ class Trace:
         self.told("mark", self.client.mark(self.x, producer, self.x, self.topic, offset, **fields))
 
     def fetch(self, topic: str | None = "", **fields: Any) -> None:
+        self.settle()
         wanted = self.topic if topic == "" else topic
         self.told("fetch", self.client.fetch_offsets([self.x], wanted, **fields)[self.x])
 
@@ -108,28 +108,15 @@ def begun(trace: Trace, **fields: Any) -> Producer:
 # --- the table of EndTxn ----------------------------------------------------------------------------------------------
 
 
-def commit_commit(trace: Trace) -> None:
-    producer = begun(trace)
-    trace.commit(producer)
-    trace.commit(producer)
+def ends(*commits: bool) -> Callable[[Trace], None]:
+    """Of one transaction, one after the other."""
 
+    def scenario(trace: Trace) -> None:
+        producer = begun(trace)
+        for is_commit in commits:
+            trace.end(producer, is_commit)
 
-def commit_abort(trace: Trace) -> None:
-    producer = begun(trace)
-    trace.commit(producer)
-    trace.abort(producer)
-
-
-def abort_abort(trace: Trace) -> None:
-    producer = begun(trace)
-    trace.abort(producer)
-    trace.abort(producer)
-
-
-def abort_commit(trace: Trace) -> None:
-    producer = begun(trace)
-    trace.abort(producer)
-    trace.commit(producer)
+    return scenario
 
 
 def commit_of_nothing(trace: Trace) -> None:
@@ -299,14 +286,12 @@ def offset_of_a_commit(trace: Trace) -> None:
     trace.fetch(require_stable=False)
     trace.fetch(None)
     producer = trace.commit(producer)
-    trace.settle()
     trace.fetch()
     trace.mark(producer, 6, metadata=None)
     trace.fetch()
     trace.fetch(require_stable=False)
     trace.fetch(None, require_stable=False)
     trace.commit(producer)
-    trace.settle()
     trace.fetch()
     trace.fetch(None)
     trace.fetch(partition=1)
@@ -318,7 +303,6 @@ def offset_of_an_abort(trace: Trace) -> None:
     trace.mark(producer, 5)
     trace.write(producer)
     trace.abort(producer)
-    trace.settle()
     trace.fetch()
 
 
@@ -345,14 +329,12 @@ def offsets_that_are_refused(trace: Trace) -> None:
     trace.mark(producer, 1, member_id="m")
     trace.fetch()
     following = trace.commit(producer)
-    trace.settle()
     trace.fetch()
     trace.mark(following, 2, metadata="x" * 4_096)
     trace.mark(following, 3, generation=3, member_id="m")
     trace.mark(following, 3, member_id="m")
     trace.told("no group", trace.client.commit_offset(trace.x, following, "", trace.topic, 1))
     trace.commit(following)
-    trace.settle()
     trace.fetch()
 
 
@@ -366,7 +348,6 @@ def offset_of_a_zombie(trace: Trace) -> None:
     trace.fetch()
     trace.mark(new, 3)
     trace.commit(new)
-    trace.settle()
     trace.fetch()
 
 
@@ -400,7 +381,6 @@ def offsets_outside_of_transactions(trace: Trace) -> None:
     trace.fetch()
     trace.fetch(require_stable=False)
     trace.commit(producer)
-    trace.settle()
     trace.fetch()
 
 
@@ -436,7 +416,6 @@ def group_of_a_transaction_that_is_deleted(trace: Trace) -> None:
         trace.fetch()
         trace.fetch(require_stable=False)
         trace.end(producer, is_commit)
-        trace.settle()
         trace.fetch()
         trace.told("delete", trace.client.delete_groups([trace.x]))
     producer = trace.init()
@@ -447,7 +426,6 @@ def group_of_a_transaction_that_is_deleted(trace: Trace) -> None:
     trace.mark(producer, 7, partition=1)
     trace.told("with one pending beside", trace.client.delete_groups([trace.x]))
     trace.commit(producer)
-    trace.settle()
     trace.fetch(topic=None)
 
 
@@ -524,7 +502,6 @@ def spent_epoch(trace: Trace) -> None:
     last = trace.init()
     trace.write(last)
     following = trace.commit(last)
-    trace.settle()
     trace.describe()
     trace.commit(last)
     trace.abort(last)
@@ -546,7 +523,6 @@ def spent_epoch_of_a_zombie(trace: Trace) -> None:
     trace.commit(last)
     trace.write(following)
     trace.commit(following)
-    trace.settle()
     trace.describe()
 
 
@@ -555,9 +531,12 @@ LONG_SCENARIOS: Mapping[str, Callable[[Trace], None]] = {
     scenario.__name__: scenario for scenario in (spent_epoch, spent_epoch_of_a_zombie)
 }
 SCENARIOS: Mapping[str, Callable[[Trace], None]] = {
+    "commit_commit": ends(True, True), "commit_abort": ends(True, False), "abort_abort": ends(False, False),
+    "abort_commit": ends(False, True),
+} | {
     scenario.__name__: scenario
     for scenario in (
-        commit_commit, commit_abort, abort_abort, abort_commit, commit_of_nothing, abort_of_nothing,
+        commit_of_nothing, abort_of_nothing,
         commit_and_abort_of_nothing_after_a_transaction, commit_init_and_the_old_commit,
         late_commit_in_the_next_transaction, late_abort_in_the_next_transaction, commit_after_the_timeout,
         end_of_somebody_else, zombie, producer_that_says_who_it_is, producer_that_says_who_it_is_after_an_end,

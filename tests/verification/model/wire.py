@@ -13,6 +13,7 @@ import importlib
 import io
 import re
 import struct
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, make_dataclass
 from typing import Any
@@ -79,6 +80,27 @@ def build(entity_type: Any, **fields: Any) -> Any:
     """An entity of kio's from the fields that its version has; the others are left out."""
     known = entity_type.__dataclass_fields__
     return entity_type(**{name: value for name, value in fields.items() if name in known})
+
+
+def request_of(api_key: int, version: int, **fields: Any) -> Any:
+    """kio's request of plain values: a dict for an entity. What the version does not have is left out."""
+    return _filled(getattr(kio_module(api_key, version, "request"), f"{API_NAMES[api_key]}Request"), fields)
+
+
+def _filled(entity_type: Any, values: Mapping[str, Any]) -> Any:
+    return build(entity_type, **{name: _value(entity_type, name, value) for name, value in values.items()})
+
+
+def _value(entity_type: Any, name: str, value: Any) -> Any:
+    if not (isinstance(value, tuple | list) and value and isinstance(value[0], dict)):
+        return value
+    declared = entity_type.__dataclass_fields__.get(name)
+    if declared is None:
+        return value
+    of_type = next(
+        each for each in (declared.type, *typing.get_args(declared.type)) if typing.get_origin(each) is tuple
+    )
+    return tuple(_filled(typing.get_args(of_type)[0], each) for each in value)
 
 
 @functools.cache

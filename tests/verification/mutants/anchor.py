@@ -48,7 +48,6 @@ Match = tuple[Module, SgNode]
 
 
 def modules(root: Path, package: str) -> tuple[Module, ...]:
-    """All sources of the package in `root` that a mutant can be in."""
     paths = sorted(path for path in (root / package).rglob("*") if path.suffix in SUFFIXES)
     return tuple(Module(path.relative_to(root), path.read_text()) for path in paths)
 
@@ -91,9 +90,6 @@ def _statements(mutant: Mutant) -> tuple[str, ...]:
     return (mutant.pattern,) if isinstance(mutant.pattern, str) else mutant.pattern
 
 
-# --- the rule ---------------------------------------------------------------------------------------------------------
-
-
 def _rule(mutant: Mutant) -> Rule:
     statements = _statements(mutant)
     rule = Rule(pattern=statements[0]) if len(statements) == 1 else _sequence(statements)
@@ -119,18 +115,13 @@ def _inside(within: str) -> Rule:
     around: Relation | None = None
     for name in within.split("."):
         definition = Relation(
-            any=[Rule(kind=kind) for kind in _DEFINITIONS],
-            has={"field": "name", "regex": f"^{name}$"},
-            stopBy="end",
+            any=[Rule(kind=kind) for kind in _DEFINITIONS], has={"field": "name", "regex": f"^{name}$"}, stopBy="end"
         )
         if around is not None:
             definition["inside"] = around
         around = definition
     assert around is not None
     return Rule(inside=around)
-
-
-# --- the replacement --------------------------------------------------------------------------------------------------
 
 
 def _filled_in(template: str, captured: Sequence[Match]) -> str:

@@ -8,7 +8,7 @@ from typing import Literal
 Language = Literal["python", "c"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Mutant:
     """`name`: what goes wrong. `rule`: what it breaks, a KIP, a class of Kafka's or a sentence of a document.
 
@@ -25,6 +25,7 @@ class Mutant:
     seeds. `fallback`: only a process without the compiled kernel runs the code.
     """
 
+    # The table has these five by their place, the others by their name.
     name: str
     rule: str
     pattern: str | tuple[str, ...]

@@ -33,12 +33,9 @@ class Queue:
 )
 OTHER = Module(Path("package/other.py"), "def put(one):\n    one.things.append(one)\n")
 MUTANT = Mutant(
-    name="what is not ready is taken",
-    rule="a rule",
-    pattern="self.$BATCHES and self.$IS_READY($NOW_MS)",
-    replacement="self.$BATCHES",
-    killer=10,
-)
+    name="what is not ready is taken", rule="a rule", pattern="self.$BATCHES and self.$IS_READY($NOW_MS)",
+    replacement="self.$BATCHES", killer=10,
+)  # fmt: skip
 
 
 def test_only_the_mistake_is_changed() -> None:

@@ -39,7 +39,7 @@ def test_every_test_that_must_fail_exists(killer: str) -> None:
         (0, "3 passed", Outcome.SURVIVED, "no test failed"),
         (1, "F\nFAILED tests/test_a.py::test_b[1] - assert 1 == 2\n", Outcome.KILLED, "tests/test_a.py::test_b[1]"),
         (1, "F\nFAILED tests/test_a.py::test_b\n", Outcome.KILLED, "tests/test_a.py::test_b"),
-        (1, "FAILED tests/test_a.py::test_b - NameError: name 'x' is not defined\n", Outcome.BROKEN, "NameError"),
+        (1, "FAILED tests/test_a.py::test_b[two words] - NameError: no name 'x'\n", Outcome.BROKEN, "NameError"),
         (1, "ERROR tests/test_a.py::test_b - OSError\n", Outcome.BROKEN, "ended with 1"),
         (2, "ERROR tests/test_a.py - ImportError: no name\n", Outcome.BROKEN, "ended with 2"),
         (4, "ERROR: not found: tests/test_a.py::test_b\n", Outcome.BROKEN, "not found"),
@@ -85,13 +85,9 @@ def test_what_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
     ],
 )
 def test_all_must_die_and_the_control_must_not(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    control: Outcome,
-    verdict: Outcome,
-    status: int,
-) -> None:
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, control: Outcome,
+    verdict: Outcome, status: int,
+) -> None:  # fmt: skip
     results = tmp_path / "mutants.json"
     monkeypatch.setattr(sys, "argv", ["mutants", "--results", str(results)])
     monkeypatch.setattr(command, "MUTANTS", (EXAMPLE,))

@@ -39,7 +39,7 @@ RUN_TIMEOUT_S = 600
 SEEDS_A_RUN = 100
 # A test that ends so has not seen the mistake, but one that was made in the table.
 _BROKEN = re.compile(r"\b(NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError|IndentationError)\b")
-_FAILED_TEST = re.compile(r"^FAILED (\S+)(?: - (.*))?", re.MULTILINE)
+_FAILED_TEST = re.compile(r"^FAILED (.+?)(?: - (.*))?$", re.MULTILINE)
 _FAILED_SEED = re.compile(r"^seed (\d+) FAILED")
 
 
@@ -59,12 +59,10 @@ class Verdict:
 
 
 def package() -> tuple[Module, ...]:
-    """The sources that mutants are put into."""
     return modules(ROOT, PACKAGE)
 
 
 def try_mutant(mutant: Mutant, killer: str | int) -> Verdict:
-    """Return the verdict: does `killer`, as in the table, kill the mutant?"""
     started_s = time.monotonic()
     try:
         with copy_of_tree() as tree:
@@ -87,9 +85,6 @@ def try_none(killers: Sequence[str | int]) -> Verdict:
         if seeds and outcome is Outcome.SURVIVED:
             outcome, by = _run(tree, seeds)
     return Verdict(outcome, by, time.monotonic() - started_s)
-
-
-# --- the copy ---------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -126,9 +121,6 @@ def _put_back(tree: Path, mutant: Mutant) -> None:
     status, output = _execute(tree, build, PYKAFKA_REQUIRE_KERNEL="1")
     if status:
         raise MutantBroken(f"{module.path} does not compile: {output[-500:]}")
-
-
-# --- the killers ------------------------------------------------------------------------------------------------------
 
 
 def _run(tree: Path, killer: str | int, *, kernel: bool = True) -> tuple[Outcome, str]:

@@ -32,6 +32,7 @@ from mutation.trial import ControlFailed, Outcome, Verdict, try_all, try_none
 from reliability.campaign import Campaign, Figure
 
 LEAST_KILLED = 0.9
+SAMPLE = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +70,15 @@ def main() -> int:
         print(problem)
     print(f"{_share(tried)} in {time.monotonic() - started_s:.0f} s")
     if arguments.results:
-        campaign(tried, passed=not problems).write(arguments.results)
+        command = f"make mutation ARGS='--sample {arguments.sample}'"
+        campaign(tried, passed=not problems, command=command).write(arguments.results)
     return 1 if problems else 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mutation", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="modules with these words in their path")
-    parser.add_argument("--sample", type=int, default=30, metavar="N", help="mutants of each module; 0: all")
+    parser.add_argument("--sample", type=int, default=SAMPLE, metavar="N", help="mutants of each module; 0: all")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     parser.add_argument("--results", type=Path, metavar="FILE", help="write the figures there, as JSON")
@@ -104,11 +106,13 @@ def mutations_of(subject: Subject) -> list[Mutation]:
 
 
 def sample(possible: Sequence[Mutation], count: int, seed: int) -> list[Mutation]:
-    """`count` of them, or all, in their order; the same ones for the same seed."""
+    """`count` of them, or all, in their order; the same ones for the same seed. A small sample is a part of the usual
+    one, whose survivors are explained."""
     if not count or count >= len(possible):
         return list(possible)
-    chosen = random.Random(f"{seed} {possible[0].path}").sample(range(len(possible)), count)
-    return [possible[place] for place in sorted(chosen)]
+    largest = min(max(count, SAMPLE), len(possible))
+    chosen = random.Random(f"{seed} {possible[0].path}").sample(range(len(possible)), largest)
+    return [possible[place] for place in sorted(chosen[:count])]
 
 
 def explanation(mutation: Mutation) -> Explained | None:
@@ -162,22 +166,19 @@ def _told(mutation: Mutation) -> str:
     return f"{mutation.path}:{mutation.line} {mutation.function}: {mutation.before}  ->  {mutation.after}"
 
 
-def campaign(tried: Sequence[Tried], *, passed: bool) -> Campaign:
+def campaign(tried: Sequence[Tried], *, passed: bool, command: str) -> Campaign:
     total, lived = _counts(tried)
     timed_out = sum(verdict.outcome is Outcome.TIMED_OUT for each in tried for verdict in each.verdicts)
     figures: dict[str, Figure] = {
-        "mutants that the rules make": sum(each.possible for each in tried),
-        "tried": total,
-        "killed": total - lived,
+        "mutants that the rules make": sum(each.possible for each in tried), "tried": total, "killed": total - lived,
         "killed, of a hundred": round(100 * (total - lived) / total, 1) if total else 0,
-        "of these ended for their time": timed_out,
-        "survivors, each explained below": lived,
-    }
+        "of these ended for their time": timed_out, "survivors, each explained below": lived,
+    }  # fmt: skip
     figures |= {f"`{each.subject.path}`": _share([each]) for each in tried}
     return Campaign(
         name="mutation",
         title="Mutation by rule",
-        command="make mutation",
+        command=command,
         about="The rules change comparisons, conditions, logic, arithmetic, numbers, results and whole statements of a "
         "module, one at a time. The tests of that module must fail.",
         figures=figures,

@@ -23,11 +23,8 @@ class Explained:
 
     def is_about(self, mutation: Mutation) -> bool:
         return (mutation.path, mutation.function, mutation.before, mutation.after) == (
-            self.path,
-            self.function,
-            self.before,
-            self.after,
-        )
+            self.path, self.function, self.before, self.after,
+        )  # fmt: skip
 
 
 SEQUENCES = "kafka_sink/kafka/producer/sequences.py"
@@ -39,30 +36,18 @@ BUFFER_POOL = "kafka_sink/kafka/producer/buffer_pool.py"
 HANGING = "kafka_sink/commit/hanging.py"
 
 EXPLAINED: tuple[Explained, ...] = (
-    Explained(
-        SEQUENCES,
-        "",
-        "NEVER = -1",
-        "NEVER = -2",
-        "no clock has either value, and the name is compared only with itself",
-    ),
+    Explained(SEQUENCES, "", "NEVER = -1", "NEVER = -2",
+              "no clock has either value, and the name is compared only with itself"),
     *(
         Explained(
-            SEQUENCES,
-            "_PartitionState",
-            "overtaking: int = 0",
-            f"overtaking: int = {count}",
+            SEQUENCES, "_PartitionState", "overtaking: int = 0", f"overtaking: int = {count}",
             "a partition's first batch goes alone, and its acknowledgement sets this before it is looked at",
         )
         for count in (-1, 1)
     ),
-    Explained(
-        RECORD_BATCH,
-        "write_header",
-        "unknown_crc = 0 # until the rest of the header is written",
-        "unknown_crc = 1 # until the rest of the header is written",
-        "the CRC overwrites the value, and does not cover itself",
-    ),
+    Explained(RECORD_BATCH, "write_header", "unknown_crc = 0 # until the rest of the header is written",
+              "unknown_crc = 1 # until the rest of the header is written",
+              "the CRC overwrites the value, and does not cover itself"),
     Explained(
         ACCUMULATOR,
         "RecordAccumulator._filling_for",
@@ -71,20 +56,12 @@ EXPLAINED: tuple[Explained, ...] = (
         "the function that writes the header reads the records if their CRC is unknown, and `close` drops a CRC that "
         "compression made wrong: the mutant only takes longer",
     ),
-    Explained(
-        ACCUMULATOR,
-        "RecordAccumulator._needed_bytes",
-        "if rows.largest_bytes <= self.pool.buffer_bytes and not self._limits:",
-        "if rows.largest_bytes < self.pool.buffer_bytes and not self._limits:",
-        "the slower path also finds a size that fits into one buffer",
-    ),
-    Explained(
-        ACCUMULATOR,
-        "RecordAccumulator.ready",
-        "if self._urgent:",
-        "if True:",
-        "`ready` then looks at every partition each time, and removes those that have nothing to send yet",
-    ),
+    Explained(ACCUMULATOR, "RecordAccumulator._needed_bytes",
+              "if rows.largest_bytes <= self.pool.buffer_bytes and not self._limits:",
+              "if rows.largest_bytes < self.pool.buffer_bytes and not self._limits:",
+              "the slower path also finds a size that fits into one buffer"),
+    Explained(ACCUMULATOR, "RecordAccumulator.ready", "if self._urgent:", "if True:",
+              "`ready` then looks at every partition each time, and removes those that have nothing to send yet"),
     Explained(
         ACCUMULATOR,
         "RecordAccumulator.ready",
@@ -102,76 +79,35 @@ EXPLAINED: tuple[Explained, ...] = (
         )
     ),
     Explained(FILLING, "Filling.grow", "if more <= 0:", "if False:", "the filling grows by zero places"),
-    Explained(
-        FILLING,
-        "Filling.take_out",
-        "self._batches[place] = None",
-        "pass",
-        "the batch stays in memory until the place has its next batch, and no code looks for it there",
-    ),
-    Explained(
-        BUFFER_POOL,
-        "BufferPool.try_allocate",
-        "buffer = self._several(count) if count > 1 else self._one()",
-        "buffer = self._several(count) if True else self._one()",
-        "the search for several neighbouring buffers also finds one buffer, more slowly",
-    ),
-    Explained(
-        HANGING,
-        "_Begun.are_rows_gone",
-        "return self.since == NOTHING_OPEN or (self.first is not None and self.since > self.first)",
-        "return self.since == NOTHING_OPEN or (self.first is not None and self.since >= self.first)",
-        "a `_Begun` is not made if the two offsets are equal",
-    ),
-    Explained(
-        HANGING,
-        "_may_be_from_before",
-        "return begun.since == NOTHING_OPEN or (begun.first is not None and begun.since < begun.first)",
-        "return begun.since == NOTHING_OPEN or (begun.first is not None and begun.since <= begun.first)",
-        "the function is not called if the two offsets are equal",
-    ),
-    Explained(
-        PRODUCER_BATCH,
-        "ProducerBatch.__init__",
-        "self.last_attempt_ms = 0",
-        "self.last_attempt_ms = -1",
-        "it is read only after the batch was sent, and sending sets it",
-    ),
-    Explained(
-        PRODUCER_BATCH,
-        "ProducerBatch.__init__",
-        "self.retry_at_ms = 0",
-        "pass",
-        "it is read only after an attempt failed, and the failure sets it",
-    ),
-    Explained(
-        PRODUCER_BATCH,
-        "ProducerBatch.close",
-        "self.checksum = crc32c(records) if self.records_crc is None else self.records_crc",
-        "self.checksum = crc32c(records) if True else self.records_crc",
-        "the kernel has computed the CRC of the same records",
-    ),
-    Explained(
-        PRODUCER_BATCH,
-        "ProducerBatch.close",
-        "if codec.id == NO_COMPRESSION:",
-        "if False:",
-        "the codec without compression makes no records smaller, so they stay as they are",
-    ),
-    Explained(
-        "kafka_sink/commit/two_phase.py",
-        "abort_open",
-        "for each, answer in zip(still_open, answers, strict=True):",
-        "for each, answer in zip(still_open, answers, strict=False):",
-        "there is an answer for each",
-    ),
-    Explained(
-        HANGING,
-        "end_hanging",
-        "reason = refused.get((still[0].topic, still[0].partition))",
-        "reason = refused.get((still[-1].topic, still[0].partition))",
-        "the reason can be that of another hanging transaction, if that one is in another topic",
-    ),
+    Explained(FILLING, "Filling.take_out", "self._batches[place] = None", "pass",
+              "the batch stays in memory until the place has its next batch, and no code looks for it there"),
+    Explained(BUFFER_POOL, "BufferPool.try_allocate", "buffer = self._several(count) if count > 1 else self._one()",
+              "buffer = self._several(count) if True else self._one()",
+              "the search for several neighbouring buffers also finds one buffer, more slowly"),
+    Explained(HANGING, "_Begun.are_rows_gone",
+              "return self.since == NOTHING_OPEN or (self.first is not None and self.since > self.first)",
+              "return self.since == NOTHING_OPEN or (self.first is not None and self.since >= self.first)",
+              "a `_Begun` is not made if the two offsets are equal"),
+    Explained(HANGING, "_may_be_from_before",
+              "return begun.since == NOTHING_OPEN or (begun.first is not None and begun.since < begun.first)",
+              "return begun.since == NOTHING_OPEN or (begun.first is not None and begun.since <= begun.first)",
+              "the function is not called if the two offsets are equal"),
+    Explained(PRODUCER_BATCH, "ProducerBatch.__init__", "self.last_attempt_ms = 0", "self.last_attempt_ms = -1",
+              "it is read only after the batch was sent, and sending sets it"),
+    Explained(PRODUCER_BATCH, "ProducerBatch.__init__", "self.retry_at_ms = 0", "pass",
+              "it is read only after an attempt failed, and the failure sets it"),
+    Explained(PRODUCER_BATCH, "ProducerBatch.close",
+              "self.checksum = crc32c(records) if self.records_crc is None else self.records_crc",
+              "self.checksum = crc32c(records) if True else self.records_crc",
+              "the kernel has computed the CRC of the same records"),
+    Explained(PRODUCER_BATCH, "ProducerBatch.close", "if codec.id == NO_COMPRESSION:", "if False:",
+              "the codec without compression makes no records smaller, so they stay as they are"),
+    Explained("kafka_sink/commit/two_phase.py", "abort_open",
+              "for each, answer in zip(still_open, answers, strict=True):",
+              "for each, answer in zip(still_open, answers, strict=False):", "there is an answer for each"),
+    Explained(HANGING, "end_hanging", "reason = refused.get((still[0].topic, still[0].partition))",
+              "reason = refused.get((still[-1].topic, still[0].partition))",
+              "the reason can be that of another hanging transaction, if that one is in another topic"),
     Explained(
         HANGING,
         "end_hanging",
@@ -179,11 +115,7 @@ EXPLAINED: tuple[Explained, ...] = (
         "refused = {(each.topic, each.partition): reason for each, reason in zip(hanging, reasons, strict=False)}",
         "there is a reason for each, or an empty one",
     ),
-    Explained(
-        HANGING,
-        "write_commit_markers",
-        "codes = [answer.results[0].error_code for answer in answers]",
-        "codes = [answer.results[-1].error_code for answer in answers]",
-        "each request is about one partition, and so is its answer",
-    ),
-)
+    Explained(HANGING, "write_commit_markers", "codes = [answer.results[0].error_code for answer in answers]",
+              "codes = [answer.results[-1].error_code for answer in answers]",
+              "each request is about one partition, and so is its answer"),
+)  # fmt: skip

@@ -25,40 +25,20 @@ from itertools import accumulate, pairwise
 
 # What is looked into, where that is not all of a node.
 _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
-    ast.FunctionDef: ("args", "body"),
-    ast.AsyncFunctionDef: ("args", "body"),
-    ast.arguments: ("defaults", "kw_defaults"),
-    ast.ClassDef: ("body",),
-    ast.AnnAssign: ("value",),
-    ast.Assert: (),
-    ast.Import: (),
-    ast.ImportFrom: (),
-    ast.JoinedStr: (),
-}
+    ast.FunctionDef: ("args", "body"), ast.AsyncFunctionDef: ("args", "body"),
+    ast.arguments: ("defaults", "kw_defaults"), ast.ClassDef: ("body",), ast.AnnAssign: ("value",), ast.Assert: (),
+    ast.Import: (), ast.ImportFrom: (), ast.JoinedStr: (),
+}  # fmt: skip
 _COMPARISONS: dict[type[ast.cmpop], tuple[str, tuple[str, ...]]] = {
-    ast.Lt: ("<", ("<=", ">=")),
-    ast.LtE: ("<=", ("<", ">")),
-    ast.Gt: (">", (">=", "<=")),
-    ast.GtE: (">=", (">", "<")),
-    ast.Eq: ("==", ("!=",)),
-    ast.NotEq: ("!=", ("==",)),
-    ast.Is: ("is", ("is not",)),
-    ast.IsNot: (r"is\s+not", ("is",)),
-    ast.In: ("in", ("not in",)),
-    ast.NotIn: (r"not\s+in", ("in",)),
-}
+    ast.Lt: ("<", ("<=", ">=")), ast.LtE: ("<=", ("<", ">")), ast.Gt: (">", (">=", "<=")), ast.GtE: (">=", (">", "<")),
+    ast.Eq: ("==", ("!=",)), ast.NotEq: ("!=", ("==",)), ast.Is: ("is", ("is not",)), ast.IsNot: (r"is\s+not", ("is",)),
+    ast.In: ("in", ("not in",)), ast.NotIn: (r"not\s+in", ("in",)),
+}  # fmt: skip
 _ARITHMETIC: dict[type[ast.operator], tuple[str, str]] = {
-    ast.Add: ("+", "-"),
-    ast.Sub: ("-", "+"),
-    ast.Mult: ("*", "//"),
-    ast.FloorDiv: ("//", "*"),
-    ast.Mod: ("%", "//"),
-    ast.Pow: ("**", "*"),
-    ast.LShift: ("<<", ">>"),
-    ast.RShift: (">>", "<<"),
-    ast.BitOr: ("|", "&"),
+    ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "//"), ast.FloorDiv: ("//", "*"), ast.Mod: ("%", "//"),
+    ast.Pow: ("**", "*"), ast.LShift: ("<<", ">>"), ast.RShift: (">>", "<<"), ast.BitOr: ("|", "&"),
     ast.BitAnd: ("&", "|"),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

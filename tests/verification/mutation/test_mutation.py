@@ -34,12 +34,8 @@ def changed(source: str) -> list[tuple[str, str]]:
         (
             "x = (a or b) and c",
             [
-                ("logic", "x = (False or b) and c"),
-                ("logic", "x = (True) and c"),
-                ("logic", "x = (a and b) and c"),
-                ("logic", "x = (a or False) and c"),
-                ("logic", "x = (a or b) or c"),
-                ("logic", "x = (a or b) and True"),
+                ("logic", "x = (False or b) and c"), ("logic", "x = (True) and c"), ("logic", "x = (a and b) and c"),
+                ("logic", "x = (a or False) and c"), ("logic", "x = (a or b) or c"), ("logic", "x = (a or b) and True"),
             ],
         ),
         ("x = not (a)", [("logic", "x = (a)")]),
@@ -70,18 +66,11 @@ def test_what_the_rules_make(source: str, expected: list[tuple[str, str]]) -> No
 @pytest.mark.parametrize(
     "source",
     [
-        '"""A text, 1 < 2."""',
-        "import a",
-        "@dataclass(frozen=True)\nclass A:\n    b: Annotated[int, 1]",
-        "def f(a: Literal[1]) -> Literal[2]: ...",
-        "if TYPE_CHECKING:\n    import a",
-        "assert a < 1, 'b'",
-        "x = f'{a + 1}'",
-        "x = a",
-        "while True:\n    x = a",
-        "def f():\n    return",
+        '"""A text, 1 < 2."""', "import a", "@dataclass(frozen=True)\nclass A:\n    b: Annotated[int, 1]",
+        "def f(a: Literal[1]) -> Literal[2]: ...", "if TYPE_CHECKING:\n    import a", "assert a < 1, 'b'",
+        "x = f'{a + 1}'", "x = a", "while True:\n    x = a", "def f():\n    return",
     ],
-)
+)  # fmt: skip
 def test_of_what_no_run_can_tell_nothing_is_made(source: str) -> None:
     assert [each for each in changed(source) if each != ("logic", "while False:")] == []
 
@@ -110,6 +99,7 @@ def test_a_sample_is_the_same_for_the_same_seed() -> None:
     assert len(chosen) == 20
     assert chosen == command.sample(possible, 20, 1) == sorted(chosen, key=possible.index)
     assert chosen != command.sample(possible, 20, 2)
+    assert set(chosen) < set(command.sample(possible, 30, 1)) < set(command.sample(possible, 0, 1))
 
 
 def test_an_explanation_without_its_mutation_is_stale() -> None:
@@ -119,8 +109,6 @@ def test_an_explanation_without_its_mutation_is_stale() -> None:
     other = Explained("m.py", "f", "a", "b", "")
     assert command.stale([*of_one, other], possible) == [other]
 
-
-# --- a trial ----------------------------------------------------------------------------------------------------------
 
 SOURCE = "def count(n):\n    while n > 0:\n        n -= 1\n    return n\n"
 TEST = "from kafka_sink.example import count\n\ndef test_count():\n    assert count(3) == count(0) == 0\n"
@@ -156,9 +144,6 @@ def test_a_module_whose_tests_fail_anyway_is_not_tried(tree: Path) -> None:
         try_none(tree, EXAMPLE)
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("outcomes", "explained", "status", "said"),
     [
@@ -172,14 +157,9 @@ def test_a_module_whose_tests_fail_anyway_is_not_tried(tree: Path) -> None:
     ],
 )
 def test_who_lives_must_be_explained_and_most_must_die(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    outcomes: Sequence[Outcome],
-    explained: str | None,
-    status: int,
-    said: str,
-) -> None:
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, outcomes: Sequence[Outcome],
+    explained: str | None, status: int, said: str,
+) -> None:  # fmt: skip
     possible = [
         Mutation(EXAMPLE.path, "f", "number", place, f"return {place}", "return None", place, place, "")
         for place in range(len(outcomes))

@@ -112,9 +112,6 @@ def try_all(
             yield Verdict(mutation, Outcome.KILLED, found.failed)
 
 
-# --- this process -----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class _Fork:
     process: BaseProcess
@@ -166,9 +163,6 @@ def _fork(tree: Path, subject: Subject, mutation: Mutation | None, cpu_s: int) -
     # The fork's is then the last one, and what ends the fork ends the connection.
     says.close()
     return heard, process
-
-
-# --- the fork ---------------------------------------------------------------------------------------------------------
 
 
 def _test(tree: Path, subject: Subject, code: CodeType | None, cpu_s: int, says: Connection) -> None:

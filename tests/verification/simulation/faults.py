@@ -139,22 +139,14 @@ def make_plan(seed: int) -> Plan:
     faults_end_ms = rng.choice((1_000, 3_000, 8_000, 20_000, 40_000))
     writers = tuple(_writer(rng, topics, nodes, faults_end_ms) for _ in range(rng.choice((1, 1, 2, 2, 3))))
     plan = Plan(
-        seed=seed,
-        nodes=nodes,
-        topic_ids=rng.random() < 0.6,
-        release="",
-        topics=topics,
-        writers=writers,
-        replica_lag_time_max_ms=rng.choice((1_000, 5_000, 30_000)),
-        replica_fetch_ms=rng.choice(((1, 5), (1, 50))),
+        seed=seed, nodes=nodes, topic_ids=rng.random() < 0.6, release="", topics=topics, writers=writers,
+        replica_lag_time_max_ms=rng.choice((1_000, 5_000, 30_000)), replica_fetch_ms=rng.choice(((1, 5), (1, 50))),
         metadata_lag_ms=rng.choice(((1, 20), (1, 20), (10, 800))),
         failure_detection_ms=rng.choice(((200, 1_000), (2_000, 6_000))),
-        latency_ms=rng.choice((0.0, 1.0, 1.0, 5.0, 30.0)),
-        pieces_rate=rng.choice((0.0, 0.2, 0.8)),
-        partial_write_rate=rng.choice((0.0, 0.1, 0.5)),
-        faults=_faults(rng, nodes, topics, len(writers), faults_end_ms),
+        latency_ms=rng.choice((0.0, 1.0, 1.0, 5.0, 30.0)), pieces_rate=rng.choice((0.0, 0.2, 0.8)),
+        partial_write_rate=rng.choice((0.0, 0.1, 0.5)), faults=_faults(rng, nodes, topics, len(writers), faults_end_ms),
         faults_end_ms=faults_end_ms,
-    )
+    )  # fmt: skip
     if len(nodes) > 1 and rng.random() < 0.05:
         plan = _of_stopping_leaders(plan, rng)
     plan = _with_quotas(plan, random.Random(f"{seed}/of-quotas"))
@@ -346,14 +338,10 @@ def _of_quotas(plan: Plan, rng: random.Random) -> Plan:
         for begin_ms in sorted({0, rng.choice((0, 5_000, 30_000))})
     ]  # fmt: skip
     return replace(
-        plan,
-        topics=tuple(replace(topic, max_message_bytes=1_048_588) for topic in plan.topics),
-        writers=writers,
-        replica_fetch_ms=(1, 5),
-        latency_ms=min(plan.latency_ms, 5.0),
-        faults=tuple(sorted(faults, key=_time)),
+        plan, topics=tuple(replace(topic, max_message_bytes=1_048_588) for topic in plan.topics), writers=writers,
+        replica_fetch_ms=(1, 5), latency_ms=min(plan.latency_ms, 5.0), faults=tuple(sorted(faults, key=_time)),
         faults_end_ms=faults_end_ms,
-    )
+    )  # fmt: skip
 
 
 def _topic(rng: random.Random, name: str, nodes: int) -> TopicPlan:
@@ -386,25 +374,20 @@ def _config(rng: random.Random, nodes: tuple[int, ...]) -> ProducerConfig:
         bootstrap.insert(0, ("no-such-host", 9092))
     acks = rng.choice(("all",) * 6 + ("1", "0"))
     return replace(
-        BASE_CONFIG,
-        acks=acks,
-        enable_idempotence=acks == "all" and rng.random() < 0.9,
-        bootstrap_servers=tuple(bootstrap),
-        batch_size=batch_size,
+        BASE_CONFIG, acks=acks, enable_idempotence=acks == "all" and rng.random() < 0.9,
+        bootstrap_servers=tuple(bootstrap), batch_size=batch_size,
         buffer_memory=max(4_096, batch_size * rng.choice((2, 3, 4, 8, 32))),
-        linger_ms=rng.choice((0, 0, 5, 100, 1_000, 300_000)),
-        max_request_size=rng.choice((4_096, 16_384, 65_536)),
+        linger_ms=rng.choice((0, 0, 5, 100, 1_000, 300_000)), max_request_size=rng.choice((4_096, 16_384, 65_536)),
         max_block_ms=rng.choice((SHORTEST_BLOCK_MS, 10_000, 40_000)),
         request_timeout_ms=rng.choice((500, 2_000, 10_000)),
-        delivery_timeout_ms=rng.choice((5_000, 12_000, 40_000, 120_000)),
-        retry_backoff_ms=rng.choice((100, 100, 20)),
+        delivery_timeout_ms=rng.choice((5_000, 12_000, 40_000, 120_000)), retry_backoff_ms=rng.choice((100, 100, 20)),
         max_in_flight_requests_per_connection=rng.choice((1, 2, 5, 5)),
         retries=rng.choice((2**31 - 1, 2**31 - 1, 2**31 - 1, 5)),
         connections_max_idle_ms=rng.choice((540_000, 540_000, 2_000)),
         socket_connection_setup_timeout_ms=rng.choice((1_000, 10_000)),
         metadata_max_age_ms=rng.choice((500, 5_000, 300_000)),
         compression_type=rng.choice(("none", "none", "zstd", "zstd", "lz4", "snappy", "gzip")),
-    )
+    )  # fmt: skip
 
 
 def _differences(config: ProducerConfig) -> str:
@@ -440,58 +423,30 @@ def _write(
 
 # Codes that a broker may answer with now and not the next time, and one or two that end a write.
 PRODUCE_CODES = (
-    ErrorCode.CORRUPT_MESSAGE,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.LEADER_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.NETWORK_EXCEPTION,
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.KAFKA_STORAGE_ERROR,
-    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-)
+    ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)  # fmt: skip
 METADATA_CODES = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
 PRODUCER_ID_CODES = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-)
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT, ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+)  # fmt: skip
 CODES = {
     "refuse_produce": PRODUCE_CODES, "refuse_metadata": METADATA_CODES, "refuse_producer_id": PRODUCER_ID_CODES
 }  # fmt: skip
 
 # How often each kind is chosen; a kind that needs several brokers is left out where there is one.
 WEIGHTS = {
-    "slow": 3,
-    "cuts": 3,
-    "cut_broker": 3,
-    "cut_writer": 2,
-    "mute": 3,
-    "deafen": 2,
-    "partition": 3,
-    "garble": 1,
-    "refuse_connects": 2,
-    "lose_on_close": 1,
-    "crash": 5,
-    "stop_leader": 3,
-    "elect": 4,
-    "isolate": 3,
-    "throttle": 2,
-    "refuse_produce": 4,
-    "refuse_metadata": 2,
-    "refuse_producer_id": 1,
-    "grow": 1,
-    "recreate": 1,
-    "pause": 2,
-}
+    "slow": 3, "cuts": 3, "cut_broker": 3, "cut_writer": 2, "mute": 3, "deafen": 2, "partition": 3, "garble": 1,
+    "refuse_connects": 2, "lose_on_close": 1, "crash": 5, "stop_leader": 3, "elect": 4, "isolate": 3, "throttle": 2,
+    "refuse_produce": 4, "refuse_metadata": 2, "refuse_producer_id": 1, "grow": 1, "recreate": 1, "pause": 2,
+}  # fmt: skip
 NEEDS_SEVERAL_BROKERS = frozenset({"elect", "isolate", "stop_leader"})
 
 

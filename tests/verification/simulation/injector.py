@@ -26,22 +26,21 @@ End = Callable[[], None] | None
 
 # A leader that has not written and replicated anything by then goes on: it is looked at each millisecond.
 STOPS_WITHIN_MS = 1_000
+# Kinds that set something of the weather, that happen to all wires of a broker, and that refuse an API.
+_WEATHER = {
+    "slow": "latency_ms", "cuts": "cut_rate", "refuse_connects": "connect_failures", "lose_on_close": "close_loses"
+}  # fmt: skip
+_WIRES = {"cut_broker": "cut", "mute": "mute", "deafen": "deafen", "garble": "garble"}
+_REFUSED = {"refuse_produce": PRODUCE, "refuse_metadata": METADATA, "refuse_producer_id": INIT_PRODUCER_ID}
 
 
 class Injector:
     """`recreated`: topics that were deleted, and when."""
 
     def __init__(
-        self,
-        plan: Plan,
-        *,
-        scheduler: Scheduler,
-        cluster: Cluster,
-        network: Network,
-        tasks: list[VirtualTask],
-        new_cluster: Callable[[str, ClusterSettings], Cluster],
-        rng: random.Random,
-    ) -> None:
+        self, plan: Plan, *, scheduler: Scheduler, cluster: Cluster, network: Network, tasks: list[VirtualTask],
+        new_cluster: Callable[[str, ClusterSettings], Cluster], rng: random.Random,
+    ) -> None:  # fmt: skip
         """`new_cluster`: an empty one, by the name of what decides its ids."""
         self.replaced: list[int] = []
         self.exposed: set[RowId] = set()
@@ -57,24 +56,28 @@ class Injector:
         self._topics = {topic.name: topic for topic in plan.topics}
 
     def begin(self, fault: Fault) -> None:
-        end: End = getattr(self, fault.kind)(fault)
+        end: End
+        if fault.kind in _WEATHER:
+            end = self._set(_WEATHER[fault.kind], fault.number)
+        elif fault.kind in _WIRES:
+            end = self._at_wires(fault)
+        elif fault.kind in _REFUSED:
+            end = self._refuse(fault, _REFUSED[fault.kind])
+        else:
+            end = getattr(self, fault.kind)(fault)
         if end is not None:
             self._scheduler.after(fault.lasts_ms, end)
 
     def prepare(self) -> None:
-        """The cluster and the network as they are without faults."""
         for topic in self._plan.topics:
             self._create(topic)
         self._network.weather = self._calm()
 
     def _create(self, topic: TopicPlan) -> None:
         self.cluster.create_topic(
-            topic.name,
-            topic.partitions,
-            topic.replication_factor,
-            topic.min_insync_replicas,
+            topic.name, topic.partitions, topic.replication_factor, topic.min_insync_replicas,
             max_message_bytes=topic.max_message_bytes,
-        )
+        )  # fmt: skip
 
     def _calm(self) -> Weather:
         return Weather(
@@ -98,27 +101,13 @@ class Injector:
             self.cluster.isolate(node_id, False)
             self.cluster.forgive(node_id)
 
-    # --- the network --------------------------------------------------------------------------------------------------
-
     def _set(self, name: str, value: float) -> End:
         setattr(self._network.weather, name, value)
         return lambda: setattr(self._network.weather, name, getattr(self._calm(), name))
 
-    def slow(self, fault: Fault) -> End:
-        return self._set("latency_ms", fault.number)
-
-    def cuts(self, fault: Fault) -> End:
-        return self._set("cut_rate", fault.number)
-
-    def refuse_connects(self, fault: Fault) -> End:
-        return self._set("connect_failures", fault.number)
-
-    def lose_on_close(self, fault: Fault) -> End:
-        return self._set("close_loses", fault.number)
-
-    def cut_broker(self, fault: Fault) -> End:
+    def _at_wires(self, fault: Fault) -> End:
         for wire in self._network.wires(node_id=fault.node):
-            self._network.cut(wire)
+            getattr(self._network, _WIRES[fault.kind])(wire)
         return None
 
     def cut_writer(self, fault: Fault) -> End:
@@ -130,26 +119,9 @@ class Injector:
         producer = self._tasks[writer].producer
         return [] if producer is None else self._network.wires(name=producer.name)
 
-    def mute(self, fault: Fault) -> End:
-        for wire in self._network.wires(node_id=fault.node):
-            self._network.mute(wire)
-        return None
-
-    def deafen(self, fault: Fault) -> End:
-        for wire in self._network.wires(node_id=fault.node):
-            self._network.deafen(wire)
-        return None
-
-    def garble(self, fault: Fault) -> End:
-        for wire in self._network.wires(node_id=fault.node):
-            self._network.garble(wire)
-        return None
-
     def partition(self, fault: Fault) -> End:
         self._network.partition(fault.node)
         return lambda: self._network.heal(fault.node)
-
-    # --- the brokers --------------------------------------------------------------------------------------------------
 
     def crash(self, fault: Fault) -> End:
         if not self.cluster.is_alive(fault.node):
@@ -241,15 +213,6 @@ class Injector:
         self.cluster.limit(fault.node, fault.number)
         return lambda: self.cluster.limit(fault.node, None)
 
-    def refuse_produce(self, fault: Fault) -> End:
-        return self._refuse(fault, PRODUCE)
-
-    def refuse_metadata(self, fault: Fault) -> End:
-        return self._refuse(fault, METADATA)
-
-    def refuse_producer_id(self, fault: Fault) -> End:
-        return self._refuse(fault, INIT_PRODUCER_ID)
-
     def _refuse(self, fault: Fault, api_key: int) -> End:
         for _ in range(fault.times):
             self.cluster.refuse(fault.node, api_key, int(fault.number))
@@ -268,8 +231,6 @@ class Injector:
         self._lost_logs.update(self._logs(fault.topic, self._whole_log))
         self.cluster.delete_topic(fault.topic)
         return lambda: self._create(self._topics[fault.topic])
-
-    # --- another cluster ----------------------------------------------------------------------------------------------
 
     def wipe(self, fault: Fault) -> End:
         """Replace all brokers by an empty cluster. Other writers use it first and get producer ids of the old
@@ -316,10 +277,7 @@ class Injector:
     def partition_counts(self) -> dict[str, int]:
         return {topic: self.cluster.partition_count(topic) for topic in filter(self._exists, self._topics)}
 
-    # --- the logs -----------------------------------------------------------------------------------------------------
-
     def committed_logs(self) -> dict[LogKey, list[Record]]:
-        """Of every topic there is, and of those that were."""
         logs, era = dict(self._lost_logs), len(self.replaced)
         for topic in filter(self._exists, self._topics):
             for key, records in self._logs(topic, self.cluster.committed).items():
@@ -336,8 +294,6 @@ class Injector:
         state = self.cluster.state(topic, partition)
         replica = self.cluster.replica(topic, partition, state.leader if state.leader in state.isr else state.isr[0])
         return [] if replica is None else list(replica.log.batches)
-
-    # --- the writers --------------------------------------------------------------------------------------------------
 
     def pause(self, fault: Fault) -> End:
         producer = self._tasks[fault.writer].producer

@@ -25,9 +25,9 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
+from model.cluster import Cluster
 from simulation.scheduler import Scheduler
 
 # What a socket takes before the peer has acknowledged any of it: little, so that requests wait half-written.
@@ -36,32 +36,11 @@ SIZE_BYTES = 4
 
 # An answer to nothing or to something else, sizes that cannot be, another protocol.
 GARBAGE = (
-    b"\x00\x00\x00\x05\x7f\xff\xff\xff\x00",
-    b"\x00\x00\x00\x00",
-    b"\xff\xff\xff\xff",
-    b"\x7f\xff\xff\xff",
-    b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    b"\x15\x03\x03\x00\x02\x02\x46",
-)
+    b"\x00\x00\x00\x05\x7f\xff\xff\xff\x00", b"\x00\x00\x00\x00", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff",
+    b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x46",
+)  # fmt: skip
 
 Trace = Callable[[str], None]
-
-
-class Outgoing(Protocol):
-    """What a broker says: `frame` without its size, or None: it closes the connection."""
-
-    node_id: int
-    connection_id: int
-    frame: bytes | None
-
-
-class Brokers(Protocol):
-    """What a network needs of `model.cluster.Cluster`."""
-
-    def receive(self, node_id: int, connection_id: int, frame: bytes, now_ms: int) -> None: ...
-    def disconnected(self, node_id: int, connection_id: int) -> None: ...
-    def take_outgoing(self) -> list[Any]: ...
-    def is_alive(self, node_id: int) -> bool: ...
 
 
 class BufferChanged(AssertionError):
@@ -107,7 +86,6 @@ class Pipe:
             self._plan(piece)
 
     def end(self) -> None:
-        """Nothing follows what was pushed."""
         if not self._ended:
             self._ended = True
             self._plan(None)
@@ -177,7 +155,7 @@ class Wire:
     unsent: deque[tuple[deque[memoryview], bytes, bool]] = field(default_factory=deque)
     at_broker: bytearray = field(default_factory=bytearray)
     # Another cluster, whose broker had the address when the connection was accepted.
-    stranger: Brokers | None = None
+    stranger: Cluster | None = None
 
     def __str__(self) -> str:
         return f"{self.transport.name}#{self.key}"
@@ -187,14 +165,9 @@ class Network:
     """All wires between producers and the cluster. `digest` covers every byte that either side saw, and when."""
 
     def __init__(
-        self,
-        cluster: Brokers,
-        scheduler: Scheduler,
-        rng: random.Random,
-        addresses: dict[tuple[str, int], int],
-        trace: Trace | None = None,
-        balancer: tuple[str, int] | None = None,
-    ) -> None:
+        self, cluster: Cluster, scheduler: Scheduler, rng: random.Random, addresses: dict[tuple[str, int], int],
+        trace: Trace | None = None, balancer: tuple[str, int] | None = None,
+    ) -> None:  # fmt: skip
         """`addresses`: (host, port) to node id. `balancer`: a name that resolves to all of them."""
         self.scheduler = scheduler
         self.weather = Weather()
@@ -206,7 +179,7 @@ class Network:
         self._addresses = addresses
         self._balancer = balancer
         # Node id -> another cluster, whose broker has the node's address.
-        self._strangers: dict[int, Brokers] = {}
+        self._strangers: dict[int, Cluster] = {}
         self._wires: dict[int, Wire] = {}
         self._next_connection_id = 0
         self._unreachable: set[int] = set()
@@ -254,13 +227,11 @@ class Network:
             pipe.cut(self._rng.randint(0, pipe.under_way_bytes))
 
     def mute(self, wire: Wire) -> None:
-        """Lose all later answers on the wire."""
         self._say("mute", wire)
         self._impaired.append(wire)
         wire.to_client.lose()
 
     def deafen(self, wire: Wire) -> None:
-        """Lose all later requests on the wire."""
         self._say("deafen", wire)
         self._impaired.append(wire)
         wire.to_broker.lose()
@@ -312,7 +283,7 @@ class Network:
                 self._impaired.append(wire)
                 wire.to_client.lose()
 
-    def replaced(self, cluster: Brokers, tell: Callable[[Wire], bool]) -> None:
+    def replaced(self, cluster: Cluster, tell: Callable[[Wire], bool]) -> None:
         """Another cluster is behind all addresses. `tell`: which clients are told at once that their connection is
         gone; the others learn it when they use it."""
         self._cluster = cluster
@@ -321,7 +292,7 @@ class Network:
             if tell(wire):
                 self._lost(wire)
 
-    def occupy(self, node_id: int, stranger: Brokers) -> None:
+    def occupy(self, node_id: int, stranger: Cluster) -> None:
         """A broker of another cluster has the address of a broker that is down, until `vacate`."""
         self._strangers[node_id] = stranger
 
@@ -333,7 +304,7 @@ class Network:
                 wire.broker_open = False
                 self._lost(wire)
 
-    def _behind(self, wire: Wire) -> Brokers:
+    def _behind(self, wire: Wire) -> Cluster:
         return self._cluster if wire.stranger is None else wire.stranger
 
     # --- the client's side --------------------------------------------------------------------------------------------
@@ -477,7 +448,6 @@ class Network:
         self.deliver_answers()
 
     def deliver_answers(self) -> None:
-        """Takes from the brokers what they have to say."""
         all_brokers = (self._cluster, *self._strangers.values())
         for outgoing in itertools.chain.from_iterable([brokers.take_outgoing() for brokers in all_brokers]):
             wire = self._wires.get(outgoing.connection_id)
@@ -509,7 +479,6 @@ class Network:
 
 
 def _take(views: deque[memoryview], count: int) -> bytes:
-    """Removes up to `count` bytes from the front."""
     taken = bytearray()
     while views and len(taken) < count:
         front = views[0]
@@ -523,7 +492,6 @@ def _take(views: deque[memoryview], count: int) -> bytes:
 
 
 def _next_frame(received: bytearray) -> bytes | None:
-    """Removes the next whole request, and gives it without its size."""
     end = SIZE_BYTES + int.from_bytes(received[:SIZE_BYTES], "big")
     if len(received) < SIZE_BYTES or len(received) < end:
         return None

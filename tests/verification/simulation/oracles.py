@@ -33,9 +33,6 @@ PROGRESS_MS = 60_000
 _SEQUENCES_OF_ANOTHER_TOPIC = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
-# --- the oracles ------------------------------------------------------------------------------------------------------
-
-
 def nothing_silent(outcome: Outcome) -> Iterable[str]:
     """Every write ended in time, either with acknowledgements or with an error."""
     for write in outcome.writes:
@@ -290,14 +287,10 @@ def _receipt_of(receipt: PartitionOffsets, records: Sequence[Record]) -> Partiti
     batches = {record.batch_offset: record.batch_bytes for record in records}
     offsets = [record.offset for record in records]
     return PartitionOffsets(
-        topic=receipt.topic,
-        partition=receipt.partition,
-        record_count=len(records),
-        first_offset=min(offsets, default=None),
-        last_offset=max(offsets, default=None),
-        batch_count=len(batches),
+        topic=receipt.topic, partition=receipt.partition, record_count=len(records),
+        first_offset=min(offsets, default=None), last_offset=max(offsets, default=None), batch_count=len(batches),
         batch_bytes=sum(batches.values()),
-    )
+    )  # fmt: skip
 
 
 def memory_is_bounded_and_returned(outcome: Outcome) -> Iterable[str]:
@@ -312,28 +305,14 @@ def memory_is_bounded_and_returned(outcome: Outcome) -> Iterable[str]:
 
 
 ORACLES: tuple[Callable[[Outcome], Iterable[str]], ...] = (
-    nothing_silent,
-    progress,
-    refusals_are_the_brokers_doing,
-    another_topic_is_one,
-    another_cluster_is_one,
-    quotas_end_nothing,
-    flush_is_bounded,
-    receipts_are_complete,
-    acknowledged_is_there,
-    one_topic_a_write,
-    nothing_twice,
-    in_order,
-    without_holes,
-    bytes_are_equal,
-    partition_is_right,
-    receipts_match_the_log,
+    nothing_silent, progress, refusals_are_the_brokers_doing, another_topic_is_one, another_cluster_is_one,
+    quotas_end_nothing, flush_is_bounded, receipts_are_complete, acknowledged_is_there, one_topic_a_write,
+    nothing_twice, in_order, without_holes, bytes_are_equal, partition_is_right, receipts_match_the_log,
     memory_is_bounded_and_returned,
-)
+)  # fmt: skip
 
 
 def judge(outcome: Outcome) -> list[str]:
-    """Return all violations, each with the name of its oracle."""
     return [f"{oracle.__name__}: {problem}" for oracle in ORACLES for problem in oracle(outcome)]
 
 

@@ -93,18 +93,12 @@ class Record:
 def read_log(batches: Iterable[RecordBatch]) -> list[Record]:
     return [
         Record(
-            row_id=row_id_of(key, value),
-            offset=batch.base_offset + index,
-            key=key,
-            value=value,
-            timestamp_ms=timestamp_ms,
-            headers=headers,
-            batch_offset=batch.base_offset,
-            batch_bytes=len(batch.data),
+            row_id=row_id_of(key, value), offset=batch.base_offset + index, key=key, value=value,
+            timestamp_ms=timestamp_ms, headers=headers, batch_offset=batch.base_offset, batch_bytes=len(batch.data),
         )
         for batch in batches
         for index, (key, value, timestamp_ms, headers) in enumerate(decode_records(batch.data))
-    ]
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,8 @@ from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.producer.buffer_pool import OUTSIDE, Buffer, BufferPool
 from kafka_sink.kafka.producer.core import wire
 from kafka_sink.kafka.producer.sequences import Sequences
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProducePartition,
-    ProduceRequest,
-)
-from kafka_sink.kafka.protocol.requests import (
-    Request,
-)
+from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
+from kafka_sink.kafka.protocol.requests import Request
 from simulation.network import Network
 from simulation.outcome import PoolState
 from simulation.scheduler import Scheduler, Timer
@@ -195,17 +190,9 @@ class TurnTakingLock:
 
 class SimulatedProducer:
     def __init__(
-        self,
-        name: str,
-        config: ProducerConfig,
-        *,
-        scheduler: Scheduler,
-        network: Network,
-        rng: random.Random,
-        notify: Callable[[], None],
-        turn_rate: float,
-        first_sequence: int,
-    ) -> None:
+        self, name: str, config: ProducerConfig, *, scheduler: Scheduler, network: Network, rng: random.Random,
+        notify: Callable[[], None], turn_rate: float, first_sequence: int,
+    ) -> None:  # fmt: skip
         """`notify` is called where the client wakes up writers that wait. `first_sequence`: a leader that knows nothing
         of a producer takes any, so the wrap need not be 2^31 records away."""
         self.name = name
@@ -229,14 +216,10 @@ class SimulatedProducer:
         self.transport = network.transport(name, self._wake_up)
         self.metrics = Metrics()
         self.network = WatchedNetworkClient(
-            self.transport,
-            clock_ms=scheduler.clock_ms,
-            rng=rng,
-            metrics=self.metrics,
+            self.transport, clock_ms=scheduler.clock_ms, rng=rng, metrics=self.metrics,
             settings=replace(network_settings(config), client_software_version=SOFTWARE_VERSION),
-            resolve=network.resolve,
-            config=config,
-        )
+            resolve=network.resolve, config=config,
+        )  # fmt: skip
         core = wire(config, network=self.network, lock=self.lock, metrics=self.metrics, rng=rng)
         self.accumulator, self.metadata, self.sender = core.accumulator, core.metadata, core.sender
         self.pool = WatchedPool(total_bytes=config.buffer_memory, buffer_bytes=config.batch_size)
@@ -268,15 +251,9 @@ class SimulatedProducer:
 
     def pool_state(self) -> PoolState:
         return PoolState(
-            producer=self.name,
-            total_bytes=self.pool.total_bytes,
-            available_bytes=self.pool.available_bytes,
-            out_bytes=self.pool.out_bytes,
-            peak_bytes=self.pool.peak_bytes,
-            in_flight=self.network.has_in_flight,
-        )
-
-    # --- the Sender thread --------------------------------------------------------------------------------------------
+            producer=self.name, total_bytes=self.pool.total_bytes, available_bytes=self.pool.available_bytes,
+            out_bytes=self.pool.out_bytes, peak_bytes=self.pool.peak_bytes, in_flight=self.network.has_in_flight,
+        )  # fmt: skip
 
     def _wake_up(self) -> None:
         self._plan(0)
@@ -312,7 +289,6 @@ class SimulatedProducer:
             self._end()
 
     def _poll(self) -> bool:
-        """Whether anything happened."""
         answers = self.network.poll(self._wait_ms)
         if self.network.failure is not None:
             self.sender.fail(self.network.failure)

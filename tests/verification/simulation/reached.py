@@ -56,23 +56,17 @@ _ALWAYS_IDENTIFIED = (
 )
 
 UNREACHED: dict[str, str] = {
-    "connection IDLE x RECEIVE": _CONNECTED_FIRST,
-    "connection IDLE x ERROR": _CONNECTED_FIRST,
-    "connection NEGOTIATING x SECURED": _NO_SASL,
-    "connection AUTHENTICATING x SENT": _NO_SASL,
-    "connection AUTHENTICATING x RECEIVE": _NO_SASL,
-    "connection AUTHENTICATING x AUTHENTICATED": _NO_SASL,
-    "connection AUTHENTICATING x IDENTIFY": _NO_SASL,
-    "connection NEGOTIATING x VERSIONS": _ALWAYS_IDENTIFIED,
-    "connection AUTHENTICATING x ERROR": _NO_SASL,
-    "connection AUTHENTICATING x CLOSE": _NO_SASL,
-    "connection OPEN x REAUTHENTICATE": _NO_SASL,
-    "transaction IDLE x begin": _NO_TRANSACTION,
+    "connection IDLE x RECEIVE": _CONNECTED_FIRST, "connection IDLE x ERROR": _CONNECTED_FIRST,
+    "connection NEGOTIATING x SECURED": _NO_SASL, "connection AUTHENTICATING x SENT": _NO_SASL,
+    "connection AUTHENTICATING x RECEIVE": _NO_SASL, "connection AUTHENTICATING x AUTHENTICATED": _NO_SASL,
+    "connection AUTHENTICATING x IDENTIFY": _NO_SASL, "connection NEGOTIATING x VERSIONS": _ALWAYS_IDENTIFIED,
+    "connection AUTHENTICATING x ERROR": _NO_SASL, "connection AUTHENTICATING x CLOSE": _NO_SASL,
+    "connection OPEN x REAUTHENTICATE": _NO_SASL, "transaction IDLE x begin": _NO_TRANSACTION,
     "transaction OPEN x end": _NO_TRANSACTION,
     **{f"commit {step} x ForgetIds": _IDS_EXPIRE_IDLE for step in two_phase.STEPS},
     "commit WriteTxnMarkers x LeadersStandStill": _STALE_AND_HANGING,
     "commit WriteTxnMarkers x LoseGroups": _LOST_AND_HANGING,
-}
+}  # fmt: skip
 
 
 class _Counting(Mapping[Any, Any]):

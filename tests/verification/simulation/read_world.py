@@ -92,7 +92,6 @@ class ReadWorld:
         self._scheduler.at(FAULTS_END_MS, self._heal)
 
     def _step(self) -> None:
-        """Let happen what is next, here or in the cluster."""
         scheduler = self._scheduler
         ours_ms, theirs_ms = scheduler.next_ms(), self._cluster.next_event_ms()
         if theirs_ms is not None and (ours_ms is None or theirs_ms <= ours_ms):

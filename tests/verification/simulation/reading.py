@@ -74,19 +74,11 @@ class ReadingWorld(ReadWorld):
         )
         self._metadata_max_age_ms = rng.choice([1_000, 300_000])
         self._settings = FetchSettings(
-            isolation_level=rng.choice(list(IsolationLevel)),
-            max_bytes=rng.choice([1, 300, 2_000, 10**6]),
-            min_bytes=1,
-            max_wait_ms=rng.choice([0, 50, 500]),
-            client_rack=rng.choice(["", "a", "b"]),
-            request_timeout_ms=2_000,
-            metadata_max_age_ms=rng.choice([500, 300_000]),
-            retry_backoff_ms=100,
-            retry_backoff_max_ms=1_000,
-            no_progress_ms=120_000,
-            fail_on_data_loss=rng.random() < 0.3,
-            goes_on=True,
-        )
+            isolation_level=rng.choice(list(IsolationLevel)), max_bytes=rng.choice([1, 300, 2_000, 10**6]), min_bytes=1,
+            max_wait_ms=rng.choice([0, 50, 500]), client_rack=rng.choice(["", "a", "b"]), request_timeout_ms=2_000,
+            metadata_max_age_ms=rng.choice([500, 300_000]), retry_backoff_ms=100, retry_backoff_max_ms=1_000,
+            no_progress_ms=120_000, fail_on_data_loss=rng.random() < 0.3, goes_on=True,
+        )  # fmt: skip
         # Without ids a topic of the same name cannot be told from this one.
         self._knows_ids = bool(self._faults.weights["topic_again"]) or rng.random() < 0.7
         self.first = self._next = rng.choice([0, 0, 3, 7])
@@ -109,10 +101,7 @@ class ReadingWorld(ReadWorld):
         self._turned_at = (-1, 0)
         self._is_last = False
 
-    # --- the world ----------------------------------------------------------------------------------------------------
-
     def run(self) -> None:
-        """Raises AssertionError for what must not be."""
         self._begin()
         self._plan_turn(0)
         while not self._is_over:
@@ -122,8 +111,6 @@ class ReadingWorld(ReadWorld):
     @property
     def _is_over(self) -> bool:
         return self._is_last and self._fetcher is None
-
-    # --- the reader ---------------------------------------------------------------------------------------------------
 
     def _wake_up(self) -> None:
         self._plan_turn(0)
@@ -277,10 +264,7 @@ class ReadingWorld(ReadWorld):
             raise AssertionError(f"{range_}: {failure}") from failure
         self.counts["read: losses"] += len(fetcher.losses)
 
-    # --- the oracle ---------------------------------------------------------------------------------------------------
-
     def mistakes(self) -> list[str]:
-        """What is wrong with what was delivered."""
         records = self._cluster.readable_records(TOPIC, PARTITION, self._isolation, self.first, topic_id=self._topic_id)
         readable = {key_of(each): each.fate for each in records}
         delivered = Counter(self.delivered)

@@ -53,8 +53,6 @@ class Report:
     def passed(self) -> bool:
         return not self.failed and not self.coverage_problems()
 
-    # --- printed ------------------------------------------------------------------------------------------------------
-
     def lines(self) -> Iterator[str]:
         pairs = reached.all_pairs()
         found = pairs & self.counts.keys()
@@ -75,8 +73,6 @@ class Report:
     def _virtual_hours(self) -> float:
         return self.virtual_ms / MS_PER_HOUR
 
-    # --- kept ---------------------------------------------------------------------------------------------------------
-
     def campaign(self) -> Campaign:
         pairs, counts = reached.all_pairs(), self.counts
         writes = sum(times for name, times in counts.items() if name.startswith("write "))
@@ -91,17 +87,11 @@ class Report:
                 "and lost state."
             ),
             figures={
-                "seeds": self.seeds,
-                "seeds that failed": len(self.failed),
-                "seeds run again": self.again,
-                "of those, to other bytes": self.differing,
-                "virtual hours of producers": round(self._virtual_hours, 1),
-                "faults": sum(times for name, times in counts.items() if name.startswith("fault ")),
-                "writes": writes,
-                "of those, acknowledged whole": counts["write ok"],
-                "rows": counts["rows"],
-                "requests": counts["requests"],
-                "batches sent again": counts["batches sent again"],
+                "seeds": self.seeds, "seeds that failed": len(self.failed), "seeds run again": self.again,
+                "of those, to other bytes": self.differing, "virtual hours of producers": round(self._virtual_hours, 1),
+                "faults": sum(times for name, times in counts.items() if name.startswith("fault ")), "writes": writes,
+                "of those, acknowledged whole": counts["write ok"], "rows": counts["rows"],
+                "requests": counts["requests"], "batches sent again": counts["batches sent again"],
                 "requests executed after the client gave up": counts["requests executed after the client gave up"],
                 "effects of two-phase commits": counts["commit effects carried out"],
                 "state x event pairs reached": f"{len(pairs & counts.keys())} of {len(pairs)}",
@@ -109,7 +99,7 @@ class Report:
             },
             passed=self.passed,
             explained=tuple(self._explained(sorted(pairs - counts.keys()))),
-        )
+        )  # fmt: skip
 
     def _explained(self, missing: list[str]) -> Iterator[str]:
         by_reason: dict[str, list[str]] = defaultdict(list)

@@ -33,7 +33,6 @@ class Scheduler:
     _planned: int = 0
 
     def clock_ms(self) -> int:
-        """The time, as a function to hand in."""
         return self.now_ms
 
     def at(self, at_ms: int, action: Callable[..., None], *args: Any) -> Timer:
@@ -53,7 +52,6 @@ class Scheduler:
         return self._heap[0][0] if self._heap else None
 
     def step(self) -> None:
-        """Moves the clock to the next planned event and lets it happen."""
         if self.next_ms() is None:
             return
         _, _, timer = heapq.heappop(self._heap)

@@ -63,25 +63,16 @@ class Simulation:
             ),
         )
         self._network = Network(
-            cluster,
-            self._scheduler,
-            self._rng("network"),
-            {address_of(node_id): node_id for node_id in plan.nodes},
-            trace=self._say if trace else None,
-            balancer=BALANCER,
-        )
+            cluster, self._scheduler, self._rng("network"), {address_of(node_id): node_id for node_id in plan.nodes},
+            trace=self._say if trace else None, balancer=BALANCER,
+        )  # fmt: skip
         self._writes: list[WriteOutcome] = []
         self._producers: list[SimulatedProducer] = []
         self._tasks: list[VirtualTask] = []
         self._injector = Injector(
-            plan,
-            scheduler=self._scheduler,
-            cluster=cluster,
-            network=self._network,
-            tasks=self._tasks,
-            new_cluster=self._new_cluster,
-            rng=self._rng("injector"),
-        )
+            plan, scheduler=self._scheduler, cluster=cluster, network=self._network, tasks=self._tasks,
+            new_cluster=self._new_cluster, rng=self._rng("injector"),
+        )  # fmt: skip
         self.counts: Counter[str] = Counter()
 
     def _rng(self, purpose: str) -> random.Random:
@@ -96,8 +87,6 @@ class Simulation:
     def _say(self, text: str) -> None:
         if self._trace:
             self._trace(f"{self._scheduler.now_ms:>7} ms  {text}")
-
-    # --- the run ------------------------------------------------------------------------------------------------------
 
     def run(self) -> Result:
         problems: list[str] = []
@@ -135,8 +124,6 @@ class Simulation:
             else:
                 self._scheduler.step()
 
-    # --- writers ------------------------------------------------------------------------------------------------------
-
     def _life(self, writer: int, task: VirtualTask) -> Waits:
         """Writes until the faults end, and once more when everything must be well again."""
         plan = self.plan.writers[writer]
@@ -165,17 +152,12 @@ class Simulation:
         producer = task.producer
         task.is_writing = True
         outcome = WriteOutcome(
-            writer=writer,
-            write=sum(write.writer == writer for write in self._writes),
-            acks=producer.config.acks,
+            writer=writer, write=sum(write.writer == writer for write in self._writes), acks=producer.config.acks,
             idempotent=producer.config.enable_idempotence,
-            max_in_flight=producer.config.max_in_flight_requests_per_connection,
-            partitioner=plan.partitioner,
-            producer=producer.name,
-            started_ms=self._scheduler.now_ms,
-            delivery_timeout_ms=producer.config.delivery_timeout_ms,
-            max_block_ms=producer.config.max_block_ms,
-        )
+            max_in_flight=producer.config.max_in_flight_requests_per_connection, partitioner=plan.partitioner,
+            producer=producer.name, started_ms=self._scheduler.now_ms,
+            delivery_timeout_ms=producer.config.delivery_timeout_ms, max_block_ms=producer.config.max_block_ms,
+        )  # fmt: skip
         self._writes.append(outcome)
         rng = self._rng(f"writer/{writer}/{outcome.write}")
         producer.sender.begin_write(self._scheduler.now_ms)
@@ -219,20 +201,13 @@ class Simulation:
     def _new_producer(self, task: VirtualTask, writer: int) -> SimulatedProducer:
         name = f"w{writer}.{len(self._producers)}"
         producer = SimulatedProducer(
-            name,
-            self.plan.writers[writer].config,
-            scheduler=self._scheduler,
-            network=self._network,
-            rng=self._rng(f"producer/{name}"),
-            notify=task.notified,
-            turn_rate=self.plan.writers[writer].turn_rate,
+            name, self.plan.writers[writer].config, scheduler=self._scheduler, network=self._network,
+            rng=self._rng(f"producer/{name}"), notify=task.notified, turn_rate=self.plan.writers[writer].turn_rate,
             first_sequence=self.plan.writers[writer].first_sequence,
-        )
+        )  # fmt: skip
         producer.lock.others["sender"] = task.take_turn
         self._producers.append(producer)
         return producer
-
-    # --- faults -------------------------------------------------------------------------------------------------------
 
     def _begin_fault(self, fault: Fault) -> None:
         self._say(f"FAULT {fault}")
@@ -248,24 +223,17 @@ class Simulation:
         gives_up = any(writer.config.retries < INT32_MAX for writer in self.plan.writers)
         return not gives_up and {fault.kind for fault in self.plan.faults} == {"quota"}
 
-    # --- what came of it ----------------------------------------------------------------------------------------------
-
     def outcome(self) -> Outcome:
         return Outcome(
-            writes=self._writes,
-            logs=self._injector.committed_logs(),
+            writes=self._writes, logs=self._injector.committed_logs(),
             pools=[producer.pool_state() for producer in self._producers],
             pauses_ms=sum(fault.lasts_ms for fault in self.plan.faults if fault.kind == "pause"),
-            faults_end_ms=self.plan.faults_end_ms,
-            topic_ids=self.plan.topic_ids,
-            names_topics_only=not RELEASES[self.plan.release].has_topic_ids,
-            recreated=self._injector.recreated,
-            partition_counts=self._injector.partition_counts(),
-            only_quotas=self._only_quotas(),
-            replaced=self._injector.replaced,
-            exposed=frozenset(self._injector.exposed),
+            faults_end_ms=self.plan.faults_end_ms, topic_ids=self.plan.topic_ids,
+            names_topics_only=not RELEASES[self.plan.release].has_topic_ids, recreated=self._injector.recreated,
+            partition_counts=self._injector.partition_counts(), only_quotas=self._only_quotas(),
+            replaced=self._injector.replaced, exposed=frozenset(self._injector.exposed),
             refusals=frozenset(int(fault.number) for fault in self.plan.faults if fault.kind in CODES),
-        )
+        )  # fmt: skip
 
     def _count(self) -> None:
         counts = self.counts

@@ -215,28 +215,18 @@ class StreamingWorld(ReadWorld):
                 self._step()
 
     def connect(
-        self,
-        config: ClientConfig,
-        *,
-        metrics: Metrics,
-        rng: random.Random,
-        cluster_id: str | None = None,
+        self, config: ClientConfig, *, metrics: Metrics, rng: random.Random, cluster_id: str | None = None,
         max_in_flight: int | None = None,
-    ) -> NetworkClient:
+    ) -> NetworkClient:  # fmt: skip
         """As `kafka_sink.kafka.connections.connect`."""
         rng.seed(self._rng.random())
         settings = replace(network_settings(config), client_software_version=SOFTWARE_VERSION)
         if max_in_flight is not None:
             settings = replace(settings, max_in_flight=max_in_flight)
         return NetworkClient(
-            _BlockingTransport(self._network, "stream", self.wait),
-            clock_ms=self._scheduler.clock_ms,
-            rng=rng,
-            settings=settings,
-            metrics=metrics,
-            resolve=self._network.resolve,
-            cluster_id=cluster_id,
-        )
+            _BlockingTransport(self._network, "stream", self.wait), clock_ms=self._scheduler.clock_ms, rng=rng,
+            settings=settings, metrics=metrics, resolve=self._network.resolve, cluster_id=cluster_id,
+        )  # fmt: skip
 
     @contextmanager
     def _shipped_clients(self) -> Iterator[None]:
@@ -251,7 +241,6 @@ class StreamingWorld(ReadWorld):
     # --- the driver -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Raises AssertionError for what must not be."""
         self._begin()
         with self._shipped_clients():
             while not self._is_over:
@@ -461,7 +450,6 @@ class StreamingWorld(ReadWorld):
     # --- the oracle -------------------------------------------------------------------------------------------------
 
     def mistakes(self) -> list[str]:
-        """What is wrong with what was delivered."""
         found = list(self._mistakes)
         found += [f"{key} was delivered {count} times" for key, count in self.delivered.items() if count > 1]
         logs = {log for log, _ in self.delivered} | {log for log, _ in self._logs()}
@@ -506,7 +494,6 @@ class StreamingWorld(ReadWorld):
         return any(_covers(each, record) for each in covering)
 
     def _there(self, log: Log) -> list[Row]:
-        """What the leader has, of open transactions too."""
         records = self._cluster.readable_records(TOPIC, log.partition, Isolation.READ_UNCOMMITTED)
         return [key_of(each) for each in records if each.fate is Fate.KEPT]
 
@@ -520,7 +507,6 @@ class StreamingWorld(ReadWorld):
 
 
 def _epochs(leader: Partition) -> set[int]:
-    """Return the leader epochs of the records that are not deleted."""
     log = leader.log
     return {batch.leader_epoch for batch in log.batches if batch.next_offset > log.start_offset}
 

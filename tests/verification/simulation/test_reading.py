@@ -51,9 +51,6 @@ def test_a_trace_changes_nothing() -> None:
     assert any("FAULT" in line for line in lines)
 
 
-# --- readers with a mistake: one of the seeds finds each --------------------------------------------------------------
-
-
 def no_aborted_transactions(patch: pytest.MonkeyPatch) -> None:
     take = Fetcher._take_records
 
@@ -95,13 +92,10 @@ def gaps_by_empty_answers(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("mistake", "seed"),
     [
-        (no_aborted_transactions, 0),
-        (losses_untold, 17),
-        (epochs_unchecked, 30),
-        (topic_ids_not_compared, 15),
+        (no_aborted_transactions, 0), (losses_untold, 17), (epochs_unchecked, 30), (topic_ids_not_compared, 15),
         (gaps_by_empty_answers, 2),
     ],
-)
+)  # fmt: skip
 def test_a_reader_with_a_mistake_is_found(mistake: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)
     assert run_reads(seed).problem is not None

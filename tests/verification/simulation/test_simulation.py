@@ -16,7 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.errors import ClusterChanged, DeliveryTimeout, ProducerClosed, ProduceRejected, TopicRecreated
+from kafka_sink.errors import (
+    ClusterChanged,
+    DeliveryTimeout,
+    KafkaSinkError,
+    ProducerClosed,
+    ProduceRejected,
+    TopicRecreated,
+)
 from kafka_sink.kafka import connections, metadata
 from kafka_sink.kafka.metadata import TopicSnapshot
 from kafka_sink.kafka.net.transport import Address, Connected, Received, Sent
@@ -24,10 +31,7 @@ from kafka_sink.kafka.producer import sequences
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.buffer_pool import BufferPool
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProducePartition,
-    ProduceRequest,
-)
+from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from model.cluster import Cluster
@@ -131,11 +135,8 @@ def test_a_seed_is_a_run_to_the_byte_in_any_process(hash_seed: str) -> None:
     path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         [sys.executable, "-m", "simulation", "--seed", "6"],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
     assert done.stdout.splitlines()[-1] == f"digest {run(6).digest}"
 
 
@@ -291,185 +292,113 @@ def good() -> Outcome:
     return Outcome([write], {KEY: log}, [pool], faults_end_ms=1_000)
 
 
-def fail(write: WriteOutcome) -> None:
-    write.acknowledgements, write.error = None, ProducerClosed(reason="test")
+Doctor = Callable[[Outcome], None]
+LATE_MS = good().faults_end_ms + PROGRESS_MS
 
 
-def a_write_for_a_partition_that_is_gone(outcome: Outcome) -> None:
-    """It ends late, which is all that it can do where topics have no ids."""
-    write = outcome.writes[0]
-    write.acknowledgements, write.error = None, DeliveryTimeout(
-        topic="t", partition=1, records=1, elapsed_ms=120_000, attempts=1, was_sent=True, last_error="",
-    )  # fmt: skip
-    write.flushed_ms = write.ended_ms = outcome.faults_end_ms + PROGRESS_MS + 1
-    outcome.names_topics_only, outcome.recreated, outcome.partition_counts = True, {"t": [0]}, {"t": 1}
+def write_with(error: KafkaSinkError | None = None, **changes: object) -> Doctor:
+    """The write is another; with an error it has no acknowledgements."""
+
+    def doctor(outcome: Outcome) -> None:
+        if error is not None:
+            changes.update(acknowledgements=None, error=error)
+        outcome.writes = [replace(outcome.writes[0], **changes)]  # type: ignore[arg-type]
+
+    return doctor
 
 
-def replace_record(outcome: Outcome, index: int, **changes: object) -> None:
-    log = list(outcome.logs[KEY])
-    log[index] = replace(log[index], **changes)  # type: ignore[arg-type]
-    outcome.logs = {KEY: log}
+def failed(**changes: object) -> Doctor:
+    return write_with(ProducerClosed(reason="test"), **changes)
 
 
-def a_lost_row(outcome: Outcome) -> None:
-    outcome.logs = {KEY: outcome.logs[KEY][:3]}
+def log_with(*numbers: int, **changes: object) -> Doctor:
+    """These records of the log, in this order; the second of them with `changes`."""
+
+    def doctor(outcome: Outcome) -> None:
+        log = [outcome.logs[KEY][number] for number in numbers]
+        outcome.logs = {KEY: [*log[:1], *(replace(each, **changes) for each in log[1:2]), *log[2:]]}  # type: ignore[arg-type]
+
+    return doctor
 
 
-def a_row_in_a_topic_made_again(outcome: Outcome) -> None:
-    log = outcome.logs[KEY]
-    outcome.recreated = {"t": [0]}
-    outcome.logs = {KEY: log[:3], KEY._replace(topic_id="another"): log[3:]}
+def outcome_with(**changes: object) -> Doctor:
+    def doctor(outcome: Outcome) -> None:
+        for name, value in changes.items():
+            setattr(outcome, name, value)
+
+    return doctor
 
 
-def a_doubled_row(outcome: Outcome) -> None:
-    outcome.logs = {KEY: [*outcome.logs[KEY], record(3, offset=4)]}
+def pool_with(**changes: object) -> Doctor:
+    def doctor(outcome: Outcome) -> None:
+        outcome.pools = [replace(outcome.pools[0], **changes)]  # type: ignore[arg-type]
+
+    return doctor
 
 
-def a_doubled_row_of_a_failed_write(outcome: Outcome) -> None:
-    fail(outcome.writes[0])
-    a_doubled_row(outcome)
+A_DOUBLED_ROW = outcome_with(logs={KEY: [*good().logs[KEY], record(3, offset=4)]})
+A_SEQUENCE_THAT_NO_LEADER_EXPECTS = write_with(ProduceRejected(
+    topic="t", partition=0, code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, name="OUT_OF_ORDER_SEQUENCE_NUMBER",
+    records=1, size_bytes=100, detail="", advice="",
+))  # fmt: skip
+# It ends late, which is all that it can do where topics have no ids.
+A_WRITE_FOR_A_PARTITION_THAT_IS_GONE = (
+    write_with(
+        DeliveryTimeout(
+            topic="t", partition=1, records=1, elapsed_ms=120_000, attempts=1, was_sent=True, last_error=""
+        ),
+        flushed_ms=LATE_MS + 1, ended_ms=LATE_MS + 1,
+    ),
+    outcome_with(names_topics_only=True, recreated={"t": [0]}, partition_counts={"t": 1}),
+)  # fmt: skip
+
+# What an outcome is made to be, the oracle that sees it, and how.
+DOCTORED: tuple[tuple[str, str, tuple[Doctor, ...]], ...] = (
+    ("a lost row", "acknowledged_is_there", (log_with(0, 1, 2),)),
+    ("a row in a topic made again", "one_topic_a_write", (outcome_with(
+        recreated={"t": [0]}, logs={KEY: good().logs[KEY][:3], KEY._replace(topic_id="another"): good().logs[KEY][3:]}
+    ),)),
+    ("a doubled row", "nothing_twice", (A_DOUBLED_ROW,)),
+    ("a doubled row of a failed write", "nothing_twice", (failed(), A_DOUBLED_ROW)),
+    ("a swapped pair", "in_order", (log_with(0, 2, 1, 3),)),
+    ("a swapped pair, one request at a time", "in_order",
+     (write_with(idempotent=False, max_in_flight=1), log_with(0, 2, 1, 3))),
+    ("a hole in a failed write", "without_holes", (failed(), log_with(0, 2))),
+    ("another value", "bytes_are_equal", (log_with(0, 1, 2, 3, value=b"0/0/1|x"),)),
+    ("a null key written as empty", "bytes_are_equal", (log_with(0, 1, 2, 3, key=b""),)),
+    ("another header", "bytes_are_equal", (log_with(0, 1, 2, 3, headers=(("h", b""),)),)),
+    ("another timestamp", "bytes_are_equal", (log_with(0, 1, 2, 3, timestamp_ms=6),)),
+    ("a record of nobody", "bytes_are_equal", (log_with(0, 1, 2, 3, row_id=None),)),
+    ("another partition", "partition_is_right", (outcome_with(logs={KEY._replace(partition=1): good().logs[KEY]}),)),
+    ("a receipt that counts too few", "receipts_are_complete",
+     (write_with(acknowledgements=(PartitionOffsets("t", 0, 3, 0, 3, 2, 200),)),)),
+    ("a receipt of another offset", "receipts_match_the_log",
+     (write_with(acknowledgements=(PartitionOffsets("t", 0, 4, 1, 3, 2, 200),)),)),
+    ("a write that does not end", "nothing_silent", (write_with(ended_ms=None, acknowledgements=None),)),
+    ("a write that ends without a word", "nothing_silent", (write_with(acknowledgements=None),)),
+    ("a write that ends late", "progress", (write_with(flushed_ms=LATE_MS + 1, ended_ms=LATE_MS + 1),)),
+    ("a write that ends late for a partition that is there", "progress",
+     (*A_WRITE_FOR_A_PARTITION_THAT_IS_GONE, outcome_with(partition_counts={"t": 2}))),
+    ("a write that fails when all is well", "progress",
+     (failed(started_ms=LATE_MS, flushed_ms=LATE_MS, ended_ms=LATE_MS),)),
+    ("a sequence that no leader expects", "refusals_are_the_brokers_doing", (A_SEQUENCE_THAT_NO_LEADER_EXPECTS,)),
+    ("a topic that was not made again", "another_topic_is_one",
+     (write_with(TopicRecreated(topic="t", old_topic_id="None", new_topic_id="1")),)),
+    ("a cluster that was not replaced", "another_cluster_is_one",
+     (write_with(ClusterChanged(broker="broker 1", expected="ours", found="theirs")),)),
+    ("a write that a quota ends", "quotas_end_nothing", (failed(), outcome_with(only_quotas=True))),
+    ("a flush over its deadline", "flush_is_bounded", (write_with(ended_ms=10_000),)),
+    ("a leaked buffer", "memory_is_bounded_and_returned", (pool_with(out_bytes=10, available_bytes=90),)),
+    ("too much memory", "memory_is_bounded_and_returned", (pool_with(peak_bytes=101),)),
+    ("a request left in flight", "memory_is_bounded_and_returned", (pool_with(in_flight=True),)),
+)  # fmt: skip
 
 
-def a_swapped_pair(outcome: Outcome) -> None:
-    log = outcome.logs[KEY]
-    outcome.logs = {KEY: [log[0], log[2], log[1], log[3]]}
-
-
-def a_swapped_pair_one_request_at_a_time(outcome: Outcome) -> None:
-    outcome.writes[0].idempotent, outcome.writes[0].max_in_flight = False, 1
-    a_swapped_pair(outcome)
-
-
-def a_hole_in_a_failed_write(outcome: Outcome) -> None:
-    fail(outcome.writes[0])
-    log = outcome.logs[KEY]
-    outcome.logs = {KEY: [log[0], log[2]]}
-
-
-def another_value(outcome: Outcome) -> None:
-    replace_record(outcome, 1, value=b"0/0/1|x")
-
-
-def a_null_key_written_as_empty(outcome: Outcome) -> None:
-    replace_record(outcome, 1, key=b"")
-
-
-def another_header(outcome: Outcome) -> None:
-    replace_record(outcome, 1, headers=(("h", b""),))
-
-
-def another_timestamp(outcome: Outcome) -> None:
-    replace_record(outcome, 0, timestamp_ms=6)
-
-
-def a_record_of_nobody(outcome: Outcome) -> None:
-    replace_record(outcome, 1, row_id=None)
-
-
-def another_partition(outcome: Outcome) -> None:
-    outcome.logs = {KEY._replace(partition=1): outcome.logs[KEY]}
-
-
-def a_receipt_that_counts_too_few(outcome: Outcome) -> None:
-    outcome.writes[0].acknowledgements = (PartitionOffsets("t", 0, 3, 0, 3, 2, 200),)
-
-
-def a_receipt_of_another_offset(outcome: Outcome) -> None:
-    outcome.writes[0].acknowledgements = (PartitionOffsets("t", 0, 4, 1, 3, 2, 200),)
-
-
-def a_write_that_does_not_end(outcome: Outcome) -> None:
-    outcome.writes[0].ended_ms = outcome.writes[0].acknowledgements = None
-
-
-def a_write_that_ends_without_a_word(outcome: Outcome) -> None:
-    outcome.writes[0].acknowledgements = None
-
-
-def a_write_that_ends_late(outcome: Outcome) -> None:
-    outcome.writes[0].flushed_ms = outcome.writes[0].ended_ms = outcome.faults_end_ms + PROGRESS_MS + 1
-
-
-def a_write_that_ends_late_for_a_partition_that_is_there(outcome: Outcome) -> None:
-    a_write_for_a_partition_that_is_gone(outcome)
-    outcome.partition_counts = {"t": 2}
-
-
-def a_write_that_fails_when_all_is_well(outcome: Outcome) -> None:
-    write = outcome.writes[0]
-    fail(write)
-    write.started_ms = write.flushed_ms = write.ended_ms = outcome.faults_end_ms + PROGRESS_MS
-
-
-def a_sequence_that_no_leader_expects(outcome: Outcome) -> None:
-    write = outcome.writes[0]
-    write.acknowledgements, write.error = None, ProduceRejected(
-        topic="t", partition=0, code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, name="OUT_OF_ORDER_SEQUENCE_NUMBER",
-        records=1, size_bytes=100, detail="", advice="",
-    )  # fmt: skip
-
-
-def a_topic_that_was_not_made_again(outcome: Outcome) -> None:
-    write = outcome.writes[0]
-    write.acknowledgements, write.error = None, TopicRecreated(topic="t", old_topic_id="None", new_topic_id="1")
-
-
-def a_cluster_that_was_not_replaced(outcome: Outcome) -> None:
-    write = outcome.writes[0]
-    write.acknowledgements, write.error = None, ClusterChanged(broker="broker 1", expected="ours", found="theirs")
-
-
-def a_write_that_a_quota_ends(outcome: Outcome) -> None:
-    fail(outcome.writes[0])
-    outcome.only_quotas = True
-
-
-def a_flush_over_its_deadline(outcome: Outcome) -> None:
-    outcome.writes[0].ended_ms = 10_000
-
-
-def a_leaked_buffer(outcome: Outcome) -> None:
-    outcome.pools = [replace(outcome.pools[0], out_bytes=10, available_bytes=90)]
-
-
-def too_much_memory(outcome: Outcome) -> None:
-    outcome.pools = [replace(outcome.pools[0], peak_bytes=101)]
-
-
-def a_request_left_in_flight(outcome: Outcome) -> None:
-    outcome.pools = [replace(outcome.pools[0], in_flight=True)]
-
-
-DOCTORED: dict[Callable[[Outcome], None], str] = {
-    a_lost_row: "acknowledged_is_there",
-    a_row_in_a_topic_made_again: "one_topic_a_write",
-    a_doubled_row: "nothing_twice",
-    a_doubled_row_of_a_failed_write: "nothing_twice",
-    a_swapped_pair: "in_order",
-    a_swapped_pair_one_request_at_a_time: "in_order",
-    a_hole_in_a_failed_write: "without_holes",
-    another_value: "bytes_are_equal",
-    a_null_key_written_as_empty: "bytes_are_equal",
-    another_header: "bytes_are_equal",
-    another_timestamp: "bytes_are_equal",
-    a_record_of_nobody: "bytes_are_equal",
-    another_partition: "partition_is_right",
-    a_receipt_that_counts_too_few: "receipts_are_complete",
-    a_receipt_of_another_offset: "receipts_match_the_log",
-    a_write_that_does_not_end: "nothing_silent",
-    a_write_that_ends_without_a_word: "nothing_silent",
-    a_write_that_ends_late: "progress",
-    a_write_that_ends_late_for_a_partition_that_is_there: "progress",
-    a_write_that_fails_when_all_is_well: "progress",
-    a_sequence_that_no_leader_expects: "refusals_are_the_brokers_doing",
-    a_topic_that_was_not_made_again: "another_topic_is_one",
-    a_cluster_that_was_not_replaced: "another_cluster_is_one",
-    a_write_that_a_quota_ends: "quotas_end_nothing",
-    a_flush_over_its_deadline: "flush_is_bounded",
-    a_leaked_buffer: "memory_is_bounded_and_returned",
-    too_much_memory: "memory_is_bounded_and_returned",
-    a_request_left_in_flight: "memory_is_bounded_and_returned",
-}
+def doctored(*doctors: Doctor) -> Outcome:
+    outcome = good()
+    for doctor in doctors:
+        doctor(outcome)
+    return outcome
 
 
 def test_nothing_is_wrong_with_the_good_outcome() -> None:
@@ -477,48 +406,45 @@ def test_nothing_is_wrong_with_the_good_outcome() -> None:
 
 
 def test_a_batch_for_a_partition_that_is_gone_may_wait_for_its_delivery_timeout() -> None:
-    outcome = good()
-    a_write_for_a_partition_that_is_gone(outcome)
-    assert [problem for problem in judge(outcome) if problem.startswith("progress")] == []
+    problems = judge(doctored(*A_WRITE_FOR_A_PARTITION_THAT_IS_GONE))
+    assert [problem for problem in problems if problem.startswith("progress")] == []
 
 
-@pytest.mark.parametrize("doctor", DOCTORED, ids=lambda doctor: doctor.__name__)
-def test_an_oracle_sees(doctor: Callable[[Outcome], None]) -> None:
-    outcome = good()
-    doctor(outcome)
-    assert any(problem.startswith(f"{DOCTORED[doctor]}: ") for problem in judge(outcome)), judge(outcome)
+@pytest.mark.parametrize(("what", "oracle", "doctors"), DOCTORED, ids=[what for what, _, _ in DOCTORED])
+def test_an_oracle_sees(what: str, oracle: str, doctors: tuple[Doctor, ...]) -> None:
+    problems = judge(doctored(*doctors))
+    assert any(problem.startswith(f"{oracle}: ") for problem in problems), problems
 
 
 def test_every_oracle_is_seen_to_fail() -> None:
-    assert {oracle.__name__ for oracle in ORACLES} == set(DOCTORED.values())
+    assert {oracle.__name__ for oracle in ORACLES} == {oracle for _, oracle, _ in DOCTORED}
 
 
-def test_a_failed_write_may_leave_its_first_rows() -> None:
-    outcome = good()
-    fail(outcome.writes[0])
-    outcome.logs = {KEY: outcome.logs[KEY][:2]}
-    assert judge(outcome) == []
-
-
-def test_a_write_may_end_with_what_a_broker_was_made_to_answer() -> None:
-    outcome = good()
-    a_sequence_that_no_leader_expects(outcome)
-    outcome.refusals = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})
-    assert judge(outcome) == []
-
-
-def test_a_flush_may_take_as_much_longer_as_brokers_throttle() -> None:
-    outcome = good()
-    a_flush_over_its_deadline(outcome)
-    outcome.writes[0].throttled_ms = 9_000
-    assert judge(outcome) == []
-
-
-def test_without_sequences_rows_may_come_twice_and_behind_later_ones() -> None:
-    outcome = good()
-    outcome.writes[0].idempotent, outcome.writes[0].max_in_flight = False, 1
-    outcome.logs = {KEY: [*outcome.logs[KEY], record(1, offset=4)]}
-    assert judge(outcome) == []
+@pytest.mark.parametrize(
+    "doctors",
+    [
+        pytest.param((failed(), log_with(0, 1)), id="a failed write leaves its first rows"),
+        pytest.param(
+            (
+                A_SEQUENCE_THAT_NO_LEADER_EXPECTS,
+                outcome_with(refusals=frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})),
+            ),
+            id="a write ends with what a broker was made to answer",
+        ),
+        pytest.param(
+            (write_with(ended_ms=10_000, throttled_ms=9_000),), id="a flush takes as much longer as brokers throttle"
+        ),
+        pytest.param(
+            (
+                write_with(idempotent=False, max_in_flight=1),
+                outcome_with(logs={KEY: [*good().logs[KEY], record(1, offset=4)]}),
+            ),
+            id="without sequences rows come twice and behind later ones",
+        ),
+    ],
+)
+def test_no_oracle_minds(doctors: tuple[Doctor, ...]) -> None:
+    assert judge(doctored(*doctors)) == []
 
 
 # --- what is watched for during a run ---------------------------------------------------------------------------------

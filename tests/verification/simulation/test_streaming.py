@@ -46,9 +46,6 @@ def test_a_seed_is_a_run_to_the_byte() -> None:
     assert run(6).digest != run(5).digest
 
 
-# --- streams with a mistake: one of the seeds finds each --------------------------------------------------------------
-
-
 def leaders_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stream_logs, "with_newer_leaders", lambda *_: iter(()))
 

@@ -43,11 +43,7 @@ class VirtualWrite:
     """`write.Write`, with generators where it waits."""
 
     def __init__(
-        self,
-        producer: SimulatedProducer,
-        scheduler: Scheduler,
-        rng: random.Random,
-        outcome: WriteOutcome,
+        self, producer: SimulatedProducer, scheduler: Scheduler, rng: random.Random, outcome: WriteOutcome
     ) -> None:
         self._producer = producer
         self._scheduler = scheduler

@@ -107,17 +107,12 @@ def _counted(kafka: LocalKafka, supervisor: Supervisor, *, batches: int) -> tupl
     growths = usage.growths(application.samples)
     told: dict[str, Figure] = dict([
         ("micro-batches", application.committed()),
-        *((f"kill -9 of {kind}", count) for kind, count in sorted(kills.items())),
-        ("kills", kills.total()),
+        *((f"kill -9 of {kind}", count) for kind, count in sorted(kills.items())), ("kills", kills.total()),
         ("starts of the application", application.starts),
         *((f"ended by {name}", count) for name, count in sorted(application.endings.items())),
-        ("rows of the source", rows),
-        ("rows read (read_committed)", committed.total()),
-        ("rows aborted", written.total() - committed.total()),
-        ("lost", lost),
-        ("doubled", doubled),
-        ("open transactions", len(left_open)),
-        ("offsets held back", behind),
+        ("rows of the source", rows), ("rows read (read_committed)", committed.total()),
+        ("rows aborted", written.total() - committed.total()), ("lost", lost), ("doubled", doubled),
+        ("open transactions", len(left_open)), ("offsets held back", behind),
         ("transactional ids: slots + driver", f"{len(ids)} ({SLOTS} + 1)"),
         *((f"{growth.role}: {growth.resource}", str(growth)) for growth in growths),
     ])  # fmt: skip

@@ -36,7 +36,6 @@ class Application:
         self.samples: list[usage.Sample] = []
 
     def start(self, command: Sequence[str]) -> None:
-        """Start it, after the end of what is left of the start before."""
         self.close()
         self.starts += 1
         self._is_killed = False
@@ -47,7 +46,6 @@ class Application:
             )  # fmt: skip
 
     def status(self) -> int | None:
-        """Return the exit status, or None while it runs. Looks at what it holds meanwhile."""
         assert self._process is not None
         if self.elapsed_s - self._sampled_s >= SAMPLE_EVERY_S:
             self._sampled_s = self.elapsed_s

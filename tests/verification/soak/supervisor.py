@@ -35,16 +35,9 @@ class Supervisor:
     there are from one kill to the next, at least and at most."""
 
     def __init__(
-        self,
-        kafka: LocalKafka,
-        topic: str,
-        folder: Path,
-        *,
-        batches: int,
-        slots: int,
-        apart: tuple[int, int],
+        self, kafka: LocalKafka, topic: str, folder: Path, *, batches: int, slots: int, apart: tuple[int, int],
         seed: int,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._kafka = kafka
         self._batches = batches
         self._apart = apart
@@ -83,7 +76,6 @@ class Supervisor:
         return ended or next_kill <= self.application.committed() < self._batches
 
     def close(self) -> None:
-        """Ends the application."""
         self.application.close()
 
     def _kill(self) -> None:

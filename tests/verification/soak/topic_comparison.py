@@ -38,7 +38,6 @@ class Differences:
 
 
 def transformed(read: Iterable[Placed]) -> dict[Origin, Transformed]:
-    """Return what the transformation makes of the records that it reads."""
     return {
         (partition, offset): (record.key, b"%d:%d:%s" % (partition, offset, (record.value or b"").upper()))
         for partition, offset, record in read

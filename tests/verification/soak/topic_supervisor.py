@@ -54,7 +54,7 @@ class TopicSupervisor:
         ]  # fmt: skip
         # PYTHONSAFEPATH would hide the job's own modules from it; no sources lie in `folder`.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"} | {
-            "SPARK_CONF_DIR": str(ROOT / "conf"),  # for its log4j2.properties
+            "SPARK_CONF_DIR": str(ROOT / "conf")  # for its log4j2.properties
         }
         self.application = Application(folder, environment)
         self.kills = Kills()
@@ -94,7 +94,6 @@ class TopicSupervisor:
         assert self.application.status() == 0, self.application.said
 
     def close(self) -> None:
-        """Ends the application."""
         self.application.close()
 
     def _next_kill_s(self) -> float:
@@ -122,7 +121,6 @@ class TopicSupervisor:
         print(f"{self.application.elapsed_s:.0f} s, {where}: kill -9 of {kind}", flush=True)
 
     def _node(self, kind: str) -> int | None:
-        """Return the broker to kill, None if it is none."""
         if kind == TRANSACTIONS:
             found = transactions(self._kafka, self._sink)
             return (

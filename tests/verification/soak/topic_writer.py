@@ -57,7 +57,6 @@ class TopicWriter:
                 producer = self._producer()
 
     def _transaction(self, producer: Producer, records: list[tuple[str, int]], *, is_aborted: bool) -> None:
-        """Raises KafkaException."""
         producer.begin_transaction()
         for key, number in records:
             producer.produce(self.topic, key=key, value=f"{key}:{number}")

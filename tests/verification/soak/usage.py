@@ -80,7 +80,6 @@ def held_by(process_id: int) -> Held | None:
 
 
 def largest(held: Iterable[Held]) -> Held:
-    """The most of each."""
     held = list(held)
     return Held(*(max(getattr(each, resource) for each in held) for resource in RESOURCES))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, PartitionResult, by_topic, check_answered
+from kafka_sink.kafka.protocol.api import Api, PartitionResult, by_topic, check_answered, each_asked
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 
@@ -70,4 +70,5 @@ API = Api(
     add_partitions_to_txn_response,
     check_add_partitions_to_txn_response,
     client_throttles_from=1,
+    most=lambda request: each_asked(len(request.partitions), "results_by_topic_v3_and_below", "results_by_partition"),
 )

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from kafka_sink.kafka.new_topic import BROKERS_DEFAULT
-from kafka_sink.kafka.protocol.api import Api, Versions, check_answered
+from kafka_sink.kafka.protocol.api import Api, Versions, check_answered, each_asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,4 +75,5 @@ API = Api(
     create_topics_response,
     versions_of=create_topics_versions,
     client_throttles_from=3,
+    most=lambda request: each_asked(1, "topics"),
 )

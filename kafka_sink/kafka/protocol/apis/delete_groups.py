@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, check_answered
+from kafka_sink.kafka.protocol.api import Api, check_answered, each_asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,4 +54,5 @@ API = Api(
     delete_groups_response,
     check_delete_groups_response,
     client_throttles_from=1,
+    most=lambda request: each_asked(len(request.group_ids), "results"),
 )

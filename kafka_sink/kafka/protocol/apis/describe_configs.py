@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, check_answered
+from kafka_sink.kafka.protocol.api import Api, check_answered, each_asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,7 @@ API = Api(
     kio_describe_configs,
     describe_configs_response,
     client_throttles_from=2,
+    most=lambda request: each_asked(1, "results"),
 )
 
 
@@ -132,4 +133,5 @@ TOPICS_API = Api(
     kio_topic_configs,
     topic_configs_response,
     client_throttles_from=2,
+    most=lambda request: each_asked(len(request.topics), "results"),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.api import Api
+from kafka_sink.kafka.protocol.api import Api, each_asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,4 +41,13 @@ def describe_group_response(request: DescribeGroupRequest, message: Mapping[str,
 
 
 # Version 3 is the first that tells the operations.
-API = Api("DescribeGroups", 15, 3, 5, DescribeGroupRequest, kio_describe_group, describe_group_response)
+API = Api(
+    "DescribeGroups",
+    15,
+    3,
+    5,
+    DescribeGroupRequest,
+    kio_describe_group,
+    describe_group_response,
+    most=lambda request: each_asked(1, "groups"),
+)

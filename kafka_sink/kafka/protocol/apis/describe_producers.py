@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, by_topic, check_answered
+from kafka_sink.kafka.protocol.api import Api, by_topic, check_answered, each_asked
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 
@@ -94,4 +94,5 @@ API = Api(
     kio_describe_producers,
     describe_producers_response,
     check_describe_producers_response,
+    most=lambda request: each_asked(len(request.partitions), "topics", "partitions"),
 )

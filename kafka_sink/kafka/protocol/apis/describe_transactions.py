@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, check_answered
+from kafka_sink.kafka.protocol.api import Api, check_answered, each_asked
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 
@@ -84,4 +84,5 @@ API = Api(
     kio_describe_transactions,
     describe_transactions_response,
     check_describe_transactions_response,
+    most=lambda request: each_asked(len(request.transactional_ids), "transaction_states"),
 )

@@ -18,7 +18,7 @@ from typing import Any
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.protocol.api import Api, Versions, check_answered
+from kafka_sink.kafka.protocol.api import Api, Versions, check_answered, each_asked
 from kafka_sink.records.aborted_transaction import AbortedTransaction
 
 LOWEST_FETCH = 11
@@ -127,6 +127,19 @@ def check_fetch_response(request: FetchRequest, response: FetchResponse) -> None
         raise ProtocolError(f"a Fetch answer with error {response.error_code} and {len(response.records)} bytes")
 
 
+# The largest record batch that a reader takes: an answer always has its first batch whole (KIP-74). As librdkafka's
+# receive.message.max.bytes, rounded up.
+MAX_BATCH_BYTES = 128 * 1024 * 1024
+# A transaction that ends among the records has a marker there, of 78 bytes. Others are open meanwhile.
+_MARKER_BYTES = 64
+_MOST_OPEN_TRANSACTIONS = 100_000
+
+
+def fetch_most(request: FetchRequest) -> Mapping[str, int]:
+    aborted = _MOST_OPEN_TRANSACTIONS + request.max_bytes // _MARKER_BYTES
+    return each_asked(1, "responses", "partitions") | {"aborted_transactions": aborted}
+
+
 API = Api(
     "Fetch",
     1,
@@ -137,4 +150,6 @@ API = Api(
     fetch_response,
     check_fetch_response,
     fetch_versions,
+    most=fetch_most,
+    largest_frame=lambda request: MAX_BATCH_BYTES + request.max_bytes,
 )

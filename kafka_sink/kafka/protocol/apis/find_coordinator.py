@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.api import Api, Versions, check_answered
+from kafka_sink.kafka.protocol.api import Api, Versions, check_answered, each_asked
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
@@ -100,4 +100,5 @@ API = Api(
     check_find_coordinator_response,
     find_coordinator_versions,
     client_throttles_from=2,
+    most=lambda request: each_asked(len(request.keys), "coordinators"),
 )

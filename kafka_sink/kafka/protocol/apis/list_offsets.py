@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.protocol.api import Api, check_answered
+from kafka_sink.kafka.protocol.api import Api, check_answered, each_asked
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 # Instead of a time: the end of the log, as far as the isolation level goes, and its start.
@@ -121,4 +121,5 @@ API = Api(
     kio_list_offsets,
     list_offsets_response,
     check_list_offsets_response,
+    most=lambda request: each_asked(len(request.asked), "topics", "partitions"),
 )

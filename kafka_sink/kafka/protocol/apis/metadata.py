@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD
-from kafka_sink.kafka.protocol.api import Api
+from kafka_sink.kafka.protocol.api import Api, each_asked
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
@@ -161,4 +161,5 @@ API = Api(
     metadata_response,
     check_metadata_response,
     client_throttles_from=6,
+    most=lambda request: {} if request.topics is None else each_asked(len(request.topics), "topics"),
 )

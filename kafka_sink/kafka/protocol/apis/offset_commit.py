@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, PartitionResult, by_topic, check_answered, only_partition
+from kafka_sink.kafka.protocol.api import Api, PartitionResult, by_topic, check_answered, each_asked, only_partition
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 
@@ -103,7 +103,15 @@ def check_progress_commit_response(request: ProgressCommitRequest, response: Pro
 
 # Before version 5 the request says for how long the offset is kept. From version 10 on it names topics by id.
 _VERSIONS = (5, 9)
-API = Api("OffsetCommit", 8, *_VERSIONS, OffsetCommitRequest, kio_offset_commit, offset_commit_response)
+API = Api(
+    "OffsetCommit",
+    8,
+    *_VERSIONS,
+    OffsetCommitRequest,
+    kio_offset_commit,
+    offset_commit_response,
+    most=lambda request: each_asked(1, "topics", "partitions"),
+)
 PROGRESS_API = Api(
     "OffsetCommit",
     8,
@@ -112,4 +120,5 @@ PROGRESS_API = Api(
     kio_progress_commit,
     progress_commit_response,
     check_progress_commit_response,
+    most=lambda request: each_asked(len(request.offsets), "topics", "partitions"),
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, Versions, by_partition, check_answered
+from kafka_sink.kafka.protocol.api import Api, Versions, by_partition, check_answered, each_asked
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
@@ -94,6 +94,11 @@ def check_offset_fetch_response(request: OffsetFetchRequest, response: OffsetFet
     check_answered("OffsetFetch", request.group_ids, (group.group_id for group in response.groups))
 
 
+def offset_fetch_most(request: OffsetFetchRequest) -> Mapping[str, int]:
+    count = len(request.group_ids)
+    return each_asked(count, "groups") | each_asked(count * len(_partitions(request)), "topics", "partitions")
+
+
 API = Api(
     "OffsetFetch",
     9,
@@ -104,4 +109,5 @@ API = Api(
     offset_fetch_response,
     check_offset_fetch_response,
     offset_fetch_versions,
+    most=offset_fetch_most,
 )

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, check_answered
+from kafka_sink.kafka.protocol.api import Api, check_answered, each_asked
 
 # A consumer, not a replica.
 _REPLICA_ID = -1
@@ -73,4 +73,5 @@ API = Api(
     OffsetForLeaderEpochRequest,
     kio_offset_for_leader_epoch,
     offset_for_leader_epoch_response,
+    most=lambda request: each_asked(1, "topics", "partitions"),
 )

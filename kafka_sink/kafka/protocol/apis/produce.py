@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.api import Api, Versions
+from kafka_sink.kafka.protocol.api import Api, Versions, each_asked
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
@@ -176,4 +176,5 @@ API = Api(
     produce_response,
     check_produce_response,
     produce_versions,
+    most=lambda request: each_asked(len(request.partitions), "responses", "partition_responses"),
 )

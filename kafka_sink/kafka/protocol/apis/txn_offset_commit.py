@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, Versions, only_partition
+from kafka_sink.kafka.protocol.api import Api, Versions, each_asked, only_partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +63,5 @@ API = Api(
     kio_txn_offset_commit,
     txn_offset_commit_response,
     versions_of=txn_offset_commit_versions,
+    most=lambda request: each_asked(1, "topics", "partitions"),
 )

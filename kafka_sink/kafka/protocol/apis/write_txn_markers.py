@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, PartitionResult, by_topic, check_answered
+from kafka_sink.kafka.protocol.api import Api, PartitionResult, by_topic, check_answered, each_asked
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 
@@ -72,4 +72,5 @@ API = Api(
     kio_write_txn_markers,
     write_txn_markers_response,
     check_write_txn_markers_response,
+    most=lambda request: each_asked(1, "markers") | each_asked(len(request.partitions), "topics", "partitions"),
 )

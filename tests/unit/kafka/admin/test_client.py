@@ -9,86 +9,44 @@ from typing import Any
 
 import pytest
 
-from kafka_sink import kept
+from kafka_sink import errors, kept
 from kafka_sink.commit.commit_topic import ensure_commit_topic
-from kafka_sink.errors import (
-    AuthenticationFailed,
-    BrokersUnreachable,
-    BrokerUnavailable,
-    BrokerUnsupported,
-    ClusterChanged,
-    CommitTopicMissing,
-    CommitTopicTooSmall,
-    CoordinatorRefused,
-    CoordinatorUnavailable,
-    LeaderUnavailable,
-    TopicAuthorizationFailed,
-    TopicNameInvalid,
-    TopicNotFound,
-)
 from kafka_sink.kafka.admin.calls import TOPICS_FRESH_MS, Call
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.topics import create_topic
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
-from kafka_sink.kafka.protocol.apis.create_topics import (
-    CreateTopicsRequest,
-)
+from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
 from kafka_sink.kafka.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     TopicConfigs,
     TopicConfigsRequest,
     TopicConfigsResponse,
 )
-from kafka_sink.kafka.protocol.apis.describe_producers import (
-    DescribeProducersRequest,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-)
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-    FindCoordinatorRequest,
-)
-from kafka_sink.kafka.protocol.apis.list_transactions import (
-    ListTransactionsRequest,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersRequest,
-)
+from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
+from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.needs import EXACTLY_ONCE
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import sink_config
-from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_kafka import HANG_UP
+from scripted_kafka import ScriptedKafka as Kafka
+from scripted_kafka import ScriptedNetwork as Network
 
 GROUP, TXN = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
 MAX_BLOCK_MS = 10_000
+REFUSED = "broker 9: Connection refused"
 UNKNOWN, NOT_LEADER, TIMED_OUT, LOADING, INVALID_TOPIC, DENIED, EXISTS = 3, 6, 7, 14, 17, 29, 36
-
-
-@pytest.fixture
-def kafka() -> ScriptedKafka:
-    return ScriptedKafka()
-
-
-@pytest.fixture
-def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
-    """Every client made in the test has it; broker 1 is the bootstrap server."""
-    return connect_clients(ScriptedNetwork(kafka, known={1}), monkeypatch)
+NOT_ALLOWED = (DENIED, errors.TopicAuthorizationFailed)
+ANOTHER_CLUSTER = errors.ClusterChanged(broker="b1:9092", expected="one", found="another")
 
 
 def config(**options: Any) -> ProducerConfig:
@@ -97,7 +55,7 @@ def config(**options: Any) -> ProducerConfig:
 
 
 @pytest.fixture
-def client(network: ScriptedNetwork) -> AdminClient:
+def client(network: Network) -> AdminClient:
     return AdminClient(config())
 
 
@@ -106,52 +64,46 @@ def commit(key: str) -> tuple[CoordinatorKind, str, EndTxnRequest]:
 
 
 class TestAskAll:
-    def test_answers_come_in_the_order_of_the_requests(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+    def test_answers_come_in_the_order_of_the_requests(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.script(EndTxnRequest, LOADING, 90)
         responses = client.ask_all([commit(f"s.{i}") for i in range(3)])
         assert [response.error_code for response in responses] == [0, 90, 0]  # type: ignore[union-attr]
 
-    def test_all_are_under_way_at_once(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_all_are_under_way_at_once(self, kafka: Kafka, network: Network, client: AdminClient) -> None:
         client.ask_all([commit(f"s.{i}") for i in range(100)])
         assert len(kafka.asked(FindCoordinatorRequest)) == 1
         assert len(network.waits) == 2  # the coordinators of all, the answers of all
         assert kafka.now_ms == 0
 
-    def test_nothing_is_answered_at_once(self, network: ScriptedNetwork, client: AdminClient) -> None:
+    def test_nothing_is_answered_at_once(self, network: Network, client: AdminClient) -> None:
         assert client.ask_all([]) == []
         assert network.waits == []
 
-    def test_gives_up_when_the_time_is_over(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_gives_up_when_the_time_is_over(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.script(EndTxnRequest, 0, *[LOADING] * 1_000)
-        with pytest.raises(CoordinatorUnavailable) as failure:
+        with pytest.raises(errors.CoordinatorUnavailable) as failure:
             client.ask_all([commit("s.0"), commit("s.1")])
         error = failure.value
         assert (error.kind, error.key, error.waited_ms) == ("transactional id", "s.1", MAX_BLOCK_MS)
         assert "COORDINATOR_LOAD_IN_PROGRESS" in error.last_error
         assert kafka.now_ms == MAX_BLOCK_MS
 
-    def test_a_request_that_no_broker_took_names_why(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+    def test_a_request_that_no_broker_took_names_why(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.down = set(kafka.brokers)
-        with pytest.raises(CoordinatorUnavailable) as failure:
+        with pytest.raises(errors.CoordinatorUnavailable) as failure:
             client.ask_all([commit("s.0")])
-        assert failure.value.last_error == "broker 9: Connection refused"
+        assert failure.value.last_error == REFUSED
 
-    def test_a_refusal_is_told_once_all_others_are_answered(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+    def test_a_refusal_is_told_once_all_others_are_answered(self, kafka: Kafka, client: AdminClient) -> None:
         client.ask_all([commit("known")])
         kafka.script(FindCoordinatorRequest, 53)
         kafka.script(EndTxnRequest, LOADING)
-        with pytest.raises(CoordinatorRefused) as failure:
+        with pytest.raises(errors.CoordinatorRefused) as failure:
             client.ask_all([(GROUP, "g", commit("x")[2]), commit("known")])
         assert (failure.value.kind, failure.value.key, failure.value.code) == ("group", "g", 53)
         assert len(kafka.asked(EndTxnRequest)) == 3
 
-    def test_a_coordinator_that_dies_is_replaced(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_a_coordinator_that_dies_is_replaced(self, kafka: Kafka, client: AdminClient) -> None:
         client.ask_all([commit("s.0")])
         kafka.down = {1}
         kafka.at = [(3_000, lambda: setattr(kafka, "coordinator", 2))]
@@ -159,9 +111,7 @@ class TestAskAll:
         assert [node_id for node_id, _ in kafka.asked(EndTxnRequest)] == [1, 2]
         assert 3_000 <= kafka.now_ms <= 4_500
 
-    def test_brokers_are_listed_now_and_then(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_brokers_are_listed_now_and_then(self, kafka: Kafka, client: AdminClient) -> None:
         """So that a coordinator can be asked for when the bootstrap servers are gone."""
         client.ask_all([commit("s.0")])
         client.ask_all([commit("s.0")])
@@ -170,60 +120,59 @@ class TestAskAll:
         client.ask_all([commit("s.0")])
         assert len(kafka.asked(MetadataRequest)) == 2
 
-    def test_a_list_that_is_lost_is_asked_for_again(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+    def test_a_list_that_is_lost_is_asked_for_again(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.script(MetadataRequest, *[HANG_UP] * 1)
         kafka.script(EndTxnRequest, *[LOADING] * 4)
         client.ask_all([commit("s.0")])
         assert len(kafka.asked(MetadataRequest)) == 2
 
 
-class TestAskLeaders:
-    PARTITIONS = (("a", 0), ("a", 1), ("b", 0), ("a", 2))
+A, A1, B = ("a", 0), ("a", 1), ("b", 0)
 
-    def test_each_leader_is_asked_once_for_what_it_leads(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+
+def leading(kafka: Kafka, client: AdminClient, *partitions: tuple[str, int]) -> list[int]:
+    """The error codes of what leaders say of the producers of these partitions."""
+    found = client.ask_leaders(partitions, DescribeProducersRequest)
+    assert set(found) == set(partitions)
+    return [result.error_code for result in found.values()]
+
+
+class TestAskLeaders:
+    PARTITIONS = (A, A1, B, ("a", 2))
+
+    def test_each_leader_is_asked_once_for_what_it_leads(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders = dict(zip(self.PARTITIONS, (1, 2, 1, 2), strict=True))
-        found = client.ask_leaders((*self.PARTITIONS, ("a", 0)), DescribeProducersRequest)
-        assert set(found) == set(self.PARTITIONS)
+        leading(kafka, client, *self.PARTITIONS, A)
         assert kafka.asked(DescribeProducersRequest) == [
-            (1, DescribeProducersRequest((("a", 0), ("b", 0)))),
-            (2, DescribeProducersRequest((("a", 1), ("a", 2)))),
+            (1, DescribeProducersRequest((A, B))),
+            (2, DescribeProducersRequest((A1, ("a", 2)))),
         ]
         assert (1, MetadataRequest(("a", "b"), False)) in kafka.received
 
-    def test_none_is_no_request(self, kafka: ScriptedKafka, client: AdminClient) -> None:
-        assert client.ask_leaders((), DescribeProducersRequest) == {}
+    def test_none_is_no_request(self, kafka: Kafka, client: AdminClient) -> None:
+        assert leading(kafka, client) == []
         assert kafka.received == []
 
     def test_those_without_an_answer_are_asked_again_of_whoever_leads_then(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+        self, kafka: Kafka, client: AdminClient
     ) -> None:
-        kafka.leaders = {("a", 0): 1, ("a", 1): -1, ("b", 0): 3, ("a", 2): 1}
-        kafka.down = {3}
-
-        def elect() -> None:
-            kafka.leaders |= {("a", 1): 2, ("b", 0): 2}
-
-        kafka.at = [(1_000, elect)]
-        found = client.ask_leaders(self.PARTITIONS, DescribeProducersRequest)
-        assert {result.error_code for result in found.values()} == {0}
+        kafka.leaders, kafka.down = {A: 1, A1: -1, B: 3, ("a", 2): 1}, {3}
+        kafka.at = [(1_000, lambda: kafka.leaders.update({A1: 2, B: 2}))]
+        assert set(leading(kafka, client, *self.PARTITIONS)) == {0}
         first, *others = kafka.asked(DescribeProducersRequest)
-        assert first == (1, DescribeProducersRequest((("a", 0), ("a", 2))))
-        assert others == [(2, DescribeProducersRequest((("a", 1), ("b", 0))))]
+        assert first == (1, DescribeProducersRequest((A, ("a", 2))))
+        assert others == [(2, DescribeProducersRequest((A1, B)))]
 
-    def test_a_leader_that_is_down_costs_no_more_than_the_backoff(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
-        kafka.leaders, kafka.down = {("a", 0): 3}, {3}
-        kafka.at = [(0, lambda: kafka.leaders.update({("a", 0): 2}))]
-        client.ask_leaders([("a", 0)], DescribeProducersRequest)
+    def test_a_leader_that_is_down_costs_no_more_than_the_backoff(self, kafka: Kafka, client: AdminClient) -> None:
+        kafka.leaders, kafka.down = {A: 3}, {3}
+        kafka.at = [(0, lambda: kafka.leaders.update({A: 2}))]
+        leading(kafka, client, A)
         assert kafka.now_ms <= 1.2 * client.config.retry_backoff_ms
 
     def test_a_leader_that_is_down_does_not_spoil_the_wait_for_another(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+        self, kafka: Kafka, network: Network, client: AdminClient
     ) -> None:
-        kafka.leaders = {("t", 0): 1, ("t", 1): 2}
-        kafka.down.add(2)
-        kafka.silent.add(1)
+        kafka.leaders, kafka.down, kafka.silent = {("t", 0): 1, ("t", 1): 2}, {2}, {1}
         network.known |= {1, 2}
         calls = [Call(1, DescribeProducersRequest((TopicPartition("t", 0),))), Call(2, ListTransactionsRequest())]
         deadline_ms = client.caller.deadline_ms()
@@ -232,209 +181,177 @@ class TestAskLeaders:
         assert [call.done for call in calls] == [False, True]
         assert len(network.waits) < 20
 
-    def test_what_was_said_of_leaders_is_good_for_a_second(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
-        kafka.leaders = {("a", 0): 1, ("b", 0): 2}
+    def test_what_was_said_of_leaders_is_good_for_a_second(self, kafka: Kafka, client: AdminClient) -> None:
+        kafka.leaders = {A: 1, B: 2}
         for _ in range(2):
-            client.ask_leaders([("a", 0)], DescribeProducersRequest)
-        assert client.partitions(("a",)) == ((("a", 0),), ())
+            leading(kafka, client, A)
+        assert client.partitions(("a",)) == ((A,), ())
         assert kafka.received.count((1, MetadataRequest(("a",), False))) == 1
-        client.ask_leaders([("a", 0), ("b", 0)], DescribeProducersRequest)
+        leading(kafka, client, A, B)
         assert (1, MetadataRequest(("a", "b"), False)) in kafka.received
         kafka.now_ms += TOPICS_FRESH_MS
-        client.ask_leaders([("a", 0)], DescribeProducersRequest)
+        leading(kafka, client, A)
         assert kafka.received.count((1, MetadataRequest(("a",), False))) == 2
 
-    @pytest.mark.parametrize("is_down", [False, True])
+    @pytest.mark.parametrize("down", [set(), {3}])
     def test_who_leads_no_longer_says_so_and_whoever_does_is_asked_at_once(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient, is_down: bool
+        self, kafka: Kafka, client: AdminClient, down: set[int]
     ) -> None:
-        kafka.leaders = {("a", 0): 3}
-        client.ask_leaders([("a", 0)], DescribeProducersRequest)
-        kafka.leaders, kafka.down = {("a", 0): 2}, {3} if is_down else set()
-        found = client.ask_leaders([("a", 0)], DescribeProducersRequest)
-        assert [result.error_code for result in found.values()] == [0]
+        kafka.leaders = {A: 3}
+        leading(kafka, client, A)
+        kafka.leaders, kafka.down = {A: 2}, down
+        assert leading(kafka, client, A) == [0]
         assert kafka.now_ms == 0
 
-    def test_topics_without_a_leader_are_not_remembered(self, kafka: ScriptedKafka, client: AdminClient) -> None:
-        kafka.leaders = {("a", 0): 1, ("a", 1): -1}
-        assert client.partitions(("a",)) == ((("a", 0),), (("a", 1),))
-        kafka.leaders[("a", 1)] = 2
-        assert client.partitions(("a",)) == ((("a", 0), ("a", 1)), ())
+    def test_topics_without_a_leader_are_not_remembered(self, kafka: Kafka, client: AdminClient) -> None:
+        kafka.leaders = {A: 1, A1: -1}
+        assert client.partitions(("a",)) == ((A,), (A1,))
+        kafka.leaders[A1] = 2
+        assert client.partitions(("a",)) == ((A, A1), ())
 
-    def test_a_leader_that_takes_its_time_is_asked_once(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
-        kafka.leaders, kafka.silent = {("a", 0): 2}, {2}
+    def test_a_leader_that_takes_its_time_is_asked_once(self, kafka: Kafka, client: AdminClient) -> None:
+        kafka.leaders, kafka.silent = {A: 2}, {2}
         kafka.at = [(5_000, kafka.silent.clear)]
-        client.ask_leaders([("a", 0)], DescribeProducersRequest)
+        leading(kafka, client, A)
         assert len(kafka.asked(DescribeProducersRequest)) == 1
 
-    def test_a_leader_that_refuses_is_an_answer(self, kafka: ScriptedKafka, client: AdminClient) -> None:
-        kafka.leaders = {("a", 0): 1}
+    def test_a_leader_that_refuses_is_an_answer(self, kafka: Kafka, client: AdminClient) -> None:
+        kafka.leaders = {A: 1}
         kafka.script(WriteTxnMarkersRequest, NOT_LEADER, 31)
-        found = client.ask_leaders([("a", 0)], lambda of: WriteTxnMarkersRequest(7, 0, True, 0, of))
-        assert found == {("a", 0): PartitionResult("a", 0, 31)}
+        found = client.ask_leaders([A], lambda of: WriteTxnMarkersRequest(7, 0, True, 0, of))
+        assert found == {A: PartitionResult("a", 0, 31)}
         assert len(kafka.asked(WriteTxnMarkersRequest)) == 2
 
     @pytest.mark.parametrize(
-        ("leaders", "topic", "reason"),
+        ("leaders", "reason"),
         [
-            ({("a", 0): 1, ("a", 1): -1}, "a", "LEADER_NOT_AVAILABLE (error 5)"),
-            ({("a", 0): 1}, "a", "UNKNOWN_TOPIC_OR_PARTITION (error 3)"),
-            ({("a", 0): 1, ("a", 1): 3}, "a", "broker 9: Connection refused"),
-            ({("a", 0): 1, ("a", 1): 2}, "a", "no answer"),
+            ({A: 1, A1: -1}, "LEADER_NOT_AVAILABLE (error 5)"),
+            ({A: 1}, "UNKNOWN_TOPIC_OR_PARTITION (error 3)"),
+            ({A: 1, A1: 3}, REFUSED),
+            ({A: 1, A1: 2}, "no answer"),
         ],
     )
     def test_gives_up_when_the_time_is_over(
-        self,
-        kafka: ScriptedKafka,
-        network: ScriptedNetwork,
-        client: AdminClient,
-        leaders: Any,
-        topic: str,
-        reason: str,
+        self, kafka: Kafka, client: AdminClient, leaders: dict[tuple[str, int], int], reason: str
     ) -> None:
         kafka.leaders, kafka.down, kafka.silent = leaders, {3}, {2}
-        with pytest.raises(LeaderUnavailable) as failure:
-            client.ask_leaders([("a", 0), ("a", 1)], DescribeProducersRequest)
+        with pytest.raises(errors.LeaderUnavailable) as failure:
+            leading(kafka, client, A, A1)
         error = failure.value
-        assert (error.topic, error.partition, error.waited_ms) == (topic, 1, MAX_BLOCK_MS)
-        assert error.last_error == reason
+        assert (error.topic, error.partition, error.waited_ms, error.last_error) == ("a", 1, MAX_BLOCK_MS, reason)
         assert kafka.now_ms <= MAX_BLOCK_MS
 
 
 class TestAskBrokers:
     LIST = ListTransactionsRequest()
 
-    def test_every_broker_is_asked(self, kafka: ScriptedKafka, client: AdminClient) -> None:
-        responses = client.ask_brokers(self.LIST)
-        assert sorted(responses) == [1, 2, 3]
+    def test_every_broker_is_asked(self, kafka: Kafka, client: AdminClient) -> None:
+        assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3]
         assert kafka.asked(ListTransactionsRequest) == [(1, self.LIST), (2, self.LIST), (3, self.LIST)]
 
-    def test_all_again_when_one_loads(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+    def test_all_again_when_one_loads(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.script(ListTransactionsRequest, 0, LOADING)
         assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3]
         assert len(kafka.asked(ListTransactionsRequest)) == 6
 
-    def test_all_again_when_one_went(self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient) -> None:
+    def test_all_again_when_one_went(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.down = {2}
         kafka.at = [(500, lambda: kafka.brokers.discard(2))]
         assert sorted(client.ask_brokers(self.LIST)) == [1, 3]
         assert [node_id for node_id, _ in kafka.asked(ListTransactionsRequest)][-2:] == [1, 3]
         assert len(kafka.asked(ListTransactionsRequest)) >= 4
 
-    def test_all_again_when_one_came(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+    def test_all_again_when_one_came(self, kafka: Kafka, client: AdminClient) -> None:
         """It may be the one to which another's transactions have moved."""
-
-        def come(request: Any) -> int:
-            kafka.brokers.add(4)
-            return 0
-
-        kafka.script(ListTransactionsRequest, 0, come)
+        kafka.script(ListTransactionsRequest, 0, lambda request: kafka.brokers.add(4) or 0)
         assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3, 4]
         assert [node_id for node_id, _ in kafka.asked(ListTransactionsRequest)] == [1, 2, 3, 1, 2, 3, 4]
 
-    def test_gives_up_when_the_time_is_over(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
-        kafka.down = {3}
-        with pytest.raises(BrokerUnavailable) as failure:
+    @pytest.mark.parametrize("down", [True, False])
+    def test_gives_up_when_the_time_is_over(self, kafka: Kafka, client: AdminClient, down: bool) -> None:
+        kafka.down = {3} if down else set()
+        kafka.script(ListTransactionsRequest, *[0 if down else LOADING] * 1_000)
+        with pytest.raises(errors.BrokerUnavailable) as failure:
             client.ask_brokers(self.LIST)
-        assert (failure.value.node_id, failure.value.last_error) == (3, "broker 9: Connection refused")
+        expected = (3, REFUSED) if down else (1, "COORDINATOR_LOAD_IN_PROGRESS (error 14)")
+        assert (failure.value.node_id, failure.value.last_error) == expected
+        assert f"last: {expected[1]}." in str(failure.value)
         assert kafka.now_ms <= MAX_BLOCK_MS
-
-    def test_says_what_the_broker_said(self, kafka: ScriptedKafka, client: AdminClient) -> None:
-        kafka.script(ListTransactionsRequest, *[LOADING] * 1_000)
-        with pytest.raises(BrokerUnavailable, match=r"COORDINATOR_LOAD_IN_PROGRESS \(error 14\)"):
-            client.ask_brokers(self.LIST)
 
 
 class TestPartitions:
-    def test_are_asked_for_with_the_commit_topic(self, kafka: ScriptedKafka, client: AdminClient) -> None:
-        kafka.leaders = {("t", 0): 1, ("t", 1): 1, ("a", 0): 2}
+    def test_are_asked_for_with_the_commit_topic(self, kafka: Kafka, client: AdminClient) -> None:
+        kafka.leaders = {("t", 0): 1, ("t", 1): 1, A: 2}
         ensure_commit_topic(client, "t", ask_also=("a",))
-        assert client.partitions(("a",)) == ((("a", 0),), ())
+        assert client.partitions(("a",)) == ((A,), ())
         assert kafka.asked(MetadataRequest)[-1] == (1, MetadataRequest(("t", "a"), False))
 
-    def test_of_topics_or_of_all_those_with_a_leader_and_those_without(
-        self, kafka: ScriptedKafka, client: AdminClient
-    ) -> None:
-        kafka.leaders = {("a", 0): 2, ("a", 1): -1, ("b", 0): 1}
-        assert client.partitions(("a",)) == ((("a", 0),), (("a", 1),))
-        assert client.partitions(None) == ((("a", 0), ("b", 0)), (("a", 1),))
+    def test_of_topics_or_of_all_those_with_a_leader_and_those_without(self, kafka: Kafka, client: AdminClient) -> None:
+        kafka.leaders = {A: 2, A1: -1, B: 1}
+        assert client.partitions(("a",)) == ((A,), (A1,))
+        assert client.partitions(None) == ((A, B), (A1,))
         assert client.partitions(()) == ((), ())
         assert kafka.asked(MetadataRequest)[-1] == (1, MetadataRequest((), False))
 
-    @pytest.mark.parametrize(("code", "error"), [(UNKNOWN, TopicNotFound), (DENIED, TopicAuthorizationFailed)])
+    @pytest.mark.parametrize(
+        ("code", "error"), [(UNKNOWN, errors.TopicNotFound), (DENIED, errors.TopicAuthorizationFailed)]
+    )
     def test_of_a_topic_that_is_not_there(
-        self, kafka: ScriptedKafka, client: AdminClient, code: int, error: type[Exception]
+        self, kafka: Kafka, client: AdminClient, code: int, error: type[Exception]
     ) -> None:
-        kafka.leaders, kafka.topic_codes = {("a", 0): 1}, {"b": code}
+        kafka.leaders, kafka.topic_codes = {A: 1}, {"b": code}
         with pytest.raises(error, match="'b'"):
             client.partitions(("a", "b"))
 
     def test_of_a_topic_that_a_broker_which_has_just_started_does_not_know_yet(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+        self, kafka: Kafka, client: AdminClient
     ) -> None:
-        kafka.leaders, kafka.topic_codes = {("a", 0): 1, ("b", 0): 1}, {"b": UNKNOWN}
+        kafka.leaders, kafka.topic_codes = {A: 1, B: 1}, {"b": UNKNOWN}
         kafka.at = [(1, lambda: kafka.topic_codes.clear())]
-        assert client.partitions(("a", "b")) == ((("a", 0), ("b", 0)), ())
+        assert client.partitions(("a", "b")) == ((A, B), ())
 
 
-class TestWithin:
-    def test_all_that_is_asked_has_so_much_time_together(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
-        kafka.script(EndTxnRequest, *[LOADING] * 10_000)
-        began_ms = kafka.now_ms
-        with pytest.raises(CoordinatorUnavailable), client.within(3_000):
-            client.ask_all([commit("s.0")])
-        assert kafka.now_ms - began_ms <= 3_000
-        began_ms = kafka.now_ms
-        with pytest.raises(CoordinatorUnavailable):
-            client.ask_all([commit("s.1")])
-        assert kafka.now_ms - began_ms == client.config.max_block_ms
+def test_all_that_is_asked_within_a_time_has_so_much_together(kafka: Kafka, client: AdminClient) -> None:
+    kafka.script(EndTxnRequest, *[LOADING] * 10_000)
+    with pytest.raises(errors.CoordinatorUnavailable), client.within(3_000):
+        client.ask_all([commit("s.0")])
+    assert (began_ms := kafka.now_ms) <= 3_000
+    with pytest.raises(errors.CoordinatorUnavailable):
+        client.ask_all([commit("s.1")])
+    assert kafka.now_ms - began_ms == client.config.max_block_ms
 
 
 class TestTopicIds:
-    def test_are_known_from_the_answer_that_told_of_partitions(self, kafka: ScriptedKafka, client: AdminClient) -> None:
-        kafka.leaders = {("a", 0): 2, ("b", 0): 1}
-        kafka.topic_ids = {"a": uuid.UUID(int=7)}
+    def test_are_known_from_the_answer_that_told_of_partitions(self, kafka: Kafka, client: AdminClient) -> None:
+        kafka.leaders, kafka.topic_ids = {A: 2, B: 1}, {"a": uuid.UUID(int=7)}
         client.partitions(("a", "b"))
         asked = len(kafka.asked(MetadataRequest))
         # Brokers before 2.8 have none.
         assert client.topic_ids(("a", "b")) == {"a": str(uuid.UUID(int=7)), "b": None}
         assert client.topic_ids(()) == {}
         assert len(kafka.asked(MetadataRequest)) == asked
-
-    def test_are_asked_for_again_after_a_second(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
-        kafka.leaders, kafka.topic_ids = {("a", 0): 2}, {"a": uuid.UUID(int=7)}
-        client.partitions(("a",))
+        # They are asked for again after a second.
         kafka.topic_ids = {"a": uuid.UUID(int=8)}
         kafka.now_ms += TOPICS_FRESH_MS
         assert client.topic_ids(("a",)) == {"a": str(uuid.UUID(int=8))}
 
-    def test_of_a_topic_that_is_gone(self, network: ScriptedNetwork, client: AdminClient) -> None:
+    def test_of_a_topic_that_is_gone(self, client: AdminClient) -> None:
         assert client.topic_ids(("a",)) == {"a": None}
         assert client.topics(("a",))["a"].error_code == UNKNOWN
 
 
-class TestBrokerSetting:
-    def test_is_asked_of_the_broker_that_it_is_about(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
-        kafka.settings = {(2, "transaction.max.timeout.ms"): "60000"}
-        kafka.down = {1}
-        kafka.brokers, network.known = {1, 2}, {1, 2}
-        assert client.broker_setting("transaction.max.timeout.ms") == "60000"
+SETTING = "transaction.max.timeout.ms"
 
-    def test_that_is_not_told_is_none(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+
+class TestBrokerSetting:
+    def test_is_asked_of_the_broker_that_it_is_about(self, kafka: Kafka, network: Network, client: AdminClient) -> None:
+        kafka.settings, kafka.down, kafka.brokers = {(2, SETTING): "60000"}, {1}, {1, 2}
+        network.known = {1, 2}
+        assert client.broker_setting(SETTING) == "60000"
+
+    def test_that_is_not_told_is_none(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.script(DescribeConfigsRequest, 31)
-        assert client.broker_setting("transaction.max.timeout.ms") is None
+        assert client.broker_setting(SETTING) is None
         assert len(kafka.asked(DescribeConfigsRequest)) == 1
 
 
@@ -444,29 +361,27 @@ def without(*kinds: type) -> Callable[[Any], int | None]:
 
 
 class TestRequestsThatBrokersDoNotTake:
-    def test_settings_are_not_told(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+    def test_settings_are_not_told(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.spoken = without(DescribeConfigsRequest, TopicConfigsRequest)
-        assert client.broker_setting("transaction.max.timeout.ms") is None
+        assert client.broker_setting(SETTING) is None
         assert client.topic_settings(["a", "b"], NAMES) == {"a": {}, "b": {}}
         assert kafka.now_ms < 1_000
 
-    def test_a_topic_is_not_made_and_the_reason_is_told_at_once(
-        self, kafka: ScriptedKafka, client: AdminClient
-    ) -> None:
+    def test_a_topic_is_not_made_and_the_reason_is_told_at_once(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.spoken = without(CreateTopicsRequest)
         response = create_topic(client, "t", NewTopic())
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert response.error_message == "brokers do not take CreateTopics 4 to 7"
-        with pytest.raises(CommitTopicMissing) as failure:
+        with pytest.raises(errors.CommitTopicMissing) as failure:
             ensure_commit_topic(client, "t")
         assert "CreateTopics 4 to 7" in failure.value.reason
         assert failure.value.command
         assert (kafka.asked(CreateTopicsRequest), kafka.now_ms < 1_000) == ([], True)
 
-    def test_a_guarantee_is_refused_by_what_it_lacks(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+    def test_a_guarantee_is_refused_by_what_it_lacks(self, kafka: Kafka, client: AdminClient) -> None:
         client.require(EXACTLY_ONCE)
         kafka.lacking = ("ListTransactions 0 to 2 (Kafka 3.0): it has none",)
-        with pytest.raises(BrokerUnsupported) as failure:
+        with pytest.raises(errors.BrokerUnsupported) as failure:
             client.require(EXACTLY_ONCE)
         assert failure.value.guarantee == "exactly-once"
         assert "ListTransactions" in str(failure.value) and "Kafka 3.0 or later" in str(failure.value)
@@ -477,167 +392,131 @@ A_SETTINGS, B_SETTINGS = (dict.fromkeys(NAMES, f"{name}'s") for name in "ab")
 
 
 class TestTopicSettings:
-    def test_is_told_by_any_broker_of_all_topics_at_once(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+    def test_is_told_by_any_broker_of_all_topics_at_once(self, kafka: Kafka, client: AdminClient) -> None:
         assert client.topic_settings(["b", "a"], NAMES) == {"a": A_SETTINGS, "b": B_SETTINGS}
         ((_, request),) = kafka.asked(TopicConfigsRequest)
         assert request == TopicConfigsRequest(("a", "b"), NAMES)
 
-    def test_that_is_not_told_is_none(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+    def test_that_is_not_told_is_none(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.topic_codes = {"b": DENIED}
         assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": {}}
         assert len(kafka.asked(TopicConfigsRequest)) == 1
 
     def test_a_topic_that_the_broker_has_not_heard_of_yet_is_asked_for_again(
-        self, kafka: ScriptedKafka, client: AdminClient
+        self, kafka: Kafka, client: AdminClient
     ) -> None:
         b_later = (TopicConfigs("a", 0, A_SETTINGS), TopicConfigs("b", UNKNOWN, {}))
         kafka.script(TopicConfigsRequest, TopicConfigsResponse(0, b_later))
         assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": B_SETTINGS}
         assert [request.topics for _, request in kafka.asked(TopicConfigsRequest)] == [("a", "b"), ("b",)]
 
-    def test_and_is_given_up_after_max_block_ms(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_and_is_given_up_after_max_block_ms(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.topic_codes = {"b": UNKNOWN}
         assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": {}}
         assert kafka.now_ms <= MAX_BLOCK_MS + 1_000
 
-    def test_no_topics_ask_nobody(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+    def test_no_topics_ask_nobody(self, kafka: Kafka, client: AdminClient) -> None:
         assert client.topic_settings([], NAMES) == {}
         assert kafka.received == []
 
 
+ASKS: dict[str, Callable[[AdminClient], Any]] = {
+    "coordinators": lambda client: client.ask_all([commit("s.0")]),
+    "brokers": lambda client: client.ask_brokers(ListTransactionsRequest()),
+    "version": lambda client: client.transaction_version(),
+    "partitions": lambda client: client.partitions(None),
+    "leaders": lambda client: client.ask_leaders([("a", 0)], DescribeProducersRequest),
+    "features": lambda client: client.finalized_features(),
+    "topic": lambda client: ensure_commit_topic(client, "t"),
+    "setting": lambda client: client.broker_setting("s"),
+}
+
+
 class TestThrottled:
-    @pytest.mark.parametrize(
-        "ask",
-        [
-            lambda client: client.ask_all([commit("s.0")]),
-            lambda client: client.ask_brokers(ListTransactionsRequest()),
-            lambda client: client.transaction_version(),
-            lambda client: client.partitions(None),
-        ],
-    )
+    @pytest.mark.parametrize("what", ["coordinators", "brokers", "version", "partitions"])
     def test_brokers_that_throttle_for_longer_than_max_block_ms_are_waited_for(
-        self,
-        kafka: ScriptedKafka,
-        network: ScriptedNetwork,
-        client: AdminClient,
-        ask: Callable[[AdminClient], Any],
+        self, kafka: Kafka, client: AdminClient, what: str
     ) -> None:
         kafka.throttled = dict.fromkeys(kafka.brokers, (0, 5 * MAX_BLOCK_MS))
-        ask(client)
+        ASKS[what](client)
         assert 5 * MAX_BLOCK_MS <= kafka.now_ms <= 6 * MAX_BLOCK_MS
 
-    def test_and_the_time_that_was_left_is_left(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
-        kafka.throttled = dict.fromkeys(kafka.brokers, (0, 5 * MAX_BLOCK_MS))
-        kafka.silent = {1, 2, 3}
-        with pytest.raises(CoordinatorUnavailable):
+    def test_and_the_time_that_was_left_is_left(self, kafka: Kafka, client: AdminClient) -> None:
+        kafka.throttled, kafka.silent = dict.fromkeys(kafka.brokers, (0, 5 * MAX_BLOCK_MS)), {1, 2, 3}
+        with pytest.raises(errors.CoordinatorUnavailable):
             client.ask_all([commit("s.0")])
         assert 6 * MAX_BLOCK_MS <= kafka.now_ms <= 6 * MAX_BLOCK_MS + 1_000
 
 
 class TestUnreachable:
-    @pytest.mark.parametrize(
-        "ask",
-        [
-            lambda client: client.ask_brokers(ListTransactionsRequest()),
-            lambda client: client.ask_leaders([("a", 0)], DescribeProducersRequest),
-            lambda client: client.transaction_version(),
-            lambda client: client.finalized_features(),
-            lambda client: ensure_commit_topic(client, "t"),
-            lambda client: client.partitions(None),
-            lambda client: client.broker_setting("s"),
-        ],
-    )
-    def test_without_any_broker(
-        self,
-        kafka: ScriptedKafka,
-        network: ScriptedNetwork,
-        client: AdminClient,
-        ask: Callable[[AdminClient], Any],
-    ) -> None:
+    @pytest.mark.parametrize("what", sorted(ASKS.keys() - {"coordinators"}))
+    def test_without_any_broker(self, kafka: Kafka, client: AdminClient, what: str) -> None:
         kafka.down = {1, 2, 3}
-        with pytest.raises(BrokersUnreachable) as failure:
-            ask(client)
+        with pytest.raises(errors.BrokersUnreachable) as failure:
+            ASKS[what](client)
         assert failure.value.bootstrap_servers == "b1:9092,b2:9092"
-        assert (failure.value.waited_ms, failure.value.last_error) == (MAX_BLOCK_MS, "broker 9: Connection refused")
+        assert (failure.value.waited_ms, failure.value.last_error) == (MAX_BLOCK_MS, REFUSED)
         assert kafka.now_ms == MAX_BLOCK_MS
 
-    def test_a_broker_that_hangs_up_is_asked_again(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_a_broker_that_hangs_up_is_asked_again(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders = {("t", 0): 2, ("t", 1): 2}
         kafka.script(MetadataRequest, *[HANG_UP] * 3)
         ensure_commit_topic(client, "t")
         assert 0 < kafka.now_ms < 2_000
 
-    def test_what_no_retry_mends_is_told_at_once(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
-        network.failure = AuthenticationFailed(broker="broker 1", mechanism="PLAIN", user="alice", reason="no")
+    def test_what_no_retry_mends_is_told_at_once(self, kafka: Kafka, network: Network, client: AdminClient) -> None:
+        network.failure = errors.AuthenticationFailed(broker="broker 1", mechanism="PLAIN", user="alice", reason="no")
         kafka.silent = {1, 2, 3}
-        with pytest.raises(AuthenticationFailed):
+        with pytest.raises(errors.AuthenticationFailed):
             ensure_commit_topic(client, "t")
         assert len(network.waits) == 1
 
-    def test_by_any_broker_in_time(self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient) -> None:
+    def test_by_any_broker_in_time(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.script(MetadataRequest, *[HANG_UP] * 1_000)
-        with pytest.raises(BrokersUnreachable):
+        with pytest.raises(errors.BrokersUnreachable):
             ensure_commit_topic(client, "t")
         assert 0.8 * MAX_BLOCK_MS < kafka.now_ms <= MAX_BLOCK_MS
 
 
-class TestTransactionVersion:
-    @pytest.mark.parametrize(
-        ("level", "produce", "end_txn", "offset_commit", "version"),
-        [
-            (2, 12, 5, 5, 2),
-            (3, 13, 6, 6, 2),
-            (1, 12, 5, 5, 1),
-            (None, 12, 5, 5, 1),
-            (2, 11, 5, 5, 1),
-            (2, None, 5, 5, 1),
-            (2, 12, None, 5, 1),
-            (2, 12, 5, None, 1),
-        ],
-    )
-    def test_is_2_where_all_of_it_is_spoken(
-        self,
-        kafka: ScriptedKafka,
-        client: AdminClient,
-        level: int | None,
-        produce: int | None,
-        end_txn: int | None,
-        offset_commit: int | None,
-        version: int,
-    ) -> None:
-        kafka.features = {"metadata.version": 27} if level is None else {"transaction.version": level}
-        spoken = {ProduceRequest: produce, EndTxnRequest: end_txn, TxnOffsetCommitRequest: offset_commit}
-        kafka.spoken = lambda request: spoken[type(request)]
-        assert client.transaction_version() == version
-        assert client.finalized_features() == kafka.features
+@pytest.mark.parametrize(
+    ("level", "spoken", "version"),
+    [
+        (2, (12, 5, 5), 2),
+        (3, (13, 6, 6), 2),
+        (1, (12, 5, 5), 1),
+        (None, (12, 5, 5), 1),
+        (2, (11, 5, 5), 1),
+        (2, (None, 5, 5), 1),
+        (2, (12, None, 5), 1),
+        (2, (12, 5, None), 1),
+    ],
+)
+def test_the_transaction_version_is_2_where_all_of_it_is_spoken(
+    kafka: Kafka, client: AdminClient, level: int | None, spoken: tuple[int | None, ...], version: int
+) -> None:
+    kafka.features = {"metadata.version": 27} if level is None else {"transaction.version": level}
+    versions = dict(zip((ProduceRequest, EndTxnRequest, TxnOffsetCommitRequest), spoken, strict=True))
+    kafka.spoken = lambda request: versions[type(request)]
+    assert client.transaction_version() == version
+    assert client.finalized_features() == kafka.features
 
 
 class TestEnsureTopic:
-    def test_one_that_is_there(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+    def test_one_that_is_there(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders = {("t", 0): 2, ("t", 1): -1}
         ensure_commit_topic(client, "t")
         assert MetadataRequest(("t",), allow_auto_topic_creation=False) in [request for _, request in kafka.received]
         assert kafka.asked(CreateTopicsRequest) == []
 
     @pytest.mark.parametrize("codes", [[0], [EXISTS], [TIMED_OUT, 0], [41, 89, EXISTS]])
-    def test_one_that_is_not_is_made(self, kafka: ScriptedKafka, client: AdminClient, codes: list[int]) -> None:
+    def test_one_that_is_not_is_made(self, kafka: Kafka, client: AdminClient, codes: list[int]) -> None:
         kafka.script(CreateTopicsRequest, *codes)
         ensure_commit_topic(client, "t")
         (_, request), *again = kafka.asked(CreateTopicsRequest)
         assert request == CreateTopicsRequest("t", 2, client.config.request_timeout_ms)
         assert len(again) == len(codes) - 1
 
-    def test_one_without_a_leader_is_waited_for(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_one_without_a_leader_is_waited_for(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders = {("t", 0): -1, ("t", 1): 1}
         kafka.at = [(2_000, lambda: kafka.leaders.update({("t", 0): 3}))]
         ensure_commit_topic(client, "t")
@@ -645,40 +524,35 @@ class TestEnsureTopic:
         assert kafka.asked(CreateTopicsRequest) == []
 
     @pytest.mark.parametrize("code", [DENIED, 31, 38, 44, 42])
-    def test_a_refusal_tells_the_command(self, kafka: ScriptedKafka, client: AdminClient, code: int) -> None:
+    def test_a_refusal_tells_the_command(self, kafka: Kafka, client: AdminClient, code: int) -> None:
         kafka.script(CreateTopicsRequest, code)
-        with pytest.raises(CommitTopicMissing) as failure:
+        with pytest.raises(errors.CommitTopicMissing) as failure:
             ensure_commit_topic(client, "t")
         error = failure.value
         assert (error.topic, error.reason.endswith(f"(error {code}): the controller says why")) == ("t", True)
         assert error.command == "kafka-topics.sh --bootstrap-server b1:9092,b2:9092 --create --topic t --partitions 2"
 
-    def test_one_without_a_second_partition_is_told_with_the_command(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
-    ) -> None:
+    def test_one_without_a_second_partition_is_told_with_the_command(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders = {("t", 0): 1}
-        with pytest.raises(CommitTopicTooSmall, match="has 1 partition and needs two") as failure:
+        with pytest.raises(errors.CommitTopicTooSmall, match="has 1 partition and needs two") as failure:
             ensure_commit_topic(client, "t")
         command = "kafka-topics.sh --bootstrap-server b1:9092,b2:9092 --alter --topic t --partitions 2"
         assert (failure.value.command, kafka.now_ms) == (command, 0)
 
-    def test_gives_up_when_the_time_is_over(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+    def test_gives_up_when_the_time_is_over(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders = {("t", 0): -1}
-        with pytest.raises(CommitTopicMissing, match="it has no leader"):
+        with pytest.raises(errors.CommitTopicMissing, match="it has no leader"):
             ensure_commit_topic(client, "t")
         kafka.leaders = {}
         kafka.script(CreateTopicsRequest, *[TIMED_OUT] * 100)
-        with pytest.raises(CommitTopicMissing, match="REQUEST_TIMED_OUT"):
+        with pytest.raises(errors.CommitTopicMissing, match="REQUEST_TIMED_OUT"):
             ensure_commit_topic(client, "t")
 
-    @pytest.mark.parametrize(("code", "error"), [(DENIED, TopicAuthorizationFailed), (INVALID_TOPIC, TopicNameInvalid)])
+    @pytest.mark.parametrize(
+        ("code", "error"), [(DENIED, errors.TopicAuthorizationFailed), (INVALID_TOPIC, errors.TopicNameInvalid)]
+    )
     def test_what_waiting_does_not_mend(
-        self,
-        kafka: ScriptedKafka,
-        network: ScriptedNetwork,
-        client: AdminClient,
-        code: int,
-        error: type[Exception],
+        self, kafka: Kafka, client: AdminClient, code: int, error: type[Exception]
     ) -> None:
         kafka.topic_codes["t"] = code
         with pytest.raises(error):
@@ -686,77 +560,66 @@ class TestEnsureTopic:
         assert kafka.now_ms == 0
 
 
+def leased(cluster_id: str | None = None, **options: Any) -> AdminClient:
+    """A client that was leased and is given back."""
+    with lease_admin_client(config(**options), *[cluster_id] if cluster_id else []) as client:
+        return client
+
+
 class TestLease:
-    def test_keeps_a_client_for_the_next_commit(self, network: ScriptedNetwork) -> None:
-        with lease_admin_client(config()) as first:
-            pass
-        with lease_admin_client(config()) as again:
-            assert again is first
-        with lease_admin_client(config(client_id="other")) as other:
-            assert other is not first
+    def test_keeps_a_client_for_the_next_commit(self, network: Network) -> None:
+        first = leased()
+        assert leased() is first
+        assert leased(client_id="other") is not first
         assert not network.closed
 
-    def test_one_whose_connections_ended_is_not_kept(self, network: ScriptedNetwork) -> None:
-        with lease_admin_client(config()) as first:
-            pass
-        network.interruptions = 1
-        with lease_admin_client(config()) as again:
-            assert again is not first
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param({"interruptions": 1}, id="its connections ended"),
+            pytest.param(
+                {"failure": errors.ClusterChanged(broker="b1:9092", expected="one", found="another")},
+                id="it failed meanwhile",
+            ),
+        ],
+    )
+    def test_one_that_is_of_no_use_is_not_kept(self, network: Network, change: dict[str, Any]) -> None:
+        first = leased()
+        vars(network).update(change)
+        assert leased() is not first
 
-    def test_one_that_failed_meanwhile_is_not_kept(self, network: ScriptedNetwork) -> None:
-        with lease_admin_client(config()) as first:
-            pass
-        network.failure = ClusterChanged(broker="b1:9092", expected="one", found="another")
-        with lease_admin_client(config()) as again:
-            assert again is not first
+    def test_one_of_another_cluster_is_not_the_one_that_is_asked_for(self, network: Network) -> None:
+        first = leased("c")
+        assert leased("c") is first
+        assert leased("d") is not first
 
-    def test_one_of_another_cluster_is_not_the_one_that_is_asked_for(self, network: ScriptedNetwork) -> None:
-        with lease_admin_client(config(), "c") as first:
-            pass
-        with lease_admin_client(config(), "c") as again:
-            assert again is first
-        with lease_admin_client(config(), "d") as other:
-            assert other is not first
-
-    def test_two_at_once_are_two(self, network: ScriptedNetwork) -> None:
+    def test_two_at_once_are_two(self, network: Network) -> None:
         with lease_admin_client(config()) as first, lease_admin_client(config()) as second:
             assert first is not second
         assert network.closed  # one of them is too many afterwards
 
-    def test_one_that_raised_is_not_kept(self, network: ScriptedNetwork) -> None:
+    def test_one_that_raised_is_not_kept(self, network: Network) -> None:
         with pytest.raises(KeyboardInterrupt), lease_admin_client(config()) as first:
             raise KeyboardInterrupt
         assert network.closed
-        with lease_admin_client(config()) as again:
-            assert again is not first
+        assert leased() is not first
 
-    def test_one_that_was_idle_for_long_is_closed(self, kafka: ScriptedKafka, network: ScriptedNetwork) -> None:
+    def test_one_that_was_idle_for_long_is_closed(self, kafka: Kafka, network: Network) -> None:
         with lease_admin_client(config()) as first:
             kafka.now_ms += 10_000_000
-        with lease_admin_client(config()) as again:
-            assert again is first
+        assert leased() is first
         kafka.now_ms += first.config.connections_max_idle_ms + 1
-        with lease_admin_client(config(client_id="other")):
-            assert network.closed
+        leased(client_id="other")
+        assert network.closed
 
-    def test_of_another_process_is_another(self, network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
-        with lease_admin_client(config()) as parents:
-            pass
-        monkeypatch.setattr(kept.os, "getpid", lambda: -1)
-        with lease_admin_client(config()) as childs:
-            assert childs is not parents
-        assert not network.closed
-
-    def test_a_process_that_ends_closes_its_own(
-        self, network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        with lease_admin_client(config()) as parents:
-            pass
+    def test_a_process_has_its_own_and_closes_no_other(self, network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+        parents = leased()
         with monkeypatch.context() as child:
             child.setattr(kept.os, "getpid", lambda: -1)
             kept.KEPT.close()
-        assert not network.closed
+            assert not network.closed
+            assert leased() is not parents
+            assert not network.closed
         kept.KEPT.close()
         assert network.closed
-        with lease_admin_client(config()) as again:
-            assert again is not parents
+        assert leased() is not parents

@@ -17,11 +17,13 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import once
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
-from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_kafka import HANG_UP, ScriptedKafka
 
 OFFSETS = {TopicPartition("t", 0): 7, TopicPartition("t", 1): 0, TopicPartition("u", 0): 9}
 UNKNOWN_TOPIC, LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 3, 14, 15, 16
 NO_MEMBER, REBALANCE, TOPIC_DENIED, GROUP_DENIED, TOO_LARGE, NO_GROUP = 25, 27, 29, 30, 28, 69
+
+pytestmark = pytest.mark.usefixtures("network")
 
 
 @pytest.fixture
@@ -29,11 +31,6 @@ def kafka() -> ScriptedKafka:
     made = ScriptedKafka()
     made.always(ProgressCommitRequest, answer())
     return made
-
-
-@pytest.fixture(autouse=True)
-def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
-    return connect_clients(ScriptedNetwork(kafka), monkeypatch)
 
 
 def answer(code: int = 0, **of_topic: int) -> Callable[[ProgressCommitRequest], ProgressCommitResponse]:

@@ -73,7 +73,7 @@ def asking(guest: Guest, network: SharedNetwork) -> Callable[[Any], tuple[thread
 
     def ask(work: Any) -> tuple[threading.Thread, list[object]]:
         thread, outcome = in_background(lambda: guest.drive(work, lambda: 600_000))
-        assert network.woken.acquire(timeout=5)
+        assert network.woken.acquire(timeout=30)
         return thread, outcome
 
     return ask
@@ -85,30 +85,28 @@ def turn(guest: Guest, network: SharedNetwork) -> list[ClientResponse]:
     return guest.take(network.poll(0), NOW_MS)
 
 
-def ended(thread: threading.Thread) -> bool:
-    thread.join(5)
-    return not thread.is_alive()
+def outcome_of(asked: tuple[threading.Thread, list[object]]) -> list[object]:
+    """What came of work that is over."""
+    thread, outcome = asked
+    thread.join(30)
+    assert not thread.is_alive()
+    return outcome
 
 
-def test_work_is_driven_until_its_answer_is_there(guest: Guest, network: SharedNetwork, asking: Any) -> None:
+def test_work_is_driven_until_its_answer_is_there_and_no_more(
+    guest: Guest, network: SharedNetwork, asking: Any
+) -> None:
     network.kafka.silent.add(1)
-    thread, outcome = asking(work := Request(guest))
+    asked = asking(work := Request(guest))
     assert guest.run_once(NOW_MS) == 40
     assert guest.take(network.poll(0), NOW_MS) == []
-    assert outcome == []
+    assert asked[1] == []
     network.kafka.silent.clear()
     assert turn(guest, network) == []
-    assert ended(thread)
-    assert outcome == [None]
+    assert outcome_of(asked) == [None]
     assert ([answer.token for answer in work.answers], work.turns) == (["of the work"], 2)
-
-
-def test_done_work_is_driven_no_more(guest: Guest, network: SharedNetwork, asking: Any) -> None:
-    thread, _ = asking(work := Request(guest))
-    turn(guest, network)
-    assert ended(thread)
     assert guest.run_once(NOW_MS) == LONGEST_POLL_MS
-    assert work.turns == 1
+    assert work.turns == 2
 
 
 def test_without_work_polls_are_as_long_as_without_a_guest(guest: Guest) -> None:
@@ -117,13 +115,12 @@ def test_without_work_polls_are_as_long_as_without_a_guest(guest: Guest) -> None
 
 def test_answers_to_requests_of_others_stay_theirs(guest: Guest, network: SharedNetwork, asking: Any) -> None:
     """Two clients use the same tokens: FindCoordinator has one, and either asks for coordinators."""
-    thread, outcome = asking(work := Request(guest))
+    asked = asking(work := Request(guest))
     network.send(1, ListTransactionsRequest(), NOW_MS, work.token)
     guest.run_once(NOW_MS)
     (theirs,) = guest.take(network.poll(0), NOW_MS)
     assert theirs.token == work.token
-    assert ended(thread)
-    assert (len(work.answers), outcome) == (1, [None])
+    assert (outcome_of(asked), len(work.answers)) == ([None], 1)
 
 
 def test_a_wait_ends_in_time_and_its_answer_goes_to_the_next_work(
@@ -131,18 +128,17 @@ def test_a_wait_ends_in_time_and_its_answer_goes_to_the_next_work(
 ) -> None:
     network.kafka.silent.add(1)
     late, is_over = Request(guest, "late"), threading.Event()
-    thread, outcome = in_background(lambda: guest.drive(late, lambda: 0 if is_over.is_set() else 1))
-    assert network.woken.acquire(timeout=5)
+    asked = in_background(lambda: guest.drive(late, lambda: 0 if is_over.is_set() else 1))
+    assert network.woken.acquire(timeout=30)
     guest.run_once(NOW_MS)
     is_over.set()
-    assert ended(thread)
-    assert outcome == [None]
+    assert outcome_of(asked) == [None]
     network.kafka.silent.clear()
     assert turn(guest, network) == []
     assert (late.answers, late.turns) == ([], 1)
-    thread, outcome = asking(work := Request(guest))
+    asked = asking(work := Request(guest))
     turn(guest, network)
-    assert ended(thread)
+    assert outcome_of(asked) == [None]
     assert [answer.token for answer in work.answers] == ["late", "of the work"]
 
 
@@ -166,22 +162,19 @@ def test_an_exception_of_the_work_reaches_who_asks_and_nobody_else(
 
     with monkeypatch.context() as patch:
         patch.setattr(Request, step, broken)
-        thread, outcome = asking(Request(guest))
+        asked = asking(Request(guest))
         turn(guest, network)
-        assert ended(thread)
-    assert [type(each) for each in outcome] == [ZeroDivisionError]
-    thread, outcome = asking(Request(guest))
+        assert [type(each) for each in outcome_of(asked)] == [ZeroDivisionError]
+    asked = asking(Request(guest))
     turn(guest, network)
-    assert ended(thread)
-    assert outcome == [None]
+    assert outcome_of(asked) == [None]
 
 
 @pytest.mark.parametrize("failure", [REFUSED, None])
 def test_the_end_of_the_driving_thread_ends_the_wait(guest: Guest, asking: Any, failure: Any) -> None:
-    thread, outcome = asking(Request(guest))
+    asked = asking(Request(guest))
     guest.end(failure)
-    assert ended(thread)
-    (error,) = outcome
+    (error,) = outcome_of(asked)
     assert error is failure if failure else isinstance(error, ProducerClosed)
     with pytest.raises(type(error)):
         guest.drive(Request(guest), lambda: 600_000)
@@ -190,8 +183,7 @@ def test_the_end_of_the_driving_thread_ends_the_wait(guest: Guest, asking: Any, 
 def test_work_that_is_done_when_the_driving_thread_ends_is_done(
     guest: Guest, network: SharedNetwork, asking: Any
 ) -> None:
-    thread, outcome = asking(Request(guest))
+    asked = asking(Request(guest))
     turn(guest, network)
     guest.end(REFUSED)
-    assert ended(thread)
-    assert outcome == [None]
+    assert outcome_of(asked) == [None]

@@ -21,7 +21,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import once
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
-from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_kafka import ScriptedKafka, ScriptedNetwork
 from scripted_logs import ScriptedLog, serve
 
 DENIED, FENCED = 29, 74
@@ -43,8 +43,7 @@ def kafka(logs: dict[tuple[str, int], ScriptedLog]) -> ScriptedKafka:
 
 
 @pytest.fixture
-def client(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[AdminClient]:
-    connect_clients(ScriptedNetwork(kafka), monkeypatch)
+def client(network: ScriptedNetwork) -> Iterator[AdminClient]:
     options = given_options({"kafka.bootstrap.servers": "a:1", "subscribe": "t"}, table=READING)
     with once(AdminClient, read_config(options).consumer) as made:
         yield made
@@ -128,15 +127,13 @@ def test_where_epochs_end(client: AdminClient, kafka: ScriptedKafka) -> None:
     ]
 
 
-def test_nobody_is_asked_where_no_epoch_ends(client: AdminClient, kafka: ScriptedKafka) -> None:
+def test_nobody_is_asked_where_no_epoch_ends_or_brokers_lack_the_request(
+    client: AdminClient, kafka: ScriptedKafka
+) -> None:
     now = ends(client, Logs())
     del kafka.received[:]
     assert epoch_ends(client, now, {}) == {}
     assert not kafka.received
-
-
-def test_brokers_that_lack_the_request_tell_nothing(client: AdminClient, kafka: ScriptedKafka) -> None:
-    now = ends(client, Logs())
     kafka.spoken = lambda request: None
     assert epoch_ends(client, now, {P: 1}) == {P: None}
     assert not kafka.asked(OffsetForLeaderEpochRequest)

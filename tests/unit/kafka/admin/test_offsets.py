@@ -19,7 +19,7 @@ from kafka_sink.kafka.protocol.apis.list_offsets import (
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import once
 from kafka_sink.options.config import sink_config
-from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_kafka import HANG_UP, ScriptedKafka
 from scripted_logs import ScriptedLog, serve
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -27,17 +27,14 @@ LOGS = {T0: ScriptedLog(3, 9, stable=7, times={3: 100, 8: 200}), T1: ScriptedLog
 UNCOMMITTED, COMMITTED = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
 OFFLINE, NOT_LEADER, DENIED = 5, 6, 29
 
+pytestmark = pytest.mark.usefixtures("network")
+
 
 @pytest.fixture
 def kafka() -> ScriptedKafka:
     made = ScriptedKafka()
     serve(made, LOGS)
     return made
-
-
-@pytest.fixture(autouse=True)
-def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
-    return connect_clients(ScriptedNetwork(kafka), monkeypatch)
 
 
 def offsets(timestamps_ms: dict[TopicPartition, int], isolation_level: IsolationLevel) -> dict[TopicPartition, int]:

@@ -12,15 +12,15 @@ from kafka_sink.kafka.admin import topics
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kept import once
 from kafka_sink.options.config import sink_config
-from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_kafka import ScriptedKafka, ScriptedNetwork
 
 NOT_YET, INVALID_TOPIC, DENIED = 5, 17, 29
 OPTIONS = {"kafka.bootstrap.servers": "localhost:1"}
+
+pytestmark = pytest.mark.usefixtures("network")
 
 
 @pytest.fixture
@@ -28,11 +28,6 @@ def kafka() -> ScriptedKafka:
     made = ScriptedKafka()
     made.partitions = 7
     return made
-
-
-@pytest.fixture(autouse=True)
-def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
-    return connect_clients(ScriptedNetwork(kafka, known={1}), monkeypatch)
 
 
 def config() -> ProducerConfig:
@@ -55,10 +50,7 @@ def test_partitions_are_counted_over_a_client_that_is_closed_again(
 
 @pytest.mark.parametrize(
     ("code", "error", "words"),
-    [
-        (DENIED, TopicAuthorizationFailed, "for principal User:ANONYMOUS"),
-        (INVALID_TOPIC, TopicNameInvalid, "'t'"),
-    ],
+    [(DENIED, TopicAuthorizationFailed, "for principal User:ANONYMOUS"), (INVALID_TOPIC, TopicNameInvalid, "'t'")],
 )
 def test_what_waiting_does_not_change_is_an_error_at_once(
     kafka: ScriptedKafka, network: ScriptedNetwork, code: int, error: type[Exception], words: str
@@ -82,13 +74,10 @@ def test_a_topic_that_is_not_there_is_waited_for_a_few_seconds(kafka: ScriptedKa
     assert ABSENT_PATIENCE_MS <= raised.value.waited_ms == kafka.now_ms < ABSENT_PATIENCE_MS + 2_000
 
 
-def test_the_public_count_takes_the_sinks_options() -> None:
+def test_the_public_count_takes_the_sinks_options_and_what_the_sessions_conf_says() -> None:
     assert kafka_sink.partition_count({**OPTIONS, "Topic": "t"}) == 7
     with pytest.raises(MissingOption, match="'topic' is required"):
         kafka_sink.partition_count(OPTIONS)
-
-
-def test_the_public_count_looks_up_in_the_sessions_conf_what_the_options_do_not_say() -> None:
     conf = {"spark.pykafka.kafka.bootstrap.servers": "localhost:1", "spark.pykafka.topic": "t", "spark.app.name": "x"}
     session = SimpleNamespace(conf=SimpleNamespace(getAll=conf))
     assert kafka_sink.partition_count({}, session) == 7  # type: ignore[arg-type]

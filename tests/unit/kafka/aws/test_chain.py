@@ -132,6 +132,17 @@ def keys_of(made: BotocoreChain, login: IamLogin = DEFAULT) -> Keys:
     return made.credentials(login, "eu-west-1").keys
 
 
+@pytest.fixture
+def own_keys(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKENV")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
+
+
+def write_aws(home: Path, name: str, text: str) -> None:
+    (home / ".aws").mkdir(exist_ok=True)
+    (home / ".aws" / name).write_text(text)
+
+
 def test_botocore_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     assert installed() is not None
     monkeypatch.setitem(__import__("sys").modules, "botocore.session", None)
@@ -152,37 +163,29 @@ def test_an_instances_role(aws: Aws) -> None:
 
 
 def test_a_profile(aws: Aws, tmp_path: Path) -> None:
-    (tmp_path / ".aws").mkdir()
-    file = tmp_path / ".aws" / "credentials"
-    file.write_text(f"[team]\naws_access_key_id=AK1\naws_secret_access_key={CANARY}\n")
     made = BotocoreChain()
-    found = made.credentials(IamLogin(profile="team"), "eu-west-1")
-    assert (found.keys.access_key, found.remaining_s) == ("AK1", None)
-    assert found.source == "profile 'team' (shared-credentials-file)"
     # Keys that nobody renews are read again, for a user may have replaced them.
-    file.write_text(f"[team]\naws_access_key_id=AK2\naws_secret_access_key={CANARY}\n")
-    assert keys_of(made, IamLogin(profile="team")).access_key == "AK2"
+    for key in ("AK1", "AK2"):
+        write_aws(tmp_path, "credentials", f"[team]\naws_access_key_id={key}\naws_secret_access_key={CANARY}\n")
+        found = made.credentials(IamLogin(profile="team"), "eu-west-1")
+        assert (found.keys.access_key, found.remaining_s) == (key, None)
+        assert found.source == "profile 'team' (shared-credentials-file)"
 
 
-def test_a_role_that_is_assumed(container: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AWS_CONTAINER_CREDENTIALS_FULL_URI")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKENV")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
-    container.sts_gives(3600)
+@pytest.mark.usefixtures("own_keys")
+def test_a_role_that_is_assumed(aws: Aws) -> None:
+    aws.sts_gives(3600)
     found = BotocoreChain().credentials(ROLE, "eu-west-1")
     assert found.keys == Keys("AKASSUMED", CANARY, f"{CANARY}-t")
     assert found.source == "the role awsRoleArn (assume-role)"
-    ((_, form),) = container.asked
+    ((_, form),) = aws.asked
     assert form["RoleArn"] == [ROLE.role_arn]
     assert form["ExternalId"] == [ROLE.role_external_id]
     assert form["RoleSessionName"] == ["aws-msk-iam-auth"]
 
 
-def test_what_sts_answers_is_in_no_log(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKENV")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
+@pytest.mark.usefixtures("own_keys")
+def test_what_sts_answers_is_in_no_log(aws: Aws, caplog: pytest.LogCaptureFixture) -> None:
     aws.sts_gives(3600)
     keys_of(BotocoreChain(), ROLE)
     assert len(aws.asked) == 1
@@ -191,11 +194,8 @@ def test_what_sts_answers_is_in_no_log(
 
 def test_a_principal_stays_the_same_for_the_life_of_a_process(aws: Aws, tmp_path: Path) -> None:
     """botocore names a session at random, and brokers refuse another principal on the same connection."""
-    (tmp_path / ".aws").mkdir()
-    (tmp_path / ".aws" / "config").write_text(
-        "[profile role]\nrole_arn=arn:aws:iam::123456789012:role/msk\nsource_profile=user\nregion=eu-west-1\n"
-        f"[profile user]\naws_access_key_id=AK\naws_secret_access_key={CANARY}\n"
-    )
+    role = "[profile role]\nrole_arn=arn:aws:iam::123456789012:role/msk\nsource_profile=user\nregion=eu-west-1\n"
+    write_aws(tmp_path, "config", f"{role}[profile user]\naws_access_key_id=AK\naws_secret_access_key={CANARY}\n")
     aws.sts_gives(120)  # botocore renews so young a session at each use
     made = BotocoreChain()
     for _ in range(3):
@@ -220,28 +220,20 @@ def refused(login: IamLogin = DEFAULT) -> Missing:
     return error
 
 
-def test_no_credentials(aws: Aws) -> None:
+def test_why_there_are_no_credentials(aws: Aws, tmp_path: Path) -> None:
     error = refused()
     assert "found no credentials on this host" in error.reason
     assert "AWS_ACCESS_KEY_ID" in error.advice
-
-
-def test_a_profile_that_is_not_there(aws: Aws) -> None:
     assert refused(IamLogin(profile="none")).reason == "profile 'none': botocore raised ProfileNotFound"
-
-
-def test_sts_refuses(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKENV")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
-    aws.answer = lambda path: (403, _DENIED)
-    error = refused(ROLE)
-    assert error.reason == "the role awsRoleArn: botocore raised ClientError (AccessDenied)"
-
-
-def test_a_process_that_fails_and_says_its_secret(aws: Aws, tmp_path: Path) -> None:
-    (tmp_path / ".aws").mkdir()
-    (tmp_path / ".aws" / "config").write_text(f"[profile p]\ncredential_process = sh -c 'echo {CANARY} >&2; exit 1'\n")
+    # A process that fails and says its secret.
+    write_aws(tmp_path, "config", f"[profile p]\ncredential_process = sh -c 'echo {CANARY} >&2; exit 1'\n")
     assert "CredentialRetrievalError" in refused(IamLogin(profile="p")).reason
+
+
+@pytest.mark.usefixtures("own_keys")
+def test_sts_refuses(aws: Aws) -> None:
+    aws.answer = lambda path: (403, _DENIED)
+    assert refused(ROLE).reason == "the role awsRoleArn: botocore raised ClientError (AccessDenied)"
 
 
 def test_an_endpoint_that_does_not_answer_is_not_waited_for(container: Aws, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,19 +82,24 @@ def test_of_the_environment_until_they_expire(environment: dict[str, str], text:
     assert found(environment | IN_ENVIRONMENT | {"AWS_CREDENTIAL_EXPIRATION": text}).remaining_s == 59.5
 
 
-def test_an_expiration_that_is_no_time(environment: dict[str, str]) -> None:
-    error = missing(environment | IN_ENVIRONMENT | {"AWS_CREDENTIAL_EXPIRATION": "soon"})
-    assert "AWS_CREDENTIAL_EXPIRATION" in error.reason
-
-
-@pytest.mark.parametrize("name", IN_ENVIRONMENT)
-def test_half_of_the_environments_keys_is_none_and_the_profile_is_not_taken_instead(
-    environment: dict[str, str], name: str
+@pytest.mark.parametrize(
+    ("login", "given", "words"),
+    [
+        # Half of the keys: a write as another user than the one that is half given would be a surprise.
+        (DEFAULT, {"AWS_ACCESS_KEY_ID": "AKENV"}, "no AWS_SECRET_ACCESS_KEY"),
+        (DEFAULT, {"AWS_SECRET_ACCESS_KEY": CANARY}, "no AWS_ACCESS_KEY_ID"),
+        (DEFAULT, IN_ENVIRONMENT | {"AWS_CREDENTIAL_EXPIRATION": "soon"}, "AWS_CREDENTIAL_EXPIRATION"),
+        (IamLogin(role_arn="arn"), IN_ENVIRONMENT, "awsRoleArn needs botocore"),
+        (DEFAULT, {"HOME": "/nonexistent"}, "neither the environment nor profile 'default' has keys"),
+    ],
+)
+def test_what_is_missing_is_named_and_no_profile_taken_instead(
+    environment: dict[str, str], login: IamLogin, given: dict[str, str], words: str
 ) -> None:
-    """A write as another user than the one that is half given would be a surprise."""
-    (other,) = IN_ENVIRONMENT.keys() - {name}
-    error = missing(environment | {name: IN_ENVIRONMENT[name]})
-    assert f"no {other}" in error.reason
+    error = missing(environment | given, login)
+    assert words in error.reason
+    if "HOME" in given:
+        assert "AWS_ACCESS_KEY_ID" in error.advice and "pyspark-pykafka[aws]" in error.advice
 
 
 def test_of_the_default_profile(environment: dict[str, str]) -> None:
@@ -142,17 +147,6 @@ def test_a_profile_without_keys(environment: dict[str, str], profile: str, words
         assert "pyspark-pykafka[aws]" in error.advice
 
 
-def test_no_credentials_at_all() -> None:
-    error = missing({"HOME": "/nonexistent"})
-    assert "AWS_ACCESS_KEY_ID" in error.advice
-    assert "pyspark-pykafka[aws]" in error.advice
-
-
-def test_a_role_needs_botocore(environment: dict[str, str]) -> None:
-    error = missing(environment | IN_ENVIRONMENT, IamLogin(role_arn="arn"))
-    assert "awsRoleArn needs botocore" in error.reason
-
-
 @pytest.mark.parametrize(
     "text", [f"aws_secret_access_key={CANARY}", f"[a]\nx=1\n[a]\nx={CANARY}", f"[{CANARY}\nx", "\xff"]
 )
@@ -166,8 +160,7 @@ def test_a_file_that_is_none_of_aws(environment: dict[str, str], tmp_path: Path,
 def test_a_file_that_cannot_be_read(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / ".aws" / "credentials").unlink()
     (tmp_path / ".aws" / "credentials").mkdir()
-    error = missing(environment)
-    assert "cannot be read: Is a directory" in error.reason
+    assert "cannot be read: Is a directory" in missing(environment).reason
 
 
 class Everything:
@@ -178,17 +171,8 @@ class Everything:
 def test_botocore_is_asked_for_all_but_the_environments_keys(environment: dict[str, str]) -> None:
     for login in (IamLogin(), IamLogin(profile="team a"), IamLogin(role_arn="arn")):
         assert found(environment, login, Everything()).source == f"{login.profile}, {login.role_arn}, eu-west-1"
-    assert found(environment | IN_ENVIRONMENT, IamLogin(), Everything()).keys.access_key == "AKENV"
     assert found(environment | IN_ENVIRONMENT, IamLogin(role_arn="arn"), Everything()).keys.access_key == "AKCHAIN"
-
-
-def test_botocore_is_not_imported_for_the_environments_keys(environment: dict[str, str]) -> None:
-    def chain() -> Chain:
-        raise AssertionError
-
-    assert find(IamLogin(), "eu-west-1", environment | IN_ENVIRONMENT, NOW_S, chain)
-
-
-def test_credentials_are_not_shown(environment: dict[str, str]) -> None:
-    assert CANARY not in repr(found(environment, IamLogin(profile="team a")))
-    assert "AKTEAM" not in repr(found(environment, IamLogin(profile="team a")))
+    # It is not even imported for those.
+    own = find(DEFAULT, "eu-west-1", environment | IN_ENVIRONMENT, NOW_S, lambda: pytest.fail("botocore"))
+    assert own.keys.access_key == "AKENV"
+    assert CANARY not in repr(own) and "AKENV" not in repr(own)

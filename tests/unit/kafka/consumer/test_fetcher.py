@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -67,6 +68,7 @@ SETTINGS: dict[str, Any] = {
     "fail_on_data_loss": True,
     "goes_on": True,
 }
+E = TypeVar("E", bound=KafkaSinkError)
 # Enough turns for every script. A fetcher that turns more does not wait.
 MOST_TURNS = 2_000
 
@@ -91,18 +93,17 @@ def looks(before: tuple[int, int], behind: tuple[int, int], count: int) -> list[
 
 
 class Cluster:
-    """A network, and the cluster behind it. `answers`: a fetch, epoch or bounds answer, by the request's type; each is
-    a response, an error code, or a function of the request. What is not scripted is answered as by an empty log."""
+    """A network, the cluster behind it, and the fetcher over it. `answers`: a fetch, epoch or bounds answer, by the
+    request's type; each is a response, an error code, or a function of the request. What is not scripted is answered
+    as by an empty log."""
+
+    fetcher: Fetcher
 
     def __init__(self) -> None:
         self.now_ms = 0
         self.leader, self.epoch, self.topic_id = 1, 7, ORDERS
         self.topic_error = 0
-        self.answers: dict[type, list[Any]] = {
-            FetchRequest: [],
-            OffsetForLeaderEpochRequest: [],
-            ListOffsetsRequest: [],
-        }
+        self.answers: defaultdict[type, list[Any]] = defaultdict(list)
         self.asked: list[tuple[int, Any]] = []
         self.down: set[int] = set()
         # Neither ready nor down.
@@ -117,8 +118,6 @@ class Cluster:
         self.last_error = ""
         self.interruptions = self.handshakes = 0
         self._sent: list[tuple[int, Any, object, int]] = []
-
-    # --- as a network -------------------------------------------------------------------------------------------------
 
     def ready(self, node_id: int, now_ms: int) -> bool:
         return node_id not in self.down | self.connecting
@@ -150,8 +149,6 @@ class Cluster:
     def learn(self, broker: Broker) -> None:
         pass
 
-    # --- as a test ----------------------------------------------------------------------------------------------------
-
     def poll(self, wait_ms: int) -> list[ClientResponse]:
         assert wait_ms >= 0
         sent = [each for each in self._sent if type(each[1]) not in self.held]
@@ -179,7 +176,8 @@ class Cluster:
     def _scripted(self, node_id: int, request: Any) -> Any:
         script = self.answers[type(request)]
         said = script.pop(0) if script else 0
-        said = said(request) if callable(said) else said
+        while callable(said):
+            said = said(request)
         if not isinstance(said, int):
             return said
         match request:
@@ -192,16 +190,94 @@ class Cluster:
                 return ListOffsetsResponse(0, (ListedOffset("orders", 2, said, -1, offset, 7),))
         raise AssertionError(request)
 
-    def bounds(self, earliest: int, latest: int) -> None:
+    def ends(self, *offsets: int) -> None:
+        """Script where the log begins or ends, one answer each."""
         self.answers[ListOffsetsRequest] += [
-            ListOffsetsResponse(0, (ListedOffset("orders", 2, 0, -1, offset, 7),)) for offset in (earliest, latest)
+            ListOffsetsResponse(0, (ListedOffset("orders", 2, 0, -1, offset, 7),)) for offset in offsets
         ]
 
-    def ends(self, offset: int) -> None:
-        self.answers[ListOffsetsRequest].append(ListOffsetsResponse(0, (ListedOffset("orders", 2, 0, -1, offset, 7),)))
+    def epoch_ends(self, *ends: tuple[int, int]) -> None:
+        """Script the last epoch that the leader has, and its end."""
+        self.answers[OffsetForLeaderEpochRequest] += [OffsetForLeaderEpochResponse(0, 0, *each) for each in ends]
+
+    def then(self, answer: Any, *, after_ms: int = 0, **changes: Any) -> Callable[[Any], Any]:
+        """An answer that takes its time, and with which the cluster changes."""
+
+        def given(_: Any) -> Any:
+            self.now_ms += after_ms
+            vars(self).update(changes)
+            return answer
+
+        return given
 
     def of(self, kind: type) -> list[tuple[int, Any]]:
         return [(node_id, request) for node_id, request in self.asked if isinstance(request, kind)]
+
+    def requests(self, kind: type = FetchRequest) -> list[Any]:
+        return [request for _, request in self.of(kind)]
+
+    def nodes(self, kind: type = FetchRequest) -> list[int]:
+        return [node_id for node_id, _ in self.of(kind)]
+
+    def begin(self, *fetches: Any, range_: FetchRange = RANGE, **changed: Any) -> None:
+        """Begin to read, with the answers to fetches that are scripted so far and these."""
+        self.answers[FetchRequest] += fetches
+        metadata = Metadata(
+            max_age_ms=300_000, max_idle_ms=300_000, backoff_initial_ms=100, backoff_max_ms=1_000,
+            rng=random.Random(1), creates_topics=False,
+        )  # fmt: skip
+        self.fetcher = Fetcher(
+            range_,
+            settings=FetchSettings(**{**SETTINGS, **changed}),
+            network=self,
+            metadata=metadata,
+            rng=random.Random(2),
+            now_ms=self.now_ms,
+        )
+
+    def read(self, *fetches: Any, **changed: Any) -> list[tuple[int, int]]:
+        """Read to the end. Return what was taken."""
+        self.begin(*fetches, **changed)
+        return self.go_on()
+
+    def go_on(self, until: Callable[[], bool] = lambda: False) -> list[tuple[int, int]]:
+        """Drive to the end without a failure. Return what was taken."""
+        taken = self.drive(until)
+        assert self.fetcher.failure is None
+        return taken
+
+    def drive(self, until: Callable[[], bool] = lambda: False) -> list[tuple[int, int]]:
+        """Return the first wanted offset and the next one of each record set."""
+        taken = []
+        for _ in range(MOST_TURNS):
+            if self.fetcher.is_done or until():
+                return taken
+            record_set = self.fetcher.take(self.now_ms)
+            if record_set is not None:
+                taken.append((record_set.offset, record_set.next_offset))
+            self.turn()
+        raise AssertionError("it turns without an end")
+
+    def turn(self) -> None:
+        self.fetcher.handle(self.poll(self.fetcher.run_once(self.now_ms)), self.now_ms)
+
+    def turn_until(self, kind: type, count: int = 1) -> None:
+        """Turn without taking anything, until so many requests of a kind were sent."""
+        for _ in range(MOST_TURNS):
+            if len(self.of(kind)) >= count:
+                return
+            self.turn()
+        raise AssertionError("it turns without an end")
+
+    def fails(self, error: type[E], *fetches: Any, **changed: Any) -> E:
+        self.begin(*fetches, **changed)
+        self.drive()
+        assert isinstance(self.fetcher.failure, error)
+        return self.fetcher.failure
+
+    def loses(self, *fetches: Any, **changed: Any) -> tuple[int, int, LossCause]:
+        lost = self.fails(OffsetsLost, *fetches, **changed)
+        return lost.first, lost.end, lost.cause
 
 
 @pytest.fixture
@@ -209,48 +285,18 @@ def cluster() -> Cluster:
     return Cluster()
 
 
-def fetcher_of(cluster: Cluster, range_: FetchRange = RANGE, **changed: Any) -> Fetcher:
-    metadata = Metadata(
-        max_age_ms=300_000, max_idle_ms=300_000, backoff_initial_ms=100, backoff_max_ms=1_000, rng=random.Random(1),
-        creates_topics=False,
-    )  # fmt: skip
-    return Fetcher(
-        range_,
-        settings=FetchSettings(**{**SETTINGS, **changed}),
-        network=cluster,
-        metadata=metadata,
-        rng=random.Random(2),
-        now_ms=cluster.now_ms,
-    )
+def following(count: int) -> Callable[[FetchRequest], FetchResponse]:
+    """The next so many records."""
+    return lambda request: records((request.offset, request.offset + count - 1))
 
 
-def run(cluster: Cluster, fetcher: Fetcher, until: Callable[[], bool] = lambda: False) -> list[tuple[int, int]]:
-    """Drive to the end. Return what was taken: the first wanted offset and the next one of each record set."""
-    taken = []
-    for _ in range(MOST_TURNS):
-        if fetcher.is_done or until():
-            return taken
-        record_set = fetcher.take(cluster.now_ms)
-        if record_set is not None:
-            taken.append((record_set.offset, record_set.next_offset))
-        fetcher.handle(cluster.poll(fetcher.run_once(cluster.now_ms)), cluster.now_ms)
-    raise AssertionError("it turns without an end")
-
-
-def failure_of(cluster: Cluster, fetcher: Fetcher) -> KafkaSinkError:
-    run(cluster, fetcher)
-    assert fetcher.failure is not None
-    return fetcher.failure
-
-
-def turn_until(cluster: Cluster, fetcher: Fetcher, condition: Callable[[], bool]) -> None:
-    """Turn without taking anything."""
-    for _ in range(MOST_TURNS):
-        if condition():
-            return
-        fetcher.handle(cluster.poll(fetcher.run_once(cluster.now_ms)), cluster.now_ms)
-    raise AssertionError("it turns without an end")
-
+WHOLE, ALL = records((100, 199)), [(100, 200)]
+COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+EMPTY = FetchResponse(0, 0, 500, 500, 0)
+LAST_RECORDS_ARE_OPEN = FetchResponse(0, 0, 500, 100, 0)
+AN_OPEN_TRANSACTION = "An open transaction begins at offset 100."
+REFUSED = "broker 9: Connection refused"
+TRUNCATED = LossCause.TRUNCATED
 
 # What passes: cut connections, errors, a position that is said not to be there, an answer that is empty, that names a
 # replica, or that is throttled. None: a healthy answer.
@@ -258,8 +304,8 @@ TROUBLES: list[Any] = [
     None,
     "cut",
     *(6, 74, 75, 78, 9, 3, 1),
-    FetchResponse(0, 0, 500, 500, 0),
-    FetchResponse(0, 0, 500, 500, 0, preferred_read_replica=2),
+    EMPTY,
+    replace(EMPTY, preferred_read_replica=2),
     FetchResponse(50, 0),
 ]
 
@@ -277,47 +323,34 @@ def logs(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 class TestARange:
     def test_is_read_from_the_leader_in_order(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest] += [records((90, 120), (121, 150)), records((151, 199))]
-        fetcher = fetcher_of(cluster, max_bytes=5_000, min_bytes=3, max_wait_ms=70, client_rack="a")
-        assert run(cluster, fetcher) == [(100, 151), (151, 200)]
-        assert fetcher.failure is None
-        first, second = (request for _, request in cluster.of(FetchRequest))
-        expected = FetchRequest("orders", ORDERS, 2, 100, 7, IsolationLevel.READ_UNCOMMITTED, 5_000, 3, 70, "a")
-        assert (first, second) == (expected, replace(expected, offset=151))
-        assert {node_id for node_id, _ in cluster.of(FetchRequest)} == {1}
-        assert not any(request.allow_auto_topic_creation for _, request in cluster.of(MetadataRequest))
+        fetches = records((90, 120), (121, 150)), records((151, 199))
+        taken = cluster.read(*fetches, max_bytes=5_000, min_bytes=3, max_wait_ms=70, client_rack="a")
+        assert taken == [(100, 151), (151, 200)]
+        expected = FetchRequest("orders", ORDERS, 2, 100, 7, UNCOMMITTED, 5_000, 3, 70, "a")
+        assert cluster.of(FetchRequest) == [(1, expected), (1, replace(expected, offset=151))]
+        assert not any(request.allow_auto_topic_creation for request in cluster.requests(MetadataRequest))
 
     def test_ends_when_the_position_passes_its_end(self, cluster: Cluster) -> None:
         """Not by a count: transactions and compaction leave gaps."""
-        cluster.answers[FetchRequest] += [
+        fetches = [
             records((150, 150)), *looks((90, 99), (150, 150), 2),
             records((300, 310)), *looks((150, 150), (300, 310), 2),
         ]  # fmt: skip
-        assert run(cluster, fetcher_of(cluster)) == [(100, 151), (151, 311)]
+        assert cluster.read(*fetches) == [(100, 151), (151, 311)]
 
     def test_compaction_may_leave_a_gap_before_an_open_transaction(self, cluster: Cluster) -> None:
         """Nothing of the range may be read any more. The open transaction's batch, which is not delivered, shows it."""
-        empty = FetchResponse(0, 0, 500, 150, 0)
-        cluster.answers[FetchRequest] += [empty, records((150, 180))]
-        range_ = replace(RANGE, end=150)
-        fetcher = fetcher_of(cluster, range_, isolation_level=IsolationLevel.READ_COMMITTED, max_bytes=5_000)
-        assert run(cluster, fetcher) == []
-        assert fetcher.failure is None
-        asked = [(each.isolation_level, each.max_bytes, each.offset) for _, each in cluster.of(FetchRequest)]
-        assert asked == [
-            (IsolationLevel.READ_COMMITTED, 5_000, 100), (IsolationLevel.READ_UNCOMMITTED, 1, 100),
-            (IsolationLevel.READ_UNCOMMITTED, 16 * 1024 + 61, 99),
-        ]  # fmt: skip
+        fetches = replace(EMPTY, last_stable_offset=150), records((150, 180))
+        assert cluster.read(*fetches, range_=replace(RANGE, end=150), isolation_level=COMMITTED, max_bytes=5_000) == []
+        asked = [(each.isolation_level, each.max_bytes, each.offset) for each in cluster.requests()]
+        assert asked == [(COMMITTED, 5_000, 100), (UNCOMMITTED, 1, 100), (UNCOMMITTED, 16 * 1024 + 61, 99)]
 
     def test_a_gap_within_the_range_is_passed_too(self, cluster: Cluster) -> None:
-        empty = FetchResponse(0, 0, 500, 150, 0)
         looked = records((90, 99), (150, 180))
-        cluster.answers[FetchRequest] += [empty, records((150, 180)), looked, records((150, 199))]
-        fetcher = fetcher_of(cluster, isolation_level=IsolationLevel.READ_COMMITTED)
-        assert run(cluster, fetcher) == [(150, 200)]
-        asked = [(each.isolation_level, each.offset) for _, each in cluster.of(FetchRequest)]
-        any_level, committed = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
-        assert asked == [(committed, 100), (any_level, 100), (any_level, 99), (committed, 150)]
+        fetches = replace(EMPTY, last_stable_offset=150), records((150, 180)), looked, records((150, 199))
+        assert cluster.read(*fetches, isolation_level=COMMITTED) == [(150, 200)]
+        asked = [(each.isolation_level, each.offset) for each in cluster.requests()]
+        assert asked == [(COMMITTED, 100), (UNCOMMITTED, 100), (UNCOMMITTED, 99), (COMMITTED, 150)]
 
     @pytest.mark.parametrize("level", list(IsolationLevel))
     @pytest.mark.parametrize("empty_answers", [1, 2, 3, 7])
@@ -325,70 +358,59 @@ class TestARange:
         self, cluster: Cluster, level: IsolationLevel, empty_answers: int
     ) -> None:
         """A leader whose remote storage is slow, or throttled, answers so: with the end of the log and nothing else."""
-
-        def there(request: FetchRequest) -> FetchResponse:
-            return records((request.offset, 199))
-
-        cluster.answers[FetchRequest] = [FetchResponse(0, 0, 500, 500, 0)] * empty_answers + [there] * 3
-        assert run(cluster, fetcher_of(cluster, isolation_level=level)) == [(100, 200)]
-        looks_ahead = [request.max_bytes == 1 for _, request in cluster.of(FetchRequest)]
-        assert any(looks_ahead) == (level is IsolationLevel.READ_COMMITTED)
+        there = [lambda request: records((request.offset, 199))] * 3
+        assert cluster.read(*[EMPTY] * empty_answers, *there, isolation_level=level) == ALL
+        assert any(request.max_bytes == 1 for request in cluster.requests()) == (level is COMMITTED)
 
     @pytest.mark.parametrize("more", [b"", batch(100, 150)[:40]], ids=["none", "cut off"])
     def test_only_a_whole_batch_shows_a_gap(self, cluster: Cluster, more: bytes) -> None:
-        empty = FetchResponse(0, 0, 500, 500, 0)
-        cluster.answers[FetchRequest] += [empty, replace(empty, records=memoryview(more)), records((100, 199))]
-        fetcher = fetcher_of(cluster, isolation_level=IsolationLevel.READ_COMMITTED)
-        assert run(cluster, fetcher) == [(100, 200)]
+        fetches = EMPTY, replace(EMPTY, records=memoryview(more)), WHOLE
+        assert cluster.read(*fetches, isolation_level=COMMITTED) == ALL
 
     def test_may_be_empty(self, cluster: Cluster) -> None:
-        assert run(cluster, fetcher_of(cluster, replace(RANGE, end=100))) == []
-        assert not cluster.of(FetchRequest)
+        assert cluster.read(range_=replace(RANGE, end=100)) == []
+        assert not cluster.requests()
 
     def test_the_last_batch_may_be_cut_off(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest] += [records((100, 150), more=batch(151, 180)[:40]), records((151, 199))]
-        assert run(cluster, fetcher_of(cluster)) == [(100, 151), (151, 200)]
+        fetches = records((100, 150), more=batch(151, 180)[:40]), records((151, 199))
+        assert cluster.read(*fetches) == [(100, 151), (151, 200)]
 
     def test_one_record_set_waits_while_another_is_used(self, cluster: Cluster) -> None:
         """So two are in memory at most."""
-        cluster.answers[FetchRequest] += [records((100, 110)), records((111, 120)), records((121, 199))]
-        fetcher = fetcher_of(cluster)
-        turn_until(cluster, fetcher, lambda: len(cluster.of(FetchRequest)) == 1)
+        cluster.begin(records((100, 110)), records((111, 120)), records((121, 199)))
+        cluster.turn_until(FetchRequest)
         for _ in range(5):
-            fetcher.handle(cluster.poll(fetcher.run_once(0)), 0)
-        assert len(cluster.of(FetchRequest)) == 1
-        assert fetcher.take(0) is not None
-        fetcher.run_once(0)
-        assert len(cluster.of(FetchRequest)) == 2
+            cluster.fetcher.handle(cluster.poll(cluster.fetcher.run_once(0)), 0)
+        assert len(cluster.requests()) == 1
+        assert cluster.fetcher.take(0) is not None
+        cluster.fetcher.run_once(0)
+        assert len(cluster.requests()) == 2
 
     def test_one_request_is_under_way(self, cluster: Cluster) -> None:
         cluster.held = {FetchRequest}
-        fetcher = fetcher_of(cluster)
-        run(cluster, fetcher, until=lambda: cluster.now_ms > 10_000)
-        assert len(cluster.of(FetchRequest)) == 1
+        cluster.begin(WHOLE)
+        cluster.go_on(until=lambda: cluster.now_ms > 10_000)
+        assert len(cluster.requests()) == 1
         cluster.held = set()
-        cluster.answers[FetchRequest].append(records((100, 199)))
-        assert run(cluster, fetcher) == [(100, 200)]
-        fetcher.run_once(cluster.now_ms)
-        assert len(cluster.of(FetchRequest)) == 1
+        assert cluster.go_on() == ALL
+        cluster.fetcher.run_once(cluster.now_ms)
+        assert len(cluster.requests()) == 1
 
     def test_nothing_is_asked_after_a_failure(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest] += [29]
-        fetcher = fetcher_of(cluster)
-        failure = failure_of(cluster, fetcher)
-        assert fetcher.run_once(cluster.now_ms + 200_000) == 0
-        assert len(cluster.of(FetchRequest)) == 1
-        assert fetcher.failure is failure
+        failure = cluster.fails(TopicAuthorizationFailed, 29)
+        assert (failure.topic, failure.operation) == ("orders", "READ")
+        assert cluster.fetcher.run_once(cluster.now_ms + 200_000) == 0
+        assert len(cluster.requests()) == 1
+        assert cluster.fetcher.failure is failure
 
     def test_isolation_level_and_aborted_transactions(self, cluster: Cluster) -> None:
-        response = replace(records((100, 199)), aborted_transactions=((5, 100),))  # type: ignore[arg-type]
-        cluster.answers[FetchRequest].append(response)
-        fetcher = fetcher_of(cluster, isolation_level=IsolationLevel.READ_COMMITTED)
-        turn_until(cluster, fetcher, lambda: bool(cluster.of(FetchRequest)))
-        record_set = fetcher.take(0)
+        response = replace(WHOLE, aborted_transactions=((5, 100),))  # type: ignore[arg-type]
+        cluster.begin(response, isolation_level=COMMITTED)
+        cluster.turn_until(FetchRequest)
+        record_set = cluster.fetcher.take(0)
         assert record_set is not None
         assert record_set.aborted_transactions == ((5, 100),)
-        assert cluster.of(FetchRequest)[0][1].isolation_level is IsolationLevel.READ_COMMITTED
+        assert cluster.requests()[0].isolation_level is COMMITTED
 
     @pytest.mark.parametrize(
         ("response", "reason"),
@@ -402,9 +424,7 @@ class TestARange:
     def test_an_answer_that_goes_no_further_is_damage(
         self, cluster: Cluster, response: FetchResponse, reason: str
     ) -> None:
-        cluster.answers[FetchRequest].append(response)
-        failure = failure_of(cluster, fetcher_of(cluster))
-        assert isinstance(failure, RecordsCorrupt)
+        failure = cluster.fails(RecordsCorrupt, response)
         assert (failure.topic, failure.partition, failure.offset, failure.reason) == ("orders", 2, 100, reason)
 
     @settings(max_examples=examples(200), deadline=None)
@@ -418,211 +438,144 @@ class TestARange:
             return records(*[each for each in log if each[1] >= request.offset][: 1 if request.max_bytes == 1 else 2])
 
         cluster = Cluster()
-        cluster.answers[FetchRequest] = [answer] * 500
-        fetcher = fetcher_of(cluster, isolation_level=level, client_rack="a")
-        taken = run(cluster, fetcher)
-        assert fetcher.failure is None
-        assert not fetcher.losses
+        taken = cluster.read(*[answer] * 500, isolation_level=level, client_rack="a")
+        assert not cluster.fetcher.losses
         wanted = [(max(100, first), last + 1) for first, last in log if last >= 100 and first < 200]
-        got = [(start, end) for start, end in taken]
-        assert all(end <= start for (_, end), (start, _) in pairwise(got))
-        assert all(any(start <= first and last <= end for start, end in got) for first, last in wanted)
-        assert fetcher.is_done
+        assert all(end <= start for (_, end), (start, _) in pairwise(taken))
+        assert all(any(start <= first and last <= end for start, end in taken) for first, last in wanted)
+
+
+NEED_METADATA = [6, 74, 75, 3, 100, 103, 9, 5, 56]
 
 
 class TestErrors:
-    @pytest.mark.parametrize("code", [6, 74, 75, 3, 100, 103, 9, 5, 56, 78, -1, 7])
+    @pytest.mark.parametrize("code", [*NEED_METADATA, 78, -1, 7])
     def test_that_pass(self, cluster: Cluster, code: int) -> None:
-        cluster.answers[FetchRequest] += [code, records((100, 199))]
-        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+        assert cluster.read(cluster.then(code, leader=2), WHOLE) == ALL
         assert cluster.now_ms > 0  # it has backed off
-
-    @pytest.mark.parametrize("code", [6, 74, 75, 3, 100, 103, 9, 5, 56])
-    def test_that_need_new_metadata(self, cluster: Cluster, code: int) -> None:
-        def moved(_: FetchRequest) -> int:
-            cluster.leader, cluster.epoch = 2, 7
-            return code
-
-        cluster.answers[FetchRequest] += [moved, records((100, 199))]
-        run(cluster, fetcher_of(cluster))
-        assert [node_id for node_id, _ in cluster.of(FetchRequest)][-1] == 2
+        assert cluster.nodes()[-1] == (2 if code in NEED_METADATA else 1)
 
     def test_a_connection_that_breaks(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest] += ["broker 1: cut", records((100, 199))]
-        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
-        assert len(cluster.of(MetadataRequest)) == 2
+        assert cluster.read("broker 1: cut", WHOLE) == ALL
+        assert len(cluster.requests(MetadataRequest)) == 2
 
     def test_one_that_always_breaks_is_named(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest] = ["broker 1: cut"] * 1_000
-        assert "Last: broker 1: cut." in str(failure_of(cluster, fetcher_of(cluster)))
+        assert "Last: broker 1: cut." in str(cluster.fails(ReadStalled, *["broker 1: cut"] * 1_000))
 
     def test_metadata_that_does_not_come_is_asked_for_again(self, cluster: Cluster) -> None:
         cluster.metadata_errors = ["broker 3: cut", "broker 3: cut"]
-        cluster.answers[FetchRequest].append(records((100, 199)))
-        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
-        assert len(cluster.of(MetadataRequest)) == 3
+        assert cluster.read(WHOLE) == ALL
+        assert len(cluster.requests(MetadataRequest)) == 3
         assert {broker.node_id for broker in cluster.brokers} == {1, 2, 3}
 
-    def test_metadata_is_asked_for_once_at_a_time(self, cluster: Cluster) -> None:
-        cluster.held = {MetadataRequest}
-        cluster.answers[FetchRequest].append(records((100, 199)))
-        fetcher = fetcher_of(cluster)
-        run(cluster, fetcher, until=lambda: cluster.now_ms > 3_000)
-        assert len(cluster.of(MetadataRequest)) == 1
-        cluster.held = set()
-        assert run(cluster, fetcher) == [(100, 200)]
-
-    def test_metadata_waits_for_a_connection(self, cluster: Cluster) -> None:
-        cluster.connecting = {1, 2, 3}
-        cluster.answers[FetchRequest].append(records((100, 199)))
-        fetcher = fetcher_of(cluster)
-        run(cluster, fetcher, until=lambda: cluster.now_ms > 3_000)
-        assert not cluster.asked
-        cluster.connecting = set()
-        assert run(cluster, fetcher) == [(100, 200)]
-
-    def test_a_leader_that_is_being_connected_to_is_no_error(self, cluster: Cluster) -> None:
-        cluster.connecting = {1}
-        cluster.answers[FetchRequest].append(records((100, 199)))
-        fetcher = fetcher_of(cluster)
-        run(cluster, fetcher, until=lambda: cluster.now_ms > 3_000)
-        assert len(cluster.of(MetadataRequest)) == 1
-        cluster.connecting = set()
-        assert run(cluster, fetcher) == [(100, 200)]
+    @pytest.mark.parametrize(
+        ("before", "after", "metadata"),
+        [
+            pytest.param({"held": {MetadataRequest}}, {"held": set()}, 1, id="metadata is asked for once"),
+            pytest.param({"connecting": {1, 2, 3}}, {"connecting": set()}, 0, id="metadata waits for a connection"),
+            pytest.param({"connecting": {1}}, {"connecting": set()}, 1, id="so does a fetch"),
+            pytest.param({"down": {1}, "last_error": REFUSED}, {"leader": 2}, 5, id="the leader is down"),
+            pytest.param({"epoch": 6}, {"epoch": 7}, 5, id="an older epoch than the range's is not believed"),
+        ],
+    )
+    def test_a_fetch_waits_for_what_it_needs(
+        self, cluster: Cluster, before: dict[str, Any], after: dict[str, Any], metadata: int
+    ) -> None:
+        vars(cluster).update(before)
+        cluster.begin(WHOLE)
+        cluster.go_on(until=lambda: cluster.now_ms > 3_000)
+        assert not cluster.requests()
+        assert (len(cluster.requests(MetadataRequest)) == metadata) == (metadata < 5)
+        vars(cluster).update(after)
+        assert cluster.go_on() == ALL
 
     @pytest.mark.parametrize(("code", "refreshes"), [(78, False), (6, True)])
     def test_the_first_retry_comes_soon(self, cluster: Cluster, code: int, refreshes: bool) -> None:
-        cluster.answers[FetchRequest] += [records((100, 149)), code, records((150, 179)), code, records((180, 199))]
-        run(cluster, fetcher_of(cluster))
+        cluster.read(records((100, 149)), code, records((150, 179)), code, records((180, 199)))
         assert 2 * 80 <= cluster.now_ms <= 2 * 120
-        assert (len(cluster.of(MetadataRequest)) > 1) == refreshes
+        assert (len(cluster.requests(MetadataRequest)) > 1) == refreshes
 
     def test_the_next_ones_later(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest] += [78, 78, 78, records((100, 199))]
-        run(cluster, fetcher_of(cluster))
+        cluster.read(78, 78, 78, WHOLE)
         assert 0.8 * (100 + 200 + 400) <= cluster.now_ms <= 1.2 * (100 + 200 + 400)
 
-    def test_an_error_of_the_topic_is_named(self, cluster: Cluster) -> None:
-        cluster.topic_error = 17
-        assert "INVALID_TOPIC_EXCEPTION (error 17)" in str(failure_of(cluster, fetcher_of(cluster)))
-
-    def test_a_leader_that_is_down(self, cluster: Cluster) -> None:
-        cluster.down = {1}
-        cluster.last_error = "broker 1: Connection refused"
-        cluster.answers[FetchRequest].append(records((100, 199)))
-        fetcher = fetcher_of(cluster)
-        run(cluster, fetcher, until=lambda: cluster.now_ms > 5_000)
-        assert not cluster.of(FetchRequest)
-        cluster.leader = 2
-        assert run(cluster, fetcher) == [(100, 200)]
-
     @pytest.mark.parametrize(
-        ("last_error", "problem"),
+        ("trouble", "problem"),
         [
-            ("broker 1: Connection refused", "broker 1: Connection refused"),
-            ("", "broker 1 is not among the brokers of the cluster"),
+            pytest.param({"topic_error": 17}, "INVALID_TOPIC_EXCEPTION (error 17)", id="of the topic"),
+            pytest.param({"down": {1}, "last_error": REFUSED}, f"Last: {REFUSED}.", id="down"),
+            pytest.param({"down": {1}}, "Last: broker 1 is not among the brokers of the cluster.", id="unknown"),
+            pytest.param({"down": {1, 2, 3}, "last_error": REFUSED}, f"Last: {REFUSED}.", id="all are down"),
+            pytest.param({"leader": -1}, "no leader", id="no leader"),
+            pytest.param({"epoch": 6}, "brokers know leader epoch 6, older than 7 of the range", id="old epoch"),
         ],
     )
-    def test_one_that_stays_down_is_named(self, cluster: Cluster, last_error: str, problem: str) -> None:
-        cluster.down, cluster.last_error = {1}, last_error
-        assert f"Last: {problem}." in str(failure_of(cluster, fetcher_of(cluster)))
-
-    def test_no_leader(self, cluster: Cluster) -> None:
-        cluster.leader = -1
-        failure = failure_of(cluster, fetcher_of(cluster))
-        assert isinstance(failure, ReadStalled)
-        assert "no leader" in str(failure)
-        assert len(cluster.of(MetadataRequest)) < 300
-
-    def test_a_missing_acl(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest].append(29)
-        failure = failure_of(cluster, fetcher_of(cluster))
-        assert isinstance(failure, TopicAuthorizationFailed)
-        assert (failure.topic, failure.operation) == ("orders", "READ")
+    def test_what_stays_is_named(self, cluster: Cluster, trouble: dict[str, Any], problem: str) -> None:
+        vars(cluster).update(trouble)
+        assert problem in str(cluster.fails(KafkaSinkError))
+        assert len(cluster.requests(MetadataRequest)) < 300
 
     @pytest.mark.parametrize(
         ("code", "name"), [(2, "CORRUPT_MESSAGE"), (76, "UNSUPPORTED_COMPRESSION_TYPE"), (999, "")]
     )
     def test_that_no_retry_helps_against(self, cluster: Cluster, code: int, name: str) -> None:
-        cluster.answers[FetchRequest].append(code)
-        failure = failure_of(cluster, fetcher_of(cluster))
-        assert isinstance(failure, FetchRefused)
+        failure = cluster.fails(FetchRefused, code)
         assert (failure.offset, failure.code) == (100, code)
         assert name in failure.name
 
 
 class TestOutOfRange:
     def test_deleted_records_are_a_loss(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest].append(1)
-        cluster.bounds(150, 500)
-        failure = failure_of(cluster, fetcher_of(cluster))
-        assert isinstance(failure, OffsetsLost)
-        assert (failure.first, failure.end, failure.cause) == (100, 150, LossCause.DELETED)
-        asked = [request.asked[0].timestamp_ms for _, request in cluster.of(ListOffsetsRequest)]
-        assert asked == [EARLIEST, LATEST]
+        cluster.ends(150, 500)
+        assert cluster.loses(1) == (100, 150, LossCause.DELETED)
+        assert [request.asked[0].timestamp_ms for request in cluster.requests(ListOffsetsRequest)] == [EARLIEST, LATEST]
         # Whether it is still the same topic.
-        assert len(cluster.of(MetadataRequest)) == 2
+        assert len(cluster.requests(MetadataRequest)) == 2
 
     @pytest.mark.parametrize(("earliest", "next_offset", "lost"), [(150, 150, 150), (300, None, 200)])
     def test_what_is_there_is_read_if_the_user_says_so(
         self, cluster: Cluster, earliest: int, next_offset: int | None, lost: int
     ) -> None:
-        cluster.answers[FetchRequest] += [1, records((150, 199))]
-        cluster.bounds(earliest, 500)
-        fetcher = fetcher_of(cluster, fail_on_data_loss=False)
-        assert run(cluster, fetcher) == ([] if next_offset is None else [(150, 200)])
-        assert fetcher.losses == [Loss(100, lost, LossCause.DELETED)]
+        cluster.ends(earliest, 500)
+        taken = cluster.read(1, records((150, 199)), fail_on_data_loss=False)
+        assert taken == ([] if next_offset is None else [(150, 200)])
+        assert cluster.fetcher.losses == [Loss(100, lost, LossCause.DELETED)]
 
-    def test_a_log_that_ends_before_is_truncated(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest].append(1)
-        cluster.bounds(0, 50)
-        failure = failure_of(cluster, fetcher_of(cluster))
-        assert isinstance(failure, OffsetsLost)
-        assert (failure.first, failure.end, failure.cause) == (100, 200, LossCause.TRUNCATED)
-
-    def test_such_a_log_has_nothing_more_to_read(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest].append(1)
-        cluster.bounds(0, 50)
-        cluster.ends(50)
-        fetcher = fetcher_of(cluster, fail_on_data_loss=False)
-        assert run(cluster, fetcher) == []
-        assert fetcher.losses == [Loss(100, 200, LossCause.TRUNCATED)]
-        assert fetcher.failure is None
+    @pytest.mark.parametrize("fail_on_data_loss", [True, False])
+    def test_a_log_that_ends_before_is_truncated(self, cluster: Cluster, fail_on_data_loss: bool) -> None:
+        """There is nothing more to read."""
+        cluster.ends(0, 50, 50)
+        if fail_on_data_loss:
+            assert cluster.loses(1) == (100, 200, TRUNCATED)
+        else:
+            assert cluster.read(1, fail_on_data_loss=False) == []
+            assert cluster.fetcher.losses == [Loss(100, 200, TRUNCATED)]
 
     def test_an_answer_that_was_late_is_no_loss(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest] += [1, records((100, 199))]
-        cluster.bounds(0, 500)
-        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+        cluster.ends(0, 500)
+        assert cluster.read(1, WHOLE) == ALL
         assert cluster.now_ms > 0
 
     def test_a_truncation_is_told_from_where_the_log_ends(self, cluster: Cluster) -> None:
         """Other records may stand there soon, at offsets that were handed over before."""
-        cluster.answers[FetchRequest] += [records((100, 149)), 1]
-        cluster.bounds(0, 120)
-        cluster.ends(130)
-        fetcher = fetcher_of(cluster, fail_on_data_loss=False)
-        assert run(cluster, fetcher) == [(100, 150)]
-        assert fetcher.losses == [Loss(120, 200, LossCause.TRUNCATED)]
+        cluster.ends(0, 120, 130)
+        assert cluster.read(records((100, 149)), 1, fail_on_data_loss=False) == [(100, 150)]
+        assert cluster.fetcher.losses == [Loss(120, 200, TRUNCATED)]
 
     def test_a_bound_that_cannot_be_is_asked_for_again(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest] += [1, records((100, 199))]
-        cluster.ends(-1)
-        cluster.bounds(0, 500)
-        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+        cluster.ends(-1, 0, 500)
+        assert cluster.read(1, WHOLE) == ALL
         # One pause for each of the two, the second longer; and metadata that may be newer.
         assert cluster.now_ms >= 0.8 * (100 + 200)
-        assert len(cluster.of(MetadataRequest)) == 3
+        assert len(cluster.requests(MetadataRequest)) == 3
 
     @pytest.mark.parametrize("fail_on_data_loss", [True, False])
     def test_a_leader_that_contradicts_itself_is_asked_ever_more_rarely(
         self, cluster: Cluster, fail_on_data_loss: bool
     ) -> None:
-        cluster.answers[FetchRequest] = [1] * 1_000
-        fetcher = fetcher_of(cluster, no_progress_ms=60_000, fail_on_data_loss=fail_on_data_loss)
-        failure = failure_of(cluster, fetcher)
-        assert isinstance(failure, ReadStalled)
+        failure = cluster.fails(ReadStalled, *[1] * 1_000, no_progress_ms=60_000, fail_on_data_loss=fail_on_data_loss)
         assert "OFFSET_OUT_OF_RANGE (error 1)" in str(failure)
-        assert len(cluster.of(FetchRequest)) < 80
+        assert len(cluster.requests()) < 80
 
     @given(st.integers(0, 99), st.integers(0, 99), st.integers(0, 99))
     def test_why_a_position_is_out_of_range(self, position: int, earliest: int, length: int) -> None:
@@ -632,23 +585,34 @@ class TestOutOfRange:
         assert (cause is LossCause.DELETED) == (position < earliest)
 
 
+def epochs_asked(cluster: Cluster) -> list[tuple[int, int]]:
+    """The epoch of the leader that is asked, and the one whose end is asked for."""
+    asked = cluster.requests(OffsetForLeaderEpochRequest)
+    return [(request.current_leader_epoch, request.leader_epoch) for request in asked]
+
+
 class TestEpochs:
     def test_a_new_leader_is_asked_for_the_end_of_the_ranges_epoch(self, cluster: Cluster) -> None:
         cluster.epoch = 9
-        cluster.answers[FetchRequest].append(records((100, 199)))
-        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+        assert cluster.read(WHOLE) == ALL
         assert cluster.of(OffsetForLeaderEpochRequest) == [(1, OffsetForLeaderEpochRequest("orders", 2, 9, 7))]
-        assert cluster.of(FetchRequest)[0][1].leader_epoch == 9
+        assert cluster.requests()[0].leader_epoch == 9
 
-    def test_that_is_the_epoch_of_the_ranges_last_record(self, cluster: Cluster) -> None:
-        """The leader of the time may have written nothing."""
-        range_ = replace(RANGE, record_epoch=4)
-        cluster.answers[FetchRequest] += [records((100, 199))] * 2
-        run(cluster, fetcher_of(cluster, range_))
-        assert not cluster.of(OffsetForLeaderEpochRequest), "the leader of the plan has not changed"
-        cluster.epoch = 9
-        run(cluster, fetcher_of(cluster, range_))
-        assert cluster.of(OffsetForLeaderEpochRequest) == [(1, OffsetForLeaderEpochRequest("orders", 2, 9, 4))]
+    @pytest.mark.parametrize(
+        ("epoch", "known", "asked"),
+        [
+            pytest.param(7, {"record_epoch": 4}, [], id="the leader of the plan has not changed"),
+            pytest.param(9, {"record_epoch": 4}, [(9, 4)], id="the leader of the time may have written nothing"),
+            pytest.param(1, {"leader_epoch": 0}, [(1, 0)], id="the first epoch is one, too"),
+            pytest.param(9, {"leader_epoch": -1}, [], id="an unknown epoch is not checked"),
+        ],
+    )
+    def test_that_is_the_epoch_of_the_ranges_last_record(
+        self, cluster: Cluster, epoch: int, known: dict[str, Any], asked: list[tuple[int, int]]
+    ) -> None:
+        cluster.epoch = epoch
+        assert cluster.read(WHOLE, range_=replace(RANGE, **known)) == ALL
+        assert epochs_asked(cluster) == asked
 
     @pytest.mark.parametrize(
         ("epoch", "end_offset", "parts"), [(4, 500, None), (3, 500, 150), (3, 120, 120), (4, 120, 120)]
@@ -657,64 +621,47 @@ class TestEpochs:
         self, cluster: Cluster, epoch: int, end_offset: int, parts: int | None
     ) -> None:
         cluster.epoch = 9
-        cluster.answers[OffsetForLeaderEpochRequest].append(OffsetForLeaderEpochResponse(0, 0, epoch, end_offset))
-        cluster.answers[FetchRequest].append(records((100, 199)))
-        fetcher = fetcher_of(cluster, replace(RANGE, record_epoch=4, record_start=150))
+        cluster.epoch_ends((epoch, end_offset))
+        range_ = replace(RANGE, record_epoch=4, record_start=150)
         if parts is None:
-            assert run(cluster, fetcher) == [(100, 200)]
+            assert cluster.read(WHOLE, range_=range_) == ALL
         else:
-            failure = failure_of(cluster, fetcher)
-            assert isinstance(failure, OffsetsLost)
-            assert (failure.first, failure.end, failure.cause) == (parts, 200, LossCause.TRUNCATED)
+            assert cluster.loses(WHOLE, range_=range_) == (parts, 200, TRUNCATED)
 
     def test_once_for_each_epoch(self, cluster: Cluster) -> None:
-        def fenced(_: FetchRequest) -> int:
-            cluster.leader, cluster.epoch = 2, cluster.epoch + 1
-            return 74
-
-        cluster.answers[FetchRequest] += [records((100, 149)), fenced, 0, fenced, records((150, 199))]
-        assert run(cluster, fetcher_of(cluster)) == [(100, 150), (150, 200)]
-        assert [request.current_leader_epoch for _, request in cluster.of(OffsetForLeaderEpochRequest)] == [8, 9]
+        fenced = [cluster.then(74, leader=2, epoch=epoch) for epoch in (8, 9)]
+        assert cluster.read(records((100, 149)), fenced[0], 0, fenced[1], records((150, 199))) == [
+            (100, 150),
+            (150, 200),
+        ]
+        assert [current for current, _ in epochs_asked(cluster)] == [8, 9]
 
     @pytest.mark.parametrize("end_offset", [199, 120, 0, -1])
     def test_a_truncated_log_is_a_loss(self, cluster: Cluster, end_offset: int) -> None:
         cluster.epoch = 8
-        cluster.answers[OffsetForLeaderEpochRequest].append(OffsetForLeaderEpochResponse(0, 0, 6, end_offset))
-        failure = failure_of(cluster, fetcher_of(cluster))
-        assert isinstance(failure, OffsetsLost)
-        assert (failure.first, failure.end) == (max(100, end_offset), 200)
-        assert failure.cause == LossCause.TRUNCATED
-        assert not cluster.of(FetchRequest)
+        cluster.epoch_ends((6, end_offset))
+        assert cluster.loses() == (max(100, end_offset), 200, TRUNCATED)
+        assert not cluster.requests()
 
     def test_the_rest_of_it_is_read_if_the_user_says_so(self, cluster: Cluster) -> None:
         cluster.epoch = 8
-        cluster.answers[OffsetForLeaderEpochRequest].append(OffsetForLeaderEpochResponse(0, 0, 6, 150))
+        cluster.epoch_ends((6, 150))
         cluster.ends(160)
-        cluster.answers[FetchRequest].append(records((100, 159)))
-        committed = IsolationLevel.READ_COMMITTED
-        fetcher = fetcher_of(cluster, fail_on_data_loss=False, isolation_level=committed)
-        assert run(cluster, fetcher) == [(100, 160)]
-        assert fetcher.losses == [Loss(150, 200, LossCause.TRUNCATED)]
+        assert cluster.read(records((100, 159)), fail_on_data_loss=False, isolation_level=COMMITTED) == [(100, 160)]
+        assert cluster.fetcher.losses == [Loss(150, 200, TRUNCATED)]
         # As far as it may be read: an open transaction may never end.
-        (asked,) = (request for _, request in cluster.of(ListOffsetsRequest))
-        assert (asked.asked[0].timestamp_ms, asked.isolation_level) == (LATEST, committed)
+        (asked,) = cluster.requests(ListOffsetsRequest)
+        assert (asked.asked[0].timestamp_ms, asked.isolation_level) == (LATEST, COMMITTED)
 
     @pytest.mark.parametrize("fail_on_data_loss", [True, False])
     def test_a_truncation_is_told_from_where_the_logs_part(self, cluster: Cluster, fail_on_data_loss: bool) -> None:
-        def replaced(_: FetchRequest) -> int:
-            cluster.epoch = 8
-            return 74
-
-        cluster.answers[FetchRequest] += [records((100, 149)), replaced, records((150, 199))]
-        cluster.answers[OffsetForLeaderEpochRequest].append(OffsetForLeaderEpochResponse(0, 0, 7, 120))
-        fetcher = fetcher_of(cluster, fail_on_data_loss=fail_on_data_loss)
-        taken = run(cluster, fetcher)
+        cluster.epoch_ends((7, 120))
+        fetches = records((100, 149)), cluster.then(74, epoch=8), records((150, 199))
         if fail_on_data_loss:
-            assert isinstance(fetcher.failure, OffsetsLost)
-            assert (fetcher.failure.first, fetcher.failure.end) == (120, 200)
+            assert cluster.loses(*fetches) == (120, 200, TRUNCATED)
         else:
-            assert taken == [(100, 150), (150, 200)]
-            assert fetcher.losses == [Loss(120, 200, LossCause.TRUNCATED)]
+            assert cluster.read(*fetches, fail_on_data_loss=False) == [(100, 150), (150, 200)]
+            assert cluster.fetcher.losses == [Loss(120, 200, TRUNCATED)]
 
     @pytest.mark.parametrize(("goes_on", "end"), [(True, 200), (False, 120)])
     def test_what_replaced_lost_records_may_be_for_another_range(
@@ -722,478 +669,321 @@ class TestEpochs:
     ) -> None:
         """One answer may have records of both."""
         cluster.epoch = 8
-        cluster.answers[OffsetForLeaderEpochRequest].append(OffsetForLeaderEpochResponse(0, 0, 7, 120))
-        cluster.answers[FetchRequest].append(records((100, 119), (120, 199)))
-        fetcher = fetcher_of(cluster, fail_on_data_loss=False, goes_on=goes_on)
-        turn_until(cluster, fetcher, lambda: bool(cluster.of(FetchRequest)))
-        fetcher.handle(cluster.poll(0), cluster.now_ms)
-        record_set = fetcher.take(cluster.now_ms)
+        cluster.epoch_ends((7, 120))
+        cluster.begin(records((100, 119), (120, 199)), fail_on_data_loss=False, goes_on=goes_on)
+        cluster.turn_until(FetchRequest)
+        cluster.fetcher.handle(cluster.poll(0), cluster.now_ms)
+        record_set = cluster.fetcher.take(cluster.now_ms)
         assert record_set is not None
         assert (record_set.offset, record_set.end, record_set.next_offset) == (100, end, end)
-        assert fetcher.is_done
-        assert fetcher.losses == [Loss(120, 200, LossCause.TRUNCATED)]
+        assert cluster.fetcher.is_done
+        assert cluster.fetcher.losses == [Loss(120, 200, TRUNCATED)]
 
     def test_a_truncation_may_take_the_end_of_a_transaction(self, cluster: Cluster) -> None:
         """Then its records, before where the logs part, may not be read any more."""
         cluster.epoch = 8
-        cluster.answers[OffsetForLeaderEpochRequest].append(OffsetForLeaderEpochResponse(0, 0, 7, 150))
+        cluster.epoch_ends((7, 150))
         cluster.ends(140)
-        cluster.answers[FetchRequest].append(records((100, 139)))
-        fetcher = fetcher_of(cluster, fail_on_data_loss=False, isolation_level=IsolationLevel.READ_COMMITTED)
-        assert run(cluster, fetcher) == [(100, 140)]
-        assert fetcher.losses == [Loss(140, 200, LossCause.TRUNCATED)]
+        assert cluster.read(records((100, 139)), fail_on_data_loss=False, isolation_level=COMMITTED) == [(100, 140)]
+        assert cluster.fetcher.losses == [Loss(140, 200, TRUNCATED)]
 
     def test_what_was_told_once_is_not_told_again(self, cluster: Cluster) -> None:
         """From then on the range is of the new log: the next leader is asked for the end of the new epoch."""
-
-        def replaced(_: FetchRequest) -> int:
-            cluster.epoch = 9
-            return 74
-
         cluster.epoch = 8
-        cluster.answers[OffsetForLeaderEpochRequest] += [
-            OffsetForLeaderEpochResponse(0, 0, 7, 150),
-            OffsetForLeaderEpochResponse(0, 0, 8, 160),
-        ]
+        cluster.epoch_ends((7, 150), (8, 160))
         cluster.ends(160)
-        cluster.answers[FetchRequest] += [records((100, 129)), replaced, records((130, 159))]
-        fetcher = fetcher_of(cluster, fail_on_data_loss=False)
-        assert run(cluster, fetcher) == [(100, 130), (130, 160)]
-        assert fetcher.losses == [Loss(150, 200, LossCause.TRUNCATED)]
-        asked = [(each.current_leader_epoch, each.leader_epoch) for _, each in cluster.of(OffsetForLeaderEpochRequest)]
-        assert asked == [(8, 7), (9, 8)]
+        fetches = records((100, 129)), cluster.then(74, epoch=9), records((130, 159))
+        assert cluster.read(*fetches, fail_on_data_loss=False) == [(100, 130), (130, 160)]
+        assert cluster.fetcher.losses == [Loss(150, 200, TRUNCATED)]
+        assert epochs_asked(cluster) == [(8, 7), (9, 8)]
 
     def test_nor_if_yet_another_leads_before_the_end_is_known(self, cluster: Cluster) -> None:
-        def replaced(_: ListOffsetsRequest) -> int:
-            cluster.epoch = 9
-            return 74
-
         cluster.epoch = 8
-        cluster.answers[OffsetForLeaderEpochRequest].append(OffsetForLeaderEpochResponse(0, 0, 7, 150))
-        cluster.answers[ListOffsetsRequest].append(replaced)
+        cluster.epoch_ends((7, 150))
+        cluster.answers[ListOffsetsRequest].append(cluster.then(74, epoch=9))
         cluster.ends(160)
-        cluster.answers[FetchRequest].append(records((100, 159)))
-        fetcher = fetcher_of(cluster, fail_on_data_loss=False)
-        assert run(cluster, fetcher) == [(100, 160)]
-        assert fetcher.losses == [Loss(150, 200, LossCause.TRUNCATED)]
-        assert len(cluster.of(OffsetForLeaderEpochRequest)) == 1
+        assert cluster.read(records((100, 159)), fail_on_data_loss=False) == [(100, 160)]
+        assert cluster.fetcher.losses == [Loss(150, 200, TRUNCATED)]
+        assert len(epochs_asked(cluster)) == 1
 
-    def test_metadata_of_an_older_epoch_is_not_believed(self, cluster: Cluster) -> None:
-        cluster.epoch = 6
-        cluster.answers[FetchRequest].append(records((100, 199)))
-        fetcher = fetcher_of(cluster)
-        run(cluster, fetcher, until=lambda: cluster.now_ms > 3_000)
-        assert not cluster.of(FetchRequest)
-        cluster.epoch = 7
-        assert run(cluster, fetcher) == [(100, 200)]
-
-    def test_a_broker_that_does_not_tell(self, cluster: Cluster) -> None:
+    def test_a_broker_that_does_not_tell_does_not_stop_a_replica_from_being_read(self, cluster: Cluster) -> None:
         cluster.epoch, cluster.unsupported = 9, {OffsetForLeaderEpochRequest}
-        cluster.answers[FetchRequest].append(records((100, 199)))
-        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+        assert cluster.read(nearer(2), WHOLE, client_rack="a") == ALL
+        assert cluster.nodes() == [1, 2]
 
-    def test_nor_does_it_stop_a_replica_from_being_read(self, cluster: Cluster) -> None:
-        cluster.epoch, cluster.unsupported = 9, {OffsetForLeaderEpochRequest}
-        nearer = FetchResponse(0, 0, 500, 500, 0, preferred_read_replica=2)
-        cluster.answers[FetchRequest] += [nearer, records((100, 199))]
-        run(cluster, fetcher_of(cluster, client_rack="a"))
-        assert [node_id for node_id, _ in cluster.of(FetchRequest)] == [1, 2]
 
-    def test_the_first_epoch_is_one_too(self, cluster: Cluster) -> None:
-        cluster.epoch = 1
-        cluster.answers[FetchRequest].append(records((100, 199)))
-        run(cluster, fetcher_of(cluster, replace(RANGE, leader_epoch=0)))
-        assert cluster.of(OffsetForLeaderEpochRequest) == [(1, OffsetForLeaderEpochRequest("orders", 2, 1, 0))]
-
-    def test_a_range_whose_epoch_is_unknown_is_not_checked(self, cluster: Cluster) -> None:
-        cluster.epoch = 9
-        cluster.answers[FetchRequest].append(records((100, 199)))
-        assert run(cluster, fetcher_of(cluster, replace(RANGE, leader_epoch=-1))) == [(100, 200)]
-        assert not cluster.of(OffsetForLeaderEpochRequest)
+GONE = [{"topic_id": OTHER}, {"topic_error": 3}]
+THERE = {"topic_id": ORDERS, "topic_error": 0}
 
 
 class TestTopics:
-    def test_made_again(self, cluster: Cluster) -> None:
-        cluster.topic_id = OTHER
-        failure = failure_of(cluster, fetcher_of(cluster))
-        assert isinstance(failure, OffsetsLost)
-        assert (failure.first, failure.end, failure.cause) == (100, 200, LossCause.TOPIC_RECREATED)
-        assert not cluster.of(FetchRequest)
+    @pytest.mark.parametrize(
+        ("change", "partition", "cause"),
+        [
+            pytest.param({"topic_id": OTHER}, 2, LossCause.TOPIC_RECREATED, id="made again"),
+            pytest.param({"topic_error": 3}, 2, LossCause.TOPIC_DELETED, id="deleted"),
+            pytest.param({"topic_id": None}, 3, LossCause.TOPIC_DELETED, id="made again with fewer partitions, no ids"),
+        ],
+    )
+    def test_made_again(self, cluster: Cluster, change: dict[str, Any], partition: int, cause: LossCause) -> None:
+        """It is believed after a while."""
+        vars(cluster).update(change)
+        assert cluster.loses(range_=replace(RANGE, partition=partition)) == (100, 200, cause)
+        assert not cluster.requests()
+        assert ABSENT_PATIENCE_MS <= cluster.now_ms < 2 * ABSENT_PATIENCE_MS
 
     def test_made_again_in_the_middle(self, cluster: Cluster) -> None:
-        def recreated(_: FetchRequest) -> int:
-            cluster.topic_id, cluster.epoch = OTHER, 0
-            return 100
-
-        cluster.answers[FetchRequest] += [records((100, 149)), recreated]
-        failure = failure_of(cluster, fetcher_of(cluster))
-        assert isinstance(failure, OffsetsLost)
-        assert (failure.first, failure.cause) == (150, LossCause.TOPIC_RECREATED)
+        recreated = cluster.then(100, topic_id=OTHER, epoch=0)
+        assert cluster.loses(records((100, 149)), recreated) == (150, 200, LossCause.TOPIC_RECREATED)
 
     def test_a_broker_that_still_knows_the_topic_before_is_no_loss(self, cluster: Cluster) -> None:
         """The topic was made again before the range was planned, and one broker lags."""
         cluster.topic_id = OTHER
-        cluster.answers[FetchRequest].append(records((100, 199)))
-        fetcher = fetcher_of(cluster)
-        run(cluster, fetcher, until=lambda: cluster.now_ms > ABSENT_PATIENCE_MS - 1_000)
-        assert not cluster.of(FetchRequest)
+        cluster.begin(WHOLE)
+        cluster.go_on(until=lambda: cluster.now_ms > ABSENT_PATIENCE_MS - 1_000)
+        assert not cluster.requests()
         cluster.topic_id = ORDERS
-        assert run(cluster, fetcher) == [(100, 200)]
-        assert fetcher.failure is None
+        assert cluster.go_on() == ALL
 
-    @pytest.mark.parametrize("change", [{"topic_id": OTHER}, {"topic_error": 3}])
+    @pytest.mark.parametrize("change", GONE)
     def test_one_answer_is_no_proof_however_long_the_caller_pauses(
         self, cluster: Cluster, change: dict[str, Any]
     ) -> None:
         """A broker that has just started answers once without the topic. Then the caller works for a minute."""
-
-        def strays(_: FetchRequest) -> int:
-            vars(cluster).update(change)
-            return 6
-
-        cluster.answers[FetchRequest] += [records((100, 149)), strays, records((150, 199))]
-        fetcher = fetcher_of(cluster)
-        turn_until(cluster, fetcher, lambda: bool(cluster.of(FetchRequest)))
-        assert fetcher.take(0) is not None
-        turn_until(cluster, fetcher, lambda: len(cluster.of(MetadataRequest)) == 2)
+        cluster.begin(records((100, 149)), cluster.then(6, **change), records((150, 199)))
+        cluster.turn_until(FetchRequest)
+        assert cluster.fetcher.take(0) is not None
+        cluster.turn_until(MetadataRequest, 2)
         answers = cluster.poll(0)
         cluster.now_ms += 60_000
-        vars(cluster).update({"topic_id": ORDERS, "topic_error": 0})
-        fetcher.handle(answers, cluster.now_ms)
-        assert run(cluster, fetcher) == [(150, 200)]
-        assert fetcher.failure is None
+        vars(cluster).update(THERE)
+        cluster.fetcher.handle(answers, cluster.now_ms)
+        assert cluster.go_on() == [(150, 200)]
 
     def test_a_leader_that_hands_out_records_knows_the_topic(self, cluster: Cluster) -> None:
         """However often another broker says that there is none."""
-
-        def slowly(request: FetchRequest) -> FetchResponse:
-            cluster.now_ms += 2_000
-            return records((request.offset, request.offset + 9))
-
-        def strays(_: FetchRequest) -> int:
-            cluster.topic_error = 3
-            return 6
-
-        cluster.answers[FetchRequest] = [strays, *[slowly] * 20]
-        fetcher = fetcher_of(cluster)
-        assert run(cluster, fetcher)[-1] == (190, 200)
-        assert fetcher.failure is None
-        assert len(cluster.of(MetadataRequest)) > 3
+        slowly = cluster.then(following(10), after_ms=2_000)
+        assert cluster.read(cluster.then(6, topic_error=3), *[slowly] * 20)[-1] == (190, 200)
+        assert len(cluster.requests(MetadataRequest)) > 3
 
     def test_an_answer_that_is_read_late_confirms_nothing(self, cluster: Cluster) -> None:
         """It was on its way while the caller paused."""
-
-        def strays(_: FetchRequest) -> int:
-            cluster.topic_error = 3
-            return 6
-
-        cluster.answers[FetchRequest] = [strays] + [lambda _: 78 if cluster.held else records((100, 199))] * 50
-        fetcher = fetcher_of(cluster)
-        turn_until(cluster, fetcher, lambda: len(cluster.of(MetadataRequest)) == 2)
+        cluster.begin(cluster.then(6, topic_error=3), *[lambda _: 78 if cluster.held else WHOLE] * 50)
+        cluster.turn_until(MetadataRequest, 2)
         cluster.held = {MetadataRequest}
-        turn_until(cluster, fetcher, lambda: len(cluster.of(MetadataRequest)) == 3)
+        cluster.turn_until(MetadataRequest, 3)
         cluster.now_ms += 60_000
         cluster.held = set()
         late = cluster.poll(0)
-        fetcher.handle(late, cluster.now_ms)
+        cluster.fetcher.handle(late, cluster.now_ms)
         assert any(isinstance(answer.request, MetadataRequest) for answer in late)
         cluster.topic_error = 0
-        assert run(cluster, fetcher) == [(100, 200)]
-        assert fetcher.failure is None
-
-    def test_a_partition_that_is_gone(self, cluster: Cluster) -> None:
-        """The topic was made again with fewer, and its brokers have no ids."""
-        cluster.topic_id = None  # type: ignore[assignment]
-        failure = failure_of(cluster, fetcher_of(cluster, replace(RANGE, partition=3)))
-        assert isinstance(failure, OffsetsLost)
-        assert failure.cause == LossCause.TOPIC_DELETED
+        assert cluster.go_on() == ALL
 
     def test_that_may_not_be_described(self, cluster: Cluster) -> None:
         cluster.topic_error = 29
-        assert isinstance(failure_of(cluster, fetcher_of(cluster)), TopicAuthorizationFailed)
+        cluster.fails(TopicAuthorizationFailed)
         assert cluster.now_ms < 1_000
 
-    def test_deleted_is_believed_after_a_while(self, cluster: Cluster) -> None:
-        cluster.topic_error = 3
-        failure = failure_of(cluster, fetcher_of(cluster))
-        assert isinstance(failure, OffsetsLost)
-        assert failure.cause == LossCause.TOPIC_DELETED
-        assert ABSENT_PATIENCE_MS <= cluster.now_ms < 2 * ABSENT_PATIENCE_MS
-
-    @pytest.mark.parametrize("change", [{"topic_id": OTHER}, {"topic_error": 3}])
+    @pytest.mark.parametrize("change", GONE)
     def test_no_failure_if_the_user_says_so(self, cluster: Cluster, change: dict[str, Any]) -> None:
-        for name, value in change.items():
-            setattr(cluster, name, value)
-        fetcher = fetcher_of(cluster, fail_on_data_loss=False)
-        assert run(cluster, fetcher) == []
-        assert fetcher.failure is None
-        assert [(loss.first, loss.end) for loss in fetcher.losses] == [(100, 200)]
+        vars(cluster).update(change)
+        assert cluster.read(fail_on_data_loss=False) == []
+        assert [(loss.first, loss.end) for loss in cluster.fetcher.losses] == [(100, 200)]
+
+
+def nearer(replica: int) -> FetchResponse:
+    """The leader names a replica, without records, although there are some."""
+    return replace(EMPTY, preferred_read_replica=replica)
 
 
 class TestReplicas:
-    def nearer(self, replica: int) -> FetchResponse:
-        # Without records, although there are some.
-        return FetchResponse(0, 0, 500, 500, 0, preferred_read_replica=replica)
-
     def test_the_leader_names_a_nearer_one(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest] += [self.nearer(2), records((100, 149)), records((150, 199))]
-        assert run(cluster, fetcher_of(cluster, client_rack="a")) == [(100, 150), (150, 200)]
-        assert [node_id for node_id, _ in cluster.of(FetchRequest)] == [1, 2, 2]
+        fetches = nearer(2), records((100, 149)), records((150, 199))
+        assert cluster.read(*fetches, client_rack="a") == [(100, 150), (150, 200)]
+        assert cluster.nodes() == [1, 2, 2]
         assert cluster.now_ms == 0
 
     def test_it_is_asked_for_anew_after_a_while(self, cluster: Cluster) -> None:
-        def later(_: FetchRequest) -> FetchResponse:
-            cluster.now_ms += 400
-            return records((100, 149))
-
-        cluster.answers[FetchRequest] += [self.nearer(2), later, self.nearer(2), records((150, 199))]
-        run(cluster, fetcher_of(cluster, metadata_max_age_ms=300))
-        assert [node_id for node_id, _ in cluster.of(FetchRequest)] == [1, 2, 1, 2]
+        later = cluster.then(records((100, 149)), after_ms=400)
+        cluster.read(nearer(2), later, nearer(2), records((150, 199)), metadata_max_age_ms=300)
+        assert cluster.nodes() == [1, 2, 1, 2]
 
     @pytest.mark.parametrize("trouble", [1, 6, 9, "cut"])
     def test_in_trouble_the_leader_is_asked(self, cluster: Cluster, trouble: Any) -> None:
         """A replica that lags may know less than the leader: its out of range is no loss."""
-        cluster.answers[FetchRequest] += [self.nearer(2), trouble, records((100, 199))]
-        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
-        assert [node_id for node_id, _ in cluster.of(FetchRequest)] == [1, 2, 1]
-        assert not cluster.of(ListOffsetsRequest)
-
-    def test_a_replica_that_is_down(self, cluster: Cluster) -> None:
-        def gone(_: FetchRequest) -> FetchResponse:
-            cluster.down = {2}
-            return self.nearer(2)
-
-        cluster.answers[FetchRequest] += [gone, records((100, 199))]
-        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+        assert cluster.read(nearer(2), trouble, WHOLE) == ALL
+        assert cluster.nodes() == [1, 2, 1]
+        assert not cluster.requests(ListOffsetsRequest)
 
     def test_a_replica_in_trouble_is_left_alone(self, cluster: Cluster) -> None:
         """This client does not reach it, and the leader does not know."""
         cluster.down = {2}
-
-        def prefers(request: FetchRequest) -> FetchResponse:
-            return self.nearer(2) if request.rack_id else records((request.offset, request.offset + 9))
-
-        cluster.answers[FetchRequest] = [prefers] * 50
-        assert run(cluster, fetcher_of(cluster, client_rack="a"))[-1] == (190, 200)
+        prefers = [lambda request: nearer(2) if request.rack_id else following(10)] * 50
+        assert cluster.read(*prefers, client_rack="a")[-1] == (190, 200)
         assert cluster.now_ms < 5_000
-        assert [request.rack_id for _, request in cluster.of(FetchRequest)] == ["a", *[""] * 10]
+        assert [request.rack_id for request in cluster.requests()] == ["a", *[""] * 10]
 
     def test_for_a_while(self, cluster: Cluster) -> None:
-        def later(request: FetchRequest) -> FetchResponse:
-            cluster.now_ms += 400
-            return records((request.offset, request.offset + 49))
-
-        cluster.answers[FetchRequest] += [self.nearer(2), "cut", later, later]
-        run(cluster, fetcher_of(cluster, client_rack="a", metadata_max_age_ms=300))
-        assert [request.rack_id for _, request in cluster.of(FetchRequest)] == ["a", "a", "", "a"]
+        later = cluster.then(following(50), after_ms=400)
+        cluster.read(nearer(2), "cut", later, later, client_rack="a", metadata_max_age_ms=300)
+        assert [request.rack_id for request in cluster.requests()] == ["a", "a", "", "a"]
 
     def test_a_leader_that_names_itself_hands_out_records(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest].append(replace(records((100, 199)), preferred_read_replica=1))
-        assert run(cluster, fetcher_of(cluster, client_rack="a")) == [(100, 200)]
-        assert len(cluster.of(FetchRequest)) == 1
+        assert cluster.read(replace(WHOLE, preferred_read_replica=1), client_rack="a") == ALL
+        assert len(cluster.requests()) == 1
 
     def test_a_replica_that_names_another_is_not_believed(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest] = [self.nearer(2), *[self.nearer(1)] * 300]
-        assert isinstance(failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000)), ReadStalled)
-        nodes = [node_id for node_id, _ in cluster.of(FetchRequest)]
-        assert nodes[:2] == [1, 2]
-        assert set(nodes[1:]) == {2}
+        cluster.fails(ReadStalled, nearer(2), *[nearer(1)] * 300, no_progress_ms=10_000)
+        assert cluster.nodes()[:2] == [1, 2]
+        assert set(cluster.nodes()[1:]) == {2}
 
     def test_records_that_come_with_a_name_count(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest] += [replace(records((100, 149)), preferred_read_replica=2), records((150, 199))]
-        assert run(cluster, fetcher_of(cluster, client_rack="a")) == [(100, 150), (150, 200)]
-        assert [node_id for node_id, _ in cluster.of(FetchRequest)] == [1, 2]
+        fetches = replace(records((100, 149)), preferred_read_replica=2), records((150, 199))
+        assert cluster.read(*fetches, client_rack="a") == [(100, 150), (150, 200)]
+        assert cluster.nodes() == [1, 2]
 
-    def test_an_epoch_that_metadata_tells_is_checked_with_the_leader(self, cluster: Cluster) -> None:
-        """Without an error: metadata was due."""
-
-        def moved(_: FetchRequest) -> FetchResponse:
-            cluster.now_ms, cluster.epoch = cluster.now_ms + 400_000, 8
-            return records((100, 149))
-
-        cluster.answers[FetchRequest] += [self.nearer(2), moved, *[FetchResponse(0, 0, 500, 500, 0)] * 3]
-        fetcher = fetcher_of(cluster, metadata_max_age_ms=10**9)
-        run(cluster, fetcher, until=lambda: bool(cluster.of(OffsetForLeaderEpochRequest)))
-        assert [node_id for node_id, _ in cluster.of(OffsetForLeaderEpochRequest)] == [1]
+    @pytest.mark.parametrize("fenced", [False, True], ids=["without an error: metadata was due", "fenced"])
+    def test_a_new_epoch_is_checked_with_the_leader(self, cluster: Cluster, fenced: bool) -> None:
+        moved = cluster.then(74, epoch=8) if fenced else cluster.then(records((100, 149)), after_ms=400_000, epoch=8)
+        cluster.begin(nearer(2), moved, *[WHOLE if fenced else EMPTY] * 3, metadata_max_age_ms=10**9)
+        cluster.go_on(until=lambda: bool(epochs_asked(cluster)))
+        assert cluster.nodes(OffsetForLeaderEpochRequest) == [1]
 
     def test_without_a_leader_none_is_asked(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest] += [self.nearer(2), records((100, 149))]
-        fetcher = fetcher_of(cluster, metadata_max_age_ms=10**9)
-        turn_until(cluster, fetcher, lambda: len(cluster.of(FetchRequest)) == 2)
+        cluster.begin(nearer(2), records((100, 149)), metadata_max_age_ms=10**9)
+        cluster.turn_until(FetchRequest, 2)
         cluster.leader, cluster.now_ms = -1, 400_000
-        fetcher.handle(cluster.poll(fetcher.run_once(cluster.now_ms)), cluster.now_ms)
-        assert fetcher.take(cluster.now_ms) is not None
-        run(cluster, fetcher, until=lambda: cluster.now_ms > 410_000)
-        assert len(cluster.of(FetchRequest)) == 2
+        cluster.turn()
+        assert cluster.fetcher.take(cluster.now_ms) is not None
+        cluster.go_on(until=lambda: cluster.now_ms > 410_000)
+        assert len(cluster.requests()) == 2
 
-    def test_a_new_epoch_is_checked_with_the_leader(self, cluster: Cluster) -> None:
-        def moved(_: FetchRequest) -> int:
-            cluster.epoch = 8
-            return 74
 
-        cluster.answers[FetchRequest] += [self.nearer(2), moved, records((100, 199))]
-        run(cluster, fetcher_of(cluster))
-        assert [node_id for node_id, _ in cluster.of(OffsetForLeaderEpochRequest)] == [1]
+def waits(cluster: Cluster, answer: FetchResponse) -> Callable[[Any], Any]:
+    """As a broker that waits for records for as long as it may."""
+    return cluster.then(answer, after_ms=500)
 
 
 class TestWaiting:
     def test_an_open_transaction(self, cluster: Cluster) -> None:
-        def waits(request: FetchRequest) -> FetchResponse:
-            cluster.now_ms += request.max_wait_ms
-            return FetchResponse(0, 0, 500, 100, 0)
-
-        cluster.answers[FetchRequest] = [waits] * 1_000
-        committed = IsolationLevel.READ_COMMITTED
-        failure = failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000, isolation_level=committed))
-        assert isinstance(failure, ReadStalled)
+        fetches = [waits(cluster, LAST_RECORDS_ARE_OPEN)] * 1_000
+        failure = cluster.fails(ReadStalled, *fetches, no_progress_ms=10_000, isolation_level=COMMITTED)
         assert (failure.offset, failure.end, failure.waited_ms) == (100, 200, 10_000)
-        assert "An open transaction begins at offset 100." in str(failure)
+        assert AN_OPEN_TRANSACTION in str(failure)
         assert 10_000 <= cluster.now_ms < 11_000
-        assert {request.isolation_level for _, request in cluster.of(FetchRequest)} == {committed}
+        assert {request.isolation_level for request in cluster.requests()} == {COMMITTED}
 
-    def test_an_end_that_the_log_does_not_reach(self, cluster: Cluster) -> None:
-        def waits(request: FetchRequest) -> FetchResponse:
-            cluster.now_ms += request.max_wait_ms
-            return FetchResponse(0, 0, 100, 100, 0)
-
-        cluster.answers[FetchRequest] = [waits] * 1_000
-        assert "The partition ends at offset 100." in str(failure_of(cluster, fetcher_of(cluster)))
-
-    def test_an_error_that_is_over_hides_nothing(self, cluster: Cluster) -> None:
-        cluster.last_error = "broker 9: Connection refused"
-        cluster.answers[FetchRequest] = [6, *[FetchResponse(0, 0, 500, 100, 0)] * 1_000]
-        committed = IsolationLevel.READ_COMMITTED
-        failure = failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000, isolation_level=committed))
-        assert "An open transaction begins at offset 100." in str(failure)
-
-    def test_a_throttle_hides_nothing_either(self, cluster: Cluster) -> None:
-        """Its answer has no partition, and tells no end of the log."""
-        answers = [FetchResponse(0, 0, 500, 100, 0), *[FetchResponse(50, 0)] * 1_000]
-        cluster.answers[FetchRequest] = answers
-        committed = IsolationLevel.READ_COMMITTED
-        failure = failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000, isolation_level=committed))
-        assert "An open transaction begins at offset 100." in str(failure)
-
-    def test_an_empty_log(self, cluster: Cluster) -> None:
-        cluster.last_error = "broker 9: Connection refused"
-        cluster.answers[FetchRequest] = [FetchResponse(0, 0, 0, 0, 0)] * 1_000
-        failure = failure_of(cluster, fetcher_of(cluster, replace(RANGE, first=0), no_progress_ms=10_000))
-        assert "The partition ends at offset 0." in str(failure)
-
-    def test_brokers_that_cannot_be_reached_at_all(self, cluster: Cluster) -> None:
-        cluster.last_error = "broker 9: Connection refused"
-        cluster.down = {1, 2, 3}
-        assert "Last: broker 9: Connection refused." in str(failure_of(cluster, fetcher_of(cluster)))
+    @pytest.mark.parametrize(
+        ("first", "then", "words", "changed"),
+        [
+            pytest.param(
+                6,
+                LAST_RECORDS_ARE_OPEN,
+                AN_OPEN_TRANSACTION,
+                {"isolation_level": COMMITTED},
+                id="an error that is over",
+            ),
+            # Its answer has no partition, and tells no end of the log.
+            pytest.param(
+                LAST_RECORDS_ARE_OPEN,
+                FetchResponse(50, 0),
+                AN_OPEN_TRANSACTION,
+                {"isolation_level": COMMITTED},
+                id="a throttle",
+            ),
+            pytest.param(
+                0, FetchResponse(0, 0, 100, 100, 0), "The partition ends at offset 100.", {}, id="a log that is short"
+            ),
+            pytest.param(
+                FetchResponse(0, 0, 0, 0, 0),
+                FetchResponse(0, 0, 0, 0, 0),
+                "The partition ends at offset 0.",
+                {"range_": replace(RANGE, first=0)},
+                id="an empty log",
+            ),
+        ],
+    )
+    def test_nothing_else_hides_why(
+        self, cluster: Cluster, first: Any, then: FetchResponse, words: str, changed: dict[str, Any]
+    ) -> None:
+        cluster.last_error = REFUSED
+        assert words in str(cluster.fails(ReadStalled, first, *[then] * 1_000, no_progress_ms=10_000, **changed))
 
     @pytest.mark.parametrize("level", list(IsolationLevel))
     def test_records_that_are_withheld(self, cluster: Cluster, level: IsolationLevel) -> None:
         """No transaction is to blame: a reader of uncommitted records reads on behind the last stable offset."""
-        stable = 500 if level else 50
-        cluster.answers[FetchRequest] = [FetchResponse(0, 0, 500, stable, 0)] * 1_000
-        failure = failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000, isolation_level=level))
-        assert isinstance(failure, ReadStalled)
+        answers = [replace(EMPTY, last_stable_offset=500 if level else 50)] * 1_000
+        failure = cluster.fails(ReadStalled, *answers, no_progress_ms=10_000, isolation_level=level)
         assert "the broker hands out none, although the log goes to offset 500" in str(failure)
         assert "transaction" not in str(failure)
 
     def test_answers_without_records_are_not_asked_for_faster_than_errors(self, cluster: Cluster) -> None:
         """With fetch.max.wait.ms or fetch.min.bytes of 0 they come at once."""
-        failure = failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000, max_wait_ms=0))
-        assert isinstance(failure, ReadStalled)
-        assert 50 < len(cluster.of(FetchRequest)) < 110
+        cluster.fails(ReadStalled, no_progress_ms=10_000, max_wait_ms=0)
+        assert 50 < len(cluster.requests()) < 110
 
     def test_a_broker_that_waits_for_records_is_asked_again_at_once(self, cluster: Cluster) -> None:
-        def waits(request: FetchRequest) -> FetchResponse:
-            cluster.now_ms += request.max_wait_ms
-            return FetchResponse(0, 0, 100, 100, 0)
-
-        cluster.answers[FetchRequest] = [waits, records((100, 199))]
-        assert run(cluster, fetcher_of(cluster)) == [(100, 200)]
+        assert cluster.read(waits(cluster, FetchResponse(0, 0, 100, 100, 0)), WHOLE) == ALL
         assert cluster.now_ms == 500
 
-    def test_why_no_leader_is_asked(self, cluster: Cluster) -> None:
-        cluster.epoch = 6
-        failure = failure_of(cluster, fetcher_of(cluster))
-        assert "brokers know leader epoch 6, older than 7 of the range" in str(failure)
+    @pytest.mark.parametrize("times", [19, 1_000])
+    def test_a_quota_that_lets_nothing_through_ends_a_read(self, cluster: Cluster, times: int) -> None:
+        """Up to then, time in which a broker throttles does not count."""
 
-    def test_time_in_which_a_broker_throttles_does_not_count(self, cluster: Cluster) -> None:
         def throttles(_: FetchRequest) -> FetchResponse:
             cluster.now_ms += 5_000
             cluster.throttled += 5_000
             return FetchResponse(5_000, 0)
 
-        cluster.answers[FetchRequest] = [throttles] * 19 + [records((100, 199))]
-        assert run(cluster, fetcher_of(cluster, no_progress_ms=10_000)) == [(100, 200)]
-
-    def test_a_quota_that_lets_nothing_through_ends_a_read(self, cluster: Cluster) -> None:
-        def throttles(_: FetchRequest) -> FetchResponse:
-            cluster.now_ms += 5_000
-            cluster.throttled += 5_000
-            return FetchResponse(5_000, 0)
-
-        cluster.answers[FetchRequest] = [throttles] * 1_000
-        failure = failure_of(cluster, fetcher_of(cluster, no_progress_ms=10_000))
-        assert isinstance(failure, ReadStalled)
-        assert failure.throttled_ms == 100_000
-        assert "consumer_byte_rate" in str(failure)
+        if times == 19:
+            assert cluster.read(*[throttles] * times, WHOLE, no_progress_ms=10_000) == ALL
+        else:
+            failure = cluster.fails(ReadStalled, *[throttles] * times, no_progress_ms=10_000)
+            assert failure.throttled_ms == 100_000
+            assert "consumer_byte_rate" in str(failure)
 
     def test_time_that_the_caller_takes_does_not_count(self, cluster: Cluster) -> None:
-        cluster.answers[FetchRequest] += [records((100, 149)), records((150, 199))]
-        fetcher = fetcher_of(cluster, no_progress_ms=10_000)
+        cluster.begin(records((100, 149)), records((150, 199)), no_progress_ms=10_000)
         # The wait begins, and ends with the first record set.
-        assert fetcher.take(0) is None
-        turn_until(cluster, fetcher, lambda: bool(cluster.of(FetchRequest)))
-        assert fetcher.take(0) is not None
-        fetcher.run_once(0)
-        cluster.now_ms = 1_000_000
-        assert run(cluster, fetcher) == [(150, 200)]
-        assert fetcher.failure is None
+        assert cluster.fetcher.take(0) is None
+        cluster.turn_until(FetchRequest)
+        assert cluster.fetcher.take(0) is not None
+        cluster.fetcher.run_once(0)
+        cluster.now_ms, cluster.held = 1_000_000, {FetchRequest}
+        assert cluster.fetcher.take(cluster.now_ms) is None
+        cluster.turn()
+        cluster.held = set()
+        assert cluster.go_on() == [(150, 200)]
 
     def test_an_answer_that_is_there_counts_however_late_it_is_read(self, cluster: Cluster) -> None:
         """The process was suspended while it waited."""
         cluster.held = {FetchRequest}
-        cluster.answers[FetchRequest].append(records((100, 199)))
-        fetcher = fetcher_of(cluster, no_progress_ms=10_000)
-        run(cluster, fetcher, until=lambda: cluster.now_ms > 3_000)
-        assert fetcher.take(cluster.now_ms) is None
+        cluster.begin(WHOLE, no_progress_ms=10_000)
+        cluster.go_on(until=lambda: cluster.now_ms > 3_000)
+        assert cluster.fetcher.take(cluster.now_ms) is None
         cluster.now_ms += 1_000_000
-        fetcher.run_once(cluster.now_ms)
+        cluster.fetcher.run_once(cluster.now_ms)
         cluster.held = set()
-        fetcher.handle(cluster.poll(0), cluster.now_ms)
-        assert run(cluster, fetcher) == [(100, 200)]
-        assert fetcher.failure is None
-
-    def test_a_wait_is_bounded(self, cluster: Cluster) -> None:
-        assert 0 <= fetcher_of(cluster).run_once(0) <= LONGEST_POLL_MS
+        cluster.fetcher.handle(cluster.poll(0), cluster.now_ms)
+        assert cluster.go_on() == ALL
 
     def test_a_range_may_take_longer_than_a_topic_is_remembered(self, cluster: Cluster) -> None:
         """Metadata forgets a topic that nobody used for max_idle_ms: a range uses its own until it ends."""
-
-        def later(request: FetchRequest) -> FetchResponse:
-            cluster.now_ms += 200_000
-            return records((request.offset, request.offset + 9))
-
-        cluster.answers[FetchRequest] = [later] * 10
-        fetcher = fetcher_of(cluster)
-        assert run(cluster, fetcher)[-1] == (190, 200)
-        assert fetcher.failure is None
-        assert all(request.topics == ("orders",) for _, request in cluster.of(MetadataRequest))
-        assert len(cluster.of(MetadataRequest)) > 3
+        later = cluster.then(following(10), after_ms=200_000)
+        assert cluster.read(*[later] * 10)[-1] == (190, 200)
+        assert all(request.topics == ("orders",) for request in cluster.requests(MetadataRequest))
+        assert len(cluster.requests(MetadataRequest)) > 3
 
     def test_an_answer_to_the_range_before_is_left_alone(self, cluster: Cluster) -> None:
         """A range that fails may leave a request unanswered, and the next range has the same connections."""
-        cluster.answers[FetchRequest] += [records((100, 150)), records((100, 199))]
-        first = fetcher_of(cluster)
-        first.run_once(0)
-        first.handle(cluster.poll(0), 0)
-        first.run_once(0)
-        second = fetcher_of(cluster, replace(RANGE, partition=1))
+        cluster.begin(records((100, 150)), WHOLE)
+        assert 0 <= cluster.fetcher.run_once(0) <= LONGEST_POLL_MS
+        cluster.fetcher.handle(cluster.poll(0), 0)
+        cluster.fetcher.run_once(0)
+        cluster.begin(range_=replace(RANGE, partition=1))
         left_over = cluster.poll(0)
         assert [type(answer.request) for answer in left_over] == [FetchRequest]
-        second.handle(left_over, 0)
-        assert second.take(0) is None
-        assert run(cluster, second) == [(100, 200)]
-
-    def test_answers_of_somebody_elses_requests_are_left_alone(self, cluster: Cluster) -> None:
-        fetcher = fetcher_of(cluster)
-        fetcher.handle([ClientResponse(1, None, object(), records((100, 199)), None, 0)], 0)  # type: ignore[arg-type]
-        assert fetcher.take(0) is None
+        cluster.fetcher.handle(left_over, 0)
+        assert cluster.fetcher.take(0) is None
+        assert cluster.go_on() == ALL

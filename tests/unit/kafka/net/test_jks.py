@@ -30,30 +30,23 @@ def test_any_password_of_java(password: str) -> None:
     assert store.keys[0].unlocked(password) == PLAIN
 
 
-def test_the_key_has_a_password_of_its_own() -> None:
-    (key,) = read_jks(STORE, "changeit").keys
+def test_the_key_has_a_password_of_its_own_and_is_not_shown() -> None:
+    store = read_jks(STORE, "changeit")
+    (key,) = store.keys
     assert key.unlocked("of the key") == PLAIN
     with pytest.raises(WrongPassword):
         key.unlocked("changeit")
-
-
-def test_a_wrong_password_of_the_store() -> None:
-    for password in ("wrong", ""):
-        with pytest.raises(WrongPassword):
-            read_jks(STORE, password)
-
-
-def test_without_a_password_nothing_is_verified_as_in_java() -> None:
-    changed = STORE[:-1] + bytes([STORE[-1] ^ 1])
-    assert read_jks(changed, None).trusted == (b"ca",)
-    with pytest.raises(WrongPassword):
-        read_jks(changed, "changeit")
-
-
-def test_no_repr_has_a_key() -> None:
-    store = read_jks(STORE, "changeit")
     assert "protected" not in repr(store) + repr(store.keys)
     assert pickle.loads(pickle.dumps(store)) == store
+
+
+def test_a_wrong_password_of_the_store_and_none_as_in_java() -> None:
+    changed = STORE[:-1] + bytes([STORE[-1] ^ 1])
+    for content, password in ((STORE, "wrong"), (STORE, ""), (changed, "changeit")):
+        with pytest.raises(WrongPassword):
+            read_jks(content, password)
+    # Without a password nothing is verified.
+    assert read_jks(changed, None).trusted == (b"ca",)
 
 
 @given(st.data())

@@ -7,9 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from effort import examples
 from kafka_sink.kafka.net.node import Node, NodeState
 from kafka_sink.kafka.net.nodes import Nodes
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-)
+from kafka_sink.kafka.protocol.apis.metadata import Broker
 
 A, B, C = (("a", 9092), ("b", 9092), ("c", 9092))
 
@@ -18,139 +16,35 @@ def broker(node_id: int, server: tuple[str, int] = A) -> Broker:
     return Broker(node_id, *server)
 
 
-class TestBootstrap:
-    def test_servers_have_negative_ids_in_their_order(self) -> None:
-        nodes = Nodes([A, B])
-        assert [(node.node_id, node.server) for node in nodes.bootstrap] == [(-1, A), (-2, B)]
-        assert list(nodes) == list(nodes.bootstrap)
-        assert nodes.brokers == []
-
-    def test_a_server_that_is_named_twice_is_one(self) -> None:
-        nodes = Nodes([A, B, A])
-        assert [node.server for node in nodes.bootstrap] == [A, B]
-
-    def test_an_id_that_is_nobodys(self) -> None:
-        assert Nodes([A]).get(5) is None
+def test_host_and_port_must_be_the_same_text() -> None:
+    nodes = Nodes([A])
+    nodes.list_brokers([broker(7, ("a", 9093)), broker(8, ("A", 9092)), broker(9, ("10.0.0.1", 9092))])
+    assert nodes[-1].node_id == -1
+    assert nodes.get(5) is None
 
 
-class TestAdopted:
-    def test_the_server_at_a_brokers_address_is_the_broker(self) -> None:
-        nodes = Nodes([A, B])
-        before = nodes[-1]
-        nodes.list_brokers([broker(7), broker(8, C)])
-        assert nodes[7] is nodes[-1] is before
-        assert before.node_id == 7
-        assert [node.node_id for node in nodes] == [-2, 7, 8]
-        assert [node.node_id for node in nodes.bootstrap] == [7, -2]
-        assert [node.node_id for node in nodes.brokers] == [7, 8]
-
-    def test_a_broker_that_a_response_named_is_no_different(self) -> None:
-        nodes = Nodes([A])
-        before = nodes[-1]
-        nodes.learn(broker(7))
-        assert nodes[7] is nodes[-1] is before
-        assert nodes.brokers == []
-
-    def test_host_and_port_must_be_the_same_text(self) -> None:
-        nodes = Nodes([A])
-        nodes.list_brokers([broker(7, ("a", 9093)), broker(8, ("A", 9092)), broker(9, ("10.0.0.1", 9092))])
-        assert nodes[-1].node_id == -1
-
-    def test_a_known_broker_that_moves_to_the_servers_address(self) -> None:
-        nodes = Nodes([A])
-        before = nodes[-1]
-        nodes.list_brokers([broker(7, C)])
-        nodes.list_brokers([broker(7)])
-        assert nodes[7] is before
-
-    def test_of_two_brokers_with_one_address_the_first_has_the_server(self) -> None:
-        """As behind a tunnel. Each has its own connection, as it always had."""
-        nodes = Nodes([A])
-        for _ in range(2):
-            nodes.list_brokers([broker(7), broker(8)])
-            assert nodes[-1] is nodes[7]
-            assert nodes[8] is not nodes[7]
-
-    def test_brokers_that_change_places(self) -> None:
-        nodes = Nodes([A, B])
-        nodes.list_brokers([broker(7, A), broker(8, B)])
-        nodes.list_brokers([broker(7, B), broker(8, A)])
-        assert [(node.node_id, node.server) for node in nodes.bootstrap] == [(8, A), (7, B)]
-        assert [node.node_id for node in nodes] == [7, 8]
+def test_of_two_brokers_with_one_address_the_first_has_the_server() -> None:
+    """As behind a tunnel. Each has its own connection, as it always had."""
+    nodes = Nodes([A])
+    for _ in range(2):
+        nodes.list_brokers([broker(7), broker(8)])
+        assert nodes[-1] is nodes[7]
+        assert nodes[8] is not nodes[7]
 
 
-class TestMoved:
-    def test_brokers_are_named_with_their_new_address(self) -> None:
-        nodes = Nodes([A])
-        nodes.list_brokers([broker(7), broker(8, B)])
-        moved = broker(7, C)
-        assert list(nodes.moved([moved, broker(8, B), broker(9, C)])) == [(nodes[7], moved)]
-
-    def test_the_server_that_a_broker_has_left_is_a_server_again(self) -> None:
-        nodes = Nodes([A])
-        nodes.list_brokers([broker(7)])
-        nodes.learn(broker(7, C))
-        assert (nodes[-1].node_id, nodes[-1].server) == (-1, A)
-        assert (nodes[7].node_id, nodes[7].server) == (7, C)
-
-    def test_another_broker_may_be_at_the_address_at_once(self) -> None:
-        nodes = Nodes([A])
-        nodes.list_brokers([broker(7)])
-        nodes.list_brokers([broker(8), broker(7, C)])
-        assert nodes[-1] is nodes[8]
-        assert nodes[7].server == C
+def test_brokers_that_change_places() -> None:
+    nodes = Nodes([A, B])
+    nodes.list_brokers([broker(7, A), broker(8, B)])
+    nodes.list_brokers([broker(7, B), broker(8, A)])
+    assert [(node.node_id, node.server) for node in nodes.bootstrap] == [(8, A), (7, B)]
+    assert [node.node_id for node in nodes] == [7, 8]
 
 
-class TestGone:
-    def test_a_broker_without_a_connection_is_a_server_again(self) -> None:
-        nodes = Nodes([A])
-        nodes.list_brokers([broker(7), broker(8, B)])
-        nodes.list_brokers([broker(8, B)])
-        assert nodes.get(7) is None
-        assert (nodes[-1].node_id, nodes[-1].server) == (-1, A)
+def test_a_bootstrap_server_is_never_gone() -> None:
+    nodes = Nodes([A])
+    nodes.forget_if_gone(nodes[-1])
+    assert nodes[-1].server == A
 
-    def test_a_broker_with_a_connection_stays_until_it_has_none(self) -> None:
-        nodes = Nodes([A])
-        nodes.list_brokers([broker(7), broker(8, B)])
-        nodes[7].state = NodeState.READY
-        nodes.list_brokers([broker(8, B)])
-        node = nodes[7]
-        assert nodes[-1] is node
-        nodes.forget_if_gone(node)
-        assert nodes[7] is node
-        node.state = NodeState.DISCONNECTED
-        nodes.forget_if_gone(node)
-        assert nodes.get(7) is None
-        assert nodes[-1].node_id == -1
-
-    def test_a_broker_with_another_id_at_its_address_has_a_connection_of_its_own(self) -> None:
-        """The connection of the broker that is gone may lead to a process that has ended."""
-        nodes = Nodes([A])
-        nodes.list_brokers([broker(7)])
-        nodes[7].state = NodeState.READY
-        nodes.list_brokers([broker(8)])
-        gone = nodes[7]
-        assert nodes[-1] is nodes[8]
-        assert nodes[8] is not gone
-        gone.state = NodeState.DISCONNECTED
-        nodes.forget_if_gone(gone)
-        assert nodes.get(7) is None
-        assert nodes[-1] is nodes[8]
-
-    def test_a_broker_that_was_only_learned_is_gone_with_the_next_list(self) -> None:
-        nodes = Nodes([A])
-        nodes.learn(broker(7))
-        nodes.list_brokers([broker(8, B)])
-        assert nodes.get(7) is None
-        assert nodes[-1].node_id == -1
-
-    def test_a_bootstrap_server_is_never_gone(self) -> None:
-        nodes = Nodes([A])
-        nodes.forget_if_gone(nodes[-1])
-        assert nodes[-1].server == A
-
-
-# --- whatever is listed -----------------------------------------------------------------------------------------------
 
 BROKERS = st.lists(
     st.builds(broker, st.integers(1, 3), st.sampled_from([A, B, C])), max_size=4, unique_by=lambda each: each.node_id

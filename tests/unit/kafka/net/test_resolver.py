@@ -14,10 +14,11 @@ def test_a_name_has_each_of_its_addresses_once(monkeypatch: pytest.MonkeyPatch) 
     six = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 9092, 0, 0))
     four = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 9092))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: [six, four, six])
-    assert resolve("localhost", 9092) == [
-        (socket.AF_INET6, ("::1", 9092, 0, 0), "localhost"),
-        (socket.AF_INET, ("127.0.0.1", 9092), "localhost"),
-    ]
+    found = resolve("localhost", 9092)
+    assert found == [
+        (socket.AF_INET6, ("::1", 9092, 0, 0), "localhost"), (socket.AF_INET, ("127.0.0.1", 9092), "localhost")
+    ]  # fmt: skip
+    assert [str(address) for address in found] == ["[::1]:9092", "127.0.0.1:9092"]
 
 
 def test_an_address_is_its_own_name() -> None:
@@ -30,9 +31,7 @@ def test_a_name_that_is_none_is_an_os_error(host: str) -> None:
         resolve(host, 9092)
 
 
-def test_silent_name_servers_are_waited_for_in_time_and_asked_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_silent_name_servers_are_waited_for_in_time_and_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     over, asked = threading.Event(), []
     threads: list[threading.Thread] = []
 

@@ -77,31 +77,36 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]
     return store
 
 
-# --- truststores ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_every_ca_of_a_truststore(tmp_path: Path, form: str) -> None:
-    store = truststore(tmp_path / "trust", [CA.certificate, OTHER_CA.certificate], *FORMS[form])
+    # The form is read from the content.
+    store = truststore(tmp_path / "trust.pem", [CA.certificate, OTHER_CA.certificate], *FORMS[form])
     assert trusted(store) == sorted(pem_of(CA.certificate, OTHER_CA.certificate), key=lambda each: each.serial_number)
     context = client_context(TlsSettings(truststore_location=str(store), truststore_password=PASSWORD))
     assert context.cert_store_stats()["x509_ca"] == 2
 
 
+READ = {
+    "truststore": lambda store, password: truststore_pem(str(store), password),
+    "keystore": lambda store, password: keystore_pem(str(store), password, None),
+}
+
+
 @pytest.mark.parametrize("form", FORMS)
-def test_a_wrong_or_missing_password_of_a_truststore(made: Callable[[str, str], Path], form: str) -> None:
-    store = made("truststore", form)
-    wrong = failure_of(lambda: truststore_pem(str(store), "wrong-canary"))
+@pytest.mark.parametrize("kind", READ)
+def test_a_wrong_or_missing_password_of_a_store(made: Callable[[str, str], Path], kind: str, form: str) -> None:
+    store, option = made(kind, form), f"kafka.ssl.{kind}.password"
+    wrong = failure_of(lambda: READ[kind](store, "wrong-canary"))
     assert isinstance(wrong, InvalidOption)
-    assert (wrong.option, wrong.value) == ("kafka.ssl.truststore.password", None)
+    assert (wrong.option, wrong.value) == (option, None)
     assert str(store) in str(wrong)
-    if form == "JKS":
+    if (kind, form) == ("truststore", "JKS"):
         # As Java: then the digest of the store is not verified.
         assert trusted(store, None) == pem_of(CA.certificate)
     else:
-        missing = failure_of(lambda: truststore_pem(str(store), None))
+        missing = failure_of(lambda: READ[kind](store, None))
         assert isinstance(missing, MissingOption)
-        assert missing.option == "kafka.ssl.truststore.password"
+        assert missing.option == option
 
 
 @pytest.mark.parametrize("password", [None, PASSWORD, "any other"])
@@ -131,17 +136,11 @@ def test_a_password_that_is_not_ascii(tmp_path: Path) -> None:
 def test_an_empty_store(tmp_path: Path, form: str) -> None:
     store = truststore(tmp_path / "trust", [CA.certificate], *FORMS[form])
     keytool("delete", store, "-alias", "ca-0", *FORMS[form])
-    for read, option in (
-        (lambda: truststore_pem(str(store), PASSWORD), "kafka.ssl.truststore.location"),
-        (lambda: keystore_pem(str(store), PASSWORD, None), "kafka.ssl.keystore.location"),
-    ):
-        failure = failure_of(read)
+    for kind, read in READ.items():
+        failure = failure_of(lambda: read(store, PASSWORD))  # noqa: B023
         assert isinstance(failure, InvalidOption)
-        assert failure.option == option
+        assert failure.option == f"kafka.ssl.{kind}.location"
         assert "this one has none" in str(failure)
-
-
-# --- keystores --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -181,32 +180,24 @@ def test_of_several_keys_the_first_in_the_file(tmp_path: Path, form: str) -> Non
     assert loads(store)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_wrong_or_missing_password_of_a_keystore(made: Callable[[str, str], Path], form: str) -> None:
-    store = made("keystore", form)
-    wrong = failure_of(lambda: keystore_pem(str(store), "wrong-canary", None))
-    missing = failure_of(lambda: keystore_pem(str(store), None, None))
-    assert isinstance(wrong, InvalidOption)
-    assert isinstance(missing, MissingOption)
-    assert wrong.option == missing.option == "kafka.ssl.keystore.password"
-
-
 def test_a_key_of_jks_with_a_password_of_its_own(tmp_path: Path) -> None:
     store = keystore(tmp_path / "mine.jks", ALICE, *FORMS["JKS"], key_password=KEY_PASSWORD)
     assert loads(store, PASSWORD, KEY_PASSWORD)
     assert loads(store, None, KEY_PASSWORD)
     for key_password in (None, "wrong-canary"):
-        failure = failure_of(lambda: keystore_pem(str(store), PASSWORD, key_password))  # noqa: B023
-        assert isinstance(failure, InvalidOption)
-        assert failure.option == "kafka.ssl.key.password"
+        refuses_key_password(store, key_password)
+
+
+def refuses_key_password(store: Path, key_password: str | None) -> None:
+    failure = failure_of(lambda: keystore_pem(str(store), PASSWORD, key_password))
+    assert isinstance(failure, InvalidOption)
+    assert failure.option == "kafka.ssl.key.password"
 
 
 def test_a_key_of_pkcs12_has_the_password_of_the_store(made: Callable[[str, str], Path]) -> None:
     store = made("keystore", "PKCS12")
     assert loads(store, PASSWORD, PASSWORD)
-    failure = failure_of(lambda: keystore_pem(str(store), PASSWORD, KEY_PASSWORD))
-    assert isinstance(failure, InvalidOption)
-    assert failure.option == "kafka.ssl.key.password"
+    refuses_key_password(store, KEY_PASSWORD)
 
 
 @pytest.mark.parametrize(
@@ -214,12 +205,9 @@ def test_a_key_of_pkcs12_has_the_password_of_the_store(made: Callable[[str, str]
 )
 def test_a_keystore_of_openssl(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     assert loads(pkcs12(tmp_path / "mine.p12", ALICE, *arguments))
-
-
-def test_a_keystore_of_openssl_without_a_password(tmp_path: Path) -> None:
-    store = pkcs12(tmp_path / "mine.p12", ALICE, password="")
+    without_password = pkcs12(tmp_path / "open.p12", ALICE, *arguments, password="")
     for password in (None, ""):
-        assert loads(store, password)
+        assert loads(without_password, password)
 
 
 def test_no_key_is_left_in_a_file(
@@ -234,18 +222,12 @@ def test_no_key_is_left_in_a_file(
     assert list(scratch.iterdir()) == []
 
 
-# --- refused ----------------------------------------------------------------------------------------------------------
-
-
 def test_other_stores_are_refused_with_what_converts_them(tmp_path: Path) -> None:
     store = truststore(tmp_path / "trust.jceks", [CA.certificate], "-storetype", "JCEKS")
-    for name, read in (
-        ("truststore", lambda: truststore_pem(str(store), PASSWORD)),
-        ("keystore", lambda: keystore_pem(str(store), PASSWORD, None)),
-    ):
-        failure = failure_of(read)
+    for kind, read in READ.items():
+        failure = failure_of(lambda: read(store, PASSWORD))  # noqa: B023
         assert isinstance(failure, RefusedOption)
-        assert failure.option == f"kafka.ssl.{name}.location"
+        assert failure.option == f"kafka.ssl.{kind}.location"
         assert "JCEKS" in str(failure)
     # What the message says works.
     target = tmp_path / "trust.jceks.p12"
@@ -263,13 +245,11 @@ def test_a_certificate_in_der_is_told_how_it_becomes_pem(tmp_path: Path) -> None
     assert "openssl x509 -inform DER" in str(failure_of(lambda: truststore_pem(str(store), None)))
 
 
-@pytest.mark.parametrize("kind", ["truststore", "keystore"])
+@pytest.mark.parametrize("kind", READ)
 def test_pem_has_no_password_of_a_store(tmp_path: Path, kind: str) -> None:
     store = tmp_path / "both.pem"
     store.write_text(ALICE.pem)
-    failure = failure_of(
-        lambda: truststore_pem(str(store), PASSWORD) if kind == "truststore" else keystore_pem(str(store), PASSWORD, "")
-    )
+    failure = failure_of(lambda: READ[kind](store, PASSWORD))
     assert isinstance(failure, RefusedOption)
     assert failure.option == f"kafka.ssl.{kind}.password"
     assert ("kafka.ssl.key.password" in str(failure)) == (kind == "keystore")
@@ -340,8 +320,3 @@ def test_a_store_that_is_too_large(tmp_path: Path) -> None:
             file.write(head)
             file.truncate(16 * 1024 * 1024 + 1)
         assert "at most 16777216 bytes" in str(failure_of(lambda: truststore_pem(str(store), PASSWORD)))
-
-
-def test_the_form_of_a_store_is_read_from_its_content(made: Callable[[str, str], Path], tmp_path: Path) -> None:
-    shutil.copy(made("truststore", "PKCS12"), tmp_path / "trust.pem")
-    assert trusted(tmp_path / "trust.pem") == pem_of(CA.certificate)

@@ -3,11 +3,11 @@ library."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import socket
 import ssl
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -70,8 +70,8 @@ class Server:
 
 def server_context(identity: Identity, *, client_ca: Authority | None = None, version: str = "") -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with contextlib.ExitStack() as stack:
-        path = Path(stack.enter_context(_scratch())) / "server.pem"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "server.pem")
         path.write_text(identity.pem)
         context.load_cert_chain(path)
     if client_ca is not None:
@@ -82,47 +82,33 @@ def server_context(identity: Identity, *, client_ca: Authority | None = None, ve
     return context
 
 
-@contextlib.contextmanager
-def _scratch() -> Iterator[str]:
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        yield folder
-
-
 def echo(sock: socket.socket) -> None:
     while data := sock.recv(1 << 16):
         sock.sendall(data)
 
 
-def nothing(sock: socket.socket) -> None:
-    sock.recv(1)
-
-
-def events_of(
-    server: Server,
-    settings: TlsSettings = TRUSTING,
-    *,
-    host: str = "localhost",
-    say: bytes = b"hello",
-    until: Callable[[list[Event]], bool] | None = None,
-) -> list[Event]:
-    """What a selector tells that connects to `server` and says `say`, until it has the echo or the end."""
-    selector = Selector(metrics=Metrics(), tls=Contexts(settings))
+def talk(selector: Selector, server: Server, host: str = "localhost") -> list[Event]:
+    """What it tells that connects to `server` and says hello, until it has an answer or the end."""
     events: list[Event] = []
-    try:
+    deadline = time.monotonic() + DEADLINE_S
+    with closing(server):
         selector.connect(1, server.address(host))
-        deadline = time.monotonic() + DEADLINE_S
-        while not (until or over)(events):
+        while not over(events):
             assert time.monotonic() < deadline, events
             new = selector.poll(1000)
             if Connected(1) in new:
-                selector.send(1, [say])
+                selector.send(1, [b"hello"])
             events += new
+        selector.close(1)
+    return events
+
+
+def events_of(server: Server, settings: TlsSettings = TRUSTING, *, host: str = "localhost") -> list[Event]:
+    selector = Selector(metrics=Metrics(), tls=Contexts(settings))
+    try:
+        return talk(selector, server, host)
     finally:
         selector.close_all()
-        server.close()
-    return events
 
 
 def over(events: list[Event]) -> bool:
@@ -135,27 +121,15 @@ def failure_of(server: Server, settings: TlsSettings = TRUSTING, *, host: str = 
     return event
 
 
-# --- files that are replaced ------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
-def dialling() -> Iterator[Callable[..., list[Event]]]:
-    """Connects to a server with what one selector has, as a worker that lives on does; the events until the end."""
+def dialling() -> Iterator[Callable[[Server, TlsSettings], Event]]:
+    """Connects to a server with what one selector has, as a worker that lives on does; the last event."""
     selectors: list[Selector] = []
 
-    def dial(server: Server, settings: TlsSettings) -> list[Event]:
+    def dial(server: Server, settings: TlsSettings) -> Event:
         if not selectors:
             selectors.append(Selector(metrics=Metrics(), tls=Contexts(settings)))
-        events: list[Event] = []
-        with closing(server):
-            selectors[0].connect(1, server.address("localhost"))
-            while not over(events):
-                new = selectors[0].poll(1000)
-                if Connected(1) in new:
-                    selectors[0].send(1, [b"hello"])
-                events += new
-            selectors[0].close(1)
-        return events
+        return talk(selectors[0], server)[-1]
 
     yield dial
     for selector in selectors:
@@ -170,10 +144,10 @@ def common_name(sock: socket.socket) -> None:
     sock.sendall(str(certificate["subject"]).encode())
 
 
-def replace_file(path: Path, text: str, *, linked: bool) -> None:
+def replace_file(path: Path, content: bytes, *, linked: bool = False) -> None:
     """In one moment; `linked`: as Kubernetes does it, by a link to another folder."""
     new = path.with_name(f"{path.name}.{time.monotonic_ns()}")
-    new.write_text(text)
+    new.write_bytes(content)
     if not linked:
         new.rename(path)
         return
@@ -182,55 +156,44 @@ def replace_file(path: Path, text: str, *, linked: bool) -> None:
     link.rename(path)
 
 
-@pytest.mark.parametrize("linked", [False, True])
+def java_store(identity: Identity) -> bytes:
+    key = load_pem_private_key(identity.key.encode(), None)
+    plain = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    return jks_file([], [(protected_key(plain), [ssl.PEM_cert_to_DER_cert(identity.chain)])])
+
+
+@pytest.mark.parametrize("form", ["file", "link", "Java store"])
 def test_a_renewed_certificate_goes_with_the_next_connection(
-    tmp_path: Path, dialling: Callable[..., list[Event]], linked: bool
+    tmp_path: Path, dialling: Callable[..., Event], form: str
 ) -> None:
-    keystore = tmp_path / "client.pem"
-    settings = replace(TRUSTING, keystore_location=str(keystore))
+    keystore, password = tmp_path / "client", "changeit" if form == "Java store" else None
+    settings = replace(TRUSTING, keystore_location=str(keystore), keystore_password=password)
     for name in ("first", "first", "second"):
-        replace_file(keystore, CA.issue(name).pem, linked=linked)
-        last = dialling(Server(BROKER, common_name, client_ca=CA), settings)[-1]
-        assert isinstance(last, Received)
-        assert name in last.data.decode()
-
-
-def test_a_renewed_java_store_goes_with_the_next_connection(
-    tmp_path: Path, dialling: Callable[..., list[Event]]
-) -> None:
-    keystore = tmp_path / "client.jks"
-    settings = replace(TRUSTING, keystore_location=str(keystore), keystore_password="changeit")
-    for name in ("first", "second"):
         identity = CA.issue(name)
-        key = load_pem_private_key(identity.key.encode(), None)
-        plain = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
-        chain = [ssl.PEM_cert_to_DER_cert(identity.chain)]
-        new = keystore.with_name(f"{name}.jks")
-        new.write_bytes(jks_file([], [(protected_key(plain), chain)]))
-        new.rename(keystore)
-        last = dialling(Server(BROKER, common_name, client_ca=CA), settings)[-1]
+        content = java_store(identity) if password else identity.pem.encode()
+        replace_file(keystore, content, linked=form == "link")
+        last = dialling(Server(BROKER, common_name, client_ca=CA), settings)
         assert isinstance(last, Received)
         assert name in last.data.decode()
 
 
-def test_another_truststore_holds_for_the_next_connection(tmp_path: Path, dialling: Callable[..., list[Event]]) -> None:
+def test_another_truststore_holds_for_the_next_connection(tmp_path: Path, dialling: Callable[..., Event]) -> None:
     truststore = tmp_path / "ca.pem"
     settings = TlsSettings(truststore_location=str(truststore))
     for authority, is_trusted in ((CA, True), (OTHER_CA, False), (CA, True)):
-        replace_file(truststore, authority.certificate, linked=False)
-        last = dialling(Server(BROKER, echo), settings)[-1]
-        assert isinstance(last, Received) == is_trusted
+        replace_file(truststore, authority.certificate.encode())
+        assert isinstance(dialling(Server(BROKER, echo), settings), Received) == is_trusted
 
 
 @pytest.mark.parametrize("content", ["half of a certifi", None])
 def test_a_file_that_cannot_be_used_is_trouble_until_it_can(
-    tmp_path: Path, dialling: Callable[..., list[Event]], content: str | None
+    tmp_path: Path, dialling: Callable[..., Event], content: str | None
 ) -> None:
     """What was loaded before is not used on: a CA may have been taken out."""
     truststore = tmp_path / "ca.pem"
     settings = TlsSettings(truststore_location=str(truststore))
     truststore.write_text(CA.certificate)
-    assert isinstance(dialling(Server(BROKER, echo), settings)[-1], Received)
+    assert isinstance(dialling(Server(BROKER, echo), settings), Received)
     truststore.unlink()
     if content is not None:
         truststore.write_text(content)
@@ -238,13 +201,13 @@ def test_a_file_that_cannot_be_used_is_trouble_until_it_can(
         address=lambda host: Address(socket.AF_INET, ("127.0.0.1", 1), host), close=lambda: None
     )
     for _ in range(2):
-        (refused,) = dialling(nobody, settings)
+        refused = dialling(nobody, settings)
         assert isinstance(refused, Disconnected)
         assert refused.tls is None
         assert "kafka.ssl.truststore.location" in refused.reason
         assert "No row of this write was sent" not in refused.reason
     truststore.write_text(CA.certificate)
-    assert isinstance(dialling(Server(BROKER, echo), settings)[-1], Received)
+    assert isinstance(dialling(Server(BROKER, echo), settings), Received)
 
 
 def test_files_that_stay_are_read_once(tmp_path: Path) -> None:
@@ -252,9 +215,6 @@ def test_files_that_stay_are_read_once(tmp_path: Path) -> None:
     truststore.write_text(CA.certificate)
     contexts = Contexts(TlsSettings(truststore_location=str(truststore)))
     assert contexts.current() is contexts.current()
-
-
-# --- what works -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
@@ -322,10 +282,7 @@ def test_inline_pem_in_one_line(line_end: str) -> None:
         pem.replace("\n", line_end) for pem in (alice.chain + CA.certificate, alice.key, CA.certificate * 2)
     )
     settings = TlsSettings(
-        truststore_certificates=trusted,
-        keystore_certificate_chain=chain,
-        keystore_key=key,
-        key_password="opensesame",
+        truststore_certificates=trusted, keystore_certificate_chain=chain, keystore_key=key, key_password="opensesame"
     )
     assert isinstance(events_of(Server(BROKER, echo, client_ca=CA), settings)[-1], Received)
 
@@ -340,9 +297,6 @@ def test_an_address_is_looked_for_among_addresses() -> None:
     assert isinstance(events_of(Server(of_an_address, echo), host="127.0.0.1")[-1], Received)
     failure = failure_of(Server(CA.issue("127.0.0.1", hosts=("localhost",)), echo), host="127.0.0.1")
     assert "another host name" in failure.reason
-
-
-# --- what does not ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -368,54 +322,42 @@ def test_a_broker_that_is_not_verified_hears_nothing(identity: Identity, setting
     assert not heard
 
 
-@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
-def test_a_client_certificate_that_is_missing(version: str) -> None:
-    failure = failure_of(Server(BROKER, echo, client_ca=CA, version=version))
+OF_ANOTHER_CA = OTHER_CA.issue("alice")
+MUTUAL = replace(TRUSTING, keystore_certificate_chain=OF_ANOTHER_CA.chain, keystore_key=OF_ANOTHER_CA.key)
+
+
+@pytest.mark.parametrize(
+    ("identity", "serve", "of_server", "settings", "words"),
+    [
+        (BROKER, echo, {"client_ca": CA, "version": "TLSv1_2"}, TRUSTING, "client certificate"),
+        (BROKER, echo, {"client_ca": CA, "version": "TLSv1_3"}, TRUSTING, "kafka.ssl.keystore.location"),
+        (BROKER, echo, {"client_ca": CA}, MUTUAL, "CA of the client's certificate"),
+        (BROKER, echo, {"version": "TLSv1_2"}, replace(TRUSTING, protocols=("TLSv1.3",)), "in common"),
+        (None, lambda sock: sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), {}, TRUSTING, "does not speak TLS"),
+    ],
+    ids=["no certificate, TLS 1.2", "no certificate, TLS 1.3", "of another CA", "no common version", "plaintext"],
+)
+def test_a_handshake_that_no_retry_helps_says_why(
+    identity: Identity | None, serve: Callable[[socket.socket], None], of_server: dict[str, Any],
+    settings: TlsSettings, words: str,
+) -> None:  # fmt: skip
+    failure = failure_of(Server(identity, serve, **of_server), settings)
     assert failure.tls is not None
     assert failure.tls.final
-    assert "client certificate" in failure.reason
-    assert "kafka.ssl.keystore.location" in failure.reason
-
-
-def test_a_client_certificate_of_another_ca() -> None:
-    other = OTHER_CA.issue("alice")
-    settings = replace(TRUSTING, keystore_certificate_chain=other.chain, keystore_key=other.key)
-    failure = failure_of(Server(BROKER, echo, client_ca=CA), settings)
-    assert failure.tls is not None
-    assert failure.tls.final
-    assert "CA of the client's certificate" in failure.reason
-
-
-def test_versions_that_have_nothing_in_common() -> None:
-    failure = failure_of(Server(BROKER, echo, version="TLSv1_2"), replace(TRUSTING, protocols=("TLSv1.3",)))
-    assert failure.tls is not None
-    assert failure.tls.final
-    assert "in common" in failure.reason
-
-
-def test_a_peer_that_answers_in_plaintext() -> None:
-    failure = failure_of(Server(None, lambda sock: sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")))
-    assert failure.tls is not None
-    assert failure.tls.final
-    assert "does not speak TLS" in failure.reason
+    assert words in failure.reason
 
 
 def test_a_peer_that_hangs_up_may_be_one_that_goes_down() -> None:
-    failure = failure_of(Server(None, nothing))
+    failure = failure_of(Server(None, lambda sock: sock.recv(1)))  # type: ignore[arg-type, return-value]
     assert failure.tls is not None
     assert not failure.tls.final
     assert "plaintext listener" in failure.reason
-
-
-def test_the_end_of_a_connection_that_stood_is_no_matter_of_tls() -> None:
-    failure = failure_of(Server(BROKER, lambda sock: None))
-    assert failure.tls is None
-
-
-# --- settings ---------------------------------------------------------------------------------------------------------
+    # The end of a connection that stood is no matter of TLS.
+    assert failure_of(Server(BROKER, lambda sock: None)).tls is None
 
 
 CANARY = "canary-9f1c"
+PAIR = replace(TRUSTING, keystore_certificate_chain=BROKER.chain, keystore_key=BROKER.key)
 
 
 @pytest.mark.parametrize(
@@ -425,25 +367,11 @@ CANARY = "canary-9f1c"
         (TlsSettings(truststore_location="/"), "kafka.ssl.truststore.location"),
         (TlsSettings(truststore_certificates=CANARY), "kafka.ssl.truststore.certificates"),
         (TlsSettings(truststore_certificates="é"), "kafka.ssl.truststore.certificates"),
+        (replace(PAIR, keystore_key=CANARY), "kafka.ssl.keystore.key"),
+        (replace(PAIR, keystore_key=CA.issue("other").key), "kafka.ssl.keystore.key"),
+        (replace(PAIR, keystore_key=CA.issue("b", password=CANARY).key), "kafka.ssl.keystore.key"),
         (
-            replace(TRUSTING, keystore_certificate_chain=BROKER.chain, keystore_key=CANARY),
-            "kafka.ssl.keystore.key",
-        ),
-        (
-            replace(TRUSTING, keystore_certificate_chain=BROKER.chain, keystore_key=CA.issue("other").key),
-            "kafka.ssl.keystore.key",
-        ),
-        (
-            replace(TRUSTING, keystore_certificate_chain=BROKER.chain, keystore_key=CA.issue("b", password=CANARY).key),
-            "kafka.ssl.keystore.key",
-        ),
-        (
-            replace(
-                TRUSTING,
-                keystore_certificate_chain=BROKER.chain,
-                keystore_key=CA.issue("b", password="right").key,
-                key_password=CANARY,
-            ),
+            replace(PAIR, keystore_key=CA.issue("b", password="right").key, key_password=CANARY),
             "kafka.ssl.key.password",
         ),
     ],
@@ -465,9 +393,9 @@ def test_settings_show_no_secrets() -> None:
 
 def test_no_private_key_is_left_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    client_context(replace(TRUSTING, keystore_certificate_chain=BROKER.chain, keystore_key=BROKER.key))
+    client_context(PAIR)
     with pytest.raises(InvalidOption):
-        client_context(replace(TRUSTING, keystore_certificate_chain=BROKER.chain, keystore_key="nonsense"))
+        client_context(replace(PAIR, keystore_key="nonsense"))
     assert list(tmp_path.iterdir()) == []
 
 

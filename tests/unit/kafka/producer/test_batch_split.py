@@ -22,8 +22,7 @@ LAST_SEQUENCE = 2**31 - 1
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ROWS = st.lists(
     st.tuples(
-        st.one_of(st.binary(max_size=200), st.integers(0, 20_000).map(bytes)),
-        st.integers(0, 253_402_300_799_999),
+        st.one_of(st.binary(max_size=200), st.integers(0, 20_000).map(bytes)), st.integers(0, 253_402_300_799_999)
     ),
     min_size=2,
     max_size=60,
@@ -62,9 +61,7 @@ def read(batch: ProducerBatch) -> Any:
 
 
 @given(
-    rows=ROWS,
-    base_sequence=st.sampled_from([0, 17, LAST_SEQUENCE - 20, LAST_SEQUENCE]),
-    codec=st.sampled_from(CODECS),
+    rows=ROWS, base_sequence=st.sampled_from([0, 17, LAST_SEQUENCE - 20, LAST_SEQUENCE]), codec=st.sampled_from(CODECS)
 )
 def test_the_parts_are_the_records_in_order_under_the_same_sequences(
     rows: list[tuple[bytes, int]], base_sequence: int, codec: str
@@ -79,10 +76,8 @@ def test_the_parts_are_the_records_in_order_under_the_same_sequences(
         assert [record.offset for record in records] == list(range(part.record_count))
         assert (decoded.producer_id, decoded.producer_epoch) == (4_000, 3)
         assert decoded.base_sequence == part.base_sequence == sequence % 2**31
-        assert (decoded.first_timestamp, decoded.max_timestamp) == (
-            records[0].timestamp,
-            max(record.timestamp for record in records),
-        )
+        timestamps = [record.timestamp for record in records]
+        assert (decoded.first_timestamp, decoded.max_timestamp) == (timestamps[0], max(timestamps))
         assert not decoded.is_transactional
         sequence += part.record_count
     assert got == rows
@@ -129,10 +124,7 @@ def test_parts_may_be_told_to_be_smaller_than_halves() -> None:
 def test_a_part_has_the_place_of_its_batch_and_is_ready_to_go() -> None:
     whole = refused([(b"a", 5), (b"b", 3)])
     for part in whole.split():
-        assert part.state is BatchState.CLOSED
-        assert part.full
-        assert part.attempts == 0
-        assert part.created_ms == 77
+        assert (part.state, part.full, part.attempts, part.created_ms) == (BatchState.CLOSED, True, 0, 77)
         assert part.acknowledgements is whole.batch.acknowledgements
         assert (part.topic_partition, part.topic_id) == (whole.batch.topic_partition, TOPIC_ID)
         assert part.last_error == "MESSAGE_TOO_LARGE (error 10)"

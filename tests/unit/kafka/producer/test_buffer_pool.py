@@ -12,6 +12,21 @@ from kafka_sink.kafka.producer.buffer_pool import OUTSIDE, Buffer, BufferPool
 TOTAL = 8_192
 
 
+def pool_of(total_bytes: int, buffer_bytes: int = 1_000) -> BufferPool:
+    return BufferPool(total_bytes=total_bytes, buffer_bytes=buffer_bytes)
+
+
+def allocate(pool: BufferPool, *sizes: int) -> list[Buffer]:
+    """Buffers of these sizes, which there are."""
+    found = [pool.try_allocate(size) for size in sizes]
+    return [buffer for buffer in found if buffer is not None or pytest.fail("there is no memory")]
+
+
+def give_back(pool: BufferPool, *buffers: Buffer) -> None:
+    for buffer in buffers:
+        pool.deallocate(buffer)
+
+
 @given(
     st.lists(
         st.one_of(
@@ -24,7 +39,7 @@ TOTAL = 8_192
     )
 )
 def test_no_byte_has_two_holders_and_none_is_lost(steps: list[tuple[str, int]]) -> None:
-    pool = BufferPool(total_bytes=TOTAL, buffer_bytes=1_024)
+    pool = pool_of(TOTAL, 1_024)
     held: list[Buffer] = []
     for what, number in steps:
         if what == "take":
@@ -53,82 +68,64 @@ def test_no_byte_has_two_holders_and_none_is_lost(steps: list[tuple[str, int]]) 
 
 
 def test_a_buffer_is_its_part_of_the_memory() -> None:
-    pool = BufferPool(total_bytes=4_000, buffer_bytes=1_000)
-    buffers = [pool.try_allocate(1_000) for _ in range(4)]
+    pool = pool_of(4_000)
+    buffers = allocate(pool, *[1_000] * 4)
     for number, buffer in enumerate(buffers):
-        assert buffer is not None
         buffer.view[:] = bytes([number]) * 1_000
     for number, buffer in enumerate(buffers):
-        assert buffer is not None
         assert set(pool.memory[buffer.start : buffer.start + buffer.size].tolist()) == {number}
 
 
 def test_what_came_back_last_is_taken_first() -> None:
-    pool = BufferPool(total_bytes=4_000, buffer_bytes=1_000)
-    first, second = pool.try_allocate(1_000), pool.try_allocate(1)
-    assert first is not None and second is not None
-    pool.deallocate(first)
-    pool.deallocate(second)
-    assert pool.try_allocate(1_000) is second
-    assert pool.try_allocate(1_000) is first
+    pool = pool_of(4_000)
+    first, second = allocate(pool, 1_000, 1)
+    give_back(pool, first, second)
+    assert allocate(pool, 1_000, 1_000) == [second, first]
 
 
-def test_exhausted_from_a_refusal_until_memory_comes_back() -> None:
-    pool = BufferPool(total_bytes=1_000, buffer_bytes=1_000)
-    buffer = pool.try_allocate(1_000)
-    assert buffer is not None and not pool.exhausted
+@pytest.mark.parametrize("buffers", [1, 32])
+def test_exhausted_from_a_refusal_until_there_is_enough_for_more_than_one_batch(buffers: int) -> None:
+    pool = pool_of(1_000 * buffers)
+    held = allocate(pool, *[1_000] * buffers)
+    assert not pool.exhausted
     assert pool.try_allocate(1) is None
     assert pool.exhausted
-    pool.deallocate(buffer)
-    assert not pool.exhausted
-
-
-def test_exhausted_until_there_is_enough_for_more_than_one_batch() -> None:
-    pool = BufferPool(total_bytes=32_000, buffer_bytes=1_000)
-    buffers = [pool.try_allocate(1_000) for _ in range(32)]
-    assert pool.try_allocate(1) is None
-    for buffer, is_exhausted in zip(buffers[:3], [True, False, False], strict=True):
-        assert buffer is not None
-        pool.deallocate(buffer)
-        assert pool.exhausted == is_exhausted
+    for number, buffer in enumerate(held[:3], start=1):
+        give_back(pool, buffer)
+        assert pool.exhausted == (number == 1 and buffers > 1)
 
 
 def test_an_overdraft_is_granted_and_paid_back_before_anything_is_handed_out() -> None:
-    pool = BufferPool(total_bytes=1_000, buffer_bytes=500)
-    held = [pool.try_allocate(500), pool.try_allocate(500)]
+    pool = pool_of(1_000, 500)
+    first, _ = allocate(pool, 500, 500)
     over = pool.overdraw(700)
-    assert over.size == 700
-    assert not pool.exhausted
-    pool.deallocate(held[0])
+    assert (over.size, pool.exhausted) == (700, False)
+    give_back(pool, first)
     assert pool.available_bytes == -200
     assert pool.try_allocate(1) is None
     assert pool.exhausted
-    pool.deallocate(over)
+    give_back(pool, over)
     assert pool.available_bytes == 500
-    assert pool.try_allocate(500) is not None
+    allocate(pool, 500)
 
 
-def test_a_large_row_gets_the_place_of_the_last_one_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = BufferPool(total_bytes=100_000, buffer_bytes=1_000)
-    first = pool.try_allocate(3_500)
-    assert first is not None and (first.start, first.size) == (0, 4_000)
-    pool.deallocate(first)
-    assert pool.try_allocate(3_001) is first
-    assert pool.try_allocate(500) is not None
-    pool.deallocate(first)
+def test_a_large_row_gets_the_place_of_the_last_one_of_its_size() -> None:
+    pool = pool_of(100_000)
+    (first,) = allocate(pool, 3_500)
+    assert (first.start, first.size) == (0, 4_000)
+    give_back(pool, first)
+    assert allocate(pool, 3_001, 500)[0] is first
+    give_back(pool, first)
     # When singles run short it is cut up.
-    assert all(pool.try_allocate(1_000) is not None for _ in range(99))
+    allocate(pool, *[1_000] * 99)
     assert pool.available_bytes == 0
 
 
 @pytest.mark.parametrize(("given_back", "found"), [([0, 2], False), ([1, 2], True), ([3, 1, 2], True)])
 def test_a_large_row_takes_neighbours(given_back: list[int], found: bool) -> None:
-    pool = BufferPool(total_bytes=4_000, buffer_bytes=1_000)
-    buffers = [pool.try_allocate(1_000) for _ in range(4)]
-    for number in given_back:
-        buffer = buffers[number]
-        assert buffer is not None
-        pool.deallocate(buffer)
+    pool = pool_of(4_000)
+    buffers = allocate(pool, *[1_000] * 4)
+    give_back(pool, *(buffers[number] for number in given_back))
     large = pool.try_allocate(1_001)
     assert (large is not None) == found
     assert pool.exhausted != found
@@ -136,78 +133,64 @@ def test_a_large_row_takes_neighbours(given_back: list[int], found: bool) -> Non
         assert (large.start, large.size) == (1_000, 2_000)
         pool.deallocate(large)
         assert pool.available_bytes == 1_000 * len(given_back)
-        assert all(pool.try_allocate(1_000) is not None for _ in given_back)
+        allocate(pool, *[1_000] * len(given_back))
 
 
 @pytest.mark.parametrize("given_back", list(itertools.permutations(range(4))))
 def test_what_a_large_row_has_no_small_one_gets(given_back: tuple[int, ...]) -> None:
-    pool = BufferPool(total_bytes=4_000, buffer_bytes=1_000)
-    buffers = [pool.try_allocate(1_000) for _ in range(4)]
-    for number in given_back:
-        buffer = buffers[number]
-        assert buffer is not None
-        pool.deallocate(buffer)
-    held = [pool.try_allocate(size) for size in (2_000, 1_000, 1_000)]
+    pool = pool_of(4_000)
+    buffers = allocate(pool, *[1_000] * 4)
+    give_back(pool, *(buffers[number] for number in given_back))
+    held = allocate(pool, 2_000, 1_000, 1_000)
     assert pool.try_allocate(1) is None
-    places = sorted((buffer.start, buffer.size) for buffer in held if buffer is not None)
+    places = sorted((buffer.start, buffer.size) for buffer in held)
     assert [start for start, _ in places] == [0, *itertools.accumulate(size for _, size in places)][:-1]
     assert sum(size for _, size in places) == 4_000
 
 
 def test_buffers_of_the_old_size_are_cut_up_as_they_return() -> None:
-    pool = BufferPool(total_bytes=2_000, buffer_bytes=1_000)
-    held, idle = pool.try_allocate(1_000), pool.try_allocate(1_000)
-    assert held is not None and idle is not None
-    pool.deallocate(idle)
+    pool = pool_of(2_000)
+    held, idle = allocate(pool, 1_000, 1_000)
+    give_back(pool, idle)
     pool.shrink_buffers(500)
     assert pool.buffer_bytes == 500
-    small = [pool.try_allocate(1) for _ in range(2)]
+    small = allocate(pool, 1, 1)
     assert pool.try_allocate(1) is None
-    pool.deallocate(held)
-    small += [pool.try_allocate(500) for _ in range(2)]
-    assert sorted((buffer.start, buffer.size) for buffer in small if buffer) == [(n, 500) for n in range(0, 2_000, 500)]
+    give_back(pool, held)
+    small += allocate(pool, 500, 500)
+    assert sorted((buffer.start, buffer.size) for buffer in small) == [(n, 500) for n in range(0, 2_000, 500)]
 
 
 def test_memory_that_no_row_needed_is_never_touched() -> None:
     """A terabyte of it can be asked for where the system hands out pages when they are written to."""
-    pool = BufferPool(total_bytes=2**33, buffer_bytes=2**20)
-    buffer = pool.try_allocate(10)
-    assert buffer is not None and buffer.start == 0
+    pool = pool_of(2**33, 2**20)
+    assert allocate(pool, 10)[0].start == 0
     assert pool.available_bytes == 2**33 - 2**20
 
 
 def test_more_than_there_is_in_all_is_never_found() -> None:
-    pool = BufferPool(total_bytes=1_024, buffer_bytes=512)
-    whole = pool.try_allocate(1_024)
-    assert whole is not None
-    pool.deallocate(whole)
+    pool = pool_of(1_024, 512)
+    give_back(pool, *allocate(pool, 1_024))
     assert pool.try_allocate(1_025) is None
-    assert pool.available_bytes == 1_024
-
-
-def test_memory_that_the_system_does_not_have_is_held_by_nobody() -> None:
-    pool = BufferPool(total_bytes=1_024, buffer_bytes=512)
+    # Nor does anybody hold what the system does not have.
     with pytest.raises(MemoryError):
         pool.overdraw(2**62)
     assert pool.available_bytes == 1_024
 
 
 def test_memory_goes_back_when_nothing_of_it_is_out() -> None:
-    pool = BufferPool(total_bytes=1_000, buffer_bytes=100)
-    first, large = pool.try_allocate(100), pool.try_allocate(300)
-    assert first is not None
-    assert large is not None
+    pool = pool_of(1_000, 100)
+    first, large = allocate(pool, 100, 300)
     memory = pool.memory
-    pool.deallocate(large)
+    give_back(pool, large)
     pool.give_back()
     assert pool.memory is memory
-    pool.deallocate(first)
+    give_back(pool, first)
     pool.give_back()
     assert pool.memory is not memory
     untouched = pool.memory
     pool.give_back()
     assert pool.memory is untouched
-    out = [pool.try_allocate(100) for _ in range(10)]
-    assert sorted(buffer.start for buffer in out if buffer is not None) == list(range(0, 1_000, 100))
-    views = [np.frombuffer(buffer.view, np.uint8) for buffer in out if buffer is not None]
-    assert all(np.shares_memory(view, untouched) for view in views)
+    out = allocate(pool, *[100] * 10)
+    assert sorted(buffer.start for buffer in out) == list(range(0, 1_000, 100))
+    assert all(np.shares_memory(np.frombuffer(buffer.view, np.uint8), untouched) for buffer in out)

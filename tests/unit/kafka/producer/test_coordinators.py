@@ -11,73 +11,32 @@ import pytest
 from effort import each
 from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.producer.combined_reads import READS_TOGETHER
-from kafka_sink.kafka.producer.coordinators import (
-    QUICK_TRIES,
-    Ask,
-    Coordinators,
-    Next,
-    error_code_of,
-    next_after,
-)
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import (
-    AddOffsetsToTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
-    AddPartitionsToTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.create_topics import (
-    CreateTopicsResponse,
-)
-from kafka_sink.kafka.protocol.apis.delete_groups import (
-    DeletedGroup,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
-from kafka_sink.kafka.protocol.apis.describe_producers import (
-    DescribeProducersResponse,
-    ProducersOfPartition,
-)
+from kafka_sink.kafka.producer.coordinators import QUICK_TRIES, Ask, Coordinators, Next, error_code_of, next_after
+from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnResponse
+from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsResponse
+from kafka_sink.kafka.protocol.apis.delete_groups import DeletedGroup, DeleteGroupsRequest, DeleteGroupsResponse
+from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersResponse, ProducersOfPartition
 from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TransactionDescription,
 )
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-    EndTxnResponse,
-)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
 from kafka_sink.kafka.protocol.apis.find_coordinator import (
     CoordinatorKind,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
 )
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from kafka_sink.kafka.protocol.apis.list_transactions import (
-    ListTransactionsResponse,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-    MetadataRequest,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsResponse
+from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest
 from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitResponse, ProgressCommitResponse
-from kafka_sink.kafka.protocol.apis.offset_fetch import (
-    GroupOffset,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitResponse,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersResponse,
-)
+from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitResponse
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import select_version
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent
@@ -87,6 +46,7 @@ LOADING, UNAVAILABLE, NOT_COORDINATOR, CONCURRENT, FENCED = 14, 15, 16, 51, 90
 GROUP_DENIED = 30
 BACKOFF_MS, BACKOFF_MAX_MS = 100, 1_000
 DEADLINE_MS = 60_000
+REFUSED = "broker 0 host0:9092: Connection refused"
 
 
 def commit(key: str) -> EndTxnRequest:
@@ -112,10 +72,7 @@ class World:
             setattr(self.kafka, name, value)
         self.network = ScriptedNetwork(self.kafka, max_in_flight=max_in_flight, last_error=last_error)
         self.coordinators = Coordinators(
-            network=self.network,
-            rng=random.Random(1),
-            retry_backoff_ms=BACKOFF_MS,
-            retry_backoff_max_ms=BACKOFF_MAX_MS,
+            network=self.network, rng=random.Random(1), retry_backoff_ms=BACKOFF_MS, retry_backoff_max_ms=BACKOFF_MAX_MS
         )
 
     def ask(
@@ -123,6 +80,14 @@ class World:
     ) -> Ask:
         request = commit(key) if request is None else request
         return self.coordinators.ask(kind, key, request, now_ms=self.now_ms, deadline_ms=deadline_ms)
+
+    def find_for(self, *asks: Any, node_of: Callable[[str], int] | int = 0) -> list[Ask]:
+        """Asks with these arguments, whose coordinators are found, and which are sent as far as they can be."""
+        made = [self.ask(*(each if isinstance(each, tuple) else (each,))) for each in asks]
+        self.run()
+        while self.finding:
+            self.find(node_of)
+        return made
 
     def run(self, advance_ms: int = 0) -> int:
         self.now_ms += advance_ms
@@ -134,8 +99,12 @@ class World:
         sent.response, sent.error = response, error
         assert self.coordinators.handle(sent, self.now_ms)
 
+    def end(self, code: int = 0) -> None:
+        """Answers the oldest EndTxn."""
+        self.answer(self.asked[0], ended(code))
+
     def find(self, node_of: Callable[[str], int] | int = 0, code: int = 0) -> FindCoordinatorRequest:
-        """Answers the one FindCoordinator that is under way, and sends what could not go before."""
+        """Answers the oldest FindCoordinator that is under way, and sends what could not go before."""
         sent = self.network.take(FindCoordinatorRequest)
         found = tuple(
             FoundCoordinator(key, code, None, -1, "", -1) if code else at(key, node_of) for key in sent.request.keys
@@ -153,6 +122,10 @@ class World:
     def asked(self) -> list[Sent]:
         return [sent for sent in self.network.sent if not isinstance(sent.request, FindCoordinatorRequest)]
 
+    @property
+    def nodes(self) -> list[int]:
+        return [sent.node_id for sent in self.asked]
+
     def until_sent(self) -> tuple[Sent, int]:
         """Follows the waits that run_once asks for. The request that goes next, and how long that took."""
         began_ms = self.now_ms
@@ -163,20 +136,33 @@ class World:
         return self.asked[0], self.now_ms - began_ms
 
 
+def asking(*asks: Any, node_of: Callable[[str], int] | int = 0, **options: Any) -> tuple[World, list[Ask]]:
+    world = World(**options)
+    return world, world.find_for(*asks, node_of=node_of)
+
+
+def one() -> tuple[World, Ask]:
+    """An ask that is sent to node 0."""
+    world, (ask,) = asking("s.0")
+    return world, ask
+
+
 def marker_of(*groups: str, require_stable: bool = True) -> OffsetFetchRequest:
     return OffsetFetchRequest(groups, "state", 0, require_stable)
 
 
-def offset(group: str, value: int, code: int = 0) -> GroupOffset:
-    return GroupOffset(group, code, value, "")
+def describe(*keys: str) -> DescribeTransactionsRequest:
+    return DescribeTransactionsRequest(keys)
+
+
+def offsets(*groups: tuple[str, int, int]) -> OffsetFetchResponse:
+    """Of each group its offset and code."""
+    return OffsetFetchResponse(0, tuple(GroupOffset(group, code, value, "") for group, value, code in groups))
 
 
 def at(key: str, node_of: Callable[[str], int] | int) -> FoundCoordinator:
     node_id = node_of if isinstance(node_of, int) else node_of(key)
     return FoundCoordinator(key, 0, None, node_id, f"host{node_id}", 9092 + node_id)
-
-
-# --- found ------------------------------------------------------------------------------------------------------------
 
 
 class TestFind:
@@ -185,12 +171,10 @@ class TestFind:
         for key in ("s.0", "s.1", "s.2", "s.1"):
             world.ask(key)
         world.ask("g", GROUP)
-        world.run()
         both = [FindCoordinatorRequest(GROUP, ("g",)), FindCoordinatorRequest(TXN, ("s.0", "s.1", "s.2"))]
-        assert world.finding == both
-        assert world.asked == []
-        world.run(10)
-        assert world.finding == both
+        for after_ms in (0, 10):
+            world.run(after_ms)
+            assert (world.finding, world.asked) == (both, [])
 
     def test_a_broker_that_takes_one_key_a_request_gets_one_request_for_each(self) -> None:
         world = World(spoken=of_one_key, max_in_flight=3)
@@ -202,14 +186,15 @@ class TestFind:
             world.find()
         assert [sent.request.transactional_id for sent in world.asked] == ["s.0", "s.1", "s.2"]
 
-    def test_each_goes_to_its_own(self) -> None:
-        world = World()
-        asks = [world.ask(f"s.{i}") for i in range(6)]
-        world.run()
-        world.find(lambda key: int(key[2:]) % 3)
+    def test_each_goes_to_its_own_and_is_known_for_the_next_ask(self) -> None:
+        world, asks = asking(*(f"s.{i}" for i in range(6)), node_of=lambda key: int(key[2:]) % 3)
         for node_id in range(3):
             sent = [sent.request for sent in world.asked if sent.node_id == node_id]
             assert sent == [ask.request for ask in asks[node_id::3]]
+        world.end()
+        world.ask("s.0")
+        world.run()
+        assert (world.finding, world.nodes[-1]) == ([], 0)
 
     def test_a_group_and_a_transactional_id_of_one_name_are_two(self) -> None:
         world = World()
@@ -221,21 +206,10 @@ class TestFind:
         sent = {(sent.node_id, sent.request.transactional_id) for sent in world.asked}
         assert sent == {(1, "of the group"), (2, "x")}
 
-    def test_is_known_for_the_next_ask(self) -> None:
-        world = World()
-        done(world)
-        world.ask()
-        world.run()
-        assert world.finding == []
-        assert [sent.node_id for sent in world.asked] == [0]
-
     def test_a_broker_nobody_knew_is_learned_first(self) -> None:
-        world = World()
-        world.ask()
-        world.run()
-        world.find(7)
+        world, _ = asking("s.0", node_of=7)
         assert world.network.learned == {7: Broker(7, "host7", 9099)}
-        assert [sent.node_id for sent in world.asked] == [7]
+        assert world.nodes == [7]
 
     def test_waits_for_a_broker_that_can_be_asked(self) -> None:
         world = World(down={0, 1, 2})
@@ -267,9 +241,8 @@ class TestFind:
         for key in ("s.0", "s.1"):
             world.ask(key)
         world.run()
-        sent = world.network.take(FindCoordinatorRequest)
         found = (at("s.0", 0), FoundCoordinator("s.1", UNAVAILABLE, "why", -1, "", -1))
-        world.answer(sent, FindCoordinatorResponse(0, found))
+        world.answer(world.network.take(FindCoordinatorRequest), FindCoordinatorResponse(0, found))
         assert world.until_sent()[0].request == commit("s.0")
         world.run(BACKOFF_MAX_MS)
         assert world.finding == [FindCoordinatorRequest(TXN, ("s.1",))]
@@ -279,19 +252,17 @@ class TestFind:
         ask = world.ask()
         world.run()
         world.answer(world.network.take(FindCoordinatorRequest), None, "broker 0: cut")
-        assert world.finding == []
-        assert ask.error == "broker 0: cut"
+        assert (world.finding, ask.error) == ([], "broker 0: cut")
         world.run(world.run())
         assert world.find(1).keys == ("s.0",)
-        assert [sent.node_id for sent in world.asked] == [1]
+        assert world.nodes == [1]
 
     def test_a_refusal_ends_the_asks_of_that_key(self) -> None:
         world = World()
         denied, allowed = [world.ask("denied", GROUP), world.ask("denied", GROUP)], world.ask("allowed", GROUP)
         world.run()
-        sent = world.network.take(FindCoordinatorRequest)
         found = (FoundCoordinator("denied", GROUP_DENIED, "why", -1, "", -1), at("allowed", 1))
-        world.answer(sent, FindCoordinatorResponse(0, found))
+        world.answer(world.network.take(FindCoordinatorRequest), FindCoordinatorResponse(0, found))
         assert [(ask.done, ask.response, ask.refused) for ask in denied] == [(True, None, GROUP_DENIED)] * 2
         assert denied[0].error == "FindCoordinator was answered with GROUP_AUTHORIZATION_FAILED (error 30)"
         world.run()
@@ -302,139 +273,91 @@ class TestFind:
         assert world.finding == [FindCoordinatorRequest(GROUP, ("denied",))]
 
 
-def done(world: World, node_id: int = 0) -> Ask:
-    """An ask that has its answer, from `node_id`."""
-    ask = world.ask()
-    world.run()
-    world.find(node_id)
-    world.answer(world.asked[0], ended())
-    assert ask.done
-    return ask
-
-
-# --- answered ---------------------------------------------------------------------------------------------------------
-
-
 class TestAnswer:
     @pytest.mark.parametrize("code", [0, 47, 48, 49, FENCED, 53, 120, -1, 9_999])
     def test_a_definite_one_ends_it(self, code: int) -> None:
-        world = World()
-        ask = world.ask()
-        world.run()
-        world.find()
-        world.answer(world.asked[0], ended(code))
+        world, ask = one()
+        world.end(code)
         assert (ask.done, ask.response, ask.error, ask.refused) == (True, ended(code), "", 0)
         world.run(10)
         assert world.network.sent == []
 
     def test_the_same_request_goes_again(self) -> None:
-        world = World()
-        ask = world.ask()
-        world.run()
-        world.find()
+        world, ask = one()
         for code in (LOADING, CONCURRENT, UNAVAILABLE, NOT_COORDINATOR, 7, 88, 89, 3):
-            world.answer(world.asked[0], ended(code))
+            world.end(code)
             assert not ask.done
             world.run(BACKOFF_MAX_MS)
             if world.finding:
                 world.find()
             (sent,) = world.asked
             assert sent.request is ask.request
-        world.answer(world.asked[0], ended())
+        world.end()
         assert ask.response == ended()
 
-    @pytest.mark.parametrize("code", [UNAVAILABLE, NOT_COORDINATOR])
-    def test_of_one_that_moved_it_is_found_anew_at_once(self, code: int) -> None:
-        world = World()
-        world.ask()
-        world.run()
-        world.find(0)
-        world.answer(world.asked[0], ended(code))
+    @pytest.mark.parametrize("code", [UNAVAILABLE, NOT_COORDINATOR, None])
+    def test_of_one_that_moved_it_is_found_anew_at_once(self, code: int | None) -> None:
+        """The same if there is no answer."""
+        world, ask = one()
+        if code is None:
+            world.answer(world.asked[0], None, "broker 0: no answer within 30000 ms")
+            assert ask.error == "broker 0: no answer within 30000 ms"
+        else:
+            world.end(code)
         world.run()
         world.find(2)
         assert world.asked == []
         sent, waited_ms = world.until_sent()
-        assert sent.node_id == 2
+        assert (sent.node_id, sent.request) == (2, ask.request)
         assert 0 < waited_ms <= 1.2 * BACKOFF_MS
 
     def test_of_one_that_loads_it_is_not_found_anew(self) -> None:
-        world = World()
-        world.ask()
-        world.run()
-        world.find(1)
-        waits = []
-        for _ in range(5):
-            world.answer(world.asked[0], ended(LOADING))
-            sent, waited_ms = world.until_sent()
-            waits.append(waited_ms)
-            assert (sent.node_id, world.finding) == (1, [])
-        for wait, exponential in zip(waits, (100, 200, 400, 800, 1_000), strict=True):
-            assert 0.8 * exponential - 1 <= wait <= min(1.2 * exponential, 1_000)
+        world, _ = one()
+        for exponential in (100, 200, 400, 800, 1_000):
+            world.end(LOADING)
+            _, wait_ms = world.until_sent()
+            assert 0.8 * exponential - 1 <= wait_ms <= min(1.2 * exponential, 1_000)
+            assert (world.nodes, world.finding) == ([0], [])
 
     def test_one_that_says_not_me_again_and_again_is_not_hammered(self) -> None:
-        world = World()
-        world.ask()
-        world.run()
+        world, _ = one()
         sent_at = []
         while world.now_ms < 5_000:
             if world.finding:
                 world.find(0)
             if world.asked:
                 sent_at.append(world.now_ms)
-                world.answer(world.asked[0], ended(NOT_COORDINATOR))
+                world.end(NOT_COORDINATOR)
             world.run(1)
         assert 6 <= len(sent_at) <= 12
 
     @pytest.mark.parametrize("code", [CONCURRENT, 88])
     def test_while_markers_are_written_soon_and_then_less_often(self, code: int) -> None:
-        world = World()
-        world.ask()
-        world.run()
-        world.find()
+        world, _ = one()
         waits = []
         for _ in range(QUICK_TRIES + 4):
-            world.answer(world.asked[0], ended(code))
+            world.end(code)
             waits.append(world.until_sent()[1])
         assert set(waits[:QUICK_TRIES]) == {1, 2}
         for wait, exponential in zip(waits[QUICK_TRIES:], (100, 200, 400, 800), strict=True):
             assert 0.8 * exponential - 1 <= wait <= 1.2 * exponential
 
     def test_backoffs_begin_anew_with_the_next_ask(self) -> None:
-        world = World()
-        world.ask()
-        world.run()
-        world.find()
+        world, _ = one()
         for _ in range(5):
-            world.answer(world.asked[0], ended(NOT_COORDINATOR))
+            world.end(NOT_COORDINATOR)
             world.run(BACKOFF_MAX_MS)
             world.find()
             world.until_sent()
-        world.answer(world.asked[0], ended())
-        world.ask()
-        world.run()
-        world.answer(world.asked[0], ended(NOT_COORDINATOR))
+        world.end()
+        world.find_for("s.0")
+        world.end(NOT_COORDINATOR)
         world.run()
         world.find(1)
         assert world.until_sent()[1] <= 1.2 * BACKOFF_MS
 
-    def test_without_an_answer_it_is_found_anew_and_goes_again(self) -> None:
-        world = World()
-        ask = world.ask()
-        world.run()
-        world.find(0)
-        world.answer(world.asked[0], None, "broker 0: no answer within 30000 ms")
-        assert ask.error == "broker 0: no answer within 30000 ms"
-        world.run()
-        world.find(1)
-        sent, waited_ms = world.until_sent()
-        assert (sent.node_id, sent.request) == (1, ask.request)
-        assert waited_ms <= 1.2 * BACKOFF_MS
-
     def test_a_late_not_me_does_not_undo_what_was_found_since(self) -> None:
-        world = World()
-        first, second = world.ask(), world.ask()
-        world.run()
-        world.find(0)
+        world, (first, second) = asking("s.0", "s.0")
         of_first, of_second = world.asked
         world.answer(of_first, ended(NOT_COORDINATOR))
         world.run()
@@ -445,19 +368,18 @@ class TestAnswer:
         assert [(sent.node_id, sent.token) for sent in world.asked] == [(1, first), (1, second)]
 
     def test_a_coordinator_that_cannot_be_reached_is_looked_for_again(self) -> None:
-        world = World()
-        done(world)
-        world.kafka.down = {0}
-        world.network.last_error = "broker 0 host0:9092: Connection refused"
+        world, _ = one()
+        world.end()
+        world.kafka.down, world.network.last_error = {0}, REFUSED
         ask = world.ask()
         world.run()
-        assert ask.error == "broker 0 host0:9092: Connection refused"
+        assert ask.error == REFUSED
         world.find(0)
         # Nobody else has noticed yet: it is not asked for at every turn.
         assert (world.finding, world.asked) == ([], [])
         world.run(BACKOFF_MAX_MS)
         world.find(2)
-        assert [sent.node_id for sent in world.asked] == [2]
+        assert world.nodes == [2]
 
     def test_others_answers_are_others(self) -> None:
         world = World()
@@ -468,35 +390,16 @@ class TestAnswer:
 class TestPipelining:
     def test_reads_go_apart_to_a_broker_that_takes_one_group_a_request(self) -> None:
         world = World(spoken=of_one_key)
-        for first in (True, False):
-            asks = [world.ask(key, GROUP, OffsetFetchRequest((key,), "t", 0)) for key in ("g.0", "g.1")]
+        # The second time both coordinators are known, and both reads are due at once.
+        for _ in range(2):
+            asks = world.find_for(*((key, GROUP, OffsetFetchRequest((key,), "t", 0)) for key in ("g.0", "g.1")))
             world.run()
-            if first:
-                world.find()
-                world.find()
-                world.run()
-            # The second time both coordinators are known, and both reads are due at once.
             assert [sent.request.group_ids for sent in world.asked] == [("g.0",), ("g.1",)]
             for sent, offset in zip(list(world.asked), (4, 5), strict=True):
-                world.answer(sent, OffsetFetchResponse(0, (GroupOffset(sent.request.group_ids[0], 0, offset, ""),)))
+                world.answer(sent, offsets((sent.request.group_ids[0], offset, 0)))
             assert [ask.response.groups[0].offset for ask in asks if ask.response] == [4, 5]
 
-    def test_a_hundred_over_one_coordinator(self) -> None:
-        world = World(max_in_flight=5)
-        asks = [world.ask(f"s.{i}") for i in range(100)]
-        world.run()
-        world.find(1)
-        seen = []
-        while world.asked:
-            assert len(world.asked) == min(5, 100 - len(seen))
-            seen.append(world.asked[0].request.transactional_id)
-            world.answer(world.asked[0], ended())
-            world.run()
-        assert seen == [f"s.{i}" for i in range(100)]
-        assert all(ask.response == ended() for ask in asks)
-        assert world.now_ms == 0
-
-    def test_a_turn_visits_only_asks_that_can_go(self) -> None:
+    def test_a_hundred_over_one_coordinator_and_a_turn_visits_only_those_that_can_go(self) -> None:
         world, visits = World(max_in_flight=5), 0
         ready = world.network.ready
 
@@ -506,22 +409,23 @@ class TestPipelining:
             return ready(node_id, now_ms)
 
         world.network.ready = counted  # type: ignore[method-assign]
-        asks = [world.ask(f"s.{i}") for i in range(500)]
-        world.run()
-        world.find(1)
+        keys = [f"s.{i}" for i in range(100)]
+        asks = world.find_for(*keys, node_of=1)
+        seen = []
         while world.asked:
-            world.answer(world.asked[0], ended())
+            assert len(world.asked) == min(5, 100 - len(seen))
+            seen.append(world.asked[0].request.transactional_id)
+            world.end()
             world.run()
-        assert all(ask.done for ask in asks)
+        assert seen == keys
+        assert all(ask.response == ended() for ask in asks)
+        assert world.now_ms == 0
         assert visits < 3 * len(asks)
 
     def test_asks_of_a_key_that_wait_for_room_follow_its_coordinator(self) -> None:
-        world = World(max_in_flight=1)
-        first, second, third = (world.ask() for _ in range(3))
-        world.run()
-        world.find(0)
+        world, (first, second, third) = asking("s.0", "s.0", "s.0", max_in_flight=1)
         assert [sent.token for sent in world.asked] == [first]
-        world.answer(world.asked[0], ended(NOT_COORDINATOR))
+        world.end(NOT_COORDINATOR)
         world.run()
         assert world.asked == []
         world.find(1)
@@ -534,25 +438,18 @@ class TestPipelining:
 
     def test_reads_of_one_coordinator_are_one_request(self) -> None:
         world = World()
-        asks = [world.ask(f"s.{i}", GROUP, marker_of(f"s.{i}")) for i in range(4)]
-        world.run()
-        world.find(lambda key: int(key[-1]) % 2)
+        keys = [f"s.{i}" for i in range(4)]
+        asks = world.find_for(*((key, GROUP, marker_of(key)) for key in keys), node_of=lambda key: int(key[-1]) % 2)
         even, odd = sorted(world.asked, key=lambda sent: sent.node_id)
-        assert even.request == marker_of("s.0", "s.2")
-        assert odd.request == marker_of("s.1", "s.3")
-        world.answer(even, OffsetFetchResponse(0, (offset("s.0", 5), offset("s.2", 7))))
-        assert [ask.response for ask in asks[::2]] == [
-            OffsetFetchResponse(0, (offset("s.0", 5),)), OffsetFetchResponse(0, (offset("s.2", 7),)),
-        ]  # fmt: skip
+        assert (even.request, odd.request) == (marker_of("s.0", "s.2"), marker_of("s.1", "s.3"))
+        world.answer(even, offsets(("s.0", 5, 0), ("s.2", 7, 0)))
+        assert [ask.response for ask in asks[::2]] == [offsets(("s.0", 5, 0)), offsets(("s.2", 7, 0))]
         assert [ask.done for ask in asks] == [True, False, True, False]
 
     def test_of_reads_that_went_together_only_those_go_again_that_must(self) -> None:
-        world = World()
-        first, second = (world.ask(f"s.{i}", GROUP, marker_of(f"s.{i}")) for i in range(2))
-        world.run()
-        world.find()
+        world, (first, second) = asking(*((key, GROUP, marker_of(key)) for key in ("s.0", "s.1")))
         (sent,) = world.asked
-        world.answer(sent, OffsetFetchResponse(0, (offset("s.0", 5), offset("s.1", -1, code=88))))
+        world.answer(sent, offsets(("s.0", 5, 0), ("s.1", -1, 88)))
         assert (first.done, second.done) == (True, False)
         sent, waited_ms = world.until_sent()
         assert (sent.request, waited_ms <= 5) == (marker_of("s.1"), True)
@@ -561,244 +458,178 @@ class TestPipelining:
 
     def test_reads_that_wait_for_markers_go_again_together(self) -> None:
         world, keys = World(), tuple(f"s.{i}" for i in range(20))
-        for key in keys:
-            world.ask(key, GROUP, marker_of(key))
-        world.run()
-        world.find()
+        world.find_for(*((key, GROUP, marker_of(key)) for key in keys))
         for _ in range(QUICK_TRIES):
-            world.answer(world.asked[0], OffsetFetchResponse(0, tuple(offset(key, -1, code=88) for key in keys)))
+            world.answer(world.asked[0], offsets(*((key, -1, 88) for key in keys)))
             sent, waited_ms = world.until_sent()
             assert (sent.request, waited_ms in (1, 2)) == (marker_of(*keys), True)
 
     def test_groups_of_one_coordinator_are_deleted_by_one_request(self) -> None:
-        world = World()
-        asks = [world.ask(f"s.{i}", GROUP, DeleteGroupsRequest((f"s.{i}",))) for i in range(3)]
-        world.run()
-        world.find()
+        world, asks = asking(*((key, GROUP, DeleteGroupsRequest((key,))) for key in ("s.0", "s.1", "s.2")))
         (sent,) = world.asked
         assert sent.request == DeleteGroupsRequest(("s.0", "s.1", "s.2"))
         codes = {"s.2": 69, "s.0": 0, "s.1": 14}
         world.answer(sent, DeleteGroupsResponse(0, tuple(DeletedGroup(*each) for each in codes.items())))
         assert [ask.done for ask in asks] == [True, False, True]
         assert asks[2].response == DeleteGroupsResponse(0, (DeletedGroup("s.2", 69),))
-        sent, _ = world.until_sent()
-        assert sent.request == DeleteGroupsRequest(("s.1",))
+        assert world.until_sent()[0].request == DeleteGroupsRequest(("s.1",))
 
     def test_reads_that_are_not_alike_go_apart(self) -> None:
         world = World()
-        requests = [
-            marker_of("s.0"),
-            marker_of("s.1", require_stable=False),
-            DescribeTransactionsRequest(("s.2",)),
-            DescribeTransactionsRequest(("s.3",)),
-        ]
-        for i, request in enumerate(requests):
-            world.ask(f"s.{i}", GROUP if i < 2 else TXN, request)
-        world.run()
-        world.find()
-        world.find()
-        assert [sent.request for sent in world.asked] == [*requests[:2], DescribeTransactionsRequest(("s.2", "s.3"))]
+        markers = marker_of("s.0"), marker_of("s.1", require_stable=False)
+        world.find_for(
+            *((each.group_ids[0], GROUP, each) for each in markers),
+            *((key, TXN, describe(key)) for key in ("s.2", "s.3")),
+        )
+        assert [sent.request for sent in world.asked] == [*markers, describe("s.2", "s.3")]
 
     def test_a_request_is_of_so_many_reads_at_most(self) -> None:
-        world = World()
-        for i in range(READS_TOGETHER + 1):
-            world.ask(f"s.{i}", TXN, DescribeTransactionsRequest((f"s.{i}",)))
-        world.run()
-        world.find()
+        world, _ = asking(*((f"s.{i}", TXN, describe(f"s.{i}")) for i in range(READS_TOGETHER + 1)))
         assert [len(sent.request.transactional_ids) for sent in world.asked] == [READS_TOGETHER, 1]
 
     def test_reads_wait_for_room_as_others_do(self) -> None:
-        world = World(max_in_flight=1)
-        write, read = world.ask("s.0"), world.ask("s.1", TXN, DescribeTransactionsRequest(("s.1",)))
-        world.run()
-        world.find()
+        world, (write, read) = asking("s.0", ("s.1", TXN, describe("s.1")), max_in_flight=1)
         assert [sent.token for sent in world.asked] == [write]
-        world.answer(world.asked[0], ended())
+        world.end()
         world.run()
         described = DescribeTransactionsResponse(0, (TransactionDescription("s.1", 0, "Empty", 0, -1, 1, 0, ()),))
         world.answer(world.asked[0], described)
         assert read.response == described
 
     def test_one_that_must_wait_holds_up_nobody(self) -> None:
-        world = World()
-        first, second = world.ask("s.0"), world.ask("s.1")
-        world.run()
-        world.find(0)
-        world.answer(world.asked[0], ended(LOADING))
-        world.answer(world.asked[0], ended())
+        world, (first, second) = asking("s.0", "s.1")
+        world.end(LOADING)
+        world.end()
         assert (first.done, second.done) == (False, True)
 
     def test_a_throttled_coordinator_is_left_alone(self) -> None:
         world = World()
-        ask = world.ask()
-        world.run()
         world.network.connecting = {1}
-        world.find(1)
+        (ask,) = world.find_for("s.0", node_of=1)
         world.run(500)
         assert (world.asked, world.finding, ask.error) == ([], [], "")
         world.network.connecting.clear()
         world.run()
-        assert [sent.node_id for sent in world.asked] == [1]
+        assert world.nodes == [1]
 
 
 class TestDeadline:
     def test_ends_it_with_the_last_reason(self) -> None:
-        world = World()
-        ask = world.ask(deadline_ms=250)
-        world.run()
-        world.find()
-        world.answer(world.asked[0], ended(LOADING))
+        world, (ask,) = asking(("s.0", TXN, None, 250))
+        world.end(LOADING)
         assert world.run(249 - world.now_ms) >= 0
         assert not ask.done
         world.run(1)
         reason = "EndTxn was answered with COORDINATOR_LOAD_IN_PROGRESS (error 14)"
         assert (ask.done, ask.response, ask.error) == (True, None, reason)
 
-    def test_bounds_the_wait(self) -> None:
-        world = World(down={0, 1, 2})
-        world.ask(deadline_ms=300)
-        assert world.run() == 300
-        assert world.run(100) == 200
-
-    def test_when_nobody_was_there_says_what_the_network_says(self) -> None:
-        world = World(down={0, 1, 2}, last_error="bootstrap server b:1: Connection refused")
-        ask, silent = world.ask(deadline_ms=10), World(down={0, 1, 2})
-        world.run(10)
-        assert (ask.done, ask.error) == (True, "bootstrap server b:1: Connection refused")
-        other = silent.ask(deadline_ms=10)
-        silent.run(10)
-        assert other.error == "no broker took the request"
+    @pytest.mark.parametrize("last_error", ["bootstrap server b:1: Connection refused", ""])
+    def test_bounds_the_wait_and_says_what_the_network_says(self, last_error: str) -> None:
+        world = World(down={0, 1, 2}, last_error=last_error)
+        short, long = world.ask(deadline_ms=100), world.ask(deadline_ms=300)
+        assert (world.run(), world.run(100)) == (100, 200)
+        assert (short.done, long.done) == (True, False)
+        assert short.error == (last_error or "no broker took the request")
 
     def test_an_answer_that_comes_after_it_changes_nothing(self) -> None:
-        world = World()
-        ask = world.ask(deadline_ms=100)
-        world.run()
-        world.find()
-        (sent,) = world.asked
+        world, (ask,) = asking(("s.0", TXN, None, 100))
         world.run(100)
         assert ask.done
-        world.answer(sent, ended())
+        world.end()
         assert (ask.response, ask.error) == (None, "no broker took the request")
         world.run(1_000)
         assert world.network.sent == []
 
     def test_does_not_come_nearer_while_a_broker_throttles(self) -> None:
-        world = World(throttled={0: (0, 100_000), 1: (0, 100_000), 2: (0, 100_000)})
+        world = World(throttled=dict.fromkeys(range(3), (0, 100_000)))
         ask = world.ask(deadline_ms=300)
-        assert world.run() == 300
-        assert world.run(99_999) == 300
+        assert (world.run(), world.run(99_999)) == (300, 300)
         assert not ask.done
         assert world.run(300) == 1
         world.run(1)
         assert ask.done
 
     def test_ends_one_that_waits_for_room_and_it_does_not_go(self) -> None:
-        world = World(max_in_flight=1)
-        first, late, read = (
-            world.ask("s.0"),
-            world.ask("s.1", deadline_ms=100),
-            world.ask("s.2", TXN, DescribeTransactionsRequest(("s.2",)), deadline_ms=100),
+        world, (first, late, read) = asking(
+            "s.0", ("s.1", TXN, None, 100), ("s.2", TXN, describe("s.2"), 100), max_in_flight=1
         )
-        world.run()
-        world.find()
         world.run(100)
         assert (late.done, read.done) == (True, True)
-        world.answer(world.asked[0], ended())
+        world.end()
         world.run()
         assert (first.done, world.asked) == (True, [])
 
     def test_ends_one_that_waits_for_room_whatever_becomes_of_its_node(self) -> None:
-        world = World(max_in_flight=1)
-        world.ask("s.0")
-        late = world.ask("s.1", deadline_ms=100)
-        world.run()
-        world.find()
+        world, (_, late) = asking("s.0", ("s.1", TXN, None, 100), max_in_flight=1)
         world.run(100)
         reason = late.error
         world.kafka.down, world.network.last_error = {0}, "broker 0: cut"
         world.run()
-        assert (late.done, late.error) == (True, reason)
-        assert world.finding == []
+        assert (late.done, late.error, world.finding) == (True, reason, [])
 
     def test_of_an_ask_that_has_its_answer_is_nothing_to_wait_for(self) -> None:
-        world = World()
-        ask = world.ask(deadline_ms=300)
-        world.run()
-        world.find()
-        world.answer(world.asked[0], ended())
+        world, (ask,) = asking(("s.0", TXN, None, 300))
+        world.end()
         assert world.run() == LONGEST_POLL_MS
         world.run(300)
         assert (ask.response, ask.error) == (ended(), "")
 
-    def test_of_one_ask_is_not_that_of_another(self) -> None:
-        world = World()
-        short, long = world.ask(deadline_ms=100), world.ask(deadline_ms=1_000)
-        world.run()
-        world.run(100)
-        assert (short.done, long.done) == (True, False)
 
-
-# --- what codes mean --------------------------------------------------------------------------------------------------
-
-AGAIN = {3: Next.AGAIN, 7: Next.AGAIN, 14: Next.AGAIN, 88: Next.AGAIN_SOON, 89: Next.AGAIN}
-ELSEWHERE = {15: Next.ELSEWHERE, 16: Next.ELSEWHERE}
+MEANINGS = {
+    **dict.fromkeys((3, 7, 14, 89), Next.AGAIN),
+    **dict.fromkeys((51, 88), Next.AGAIN_SOON),
+    **dict.fromkeys((15, 16), Next.ELSEWHERE),
+}
 
 
 @each("code", [*ErrorCode, 9_999, -32_768])
 def test_every_code_is_definite_or_not(code: int) -> None:
     """Those of Java's TransactionManager and OffsetFetch that it sends again; all others are answers."""
-    expected = {**AGAIN, **ELSEWHERE, 51: Next.AGAIN_SOON}.get(code, Next.DONE)
-    assert next_after(code) is expected
+    assert next_after(code) is MEANINGS.get(code, Next.DONE)
 
 
-def parts(codes: tuple[int, ...], make: Callable[[str, int], Any]) -> tuple[Any, ...]:
-    return tuple(make(f"k{i}", code) for i, code in enumerate(codes))
-
-
-OF_MANY: list[Callable[..., Any]] = [
-    lambda *codes: AddPartitionsToTxnResponse(0, parts(codes, lambda key, code: PartitionResult(key, 0, code))),
-    lambda *codes: WriteTxnMarkersResponse(parts(codes, lambda key, code: PartitionResult(key, 0, code))),
-    lambda *codes: ProgressCommitResponse(0, parts(codes, lambda key, code: PartitionResult(key, 0, code))),
-    lambda *codes: OffsetFetchResponse(0, parts(codes, lambda key, code: GroupOffset(key, code, 1, ""))),
-    lambda *codes: DescribeProducersResponse(
-        0, parts(codes, lambda key, code: ProducersOfPartition(key, 0, code, None, ()))
+OF_ONE: list[Callable[[int], Any]] = [
+    lambda code: InitProducerIdResponse(0, code, 1, 0),
+    lambda code: AddOffsetsToTxnResponse(0, code),
+    lambda code: EndTxnResponse(0, code, 1, 0),
+    lambda code: TxnOffsetCommitResponse(0, code),
+    lambda code: ListTransactionsResponse(0, code, ()),
+    lambda code: CreateTopicsResponse(0, code, None),
+]
+# A response of many, and one of its parts.
+OF_MANY: list[tuple[Callable[[tuple[Any, ...]], Any], Callable[[int], Any]]] = [
+    (lambda parts: AddPartitionsToTxnResponse(0, parts), lambda code: PartitionResult("k", 0, code)),
+    (WriteTxnMarkersResponse, lambda code: PartitionResult("k", 0, code)),
+    (lambda parts: ProgressCommitResponse(0, parts), lambda code: PartitionResult("k", 0, code)),
+    (lambda parts: OffsetFetchResponse(0, parts), lambda code: GroupOffset("k", code, 1, "")),
+    (lambda parts: DescribeProducersResponse(0, parts), lambda code: ProducersOfPartition("k", 0, code, None, ())),
+    (
+        lambda parts: DescribeTransactionsResponse(0, parts),
+        lambda code: TransactionDescription("k", code, "", 1, 1, 1, 1, ()),
     ),
-    lambda *codes: DescribeTransactionsResponse(
-        0, parts(codes, lambda key, code: TransactionDescription(key, code, "", 1, 1, 1, 1, ()))
-    ),
+]
+OF_MOST = [
+    ((), 0),
+    ((0, 0), 0),
+    ((0, 90, 47), 90),
+    ((55, 51, 55), 51),
+    ((90, 51, 14), 14),
+    ((14, 0, 16, 51), 16),
+    ((0, 0, 88), 88),
 ]
 
 
 class TestTheCodeOfAResponse:
-    @pytest.mark.parametrize("code", [0, 14, 90])
-    def test_that_has_one(self, code: int) -> None:
-        for response in (
-            InitProducerIdResponse(0, code, 1, 0),
-            AddOffsetsToTxnResponse(0, code),
-            EndTxnResponse(0, code, 1, 0),
-            TxnOffsetCommitResponse(0, code),
-            ListTransactionsResponse(0, code, ()),
-            CreateTopicsResponse(0, code, None),
-        ):
-            assert error_code_of(response) == code
+    @pytest.mark.parametrize("make", OF_ONE)
+    def test_that_has_one(self, make: Callable[[int], Any]) -> None:
+        assert [error_code_of(make(code)) for code in (0, 14, 90)] == [0, 14, 90]
 
-    @pytest.mark.parametrize("make", OF_MANY)
-    @pytest.mark.parametrize(
-        ("codes", "code"),
-        [
-            ((), 0),
-            ((0, 0), 0),
-            ((0, 90, 47), 90),
-            ((55, 51, 55), 51),
-            ((90, 51, 14), 14),
-            ((14, 0, 16, 51), 16),
-            ((0, 0, 88), 88),
-        ],
-    )
+    @pytest.mark.parametrize(("response", "part"), OF_MANY)
     def test_that_has_many_is_the_one_that_asks_for_most(
-        self, make: Callable[..., Any], codes: tuple[int, ...], code: int
+        self, response: Callable[[Any], Any], part: Callable[[int], Any]
     ) -> None:
-        assert error_code_of(make(*codes)) == code
+        for codes, code in OF_MOST:
+            assert error_code_of(response(tuple(map(part, codes)))) == code
 
     def test_a_topic_that_is_gone_is_not_waited_for_by_a_readers_progress(self) -> None:
         def code_of(*codes: int) -> int:
@@ -806,9 +637,6 @@ class TestTheCodeOfAResponse:
 
         assert (code_of(3, 3), code_of(3, 0), code_of(3, 14), code_of(3, 25)) == (0, 0, 14, 25)
         assert error_code_of(OffsetCommitResponse(0, 3)) == 3
-
-
-# --- under faults -----------------------------------------------------------------------------------------------------
 
 
 @each("seed", range(200))
@@ -820,10 +648,10 @@ def test_every_ask_is_answered_once_faults_end(seed: int) -> None:
     where = {key: rng.randrange(3) for key in keys}
     executed: dict[str, int] = dict.fromkeys(keys, 0)
     asks = [world.ask(key) for key in keys for _ in range(2)]
-    reads = [world.ask(key, TXN, DescribeTransactionsRequest((key,))) for key in keys]
+    reads = [world.ask(key, TXN, describe(key)) for key in keys]
     faults_end_ms = 20_000
 
-    def describe(key: str, node_id: int, faults: bool) -> TransactionDescription:
+    def described(key: str, node_id: int, faults: bool) -> TransactionDescription:
         code = NOT_COORDINATOR if where[key] != node_id else LOADING if faults and rng.random() < 0.3 else 0
         return TransactionDescription(key, code, "Ongoing", 0, -1, 1, 0, ())
 
@@ -835,8 +663,8 @@ def test_every_ask_is_answered_once_faults_end(seed: int) -> None:
             found = (FoundCoordinator(k, c, "", -1, "", -1) if c else at(k, where[k]) for k, c in codes.items())
             return FindCoordinatorResponse(0, tuple(found)), None
         if isinstance(sent.request, DescribeTransactionsRequest):
-            described = (describe(key, sent.node_id, faults) for key in sent.request.transactional_ids)
-            return DescribeTransactionsResponse(0, tuple(described)), None
+            states = (described(key, sent.node_id, faults) for key in sent.request.transactional_ids)
+            return DescribeTransactionsResponse(0, tuple(states)), None
         key = sent.request.transactional_id
         if where[key] != sent.node_id:
             return ended(NOT_COORDINATOR), None

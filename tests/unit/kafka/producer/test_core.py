@@ -9,15 +9,9 @@ import pytest
 from kafka_sink.kafka.metadata import MAX_IDLE_MS
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.producer.core import ProducerCore, codec_of, wire
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
 from kafka_sink.options.config import sink_config
 from kafka_sink.records.compression import Zstd
-from producer_core import make_core, metadata_response, routed
+from producer_core import metadata_response
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
 
 CONFIG = sink_config({"kafka.bootstrap.servers": "localhost:9092"}).producer
@@ -47,16 +41,6 @@ def test_a_topic_that_somebody_may_still_wait_for_is_not_idle(max_block_ms: int,
 def test_memory_and_batches_are_of_the_configured_sizes() -> None:
     pool = wired(buffer_memory=2**21, batch_size=2**19).accumulator.pool
     assert (pool.total_bytes, pool.buffer_bytes) == (2**21, 2**19)
-
-
-@pytest.mark.parametrize("idempotent", [True, False])
-def test_a_producer_asks_for_an_id_if_it_is_to_be_idempotent(idempotent: bool) -> None:
-    core = make_core(enable_idempotence=idempotent)
-    core.append(routed([b"a"], [0]))
-    core.flush()
-    core.run()
-    asked = [type(sent.request) for sent in core.network.sent]
-    assert asked == [InitProducerIdRequest if idempotent else ProduceRequest]
 
 
 def test_each_thread_has_a_codec_of_its_own() -> None:

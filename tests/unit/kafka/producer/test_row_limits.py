@@ -107,9 +107,6 @@ def test_the_least_limit_is_of_topics_of_rows() -> None:
     assert (made.least, made.of("w")) == (700, 10_000)
 
 
-# --- keys and times ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("settings", "rules"),
     [

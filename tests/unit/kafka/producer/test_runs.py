@@ -11,7 +11,7 @@ from crc32c import crc32c
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import BufferPool
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
-from kafka_sink.kafka.producer.runs import NO_OFFSET, RUN, PackedRuns, Runs
+from kafka_sink.kafka.producer.runs import NO_OFFSET, RUN, Runs
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec, Lz4, NoCompression
 from kafka_sink.records.record_batch import HEADER_BYTES
@@ -37,24 +37,19 @@ def closed(
     return batch
 
 
-def keeping() -> Acknowledgements:
+def keeping() -> tuple[Acknowledgements, Runs]:
     acknowledgements = Acknowledgements()
     acknowledgements.runs = Runs()
-    return acknowledgements
-
-
-def packed(acknowledgements: Acknowledgements) -> PackedRuns:
-    assert acknowledgements.runs is not None
-    return acknowledgements.runs.packed()
+    return acknowledgements, acknowledgements.runs
 
 
 @pytest.mark.parametrize("codec", [NoCompression(), Lz4()])
 def test_a_run_has_the_sum_of_the_records_before_compression(codec: Codec) -> None:
-    acknowledgements = keeping()
+    acknowledgements, runs = keeping()
     batch = closed(acknowledgements, codec)
     acknowledgements.acknowledged(batch, 77)
-    (run,) = packed(acknowledgements).columns
-    assert packed(acknowledgements).partitions == (TopicPartition("t", 0),)
+    (run,) = runs.packed().columns
+    assert runs.packed().partitions == (TopicPartition("t", 0),)
     assert {name: int(run[name]) for name in RUN.names or ()} == {
         "place": 0, "record_count": 40, "base_offset": 77, "base_timestamp": 1_700_000,
         "batch_bytes": batch.size_bytes, "checksum": crc32c(RECORDS), "retries": 2,
@@ -63,15 +58,14 @@ def test_a_run_has_the_sum_of_the_records_before_compression(codec: Codec) -> No
 
 
 def test_what_the_encoder_has_summed_is_not_summed_again() -> None:
-    acknowledgements = keeping()
-    assert closed(acknowledgements, NoCompression(), records_crc=42).checksum == 42
+    assert closed(keeping()[0], NoCompression(), records_crc=42).checksum == 42
 
 
 def test_a_batch_without_an_offset_and_one_of_a_partition_seen_before() -> None:
-    acknowledgements = keeping()
+    acknowledgements, kept = keeping()
     for partition, offset in ((3, 0), (1, None), (3, 40)):
         acknowledgements.acknowledged(closed(acknowledgements, NoCompression(), partition=partition), offset)
-    runs = pickle.loads(pickle.dumps(packed(acknowledgements)))
+    runs = pickle.loads(pickle.dumps(kept.packed()))
     assert runs.partitions == (TopicPartition("t", 3), TopicPartition("t", 1))
     assert runs.columns["place"].tolist() == [0, 1, 0]
     assert runs.columns["base_offset"].tolist() == [0, NO_OFFSET, 40]
@@ -86,8 +80,7 @@ def test_nothing_is_summed_or_kept_where_nobody_asks() -> None:
 
 
 def test_a_run_takes_as_many_bytes_as_the_options_page_says() -> None:
-    assert RUN.itemsize == 36
-    acknowledgements = keeping()
+    acknowledgements, runs = keeping()
     for _ in range(100):
         acknowledgements.acknowledged(closed(acknowledgements, NoCompression()), 0)
-    assert len(packed(acknowledgements).data) == 3_600
+    assert len(runs.packed().data) == 3_600 == 100 * RUN.itemsize

@@ -123,9 +123,6 @@ def test_and_batches_are_split_while_others_are_in_flight() -> None:
     assert max(done.cluster.most_in_flight for done in runs) >= 4
 
 
-# --- rows that leaders refuse by name, and that are left out ----------------------------------------------------------
-
-
 def number_of(value: bytes) -> int:
     return int(value[:6])
 
@@ -158,7 +155,7 @@ def assert_every_row_is_written_or_left_out(done: Run) -> None:
         assert log.values == [value for value in expected if value in set(log.values)]
         assert not set(log.values) & set(out)
     assert done.core.acknowledgements.settled
-    assert done.core.accumulator.pool.available_bytes == done.core.config.buffer_memory
+    assert done.core.is_free
 
 
 @pytest.mark.parametrize("refuses", [always, sometimes])
@@ -172,14 +169,16 @@ def test_rows_that_are_refused_are_left_out_and_the_others_written_once(
             done.core.answer(sent, None, "closed")
     else:
         assert done.core.acknowledgements.failure is None
-        told = {receipt.partition: receipt.record_count for receipt in done.core.acknowledgements.partitions()}
+        told = {receipt.partition: receipt.record_count for receipt in done.core.receipts}
         assert told == {number: len(log.values) for number, log in enumerate(done.cluster.logs) if log.values}
     assert_every_row_is_written_or_left_out(done)
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
 @each("seed", range(examples(40)))
-def test_without_faults_each_write_leaves_them_out(seed: int) -> None:
-    done = run(seed, refuses=always, faults=False, first_sequence=2**31 - 5 if seed % 2 else 0)
+def test_without_faults_each_write_leaves_them_out(seed: int, idempotent: bool) -> None:
+    alone = {} if idempotent else {"enable_idempotence": False, "max_in_flight_requests_per_connection": 1}
+    done = run(seed, refuses=always, faults=False, first_sequence=2**31 - 5 if seed % 2 and idempotent else 0, **alone)
     assert done.core.acknowledgements.failure is None
     assert_every_row_is_written_or_left_out(done)
     refused = [value for values in done.expected for value in values if number_of(value) % 7 == 3]
@@ -196,25 +195,11 @@ def test_they_are_refused_with_others_in_flight_and_under_faults_some_writes_go_
     assert sum(done.cluster.cuts for done in under_faults) > 50
 
 
-@each("seed", range(examples(40)))
-def test_and_so_does_one_without_idempotence(seed: int) -> None:
-    done = run(seed, refuses=always, faults=False, enable_idempotence=False, max_in_flight_requests_per_connection=1)
-    assert done.core.acknowledgements.failure is None
-    assert_every_row_is_written_or_left_out(done)
-
-
 def assert_every_row_once_and_in_order(done: Run) -> None:
-    acknowledgements = done.core.acknowledgements
-    assert acknowledgements.failure is None
-    assert acknowledgements.settled
+    assert done.core.is_written
     assert [log.values for log in done.cluster.logs] == done.expected
-    told = {receipt.partition: receipt for receipt in acknowledgements.partitions()}
-    for partition, rows in enumerate(done.expected):
-        if rows:
-            receipt = told[partition]
-            assert (receipt.first_offset, receipt.last_offset) == (0, len(rows) - 1)
-            assert receipt.record_count == len(rows)
-    assert done.core.accumulator.pool.available_bytes == done.core.config.buffer_memory
+    told = {each.partition: (each.first_offset, each.last_offset, each.record_count) for each in done.core.receipts}
+    assert told == {number: (0, len(rows) - 1, len(rows)) for number, rows in enumerate(done.expected) if rows}
 
 
 def test_the_faults_are_real() -> None:
@@ -233,10 +218,8 @@ def firsts(values: list[bytes]) -> list[bytes]:
 @each("seed", range(examples(40)))
 def test_without_idempotence_and_one_in_flight_no_row_is_lost_or_overtaken(seed: int) -> None:
     done = run(seed, enable_idempotence=False, max_in_flight_requests_per_connection=1)
-    assert done.core.acknowledgements.failure is None
-    assert done.core.acknowledgements.settled
+    assert done.core.is_written
     assert [firsts(log.values) for log in done.cluster.logs] == done.expected
-    assert done.core.accumulator.pool.available_bytes == done.core.config.buffer_memory
 
 
 def test_without_idempotence_rows_may_double_or_be_overtaken_but_none_is_lost() -> None:
@@ -245,7 +228,7 @@ def test_without_idempotence_rows_may_double_or_be_overtaken_but_none_is_lost() 
     for done in runs:
         assert done.core.acknowledgements.settled
         assert [sorted(firsts(log.values)) for log in done.cluster.logs] == done.expected
-        assert done.core.accumulator.pool.available_bytes == done.core.config.buffer_memory
+        assert done.core.is_free
     logs = [log.values for done in runs for log in done.cluster.logs]
     assert any(len(values) > len(firsts(values)) for values in logs)
     assert any(firsts(values) != sorted(firsts(values)) for values in logs)

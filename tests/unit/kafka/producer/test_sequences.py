@@ -29,6 +29,9 @@ def warm() -> Sequences:
     return sequences
 
 
+FORMER, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
+
+
 def numbered(sequences: Sequences, records: int, partition: int = 0) -> Any:
     made = batch(records, partition)
     made.base_sequence = sequences.number(made)
@@ -37,8 +40,7 @@ def numbered(sequences: Sequences, records: int, partition: int = 0) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("sequence", "records", "after"),
-    [(0, 1, 1), (2**31 - 1, 1, 0), (2**31 - 3, 5, 2), (0, 2**31 - 1, 2**31 - 1)],
+    ("sequence", "records", "after"), [(0, 1, 1), (2**31 - 1, 1, 0), (2**31 - 3, 5, 2), (0, 2**31 - 1, 2**31 - 1)]
 )
 def test_sequences_wrap_from_2147483647_to_0(sequence: int, records: int, after: int) -> None:
     assert advance(sequence, records) == after
@@ -87,17 +89,17 @@ def test_the_first_batch_of_a_partition_goes_alone_until_its_leader_remembers_it
 
 def test_a_topic_made_again_starts_at_0() -> None:
     sequences = Sequences()
-    sequences.number(batch(3, topic_id=uuid.UUID(int=1)))
-    again = batch(1, topic_id=uuid.UUID(int=2))
-    assert sequences.number(again) == 0
-    assert not sequences.may_send(batch(1, topic_id=uuid.UUID(int=2)), 5)
+    sequences.number(batch(3, topic_id=FORMER))
+    assert sequences.number(batch(1, topic_id=NEW)) == 0
+    assert not sequences.may_send(batch(1, topic_id=NEW), 5)
 
 
-@pytest.mark.parametrize(("first", "second"), [(None, 1), (1, None)])
-def test_a_topic_whose_id_becomes_known_or_is_not_told_goes_on(first: int | None, second: int | None) -> None:
+@pytest.mark.parametrize(("before", "after"), [(None, NEW), (NEW, None)])
+def test_a_topic_whose_id_becomes_known_or_is_not_told_goes_on(
+    before: uuid.UUID | None, after: uuid.UUID | None
+) -> None:
     """From 0 again, a leader would take new rows for the first ones, and drop them."""
     sequences = Sequences()
-    before, after = (None if each is None else uuid.UUID(int=each) for each in (first, second))
     numbered = batch(3, topic_id=before)
     sequences.number(numbered)
     sequences.acknowledged(numbered, 0)
@@ -109,32 +111,25 @@ def test_a_topic_whose_id_becomes_known_or_is_not_told_goes_on(first: int | None
 
 def test_a_former_topic_is_one_that_had_the_partition() -> None:
     sequences = Sequences()
-    former, new = uuid.UUID(int=1), uuid.UUID(int=2)
-    sequences.number(batch(1, partition=1, topic_id=former))
-    assert sequences.former_topic_id(batch(1, topic_id=new)) is None
-    assert sequences.former_topic_id(batch(1, partition=1, topic_id=former)) is None
-    assert sequences.former_topic_id(batch(1, partition=1, topic_id=new)) == former
+    sequences.number(batch(1, partition=1, topic_id=FORMER))
+    assert sequences.former_topic_id(batch(1, topic_id=NEW)) is None
+    assert sequences.former_topic_id(batch(1, partition=1, topic_id=FORMER)) is None
+    assert sequences.former_topic_id(batch(1, partition=1, topic_id=NEW)) == FORMER
 
 
 def test_sequences_that_a_topic_made_again_may_have_by_name_are_used_up() -> None:
     sequences = Sequences()
     sequences.by_name = True
-    former, new = uuid.UUID(int=1), uuid.UUID(int=2)
-    sequences.number(batch(1, topic_id=former))
+    assert sequences.may_send(batch(1, partition=3), 5)
+    assert not sequences.used_up
+    sequences.number(batch(1, topic_id=FORMER))
     unanswered = numbered(sequences, 1, partition=2)
-    assert not sequences.may_send(batch(1, topic_id=new), 5)
+    assert not sequences.may_send(batch(1, topic_id=NEW), 5)
     assert sequences.used_up
     assert not sequences.may_send(batch(1), 5)
     assert not sequences.may_send(batch(1, partition=3), 5)
     unanswered.in_flight = False
     assert sequences.may_send(unanswered, 5)
-
-
-def test_by_name_a_topic_that_was_not_written_to_before_uses_nothing_up() -> None:
-    sequences = warm()
-    sequences.by_name = True
-    assert sequences.may_send(batch(1, partition=3), 5)
-    assert not sequences.used_up
 
 
 def test_while_a_batch_waits_for_its_retry_only_it_may_go() -> None:

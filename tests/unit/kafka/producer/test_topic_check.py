@@ -9,24 +9,20 @@ from dataclasses import replace
 import pytest
 
 from kafka_sink.errors import TopicRecreated
-from kafka_sink.kafka.producer.sender import Sender
 from kafka_sink.kafka.producer.topic_check import TopicCheck
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-    TopicMetadata,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceResponse,
-    ProduceResult,
-)
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, TopicMetadata
+from kafka_sink.kafka.protocol.apis.produce import ProduceResponse, ProduceResult
 from producer_core import TOPIC, TOPIC_ID, Core, make_core, metadata_response, routed
 
 ANOTHER_ID = uuid.UUID(int=8)
 LEADERS = (0, 1)
 
 
-def check(*node_ids: int, topic_id: uuid.UUID | None = TOPIC_ID) -> TopicCheck:
-    return TopicCheck({TOPIC: topic_id}, node_ids)
+def check(*node_ids: int, topic_id: uuid.UUID | None = TOPIC_ID, asked: bool = True) -> TopicCheck:
+    made = TopicCheck({TOPIC: topic_id}, node_ids)
+    for node_id in node_ids if asked else ():
+        made.asked(node_id)
+    return made
 
 
 def same() -> object:
@@ -42,7 +38,7 @@ def gone() -> object:
 
 
 def test_it_is_settled_when_all_have_answered() -> None:
-    each = check(0, 2)
+    each = check(0, 2, asked=False)
     assert each.to_ask() == (0, 2)
     for node_id in (0, 2):
         each.asked(node_id)
@@ -61,39 +57,29 @@ def test_it_asks_for_the_topics_and_brings_none_to_life() -> None:
 @pytest.mark.parametrize("last", [same, another])
 def test_one_that_has_another_topic_settles_it_whatever_the_others_say(last: Callable[[], object]) -> None:
     each = check(0, 1)
-    each.asked(0)
-    each.asked(1)
     each.answered(0, another())
     assert each.settled
     each.answered(1, last())
     assert isinstance(each.recreated, TopicRecreated)
-    assert each.recreated.topic == TOPIC
-    assert (each.recreated.old_topic_id, each.recreated.new_topic_id) == (str(TOPIC_ID), str(ANOTHER_ID))
+    told = each.recreated.topic, each.recreated.old_topic_id, each.recreated.new_topic_id
+    assert told == (TOPIC, str(TOPIC_ID), str(ANOTHER_ID))
 
 
-def test_a_topic_that_is_gone_is_no_other_topic() -> None:
-    each = check(0)
-    each.asked(0)
-    each.answered(0, gone())
-    assert each.settled and each.recreated is None
-
-
-def test_brokers_that_have_no_topic_ids_say_nothing() -> None:
-    each = check(0, topic_id=None)
-    each.asked(0)
+@pytest.mark.parametrize("topic_id", [TOPIC_ID, None], ids=["it is no other topic", "brokers without ids say nothing"])
+def test_a_topic_that_is_gone_settles_it(topic_id: uuid.UUID | None) -> None:
+    each = check(0, topic_id=topic_id)
     each.answered(0, gone())
     assert each.settled and each.recreated is None
 
 
 def test_a_lost_question_is_asked_again() -> None:
     each = check(0)
-    each.asked(0)
     each.answered(0, None)
     assert each.to_ask() == (0,) and not each.settled
 
 
 def test_one_answer_stands_in_for_all_that_cannot_be_asked() -> None:
-    each = check(0, 1, 2)
+    each = check(0, 1, 2, asked=False)
     each.asked(2)
     each.gone(0)
     each.gone(1)
@@ -107,45 +93,39 @@ def test_one_answer_stands_in_for_all_that_cannot_be_asked() -> None:
     assert each.settled
 
 
-# --- with the Sender --------------------------------------------------------------------------------------------------
-
-
-def taken_by_name(core: Core) -> None:
-    """A row each for both partitions, acknowledged by the leader of each as one that knows no topic ids."""
-    core.append(routed([b"a", b"b"], [0, 1]))
-    core.flush()
-    core.answer_producer_id()
-    for sent in core.network.produce():
+def taken_by_name(*down: int) -> tuple[Core, TopicCheck]:
+    """The leader of each partition has taken a row, as one that knows no topic ids. Then they are asked."""
+    core = make_core(LEADERS)
+    for sent in core.send(routed([b"a", b"b"], [0, 1])):
         results = tuple(
             ProduceResult(part.topic, None, part.partition, 0, None, 5, -1) for part in sent.request.partitions
         )
         core.answer(sent, ProduceResponse(0, results))
     assert core.acknowledgements.settled
-
-
-def asking(core: Core) -> TopicCheck:
+    assert core.acknowledgements.takers_by_name == {0, 1}
+    core.run()
+    assert not core.network.sent, "without a question"
+    core.kafka.down = set(down)
     core.sender.topic_check = TopicCheck({TOPIC: TOPIC_ID}, core.acknowledgements.takers_by_name)
     core.run()
-    return core.sender.topic_check
+    return core, core.sender.topic_check
 
 
-def test_who_took_rows_by_name_is_known() -> None:
-    by_name, by_id = make_core(LEADERS), make_core(LEADERS)
-    taken_by_name(by_name)
-    assert by_name.acknowledgements.takers_by_name == {0, 1}
-    by_id.append(routed([b"a"], [0]))
-    by_id.flush()
-    by_id.answer_producer_id()
-    (sent,) = by_id.network.produce()
-    by_id.answer(sent, ProduceResponse(0, (ProduceResult(None, TOPIC_ID, 0, 0, None, 5, -1),)))
-    assert by_id.acknowledgements.settled and not by_id.acknowledgements.takers_by_name
+def asked(core: Core) -> list[int]:
+    return [sent.node_id for sent in core.network.sent]
 
 
-def test_each_of_them_is_asked_at_once() -> None:
+def test_who_took_rows_by_id_is_not_asked() -> None:
     core = make_core(LEADERS)
-    taken_by_name(core)
-    each = asking(core)
-    assert [sent.node_id for sent in core.network.sent] == [0, 1]
+    (sent,) = core.send(routed([b"a"], [0]))
+    core.answer(sent, ProduceResponse(0, (ProduceResult(None, TOPIC_ID, 0, 0, None, 5, -1),)))
+    assert core.acknowledgements.settled and not core.acknowledgements.takers_by_name
+
+
+@pytest.mark.parametrize(("down", "nodes"), [((), [0, 1]), ((1,), [0, 0])], ids=["each", "one stands in for the other"])
+def test_each_of_them_is_asked_at_once(down: tuple[int, ...], nodes: list[int]) -> None:
+    core, each = taken_by_name(*down)
+    assert asked(core) == nodes
     for sent in list(core.network.sent):
         core.answer(sent, same())
     assert each.settled and each.recreated is None
@@ -153,42 +133,18 @@ def test_each_of_them_is_asked_at_once() -> None:
 
 def test_an_answer_that_is_stale_does_not_hide_the_one_that_is_not() -> None:
     """What the broker that is asked last believes is nothing to go by: it was so once (seed 49 of the simulation)."""
-    core = make_core(LEADERS)
-    taken_by_name(core)
-    each = asking(core)
+    core, each = taken_by_name()
     first, last = core.network.sent
     core.answer(first, another())
     core.answer(last, same())
     assert each.recreated is not None
 
 
-def test_one_that_hung_up_is_stood_in_for() -> None:
-    core = make_core(LEADERS)
-    taken_by_name(core)
-    core.kafka.down = {1}
-    each = asking(core)
-    assert [sent.node_id for sent in core.network.sent] == [0, 0]
-    for sent in list(core.network.sent):
-        core.answer(sent, same())
-    assert each.settled
-
-
 def test_while_nobody_can_be_asked_it_waits() -> None:
-    core = make_core(LEADERS)
-    taken_by_name(core)
-    core.kafka.down = {0, 1, 2}
-    each = asking(core)
+    core, each = taken_by_name(0, 1, 2)
     assert not core.network.sent and not each.settled
     core.kafka.down = {0, 1}
     core.run()
-    assert [sent.node_id for sent in core.network.sent] == [2]
+    assert asked(core) == [2]
     core.answer(core.network.sent[0], same())
     assert each.settled
-
-
-def test_a_sender_without_a_question_asks_nothing() -> None:
-    core = make_core(LEADERS)
-    assert isinstance(core.sender, Sender) and core.sender.topic_check is None
-    taken_by_name(core)
-    core.run()
-    assert not core.network.sent

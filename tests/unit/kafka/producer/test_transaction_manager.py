@@ -7,17 +7,12 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from kafka.record import MemoryRecords
 
-from kafka_sink.errors import (
-    AttemptFenced,
-    DeliveryTimeout,
-    ProduceRejected,
-    TopicAuthorizationFailed,
-    TransactionRefused,
-)
+from kafka_sink import errors
 from kafka_sink.kafka.producer.coordinators import Coordinators
 from kafka_sink.kafka.producer.transaction_manager import (
     JOIN_PATIENCE_MS,
@@ -26,28 +21,17 @@ from kafka_sink.kafka.producer.transaction_manager import (
     Transaction,
     TransactionManager,
 )
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-)
+from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from kafka_sink.kafka.protocol.apis.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
 )
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    PRODUCE_ADDS_PARTITIONS,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.produce import PRODUCE_ADDS_PARTITIONS
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.requests import (
-    select_version,
-)
+from kafka_sink.kafka.protocol.requests import select_version
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from producer_core import TOPIC, Core, make_core, routed
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent
@@ -57,16 +41,32 @@ OLD = replace(NEW, version=1)
 COORDINATOR = 2
 
 
-def begun(transaction: Transaction, leaders: tuple[int, ...] = (0, 0), **options: object) -> Core:
+def begun(transaction: Transaction, *partitions: int, leaders: tuple[int, ...] = (0, 0), **options: object) -> Core:
+    """A transaction with a row for each of these partitions."""
     core = make_core(leaders, **options)
     core.sender.begin_transaction(transaction)
+    if partitions:
+        send_rows(core, *partitions)
     return core
 
 
-def send_rows(core: Core, *partitions: int) -> None:
+def joining(*partitions: int, leaders: tuple[int, ...] = (0, 0), **options: object) -> Core:
+    """One of version 1, whose coordinator is asked to add these partitions."""
+    core = begun(OLD, *partitions, leaders=leaders, **options)
+    find_coordinator(core)
+    return core
+
+
+def send_rows(core: Core, *partitions: int) -> list[Sent]:
     core.append(routed([b"row"] * len(partitions), list(partitions)))
     core.flush()
     core.run()
+    return core.network.produce()
+
+
+def next_transaction(core: Core, transaction: Transaction = NEW) -> None:
+    core.sender.end_transaction()
+    core.sender.begin_transaction(replace(transaction, producer_epoch=4))
 
 
 def headers(sent: Sent) -> list[tuple[bool, int, int, int]]:
@@ -93,64 +93,49 @@ def add_partitions(core: Core, **codes: int) -> Sent:
 
 
 def test_batches_carry_the_transactions_ids_and_bit_and_no_producer_id_is_asked_for() -> None:
-    core = begun(NEW)
-    send_rows(core, 0, 1)
-    (produce,) = core.network.produce()
+    core = begun(NEW, 0, 1)
+    produce = core.only()
     assert headers(produce) == [(True, 7000, 3, 0), (True, 7000, 3, 0)]
     assert (produce.request.transactional_id, produce.request.transaction_version) == ("orders.0", 2)
-    assert not any(
-        isinstance(sent.request, InitProducerIdRequest | AddPartitionsToTxnRequest) for sent in core.network.sent
-    )
+    assert core.waiting(InitProducerIdRequest) + core.waiting(AddPartitionsToTxnRequest) == 0
 
 
 def test_parts_of_a_split_batch_are_in_the_transaction_too() -> None:
     core = begun(NEW)
-    core.append(routed([bytes(500), bytes(500)], [0, 0]))
-    core.flush()
-    core.run()
-    (produce,) = core.network.produce()
+    (produce,) = core.send(routed([bytes(500), bytes(500)], [0, 0]))
     core.answer_produce(produce, ErrorCode.MESSAGE_TOO_LARGE)
-    core.run()
-    (first,) = core.network.produce()
-    assert headers(first) == [(True, 7000, 3, 0)]
-    core.answer_produce(first)
-    core.run()
-    (second,) = core.network.produce()
-    assert headers(second) == [(True, 7000, 3, 1)]
+    for sequence in (0, 1):
+        part = core.only(0)
+        assert headers(part) == [(True, 7000, 3, sequence)]
+        core.answer_produce(part)
 
 
 def test_each_transaction_begins_every_partition_at_sequence_0() -> None:
-    core = begun(NEW)
-    send_rows(core, 0)
-    core.answer_produce(core.network.produce()[0])
-    core.sender.end_transaction()
-    core.sender.begin_transaction(replace(NEW, producer_epoch=4))
-    send_rows(core, 0)
-    assert headers(core.network.produce()[0]) == [(True, 7000, 4, 0)]
+    core = begun(NEW, 0)
+    core.answer_produce(core.only())
+    next_transaction(core)
+    (produce,) = send_rows(core, 0)
+    assert headers(produce) == [(True, 7000, 4, 0)]
 
 
 def test_a_transaction_after_a_write_without_one_begins_at_sequence_0() -> None:
     """Its ids are others: their leaders expect 0 first."""
     core = make_core((0, 0))
-    send_rows(core, 0)
-    core.answer_producer_id()
-    (produce,) = core.network.produce()
-    core.answer_produce(produce)
+    core.send(routed([b"row"], [0]))
+    core.answer_produce(core.only())
     core.run()
     core.sender.begin_transaction(NEW)
-    send_rows(core, 0)
-    assert headers(core.network.produce()[0]) == [(True, 7000, 3, 0)]
+    (produce,) = send_rows(core, 0)
+    assert headers(produce) == [(True, 7000, 3, 0)]
 
 
 def test_a_write_without_a_transaction_after_one_asks_for_an_id_of_its_own() -> None:
     core = begun(NEW)
     core.sender.end_transaction()
-    send_rows(core, 0)
-    assert core.network.produce() == []
+    assert send_rows(core, 0) == []
     core.answer_producer_id()
-    (produce,) = core.network.produce()
-    assert headers(produce) == [(False, 4_000, 0, 0)]
-    assert produce.request.transactional_id is None
+    assert headers(core.only()) == [(False, 4_000, 0, 0)]
+    assert core.only().request.transactional_id is None
 
 
 def written(produces: list[Sent]) -> list[tuple[int, list[int]]]:
@@ -160,23 +145,24 @@ def written(produces: list[Sent]) -> list[tuple[int, list[int]]]:
 
 def test_leaders_get_the_first_rows_of_a_transaction_one_after_the_other() -> None:
     """A coordinator adds the partitions of one leader at a time; the broker of another one pauses for 20 ms."""
-    core = begun(NEW, leaders=(0, 1, 2, 0))
-    send_rows(core, 0, 1, 2, 3)
+    core = begun(NEW, 0, 1, 2, 3, leaders=(0, 1, 2, 0))
     order = []
     for _ in range(3):
-        (produce,) = core.network.produce()
+        produce = core.only(0)
         order += written([produce])
         core.answer_produce(produce)
-        core.run()
     assert order == [(0, [0, 3]), (1, [1]), (2, [2])]
     # All are in the transaction now.
-    send_rows(core, 0, 1, 2, 3)
-    assert sorted(written(core.network.produce())) == [(0, [0, 3]), (1, [1]), (2, [2])]
+    assert sorted(written(send_rows(core, 0, 1, 2, 3))) == [(0, [0, 3]), (1, [1]), (2, [2])]
+    # And none is in the next one.
+    for produce in core.network.produce():
+        core.answer_produce(produce)
+    next_transaction(core)
+    assert len(send_rows(core, 0, 1)) == 1
 
 
 def test_a_leader_that_does_not_answer_holds_the_others_up_for_a_moment() -> None:
-    core = begun(NEW, leaders=(0, 1))
-    send_rows(core, 0, 1)
+    core = begun(NEW, 0, 1, leaders=(0, 1))
     assert written(core.network.produce()) == [(0, [0])]
     core.run(JOIN_PATIENCE_MS - 1)
     assert core.sender.run_once(core.now_ms) == 1
@@ -188,86 +174,56 @@ def test_a_leader_that_does_not_answer_holds_the_others_up_for_a_moment() -> Non
 def test_a_leader_without_a_connection_holds_nobody_up() -> None:
     core = begun(NEW, leaders=(0, 1))
     core.network.connecting.add(0)
-    send_rows(core, 0, 1)
-    assert written(core.network.produce()) == [(1, [1])]
+    assert written(send_rows(core, 0, 1)) == [(1, [1])]
 
 
 def test_new_partitions_wait_and_those_of_the_transaction_do_not() -> None:
-    core = begun(NEW, leaders=(0, 1, 1))
-    send_rows(core, 1)
-    core.answer_produce(core.network.produce()[0])
+    core = begun(NEW, 1, leaders=(0, 1, 1))
+    core.answer_produce(core.only())
     send_rows(core, 0)
-    send_rows(core, 1, 2)
-    assert written(core.network.produce()) == [(0, [0]), (1, [1])]
+    assert written(send_rows(core, 1, 2)) == [(0, [0]), (1, [1])]
 
 
 def test_a_leader_with_more_new_partitions_goes_behind_the_others() -> None:
-    core = begun(NEW, leaders=(0, 1, 0))
-    send_rows(core, 0, 1)
-    (first,) = core.network.produce()
+    core = begun(NEW, 0, 1, leaders=(0, 1, 0))
+    first = core.only()
     send_rows(core, 2)
     core.answer_produce(first)
-    core.run()
-    (second,) = core.network.produce()
+    second = core.only(0)
     core.answer_produce(second)
-    core.run()
-    assert written([first, second, *core.network.produce()]) == [(0, [0]), (1, [1]), (0, [2])]
+    assert written([first, second, core.only(0)]) == [(0, [0]), (1, [1]), (0, [2])]
 
 
 def test_a_request_that_is_lost_lets_the_next_leader_go() -> None:
-    core = begun(NEW, leaders=(0, 1))
-    send_rows(core, 0, 1)
-    (lost,) = core.network.produce()
-    core.answer(lost, None, "the connection was lost")
-    core.run()
-    assert written(core.network.produce()) == [(1, [1])]
-
-
-def test_the_next_transaction_begins_with_all_partitions_new() -> None:
-    core = begun(NEW, leaders=(0, 1))
-    send_rows(core, 0, 1)
-    for _ in range(2):
-        core.answer_produce(core.network.produce()[0])
-        core.run()
-    core.sender.end_transaction()
-    core.sender.begin_transaction(replace(NEW, producer_epoch=4))
-    send_rows(core, 0, 1)
-    assert len(core.network.produce()) == 1
+    core = begun(NEW, 0, 1, leaders=(0, 1))
+    core.lose(core.only())
+    assert written([core.only(0)]) == [(1, [1])]
 
 
 def test_without_a_transaction_all_leaders_get_rows_at_once() -> None:
     core = make_core((0, 1))
-    send_rows(core, 0, 1)
-    core.answer_producer_id()
-    assert written(core.network.produce()) == [(0, [0]), (1, [1])]
+    assert written(core.send(routed([b"row"] * 2, [0, 1]))) == [(0, [0]), (1, [1])]
 
 
 def test_version_1_adds_a_partition_before_anything_is_written_to_it() -> None:
-    core = begun(OLD)
-    send_rows(core, 0, 1)
-    find_coordinator(core)
+    core = joining(0, 1)
     assert core.network.produce() == []
     asked = add_partitions(core)
     assert asked.node_id == COORDINATOR
     assert sorted(asked.request.partitions) == [(TOPIC, 0), (TOPIC, 1)]
     assert (asked.request.producer_id, asked.request.producer_epoch) == (7000, 3)
-    (produce,) = core.network.produce()
-    assert headers(produce) == [(True, 7000, 3, 0), (True, 7000, 3, 0)]
+    assert headers(core.only()) == [(True, 7000, 3, 0), (True, 7000, 3, 0)]
 
 
 def test_version_1_adds_partitions_to_each_transaction_anew() -> None:
-    core = begun(OLD)
-    send_rows(core, 0)
-    find_coordinator(core)
+    core = joining(0)
     add_partitions(core)
-    core.answer_produce(core.network.produce()[0])
-    core.sender.end_transaction()
-    core.sender.begin_transaction(replace(OLD, producer_epoch=4))
-    send_rows(core, 0)
-    assert core.network.produce() == []
+    core.answer_produce(core.only())
+    next_transaction(core, OLD)
+    assert send_rows(core, 0) == []
     asked = add_partitions(core)
     assert (asked.request.producer_epoch, asked.request.partitions) == (4, ((TOPIC, 0),))
-    assert headers(core.network.produce()[0]) == [(True, 7000, 4, 0)]
+    assert headers(core.only()) == [(True, 7000, 4, 0)]
 
 
 def test_what_one_transaction_wanted_the_next_does_not() -> None:
@@ -299,136 +255,109 @@ def managing() -> tuple[TransactionManager, ScriptedKafka, Callable[[int], None]
 
 
 def test_version_1_never_produces_in_a_version_that_adds_partitions_itself() -> None:
-    core = begun(OLD)
-    send_rows(core, 0)
-    find_coordinator(core)
+    core = joining(0)
     add_partitions(core)
-    (produce,) = core.network.produce()
-    assert select_version(produce.request, {0: (0, 13)}) == PRODUCE_ADDS_PARTITIONS - 1
-    in_version_2 = replace(produce.request, transaction_version=2)
-    assert select_version(in_version_2, {0: (0, 13)}) == 13
+    request = core.only().request
+    assert select_version(request, {0: (0, 13)}) == PRODUCE_ADDS_PARTITIONS - 1
+    assert select_version(replace(request, transaction_version=2), {0: (0, 13)}) == 13
 
 
 def test_version_1_asks_once_a_partition_and_goes_on_with_those_it_has() -> None:
-    core = begun(OLD)
-    send_rows(core, 0)
-    find_coordinator(core)
+    core = joining(0)
     add_partitions(core)
-    core.answer_produce(core.network.produce()[0])
-    send_rows(core, 0, 1)
-    (produce,) = core.network.produce()
-    assert [each.partition for each in produce.request.partitions] == [0]
+    core.answer_produce(core.only())
+    (produce,) = send_rows(core, 0, 1)
+    assert written([produce]) == [(0, [0])]
     core.answer_produce(produce)
-    asked = add_partitions(core)
-    assert asked.request.partitions == ((TOPIC, 1),)
-    (produce,) = core.network.produce()
-    assert [each.partition for each in produce.request.partitions] == [1]
+    assert add_partitions(core).request.partitions == ((TOPIC, 1),)
+    assert written([core.only()]) == [(0, [1])]
 
 
 def test_version_1_adds_partitions_together_that_came_while_another_was_being_added() -> None:
-    core = begun(OLD, leaders=(0, 0, 0))
-    send_rows(core, 0)
-    find_coordinator(core)
+    core = joining(0, leaders=(0, 0, 0))
     send_rows(core, 1)
     send_rows(core, 2)
-    assert sum(isinstance(sent.request, AddPartitionsToTxnRequest) for sent in core.network.sent) == 1
+    assert core.waiting(AddPartitionsToTxnRequest) == 1
     assert add_partitions(core).request.partitions == ((TOPIC, 0),)
     assert sorted(add_partitions(core).request.partitions) == [(TOPIC, 1), (TOPIC, 2)]
     assert sorted(each.partition for sent in core.network.produce() for each in sent.request.partitions) == [0, 1, 2]
 
 
-def test_a_partition_that_was_not_attempted_is_asked_for_again() -> None:
-    core = begun(OLD)
-    send_rows(core, 0)
-    find_coordinator(core)
-    add_partitions(core, p0=ErrorCode.OPERATION_NOT_ATTEMPTED)
-    assert core.network.produce() == []
-    add_partitions(core)
-    assert len(core.network.produce()) == 1
+DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+FENCED = [
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+]
+REFUSED = [DENIED, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_SERVER_ERROR]
+NOT_ADDED = [
+    (ErrorCode.TOPIC_AUTHORIZATION_FAILED, errors.TopicAuthorizationFailed),
+    *((code, errors.AttemptFenced) for code in FENCED),
+    *((code, errors.TransactionRefused) for code in REFUSED),
+]
 
 
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, TopicAuthorizationFailed),
-        (ErrorCode.PRODUCER_FENCED, AttemptFenced),
-        (ErrorCode.INVALID_PRODUCER_EPOCH, AttemptFenced),
-        (ErrorCode.INVALID_TXN_STATE, AttemptFenced),
-        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, AttemptFenced),
-        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TransactionRefused),
-        (ErrorCode.TRANSACTION_ABORTABLE, TransactionRefused),
-        (ErrorCode.UNKNOWN_SERVER_ERROR, TransactionRefused),
-    ],
-)
+@pytest.mark.parametrize(("code", "error"), NOT_ADDED)
 def test_a_partition_that_is_refused_fails_the_write(code: int, error: type[Exception]) -> None:
-    core = begun(OLD)
-    send_rows(core, 0, 1)
-    find_coordinator(core)
+    core = joining(0, 1)
     # A broker that refuses one partition adds none.
     add_partitions(core, p0=ErrorCode.OPERATION_NOT_ATTEMPTED, p1=code)
-    assert isinstance(core.acknowledgements.failure, error)
+    core.failed(error)
     assert core.acknowledgements.pending_batches == 0
     assert core.network.produce() == []
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["on the wire", "waiting for its retry"])
 def test_a_partition_that_is_refused_fails_the_batches_of_those_that_were_added_too(waits: bool) -> None:
-    core = begun(OLD)
-    send_rows(core, 0)
-    find_coordinator(core)
+    core = joining(0)
     add_partitions(core)
-    (produce,) = core.network.produce()
+    produce = core.only()
     if waits:
         core.answer_produce(produce, ErrorCode.REQUEST_TIMED_OUT)
     send_rows(core, 1)
     add_partitions(core, p1=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    assert isinstance(core.acknowledgements.failure, TopicAuthorizationFailed)
+    core.failed(errors.TopicAuthorizationFailed)
     assert core.acknowledgements.pending_batches == 0
     if not waits:
         core.answer_produce(produce)
-    core.run(advance_ms=5_000)
+    core.run(5_000)
     assert core.network.sent == []
-    assert core.acknowledgements.partitions() == ()
-    assert core.accumulator.pool.available_bytes == core.config.buffer_memory
+    assert core.receipts == ()
+    assert core.is_free
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        None,
-    ],
-)
+MOVED = [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, None]
+LATER = [
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+]
+
+
+@pytest.mark.parametrize("code", [*LATER, *MOVED, ErrorCode.OPERATION_NOT_ATTEMPTED])
 def test_a_partition_that_cannot_be_added_yet_is_asked_for_again(code: int | None) -> None:
-    core = begun(OLD)
-    send_rows(core, 0)
-    find_coordinator(core)
+    core = joining(0)
     if code is None:
-        core.answer(core.network.take(AddPartitionsToTxnRequest), None, "the connection was lost")
+        core.lose(core.network.take(AddPartitionsToTxnRequest))
     else:
         add_partitions(core, p0=code)
     assert core.network.produce() == []
-    if code in (None, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
+    if code in MOVED:
         find_coordinator(core)
-    core.run(advance_ms=1_000)
+    core.run(1_000)
     add_partitions(core)
-    assert headers(core.network.produce()[0]) == [(True, 7000, 3, 0)]
+    assert headers(core.only()) == [(True, 7000, 3, 0)]
 
 
 def test_what_the_coordinator_says_after_the_write_failed_changes_nothing() -> None:
-    core = begun(OLD, delivery_timeout_ms=40_000)
-    send_rows(core, 0)
-    find_coordinator(core)
-    core.run(advance_ms=40_000)
-    assert isinstance(core.acknowledgements.failure, DeliveryTimeout)
+    core = joining(0, delivery_timeout_ms=40_000)
+    core.run(40_000)
+    core.failed(errors.DeliveryTimeout)
     add_partitions(core)
-    core.run(advance_ms=5_000)
+    core.run(5_000)
     assert core.network.sent == []
-    assert core.accumulator.pool.available_bytes == core.config.buffer_memory
+    assert core.is_free
 
 
 def test_a_coordinator_that_stays_away_fails_the_write_in_time() -> None:
@@ -441,78 +370,54 @@ def test_a_coordinator_that_stays_away_fails_the_write_in_time() -> None:
         assert manager.admit(wanted, now_ms) == {0: deque()}
         ask(now_ms)
     ask(60_000)
-    with pytest.raises(TransactionRefused) as raised:
+    with pytest.raises(errors.TransactionRefused) as raised:
         manager.admit(wanted, 60_000)
     assert raised.value.code == ErrorCode.REQUEST_TIMED_OUT
     assert "was refused: broker 9: Connection refused (error 7)" in str(raised.value)
 
 
 def test_a_coordinator_that_is_not_known_fails_the_write_with_its_reason() -> None:
-    core = begun(OLD)
-    send_rows(core, 0)
+    core = begun(OLD, 0)
     core.run()
-    denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    found = FoundCoordinator("orders.0", denied, None, -1, "", -1)
+    found = FoundCoordinator("orders.0", DENIED, None, -1, "", -1)
     core.answer(core.network.take(FindCoordinatorRequest), FindCoordinatorResponse(0, (found,)))
     core.run()
-    failure = core.acknowledgements.failure
-    assert isinstance(failure, TransactionRefused)
-    assert (failure.transactional_id, failure.api, failure.code) == ("orders.0", "AddPartitionsToTxn", denied)
+    failure = core.failed(errors.TransactionRefused)
+    assert (failure.transactional_id, failure.api, failure.code) == ("orders.0", "AddPartitionsToTxn", DENIED)
     assert "ACL TRANSACTIONAL_ID WRITE" in str(failure)
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.INVALID_TXN_STATE,
-    ],
-)
-def test_a_batch_of_a_fenced_attempt_fails_it(code: int) -> None:
-    core = begun(NEW)
-    send_rows(core, 0)
-    core.answer_produce(core.network.produce()[0], code)
-    failure = core.acknowledgements.failure
-    assert isinstance(failure, AttemptFenced)
-    assert (failure.transactional_id, failure.api) == ("orders.0", "Produce")
+LOST = [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.TRANSACTION_ABORTABLE]
+NOT_TAKEN = [
+    *((code, errors.AttemptFenced) for code in FENCED),
+    *((code, errors.ProduceRejected) for code in LOST),
+    (DENIED, errors.TransactionRefused),
+]
 
 
-def test_a_batch_of_a_transaction_that_is_no_longer_allowed_names_the_acl() -> None:
-    core = begun(NEW)
-    send_rows(core, 0)
-    core.answer_produce(core.network.produce()[0], ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    failure = core.acknowledgements.failure
-    assert isinstance(failure, TransactionRefused)
-    assert (failure.transactional_id, failure.api) == ("orders.0", "Produce")
-    assert "ACL TRANSACTIONAL_ID WRITE" in str(failure)
-
-
-@pytest.mark.parametrize(
-    "code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.TRANSACTION_ABORTABLE]
-)
-def test_a_batch_that_is_refused_fails_the_attempt(code: int) -> None:
+@pytest.mark.parametrize(("code", "error"), NOT_TAKEN)
+def test_a_batch_that_is_refused_fails_the_attempt(code: int, error: type[Exception]) -> None:
     """Nothing more goes into its transaction, which the next attempt's InitProducerId aborts."""
-    core = begun(NEW)
-    send_rows(core, 0)
-    core.answer_produce(core.network.produce()[0], code)
-    failure = core.acknowledgements.failure
-    assert isinstance(failure, ProduceRejected)
-    assert failure.code == code
-    core.run(advance_ms=5_000)
+    core = begun(NEW, 0)
+    core.answer_produce(core.only(), code)
+    failure: Any = core.failed(error)
+    if error is errors.ProduceRejected:
+        assert failure.code == code
+    else:
+        assert (failure.transactional_id, failure.api) == ("orders.0", "Produce")
+    assert ("ACL TRANSACTIONAL_ID WRITE" in str(failure)) == (code == DENIED)
+    core.run(5_000)
     assert core.network.sent == []
 
 
 def test_a_batch_that_expired_fails_once_whatever_is_said_of_it_later() -> None:
-    core = begun(NEW, delivery_timeout_ms=40_000)
-    send_rows(core, 0)
-    (produce,) = core.network.produce()
-    core.run(advance_ms=40_000)
+    core = begun(NEW, 0, delivery_timeout_ms=40_000)
+    produce = core.only()
+    core.run(40_000)
     core.answer_produce(produce, ErrorCode.INVALID_TXN_STATE)
-    assert isinstance(core.acknowledgements.failure, DeliveryTimeout)
+    core.failed(errors.DeliveryTimeout)
     assert core.acknowledgements.pending_batches == 0
-    assert core.accumulator.pool.available_bytes == core.config.buffer_memory
+    assert core.is_free
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, ["begin", "end"])))

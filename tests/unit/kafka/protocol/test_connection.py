@@ -3,29 +3,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import examples
-from kafka_sink.errors import ApisMissing, ProtocolError, SaslRefused
+from kafka_sink.errors import ApisMissing, KafkaSinkError, ProtocolError, SaslRefused
 from kafka_sink.kafka.protocol import connection as connection_module
-from kafka_sink.kafka.protocol.apis.api_versions import (
-    ApiVersionsRequest,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
+from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.connection import MAX_HANDSHAKE_FRAME_BYTES, Answer, Connection, Input, State
-from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, Guarantee
+from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE
 from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin, TokenLogin
 from kafka_sink.kafka.protocol.sasl import authentication as begin
 
@@ -56,63 +48,6 @@ def init_answer(correlation_id: int, producer_id: int) -> bytes:
     return framed(correlation_id, b"\0" + struct.pack(">ihqhb", 0, 0, producer_id, 0, 0))
 
 
-def idle(guarantees: tuple[Guarantee, ...] = ()) -> Connection:
-    software = ApiVersionsRequest("test", "1")
-    return Connection(client_id="me", software=software, max_frame_bytes=1000, guarantees=guarantees)
-
-
-def started() -> Connection:
-    connection = idle()
-    connection.start()
-    return connection
-
-
-def negotiating() -> Connection:
-    connection = started()
-    connection.sent()
-    return connection
-
-
-def opened() -> Connection:
-    connection = negotiating()
-    connection.receive(versions_answer())
-    assert connection.next_answer() is None
-    return connection
-
-
-def closed() -> Connection:
-    connection = opened()
-    connection.close()
-    return connection
-
-
-def authentication() -> Authentication:
-    return begin("PLAIN", PasswordLogin("alice", "hunter2"), lambda: "nonce")
-
-
-def securing(*, identify: bool = False) -> Connection:
-    connection = Connection(
-        client_id="me",
-        software=ApiVersionsRequest("test", "1"),
-        max_frame_bytes=1000,
-        authentication=authentication(),
-        identify=identify,
-    )
-    connection.start()
-    connection.sent()
-    return connection
-
-
-def authenticating(*, identify: bool = False) -> Connection:
-    """Its SaslHandshake, with correlation id 1, is sent."""
-    connection = securing(identify=identify)
-    connection.receive(versions_answer(sasl=True))
-    assert connection.next_answer() is None
-    assert connection.own_request()
-    connection.sent()
-    return connection
-
-
 def handshake_answer(correlation_id: int, error_code: int = 0, mechanisms: tuple[bytes, ...] = (b"PLAIN",)) -> bytes:
     """Version 1."""
     names = b"".join(struct.pack(">h", len(name)) + name for name in mechanisms)
@@ -127,39 +62,120 @@ def authenticate_answer(
     return framed(correlation_id, b"\0" + struct.pack(">h", error_code) + texts + struct.pack(">qb", lifetime_ms, 0))
 
 
-def authenticated(lifetime_ms: int = 0) -> Connection:
-    connection = authenticating()
-    connection.receive(handshake_answer(1))
-    assert connection.next_answer() is None
-    assert connection.own_request()
-    connection.sent()
-    connection.receive(authenticate_answer(2, lifetime_ms=lifetime_ms))
-    assert connection.next_answer() is None
-    return connection
-
-
-def identified_by() -> Connection:
-    """One that asks for the cluster's id, which is not started."""
-    return Connection(client_id="me", software=ApiVersionsRequest("test", "1"), identify=True)
-
-
-def identifying() -> Connection:
-    """Its Metadata, with correlation id 1, is sent."""
-    connection = identified_by()
-    connection.start()
-    connection.sent()
-    connection.receive(versions_answer(metadata=True))
-    assert connection.next_answer() is None
-    assert connection.own_request()
-    connection.sent()
-    return connection
-
-
 def metadata_answer(correlation_id: int, cluster_id: bytes | None = b"c", throttle_time_ms: int = 0) -> bytes:
     """Version 12, without brokers and topics."""
     named = b"\0" if cluster_id is None else bytes([len(cluster_id) + 1]) + cluster_id
     body = struct.pack(">ib", throttle_time_ms, 1) + named + struct.pack(">ibb", -1, 1, 0)
     return framed(correlation_id, b"\0" + body)
+
+
+def idle(**options: Any) -> Connection:
+    return Connection(client_id="me", software=ApiVersionsRequest("test", "1"), **options)
+
+
+def started() -> Connection:
+    connection = idle(max_frame_bytes=1000)
+    connection.start()
+    return connection
+
+
+def unbounded(**options: Any) -> Connection:
+    """One that negotiates."""
+    connection = idle(**options)
+    connection.start()
+    connection.sent()
+    return connection
+
+
+def negotiating(**options: Any) -> Connection:
+    return unbounded(max_frame_bytes=1000, **options)
+
+
+def hear(connection: Connection, data: bytes, token: object = None) -> bytes:
+    """The connection's own request that follows from what it hears. It is sent."""
+    connection.receive(data)
+    assert connection.next_answer() is None
+    request = b"".join(connection.own_request(token))
+    if request:
+        connection.sent()
+    return request
+
+
+def refuses(
+    connection: Connection, data: bytes, words: str, error: type[KafkaSinkError] = ProtocolError
+) -> KafkaSinkError:
+    """What it says about what it hears, which ends it."""
+    connection.receive(data)
+    with pytest.raises(error, match=words or None) as failure:
+        connection.next_answer()
+    assert connection.state is State.CLOSED
+    assert error is SaslRefused or not isinstance(failure.value, SaslRefused)
+    return failure.value
+
+
+def opened() -> Connection:
+    connection = negotiating()
+    hear(connection, versions_answer())
+    return connection
+
+
+def closed() -> Connection:
+    connection = opened()
+    connection.close()
+    return connection
+
+
+def authentication() -> Authentication:
+    return begin("PLAIN", PasswordLogin("alice", "hunter2"), lambda: "nonce")
+
+
+def securing(**options: Any) -> Connection:
+    return negotiating(authentication=authentication(), **options)
+
+
+def authenticating(**options: Any) -> Connection:
+    """Its SaslHandshake, with correlation id 1, is sent."""
+    connection = securing(**options)
+    assert hear(connection, versions_answer(sasl=True))
+    return connection
+
+
+def agreed(**options: Any) -> Connection:
+    """Its SaslAuthenticate, with correlation id 2, is sent."""
+    connection = authenticating(**options)
+    assert hear(connection, handshake_answer(1))
+    return connection
+
+
+def authenticated() -> Connection:
+    connection = agreed()
+    hear(connection, authenticate_answer(2))
+    return connection
+
+
+def negotiating_to_identify() -> Connection:
+    return negotiating(identify=True)
+
+
+def identifying() -> Connection:
+    """Its Metadata, with correlation id 1, is sent."""
+    connection = negotiating_to_identify()
+    assert hear(connection, versions_answer(metadata=True))
+    return connection
+
+
+def identifying_unsent() -> Connection:
+    connection = negotiating_to_identify()
+    connection.receive(versions_answer(metadata=True))
+    assert connection.next_answer() is None
+    assert connection.own_request()
+    return connection
+
+
+def authenticating_to_identify() -> Connection:
+    connection = authenticating(identify=True)
+    connection.ranges = {**connection.ranges, 3: (0, 12)}
+    return connection
 
 
 IN_STATE = {
@@ -172,13 +188,18 @@ IN_STATE = {
 }
 
 
-def send(connection: Connection, token: object = None) -> None:
-    connection.send(INIT, token)
-    connection.sent()
+def send(connection: Connection, *tokens: object) -> None:
+    for token in tokens:
+        connection.send(INIT, token)
+        connection.sent()
 
 
 def answers(connection: Connection) -> list[Answer]:
     return list(iter(connection.next_answer, None))
+
+
+def tokens(of: list[Answer]) -> list[object]:
+    return [answer.token for answer in of]
 
 
 # What a user of a connection can do, whatever state it is in, and where it leads. Absent: not allowed.
@@ -213,29 +234,6 @@ LEADS_TO = {
     (State.OPEN, Input.CLOSE): State.CLOSED,
     (State.CLOSED, Input.CLOSE): State.CLOSED,
 }
-
-
-def negotiating_to_identify() -> Connection:
-    connection = identified_by()
-    connection.start()
-    connection.sent()
-    return connection
-
-
-def authenticating_to_identify() -> Connection:
-    connection = authenticating(identify=True)
-    connection.ranges = {**connection.ranges, 3: (0, 12)}
-    return connection
-
-
-def identifying_unsent() -> Connection:
-    connection = negotiating_to_identify()
-    connection.receive(versions_answer(metadata=True))
-    assert connection.next_answer() is None
-    assert connection.own_request()
-    return connection
-
-
 PREPARED = {
     (State.NEGOTIATING, Input.SECURED): securing,
     (State.OPEN, Input.REAUTHENTICATE): authenticated,
@@ -269,24 +267,16 @@ class TestEveryStateAndInput:
             case Input.VERSIONS:
                 if connection.state is State.NEGOTIATING:
                     connection.sent()
-                connection.receive(versions_answer())
-                connection.next_answer()
+                hear(connection, versions_answer())
             case Input.SECURED:
-                connection.receive(versions_answer(sasl=True))
-                connection.next_answer()
+                hear(connection, versions_answer(sasl=True))
             case Input.IDENTIFY if connection.state is not State.AUTHENTICATING:
-                connection.receive(versions_answer(metadata=True))
-                connection.next_answer()
+                hear(connection, versions_answer(metadata=True))
             case Input.IDENTIFIED:
-                connection.receive(metadata_answer(1))
-                connection.next_answer()
+                hear(connection, metadata_answer(1))
             case Input.AUTHENTICATED | Input.IDENTIFY:
-                connection.receive(handshake_answer(1))
-                connection.next_answer()
-                connection.own_request()
-                connection.sent()
-                connection.receive(authenticate_answer(2))
-                connection.next_answer()
+                hear(connection, handshake_answer(1))
+                hear(connection, authenticate_answer(2))
             case Input.REAUTHENTICATE:
                 assert connection.reauthenticate(authentication())
             case Input.ERROR:
@@ -320,72 +310,44 @@ class TestIdentification:
         connection = identifying()
         with pytest.raises(RuntimeError, match="IDENTIFYING"):
             connection.send(INIT)
-        connection.receive(metadata_answer(1, cluster_id, throttle_time_ms=7))
-        assert connection.next_answer() is None
+        assert hear(connection, metadata_answer(1, cluster_id, throttle_time_ms=7)) == b""
         assert connection.state is State.OPEN
         assert connection.cluster_id == (cluster_id and cluster_id.decode())
         assert connection.throttle_time_ms == 7
 
     def test_happens_once(self) -> None:
         connection = authenticating_to_identify()
-        TestEveryStateAndInput.happen(connection, Input.AUTHENTICATED)
+        assert hear(connection, handshake_answer(1))
+        assert hear(connection, authenticate_answer(2))
         assert connection.state is State.IDENTIFYING
-        assert connection.own_request()
-        connection.sent()
-        connection.receive(metadata_answer(3))
-        assert connection.next_answer() is None
+        assert hear(connection, metadata_answer(3)) == b""
         assert connection.reauthenticate(authentication())
         connection.sent()
-        connection.receive(handshake_answer(4))
-        assert connection.next_answer() is None
-        connection.own_request()
-        connection.sent()
-        connection.receive(authenticate_answer(5))
-        assert connection.next_answer() is None
+        assert hear(connection, handshake_answer(4))
+        assert hear(connection, authenticate_answer(5)) == b""
         assert connection.state is State.OPEN
-        assert connection.own_request() == []
 
     def test_a_broker_without_metadata(self) -> None:
-        connection = negotiating_to_identify()
-        connection.receive(versions_answer())
-        with pytest.raises(ProtocolError, match="no version of Metadata"):
-            connection.next_answer()
+        refuses(negotiating_to_identify(), versions_answer(), "no version of Metadata")
 
 
 class TestAuthentication:
     def test_says_who_it_is_only_when_the_mechanism_is_agreed_on(self) -> None:
         connection = securing()
-        connection.receive(versions_answer(sasl=True))
-        assert connection.next_answer() is None
-        handshake = b"".join(connection.own_request())
-        assert handshake.endswith(b"\0\5PLAIN")
+        assert hear(connection, versions_answer(sasl=True)).endswith(b"\0\5PLAIN")
         assert connection.own_request() == []
-        connection.sent()
-        connection.receive(handshake_answer(1))
-        assert connection.next_answer() is None
-        assert b"\0alice\0hunter2" in b"".join(connection.own_request())
-        connection.sent()
-        connection.receive(authenticate_answer(2, lifetime_ms=60_000))
-        assert connection.next_answer() is None
+        assert b"\0alice\0hunter2" in hear(connection, handshake_answer(1))
+        assert hear(connection, authenticate_answer(2, lifetime_ms=60_000)) == b""
         assert connection.state is State.OPEN
         assert connection.session_lifetime_ms == 60_000
         assert connection.in_flight_count == 0
 
     def test_msk_iam_has_another_name_for_brokers(self) -> None:
         of_msk = begin("AWS_MSK_IAM", TokenLogin("me", "token"), lambda: "nonce")
-        connection = Connection(client_id="me", software=ApiVersionsRequest("test", "1"), authentication=of_msk)
-        connection.start()
-        connection.sent()
-        connection.receive(versions_answer(sasl=True))
-        connection.next_answer()
-        assert b"".join(connection.own_request()).endswith(b"\0\x0bOAUTHBEARER")
-        connection.sent()
-        connection.receive(handshake_answer(1))
-        connection.next_answer()
-        assert b"auth=Bearer token" in b"".join(connection.own_request())
-        connection.sent()
-        connection.receive(authenticate_answer(2, lifetime_ms=60_000))
-        connection.next_answer()
+        connection = negotiating(authentication=of_msk)
+        assert hear(connection, versions_answer(sasl=True)).endswith(b"\0\x0bOAUTHBEARER")
+        assert b"auth=Bearer token" in hear(connection, handshake_answer(1))
+        hear(connection, authenticate_answer(2, lifetime_ms=60_000))
         assert b"".join(connection.reauthenticate(of_msk)).endswith(b"\0\x0bOAUTHBEARER")
 
     def test_nothing_else_goes_out_before(self) -> None:
@@ -401,56 +363,27 @@ class TestAuthentication:
         ],
     )
     def test_a_mechanism_that_is_not_taken(self, answer: bytes, words: str) -> None:
-        connection = authenticating()
-        connection.receive(answer)
-        with pytest.raises(SaslRefused, match=words) as refused:
-            connection.next_answer()
-        assert (refused.value.mechanism, refused.value.user) == ("PLAIN", "alice")
-        assert connection.state is State.CLOSED
+        refused: Any = refuses(authenticating(), answer, words, SaslRefused)
+        assert (refused.mechanism, refused.user) == ("PLAIN", "alice")
 
     def test_a_broker_without_sasl(self) -> None:
-        connection = securing()
-        connection.receive(versions_answer())
-        with pytest.raises(SaslRefused, match="no SASL"):
-            connection.next_answer()
+        refuses(securing(), versions_answer(), "no SASL", SaslRefused)
 
     def test_a_password_that_is_wrong_is_not_shown(self) -> None:
-        connection = authenticating()
-        connection.receive(handshake_answer(1))
-        assert connection.next_answer() is None
-        connection.own_request()
-        connection.sent()
-        connection.receive(authenticate_answer(2, 58, b"wrong: hunter2\n!"))
-        with pytest.raises(SaslRefused) as refused:
-            connection.next_answer()
-        assert refused.value.reason == r"the broker refused (wrong: ...\n!)"
-        assert connection.state is State.CLOSED
+        refused: Any = refuses(agreed(), authenticate_answer(2, 58, b"wrong: hunter2\n!"), "", SaslRefused)
+        assert refused.reason == r"the broker refused (wrong: ...\n!)"
 
     @pytest.mark.parametrize("code", [-1, 7])
     def test_trouble_of_the_broker_says_nothing_of_the_password(self, code: int) -> None:
-        for before, answer in ((False, handshake_answer(1, code)), (True, authenticate_answer(2, code))):
-            connection = authenticating()
-            if before:
-                connection.receive(handshake_answer(1))
-                assert connection.next_answer() is None
-                connection.own_request()
-                connection.sent()
-            connection.receive(answer)
-            with pytest.raises(ProtocolError) as failure:
-                connection.next_answer()
-            assert not isinstance(failure.value, SaslRefused)
+        refuses(authenticating(), handshake_answer(1, code), "")
+        refuses(agreed(), authenticate_answer(2, code), "")
 
     def test_before_it_is_known_who_talks_frames_are_small(self) -> None:
-        for size, fits in ((MAX_HANDSHAKE_FRAME_BYTES, True), (MAX_HANDSHAKE_FRAME_BYTES + 1, False)):
-            connection = Connection(client_id="me", software=ApiVersionsRequest("test", "1"))
-            connection.start()
-            connection.sent()
-            connection.receive(struct.pack(">i", size))
-            if fits:
-                assert connection.next_answer() is None
-            else:
-                with pytest.raises(ProtocolError, match="a frame of"):
-                    connection.next_answer()
+        refuses(unbounded(), struct.pack(">i", MAX_HANDSHAKE_FRAME_BYTES + 1), "a frame of")
+        asking = opened()
+        send(asking, "token")
+        for connection, longest in ((unbounded(), MAX_HANDSHAKE_FRAME_BYTES), (asking, 1000)):
+            assert hear(connection, struct.pack(">i", longest)) == b""
 
     def test_anew_while_requests_are_under_way(self) -> None:
         """KIP-368. In-flight requests are answered first, no new request is sent, and callers see no event."""
@@ -464,21 +397,17 @@ class TestAuthentication:
         assert answers(connection) == [Answer("early", INIT, InitProducerIdResponse(0, 0, 5, 0))]
         assert connection.own_request("own")
         connection.sent()
-        connection.receive(authenticate_answer(5, lifetime_ms=5))
-        assert answers(connection) == []
+        assert hear(connection, authenticate_answer(5, lifetime_ms=5)) == b""
         assert connection.state is State.OPEN
         send(connection, "late")
         connection.receive(init_answer(6, 7))
-        assert [answer.token for answer in answers(connection)] == ["late"]
+        assert tokens(answers(connection)) == ["late"]
 
     def test_anew_too_soon_is_no_matter_of_the_password(self) -> None:
         connection = authenticated()
         connection.reauthenticate(authentication())
         connection.sent()
-        connection.receive(handshake_answer(3, 34))
-        with pytest.raises(ProtocolError, match="ILLEGAL_SASL_STATE") as failure:
-            connection.next_answer()
-        assert not isinstance(failure.value, SaslRefused)
+        refuses(connection, handshake_answer(3, 34), "ILLEGAL_SASL_STATE")
 
     def test_what_was_under_way_comes_back_without_its_own(self) -> None:
         connection = authenticated()
@@ -492,8 +421,7 @@ class TestFraming:
     @given(st.data())
     def test_bytes_cut_anywhere(self, data: st.DataObject) -> None:
         connection = opened()
-        for token in range(4):
-            send(connection, token)
+        send(connection, *range(4))
         stream = b"".join(init_answer(1 + token, 100 + token) for token in range(4))
         cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
         got = []
@@ -506,16 +434,8 @@ class TestFraming:
         connection = negotiating()
         for byte in versions_answer():
             assert connection.state is State.NEGOTIATING
-            connection.receive(bytes([byte]))
-            assert connection.next_answer() is None
+            hear(connection, bytes([byte]))
         assert connection.state is State.OPEN
-        send(connection, "token")
-        frame = init_answer(1, 5)
-        for byte in frame[:-1]:
-            connection.receive(bytes([byte]))
-            assert connection.next_answer() is None
-        connection.receive(frame[-1:])
-        assert answers(connection) == [Answer("token", INIT, InitProducerIdResponse(0, 0, 5, 0))]
 
     @pytest.mark.parametrize(
         ("start", "words"),
@@ -534,65 +454,35 @@ class TestFraming:
     )
     @pytest.mark.parametrize("state", [negotiating, opened])
     def test_a_size_that_cannot_be(self, state: Callable[[], Connection], start: bytes, words: str) -> None:
-        connection = state()
-        connection.receive(start)
-        with pytest.raises(ProtocolError, match=words):
-            connection.next_answer()
-        assert connection.state is State.CLOSED
-
-    def test_the_largest_frame_is_waited_for(self) -> None:
-        connection = opened()
-        send(connection)
-        connection.receive(struct.pack(">i", 1000))
-        assert connection.next_answer() is None
+        refuses(state(), start, words)
 
 
 class TestAnswers:
-    def test_come_in_the_order_of_requests(self) -> None:
-        connection = opened()
-        send(connection, "first")
-        send(connection, "second")
-        connection.receive(init_answer(1, 11) + init_answer(2, 22))
-        assert [answer.token for answer in answers(connection)] == ["first", "second"]
-        assert connection.in_flight_count == 0
-
     @pytest.mark.parametrize("correlation_id", [0, 2, 3, -1])
     def test_with_another_correlation_id(self, correlation_id: int) -> None:
         connection = opened()
-        send(connection, "first")
-        send(connection, "second")
-        connection.receive(init_answer(correlation_id, 11))
-        with pytest.raises(ProtocolError, match=f"correlation id {correlation_id} where 1 is due"):
-            connection.next_answer()
-        assert [answer.token for answer in connection.close()] == ["first", "second"]
+        send(connection, "first", "second")
+        refuses(connection, init_answer(correlation_id, 11), f"correlation id {correlation_id} where 1 is due")
+        assert tokens(connection.close()) == ["first", "second"]
 
     @pytest.mark.parametrize("state", [idle, opened])
     def test_nobody_asked_for(self, state: Callable[[], Connection]) -> None:
-        connection = state()
-        connection.receive(init_answer(0, 1))
-        with pytest.raises(ProtocolError, match="answer no request"):
-            connection.next_answer()
+        refuses(state(), init_answer(0, 1), "answer no request")
 
     def test_before_the_request_is_wholly_sent(self) -> None:
         """Or its buffers would be given back while the rest of them is still to go out."""
         connection = opened()
         connection.send(INIT, "token")
-        connection.receive(init_answer(1, 1))
-        with pytest.raises(ProtocolError, match="not sent yet"):
-            connection.next_answer()
+        refuses(connection, init_answer(1, 1), "not sent yet")
 
     def test_that_are_malformed_close_the_connection_after_those_before(self) -> None:
         connection = opened()
-        send(connection, "good")
-        send(connection, "bad")
+        send(connection, "good", "bad")
         connection.receive(init_answer(1, 1) + framed(2, b"\0\0"))
         first = connection.next_answer()
-        assert first is not None
-        assert first.token == "good"
-        with pytest.raises(ProtocolError, match="cut off"):
-            connection.next_answer()
-        assert connection.state is State.CLOSED
-        assert [answer.token for answer in connection.close()] == ["bad"]
+        assert first is not None and first.token == "good"
+        refuses(connection, b"", "cut off")
+        assert tokens(connection.close()) == ["bad"]
 
     def test_a_request_without_a_response_is_done_when_sent(self) -> None:
         connection = opened()
@@ -602,7 +492,8 @@ class TestAnswers:
         assert connection.sent() == Answer("no acks", NO_ACKS, None)
         assert connection.sent() is None
         connection.receive(init_answer(2, 1))
-        assert [answer.token for answer in answers(connection)] == ["init"]
+        assert tokens(answers(connection)) == ["init"]
+        assert connection.in_flight_count == 0
 
 
 class TestNegotiation:
@@ -627,73 +518,50 @@ class TestNegotiation:
         self, told: tuple[tuple[int, int, int], ...], version: int
     ) -> None:
         connection = negotiating()
-        connection.receive(
-            framed(0, struct.pack(">hi", 35, len(told)) + b"".join(struct.pack(">hhh", *api) for api in told))
-        )
-        assert connection.next_answer() is None
-        asked = b"".join(connection.own_request())
+        apis = b"".join(struct.pack(">hhh", *api) for api in told)
+        asked = hear(connection, framed(0, struct.pack(">hi", 35, len(told)) + apis))
         assert struct.unpack_from(">hhi", asked, 4) == (18, version, 1)
-        connection.sent()
         throttle = b"\0" * 4 if version else b""
-        connection.receive(framed(1, struct.pack(">hihhh", 0, 1, 0, 0, 7) + throttle))
-        assert connection.next_answer() is None
+        hear(connection, framed(1, struct.pack(">hihhh", 0, 1, 0, 0, 7) + throttle))
         assert connection.state is State.OPEN
         assert connection.ranges == {0: (0, 7)}
 
     def test_a_peer_that_refuses_every_version(self) -> None:
         connection = negotiating()
-        for correlation_id in range(2):
-            connection.receive(framed(correlation_id, struct.pack(">hi", 35, 0)))
-            if correlation_id:
-                break
-            assert connection.next_answer() is None
-            connection.own_request()
-            connection.sent()
-        with pytest.raises(ProtocolError, match="refused ApiVersions: UNSUPPORTED_VERSION"):
-            connection.next_answer()
+        assert hear(connection, framed(0, struct.pack(">hi", 35, 0)))
+        refuses(connection, framed(1, struct.pack(">hi", 35, 0)), "refused ApiVersions: UNSUPPORTED_VERSION")
 
     def test_a_broker_that_lacks_what_a_guarantee_needs(self) -> None:
-        connection = idle(guarantees=(AT_LEAST_ONCE, IDEMPOTENCE))
-        connection.start()
-        connection.sent()
-        connection.receive(versions_answer(ranges={0: (0, 5), 3: (0, 8), 22: (0, 0)}))
-        with pytest.raises(ApisMissing) as caught:
-            connection.next_answer()
-        assert caught.value.guarantee == "at-least-once"
-        assert caught.value.missing == ("Produce 7 to 12 (Kafka 2.1; writes rows): it takes versions 0 to 5",)
-        assert connection.state is State.CLOSED
+        connection = negotiating(guarantees=(AT_LEAST_ONCE, IDEMPOTENCE))
+        told = versions_answer(ranges={0: (0, 5), 3: (0, 8), 22: (0, 0)})
+        missing: Any = refuses(connection, told, "", ApisMissing)
+        assert missing.guarantee == "at-least-once"
+        assert missing.missing == ("Produce 7 to 12 (Kafka 2.1; writes rows): it takes versions 0 to 5",)
 
     def test_a_controllers_listener_is_no_broker_that_lacks_something(self) -> None:
         """Another bootstrap server may be a broker."""
-        connection = idle(guarantees=(AT_LEAST_ONCE,))
-        connection.start()
-        connection.sent()
-        connection.receive(versions_answer(ranges={3: (0, 8)}))
-        with pytest.raises(ProtocolError, match="controller") as caught:
-            connection.next_answer()
-        assert not isinstance(caught.value, ApisMissing)
+        connection = negotiating(guarantees=(AT_LEAST_ONCE,))
+        failure = refuses(connection, versions_answer(ranges={3: (0, 8)}), "controller")
+        assert not isinstance(failure, ApisMissing)
 
     def test_a_broker_that_refuses(self) -> None:
-        connection = negotiating()
-        connection.receive(versions_answer(error_code=42))
-        with pytest.raises(ProtocolError, match="INVALID_REQUEST"):
-            connection.next_answer()
+        refuses(negotiating(), versions_answer(error_code=42), "INVALID_REQUEST")
 
     def test_a_port_that_echoes(self) -> None:
         connection = idle()
         echo = b"".join(connection.start())
         connection.sent()
-        connection.receive(echo)
-        with pytest.raises(ProtocolError, match="correlation id"):
-            connection.next_answer()
+        refuses(connection, echo, "correlation id")
 
 
 class TestTheEnd:
     def test_hands_back_what_is_under_way_once(self) -> None:
         connection = opened()
+        assert connection.oldest_token is None
         send(connection, "sent")
         connection.send(NO_ACKS, "no acks", expect_response=False)
         connection.send(INIT, "unsent")
+        assert connection.oldest_token == "sent"
         assert connection.close() == [
             Answer("sent", INIT, None),
             Answer("no acks", NO_ACKS, None),
@@ -705,20 +573,12 @@ class TestTheEnd:
     def test_the_negotiation_is_nobodys_request(self) -> None:
         assert negotiating().close() == []
 
-    def test_the_oldest_token(self) -> None:
-        connection = opened()
-        assert connection.oldest_token is None
-        send(connection, "old")
-        send(connection, "young")
-        assert connection.oldest_token == "old"
-
 
 def test_correlation_ids_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
     assert connection_module.CORRELATION_IDS == 2**31
     monkeypatch.setattr(connection_module, "CORRELATION_IDS", 2)
     # ApiVersions had 0.
     connection = opened()
-    send(connection, "last")
-    send(connection, "first")
+    send(connection, "last", "first")
     connection.receive(init_answer(1, 1) + init_answer(0, 2))
-    assert [answer.token for answer in answers(connection)] == ["last", "first"]
+    assert tokens(answers(connection)) == ["last", "first"]

@@ -18,11 +18,11 @@ OTHERS = {
 DIFFERENCES = {
     "is_retriable": {
         # CorruptRecordException is a RetriableException: a batch may be damaged on its way.
-        2,
+        2
     },
     "needs_new_metadata": {
         # UnknownLeaderEpochException is only retriable: the broker's metadata is the older one.
-        75,
+        75
     },
     "denied": set(),
 }

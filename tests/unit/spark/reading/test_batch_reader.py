@@ -11,19 +11,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 from pyspark.sql import datasource
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import LongType, StructField, StructType
 
-from kafka_sink import Interceptor, kept
-from kafka_sink.errors import (
-    ColumnNotRead,
-    KafkaSinkError,
-    MessageFormatTooOld,
-    OffsetsLost,
-    RecordsCorrupt,
-    TopicToReadMissing,
-    UnknownOption,
-)
+from kafka_sink import Interceptor, errors, kept
 from kafka_sink.kafka import reader as reader_module
 from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
@@ -117,30 +108,27 @@ def test_aborted_rows_are_left_out_for_readers_of_committed_records(kafka: Scrip
     assert [row["value"] for row in rows(reader())] == [b"a", b"b", b"c", b"d"]
 
 
-def test_a_range_without_rows_ends(kafka: ScriptedKafka) -> None:
-    holds(kafka, marker(1, 0, 1, last_offset_delta=5))
-    assert rows(reader()) == []
-
-
-def test_spark_may_read_no_partition_at_all() -> None:
-    for nothing in (None, InputPartition(0)):
-        assert list(reader().read(nothing)) == []
+def test_a_range_without_rows_ends(kafka: ScriptedKafka, calls: list[object]) -> None:
+    only = marker(1, 0, 1, last_offset_delta=5)
+    holds(kafka, only)
+    assert rows(reader(interceptors=(Noting(),))) == []
+    assert calls == [ReadStatistics("t", 0, 0, len(bytes(only))), "close"]
 
 
 @pytest.mark.parametrize(
     ("batch", "error", "words"),
     [
-        (plain(b"x", base_offset=2, crc=1), RecordsCorrupt, "the batch at offset 2 of t-0 is damaged: .*CRC"),
+        (plain(b"x", base_offset=2, crc=1), errors.RecordsCorrupt, "the batch at offset 2 of t-0 is damaged: .*CRC"),
         (
             plain(b"x", base_offset=2, magic=1, crc=1),
-            MessageFormatTooOld,
+            errors.MessageFormatTooOld,
             "offset 2 of t-0 has message format 1.*format",
         ),
-        (plain(b"x", base_offset=2, stored=b"junk", codec="zstd"), RecordsCorrupt, "offset 2 of t-0"),
+        (plain(b"x", base_offset=2, stored=b"junk", codec="zstd"), errors.RecordsCorrupt, "offset 2 of t-0"),
     ],
 )
 def test_a_batch_that_cannot_be_read_is_named_and_not_left_out(
-    kafka: ScriptedKafka, batch: Batch, error: type[KafkaSinkError], words: str
+    kafka: ScriptedKafka, batch: Batch, error: type[errors.KafkaSinkError], words: str
 ) -> None:
     holds(kafka, plain(b"a", b"b"), batch, plain(b"c", b"d", b"e", base_offset=3))
     for lenient in ("true", "false"):
@@ -154,22 +142,23 @@ def test_a_checksum_is_not_compared_if_the_option_says_so(kafka: ScriptedKafka) 
     assert len(rows(reader(**{"kafka.check.crcs": "false"}))) == 6
 
 
-def test_what_is_left_out_is_logged(kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture) -> None:
-    holds(kafka, plain(b"d", b"e", b"f", base_offset=3))
-    parts = (made := reader("offset", failOnDataLoss="false")).partitions()
+def test_what_is_left_out_is_logged_and_reported(
+    kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture, calls: list[object]
+) -> None:
+    rest = plain(b"d", b"e", b"f", base_offset=3)
+    holds(kafka, rest)
+    parts = (made := reader("offset", failOnDataLoss="false", interceptors=(Noting(),))).partitions()
     serve(kafka, {("t", 0): ScriptedLog(3, 6)})
     kafka.script(FetchRequest, FetchResponse(0, OUT_OF_RANGE))
     with caplog.at_level(logging.WARNING):
         (batch,) = made.read(parts[0])
     assert batch.column("offset").to_pylist() == [3, 4, 5]
     assert "offsets 0 to 2 of t-0 are left out: deleted (failOnDataLoss is false)" in caplog.text
+    assert calls == [ReadStatistics("t", 0, 3, len(bytes(rest)), left_out_count=3), "close"]
     strict = reader("offset")
     kafka.script(FetchRequest, FetchResponse(0, OUT_OF_RANGE))
-    with pytest.raises(OffsetsLost, match=r"offsets 0 to 2 of t-0.*Records are missing"):
+    with pytest.raises(errors.OffsetsLost, match=r"offsets 0 to 2 of t-0.*Records are missing"):
         list(strict.read(parts[0]))
-
-
-# --- interceptors -----------------------------------------------------------------------------------------------------
 
 
 class Noting(Interceptor):
@@ -208,30 +197,13 @@ def test_each_range_is_reported_at_its_end(kafka: ScriptedKafka, calls: list[obj
     ]  # fmt: skip
 
 
-def test_a_range_without_rows_is_reported(kafka: ScriptedKafka, calls: list[object]) -> None:
-    only = marker(1, 0, 1, last_offset_delta=5)
-    holds(kafka, only)
-    assert rows(reader(interceptors=(Noting(),))) == []
-    assert calls == [ReadStatistics("t", 0, 0, len(bytes(only))), "close"]
-
-
-def test_what_is_left_out_is_reported(kafka: ScriptedKafka, calls: list[object]) -> None:
-    batch = plain(b"d", b"e", b"f", base_offset=3)
-    holds(kafka, batch)
-    parts = (made := reader("offset", failOnDataLoss="false", interceptors=(Noting(),))).partitions()
-    serve(kafka, {("t", 0): ScriptedLog(3, 6)})
-    kafka.script(FetchRequest, FetchResponse(0, OUT_OF_RANGE))
-    list(made.read(parts[0]))
-    assert calls == [ReadStatistics("t", 0, 3, len(bytes(batch)), left_out_count=3), "close"]
-
-
 def test_a_range_that_fails_or_is_not_read_to_its_end_is_closed_and_not_reported(
     kafka: ScriptedKafka, calls: list[object]
 ) -> None:
     made = reader(interceptors=(Noting(),))
     (part,) = made.partitions()
     holds(kafka, plain(*(b"x",) * 6, crc=1))
-    with pytest.raises(RecordsCorrupt):
+    with pytest.raises(errors.RecordsCorrupt):
         list(made.read(part))
     assert calls == ["close"]
     holds(kafka, plain(*(b"x",) * 6))
@@ -253,13 +225,13 @@ def test_on_read_that_raises_is_logged_and_changes_nothing(
 @pytest.mark.parametrize(
     ("fail", "error"),
     [
-        (lambda: KafkaDataSource(OPTIONS | {"startingOffset": "earliest"}).schema(), UnknownOption),
-        (lambda: KafkaDataSource(OPTIONS | {"startingOffset": "earliest"}).reader(StructType()), UnknownOption),
-        (lambda: KafkaDataSource(OPTIONS).reader(StructType([StructField("id", LongType())])), ColumnNotRead),
-        (lambda: reader(subscribe="u").partitions(), TopicToReadMissing),
+        (lambda: KafkaDataSource(OPTIONS | {"startingOffset": "earliest"}).schema(), errors.UnknownOption),
+        (lambda: KafkaDataSource(OPTIONS | {"startingOffset": "earliest"}).reader(StructType()), errors.UnknownOption),
+        (lambda: KafkaDataSource(OPTIONS).reader(StructType([StructField("id", LongType())])), errors.ColumnNotRead),
+        (lambda: reader(subscribe="u").partitions(), errors.TopicToReadMissing),
     ],
 )
-def test_errors_of_a_plan_are_those_of_a_read(fail: Callable[[], object], error: type[KafkaSinkError]) -> None:
+def test_errors_of_a_plan_are_those_of_a_read(fail: Callable[[], object], error: type[errors.KafkaSinkError]) -> None:
     with pytest.raises(error) as failure:
         fail()
     assert "No row of this write was sent" not in str(failure.value)

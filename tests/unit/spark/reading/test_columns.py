@@ -105,8 +105,5 @@ def test_topic_and_partition_are_added_in_the_order_of_the_schema() -> None:
         assert set(batch.column("topic").to_pylist()) == {"orders"}
         assert set(batch.column("partition").to_pylist()) == {3}
         assert batch.column("value").to_pylist() == [b"v%d" % number for number in range(batch.num_rows)]
-
-
-def test_a_read_of_topics_alone_has_as_many_rows_as_records() -> None:
     (batch,) = Rows(("topic",), "t", 0).complete(iter([decoded("offset", rows=4)]))
     assert batch.to_pydict() == {"topic": ["t"] * 4}

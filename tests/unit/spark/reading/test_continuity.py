@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
 
@@ -44,12 +45,7 @@ DELETED, RECREATED, TRUNCATED = LossCause.TOPIC_DELETED, LossCause.TOPIC_RECREAT
         pytest.param((OLD, 10, 3), (OLD, 0, 5), 0, (TRUNCATED, 0), id="truncated to nothing"),
     ],
 )
-def test_how_a_log_goes_on(
-    before: tuple[uuid.UUID | None, int, int] | None,
-    now: tuple[uuid.UUID | None, int, int] | None,
-    epoch_end: int | None,
-    found: tuple[LossCause, int | None] | None,
-) -> None:
+def test_how_a_log_goes_on(before: Any, now: Any, epoch_end: int | None, found: Any) -> None:
     known = {} if before is None else {P: LogEnd(*before)}
     there = {} if now is None else {P: LogEnd(*now)}
     expected = {} if found is None else {P: Break(10, *found)}
@@ -64,18 +60,11 @@ def test_only_what_the_stream_has_read_can_break() -> None:
 @pytest.mark.parametrize(
     ("before", "now", "is_newer"),
     [
-        ((OLD, 3), (OLD, 3), False),
-        ((OLD, 3), (OLD, 4), True),
-        ((None, 3), (None, 4), True),
-        ((OLD, 3), (None, 4), True),
-        ((OLD, 3), (OLD, 2), False),
-        ((OLD, 3), (NEW, 4), False),
-        ((OLD, -1), (OLD, 4), False),
-        ((OLD, 0), (OLD, 1), True),
-        ((OLD, 3), None, False),
-        (None, (OLD, 4), False),
+        ((OLD, 3), (OLD, 3), False), ((OLD, 3), (OLD, 4), True), ((None, 3), (None, 4), True),
+        ((OLD, 3), (None, 4), True), ((OLD, 3), (OLD, 2), False), ((OLD, 3), (NEW, 4), False),
+        ((OLD, -1), (OLD, 4), False), ((OLD, 0), (OLD, 1), True), ((OLD, 3), None, False), (None, (OLD, 4), False),
     ],
-)
+)  # fmt: skip
 def test_whose_log_is_compared(
     before: tuple[uuid.UUID, int] | None, now: tuple[uuid.UUID, int] | None, is_newer: bool
 ) -> None:
@@ -87,17 +76,12 @@ def test_whose_log_is_compared(
 @pytest.mark.parametrize(
     ("before", "now", "is_earlier"),
     [
-        ((OLD, 3), (OLD, 2), True),
-        ((OLD, 3), (OLD, 0), True),
-        ((OLD, 3), (OLD, 3), False),
-        ((OLD, 3), (OLD, 4), False),
-        ((OLD, 3), (OLD, -1), False),
+        ((OLD, 3), (OLD, 2), True), ((OLD, 3), (OLD, 0), True), ((OLD, 3), (OLD, 3), False),
+        ((OLD, 3), (OLD, 4), False), ((OLD, 3), (OLD, -1), False),
         # Another topic has epochs of its own; without ids it may be another.
-        ((OLD, 3), (NEW, 2), False),
-        ((None, 3), (None, 2), False),
-        ((OLD, 3), None, False),
+        ((OLD, 3), (NEW, 2), False), ((None, 3), (None, 2), False), ((OLD, 3), None, False),
     ],
-)
+)  # fmt: skip
 def test_whose_answer_never_counts(
     before: tuple[uuid.UUID, int], now: tuple[uuid.UUID, int] | None, is_earlier: bool
 ) -> None:

@@ -65,27 +65,14 @@ def test_filters_narrow_a_read(filters: list[Any], expected: Wanted) -> None:
 @pytest.mark.parametrize(
     "filter_",
     [
-        Not(EqualTo(("partition",), 3)),
-        Not(In(("topic",), ["a"])),
-        EqualNullSafe(("partition",), 3),
-        IsNotNull(OFFSET),
-        IsNull(OFFSET),
-        GreaterThan(("partition",), 1),
-        StringStartsWith(("topic",), "a"),
-        EqualTo(("value",), b"v"),
-        EqualTo(("headers", "key"), "a"),
-        EqualTo(OFFSET, None),
-        In(OFFSET, [None, 3]),
-        In(OFFSET, [3, None]),
-        In(OFFSET, []),
-        In(("partition",), []),
-        LessThan(TIMESTAMP, NOON),
-        LessThanOrEqual(TIMESTAMP, NOON),
-        GreaterThan(TIMESTAMP, NOON.replace(tzinfo=None)),
-        GreaterThan(TIMESTAMP, datetime.datetime(1969, 1, 1, tzinfo=datetime.UTC)),
-        EqualTo(TIMESTAMP, "2024-05-01"),
+        Not(EqualTo(("partition",), 3)), Not(In(("topic",), ["a"])), EqualNullSafe(("partition",), 3),
+        IsNotNull(OFFSET), IsNull(OFFSET), GreaterThan(("partition",), 1), StringStartsWith(("topic",), "a"),
+        EqualTo(("value",), b"v"), EqualTo(("headers", "key"), "a"), EqualTo(OFFSET, None), In(OFFSET, [None, 3]),
+        In(OFFSET, [3, None]), In(OFFSET, []), In(("partition",), []), LessThan(TIMESTAMP, NOON),
+        LessThanOrEqual(TIMESTAMP, NOON), GreaterThan(TIMESTAMP, NOON.replace(tzinfo=None)),
+        GreaterThan(TIMESTAMP, datetime.datetime(1969, 1, 1, tzinfo=datetime.UTC)), EqualTo(TIMESTAMP, "2024-05-01"),
     ],
-)
+)  # fmt: skip
 def test_filters_that_say_nothing_of_partitions_and_offsets_leave_all(filter_: Any) -> None:
     assert Wanted().narrowed([filter_]) == Wanted()
 

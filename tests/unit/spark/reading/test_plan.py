@@ -8,19 +8,7 @@ import uuid
 
 import pytest
 
-from kafka_sink.errors import (
-    BrokersUnreachable,
-    BrokerUnsupported,
-    FetchRefused,
-    InvalidOption,
-    LeaderUnavailable,
-    NoRecordSince,
-    OffsetNotWritten,
-    OffsetsLost,
-    PartitionToReadMissing,
-    TopicAuthorizationFailed,
-    TopicToReadMissing,
-)
+from kafka_sink import errors
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
@@ -79,11 +67,8 @@ def test_a_leader_that_tells_no_offset_is_not_taken_for_an_empty_partition(kafka
         return ListOffsetsResponse(0, tuple(refused))
 
     kafka.always(ListOffsetsRequest, refuse)
-    with pytest.raises(FetchRefused, match="refused to tell its offsets: INVALID_REQUEST"):
+    with pytest.raises(errors.FetchRefused, match="refused to tell its offsets: INVALID_REQUEST"):
         planned(subscribe="b")
-
-
-# --- what to read -----------------------------------------------------------------------------------------------------
 
 
 def test_a_range_knows_the_topics_id_and_the_epoch_of_its_end() -> None:
@@ -107,16 +92,18 @@ def test_partitions_with_records_are_those_that_the_option_says(
     assert [(topic, number) for topic, number, _, _ in spans(**options)] == partitions
 
 
-def test_a_pattern_is_found_anywhere_in_a_name_as_sparks_source_finds_it(kafka: ScriptedKafka) -> None:
-    serve(kafka, {(topic, 0): ScriptedLog(0, 5) for topic in ("orders", "orders-eu", "all-orders", "order")})
-    assert {topic for topic, *_ in spans(subscribePattern="orders")} == {"orders", "orders-eu", "all-orders"}
-    assert {topic for topic, *_ in spans(subscribePattern="^orders$")} == {"orders"}
-
-
-def test_a_pattern_that_matches_nothing_says_so_and_reads_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pattern_finds_topics_that_may_be_read_or_says_that_there_is_none(
+    kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         assert planned(subscribePattern="orders-.*") == []
     assert "'orders-.*' matches none of the topics" in caplog.text
+    kafka.topic_codes["b"] = DENIED
+    assert {topic for topic, *_ in spans(subscribePattern=".*")} == {"a"}
+    # Anywhere in a name, as Spark's source finds it.
+    serve(kafka, {(topic, 0): ScriptedLog(0, 5) for topic in ("orders", "orders-eu", "all-orders", "order")})
+    assert {topic for topic, *_ in spans(subscribePattern="orders")} == {"orders", "orders-eu", "all-orders"}
+    assert {topic for topic, *_ in spans(subscribePattern="^orders$")} == {"orders"}
 
 
 def test_a_topic_that_was_made_again_is_asked_for_again(kafka: ScriptedKafka) -> None:
@@ -127,21 +114,13 @@ def test_a_topic_that_was_made_again_is_asked_for_again(kafka: ScriptedKafka) ->
         assert [each.topic_id for each in plan(client, config, Wanted())] == [A]
 
 
-def test_a_pattern_leaves_out_topics_that_the_principal_may_not_read(kafka: ScriptedKafka) -> None:
-    kafka.topic_codes["b"] = DENIED
-    assert {topic for topic, *_ in spans(subscribePattern=".*")} == {"a"}
-
-
 def test_a_topic_that_is_not_there_is_an_error_that_names_it_and_makes_none(kafka: ScriptedKafka) -> None:
-    with pytest.raises(TopicToReadMissing, match=r"'c'.*ACL TOPIC c READ .* principal User:ANONYMOUS"):
+    with pytest.raises(errors.TopicToReadMissing, match=r"'c'.*ACL TOPIC c READ .* principal User:ANONYMOUS"):
         planned(subscribe="a,c")
     assert not any(request.allow_auto_topic_creation for _, request in kafka.asked(MetadataRequest))
-    with pytest.raises(TopicToReadMissing, match="'c'"):
+    with pytest.raises(errors.TopicToReadMissing, match="'c'"):
         planned(assign='{"c": [0]}')
-
-
-def test_a_partition_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(PartitionToReadMissing, match="'a' has no partition 2: it has 2"):
+    with pytest.raises(errors.PartitionToReadMissing, match="'a' has no partition 2: it has 2"):
         planned(assign='{"a": [0, 2]}')
 
 
@@ -156,27 +135,24 @@ def test_a_missing_acl_is_an_error_with_the_acl_to_add(kafka: ScriptedKafka, opt
             return ListOffsetsResponse(0, tuple(refused))
 
         kafka.always(ListOffsetsRequest, deny)
-    with pytest.raises(TopicAuthorizationFailed, match="READ"):
+    with pytest.raises(errors.TopicAuthorizationFailed, match="READ"):
         planned(subscribe="a")
 
 
 def test_brokers_that_lack_a_request_are_told_of_before_the_read(kafka: ScriptedKafka) -> None:
     kafka.lacking = ("Fetch 11 (Kafka 2.3), which reads records",)
-    with pytest.raises(BrokerUnsupported, match="Fetch 11"):
+    with pytest.raises(errors.BrokerUnsupported, match="Fetch 11"):
         planned(subscribe="a")
 
 
 def test_brokers_and_leaders_that_stay_away_end_the_plan_in_time(kafka: ScriptedKafka) -> None:
     kafka.leaders["a", 0] = -1
-    with pytest.raises(LeaderUnavailable, match=r"kafka\.default\.api\.timeout\.ms"):
+    with pytest.raises(errors.LeaderUnavailable, match=r"kafka\.default\.api\.timeout\.ms"):
         planned(subscribe="a", **{"kafka.default.api.timeout.ms": "5000"})
     assert 4_000 <= kafka.now_ms <= 5_000
     kafka.down |= kafka.brokers
-    with pytest.raises(BrokersUnreachable):
+    with pytest.raises(errors.BrokersUnreachable):
         planned(subscribe="a", **{"kafka.default.api.timeout.ms": "5000"})
-
-
-# --- where to begin and to end ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -203,13 +179,9 @@ def test_bounds_become_offsets(options: dict[str, str], first: int, end: int) ->
 )
 def test_a_partition_without_a_record_that_is_as_new_is_an_error_or_is_not_read(name: str, text: str) -> None:
     asked = {"assign": '{"a": [0]}', name: text}
-    with pytest.raises(NoRecordSince, match=rf"a-0 has no record from time 4600 \({name}\).*Strategy=latest"):
+    with pytest.raises(errors.NoRecordSince, match=rf"a-0 has no record from time 4600 \({name}\).*Strategy=latest"):
         planned(**asked)
     assert planned(**asked, startingOffsetsByTimestampStrategy="latest") == []
-
-
-def test_an_ending_time_is_never_an_error_of_a_strategy() -> None:
-    assert spans(assign='{"a": [0]}', endingTimestamp="9000") == [("a", 0, 10, 50)]
 
 
 @pytest.mark.parametrize(
@@ -226,17 +198,17 @@ def test_an_ending_time_is_never_an_error_of_a_strategy() -> None:
 def test_an_option_that_goes_by_partition_names_each_of_the_read_and_no_other(
     which: str, named: dict[str, dict[int, int]], missing: str
 ) -> None:
-    with pytest.raises(InvalidOption, match=f"'{which}'.*a value for each partition of the read; {missing}"):
+    with pytest.raises(errors.InvalidOption, match=f"'{which}'.*a value for each partition of the read; {missing}"):
         planned(subscribe="a", **{which: json.dumps(named)})
 
 
 def test_offsets_that_are_not_there_are_an_error_or_left_out() -> None:
     before = {"assign": '{"a": [0]}', "startingOffsets": said(a={0: 3})}
-    with pytest.raises(OffsetsLost, match="offsets 3 to 9 of a-0"):
+    with pytest.raises(errors.OffsetsLost, match="offsets 3 to 9 of a-0"):
         planned(**before)
     assert spans(**before, failOnDataLoss="false") == [("a", 0, 10, 50)]
     after = {"assign": '{"a": [0]}', "endingOffsets": said(a={0: 51})}
-    with pytest.raises(OffsetNotWritten, match="endingOffsets names offset 51 of a-0, which ends at 50"):
+    with pytest.raises(errors.OffsetNotWritten, match="endingOffsets names offset 51 of a-0, which ends at 50"):
         planned(**after)
     assert spans(**after, failOnDataLoss="false") == [("a", 0, 10, 50)]
 
@@ -245,14 +217,12 @@ def test_a_reader_of_committed_records_ends_before_the_first_open_transaction() 
     committed = {"kafka.isolation.level": "read_committed", "assign": '{"a": [0]}'}
     assert spans(**committed) == [("a", 0, 10, 40)]
     assert spans(**committed, endingTimestamp="4000") == [("a", 0, 10, 40)]
-    with pytest.raises(OffsetNotWritten, match=r"offset 45 of a-0, which ends at 40.*read_committed"):
+    with pytest.raises(errors.OffsetNotWritten, match=r"offset 45 of a-0, which ends at 40.*read_committed"):
         planned(**committed, endingOffsets=said(a={0: 45}))
+    assert spans(assign='{"a": [0]}', endingTimestamp="9000") == [("a", 0, 10, 50)]
 
 
-# --- filters and tasks ------------------------------------------------------------------------------------------------
-
-
-def test_filters_leave_partitions_and_offsets_out(kafka: ScriptedKafka) -> None:
+def test_filters_leave_partitions_and_offsets_out_and_spare_options_no_check(kafka: ScriptedKafka) -> None:
     assert spans(Wanted(topics=frozenset("b")), subscribe="a,b") == [("b", 0, 0, 100)]
     assert spans(Wanted(first_offset=20, end_offset=60), subscribe="a,b") == [("a", 0, 20, 50), ("b", 0, 20, 60)]
     assert spans(Wanted(timestamp_ms=1_400), subscribe="a,b") == [("a", 0, 30, 50), ("b", 0, 99, 100)]
@@ -261,22 +231,17 @@ def test_filters_leave_partitions_and_offsets_out(kafka: ScriptedKafka) -> None:
     asked = len(kafka.asked(ListOffsetsRequest))
     assert spans(Wanted(partitions=frozenset()), subscribe="a,b") == []
     assert len(kafka.asked(ListOffsetsRequest)) == asked, "nothing is asked of what nobody wants"
-
-
-def test_filters_do_not_spare_options_their_check() -> None:
-    with pytest.raises(InvalidOption, match="a-1 has none"):
+    with pytest.raises(errors.InvalidOption, match="a-1 has none"):
         planned(Wanted(partitions=frozenset({0})), subscribe="a", startingOffsets=said(a={0: 20}))
 
 
-def test_partitions_are_divided_among_tasks() -> None:
+def test_partitions_are_divided_among_tasks_and_a_leader_is_asked_for_all_at_once(kafka: ScriptedKafka) -> None:
     assert spans(subscribe="b", minPartitions="4") == [
         ("b", 0, 0, 25), ("b", 0, 25, 50), ("b", 0, 50, 75), ("b", 0, 75, 100),
     ]  # fmt: skip
     assert len(spans(subscribe="b", maxRecordsPerPartition="30")) == 4
-
-
-def test_a_plan_asks_for_all_partitions_of_a_leader_at_once(kafka: ScriptedKafka) -> None:
     serve(kafka, {("wide", number): ScriptedLog(0, 5) for number in range(300)})
     kafka.topic_ids["wide"] = uuid.UUID(int=3)
+    del kafka.received[:]
     assert len(planned(subscribe="wide")) == 300
     assert len(kafka.asked(ListOffsetsRequest)) == 2

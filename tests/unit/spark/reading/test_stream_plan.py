@@ -11,18 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.errors import (
-    FetchRefused,
-    InvalidOption,
-    LeaderUnavailable,
-    LogBroken,
-    OffsetNotWritten,
-    OffsetsLost,
-    PartitionToReadMissing,
-    ReadError,
-    TopicAuthorizationFailed,
-    TopicToReadMissing,
-)
+from kafka_sink import errors
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
@@ -110,11 +99,11 @@ def network(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwor
 class Stream:
     """A plan in one process, with the client that it keeps. `told`: its losses, unless `tell` takes them."""
 
-    def __init__(self, tell: Callable[[ReadError], None] | None = None, **options: str) -> None:
+    def __init__(self, tell: Callable[[errors.ReadError], None] | None = None, **options: str) -> None:
         topics = {} if {"assign", "subscribePattern"} & options.keys() else {"subscribe": "a"}
         given = {"kafka.bootstrap.servers": "localhost:1", **topics, **options}
         config = read_config(given_options(given, table=READING), is_stream=True)
-        self.told: list[ReadError] = []
+        self.told: list[errors.ReadError] = []
         self.plan = StreamPlan(config, tell or self.told.append)
         self.is_limited = not options.keys().isdisjoint({"maxOffsetsPerTrigger", "minOffsetsPerTrigger"})
         self._once = once(AdminClient, config.consumer)
@@ -139,7 +128,17 @@ class Stream:
         return end
 
 
-# --- where it begins --------------------------------------------------------------------------------------------------
+def begun(**options: str) -> tuple[Stream, Positions]:
+    """A stream that has done its first micro-batch, and where that ended."""
+    stream = Stream(**options)
+    return stream, stream.goes_on(stream.initial())
+
+
+def planned(**options: str) -> tuple[Stream, Positions, Positions]:
+    """A stream, and where its first micro-batch begins and ends."""
+    stream = Stream(**options)
+    start = stream.initial()
+    return stream, start, stream.end(start)
 
 
 @pytest.mark.parametrize(
@@ -170,23 +169,20 @@ def test_where_a_stream_begins(cluster: Cluster, options: dict[str, str], positi
 
 def test_beginnings_that_cannot_be(cluster: Cluster) -> None:
     cluster.logs[A0] = ScriptedLog(2, 10)
-    with pytest.raises(TopicToReadMissing):
+    with pytest.raises(errors.TopicToReadMissing):
         Stream(subscribe="a,x").initial()
-    with pytest.raises(InvalidOption, match="a-1 has none"):
+    with pytest.raises(errors.InvalidOption, match="a-1 has none"):
         Stream(startingOffsets='{"a": {"0": 5}}').initial()
     before, behind = ({"startingOffsets": json.dumps({"a": {"0": offset, "1": 0}})} for offset in (1, 11))
-    with pytest.raises(OffsetsLost, match="offsets 1 to 1 of a-0"):
+    with pytest.raises(errors.OffsetsLost, match="offsets 1 to 1 of a-0"):
         Stream(**before).initial()
-    with pytest.raises(OffsetNotWritten, match="offset 11 of a-0"):
+    with pytest.raises(errors.OffsetNotWritten, match="offset 11 of a-0"):
         Stream(**behind).initial()
     assert Stream(**before, **LENIENT).initial() == {A0: 2, A1: 0}
     assert Stream(**behind, **LENIENT).initial() == {A0: 10, A1: 0}
 
 
-# --- the first micro-batch --------------------------------------------------------------------------------------------
-
-
-def test_the_first_micro_batch_of_a_partition_that_begins_at_its_end_records_only_that(cluster: Cluster) -> None:
+def test_of_a_partition_that_begins_at_its_end_the_first_micro_batch_records_that(cluster: Cluster) -> None:
     stream = Stream(startingOffsets=json.dumps({"a": {"0": 4, "1": -1}}))
     start = stream.initial()
     cluster.logs[A0].latest, cluster.logs[A1].latest = 12, 5
@@ -208,9 +204,7 @@ def test_spark_asks_twice_where_a_stream_begins(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["[ac]", "c"])
-def test_a_partition_that_is_new_before_the_first_micro_batch_is_read_from_its_start(
-    cluster: Cluster, pattern: str
-) -> None:
+def test_a_partition_that_is_new_before_the_first_micro_batch_is_read_whole(cluster: Cluster, pattern: str) -> None:
     stream = Stream(subscribePattern=pattern)
     start = stream.initial()
     cluster.add(TopicPartition("c", 0), ScriptedLog(0, 3))
@@ -246,7 +240,7 @@ def test_a_new_process_runs_the_first_micro_batch_again_from_earliest(cluster: C
     assert third.spans(logged, third.end(logged)) == [("a", 0, 10, 15)]
 
 
-def test_what_is_new_since_the_first_micro_batch_was_recorded_is_not_taken_for_deleted(cluster: Cluster) -> None:
+def test_what_is_new_since_the_first_micro_batch_is_not_taken_for_deleted(cluster: Cluster) -> None:
     stream = Stream(subscribePattern=".", startingOffsets="earliest")
     logged = stream.end(stream.initial())
     cluster.add(TopicPartition("c", 0), ScriptedLog(0, 3))
@@ -255,13 +249,8 @@ def test_what_is_new_since_the_first_micro_batch_was_recorded_is_not_taken_for_d
     assert again.spans(logged, again.end(logged)) == [("c", 0, 0, 3)]
 
 
-# --- micro-batches ----------------------------------------------------------------------------------------------------
-
-
 def test_micro_batches_follow_each_other(cluster: Cluster) -> None:
-    stream = Stream(startingOffsets="earliest")
-    start = stream.initial()
-    end = stream.end(start)
+    stream, start, end = planned(startingOffsets="earliest")
     assert stream.ranges(start, end) == [FetchRange("a", ID_A, 0, 0, 10, 3, 3)]
     assert stream.end(end) == end
     cluster.logs[A0].latest, cluster.logs[A1].latest = 14, 2
@@ -277,12 +266,10 @@ def test_a_new_process_plans_a_micro_batch_that_was_recorded(cluster: Cluster) -
 
 
 def test_a_micro_batch_is_planned_again_without_a_question(cluster: Cluster) -> None:
-    stream = Stream(startingOffsets="earliest")
-    start = stream.initial()
-    end = stream.end(start)
-    planned = stream.ranges(start, end)
+    stream, start, end = planned(startingOffsets="earliest")
+    ranges = stream.ranges(start, end)
     asked = len(cluster.kafka.received)
-    assert stream.ranges(start, end) == planned
+    assert stream.ranges(start, end) == ranges
     assert len(cluster.kafka.received) == asked
 
 
@@ -293,8 +280,7 @@ def test_partitions_are_divided_among_tasks() -> None:
 
 
 def test_new_partitions_and_new_topics_are_read_from_their_start(cluster: Cluster) -> None:
-    stream = Stream(subscribePattern="[abc]")
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(subscribePattern="[abc]")
     a2, c0 = TopicPartition("a", 2), TopicPartition("c", 0)
     cluster.add(a2, ScriptedLog(0, 4))
     cluster.add(c0, ScriptedLog(0, 3))
@@ -312,16 +298,13 @@ def test_what_a_new_partition_has_lost_is_told(cluster: Cluster) -> None:
     end = stream.end(start)
     assert stream.spans(start, end) == [("a", 2, 3, 4)]
     assert [str(each) for each in stream.told] == [
-        str(OffsetsLost(topic="a", partition=2, first=0, end=3, cause=LossCause.DELETED))
+        str(errors.OffsetsLost(topic="a", partition=2, first=0, end=3, cause=LossCause.DELETED))
     ]
-    with pytest.raises(OffsetsLost, match="offsets 0 to 2 of a-2"):
+    with pytest.raises(errors.OffsetsLost, match="offsets 0 to 2 of a-2"):
         strict.ranges(start, end)
     # And nothing of it is left.
     cluster.logs[a2] = ScriptedLog(9, 9)
     assert Stream(**LENIENT).spans(start, end) == []
-
-
-# --- how much ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_limit_counts_for_new_partitions_from_their_start(cluster: Cluster) -> None:
@@ -352,8 +335,7 @@ def test_a_micro_batch_waits_for_enough_records_but_not_too_long(cluster: Cluste
 
 
 def test_a_micro_batch_that_waited_is_limited_too(cluster: Cluster) -> None:
-    stream = Stream(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="6")
-    end = stream.goes_on(stream.initial())
+    stream, end = begun(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="6")
     cluster.logs[A0].latest = 14
     assert stream.end(end) == end
     cluster.logs[A0].latest = 20
@@ -384,8 +366,7 @@ def test_available_now_with_a_step(cluster: Cluster) -> None:
 
 
 def test_available_now_with_a_step_into_a_new_topic(cluster: Cluster) -> None:
-    stream = Stream(**LENIENT)
-    end = stream.goes_on(stream.initial())
+    stream, end = begun(**LENIENT)
     cluster.recreate("a", ScriptedLog(0, 4))
     stream.plan.end_now()
     end = stream.goes_on(end)
@@ -395,14 +376,10 @@ def test_available_now_with_a_step_into_a_new_topic(cluster: Cluster) -> None:
     assert stream.ranges(end, following) == [FetchRange("a", ID_AGAIN, 0, 0, 4, 0)]
 
 
-# --- what it asks -----------------------------------------------------------------------------------------------------
-
-
 def test_a_look_is_one_round_trip(cluster: Cluster, network: ScriptedNetwork) -> None:
     kafka = cluster.kafka
     kafka.leaders[A1] = kafka.leaders[B0] = 2
-    stream = Stream(subscribe="a,b")
-    end = stream.goes_on(stream.initial())
+    stream, end = begun(subscribe="a,b")
     stream.goes_on(end)
     for latest in (20, 30, 40):
         cluster.logs[A0].latest = latest
@@ -418,8 +395,7 @@ def test_a_look_is_one_round_trip(cluster: Cluster, network: ScriptedNetwork) ->
 
 def test_a_leader_that_moved_is_asked_in_a_second_round_trip(cluster: Cluster) -> None:
     kafka = cluster.kafka
-    stream = Stream()
-    end = stream.goes_on(stream.initial())
+    stream, end = begun()
     kafka.leaders[A0] = 2
 
     def answer(request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -440,33 +416,57 @@ def test_a_leader_that_moved_is_asked_in_a_second_round_trip(cluster: Cluster) -
 
 
 def test_a_missing_acl_is_an_error_with_the_acl_to_add(cluster: Cluster) -> None:
-    stream = Stream(**LENIENT)
-    end = stream.goes_on(stream.initial())
+    stream, end = begun(**LENIENT)
     cluster.kafka.topic_codes["a"] = DENIED
-    with pytest.raises(TopicAuthorizationFailed, match="READ"):
+    with pytest.raises(errors.TopicAuthorizationFailed, match="READ"):
         stream.end(end)
     assert cluster.kafka.now_ms < ABSENT_PATIENCE_MS
 
 
-def test_an_answer_that_refuses_is_no_loss(cluster: Cluster) -> None:
-    stream = Stream(**LENIENT)
+@pytest.mark.parametrize("options", [{}, LENIENT])
+def test_a_topic_of_a_pattern_that_may_not_be_described_is_not_taken_for_deleted(
+    cluster: Cluster, options: dict[str, str]
+) -> None:
+    stream = Stream(subscribePattern="[ab]", **options)
     end = stream.goes_on(stream.initial())
+    cluster.kafka.topic_codes["a"] = DENIED
+    for process in (stream, Stream(subscribePattern="[ab]", **options)):
+        with pytest.raises(errors.TopicAuthorizationFailed, match="TOPIC a READ"):
+            process.end(end)
+        assert not process.told
+    del cluster.kafka.topic_codes["a"]
+    assert stream.goes_on(end) == end
+
+
+def test_a_topic_that_the_pattern_no_longer_matches_needs_no_acl(cluster: Cluster) -> None:
+    cluster.kafka.topic_codes["a"] = DENIED
+    stream = Stream(subscribePattern="b", **LENIENT)
+    assert stream.goes_on({A0: 10, B0: 100}) == {B0: 100}
+
+
+def test_a_list_that_lacks_a_topic_for_a_moment_is_no_loss(cluster: Cluster) -> None:
+    stream = Stream(subscribePattern="[ab]")
+    end = stream.goes_on(stream.initial())
+    cluster.kafka.unlisted_topics.add("a")
+    assert stream.goes_on(end) == end
+    assert cluster.kafka.now_ms < ABSENT_PATIENCE_MS
+
+
+def test_an_answer_that_refuses_is_no_loss(cluster: Cluster) -> None:
+    stream, end = begun(**LENIENT)
 
     def refuse(request: ListOffsetsRequest) -> ListOffsetsResponse:
         refused = (ListedOffset(each.topic, each.partition, INVALID_REQUEST, -1, -1, -1) for each in request.asked)
         return ListOffsetsResponse(0, tuple(refused))
 
     cluster.kafka.always(ListOffsetsRequest, refuse)
-    with pytest.raises(FetchRefused, match="INVALID_REQUEST"):
+    with pytest.raises(errors.FetchRefused, match="INVALID_REQUEST"):
         stream.end(end)
     assert not stream.told
 
 
-# --- logs that do not go on -------------------------------------------------------------------------------------------
-
-
 def broken(position: int, cause: LossCause, goes_on_at: int, partition: TopicPartition = A0) -> str:
-    return str(LogBroken(**partition._asdict(), position=position, cause=cause, goes_on_at=goes_on_at))
+    return str(errors.LogBroken(**partition._asdict(), position=position, cause=cause, goes_on_at=goes_on_at))
 
 
 def assert_a_step(cluster: Cluster, start: Positions, stream: Stream, step: Positions, *told: str) -> None:
@@ -480,13 +480,11 @@ def assert_a_step(cluster: Cluster, start: Positions, stream: Stream, step: Posi
 
 
 def test_a_topic_that_is_deleted(cluster: Cluster) -> None:
-    stream, strict = Stream(**LENIENT, subscribe="a,b"), Stream(subscribe="a,b")
-    start = stream.goes_on(stream.initial())
-    strict.goes_on(strict.initial())
+    (stream, start), (strict, _) = begun(**LENIENT, subscribe="a,b"), begun(subscribe="a,b")
     cluster.delete("a")
     gone = (broken(10, LossCause.TOPIC_DELETED, -1), broken(0, LossCause.TOPIC_DELETED, -1, A1))
     assert_a_step(cluster, start, stream, {B0: 100}, *gone)
-    with pytest.raises(LogBroken, match=r"a-0 does not go on at offset 10.*does not exist any more"):
+    with pytest.raises(errors.LogBroken, match=r"a-0 does not go on at offset 10.*does not exist any more"):
         strict.end(start)
     # It is made again, and read from its start.
     cluster.recreate("a", ScriptedLog(0, 2))
@@ -498,12 +496,12 @@ def test_a_topic_that_is_deleted(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"subscribe": "a,c"}, TopicToReadMissing),
-        ({"assign": '{"a": [0, 1, 7]}'}, PartitionToReadMissing),
+        ({"subscribe": "a,c"}, errors.TopicToReadMissing),
+        ({"assign": '{"a": [0, 1, 7]}'}, errors.PartitionToReadMissing),
     ],
 )
 def test_a_new_process_tells_what_its_options_name_and_is_not_there(
-    cluster: Cluster, options: dict[str, str], error: type[ReadError]
+    cluster: Cluster, options: dict[str, str], error: type[errors.ReadError]
 ) -> None:
     start = {A0: 5, A1: 0}
     with pytest.raises(error):
@@ -516,14 +514,13 @@ def test_a_new_process_tells_what_its_options_name_and_is_not_there(
     stream.goes_on(end)
     assert [type(each) for each in stream.told] == [error]
     assert cluster.kafka.now_ms < looked_ms + ABSENT_PATIENCE_MS
-    if error is TopicToReadMissing:
+    if error is errors.TopicToReadMissing:
         cluster.recreate("c", ScriptedLog(0, 2))
         assert stream.spans(end, stream.end(end)) == [("c", 0, 0, 2)]
 
 
 def test_a_stream_may_lose_all_of_its_topics(cluster: Cluster) -> None:
-    stream = Stream(**LENIENT)
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(**LENIENT)
     cluster.delete("a")
     step = stream.goes_on(start)
     assert step == {}
@@ -533,20 +530,17 @@ def test_a_stream_may_lose_all_of_its_topics(cluster: Cluster) -> None:
 
 
 def test_a_topic_that_is_made_again(cluster: Cluster) -> None:
-    stream, strict = Stream(**LENIENT), Stream()
-    start = stream.goes_on(stream.initial())
-    strict.goes_on(strict.initial())
+    (stream, start), (strict, _) = begun(**LENIENT), begun()
     cluster.recreate("a", ScriptedLog(0, 30, leader_epoch=3), ScriptedLog(0, 0))
     told = (broken(10, LossCause.TOPIC_RECREATED, 0), broken(0, LossCause.TOPIC_RECREATED, 0, A1))
     assert_a_step(cluster, start, stream, {A0: 0, A1: 0}, *told)
     assert stream.ranges({A0: 0, A1: 0}, {A0: 30, A1: 0}) == [FetchRange("a", ID_AGAIN, 0, 0, 30, 3, 3)]
-    with pytest.raises(LogBroken, match=r"at offset 10, .* but at 0: the topic was deleted and created again"):
+    with pytest.raises(errors.LogBroken, match=r"at offset 10, .* but at 0: the topic was deleted and created again"):
         strict.end(start)
 
 
 def test_a_topic_that_is_made_again_twice(cluster: Cluster) -> None:
-    stream = Stream(**LENIENT, assign='{"a": [0]}')
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(**LENIENT, assign='{"a": [0]}')
     cluster.recreate("a", ScriptedLog(0, 30, leader_epoch=3))
     step = stream.goes_on(start)
     cluster.kafka.topic_ids["a"] = uuid.UUID(int=9)
@@ -560,8 +554,7 @@ def test_a_topic_that_is_made_again_twice(cluster: Cluster) -> None:
 
 def test_a_topic_that_is_made_again_at_brokers_without_ids(cluster: Cluster) -> None:
     cluster.kafka.topic_ids.clear()
-    stream = Stream(**LENIENT, assign='{"a": [0]}')
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(**LENIENT, assign='{"a": [0]}')
     cluster.logs[A0] = ScriptedLog(0, 30, leader_epoch=0)
     assert_a_step(cluster, start, stream, {A0: 0}, broken(10, LossCause.TOPIC_RECREATED, 0))
     assert stream.spans({A0: 0}, {A0: 30}) == [("a", 0, 0, 30)]
@@ -569,8 +562,7 @@ def test_a_topic_that_is_made_again_at_brokers_without_ids(cluster: Cluster) -> 
 
 def test_brokers_that_learn_ids_change_nothing(cluster: Cluster) -> None:
     cluster.kafka.topic_ids.clear()
-    stream = Stream()
-    start = stream.goes_on(stream.initial())
+    stream, start = begun()
     cluster.kafka.topic_ids["a"] = ID_A
     assert stream.end(start) == start
     cluster.kafka.topic_ids.clear()
@@ -580,11 +572,9 @@ def test_brokers_that_learn_ids_change_nothing(cluster: Cluster) -> None:
 @pytest.mark.parametrize("latest", [8, 10, 30])
 def test_a_log_that_is_truncated(cluster: Cluster, latest: int) -> None:
     """However far it has grown again by then."""
-    stream, strict = Stream(**LENIENT), Stream()
-    start = stream.goes_on(stream.initial())
-    strict.goes_on(strict.initial())
+    (stream, start), (strict, _) = begun(**LENIENT), begun()
     cluster.elect(A0, epoch_end=7, latest=latest)
-    with pytest.raises(LogBroken, match=r"a-0 does not go on at offset 10.* but at 7"):
+    with pytest.raises(errors.LogBroken, match=r"a-0 does not go on at offset 10.* but at 7"):
         strict.end(start)
     assert_a_step(cluster, start, stream, {A0: 7, A1: 0}, broken(10, LossCause.TRUNCATED, 7))
     end = stream.end({A0: 7, A1: 0})
@@ -593,13 +583,14 @@ def test_a_log_that_is_truncated(cluster: Cluster, latest: int) -> None:
 
 def test_a_checkpoint_may_be_of_another_cluster(cluster: Cluster) -> None:
     """A new process has only its offsets."""
-    with pytest.raises(LogBroken, match=r"at offset 90, .* but at 10: .* or the checkpoint is of another cluster"):
+    with pytest.raises(
+        errors.LogBroken, match=r"at offset 90, .* but at 10: .* or the checkpoint is of another cluster"
+    ):
         Stream().end({A0: 90, A1: 0})
 
 
 def test_a_log_that_is_truncated_twice(cluster: Cluster) -> None:
-    stream = Stream(**LENIENT)
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(**LENIENT)
     cluster.elect(A0, epoch_end=7, latest=9)
     step = stream.goes_on(start)
     cluster.elect(A0, epoch_end=5, latest=20)
@@ -613,8 +604,7 @@ def test_a_log_that_is_truncated_twice(cluster: Cluster) -> None:
 
 
 def test_a_log_that_is_truncated_behind_the_position_goes_on(cluster: Cluster) -> None:
-    stream = Stream(startingOffsets=json.dumps({"a": {"0": 4, "1": 0}}), maxOffsetsPerTrigger="2")
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(startingOffsets=json.dumps({"a": {"0": 4, "1": 0}}), maxOffsetsPerTrigger="2")
     assert start == {A0: 6, A1: 0}
     cluster.elect(A0, epoch_end=6, latest=20)
     end = stream.end(start)
@@ -622,8 +612,7 @@ def test_a_log_that_is_truncated_behind_the_position_goes_on(cluster: Cluster) -
 
 
 def test_a_new_leader_is_compared_once(cluster: Cluster) -> None:
-    stream = Stream()
-    start = stream.goes_on(stream.initial())
+    stream, start = begun()
     cluster.elect(A0, epoch_end=10, latest=10)
     del cluster.kafka.received[:]
     assert stream.end(start) == stream.end(start) == start
@@ -635,8 +624,7 @@ def test_a_new_leader_is_compared_once(cluster: Cluster) -> None:
 
 
 def test_a_leader_that_has_written_is_asked_once_and_not_again(cluster: Cluster) -> None:
-    stream = Stream()
-    position = stream.goes_on(stream.initial())
+    stream, position = begun()
     cluster.elect(A0, epoch_end=10, latest=12)
     del cluster.kafka.received[:]
     position = stream.goes_on(position)
@@ -649,8 +637,7 @@ def test_a_leader_that_has_written_is_asked_once_and_not_again(cluster: Cluster)
 
 def test_records_that_several_earlier_leaders_wrote_become_readable(cluster: Cluster) -> None:
     """A new leader's high watermark lags behind its log at first."""
-    stream = Stream()
-    position = stream.goes_on(stream.initial())
+    stream, position = begun()
     log = cluster.logs[A0]
     log.leader_epoch, cluster.starts[A0] = 5, {0: 0, 3: 4, 4: 12, 5: 20}
     position = stream.goes_on(position)
@@ -666,8 +653,7 @@ def test_a_log_is_compared_by_the_epoch_of_its_last_record(cluster: Cluster, wri
     """Two unclean elections: the records before the stream's position are of leader 3, and leader 5 may have written
     nothing. Leader 6 has records of leader 4 where leader 5 had those of leader 3."""
     cluster.starts[A0] = {0: 0, 3: 4}
-    stream = Stream(**LENIENT)
-    position = stream.goes_on(stream.initial())
+    stream, position = begun(**LENIENT)
     log = cluster.logs[A0]
     log.leader_epoch, cluster.starts[A0] = 5, {0: 0, 3: 4, 5: 10}
     position = stream.goes_on(position)
@@ -708,7 +694,7 @@ def test_what_a_new_process_sees_of_a_truncation(cluster: Cluster) -> None:
     cluster.logs[A0].latest = 8
     stream = Stream(**LENIENT)
     assert_a_step(cluster, {A0: 10, A1: 0}, stream, {A0: 8, A1: 0}, broken(10, LossCause.TRUNCATED, 8))
-    with pytest.raises(LogBroken, match=r"at offset 10.* but at 8"):
+    with pytest.raises(errors.LogBroken, match=r"at offset 10.* but at 8"):
         Stream().end({A0: 10, A1: 0})
 
 
@@ -717,7 +703,7 @@ def test_a_new_process_takes_a_step_again_that_was_recorded(cluster: Cluster) ->
     stream = Stream(**LENIENT)
     assert stream.ranges(start, step) == []
     assert [str(each) for each in stream.told] == [broken(10, LossCause.TRUNCATED, 8)]
-    with pytest.raises(LogBroken, match=r"at offset 10.* but at 8"):
+    with pytest.raises(errors.LogBroken, match=r"at offset 10.* but at 8"):
         Stream().ranges(start, step)
     gone = Stream(**LENIENT)
     assert gone.ranges(start, {A1: 0}) == []
@@ -728,13 +714,16 @@ def test_a_recorded_micro_batch_whose_end_is_gone(cluster: Cluster) -> None:
     start, end = {A0: 5, A1: 0}, {A0: 15, A1: 3}
     stream = Stream(**LENIENT)
     assert stream.spans(start, end) == [("a", 0, 5, 10)]
-    assert [(each.first, each.end) for each in stream.told if isinstance(each, OffsetsLost)] == [(10, 15), (0, 3)]
-    with pytest.raises(OffsetsLost, match="offsets 10 to 14 of a-0"):
+    assert [(each.first, each.end) for each in stream.told if isinstance(each, errors.OffsetsLost)] == [
+        (10, 15),
+        (0, 3),
+    ]
+    with pytest.raises(errors.OffsetsLost, match="offsets 10 to 14 of a-0"):
         Stream().ranges(start, end)
     cluster.delete("a")
     gone = Stream(**LENIENT)
     assert gone.ranges(start, end) == []
-    assert [type(each) for each in gone.told] == [LogBroken, LogBroken]
+    assert [type(each) for each in gone.told] == [errors.LogBroken, errors.LogBroken]
 
 
 @pytest.mark.parametrize("latest", [12, 15, 30])
@@ -794,14 +783,10 @@ def test_a_loss_is_logged(cluster: Cluster, caplog: pytest.LogCaptureFixture) ->
     assert "The stream goes on (failOnDataLoss is false)." in caplog.text
 
 
-# --- brokers that lag -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("gone", ["topic", "partition", "id", "end"])
 def test_a_broker_that_lags_is_no_loss(cluster: Cluster, gone: str) -> None:
     kafka = cluster.kafka
-    stream = Stream()
-    start = stream.goes_on(stream.initial())
+    stream, start = begun()
     before = dict(kafka.leaders), dict(kafka.topic_ids), replace(cluster.logs[A0])
     match gone:
         case "topic":
@@ -823,18 +808,16 @@ def test_a_broker_that_lags_is_no_loss(cluster: Cluster, gone: str) -> None:
 
 
 def test_a_loss_is_confirmed_by_a_request_that_was_sent_later(cluster: Cluster) -> None:
-    stream = Stream()
-    start = stream.goes_on(stream.initial())
+    stream, start = begun()
     since_ms = cluster.kafka.now_ms
     cluster.delete("a")
-    with pytest.raises(LogBroken):
+    with pytest.raises(errors.LogBroken):
         stream.end(start)
     assert since_ms + ABSENT_PATIENCE_MS <= cluster.kafka.now_ms <= since_ms + ABSENT_PATIENCE_MS + 2_000
 
 
 def test_a_step_that_was_taken_is_not_doubted_again(cluster: Cluster) -> None:
-    stream = Stream(**LENIENT, subscribe="a,b")
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(**LENIENT, subscribe="a,b")
     cluster.delete("a")
     step = stream.goes_on(start)
     since_ms = cluster.kafka.now_ms
@@ -843,10 +826,9 @@ def test_a_step_that_was_taken_is_not_doubted_again(cluster: Cluster) -> None:
 
 
 def test_the_answer_of_an_earlier_leader_never_counts(cluster: Cluster) -> None:
-    stream = Stream(**LENIENT, **{"kafka.default.api.timeout.ms": "20000"})
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(**LENIENT, **{"kafka.default.api.timeout.ms": "20000"})
     cluster.logs[A0] = ScriptedLog(0, 4, leader_epoch=2)
-    with pytest.raises(LeaderUnavailable, match="a broker answers that knows an older leader"):
+    with pytest.raises(errors.LeaderUnavailable, match="a broker answers that knows an older leader"):
         stream.end(start)
     assert not stream.told
     assert cluster.kafka.now_ms <= 30_000
@@ -856,20 +838,18 @@ def test_the_answer_of_an_earlier_leader_never_counts(cluster: Cluster) -> None:
 
 def test_a_leader_that_does_not_tell_where_an_epoch_ends_is_asked_again(cluster: Cluster) -> None:
     kafka = cluster.kafka
-    stream = Stream()
-    start = stream.goes_on(stream.initial())
+    stream, start = begun()
     cluster.elect(A0, epoch_end=10, latest=12)
     kafka.script(OffsetForLeaderEpochRequest, *[lambda _: OffsetForLeaderEpochResponse(0, FENCED, -1, -1)] * 2)
     assert stream.end(start)[A0] == 12
     kafka.always(OffsetForLeaderEpochRequest, lambda _: OffsetForLeaderEpochResponse(0, FENCED, -1, -1))
     cluster.elect(A0, epoch_end=12, latest=12)
-    with pytest.raises(LeaderUnavailable, match=r"a-0.*where the records before it end"):
+    with pytest.raises(errors.LeaderUnavailable, match=r"a-0.*where the records before it end"):
         stream.end(start)
 
 
 def test_brokers_that_lack_the_comparison_are_believed(cluster: Cluster) -> None:
-    stream = Stream()
-    start = stream.goes_on(stream.initial())
+    stream, start = begun()
     del cluster.kafka.received[:]
     speaks = cluster.kafka.spoken
 
@@ -883,14 +863,9 @@ def test_brokers_that_lack_the_comparison_are_believed(cluster: Cluster) -> None
     assert not cluster.kafka.asked(OffsetForLeaderEpochRequest)
 
 
-# --- committed records ------------------------------------------------------------------------------------------------
-
-
 def test_a_stream_of_committed_records_ends_before_the_first_open_transaction(cluster: Cluster) -> None:
     cluster.logs[A0].stable = 6
-    stream = Stream(**COMMITTED, startingOffsets="earliest")
-    start = stream.initial()
-    end = stream.end(start)
+    stream, start, end = planned(**COMMITTED, startingOffsets="earliest")
     assert stream.spans(start, end) == [("a", 0, 0, 6)]
     cluster.logs[A0].stable = None
     assert stream.spans(end, stream.end(end)) == [("a", 0, 6, 10)]
@@ -898,8 +873,7 @@ def test_a_stream_of_committed_records_ends_before_the_first_open_transaction(cl
 
 def test_a_transaction_that_is_open_again_is_no_loss(cluster: Cluster) -> None:
     """A truncation took its marker. Its records were read, and are not read again."""
-    stream = Stream(**COMMITTED, **LENIENT)
-    start = stream.goes_on(stream.initial())
+    stream, start = begun(**COMMITTED, **LENIENT)
     cluster.elect(A0, epoch_end=8, latest=9)
     cluster.logs[A0].stable = 5
     assert_a_step(cluster, start, stream, {A0: 8, A1: 0}, broken(10, LossCause.TRUNCATED, 8))

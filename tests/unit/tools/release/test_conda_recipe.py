@@ -52,22 +52,17 @@ def as_requirements(lines: list[str]) -> set[str]:
 
 
 def test_it_requires_what_the_package_requires(recipe: dict[str, Any], settings: configparser.ConfigParser) -> None:
-    python = "python " + settings["options"]["python_requires"].replace(" ", "")
-    expected = {python} | in_conda_words(settings["options"]["install_requires"])
-    assert as_requirements(recipe["requirements"]["run"]) == expected
-
-
-def test_what_extras_ask_for_is_a_constraint(recipe: dict[str, Any], settings: configparser.ConfigParser) -> None:
-    expected = {line for extra in EXTRAS for line in in_conda_words(settings["options.extras_require"][extra])}
-    assert set(recipe["requirements"]["run_constraints"]) == expected
-
-
-def test_it_builds_with_what_the_build_requires(recipe: dict[str, Any], settings: configparser.ConfigParser) -> None:
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
-    python = settings["options"]["python_requires"].removeprefix(">= ") + ".*"
+    asked, of_setup = recipe["requirements"], settings["options"]
+    expected = {"python " + of_setup["python_requires"].replace(" ", "")} | in_conda_words(of_setup["install_requires"])
+    assert as_requirements(asked["run"]) == expected
+    # What extras ask for is a constraint.
+    extras = settings["options.extras_require"]
+    assert set(asked["run_constraints"]) == {line for extra in EXTRAS for line in in_conda_words(extras[extra])}
     # pip runs the build. python-abi3 makes one package serve every later Python.
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    python = of_setup["python_requires"].removeprefix(">= ") + ".*"
     expected = {f"python {python}", f"python-abi3 {python}", "pip", *map(as_conda_says, map(Requirement, build))}
-    assert set(recipe["requirements"]["host"]) == expected
+    assert set(asked["host"]) == expected
     assert recipe["build"]["python"]["version_independent"] is True
 
 
@@ -86,9 +81,6 @@ def test_it_installs_and_tests_the_command(recipe: dict[str, Any], settings: con
     imports, commands = recipe["tests"]
     assert imports["python"]["imports"][0] == "kafka_sink" and imports["python"]["pip_check"] is True
     assert commands["script"][0] == f"{script.split()[0]} --help"
-
-
-# --- the channel that stands in ---------------------------------------------------------------------------------------
 
 
 def test_what_a_recipe_asks_for(recipe: dict[str, Any]) -> None:

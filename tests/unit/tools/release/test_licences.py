@@ -42,14 +42,14 @@ def with_their_own(names: set[str]) -> set[str]:
     return every
 
 
-def test_every_package_of_an_installation_is_in_the_table() -> None:
+def test_every_package_of_an_installation_and_its_extras_is_in_the_tables() -> None:
     required = {canonicalize_name(each.name) for each in of_setup_cfg("options", "install_requires")}
     assert with_their_own(required) == set(LICENCES)
-
-
-def test_every_package_of_an_extra_for_users_is_in_the_table() -> None:
     named = {each.name for extra in EXTRAS for each in of_setup_cfg("options.extras_require", extra)}
     assert named == set(LICENCES_OF_EXTRAS)
+    page = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| ([a-z0-9-]+) \| ([^|]+) \|", page, re.MULTILINE))
+    assert rows == LICENCES | LICENCES_OF_EXTRAS
 
 
 @pytest.mark.parametrize(("name", "licence"), (LICENCES | LICENCES_OF_EXTRAS).items())
@@ -60,9 +60,3 @@ def test_the_package_says_the_same(name: str, licence: str) -> None:
         pytest.skip(f"{name} is not installed")
     words = [said["License-Expression"] or "", said["License"] or "", *(said.get_all("Classifier") or ())]
     assert any(IN_OTHER_WORDS.get(name, licence) in text for text in words), words
-
-
-def test_the_page_lists_the_table() -> None:
-    page = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| ([a-z0-9-]+) \| ([^|]+) \|", page, re.MULTILINE))
-    assert rows == LICENCES | LICENCES_OF_EXTRAS

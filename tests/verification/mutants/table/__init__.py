@@ -12,6 +12,7 @@ from mutants.table.commit import COMMIT
 from mutants.table.decoding import DECODING
 from mutants.table.fetching import FETCHING
 from mutants.table.history import FROM_HISTORY
+from mutants.table.hostile import HOSTILE
 from mutants.table.network import NETWORK
 from mutants.table.operators import OPERATORS
 from mutants.table.peers import PEERS
@@ -26,6 +27,7 @@ from mutants.table.security import SECURITY
 from mutants.table.streaming import STREAMING
 from mutants.table.task import TASK
 from mutants.table.versions import VERSIONS
+from mutants.table.went_back import WENT_BACK
 
 __all__ = ["FROM_HISTORY", "MUTANTS"]
 
@@ -43,11 +45,13 @@ MUTANTS: tuple[Mutant, ...] = (
     *RESOURCES,
     *SECURITY,
     *PEERS,
+    *HOSTILE,
     *PLAN,
     *TASK,
     *COMMIT,
     *RELEASES,
     *VERSIONS,
+    *WENT_BACK,
     *OPERATORS,
     *ROWS,
 )

@@ -4,46 +4,31 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
+_WORLDS = "tests/verification/model/test_exactly_once.py::test_rows_are_visible_once_whatever_happens"
+
 TASK: tuple[Mutant, ...] = (
-    Mutant(
-        name="the generation check in the task is left out",
-        rule="docs/design/exactly-once.md: a run's generation fences earlier runs",
-        pattern=(
-            "$TRANSACTIONAL_ID = $SINK.names.slot($SLOT)",
-            "yield from check_generation($SINK, $FACTS.generation)",
-        ),
-        replacement="$TRANSACTIONAL_ID = $SINK.names.slot($SLOT)",
-        killer="tests/unit/commit/test_two_phase.py::test_an_attempt_of_another_run_touches_nothing",
-    ),
-    Mutant(
-        name="an attempt that others came before is taken for the first since the decision",
-        rule="docs/design/exactly-once.md: a task uses the marker that the plan read only if its epoch is the next one",
-        pattern="$DECISION is not None and $PINNED is not None and $IDS == $NEXT_AFTER($PINNED, $DECISION)",
-        replacement="$DECISION is not None and $PINNED is not None and $IDS.producer_id == $PINNED.producer_id",
-        killer="tests/verification/model/test_exactly_once.py::"
-        "test_an_attempt_may_go_on_behind_a_commit_that_a_leader_did_not_hear_of",
-    ),
-    Mutant(
-        name="no markers: a task writes rows that are visible already",
-        rule="docs/design/exactly-once.md: the marker decides whether a slot is visible",
-        pattern="if $MARKER.micro_batch_id == $MICRO_BATCH_ID:\n    $VISIBLE = $MARKER",
-        replacement="$VISIBLE = None",
-        killer="tests/verification/model/test_exactly_once.py::test_a_driver_may_die_before_any_two_effects",
-    ),
-    Mutant(
-        name="the marker of another query stands for this one's",
-        rule="docs/design/exactly-once.md: the marker decides whether a slot is visible",
-        pattern="$MARKER is not None and $MARKER.query_id == $QUERY_ID",
-        replacement="$MARKER is not None",
-        within="begin",
-        killer="tests/unit/commit/test_two_phase.py::test_a_new_query_under_an_old_name_is_not_taken_for_the_old_one",
-    ),
-    Mutant(
-        name="a group that is deleted after the plan has its slot written again",
-        rule="docs/design/exactly-once.md: a marker that is absent proves nothing",
-        pattern="$MARKERS.get($SLOT, $FACTS.markers.get($SLOT))",
-        replacement="$MARKERS.get($SLOT)",
-        killer="tests/unit/commit/test_lost_groups.py::"
-        "test_a_group_deleted_between_plan_and_task_has_its_slot_not_written_again",
-    ),
-)
+    Mutant("the generation check in the task is left out",
+           "docs/design/exactly-once.md: a run's generation fences earlier runs",
+           ("$TRANSACTIONAL_ID = $SINK.names.slot($SLOT)", "yield from check_generation($SINK, $FACTS.generation)"),
+           "$TRANSACTIONAL_ID = $SINK.names.slot($SLOT)",
+           "tests/unit/commit/test_two_phase.py::test_an_attempt_of_another_run_touches_nothing"),
+    Mutant("an attempt that others came before is taken for the first since the decision",
+           "docs/design/exactly-once.md: a task uses the marker that the plan read only if its epoch is the next one",
+           "$DECISION is not None and $PINNED is not None and $IDS == $NEXT_AFTER($PINNED, $DECISION)",
+           "$DECISION is not None and $PINNED is not None and $IDS.producer_id == $PINNED.producer_id",
+           f"{_WORLDS}[an attempt may go on behind a commit that a leader did not hear of]"),
+    Mutant("no markers: a task writes rows that are visible already",
+           "docs/design/exactly-once.md: the marker decides whether a slot is visible",
+           "if $MARKER.micro_batch_id == $MICRO_BATCH_ID:\n    $VISIBLE = $MARKER", "$VISIBLE = None",
+           f"{_WORLDS}[a driver may die before any two effects]"),
+    Mutant("the marker of another query stands for this one's",
+           "docs/design/exactly-once.md: the marker decides whether a slot is visible",
+           "$MARKER is not None and $MARKER.query_id == $QUERY_ID", "$MARKER is not None",
+           "tests/unit/commit/test_two_phase.py::test_a_new_query_under_an_old_name_is_not_taken_for_the_old_one",
+           within="begin"),
+    Mutant("a group that is deleted after the plan has its slot written again",
+           "docs/design/exactly-once.md: a marker that is absent proves nothing",
+           "$MARKERS.get($SLOT, $FACTS.markers.get($SLOT))", "$MARKERS.get($SLOT)",
+           "tests/unit/commit/test_lost_groups.py::"
+           "test_a_group_deleted_between_plan_and_task_has_its_slot_not_written_again"),
+)  # fmt: skip

@@ -1,0 +1,139 @@
+"""Which execution of Spark a plan of a batch read was made for, and what a later one reads.
+
+Spark 4.1 to 4.3 keeps the plan of a Python source for the life of a DataFrame: a second action, a temporary view that
+is asked again, and a static side of a stream all run the tasks of the first action. Nothing in Spark plans again, so
+tasks do. Only they know the execution that they belong to, by a local property.
+
+    first task of a plan in an executor ─> notes the execution in the executor's folder
+    task of another execution           ─> plans again, once in an executor, and notes the ranges there
+
+With a local master there is one executor. All tasks of an execution read the ranges of one plan there, also those that
+run again. The executors of a cluster share no folder. Each could find other ends, so `PlanReused` fails the action if
+there are newer records. With reuseOffsets=true every action reads the offsets of the first.
+
+An executor that ran no task of the first action takes the second one for it, and reads the first offsets.
+
+Source: org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2.getOrCreateReadInfo.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import re
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from kafka_sink.errors import PlanReused
+from kafka_sink.kafka.consumer.fetch_range import FetchRange
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.spark.task import Task
+
+T = TypeVar("T")
+log = logging.getLogger("kafka_sink")
+
+# Two for each DataFrame that has had two actions.
+MOST_NOTES = 10_000
+_EXECUTION = "spark.sql.execution.id"
+# Of all masters, `local`, `local[4]` and `local[4,2]` have one executor; `local-cluster[...]` has several.
+_ONE_EXECUTOR = re.compile(r"local(\[.*\])?")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTask:
+    """A task's part of a plan. `plan_id`: the same for all tasks of the plan. `range`: None if the plan has none.
+    `ends`: where the plan ends each partition, in the last task; the own partition in a task with its last range."""
+
+    plan_id: str
+    range: FetchRange | None
+    ends: Mapping[TopicPartition, int]
+    is_last: bool
+
+
+def planned_tasks(ranges: Sequence[FetchRange]) -> Iterator[PlannedTask]:
+    """Return a task for each range, and at least one."""
+    plan_id = uuid.uuid4().hex
+    ends = {_of(each): each.end for each in ranges}
+    for number, each in enumerate(ranges or [None], start=1):
+        is_last = number >= len(ranges)
+        own = {} if each is None or each.end < ends[_of(each)] else {_of(each): each.end}
+        yield PlannedTask(plan_id, each, ends if is_last else own, is_last)
+
+
+def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[FetchRange]]) -> list[FetchRange]:
+    """Return the ranges that the task reads in its execution. `replan`: plans the read anew.
+
+    Raises PlanReused, and what `replan` raises.
+    """
+    ranges = [] if planned.range is None else [planned.range]
+    execution = task.conf.get(_EXECUTION)
+    try:
+        if execution is None or execution == _noted(planned.plan_id, lambda: execution):
+            return ranges
+    except OSError as error:
+        log.warning("a later action on this DataFrame may read the offsets of the first one: %s", error)
+        return ranges
+    fresh = _noted(f"{planned.plan_id}-{execution}", lambda: tuple(replan()))
+    last = {_of(each): each for each in fresh}
+    if not _ONE_EXECUTOR.fullmatch(task.conf.get("spark.master", "")):
+        _check_none_is_newer(planned, fresh, last)
+        return ranges
+    if planned.range is not None and _of(planned.range) in planned.ends:
+        newest = last.get(_of(planned.range), planned.range)
+        if newest.end > planned.range.end:
+            ranges = [replace(planned.range, end=newest.end, leader_epoch=newest.leader_epoch)]
+    return ranges + [each for each in fresh if planned.is_last and _of(each) not in planned.ends]
+
+
+def _check_none_is_newer(
+    planned: PlannedTask, fresh: Sequence[FetchRange], last: Mapping[TopicPartition, FetchRange]
+) -> None:
+    for each in fresh:
+        partition = _of(each)
+        if not planned.is_last and partition not in planned.ends:
+            continue
+        planned_end, end = planned.ends.get(partition, each.first), last[partition].end
+        if planned_end < end:
+            raise PlanReused(**partition._asdict(), planned_end=planned_end, end=end)
+
+
+def _of(part: FetchRange) -> TopicPartition:
+    return TopicPartition(part.topic, part.partition)
+
+
+def _noted(name: str, make: Callable[[], T]) -> T:
+    """Return what the executor's first task noted under `name`: what `make` returned there."""
+    # Spark removes its folder with the executor.
+    parent = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or tempfile.gettempdir()
+    folder = Path(parent, f"pykafka-plans-{os.getuid()}")
+    place = folder / name
+    with suppress(FileNotFoundError):
+        os.utime(place)
+        known: T = pickle.loads(place.read_bytes())
+        return known
+    made = make()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    _forget_oldest(folder)
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        pickle.dump(made, file)
+        file.flush()
+        # Atomic: of tasks that come at the same time the first one counts.
+        with suppress(FileExistsError):
+            os.link(file.name, place)
+    noted: T = pickle.loads(place.read_bytes())
+    return noted
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Keep a folder of an executor that lives for long from growing. The notes that were read last stay."""
+    notes = list(os.scandir(folder))
+    if len(notes) >= MOST_NOTES:
+        for _, path in sorted((note.stat().st_mtime_ns, note.path) for note in notes)[: MOST_NOTES // 10]:
+            with suppress(FileNotFoundError):
+                os.unlink(path)

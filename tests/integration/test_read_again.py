@@ -1,0 +1,75 @@
+"""A DataFrame of a batch read that is used again shows what has arrived since, as that of Spark's own source does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from broker_admin import produce
+from kafka_reads import options_of
+from kafka_sink.broker import LocalKafka
+
+DEADLINE_S = 90
+SOURCES = ("pykafka", "kafka")
+
+
+def load(spark: SparkSession, source: str, kafka: LocalKafka, topic: str, **more: str) -> DataFrame:
+    return spark.read.format(source).options(**options_of(kafka, {"subscribe": topic, **more})).load()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_later_action_shows_new_rows(
+    both: SparkSession, kafka: LocalKafka, topic: Callable[..., str], source: str
+) -> None:
+    name = topic(2)
+    frame = load(both, source, kafka, name)
+    frame.createOrReplaceTempView("again")
+    assert frame.isEmpty()
+    produce(kafka, name, 3)
+    assert frame.count() == 3
+    produce(kafka, name, 4)
+    assert both.sql("SELECT count(*) FROM again").first() == (7,)
+    # One action on both: a join of the frame with itself.
+    assert frame.alias("a").join(frame.alias("b"), ["partition", "offset"]).count() == 7
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_stream_sees_new_rows_of_a_static_topic(
+    both: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, source: str
+) -> None:
+    facts, names = topic(1), topic(1)
+    produce(kafka, names, 1)
+    produce(kafka, facts, 1)
+    static = load(both, source, kafka, names).selectExpr("offset", "value AS name")
+    options = options_of(kafka, {"subscribe": facts, "startingOffsets": "earliest"})
+    stream = both.readStream.format(source).options(**options).load()
+    joined = stream.select("offset").join(static, "offset")
+    seen: list[int] = []
+    query = (
+        joined.writeStream.foreachBatch(lambda rows, _: seen.extend(row["offset"] for row in rows.collect()))
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        produce(kafka, names, 2)
+        produce(kafka, facts, 2)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sorted(seen) == [0, 1, 2]
+
+
+def test_the_first_offsets_are_read_again_where_that_is_asked_for(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    name = topic(1)
+    produce(kafka, name, 3)
+    frame = load(spark, "pykafka", kafka, name, reuseOffsets="true")
+    assert frame.count() == 3
+    produce(kafka, name, 4)
+    assert frame.count() == 3
+    assert load(spark, "pykafka", kafka, name).count() == 7

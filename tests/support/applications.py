@@ -1,0 +1,42 @@
+"""Runs the Spark applications of this folder as users run theirs, in processes and a session of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+SUPPORT = Path(__file__).resolve().parent
+JOBS = SUPPORT.parents[1] / "jobs"
+DEADLINE_S = 280
+
+
+def run_application(name: str, *arguments: object, folder: Path | None = None, **variables: str) -> tuple[int, str]:
+    """Run it to its end. Return its exit status, and what it printed, stderr included. `variables`: of its environment;
+    PYTHONPATH comes before the folders of the tests."""
+    ended = _ended(name, arguments, folder, variables)
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def told_by(name: str, *arguments: object) -> Any:
+    """Return what the application, which must succeed, printed last on stdout: a line of JSON."""
+    ended = _ended(name, arguments, None, {})
+    assert ended.returncode == 0, ended.stderr[-4_000:]
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def _ended(
+    name: str, arguments: Sequence[object], folder: Path | None, variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    # PYTHONSAFEPATH would hide what lies beside the application.
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    paths = variables.get("PYTHONPATH"), str(SUPPORT), str(JOBS), inherited.get("PYTHONPATH")
+    environment = {**inherited, **variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    return subprocess.run(
+        [sys.executable, SUPPORT / name, *map(str, arguments)],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, start_new_session=True,
+    )  # fmt: skip

@@ -1,0 +1,17 @@
+"""The compiled kernel, unless it was not built, and its fallback."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from kafka_sink.records.kernel import FALLBACK, compiled_kernel
+
+COMPILED: Any = None
+with suppress(ImportError):
+    COMPILED = compiled_kernel()
+
+needs_kernel = pytest.mark.skipif(COMPILED is None, reason="the kernel was not compiled")
+KERNELS = [pytest.param(FALLBACK, id="vectorised"), pytest.param(COMPILED, id="compiled", marks=needs_kernel)]

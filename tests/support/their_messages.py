@@ -1,0 +1,80 @@
+"""Kafka's messages as another client reads and writes them: kafka-python, and not kio, which the product uses."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+
+from kafka_sink.kafka.protocol.requests import Request, api_of, decode_response, encode_request
+
+CORRELATION_ID = 77
+
+
+def theirs(request: Request, direction: str) -> Any:
+    for module in ("producer", "consumer", "metadata", "admin", "sasl"):
+        found = getattr(importlib.import_module(f"kafka.protocol.{module}"), api_of(request).name + direction, None)
+        if found is not None:
+            return found
+    raise AssertionError(request)
+
+
+def encoded(request: Request, version: int, client_id: str = "me") -> bytes:
+    return b"".join(encode_request(request, version=version, correlation_id=CORRELATION_ID, client_id=client_id))
+
+
+def as_they_read(request: Request, version: int, client_id: str = "me") -> Any:
+    """Return their message of our request."""
+    frame = encoded(request, version, client_id)
+    message = theirs(request, "Request").decode(frame, version=version, header=True, framed=True)
+    header = message.header
+    assert (header.request_api_version, header.correlation_id, header.client_id) == (version, CORRELATION_ID, client_id)
+    return message
+
+
+def lacks(message: Any, expected: Any) -> Any:
+    """Return what of `expected` a message has otherwise: None if nothing. A dict names the fields that matter."""
+    if isinstance(expected, Mapping):
+        found = {name: lacks(getattr(message, name), value) for name, value in expected.items()}
+        return {name: value for name, value in found.items() if value is not None} or None
+    if isinstance(expected, list):
+        if len(message) != len(expected):
+            return f"{len(message)} elements"
+        return [each for each in map(lacks, message, expected) if each is not None] or None
+    return None if message == expected else message
+
+
+def written(request: Request, version: int, fields: Mapping[str, Any]) -> bytes:
+    """Return their bytes of an answer with these fields, without its size."""
+    message = _filled(theirs(request, "Response"), version, fields)
+    # The header of an answer to ApiVersions never has tags.
+    tagged = api_of(request).name != "ApiVersions" and message.flexible_version_q(version)
+    return CORRELATION_ID.to_bytes(4, "big") + b"\0" * tagged + bytes(message.encode(version=version))
+
+
+def answered(request: Request, version: int, **fields: Any) -> Any:
+    """Return what we make of their answer."""
+    return decode_response(request, version, written(request, version, fields))
+
+
+def _filled(message_type: Any, version: int, fields: Mapping[str, Any]) -> Any:
+    def value(name: str, given: Any) -> Any:
+        if isinstance(given, list) and given and isinstance(given[0], Mapping):
+            element_type = message_type.fields[name].data_class
+            return [_filled(element_type, version, element) for element in given]
+        return given
+
+    return message_type(version=version, **{name: value(name, given) for name, given in fields.items()})
+
+
+def damaged(data: st.DataObject, frame: bytes) -> bytes:
+    """Return the frame with up to three places changed, longer or shorter."""
+    changed = bytearray(frame)
+    for _ in range(data.draw(st.integers(1, 3))):
+        position = data.draw(st.integers(0, len(changed) - 1))
+        changed[position : position + data.draw(st.integers(0, 4))] = data.draw(st.binary(max_size=5))
+        if not changed:
+            break
+    return bytes(changed)

@@ -1,0 +1,12 @@
+"""Cases of a test: the gate (`make test`) runs the first one, `make test-all` the others too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def variants(first: Any, *others: Any) -> list[Any]:
+    """Return the values of one argument for `pytest.mark.parametrize`."""
+    return [first, *(pytest.param(each, marks=pytest.mark.long) for each in others)]

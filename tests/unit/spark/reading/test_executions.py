@@ -1,0 +1,145 @@
+"""What a task of a batch read reads in a later action on the same DataFrame, which Spark does not plan again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.errors import PlanReused
+from kafka_sink.kafka.consumer.fetch_range import FetchRange
+from kafka_sink.spark.reading import executions
+from kafka_sink.spark.reading.executions import planned_tasks, ranges_of
+from kafka_sink.spark.task import Task
+
+A0, A0_REST, A1 = (
+    FetchRange("a", None, 0, 0, 5),
+    FetchRange("a", None, 0, 5, 10, leader_epoch=1),
+    FetchRange("a", None, 1, 0, 3),
+)
+GROWN = (A0, replace(A0_REST, end=12, leader_epoch=2), A1)
+ADDED = FetchRange("b", None, 0, 0, 7)
+
+
+@pytest.fixture(autouse=True)
+def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the executor that the tasks run in."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/another")
+    return tmp_path
+
+
+class Plan:
+    """The tasks of a plan. `fresh`: what a plan of now has. `replans`: how often tasks made one."""
+
+    def __init__(self, *ranges: FetchRange, master: str = "local[2]") -> None:
+        self.tasks = list(planned_tasks(ranges))
+        self.fresh: Sequence[FetchRange] = ranges
+        self.replans = 0
+        self._master = master
+
+    def read(self, execution: str | None, number: int) -> list[FetchRange]:
+        conf = {"spark.master": self._master} | ({} if execution is None else {"spark.sql.execution.id": execution})
+        return ranges_of(self.tasks[number], Task(number, 0, conf), self._replan)
+
+    def read_all(self, execution: str | None) -> list[FetchRange]:
+        return [each for number in range(len(self.tasks)) for each in self.read(execution, number)]
+
+    def _replan(self) -> Sequence[FetchRange]:
+        self.replans += 1
+        return self.fresh
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*, 3]"])
+def test_a_later_action_reads_what_has_arrived_since(master: str) -> None:
+    plan = Plan(A0, A0_REST, A1, master=master)
+    assert plan.read_all("1") == [A0, A0_REST, A1]
+    plan.fresh = (*GROWN, ADDED)
+    assert plan.read_all("1") == [A0, A0_REST, A1]
+    assert plan.replans == 0
+    assert plan.read_all("2") == [A0, GROWN[1], A1, ADDED]
+    # Tasks that run again, and those that come later, read what the action's first task planned.
+    plan.fresh = (*GROWN[:2], replace(A1, end=30))
+    assert plan.read_all("2") == [A0, GROWN[1], A1, ADDED]
+    assert plan.read_all("3") == [A0, GROWN[1], replace(A1, end=30)]
+    assert plan.replans == 2
+
+
+def test_an_action_that_found_nothing_hides_nothing_from_the_next() -> None:
+    plan = Plan()
+    assert plan.read_all("1") == []
+    plan.fresh = (A0, A0_REST)
+    assert plan.read_all("2") == [A0, A0_REST]
+
+
+def test_a_log_that_ends_earlier_by_now_is_read_as_planned() -> None:
+    """The task then says what is missing."""
+    plan = Plan(A0, A0_REST)
+    plan.read_all("1")
+    plan.fresh = (replace(A0, end=4),)
+    assert plan.read_all("2") == [A0, A0_REST]
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "local-cluster[2,1,1024]", "k8s://host"])
+@pytest.mark.parametrize(
+    ("fresh", "partition", "planned_end", "end"),
+    [(GROWN, 0, 10, 12), ((A0, A0_REST, replace(A1, end=4)), 1, 3, 4), ((A0, A0_REST, A1, ADDED), 0, 0, 7)],
+)
+def test_where_executors_cannot_agree_newer_records_are_an_error(
+    master: str, fresh: Sequence[FetchRange], partition: int, planned_end: int, end: int
+) -> None:
+    plan = Plan(A0, A0_REST, A1, master=master)
+    plan.read_all("1")
+    assert plan.read_all("2") == [A0, A0_REST, A1]
+    plan.fresh = fresh
+    with pytest.raises(PlanReused, match="reuseOffsets=true") as raised:
+        plan.read_all("3")
+    error = raised.value
+    assert (error.partition, error.planned_end, error.end) == (partition, planned_end, end)
+
+
+def test_each_task_sees_the_growth_of_its_own_partition() -> None:
+    """An executor may run only some of the tasks."""
+    plan = Plan(A0, A0_REST, A1, master="yarn")
+    plan.read_all("1")
+    plan.fresh = GROWN
+    assert plan.read("2", 0) == [A0]
+    with pytest.raises(PlanReused):
+        plan.read("2", 1)
+
+
+def test_a_task_outside_of_an_execution_reads_the_plan() -> None:
+    plan = Plan(A0, A0_REST)
+    plan.fresh = GROWN
+    assert plan.read_all(None) == plan.read_all("1") == plan.read_all(None) == [A0, A0_REST]
+
+
+def test_an_executor_without_a_folder_reads_the_plan_and_warns(
+    executor: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(executor / "gone"))
+    plan = Plan(A0)
+    assert plan.read_all("1") == plan.read_all("2") == [A0]
+    assert "may read the offsets of the first one" in caplog.text
+
+
+def test_plans_of_two_dataframes_are_apart_and_leave_one_file_each(executor: Path) -> None:
+    first, second = Plan(A0), Plan(A0)
+    first.read_all("1")
+    assert second.read_all("2") == [A0]
+    assert second.replans == 0
+    assert sum(each.is_file() for each in executor.rglob("*")) == 2
+
+
+def test_an_executor_that_lives_for_long_keeps_the_notes_of_plans_in_use(
+    executor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executions, "MOST_NOTES", 10)
+    used = Plan(A0)
+    for number in range(30):
+        used.fresh = (A0, A0_REST) if number else (A0,)
+        used.read("1", 0)
+        Plan(A0).read_all("1")
+    assert sum(each.is_file() for each in executor.rglob("*")) <= 10
+    assert used.read("2", 0) == [replace(A0, end=10, leader_epoch=1)]

@@ -1,0 +1,115 @@
+"""`.ci/run` looks a second time at up to two failed tests, alone, and names those that pass then."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from failed_tests import FailedTests
+from second_look import main, refused
+
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
+# `passes_at(2)` fails at its first call, as a test does that fails by chance.
+TOY = """
+import os, pathlib, pytest
+
+def passes_at(attempt):
+    calls = pathlib.Path(os.environ["PYTEST_CURRENT_TEST"].split("::")[1].split(" ")[0] + ".calls")
+    with calls.open("a") as file:
+        file.write(".")
+    assert len(calls.read_text()) >= attempt
+
+@pytest.fixture
+def starts_at_the_second_attempt():
+    passes_at(2)
+
+def test_right(): pass
+"""
+CHANCE = """
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["a::b c"])
+def test_by_chance(case): passes_at(2)
+"""
+START = "def test_with_a_start(starts_at_the_second_attempt): pass\n"
+WRONG = "def test_wrong(): passes_at(3)\n"
+SKIPPED = """
+def test_gone():
+    try:
+        passes_at(2)
+    except AssertionError:
+        raise
+    pytest.skip()
+"""
+CRASH = "def test_crash(): os._exit(7)\n"
+UNREADABLE = "import no_such_module\n"
+
+
+def gate(folder: Path, tests: str, *options: str) -> tuple[int, list[str]]:
+    """Run `tests` as `.ci/run` does, and return the exit status of the second look and what it printed."""
+    (folder / "setup.cfg").write_text(
+        f"[tool:pytest]\ntestpaths = tests\npythonpath = {SUPPORT}\nmarkers = slow\naddopts = -m 'not slow'\n"
+    )
+    (folder / "tests").mkdir()
+    (folder / "tests" / "conftest.py").write_text("pytest_plugins = ('failed_tests',)\n")
+    (folder / "tests" / "test_toy.py").write_text(TOY + tests)
+    first = folder / "failed.json"
+    # Only the plugin that the second look needs, as each takes its time to start.
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
+    test = [Path(sys.executable).with_name("pytest"), "-m", "", "--failed-tests", first, *options]
+    subprocess.run(test, cwd=folder, env=alone, stdout=subprocess.DEVNULL)
+    look = [sys.executable, "-m", "second_look", first]
+    ended = subprocess.run(
+        look, cwd=folder, env={**alone, "PYTHONPATH": str(SUPPORT)}, stdout=subprocess.PIPE, text=True
+    )
+    return ended.returncode, ended.stdout.splitlines()
+
+
+def test_two_tests_that_pass_the_second_time_pass_the_gate_and_are_named_last(tmp_path: Path) -> None:
+    status, said = gate(tmp_path, CHANCE + START, "--numprocesses", "2")
+    assert status == 0
+    assert "2 passed" in said[-3]
+    assert sorted(said[-2:]) == [
+        "FLAKY: tests/test_toy.py::test_by_chance[a::b c]",
+        "FLAKY: tests/test_toy.py::test_with_a_start",
+    ]
+
+
+@pytest.mark.parametrize("tests", [CHANCE + WRONG, SKIPPED], ids=["one of two fails again", "is skipped"])
+def test_a_test_that_does_not_pass_the_second_time_fails_the_gate(tmp_path: Path, tests: str) -> None:
+    status, said = gate(tmp_path, tests)
+    assert status == 1
+    assert not any(line.startswith("FLAKY:") for line in said)
+
+
+def test_a_crashed_worker_fails_the_gate(tmp_path: Path) -> None:
+    status, said = gate(tmp_path, CRASH, "--numprocesses", "1")
+    assert (status, said) == (1, ["No second look: not only tests failed: tests/test_toy.py::test_crash."])
+
+
+def test_a_module_that_cannot_be_collected_fails_the_gate(tmp_path: Path) -> None:
+    status, said = gate(tmp_path, UNREADABLE, "--continue-on-collection-errors")
+    assert (status, said) == (1, ["No second look: not only tests failed: tests/test_toy.py."])
+
+
+def test_a_run_that_did_not_come_to_its_end_fails_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(tmp_path / "failed.json") == 1
+    assert capsys.readouterr().out == "No second look: pytest did not come to its end.\n"
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        (FailedTests(failed=["a", "b"], status=1), ""),
+        (FailedTests(failed=["a", "b", "c"], status=1), "3 tests failed"),
+        (FailedTests(failed=["a"], status=2), "pytest ended with 2"),
+        (FailedTests(failed=["a"], broken=["b"], status=1), "not only tests failed: b"),
+        (FailedTests(status=0), "pytest ended with 0"),
+        (FailedTests(status=1), "0 tests failed"),
+    ],
+)
+def test_more_than_two_tests_or_anything_else_gets_no_second_look(seen: FailedTests, reason: str) -> None:
+    assert refused(seen) == reason

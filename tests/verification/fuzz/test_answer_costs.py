@@ -1,0 +1,124 @@
+"""What an answer costs is bounded by what was asked: arrays in every version of every API, frames, and time."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+
+import pytest
+
+from fuzz.answers import EXCHANGES, Exchange, answer
+from fuzz.arrays import largest_arrays
+from kafka_sink.errors import ProtocolError
+from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.protocol import message_reader
+from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES
+from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
+from kafka_sink.kafka.protocol.apis.fetch import MAX_BATCH_BYTES, FetchRequest
+from kafka_sink.kafka.protocol.apis.list_offsets import LATEST, AskedOffset, ListOffsetsRequest
+from kafka_sink.kafka.protocol.connection import MAX_HANDSHAKE_FRAME_BYTES, Connection, State
+from kafka_sink.kafka.protocol.requests import Request, decode_response
+
+FRAME_BYTES = 300_000
+FETCH = FetchRequest("orders", None, 2, 5, 7, IsolationLevel.READ_COMMITTED, 1_000, 1, 500)
+LIST_OFFSETS = ListOffsetsRequest((AskedOffset("orders", 2, LATEST),), IsolationLevel.READ_COMMITTED, 1_000)
+
+
+def decoded(request: Request, version: int, frame: bytes) -> int:
+    """Return the most memory (bytes) that the answer took. It may be refused."""
+    tracemalloc.start()
+    try:
+        decode_response(request, version, frame)
+    except ProtocolError:
+        pass
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return peak
+
+
+@pytest.mark.parametrize(
+    ("exchange", "version"),
+    [(exchange, version) for exchange in EXCHANGES for version in exchange.versions()],
+    ids=lambda each: f"{each.api.name}-{EXCHANGES.index(each)}" if isinstance(each, Exchange) else f"v{each}",
+)
+def test_an_array_of_many_small_elements_is_not_taken_apart(
+    exchange: Exchange, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An element of 3 bytes takes 250 in memory. With a budget of 1,000 elements, an answer takes what its bytes do."""
+    monkeypatch.setattr(message_reader, "MAX_ELEMENTS", 1_000)
+    decoded(exchange.request, version, b"")
+    for path, frame in largest_arrays(exchange.api, version, FRAME_BYTES):
+        # A partition made of a number of 4 bytes takes 80.
+        assert decoded(exchange.request, version, frame) < 24 * FRAME_BYTES, path
+
+
+@pytest.mark.parametrize("request_", [FETCH, LIST_OFFSETS], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("array", ["topics", "partitions"])
+def test_more_than_was_asked_is_refused_before_it_is_read(request_: Request, array: str) -> None:
+    version = 12 if request_ is FETCH else 6
+    of_topics = "responses" if request_ is FETCH else "topics"
+    topic: dict[str, object] = {"partitions": [] if array == "topics" else [{}] * 5_000}
+    fields = {of_topics: [topic] * (5_000 if array == "topics" else 1)}
+    with pytest.raises(ProtocolError, match="has 5000 elements where at most 9 can answer"):
+        decode_response(request_, version, answer(request_, version, fields))
+
+
+def test_tagged_fields_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tag without bytes takes 2 bytes, and a frame of 128 MiB would have 64 million."""
+    monkeypatch.setattr(message_reader, "MAX_ELEMENTS", 1_000)
+    frame = answer(LIST_OFFSETS, 6, {"topics": []})
+    assert frame.endswith(b"\0")
+    with pytest.raises(ProtocolError, match="tagged fields has 8191 elements; a message may have 1000"):
+        decode_response(LIST_OFFSETS, 6, frame[:-1] + b"\xff\x3f" + b"\x63\0" * 8_191)
+
+
+def test_reading_an_answer_ends_at_its_deadline() -> None:
+    frame = answer(EXCHANGES[1].request, 12, {"brokers": [{}] * 3_000, "topics": []})
+    looks = itertools.count()
+    with pytest.raises(ProtocolError, match="takes too long to read"):
+        decode_response(EXCHANGES[1].request, 12, frame, lambda: next(looks) >= 2)
+    assert next(looks) == 3
+
+
+class TestFrames:
+    @pytest.mark.parametrize(
+        ("request_", "largest"), [(FETCH, MAX_BATCH_BYTES + FETCH.max_bytes), (LIST_OFFSETS, MAX_FRAME_BYTES)]
+    )
+    def test_are_limited_by_the_request_that_waits(self, request_: Request, largest: int) -> None:
+        for size, is_refused in ((largest, False), (largest + 1, True)):
+            connection = opened()
+            connection.send(request_)
+            connection.sent()
+            connection.receive(size.to_bytes(4, "big"))
+            if is_refused:
+                with pytest.raises(ProtocolError, match=f"a frame of {size} bytes"):
+                    connection.next_answer()
+            else:
+                assert connection.next_answer() is None
+
+    def test_of_a_handshake_are_small(self) -> None:
+        connection = started()
+        connection.receive((MAX_HANDSHAKE_FRAME_BYTES + 1).to_bytes(4, "big"))
+        with pytest.raises(ProtocolError, match="a frame of"):
+            connection.next_answer()
+
+
+SOFTWARE = ApiVersionsRequest("test", "1")
+
+
+def started() -> Connection:
+    connection = Connection(client_id="me", software=SOFTWARE, max_frame_bytes=2 * MAX_BATCH_BYTES)
+    connection.start()
+    connection.sent()
+    return connection
+
+
+def opened() -> Connection:
+    connection = started()
+    (exchange,) = (each for each in EXCHANGES if isinstance(each.request, ApiVersionsRequest))
+    frame = next(exchange.frames(3))
+    connection.receive(len(frame).to_bytes(4, "big") + frame)
+    assert connection.next_answer() is None
+    assert connection.state is State.OPEN
+    return connection
