@@ -103,6 +103,8 @@
     │   ├── FetchRefused
     │   ├── PlanReused               ... a later action on a batch read
     │   ├── RecordsCorrupt
+    │   ├── BatchOverLimit
+    │   ├── TimestampNotReadable
     │   ├── MessageFormatTooOld
     │   ├── GroupCommitFailed        ... is a warning: the stream reads on
     │   ├── TopicToReadMissing       ... when it is planned
@@ -196,6 +198,7 @@ from kafka_sink.errors.read_plan import (
     TopicToReadMissing,
 )
 from kafka_sink.errors.reading import (
+    BatchOverLimit,
     FetchRefused,
     GroupCommitFailed,
     LogBroken,
@@ -206,6 +209,7 @@ from kafka_sink.errors.reading import (
     ReadError,
     ReadStalled,
     RecordsCorrupt,
+    TimestampNotReadable,
 )
 from kafka_sink.errors.registry import (
     RegistryAnswerUnusable,
@@ -280,7 +284,7 @@ from kafka_sink.errors.wording import (
 __all__ = [
     "REFUSALS", "AbortedRowsOpen", "AnotherCheckpoint", "ApisMissing", "AttemptFenced", "AttemptReplaced",
     "AuthenticationFailed",
-    "BadRow", "BrokerUnavailable", "BrokerUnsupported", "BrokersUnreachable", "BufferExhausted",
+    "BadRow", "BatchOverLimit", "BrokerUnavailable", "BrokerUnsupported", "BrokersUnreachable", "BufferExhausted",
     "CheckpointBehind", "CheckpointUnusable", "ClusterChanged", "ClusterError", "ColumnNotInSchema",
     "ColumnNotRead", "ColumnTypeMismatch", "CommitOutcomeUnknown", "CommitRefused", "CommitTopicMissing",
     "CommitTopicTooSmall", "CommittedDataMissing", "ConfigError", "ContinuousTriggerUnsupported",
@@ -298,7 +302,7 @@ __all__ = [
     "RecordsUnreadable", "RefusedOption", "RegistryAnswerUnusable", "RegistryError", "RegistryExtraMissing",
     "RegistryRefused", "RegistryUnreachable", "SaslRefused", "SchemaError", "SchemaIncompatible",
     "SchemaNotRegistered", "SchemaUnreadable", "StateExpired", "StateWentBack", "TableUnsupported",
-    "TimestampOutOfRange",
+    "TimestampNotReadable", "TimestampOutOfRange",
     "TlsExpected", "TlsFailed", "TokenUnavailable", "TooManyBadRows", "TopicAuthorizationFailed",
     "TopicNameInvalid", "TopicNotCreated", "TopicNotFound", "TopicNull", "TopicRecreated", "TopicToReadMissing",
     "TornBatch", "TransactionRefused", "TransactionTimedOut", "TypeNotMapped", "UnexpectedColumn",

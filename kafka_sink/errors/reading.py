@@ -19,6 +19,7 @@ class LossCause(StrEnum):
     TRUNCATED = auto()
     TOPIC_RECREATED = auto()
     TOPIC_DELETED = auto()
+    RESTORED = auto()
 
 
 _CAUSES: dict[str, str] = {
@@ -55,6 +56,7 @@ class OffsetsLost(ReadError):
 
 
 _BREAKS = _CAUSES | {
+    LossCause.RESTORED: "another record is before that offset, because the cluster was restored from a snapshot",
     LossCause.TOPIC_DELETED: "the topic or the partition does not exist any more, or the options do not name it",
     LossCause.TRUNCATED: "a replica without the records from there on has become the leader, the topic was deleted and "
     "created again, or the checkpoint is of another cluster",
@@ -67,6 +69,9 @@ _GOES_ON: dict[str, str] = {
     "itself; one that is restarted goes on at its offset.",
     LossCause.TRUNCATED: f"With failOnDataLoss=false the query goes on there. {_REMEDIES[LossCause.TRUNCATED]} "
     f"{_OF_A_NEW_TOPIC}",
+    LossCause.RESTORED: "Start the query with a new checkpoint, and with startingOffsets where the snapshot ended. A "
+    "restart with this checkpoint, and failOnDataLoss=false, go on at that offset, and leave out the records before "
+    "it that were written since the restore.",
 }
 
 
@@ -82,6 +87,8 @@ class LogBroken(ReadError):
 
     def explanation(self) -> Explanation:
         where = f"but at {self.goes_on_at}" if self.goes_on_at >= 0 else "nor anywhere else"
+        if self.goes_on_at == self.position:
+            where = "with the same records"
         return Explanation(
             f"the log of {self.topic}-{self.partition} does not go on at offset {self.position}, up to which the "
             f"stream has read it, {where}: {_BREAKS.get(self.cause, self.cause)}.",
@@ -127,7 +134,10 @@ class ReadStalled(ReadError):
             advice = "Correct endingOffsets, or wait until the replicas have the records."
         elif self.high_watermark >= 0:
             happened += f" Last: the broker hands out none, although the log goes to offset {self.high_watermark}."
-            advice = "If the topic has tiered storage, look there: the broker may wait for it, or be over its quota."
+            advice = (
+                "If the topic has tiered storage, look there: the broker may wait for it, or be over its quota. If "
+                "not, kafka-dump-log.sh shows if the leader's file is damaged there: then let another replica lead."
+            )
         return Explanation(happened, DataState.NOT_READ, advice)
 
 
@@ -172,20 +182,63 @@ class PlanReused(ReadError):
 
 
 class RecordsCorrupt(ReadError):
-    """`offset`: of the batch, or the next to read if the batch has none."""
+    """`offset`: where the batch begins, or where it should. `goes_on_at`: where the next batch begins, -1 if that is
+    unknown."""
 
     topic: str
     partition: int
     offset: int
     reason: str
+    goes_on_at: int = -1
 
     def explanation(self) -> Explanation:
+        begin = f"at offset {self.goes_on_at} or later" if self.goes_on_at >= 0 else "behind the batch"
         return Explanation(
             f"the batch at offset {self.offset} of {self.topic}-{self.partition} is damaged: {self.reason}.",
             DataState.NOT_READ,
-            "Read it with another client to see if the network or the broker's disk damaged it. If another replica has "
-            "it whole, let that one lead. To read around it, end one query before this offset and begin another after "
-            "it.",
+            "If another replica has it whole (kafka-dump-log.sh shows that), let that one lead. To leave its records "
+            f"out, end one query before offset {self.offset}, and begin another {begin}.",
+        )
+
+
+class BatchOverLimit(ReadError):
+    """The batch at `offset` is larger than a reader takes. `what`: of which there are more than `limit`. `goes_on_at`:
+    where the next batch begins."""
+
+    topic: str
+    partition: int
+    offset: int
+    what: str
+    limit: int
+    option: str
+    goes_on_at: int
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the batch at offset {self.offset} of {self.topic}-{self.partition} has more than {self.limit} "
+            f"{self.what}.",
+            DataState.NOT_READ,
+            f"If its writer is known, and tasks have memory for it, raise {self.option}. To leave its records out, end "
+            f"one query before offset {self.offset}, and begin another at offset {self.goes_on_at}.",
+        )
+
+
+class TimestampNotReadable(ReadError):
+    """`timestamp_ms`: the record's, which Spark cannot hold. `offset`: the record's."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the record at offset {self.offset} of {self.topic}-{self.partition} has the timestamp "
+            f"{self.timestamp_ms} ms. Spark counts microseconds in 64 bits and cannot hold it; its writer may have set "
+            "another unit, such as nanoseconds.",
+            DataState.NOT_READ,
+            "Give the read a schema without the column timestamp, such as .schema('key BINARY, value BINARY, offset "
+            "BIGINT'): it reads all records. Filters and select() do not leave the column out.",
         )
 
 

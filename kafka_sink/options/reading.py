@@ -149,6 +149,10 @@ SECTIONS: tuple[Section, ...] = (
                "bytes for which a broker waits up to kafka.fetch.max.wait.ms"),
         Option("kafka.fetch.max.wait.ms", "fetch_max_wait_ms", kinds.MILLISECONDS_OR_NONE, 500,
                "milliseconds for which a broker waits for records"),
+        Option("maxDecompressedBatchBytes", "max_batch_bytes", kinds.integer(1 * MIB, 2 * 1024 * MIB - 1), 128 * MIB,
+               "bytes of records that one record batch may have after decompression; a larger one is an error"),
+        Option("maxHeadersPerBatch", "max_headers_per_batch", kinds.integer(1, 2**31 - 1), 1_000_000,
+               "headers that the records of one record batch may have together; more are an error"),
         Option("kafka.check.crcs", "check_crcs", kinds.BOOLEAN, True,
                "true: the checksum of each record batch is verified"),
         Option("kafka.client.rack", "client_rack", kinds.TEXT, "",
@@ -235,6 +239,8 @@ class ReadConfig(Discreet):
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     group_id: str | None
+    max_batch_bytes: int
+    max_headers_per_batch: int
     poll_timeout_ms: int
 
 

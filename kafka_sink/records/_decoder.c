@@ -145,30 +145,40 @@ typedef struct {
     int64_t capacity;
 } Scan;
 
+/* Whether a batch at `position` begins before `offset`, as far as its header is there. */
+static int begins_before(const Bytes *records, int64_t position, int64_t offset)
+{
+    if (records->size - position < CRC_OFFSET)
+        return 0;
+    const uint8_t *batch = records->data + position;
+    return batch[CRC_OFFSET - 1] == MAGIC && int64_at(batch) < offset;
+}
+
 /* The batches that were written into the table. */
 static int64_t scan_all(const Scan *scan, int64_t *state)
 {
     int64_t count = 0, first = state[STATE_POSITION];
-    while (count < scan->capacity && state[STATE_POSITION] - first < scan->most_bytes) {
+    while (count < scan->capacity && state[STATE_POSITION] - first < scan->most_bytes &&
+           state[STATE_NEXT_OFFSET] < scan->end_offset) {
         int64_t position = state[STATE_POSITION], size;
         const uint8_t *batch = scan->records.data + position;
         Fault fault = batch_size(batch, scan->records.size - position, &size);
-        if (fault == NO_FAULT && size == 0)
-            break;
-        if (fault == NO_FAULT && int64_at(batch) >= scan->end_offset) {
-            if (state[STATE_NEXT_OFFSET] < scan->end_offset)
-                state[STATE_NEXT_OFFSET] = scan->end_offset;
+        int is_cut_off = fault == NO_FAULT && size == 0;
+        if (fault == NO_FAULT && !is_cut_off && int64_at(batch) >= scan->end_offset) {
+            state[STATE_NEXT_OFFSET] = scan->end_offset;
             break;
         }
         int64_t *row = scan->table + TABLE_COLUMNS * count;
-        if (fault == NO_FAULT)
+        if (fault == NO_FAULT && !is_cut_off)
             fault = read_header(batch, size, scan->checks_crc, row);
-        if (fault == NO_FAULT && row[BASE_OFFSET] < state[STATE_NEXT_OFFSET])
+        if (fault == NO_FAULT && begins_before(&scan->records, position, state[STATE_NEXT_OFFSET]))
             fault = WRONG_OFFSETS;
         if (fault != NO_FAULT) {
             state[STATE_FAULT] = fault;
             break;
         }
+        if (is_cut_off)
+            break;
         row[SOURCE] = 0;
         row[START] = position + HEADER_BYTES;
         row[END] = position + size;

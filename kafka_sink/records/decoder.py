@@ -15,11 +15,13 @@ Source: CompletedFetch of Java's consumer, DefaultRecordBatch, ByteBufferLogInpu
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from crc32c import crc32c
 from typing_extensions import Buffer
 
 from kafka_sink.records.aborted_transaction import AbortedTransaction
@@ -40,13 +42,25 @@ from kafka_sink.records.batch_table import (
     Total,
     new_table,
 )
-from kafka_sink.records.decompression import DamagedRecords, Decompressor, TooManyBytes
+from kafka_sink.records.decompression import Content, DamagedRecords, Decompressor, TooManyBytes
 from kafka_sink.records.kernel import KERNEL, SLOW_READING, Kernel, warn_of_loss
-from kafka_sink.records.record_walk import Wrong
-from kafka_sink.records.undecodable import BatchTooLarge, CorruptBatch, OldFormat, TimestampOutOfRange, Undecodable
+from kafka_sink.records.outline import headers
+from kafka_sink.records.record_batch import HEADER_BYTES
+from kafka_sink.records.record_walk import Wrong, first_unreadable_timestamp
+from kafka_sink.records.undecodable import (
+    BatchTooLarge,
+    CorruptBatch,
+    OldFormat,
+    TimestampOutOfRange,
+    TooManyHeaders,
+    Undecodable,
+)
 
 # Batches of a scan. Usual batches reach the limit of bytes first.
 SCANNED_BATCHES = 256
+# Of a control batch: a marker has some 20 bytes.
+MOST_MARKER_BYTES = 4 * 1024
+_MAGIC_AT, _CRC_AT, _COVERED_AT = 16, 17, 21
 # Arrow's `binary` has 32-bit offsets.
 MOST_BYTES = 2**31 - 1
 
@@ -56,15 +70,17 @@ class Limits:
     """Bounds of one Arrow batch, and of one batch of Kafka's.
 
     `most_rows`, and `most_bytes` of their records: a record that is larger has an Arrow batch of its own.
-    `most_batch_bytes`: the records of one batch after decompression; more are an error. All are from 1 to MOST_BYTES.
+    `most_batch_bytes`: the records of one batch after decompression; `most_headers`: of one batch; more are an error.
+    All are from 1 to MOST_BYTES.
     """
 
     most_rows: int = 64 * 1024
     most_bytes: int = 16 * 1024 * 1024
     most_batch_bytes: int = 128 * 1024 * 1024
+    most_headers: int = 1_000_000
 
     def __post_init__(self) -> None:
-        for limit in (self.most_rows, self.most_bytes, self.most_batch_bytes):
+        for limit in (self.most_rows, self.most_bytes, self.most_batch_bytes, self.most_headers):
             if not 1 <= limit <= MOST_BYTES:
                 raise ValueError(f"a limit is from 1 to {MOST_BYTES}, not {limit}")
 
@@ -109,6 +125,8 @@ class RecordSetDecoder:
         # Batches that are scanned, and not yet ready.
         self._scanned = new_table(0)
         self._is_scanned = first_offset >= end_offset
+        # All offsets before it were scanned, or are in no batch.
+        self._scanned_to = first_offset
         self._ready = _ReadyBatches(self._records)
         self._decompressor = Decompressor()
         self.batch_count = 0
@@ -173,9 +191,16 @@ class RecordSetDecoder:
         count = self._kernel.scan_batches(
             self._records, self._state, self._end_offset, self._limits.most_bytes, self._check_crcs, table
         )
+        if self._state[State.FAULT] == Fault.OLD_FORMAT and self._is_cut_off(self.used_bytes):
+            # Whether that is an older format or damage, only the whole batch shows.
+            self._state[State.FAULT] = Fault.NONE
+            self._is_scanned = True
+        if self._is_contradicted(table[:count]):
+            self._state[State.FAULT] = Fault.OFFSETS
         if self._state[State.FAULT]:
-            raise self._fault_of_header()
-        self._is_scanned = (
+            raise self._fault_of_header(table[:count])
+        self._scanned_to = int(self._state[State.NEXT_OFFSET])
+        self._is_scanned |= (
             count == 0 or self.used_bytes == len(self._records) or self._state[State.NEXT_OFFSET] >= self._end_offset
         )
         if count == 0:
@@ -212,22 +237,27 @@ class RecordSetDecoder:
     def _is_abort_marker(self, numbers: Sequence[int]) -> bool:
         try:
             if numbers[Column.ATTRIBUTES] & CODEC_BITS:
-                return is_abort_marker(memoryview(self._decompressed(numbers)))
+                return is_abort_marker(memoryview(self._decompressed(numbers, MOST_MARKER_BYTES)))
             return is_abort_marker(self._records[numbers[Column.START] : numbers[Column.END]])
         except Wrong as wrong:
-            raise CorruptBatch(numbers[Column.BASE_OFFSET], wrong.fault) from None
+            fault = wrong.fault
+        except BatchTooLarge:
+            fault = Fault.RECORD
+        raise CorruptBatch(numbers[Column.BASE_OFFSET], fault, numbers[Column.LAST_OFFSET] + 1)
 
-    def _decompressed(self, numbers: Sequence[int]) -> bytes:
+    def _decompressed(self, numbers: Sequence[int], most_bytes: int | None = None) -> Content:
         """Return the records of the batch with these numbers of the table."""
         base_offset, attributes = numbers[Column.BASE_OFFSET], numbers[Column.ATTRIBUTES]
+        following = numbers[Column.LAST_OFFSET] + 1
         compressed = self._records[numbers[Column.START] : numbers[Column.END]]
-        most_bytes = self._limits.most_batch_bytes
+        if most_bytes is None:
+            most_bytes = self._limits.most_batch_bytes
         try:
             return self._decompressor.decompress(attributes & CODEC_BITS, compressed, most_bytes)
         except TooManyBytes:
-            raise BatchTooLarge(base_offset, most_bytes) from None
+            raise BatchTooLarge(base_offset, most_bytes, following) from None
         except DamagedRecords as error:
-            raise CorruptBatch(base_offset, None) from error
+            raise CorruptBatch(base_offset, None, following) from error
 
     def _decode(self) -> pa.RecordBatch | None:
         """Return rows of the batches that are ready, or None if they have none."""
@@ -241,24 +271,87 @@ class RecordSetDecoder:
         )
         measured = totals.tolist()
         if measured[Total.FAULT]:
-            raise _fault_of_records(table, measured)
+            raise self._fault_of_records(table, measured)
+        if measured[Total.HEADERS] > limits.most_headers:
+            self._check_headers(table, totals)
         rows = ArrowRows(self._columns, measured)
         self._kernel.fill_columns(sources, table, *wanted, measured[Total.RECORDS], rows.row_count, rows.buffers)
         self._ready.drop_read(measured[Total.RECORDS])
         return rows.record_batch() if rows.row_count else None
 
-    def _fault_of_header(self) -> Undecodable:
-        """The error for the batch at the position of the scan."""
-        fault, position = Fault(self._state[State.FAULT]), self.used_bytes
-        base_offset = int.from_bytes(self._records[position : position + 8], "big", signed=True)
+    def _fault_of_header(self, before: Int64s) -> Undecodable:
+        """The error for the batch at the position of the scan. `before`: the batches that this scan has read."""
+        fault, at = Fault(self._state[State.FAULT]), self.used_bytes
+        found = list(itertools.islice(headers(self._records[at:]), 2))
+        base_offset, expected = self._base_offset(at), self._after(before)
+        following = found[1].base_offset if len(found) > 1 else None
         if fault is Fault.OLD_FORMAT:
-            return OldFormat(base_offset, self._records[position + 16])
-        return CorruptBatch(base_offset, fault)
+            if not self._is_flipped_format(at):
+                return OldFormat(base_offset, self._records[at + _MAGIC_AT])
+            fault = Fault.MAGIC
+        elif fault is Fault.OFFSETS and base_offset < int(self._state[State.NEXT_OFFSET]) and len(before):
+            # One of two is wrong: the one that a gap is before, because a base offset that is too high leaves one.
+            earlier = self._after(before[:-1])
+            if earlier < before[-1, Column.BASE_OFFSET]:
+                expected, following = earlier, base_offset
+        if fault is Fault.OFFSETS and not expected <= base_offset < self._end_offset:
+            base_offset = expected
+        return CorruptBatch(
+            base_offset, fault, following if following is not None and following > base_offset else None
+        )
 
+    def _check_headers(self, table: Int64s, totals: Int64s) -> None:
+        """Raise TooManyHeaders if one of these batches has more than it may have. Together they may."""
+        limits = self._limits
+        for number in range(len(table)):
+            self._kernel.measure_records(
+                self._ready.sources, table[number : number + 1].copy(), self._first_offset, self._end_offset,
+                limits.most_rows, limits.most_bytes, False, totals,
+            )  # fmt: skip
+            if totals[Total.HEADERS] > limits.most_headers:
+                batch = table[number].tolist()
+                raise TooManyHeaders(batch[Column.BASE_OFFSET], limits.most_headers, batch[Column.LAST_OFFSET] + 1)
 
-def _fault_of_records(table: Int64s, totals: Sequence[int]) -> Undecodable:
-    fault, base_offset = Fault(totals[Total.FAULT]), int(table[totals[Total.FAULT_BATCH], Column.BASE_OFFSET])
-    return TimestampOutOfRange(base_offset) if fault is Fault.TIMESTAMP else CorruptBatch(base_offset, fault)
+    def _fault_of_records(self, table: Int64s, totals: Sequence[int]) -> Undecodable:
+        fault, batch = Fault(totals[Total.FAULT]), table[totals[Total.FAULT_BATCH]]
+        base_offset, last_offset = int(batch[Column.BASE_OFFSET]), int(batch[Column.LAST_OFFSET])
+        if fault is Fault.TIMESTAMP:
+            source = memoryview(self._ready.sources[int(batch[Column.SOURCE])]).cast("B")
+            offset, timestamp_ms = first_unreadable_timestamp(source, batch, self._first_offset)
+            return TimestampOutOfRange(base_offset, offset, timestamp_ms)
+        return CorruptBatch(base_offset, fault, last_offset + 1)
+
+    def _is_contradicted(self, scanned: Int64s) -> bool:
+        """Return whether the next batch contradicts the one that ends the range behind a gap. No CRC covers a base
+        offset, so only that shows that it is too high."""
+        at, next_offset = self.used_bytes, int(self._state[State.NEXT_OFFSET])
+        if self._state[State.FAULT] or next_offset < self._end_offset:
+            return False
+        found = list(itertools.islice(headers(self._records[at:]), 2))
+        if self._after(scanned) < self._end_offset:
+            return len(found) > 1 and found[1].base_offset < found[0].next_offset
+        has_gap = len(scanned) and self._after(scanned[:-1]) < scanned[-1, Column.BASE_OFFSET]
+        return bool(has_gap and found and found[0].base_offset < next_offset)
+
+    def _after(self, scanned: Int64s) -> int:
+        """Return the offset after these batches of a scan."""
+        return int(scanned[-1, Column.LAST_OFFSET]) + 1 if len(scanned) else self._scanned_to
+
+    def _base_offset(self, at: int) -> int:
+        return int.from_bytes(self._records[at : at + 8], "big", signed=True)
+
+    def _is_cut_off(self, at: int) -> bool:
+        """Return whether the batch at `at` is cut off behind others."""
+        header = next(headers(self._records[at:]), None)
+        return at > 0 and header is not None and not header.is_whole
+
+    def _is_flipped_format(self, at: int) -> bool:
+        """Return whether a batch that names an older format has the CRC of format 2."""
+        header = next(headers(self._records[at:]), None)
+        if header is None or not header.is_whole or header.size < HEADER_BYTES:
+            return False
+        batch = self._records[at : at + header.size]
+        return bool(crc32c(batch[_COVERED_AT:]) == int.from_bytes(batch[_CRC_AT:_COVERED_AT], "big"))
 
 
 def _all_attributes(table: Int64s) -> int:
@@ -293,7 +386,7 @@ class _ReadyBatches:
     def next_offset(self) -> int | None:
         return int(self._tables[0][0, Column.NEXT_OFFSET]) if self._tables else None
 
-    def add_source(self, records: bytes) -> tuple[int, int, int]:
+    def add_source(self, records: Content) -> tuple[int, int, int]:
         """Keep the decompressed records of the next batch. Return its columns SOURCE, START and END."""
         self._sources.append(records)
         return len(self._sources) - 1, 0, len(records)

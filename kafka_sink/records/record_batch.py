@@ -36,11 +36,7 @@ _CRC_OFFSET = 17
 _ATTRIBUTES_OFFSET = _CRC_OFFSET + _CRC.size
 _LENGTH_END = 12
 _MAGIC_OFFSET = 16
-_LAST_OFFSET_DELTA_OFFSET = 23
 _START = struct.Struct(">qi")
-_DELTA = struct.Struct(">i")
-# Of a record of message format 0 without key and value: CRC, magic, attributes and two lengths.
-_LEAST_OLD_LENGTH = 14
 
 
 def first_offset(records: memoryview) -> int | None:
@@ -51,24 +47,6 @@ def first_offset(records: memoryview) -> int | None:
     base_offset, length = _START.unpack_from(records)
     is_whole = HEADER_BYTES - _LENGTH_END <= length <= len(records) - _LENGTH_END
     return int(base_offset) if is_whole else None
-
-
-def next_offset(records: memoryview) -> int | None:
-    """Return the offset after the last whole batch of a record set, from the headers alone. None: no batch is whole.
-
-    The last batch of a Fetch answer may be cut off (KIP-74). Nothing is verified: the decoder does that. A record of
-    an older format counts as a batch.
-    """
-    following, position = None, 0
-    while position + _MAGIC_OFFSET < len(records):
-        base_offset, length = _START.unpack_from(records, position)
-        end = position + _LENGTH_END + length
-        is_batch = records[position + _MAGIC_OFFSET] >= MAGIC
-        if length < (HEADER_BYTES - _LENGTH_END if is_batch else _LEAST_OLD_LENGTH) or end > len(records):
-            break
-        last = _DELTA.unpack_from(records, position + _LAST_OFFSET_DELTA_OFFSET)[0] if is_batch else 0
-        following, position = base_offset + last + 1, end
-    return following
 
 
 def write_header(

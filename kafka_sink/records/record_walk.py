@@ -65,24 +65,23 @@ def scan_batches(
 ) -> int:
     """Write a row of `table` for each whole batch from the position of `state` on. Return the number of rows.
 
-    Moves `state` behind them. Stops at the first batch from `end_offset` on, when the table is full, and after
+    Moves `state` behind them. Stops where all before `end_offset` was read, when the table is full, and after
     `most_bytes` (at least one batch is read).
     """
     data = _bytes(records)
     position, next_offset = int(state[State.POSITION]), int(state[State.NEXT_OFFSET])
     first, count = position, 0
     try:
-        while count < len(table) and position - first < most_bytes:
+        while count < len(table) and position - first < most_bytes and next_offset < end_offset:
             size = _batch_size(data, position)
-            if size == 0:
+            if size and not _begins_before(data, position, end_offset):
+                next_offset = end_offset
                 break
-            if _base_offset(data, position) >= end_offset:
-                next_offset = max(next_offset, end_offset)
-                break
-            batch = data[position : position + size]
-            row = _row(batch, checks_crc)
-            if row[Column.BASE_OFFSET] < next_offset:
+            row = _row(data[position : position + size], checks_crc) if size else None
+            if _begins_before(data, position, next_offset):
                 raise Wrong(Fault.OFFSETS)
+            if row is None:
+                break
             table[count] = (*row, 0, position + HEADER_BYTES, position + size)
             count += 1
             next_offset = row[Column.LAST_OFFSET] + 1
@@ -97,8 +96,11 @@ def _bytes(buffer: Buffer) -> memoryview:
     return memoryview(buffer).cast("B")
 
 
-def _base_offset(data: memoryview, position: int) -> int:
-    return int.from_bytes(data[position : position + 8], "big", signed=True)
+def _begins_before(data: memoryview, position: int, offset: int) -> bool:
+    """Return whether a batch at `position` begins before `offset`, as far as its header is there."""
+    if len(data) - position < _MAGIC_END or data[position + _MAGIC_END - 1] != MAGIC:
+        return False
+    return int.from_bytes(data[position : position + 8], "big", signed=True) < offset
 
 
 def _batch_size(data: memoryview, position: int) -> int:
@@ -236,13 +238,30 @@ class _Batch:
         self.left -= 1
         return record, offset
 
+    def millis(self, record: Record) -> int:
+        return self._max_timestamp if self.has_append_time else self._base_timestamp + record.timestamp_delta
+
     def micros(self, record: Record) -> int:
         """Return Spark's microseconds of Kafka's milliseconds."""
-        millis = self._max_timestamp if self.has_append_time else self._base_timestamp + record.timestamp_delta
-        micros = millis * MICROS_PER_MILLI
+        micros = self.millis(record) * MICROS_PER_MILLI
         if not -_INT64_MAX - 1 <= micros <= _INT64_MAX:
             raise Wrong(Fault.TIMESTAMP)
         return micros
+
+
+def first_unreadable_timestamp(source: memoryview, row: Int64s, first_offset: int) -> tuple[int, int]:
+    """Return offset and timestamp (ms) of the batch's first wanted record whose microseconds do not fit into 64 bits.
+    The batch has one."""
+    numbers = row.copy()
+    numbers[Column.SOURCE] = 0
+    batch = _Batch([source], numbers)
+    while True:
+        record, offset = batch.next()
+        try:
+            batch.micros(record)
+        except Wrong:
+            if offset >= first_offset:
+                return offset, batch.millis(record)
 
 
 # --- measure ----------------------------------------------------------------------------------------------------------

@@ -16,11 +16,12 @@ REASONS = {
 
 
 class Undecodable(ValueError):
-    """A batch of the record set cannot be decoded. All batches before it can. `base_offset`: the batch's own."""
+    """A batch of the record set cannot be decoded. All batches before it can. `base_offset`: the batch's own, or where
+    it should begin. `next_offset`: where the log goes on behind it, None if that is not known."""
 
-    def __init__(self, base_offset: int, reason: str) -> None:
+    def __init__(self, base_offset: int, reason: str, next_offset: int | None = None) -> None:
         super().__init__(f"the record batch at offset {base_offset} {reason}")
-        self.base_offset, self.reason = base_offset, reason
+        self.base_offset, self.reason, self.next_offset = base_offset, reason, next_offset
 
 
 class OldFormat(Undecodable):
@@ -35,21 +36,30 @@ class CorruptBatch(Undecodable):
     """The bytes of the batch are damaged, on the broker's disk or on their way. `fault` is None if its codec found
     it."""
 
-    def __init__(self, base_offset: int, fault: Fault | None) -> None:
-        super().__init__(base_offset, "cannot be decompressed" if fault is None else REASONS[fault])
+    def __init__(self, base_offset: int, fault: Fault | None, next_offset: int | None = None) -> None:
+        super().__init__(base_offset, "cannot be decompressed" if fault is None else REASONS[fault], next_offset)
         self.fault = fault
 
 
 class BatchTooLarge(Undecodable):
     """The records of the batch are larger than `most_bytes` after decompression."""
 
-    def __init__(self, base_offset: int, most_bytes: int) -> None:
-        super().__init__(base_offset, f"has more than {most_bytes} bytes of records after decompression")
+    def __init__(self, base_offset: int, most_bytes: int, next_offset: int | None = None) -> None:
+        super().__init__(base_offset, f"has more than {most_bytes} bytes of records after decompression", next_offset)
         self.most_bytes = most_bytes
 
 
-class TimestampOutOfRange(Undecodable):
-    """A record's timestamp in milliseconds does not fit into 64 bits as microseconds."""
+class TooManyHeaders(Undecodable):
+    """The records of the batch have more than `most_headers` headers."""
 
-    def __init__(self, base_offset: int) -> None:
+    def __init__(self, base_offset: int, most_headers: int, next_offset: int) -> None:
+        super().__init__(base_offset, f"has more than {most_headers} headers", next_offset)
+        self.most_headers = most_headers
+
+
+class TimestampOutOfRange(Undecodable):
+    """The timestamp of the record at `offset`, in milliseconds, does not fit into 64 bits as microseconds."""
+
+    def __init__(self, base_offset: int, offset: int, timestamp_ms: int) -> None:
         super().__init__(base_offset, "has a timestamp whose microseconds do not fit into 64 bits")
+        self.offset, self.timestamp_ms = offset, timestamp_ms

@@ -31,6 +31,7 @@ from kafka_sink.errors import (
     OffsetsLost,
     ReadStalled,
     RecordsCorrupt,
+    TimestampNotReadable,
     TopicToReadMissing,
     UnknownOption,
 )
@@ -410,7 +411,7 @@ def test_a_time_that_sparks_timestamps_cannot_hold_is_an_error_of_the_column(bro
     name = new_topic(broker)
     send(producer(broker), name, [b"v"], timestamp=2**62)
     assert offsets_read(reader_of(broker, "offset", subscribe=name)) == [0]
-    with pytest.raises(RecordsCorrupt, match="timestamp"):
+    with pytest.raises(TimestampNotReadable, match=f"has the timestamp {2**62} ms"):
         offsets_read(reader_of(broker, "offset", "timestamp", subscribe=name))
 
 

@@ -28,6 +28,7 @@ Source: Kafka's AdminClient (PartitionLeaderStrategy, AllBrokersStrategy, Coordi
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -92,6 +93,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
 
+_NUMBERS = itertools.count()
 KIND_NAMES = {CoordinatorKind.GROUP: "group", CoordinatorKind.TRANSACTION: "transactional id"}
 TRANSACTION_VERSION = "transaction.version"
 # A broker with transactions of version 2 (KIP-890, part 2) must speak these. Produce from this version on adds its
@@ -116,6 +118,8 @@ class AdminClient:
         `driver`: None for connections of its own.
         """
         self.config = config
+        # Of the clients of this process, to tell one from another.
+        self.number = next(_NUMBERS)
         self.used_at_ms = monotonic_ms()
         rng = random.Random()
         # For operations of more than one step.

@@ -35,7 +35,8 @@ class RecordSet:
     """The answer of one Fetch request: record batches, a view of the received bytes. The last one may be cut off.
 
     `offset`: the first offset that is wanted of it; the first batch may begin before. `end`: before which they are
-    wanted; that of the range, or where a log parts that was truncated since. `next_offset`: after its last whole batch.
+    wanted; that of the range, or where a log parts that was truncated since. `next_offset`: after its last whole batch,
+    or after the one that reaches `end`. `has_records`: False if compaction has emptied its batches.
     """
 
     offset: int
@@ -43,6 +44,7 @@ class RecordSet:
     next_offset: int
     records: memoryview
     aborted_transactions: tuple[AbortedTransaction, ...]
+    has_records: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ What is asked next is decided anew in each turn, from what is known (`_next_requ
 | the leader has a newer epoch than was checked | OffsetForLeaderEpoch: is the log whole up to the range's end? |
 | it ended before | ListOffsets: where does what may be read end now? |
 | a broker said that the position is out of range | ListOffsets: where does the log begin and end? |
+| offsets are in no batch, and damage could look so | Fetch of the batch before: does that one follow? (`gaps.py`) |
 | no committed record came, although there is one to read | Fetch of one batch of any kind: where does it begin? |
 | otherwise | Fetch, of the preferred replica or the leader |
 
@@ -24,6 +25,7 @@ Non-obvious:
   compaction leave gaps.
 * An answer without records is no gap. A broker whose remote storage is slow (KIP-405) answers so, with the end of the
   log and nothing else. Only a batch that begins behind the position shows a gap.
+* No CRC covers the header that says where a batch begins and ends. What an answer leaves out is in `gaps.py`.
 * The check of epochs is KIP-320's, but of the range's end, not of the position: two logs that agree on the last record
   of an epoch agree on all before it. Each Fetch names the leader epoch that was checked, so no record of another
   leader slips in between.
@@ -37,7 +39,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafka_sink.errors import (
     FetchRefused,
@@ -51,6 +53,7 @@ from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet, after_out_of_range, parts_at
+from kafka_sink.kafka.consumer.gaps import Gaps
 from kafka_sink.kafka.consumer.patience import Patience
 from kafka_sink.kafka.consumer.preferred_replica import PreferredReplica
 from kafka_sink.kafka.consumer.topic_watch import TopicWatch, missing
@@ -75,7 +78,8 @@ from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.requests import Request
-from kafka_sink.records.record_batch import first_offset, next_offset
+from kafka_sink.records.outline import outline
+from kafka_sink.records.record_batch import first_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +143,12 @@ class Fetcher:
         self._earliest: int | None
         # Whether the next Fetch is only for where the next batch begins.
         self._looks_ahead = False
+        self._gaps = Gaps()
+        # The request of the look that is under way.
+        self._look: FetchRequest | None = None
         self._replica = PreferredReplica(settings.client_rack, settings.metadata_max_age_ms)
+        # Where the log is damaged, if it is.
+        self._damaged_at = range_.first
         # For the message of a range that gets no further.
         self._high_watermark = self._last_stable_offset = NO_OFFSET
         self._last_error = ""
@@ -152,12 +161,13 @@ class Fetcher:
 
     @property
     def _has_all(self) -> bool:
-        return self._position >= self._end
+        return self._position >= self._end and self._gaps.look is None
 
     def take(self, now_ms: int) -> RecordSet | None:
         """Return the next record set, if it is there. If not, the caller waits from now on."""
         record_set, self._fetched = self._fetched, None
-        if record_set is not None:
+        # Without end a broker could hand out empty batches.
+        if record_set is not None and record_set.has_records:
             self._patience.end()
         else:
             self._patience.begin(now_ms, self._network.throttled_ms(now_ms))
@@ -256,7 +266,7 @@ class Fetcher:
 
     def _fetch_request(self, epoch: int, now_ms: int) -> FetchRequest:
         settings = self._settings
-        return FetchRequest(
+        request = FetchRequest(
             topic=self._range.topic,
             topic_id=self._range.topic_id,
             partition=self._range.partition,
@@ -269,6 +279,15 @@ class Fetcher:
             max_wait_ms=settings.max_wait_ms,
             rack_id=self._replica.rack(now_ms),
         )
+        look, self._look = self._gaps.look, None
+        if look is None:
+            return request
+        uncommitted = IsolationLevel.READ_UNCOMMITTED
+        request = replace(
+            request, offset=look.offset, isolation_level=uncommitted, max_bytes=look.max_bytes, min_bytes=1
+        )  # fmt: skip
+        self._look = request
+        return request
 
     # --- what is answered ---------------------------------------------------------------------------------------------
 
@@ -280,7 +299,7 @@ class Fetcher:
             elif answer.token is self._of_read:
                 self._is_asking = False
                 self._on_answer(answer, now_ms)
-        if not self.is_done and self._fetched is None:
+        if not self.is_done and (self._fetched is None or not self._fetched.has_records):
             self._look_at_clock(now_ms)
 
     def _look_at_clock(self, now_ms: int) -> None:
@@ -316,8 +335,10 @@ class Fetcher:
             case Action.TAKE:
                 self._take_answer(answer, now_ms)
             case Action.LOOK_FOR_BOUNDS:
+                if answer.request is self._look:
+                    self._gaps.drop_look()
                 # A replica that lags knows less than the leader, which is asked next.
-                if self._replica.node == NO_LEADER:
+                elif self._replica.node == NO_LEADER:
                     self._is_out_of_range, self._earliest = True, None
                 self._on_error(f"{error_name(code)} (error {code})", now_ms, refresh=True)
             case Action.DENIED:
@@ -343,34 +364,56 @@ class Fetcher:
         if response.high_watermark >= 0:
             self._watch.seen()
             self._high_watermark, self._last_stable_offset = response.high_watermark, response.last_stable_offset
-        if self._looks_ahead:
-            self._pass_gap(response)
+        epoch = _epoch_of(answer)
+        if answer.request is self._look:
+            self._gaps.looked(response, epoch)
+        elif self._looks_ahead:
+            self._pass_gap(response, epoch)
         elif response.records:
-            self._take_record_set(response)
+            self._take_record_set(response, epoch, answer.node_id, now_ms)
         else:
-            self._looks_ahead = self._is_committed and self._position < response.last_stable_offset
+            self._take_nothing(response, epoch)
             # A broker that waits for records answers later than this.
             self._not_before_ms = now_ms + self._settings.retry_backoff_ms - answer.latency_ms
+        if self._gaps.damage:
+            self.failure = self._of_range(RecordsCorrupt, offset=self._damaged_at, reason=self._gaps.damage)
 
     @property
     def _is_committed(self) -> bool:
         return self._settings.isolation_level is IsolationLevel.READ_COMMITTED
 
-    def _take_record_set(self, response: FetchResponse) -> None:
-        following = next_offset(response.records)
-        if following is None or following <= self._position:
-            reason = "the answer has no whole batch" if following is None else f"it ends before offset {following}"
-            self.failure = self._of_range(RecordsCorrupt, offset=self._position, reason=reason)
+    def _take_record_set(self, response: FetchResponse, epoch: int, node_id: int, now_ms: int) -> None:
+        position, found = self._position, outline(response.records, self._position, self._end)
+        if found is None or found.following <= position:
+            reason = "the answer has no whole batch" if found is None else f"it ends before offset {found.following}"
+            self.failure = self._of_range(RecordsCorrupt, offset=position, reason=reason)
             return
-        self._fetched = RecordSet(self._position, self._end, following, response.records, response.aborted_transactions)
-        self._position = following
+        if self._gaps.has_doubt(found, response, position=position, epoch=epoch, node_id=node_id):
+            self._damaged_at = position if found.gap is None else found.gap[0]
+            self._not_before_ms = now_ms + self._settings.retry_backoff_ms
+            return
+        if (look := self._gaps.look) is not None:
+            self._damaged_at = look.first
+        self._fetched = RecordSet(
+            position, self._end, found.following, response.records, response.aborted_transactions, found.has_records
+        )
+        self._position = found.following
 
-    def _pass_gap(self, response: FetchResponse) -> None:
+    def _take_nothing(self, response: FetchResponse, epoch: int) -> None:
+        readable = response.last_stable_offset if self._is_committed else response.high_watermark
+        if self._position < readable and not response.throttle_time_ms:
+            self._damaged_at = self._position
+            self._gaps.take_nothing(response, self._position, epoch)
+        self._looks_ahead = self._is_committed and self._position < response.last_stable_offset
+
+    def _pass_gap(self, response: FetchResponse, epoch: int) -> None:
         """Move to where the next batch begins. Compaction may leave none before the first open transaction."""
         self._looks_ahead = False
         first = first_offset(response.records)
-        if first is not None:
-            self._position = max(self._position, first)
+        if first is not None and first > self._position and not 0 <= response.high_watermark < first:
+            self._damaged_at = self._position
+            self._gaps.passed(self._position, first, response, epoch)
+            self._position = first
 
     def _take_end_of_epoch(self, response: OffsetForLeaderEpochResponse, request: OffsetForLeaderEpochRequest) -> None:
         """An undefined end (-1) is truncation too, as for Java's consumer: the leader knows no such epoch."""
@@ -416,6 +459,7 @@ class Fetcher:
             self.failure = self._of_range(OffsetsLost, first=loss.first, end=loss.end, cause=loss.cause)
             return
         self.losses.append(loss)
+        self._gaps.forget()
         if loss.cause is LossCause.DELETED:
             self._position = loss.end
         elif loss.cause in (LossCause.TOPIC_DELETED, LossCause.TOPIC_RECREATED):
@@ -451,3 +495,9 @@ class Fetcher:
 
     def _of_range(self, error_type: type[KafkaSinkError], **facts: object) -> KafkaSinkError:
         return error_type(topic=self._range.topic, partition=self._range.partition, **facts)
+
+
+def _epoch_of(answer: ClientResponse) -> int:
+    """Return the leader epoch that a Fetch has named."""
+    assert isinstance(answer.request, FetchRequest)
+    return answer.request.leader_epoch

@@ -61,7 +61,7 @@ class _Search:
         stack, at = [_Open(0, len(data))], 0
         while True:
             while stack and stack[-1].end is not None and at >= stack[-1].end:
-                self._close(stack.pop(), depth + len(stack))
+                self._close(stack, depth)
             if not stack:
                 return
             try:
@@ -77,7 +77,7 @@ class _Search:
         parent = stack[-1]
         tag, size, begin = _header(data, at)
         if parent.end is None and tag == 0 and size == 0:
-            self._close(stack.pop(), depth + len(stack))
+            self._close(stack, depth)
             return begin
         limit = next(each.end for each in reversed(stack) if each.end is not None)
         if begin + (size or 0) > limit:
@@ -101,9 +101,13 @@ class _Search:
         elif tag == _OCTET_STRING and body[:1] == bytes([_SEQUENCE]):
             self.documents.append((body, depth))
 
-    def _close(self, done: _Open, depth: int) -> None:
-        if done.pieces[:1] == bytes([_SEQUENCE]):
-            self.documents.append((bytes(done.pieces), depth))
+    def _close(self, stack: list[_Open], depth: int) -> None:
+        done = stack.pop()
+        if stack and done.tag == stack[-1].tag == _OCTET_STRING | _CONSTRUCTED:
+            # Pieces may be in pieces, too.
+            stack[-1].pieces += done.pieces
+        elif done.pieces[:1] == bytes([_SEQUENCE]):
+            self.documents.append((bytes(done.pieces), depth + len(stack)))
 
     @staticmethod
     def _skip_damaged(stack: list[_Open], *, whole: bool) -> int:

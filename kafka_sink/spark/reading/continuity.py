@@ -11,6 +11,7 @@ planner keeps for each partition under which topic id and leader epoch its log w
 | has an older leader epoch, and no topic id | reads the new topic from its start: epochs only grow |
 | parts from the earlier log before the position (KIP-320) | reads on from there: other records follow |
 | ends before the position | reads on from its end |
+| has another record before the position (`marks.py`) | reads on at the position |
 
 A planner that has just started knows only the positions, as they are in Spark's checkpoint: it sees the first and the
 last case.

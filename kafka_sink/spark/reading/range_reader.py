@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from kafka_sink.errors import KafkaSinkError, MessageFormatTooOld, RecordsCorrupt
+from kafka_sink.errors import (
+    BatchOverLimit,
+    KafkaSinkError,
+    MessageFormatTooOld,
+    ReadError,
+    RecordsCorrupt,
+    TimestampNotReadable,
+)
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kept import lease_reader
 from kafka_sink.options.reading import ReadConfig
-from kafka_sink.records.decoder import RecordSetDecoder
-from kafka_sink.records.undecodable import OldFormat, Undecodable
+from kafka_sink.records.decoder import Limits, RecordSetDecoder
+from kafka_sink.records.undecodable import (
+    BatchTooLarge,
+    OldFormat,
+    TimestampOutOfRange,
+    TooManyHeaders,
+    Undecodable,
+)
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.columns import Rows
 from kafka_sink.spark.reading.reported import reported
@@ -84,6 +98,7 @@ class RangeReader:
                     columns=rows.decoded,
                     aborted=record_set.aborted_transactions,
                     check_crcs=config.consumer.check_crcs,
+                    limits=Limits(most_batch_bytes=config.max_batch_bytes, most_headers=config.max_headers_per_batch),
                 )
                 for batch in rows.complete(_decoded(decoder, range_)):
                     row_count += batch.num_rows
@@ -99,13 +114,26 @@ class RangeReader:
 
 
 def _decoded(decoder: RecordSetDecoder, range_: FetchRange) -> Iterator[pa.RecordBatch]:
-    """Return the decoder's batches. Raises MessageFormatTooOld, RecordsCorrupt."""
-    topic, partition = range_.topic, range_.partition
+    """Return the decoder's batches. Raises the ReadError of a batch that cannot be decoded."""
     try:
         yield from decoder
-    except OldFormat as error:
-        raise MessageFormatTooOld(
-            topic=topic, partition=partition, offset=error.base_offset, magic=error.magic
-        ) from None
     except Undecodable as error:
-        raise RecordsCorrupt(topic=topic, partition=partition, offset=error.base_offset, reason=error.reason) from None
+        raise _read_error(error, {"topic": range_.topic, "partition": range_.partition}) from None
+
+
+def _read_error(error: Undecodable, place: Mapping[str, Any]) -> ReadError:
+    goes_on_at = -1 if error.next_offset is None else error.next_offset
+    match error:
+        case OldFormat(magic=magic):
+            return MessageFormatTooOld(**place, offset=error.base_offset, magic=magic)
+        case TimestampOutOfRange(offset=offset, timestamp_ms=timestamp_ms):
+            return TimestampNotReadable(**place, offset=offset, timestamp_ms=timestamp_ms)
+        case BatchTooLarge(most_bytes=limit):
+            what, option = "bytes of records after decompression", "maxDecompressedBatchBytes"
+        case TooManyHeaders(most_headers=limit):
+            what, option = "headers", "maxHeadersPerBatch"
+        case _:
+            return RecordsCorrupt(**place, offset=error.base_offset, reason=error.reason, goes_on_at=goes_on_at)
+    return BatchOverLimit(
+        **place, offset=error.base_offset, what=what, limit=limit, option=option, goes_on_at=goes_on_at
+    )  # fmt: skip

@@ -2,9 +2,10 @@
 
     where the logs end ─> is the answer to be believed? ─> do the logs go on at the stream's positions?
 
-Of each log the topic id, the leader epoch and the end are kept. A process that starts with a checkpoint knows only its
-positions. A log that does not go on at the stream's position (`continuity.py`) is a break. The stream leaves it by a
-step to where the log goes on. Until it has taken that step, the log counts as it was before the break.
+Of each log the topic id, the leader epoch and the end are kept, and a batch that was read (`marks.py`). A process that
+starts with a checkpoint knows only its positions. A log that does not go on at the stream's position
+(`continuity.py`) is a break. The stream leaves it by a step to where the log goes on. Until it has taken that step, the
+log counts as it was before the break.
 
 A micro-batch whose end is recorded may find its log truncated before that end. Spark goes on at the recorded end all
 the same, so the next look makes a step back to where the micro-batch ended in the log.
@@ -19,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kafka_sink.errors import LeaderUnavailable, ReadError
+from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.log_ends import Logs, epoch_ends, log_ends
 from kafka_sink.kafka.admin.offsets import list_offsets
@@ -38,6 +40,7 @@ from kafka_sink.spark.reading.continuity import (
     with_newer_leaders,
 )
 from kafka_sink.spark.reading.losses import Losses
+from kafka_sink.spark.reading.marks import Marks
 from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.topics import (
     absences,
@@ -59,6 +62,7 @@ class StreamLogs:
         self.known: dict[TopicPartition, LogEnd] = {}
         # Steps that were told, until the stream has taken them; with the log as it is there.
         self.steps: dict[TopicPartition, tuple[Break, LogEnd | None]] = {}
+        self._marks = Marks()
         # Where the last micro-batch ended in logs that did not reach its recorded end.
         self._cuts: dict[TopicPartition, Break] = {}
         # What the options name and is not there, once that was told.
@@ -79,10 +83,14 @@ class StreamLogs:
         broken = breaks(positions, self.known, ends, parting)
         self._cuts = {each: cut for each, cut in self._cuts.items() if positions.get(each) == cut.position}
         broken |= {each: earlier_of(cut, broken.get(each)) for each, cut in self._cuts.items()}
+        for each in self._marks.moved(client, self._logs, ends, positions) - broken.keys():
+            broken[each] = Break(positions[each], LossCause.RESTORED, positions[each])
         for each, found in broken.items():
             self._losses.log_broken(each, found)
             self.steps[each] = found, ends.get(each)
         self.known |= {each: end for each, end in ends.items() if each not in broken}
+        whole = {each: offset for each, offset in positions.items() if each not in broken}
+        self._marks.take(client, self._logs, ends, whole, monotonic_ms())
         return {each: end.offset for each, end in ends.items()}, broken
 
     def learn(self, client: AdminClient, positions: Positions) -> None:

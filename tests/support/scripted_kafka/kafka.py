@@ -29,6 +29,7 @@ from kafka_sink.kafka.protocol.apis.describe_producers import (
 )
 from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.find_coordinator import (
     CoordinatorKind,
     FindCoordinatorRequest,
@@ -192,6 +193,8 @@ class ScriptedKafka:
             case DescribeConfigsRequest(node_id=about, name=name):
                 assert about == node_id, "only the broker itself knows"
                 return DescribeConfigsResponse(0, code, None if code else self.settings.get((node_id, name)))
+            case FetchRequest():
+                return FetchResponse(0, code)
             case TopicConfigsRequest(topics=topics, names=names):
                 return TopicConfigsResponse(0, tuple(self._topic_configs(topic, names, code) for topic in topics))
             case CreateTopicsRequest(topic=topic, partition_count=count):

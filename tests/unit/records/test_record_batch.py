@@ -16,7 +16,8 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from kafka_sink.records.kernel import FALLBACK, WriteHeader, compiled_kernel
-from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT, first_offset, next_offset
+from kafka_sink.records.outline import outline
+from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT, first_offset
 from record_sets import plain
 
 try:
@@ -135,6 +136,14 @@ def test_what_is_no_record_batch_is_refused() -> None:
         _kernel.write_header(batch, None, *numbers[:-1], None)
     with pytest.raises(TypeError):
         _kernel.write_header(batch, None, *numbers[:-1])
+
+
+# --- the offset after a record set ------------------------------------------------------------------------------------
+
+
+def next_offset(records: memoryview) -> int | None:
+    found = outline(records, 0, 2**63 - 1)
+    return None if found is None else found.following
 
 
 @given(st.lists(st.integers(1, 5), max_size=4), st.integers(0, 200))

@@ -35,7 +35,7 @@ import pyarrow as pa
 
 from fuzz.answers import EXCHANGES, ORDERS, Exchange, answer
 from fuzz.java_stores import ber, der, derivation, integer, jks_file, pkcs12_file, protected_key
-from fuzz.record_sets import record_set
+from fuzz.record_sets import record_set, set_with_a_gap, zstd_of_frames
 from kafka_sink.cli import transactions_text
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
@@ -66,6 +66,7 @@ from kafka_sink.records.aborted_transaction import AbortedTransaction
 from kafka_sink.records.arrow_rows import TYPES
 from kafka_sink.records.decoder import Limits, RecordSetDecoder
 from kafka_sink.records.kernel import FALLBACK, Kernel, compiled_kernel
+from kafka_sink.records.outline import headers, is_damaged_length, outline
 from kafka_sink.records.undecodable import Undecodable
 
 NAMES = Names("s", "state")
@@ -521,6 +522,10 @@ def _record_set() -> Decoder:
         return found, reading.next_offset, reading.used_bytes, None
 
     def decode(data: bytes) -> None:
+        # As the fetcher looks at an answer before it is decoded.
+        outline(memoryview(data[1:]), 1, 6)
+        for header in headers(memoryview(data[1:])):
+            is_damaged_length(memoryview(data[1:]), header)
         seen = [read(kernel, data) for kernel in kernels]
         *expected, error = seen[0]
         for *others, other in seen[1:]:
@@ -532,6 +537,7 @@ def _record_set() -> Decoder:
     everything = b"".join(record_set())
     seeds = [bytes([choice]) + everything for choice in range(32)]
     seeds += [bytes(1) + batch for batch in record_set()]
+    seeds += [bytes([16]) + set_with_a_gap(), bytes([16]) + zstd_of_frames()]
     return Decoder("record set", decode, (Undecodable,), seeds, share=24)
 
 

@@ -1,9 +1,11 @@
-"""A right record set, from which the fuzzer begins: each codec, transactions with their markers, an empty batch."""
+"""Record sets from which the fuzzer begins: each codec, transactions with their markers, an empty batch, and harm."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import crc32c
+import zstandard
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from model.control_batches import EndTransactionMarker, encode_marker
@@ -26,6 +28,35 @@ def record_set() -> Iterator[bytes]:
     yield _at(offset, changed_attributes(_batch(0, producer_id=-1), _LOG_APPEND_TIME))
     # What compaction leaves.
     yield _at(offset + 3, _batch(0, producer_id=-1, records=()))
+
+
+def zstd_of_frames() -> bytes:
+    """A batch whose records are in two frames without the size of their content, as a stream writes them."""
+    whole = _batch(0, producer_id=-1)
+    compress = zstandard.ZstdCompressor(write_content_size=False).compress
+    records = compress(whole[61:90]) + compress(whole[90:])
+    header = bytearray(changed_attributes(whole, 4)[:61])
+    header[8:12] = (61 - 12 + len(records)).to_bytes(4, "big")
+    covered = bytes(header[21:]) + records
+    return bytes(header[:17]) + crc32c.crc32c(covered).to_bytes(4, "big") + covered
+
+
+def set_with_a_gap() -> bytes:
+    """Batches of which compaction has removed one, and the last is cut off."""
+    batches = _plain_batches()
+    return b"".join((batches[0], *batches[2:]))[:-20]
+
+
+def harmed_record_sets() -> Iterator[bytes]:
+    """Yield record sets in which a bit of a base offset, a length or a format is wrong. No CRC covers these."""
+    for byte, bit in ((0, 7), (0, 0), (5, 0), (6, 1), (7, 2), (10, 0), (11, 6), (16, 1), (16, 0)):
+        batches = _plain_batches()
+        batches[1][byte] ^= 1 << bit
+        yield b"".join(batches)
+
+
+def _plain_batches() -> list[bytearray]:
+    return [bytearray(_at(3 * number, _batch(0, producer_id=-1))) for number in range(4)]
 
 
 # Key, value, headers.

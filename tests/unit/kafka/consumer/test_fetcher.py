@@ -74,10 +74,10 @@ MOST_TURNS = 2_000
 
 
 def batch(first: int, last: int) -> bytes:
-    """A header alone is enough: the fetcher looks at nothing else."""
-    header = bytearray(HEADER_BYTES)
+    """A header and one byte are enough: the fetcher looks at nothing else."""
+    header = bytearray(HEADER_BYTES + 1)
     header[0:8] = first.to_bytes(8, "big")
-    header[8:12] = (HEADER_BYTES - 12).to_bytes(4, "big")
+    header[8:12] = (len(header) - 12).to_bytes(4, "big")
     header[16] = 2
     header[23:27] = (last - first).to_bytes(4, "big")
     return bytes(header)
@@ -85,6 +85,11 @@ def batch(first: int, last: int) -> bytes:
 
 def records(*batches: tuple[int, int], more: bytes = b"") -> FetchResponse:
     return FetchResponse(0, 0, 500, 500, 0, records=memoryview(b"".join(batch(*each) for each in batches) + more))
+
+
+def looks(before: tuple[int, int], behind: tuple[int, int], count: int) -> list[FetchResponse]:
+    """What is answered where a gap is looked at (`test_gaps.py`)."""
+    return [records(before, behind)] * (count - 1) + [records(behind, (behind[1] + 1, behind[1] + 1))]
 
 
 class Cluster:
@@ -327,19 +332,25 @@ class TestARange:
 
     def test_ends_when_the_position_passes_its_end(self, cluster: Cluster) -> None:
         """Not by a count: transactions and compaction leave gaps."""
-        assert cluster.read(records((150, 150)), records((300, 310))) == [(100, 151), (151, 311)]
+        fetches = [
+            records((150, 150)), *looks((90, 99), (150, 150), 2),
+            records((300, 310)), *looks((150, 150), (300, 310), 2),
+        ]  # fmt: skip
+        assert cluster.read(*fetches) == [(100, 151), (151, 311)]
 
     def test_compaction_may_leave_a_gap_before_an_open_transaction(self, cluster: Cluster) -> None:
         """Nothing of the range may be read any more. The open transaction's batch, which is not delivered, shows it."""
         fetches = replace(EMPTY, last_stable_offset=150), records((150, 180))
         assert cluster.read(*fetches, range_=replace(RANGE, end=150), isolation_level=COMMITTED, max_bytes=5_000) == []
         asked = [(each.isolation_level, each.max_bytes, each.offset) for each in cluster.requests()]
-        assert asked == [(COMMITTED, 5_000, 100), (UNCOMMITTED, 1, 100)]
+        assert asked == [(COMMITTED, 5_000, 100), (UNCOMMITTED, 1, 100), (UNCOMMITTED, 16 * 1024 + 61, 99)]
 
     def test_a_gap_within_the_range_is_passed_too(self, cluster: Cluster) -> None:
-        fetches = replace(EMPTY, last_stable_offset=150), records((150, 180)), records((150, 199))
+        looked = records((90, 99), (150, 180))
+        fetches = replace(EMPTY, last_stable_offset=150), records((150, 180)), looked, records((150, 199))
         assert cluster.read(*fetches, isolation_level=COMMITTED) == [(150, 200)]
-        assert [each.isolation_level for each in cluster.requests()] == [COMMITTED, UNCOMMITTED, COMMITTED]
+        asked = [(each.isolation_level, each.offset) for each in cluster.requests()]
+        assert asked == [(COMMITTED, 100), (UNCOMMITTED, 100), (UNCOMMITTED, 99), (COMMITTED, 150)]
 
     @pytest.mark.parametrize("level", list(IsolationLevel))
     @pytest.mark.parametrize("empty_answers", [1, 2, 3, 7])
@@ -664,7 +675,7 @@ class TestEpochs:
         cluster.fetcher.handle(cluster.poll(0), cluster.now_ms)
         record_set = cluster.fetcher.take(cluster.now_ms)
         assert record_set is not None
-        assert (record_set.offset, record_set.end, record_set.next_offset) == (100, end, 200)
+        assert (record_set.offset, record_set.end, record_set.next_offset) == (100, end, end)
         assert cluster.fetcher.is_done
         assert cluster.fetcher.losses == [Loss(120, 200, TRUNCATED)]
 

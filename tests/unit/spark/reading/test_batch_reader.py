@@ -120,7 +120,7 @@ def test_a_range_without_rows_ends(kafka: ScriptedKafka, calls: list[object]) ->
     [
         (plain(b"x", base_offset=2, crc=1), errors.RecordsCorrupt, "the batch at offset 2 of t-0 is damaged: .*CRC"),
         (
-            plain(b"x", base_offset=2, magic=1),
+            plain(b"x", base_offset=2, magic=1, crc=1),
             errors.MessageFormatTooOld,
             "offset 2 of t-0 has message format 1.*format",
         ),

@@ -142,4 +142,13 @@ STREAMING: tuple[Mutant, ...] = (
            "KIP-320: a stream reads on where the logs part",
            "$FOUND if $FOUND.goes_on_at < $CUT.goes_on_at else $CUT", "$CUT",
            f"{_PLAN}::test_a_log_that_ended_before_a_recorded_micro_batch_and_is_truncated_then"),
+    Mutant("streaming: a log that was restored from a snapshot is read on",
+            "docs/reading.md: clusters restored from a snapshot",
+            "$BATCH.base_offset <= $MARK.offset and not $MARK.batch.may_become($BATCH)", "False",
+            "tests/unit/spark/reading/test_marks.py::"
+            "test_a_restored_log_that_has_grown_past_the_position_breaks_the_stream"),
+    Mutant("streaming: compaction of the batch before the position is taken for a restore",
+            "LogCleaner keeps offsets and producers of a batch, and removes records",
+            "$CLEANED or bool(($ATTRIBUTES | $OTHER.attributes) & _DELETE_HORIZON_BIT)", "False",
+            "tests/unit/spark/reading/test_marks.py::test_compaction_breaks_nothing"),
 )  # fmt: skip

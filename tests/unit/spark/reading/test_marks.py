@@ -1,0 +1,232 @@
+"""A log that was restored from a snapshot under a running stream: the same ids and epochs, and other records."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from kafka_sink.errors import LogBroken, ReadError
+from kafka_sink.errors.reading import LossCause
+from kafka_sink.kafka.admin.batches import StoredBatch
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kept import once
+from kafka_sink.options.config import given_options
+from kafka_sink.options.reading import READING, read_config
+from kafka_sink.spark.reading import marks, stream_logs, stream_plan
+from kafka_sink.spark.reading.positions import Positions
+from kafka_sink.spark.reading.stream_plan import StreamPlan
+from record_sets import plain
+from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_logs import ScriptedLog, serve
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+@dataclass
+class Cluster:
+    """A topic of two partitions, whose batches have ten records each. `writer`: what the values say."""
+
+    kafka: ScriptedKafka = field(default_factory=ScriptedKafka)
+    logs: dict[tuple[str, int], ScriptedLog] = field(default_factory=dict)
+    batches: dict[tuple[str, int], dict[int, bytes]] = field(default_factory=dict)
+    fetched: list[tuple[TopicPartition, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.logs |= {A0: ScriptedLog(0, 0), A1: ScriptedLog(0, 0)}
+        self.batches |= {A0: {}, A1: {}}
+        serve(self.kafka, self.logs)
+        self.kafka.topic_ids |= {"a": uuid.UUID(int=1)}
+        self.kafka.always(FetchRequest, self._fetch)
+
+    def write(self, partition: TopicPartition, count: int, writer: str = "before") -> None:
+        log = self.logs[partition]
+        for base in range(log.latest, log.latest + count, 10):
+            values = (f"{writer} {base + i}".encode() for i in range(10))
+            self.batches[partition][base] = bytes(plain(*values, base_offset=base))
+        log.latest += count
+
+    def restore(self, partition: TopicPartition, end: int) -> None:
+        """As a snapshot had it. Brokers have started again."""
+        self.batches[partition] = {base: each for base, each in self.batches[partition].items() if base < end}
+        self.logs[partition].latest = end
+
+    def _fetch(self, request: FetchRequest) -> FetchResponse:
+        partition = TopicPartition(request.topic, request.partition)
+        assert request.leader_epoch == self.logs[partition].leader_epoch
+        self.fetched.append((partition, request.offset))
+        behind = [each for base, each in sorted(self.batches[partition].items()) if base + 10 > request.offset]
+        latest = self.logs[partition].latest
+        return FetchResponse(0, 0, latest, latest, 0, records=memoryview(behind[0] if behind else b""))
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture(autouse=True)
+def network(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
+    for module in (stream_logs, stream_plan):
+        monkeypatch.setattr(module, "monotonic_ms", lambda: cluster.kafka.now_ms)
+    return connect_clients(ScriptedNetwork(cluster.kafka), monkeypatch)
+
+
+class Stream:
+    def __init__(self, **options: str) -> None:
+        given = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "a", "startingOffsets": "earliest", **options}
+        config = read_config(given_options(given, table=READING), is_stream=True)
+        self.told: list[ReadError] = []
+        self.plan = StreamPlan(config, self.told.append)
+        self._once: Any = once(AdminClient, config.consumer)
+        self._client = self._once.__enter__()
+        self.at: Positions = self.plan.initial(self._client)
+
+    def looks(self) -> Positions:
+        """A micro-batch, or an idle look."""
+        end = self.plan.end(self._client, self.at, is_limited=False)
+        self.plan.ranges(self._client, self.at, end)
+        self.at = end
+        return end
+
+
+def test_a_log_that_does_not_tell_is_asked_once(cluster: Cluster) -> None:
+    cluster.write(A0, 20)
+    cluster.batches[A0].clear()
+    stream = Stream()
+    for _ in range(4):
+        stream.looks()
+    assert cluster.fetched == [(A0, 19)]
+
+
+def restarted(network: ScriptedNetwork) -> None:
+    network.handshakes += 1
+    network.interruptions += 1
+
+
+def test_a_restored_log_that_has_grown_past_the_position_breaks_the_stream(
+    cluster: Cluster, network: ScriptedNetwork
+) -> None:
+    cluster.write(A0, 100)
+    stream = Stream()
+    assert stream.looks()[A0] == 100
+    cluster.write(A0, 50)
+    for _ in range(3):
+        assert stream.looks()[A0] == 150
+    cluster.restore(A0, 100)
+    cluster.write(A0, 80, "after")
+    restarted(network)
+    for _ in range(2):
+        with pytest.raises(LogBroken) as raised:
+            stream.looks()
+        error = raised.value
+        assert (error.topic, error.partition, error.position, error.cause) == ("a", 0, 150, LossCause.RESTORED)
+        assert "new checkpoint" in str(error) and "leave out" in str(error)
+
+
+def test_without_fail_on_data_loss_the_stream_tells_it_once_and_goes_on(
+    cluster: Cluster, network: ScriptedNetwork
+) -> None:
+    cluster.write(A0, 150)
+    stream = Stream(failOnDataLoss="false")
+    stream.looks()
+    stream.looks()
+    stream.looks()
+    cluster.restore(A0, 100)
+    cluster.write(A0, 80, "after")
+    restarted(network)
+    assert stream.looks()[A0] == 150
+    assert [type(each) for each in stream.told] == [LogBroken]
+    assert stream.looks()[A0] == 180
+    stream.looks()
+    assert len(stream.told) == 1
+
+
+def test_brokers_that_start_again_with_the_same_log_break_nothing(cluster: Cluster, network: ScriptedNetwork) -> None:
+    cluster.write(A0, 150)
+    stream = Stream()
+    for _ in range(3):
+        stream.looks()
+    restarted(network)
+    cluster.write(A0, 10)
+    assert stream.looks()[A0] == 160
+    assert stream.told == []
+
+
+@pytest.mark.parametrize("left", [0, 3])
+def test_compaction_breaks_nothing(cluster: Cluster, network: ScriptedNetwork, left: int) -> None:
+    """It may have removed the batch at the mark, or records of it."""
+    cluster.write(A0, 150)
+    stream = Stream()
+    for _ in range(3):
+        stream.looks()
+    if left:
+        values = (f"before {140 + i}".encode() for i in range(left))
+        cluster.batches[A0][140] = bytes(plain(*values, base_offset=140, last_offset_delta=9))
+    else:
+        del cluster.batches[A0][140]
+    cluster.write(A0, 10)
+    restarted(network)
+    assert stream.looks()[A0] == 160
+
+
+def test_a_mark_is_one_request_where_the_stream_rests(cluster: Cluster, network: ScriptedNetwork) -> None:
+    cluster.write(A0, 100)
+    stream = Stream()
+    stream.looks()
+    assert cluster.fetched == []
+    stream.looks()
+    assert cluster.fetched == [(A0, 99)]
+    for _ in range(5):
+        stream.looks()
+    assert cluster.fetched == [(A0, 99)]
+    # A busy stream takes one a minute.
+    for _ in range(5):
+        cluster.write(A0, 10)
+        stream.looks()
+    assert cluster.fetched == [(A0, 99)]
+    cluster.kafka.pass_time(marks.MARK_AGE_MS)
+    cluster.write(A0, 10)
+    stream.looks()
+    assert cluster.fetched == [(A0, 99), (A0, 149)]
+    restarted(network)
+    stream.looks()
+    assert cluster.fetched[2:] == [(A0, 149)]
+    stream.looks()
+    assert cluster.fetched[3:] == [(A0, 159)]
+
+
+def test_new_marks_are_bounded(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "MOST_NEW_MARKS", 1)
+    cluster.write(A0, 10)
+    cluster.write(A1, 10)
+    stream = Stream()
+    stream.looks()
+    stream.looks()
+    assert len(cluster.fetched) == 1
+    stream.looks()
+    assert sorted(cluster.fetched) == [(A0, 9), (A1, 9)]
+
+
+BATCH = StoredBatch(10, 19, 7, 0, 1_000, (5, 0, 3), 10)
+
+
+@pytest.mark.parametrize(
+    ("changed", "may_become"),
+    [
+        ({}, True),
+        ({"crc": 8}, False),
+        ({"crc": 8, "record_count": 4}, True),
+        ({"crc": 8, "attributes": 0x40}, True),
+        ({"crc": 8, "record_count": 11}, False),
+        ({"crc": 8, "record_count": 4, "producer": (6, 0, 3)}, False),
+        ({"crc": 8, "record_count": 4, "last_offset": 18}, False),
+        ({"base_offset": 11}, False),
+    ],
+)
+def test_what_compaction_may_make_of_a_batch(changed: dict[str, Any], may_become: bool) -> None:
+    assert BATCH.may_become(BATCH._replace(**changed)) == may_become
