@@ -447,3 +447,17 @@ def retention(offsets_minutes: str | None, ids_ms: str | None, timeout_ms: int) 
             f"raise {name} on the brokers to 7 days",
         )
     return ok(shown)
+
+
+# A step that is delayed for longer than this looks stuck.
+LONG_THROTTLE_MS = 60_000
+
+
+def throttled(throttle_time_ms: int, client: ClientConfig) -> Finding:
+    """Judge the longest throttle (KIP-219) in a broker's answers to a few small requests."""
+    found = f"it throttles this client for {throttle_time_ms / 1_000:,.0f} s, after a few small requests"
+    remedy = (
+        f"raise the quota of the user or of client id {client.client_id!r} (request_percentage); if no quota explains "
+        "the time, check what answers at this address"
+    )
+    return failed(found, remedy) if throttle_time_ms >= LONG_THROTTLE_MS else warning(found, remedy)

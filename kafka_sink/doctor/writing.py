@@ -99,6 +99,7 @@ class _WriteExamination(Examination):
             self.take("retention of state", cluster, self._retention)
         elif config.producer.enable_idempotence:
             self.take("producer id", cluster, self._producer_id)
+        self.look_at_throttles()
 
     def take_topic(self) -> Verdict:
         """Take the steps of the cluster and the topic. Return the topic's verdict."""

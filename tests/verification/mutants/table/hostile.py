@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
+_THROTTLES = "tests/unit/kafka/net/test_throttles.py"
 _COSTS = "tests/verification/fuzz/test_answer_costs.py"
 
 HOSTILE: tuple[Mutant, ...] = (
@@ -24,4 +25,18 @@ HOSTILE: tuple[Mutant, ...] = (
            "docs/security.md: what an answer costs is bounded by what was asked",
            "min(self.$MOST, api_of($ENTRY.request).largest_frame($ENTRY.request))", "self.$MOST",
            f"{_COSTS}::TestFrames::test_are_limited_by_the_request_that_waits"),
+    Mutant("hostile: a throttle lasts for as long as a broker says", "docs/security.md: each step has one deadline",
+           "min($TIME, MAX_THROTTLE_MS)", "$TIME",
+           f"{_THROTTLES}::test_a_forged_throttle_ends_after_an_hour_and_is_logged_with_its_time"),
+    Mutant("hostile: a throttle stops every limit of time", "docs/security.md: each step has one deadline",
+           "$NOW - $THROTTLED + $THROTTLED // THROTTLED_LIMITS", "$NOW - $THROTTLED",
+           f"{_THROTTLES}::test_a_limit_of_time_passes_while_brokers_throttle_without_end"),
+    Mutant("hostile: a batch is kept for as long as its broker throttles",
+           "docs/operations.md: kafka.delivery.timeout.ms leaves throttled time out, up to ten times its value",
+           "$BATCH.throttled_ms >= THROTTLED_LIMITS * $LIMIT", "False",
+           f"{_THROTTLES}::test_a_batch_is_not_kept_for_longer_than_ten_times_its_limit"),
+    Mutant("hostile: check says nothing about a broker that throttles",
+           "docs/operations.md: check shows a throttle of 1 s or more",
+           "self.throttle_time_ms = max(self.throttle_time_ms, $ANSWER.response.throttle_time_ms)", "pass",
+           f"{_THROTTLES}::test_check_shows_a_broker_that_throttles"),
 )  # fmt: skip
