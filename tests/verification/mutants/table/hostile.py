@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 _THROTTLES = "tests/unit/kafka/net/test_throttles.py"
+_RANGES = "tests/verification/fuzz/test_answer_ranges.py"
 _COSTS = "tests/verification/fuzz/test_answer_costs.py"
 
 HOSTILE: tuple[Mutant, ...] = (
@@ -39,4 +40,13 @@ HOSTILE: tuple[Mutant, ...] = (
            "docs/operations.md: check shows a throttle of 1 s or more",
            "self.throttle_time_ms = max(self.throttle_time_ms, $ANSWER.response.throttle_time_ms)", "pass",
            f"{_THROTTLES}::test_check_shows_a_broker_that_throttles"),
+    Mutant("hostile: a number that no log has is believed", "nothing is lost",
+           "not $LEAST <= $NUMBER <= $MOST", "False", f"{_RANGES}::test_an_offset_that_no_log_has",
+           within="check_number"),
+    Mutant("hostile: the end of a log may be no offset", "nothing is lost",
+           "NO_OFFSET if ($EACH.topic, $EACH.partition) in $OF_TIME else 0", "NO_OFFSET",
+           f"{_RANGES}::test_an_offset_that_no_log_has"),
+    Mutant("hostile: a topic may have any name", "docs/security.md: text of a peer is escaped and cut",
+           'check_topic_name("Metadata", topic.name)', "pass",
+           f"{_RANGES}::test_a_topic_of_a_cluster_has_a_name_that_kafka_allows"),
 )  # fmt: skip
