@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 _THROTTLES = "tests/unit/kafka/net/test_throttles.py"
 _RANGES = "tests/verification/fuzz/test_answer_ranges.py"
+_SCHEMAS = "tests/unit/registry/test_hostile_schemas.py"
 _COSTS = "tests/verification/fuzz/test_answer_costs.py"
 
 HOSTILE: tuple[Mutant, ...] = (
@@ -49,4 +50,13 @@ HOSTILE: tuple[Mutant, ...] = (
     Mutant("hostile: a topic may have any name", "docs/security.md: text of a peer is escaped and cut",
            'check_topic_name("Metadata", topic.name)', "pass",
            f"{_RANGES}::test_a_topic_of_a_cluster_has_a_name_that_kafka_allows"),
+    Mutant("hostile: an unclosed quote is looked for at each quote", "the driver is not stopped by a schema",
+           """re.compile(r'"[^"\\\\]*(?:\\\\.[^"\\\\]*)*(?:(?P<end>")|\\\\?\\Z)|[\\[\\]{}]', re.DOTALL)""",
+           """re.compile(r'"(?:[^"\\\\]|\\\\.)*(?P<end>")|[\\[\\]{}]', re.DOTALL)""",
+           f"{_SCHEMAS}::test_unclosed_quotes_are_scanned_once"),
+    Mutant("hostile: a reference is looked at wherever it is", "the driver is not stopped by a schema",
+           "self.$KNOWN[$REF] = $FOUND", "return $FOUND",
+           f"{_SCHEMAS}::test_references_that_double_are_looked_at_once", within="_branches"),
+    Mutant("hostile: a value may have any number of schemas", "the driver is not stopped by a schema",
+           "len($BRANCHES) > MAX_BRANCHES", "False", f"{_SCHEMAS}::test_a_value_may_have_only_so_many_schemas"),
 )  # fmt: skip
