@@ -7,6 +7,7 @@ from mutants.mutant import Mutant
 _THROTTLES = "tests/unit/kafka/net/test_throttles.py"
 _RANGES = "tests/verification/fuzz/test_answer_ranges.py"
 _SCHEMAS = "tests/unit/registry/test_hostile_schemas.py"
+_TENANTS = "tests/unit/spark/test_tenants.py"
 _COSTS = "tests/verification/fuzz/test_answer_costs.py"
 
 HOSTILE: tuple[Mutant, ...] = (
@@ -59,4 +60,10 @@ HOSTILE: tuple[Mutant, ...] = (
            f"{_SCHEMAS}::test_references_that_double_are_looked_at_once", within="_branches"),
     Mutant("hostile: a value may have any number of schemas", "the driver is not stopped by a schema",
            "len($BRANCHES) > MAX_BRANCHES", "False", f"{_SCHEMAS}::test_a_value_may_have_only_so_many_schemas"),
+    Mutant("hostile: tenants whose token callables are equal share their tokens",
+           "docs/security.md: each registration has its own tokens", "uuid.uuid4().hex", '""',
+           f"{_TENANTS}::test_a_registration_is_one_configuration_and_another_one_is_another", within="registered"),
+    Mutant("hostile: a worker keeps the tokens of every registration",
+           "memory has an upper bound per worker", "len(_kept) > MAX_KEPT_TOKENS", "False",
+           f"{_TENANTS}::test_a_process_keeps_tokens_of_so_many_registrations"),
 )  # fmt: skip
