@@ -64,11 +64,13 @@ class NotTaken(NoAnswer):
 
 @dataclass(slots=True, eq=False)
 class Dialogue:
-    """An open connection. `cluster` is its host's first answer, `_until_s` the deadline of the current step."""
+    """An open connection. `cluster` is its host's first answer, `throttle_time_ms` the longest throttle in an answer,
+    `_until_s` the deadline of the current step."""
 
     _sock: socket.socket
     _connection: Connection
     cluster: MetadataResponse | None = None
+    throttle_time_ms: int = 0
     _until_s: float = 0.0
 
     def open(self) -> None:
@@ -111,6 +113,7 @@ class Dialogue:
         while (answer := self._connection.next_answer(self._is_over)) is None:
             self._receive()
         assert answer.response is not None, "a response was expected"
+        self.throttle_time_ms = max(self.throttle_time_ms, answer.response.throttle_time_ms)
         return answer.response
 
     def _is_over(self) -> bool:

@@ -48,6 +48,8 @@ HOSTS_TIMEOUT_S = 20.0
 # Brokers create a coordinator's internal topic at the first request, and a new topic needs time to get leaders.
 PATIENCE_S = 4.0
 PAUSE_S = 0.2
+# A throttle is told from this on.
+TOLD_THROTTLE_MS = 1_000
 
 
 def examine_hosts(config: ClientConfig) -> Report:
@@ -174,6 +176,16 @@ class Examination:
         hosts = {host for host, _ in self._client.bootstrap_servers}
         hosts |= {broker.host for broker in bootstrap.cluster.brokers}
         return service.service(hosts, bootstrap.cluster.cluster_id, bootstrap.ranges)
+
+    def look_at_throttles(self) -> None:
+        """Add a verdict for each broker that throttled the requests of the steps before."""
+        dialogues = {f"broker {node_id}": each for node_id, each in self._hosts.brokers.items()}
+        if self._hosts.bootstrap is not None and self._hosts.bootstrap not in dialogues.values():
+            dialogues["the bootstrap server"] = self._hosts.bootstrap
+        for where, dialogue in dialogues.items():
+            if dialogue.throttle_time_ms >= TOLD_THROTTLE_MS:
+                finding = judging.throttled(dialogue.throttle_time_ms, self._client)
+                self.verdicts.append(Verdict("throttle", where, finding))
 
     def ranges(self) -> Mapping[str, service.Ranges]:
         """What each broker that was reached takes, or a bootstrap server where none was."""

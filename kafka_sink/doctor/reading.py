@@ -49,6 +49,7 @@ class _ReadExamination(Examination):
         group_id = self._config.group_id
         if group_id is not None:
             self.take("group acl", f"group {group_id}", lambda: self._group(group_id))
+        self.look_at_throttles()
 
     def _group(self, group_id: str) -> Finding:
         return judging.progress_group(*self.operations_on(group_id), group_id, self._client)

@@ -32,6 +32,8 @@ _TABLE: tuple[Step, ...] = (
     *(Step(name, HOST_STEPS[max(0, place - 1) : place]) for place, name in enumerate(HOST_STEPS)),
     Step("cluster"),
     Step("service", ("cluster",)),
+    # Only where a broker throttles.
+    Step("throttle", ("cluster",)),
     Step("at-least-once", ("cluster",)),
     Step("exactly-once", ("cluster",)),
     Step("reading", ("cluster",)),

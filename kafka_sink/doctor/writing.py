@@ -101,6 +101,7 @@ class _WriteExamination(Examination):
             self.take("topics of state", cluster, self._state_topics)
         elif config.producer.enable_idempotence:
             self.take("producer id", cluster, self._producer_id)
+        self.look_at_throttles()
 
     def take_topic(self) -> Verdict:
         """Take the steps of the cluster and the topic. Return the topic's verdict."""

@@ -36,7 +36,7 @@ from kafka_sink.exporting.result import ExportResult, dropped_of, partitions_of,
 from kafka_sink.exporting.streams import each_micro_batch, in_update_mode, telling
 from kafka_sink.options.config import SinkConfig
 from kafka_sink.spark.active_session import active, is_connect
-from kafka_sink.spark.source import KafkaDataSource, check_spark_schema
+from kafka_sink.spark.source import KafkaDataSource, check_spark_schema, registered
 from kafka_sink.spark.validation import configuration
 from kafka_sink.text.redaction import reason_for, redacted
 from kafka_sink.verification import receipt_file
@@ -70,7 +70,13 @@ class ExportSettings:
     ) -> ExportSettings:
         """Make the settings from the user's arguments. Raises InvalidArgument, UnknownOption, RefusedOption."""
         named = sink_options(topic, exactly_once=exactly_once, options=options or {}, words=words)
-        return cls(options=named, co_partition=co_partition, order_by=names(order_by), validate=validate, token=token)
+        return cls(
+            options=named,
+            co_partition=co_partition,
+            order_by=names(order_by),
+            validate=validate,
+            token=registered(token),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

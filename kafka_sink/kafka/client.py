@@ -51,6 +51,7 @@ from kafka_sink.kafka.producer.topic_check import TopicCheck
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.throttles import without_throttles
 from kafka_sink.kafka.write import Write
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.fingerprint import Fingerprint
@@ -242,10 +243,10 @@ class Producer:
     # --- waiting, on the writer's thread ------------------------------------------------------------------------------
 
     def waiting_clock_ms(self) -> int:
-        """Return the clock for `max.block.ms`: monotonic, and paused while a broker throttles, because a throttle is an
+        """Return the clock for `max.block.ms`: monotonic, and slower while a broker throttles, because a throttle is an
         answer."""
         now_ms = monotonic_ms()
-        return now_ms - self._network.throttled_ms(now_ms)
+        return without_throttles(now_ms, self._network.throttled_ms(now_ms))
 
     def throttled_ms(self) -> int:
         """Return how long (ms) brokers have throttled this producer, in all its writes."""

@@ -69,7 +69,8 @@ class SecurityConfig(Discreet):
     sasl_oauthbearer_header_urlencode: bool = False
     allowed_token_urls: tuple[str, ...] | None = None
     allow_plaintext_credentials: bool = False
-    # Not an option: the callable passed to `register`, pickled, so that equal callables compare equal in every task.
+    # Not an option: the callable passed to `register`, pickled with a key of the call,
+    # so that it compares equal in every task, and unequal to another registration of an equal callable.
     token_callable: Secret | None = None
 
     @property

@@ -107,6 +107,8 @@ _LOGINS: Mapping[str, Callable[[SecurityConfig], Callable[[str], Login]]] = {
 
 # --- the tokens and tickets this process keeps ------------------------------------------------------------------------
 
+# Each registration of a token callable has tokens of its own. Beyond these, the oldest are fetched again.
+MAX_KEPT_TOKENS = 100
 _kept: dict[SecurityConfig, Tokens] = {}
 _kept_kerberos: dict[KerberosIdentity, Kerberos] = {}
 _kept_signers: dict[tuple[SecurityConfig, tuple[str, ...]], tuple[MskIamSigner, Tokens]] = {}
@@ -118,6 +120,8 @@ def _tokens_of(security: SecurityConfig) -> Tokens:
     with _kept_lock:
         if security not in _kept:
             _kept[security] = Tokens(_fetch(security), clock_s=time.monotonic)
+            if len(_kept) > MAX_KEPT_TOKENS:
+                del _kept[next(iter(_kept))]
         return _kept[security]
 
 

@@ -13,6 +13,7 @@ Sources: JSON Schema draft 7; Spark's JacksonGenerator.scala; confluent_kafka.sc
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,6 +58,8 @@ TO_JSON = {
     "ignoreNullFields": "true",
 }
 INFINITE = float("inf")
+# The most schemas that a value may have by oneOf and anyOf. More are no schema that a row could be checked against.
+MAX_BRANCHES = 1_000
 # Takes a column, and returns it with checks of its values.
 Check = Callable[[Column], Column]
 
@@ -137,6 +140,8 @@ class _Fitting:
     not have to rebuild the column."""
 
     root: dict[str, Any]
+    # By `$ref`. A union of two that refer to the same one, n levels deep, has 2^n branches if each is looked at.
+    _known: dict[str, tuple[list[Any], bool]] = dataclasses.field(default_factory=dict)
 
     def value(self, data_type: T.DataType, schema: Any, path: str, is_required: bool) -> Check | None:
         allowed, has_null = self._branches(schema)
@@ -193,14 +198,25 @@ class _Fitting:
         return of_all
 
     def _branches(self, schema: Any) -> tuple[list[Any], bool]:
-        """Return the schemas allowed for a value other than null, and True if null is allowed."""
-        schema = self._resolved(schema)
+        """Return the schemas allowed for a value other than null, each once, and True if null is allowed."""
+        ref = schema.get("$ref") if isinstance(schema, dict) else None
+        if not isinstance(ref, str):
+            return self._branches_of(self._resolved(schema))
+        if ref not in self._known:
+            self._known[ref] = self._branches_of(self._resolved(schema))
+        return self._known[ref]
+
+    def _branches_of(self, schema: Any) -> tuple[list[Any], bool]:
         if not isinstance(schema, dict):
             return ([] if schema is False else [True]), schema is not False
         for union in ("oneOf", "anyOf"):
             if union in schema:
                 parts = [self._branches(one) for one in schema[union]]
-                return [one for allowed, _ in parts for one in allowed], any(has_null for _, has_null in parts)
+                branches = list({id(one): one for allowed, _ in parts for one in allowed}.values())
+                if len(branches) > MAX_BRANCHES:
+                    reason = f"a value may have more than {MAX_BRANCHES} schemas by {union}"
+                    raise SchemaUnreadable(form=FORM, reason=reason)
+                return branches, any(has_null for _, has_null in parts)
         types = schema.get("type")
         has_null = types is None or types == "null" or (isinstance(types, list) and "null" in types)
         return ([] if types == "null" else [schema]), has_null

@@ -39,7 +39,9 @@ MAX_ANSWER_BYTES = 16 * 1024 * 1024
 # A nested record adds three brackets. Parsers of schemas recurse for each.
 MAX_DEPTH = 200
 MAX_SHOWN_CHARACTERS = 60
-BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+# A string, with `end` None if it is not closed, or a bracket. Each character is looked at once.
+BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:(?P<end>")|\\?\Z)|[\[\]{}]', re.DOTALL)
+ONLY_BRACKETS = re.compile(r"[\[\]{}]")
 # Limit of one request with the client's own retries. The client's option `timeout` limits one `recv` only, and is
 # unlimited by default.
 ASK_TIMEOUT_S = 120.0
@@ -230,13 +232,23 @@ def _bound(response: Any) -> None:
 def depth_of(text: str) -> int:
     """Return the depth of nested brackets outside strings; 0 for a text without brackets."""
     depth = deepest = 0
-    for mark in BRACKETS.finditer(text):
-        if mark[0] in "[{":
+    for bracket in _brackets(text):
+        if bracket in "[{":
             depth += 1
             deepest = max(deepest, depth)
-        elif mark[0] in "]}":
+        else:
             depth -= 1
     return deepest
+
+
+def _brackets(text: str) -> Iterator[str]:
+    """Yield the brackets outside strings. A quote that is not closed begins no string, nor does any later one."""
+    for mark in BRACKETS.finditer(text):
+        if mark[0] in "[]{}":
+            yield mark[0]
+        elif mark["end"] is None:
+            yield from (bracket[0] for bracket in ONLY_BRACKETS.finditer(text, mark.start()))
+            return
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:

@@ -20,6 +20,7 @@ Source: PythonPlannerRunner.scala (the data sent to a planning worker), SQLExecu
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import ClassVar
 from weakref import WeakKeyDictionary
@@ -39,6 +40,7 @@ from kafka_sink.errors import (
     WriteModeUnsupported,
 )
 from kafka_sink.errors.failures import told_to_spark
+from kafka_sink.kafka.registered_token import RegisteredToken
 from kafka_sink.options.cautions import warn_of_given
 from kafka_sink.options.config import GivenOptions, check_given, check_stream, given_options
 from kafka_sink.records.columns import check_schema
@@ -176,17 +178,23 @@ def source_of(spark: SparkSession) -> type[KafkaDataSource] | None:
     return REGISTERED.get(spark, None if REGISTERED else KafkaDataSource)
 
 
+def registered(token: Callable[[], tuple[str, float]] | None) -> RegisteredToken | None:
+    """Return a token callable as a registration of its own, unless it is one already. Raises TypeError."""
+    if token is None or isinstance(token, RegisteredToken):
+        return token
+    if not callable(token):
+        raise TypeError("token is a callable that returns a token and for how many seconds it is good")
+    return RegisteredToken(uuid.uuid4().hex, token)
+
+
 def pickled(token: Callable[[], tuple[str, float]] | None) -> Secret | None:
     """Return a token callable in the form for a configuration, which is bytes. Raises TypeError.
 
     A callable that each task unpickles is a different object each time. That would make a different configuration and a
-    new producer for each task.
+    new producer for each task. Another registration makes another configuration, even of an equal callable.
     """
-    if token is None:
-        return None
-    if not callable(token):
-        raise TypeError("token is a callable that returns a token and for how many seconds it is good")
-    return Secret(cloudpickle.dumps(token))  # type: ignore[no-untyped-call]
+    found = registered(token)
+    return None if found is None else Secret(cloudpickle.dumps(found))  # type: ignore[no-untyped-call]
 
 
 def check_spark_schema(schema: spark_types.StructType, *, topic_option: bool) -> None:

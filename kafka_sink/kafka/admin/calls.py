@@ -33,6 +33,7 @@ from kafka_sink.kafka.protocol.requests import (
     Request,
     Response,
 )
+from kafka_sink.kafka.throttles import without_throttles
 
 # How long the metadata of topics is used from the cache.
 TOPICS_FRESH_MS = 1_000
@@ -173,9 +174,9 @@ class Caller:
         return self._driver.now_ms()
 
     def clock_ms(self) -> int:
-        """Return the same without the time in which brokers throttled."""
+        """Return the same with a tenth of the time in which brokers throttled."""
         now_ms = self._driver.now_ms()
-        return now_ms - self.network.throttled_ms(now_ms)
+        return without_throttles(now_ms, self.network.throttled_ms(now_ms))
 
     def deadline_ms(self) -> int:
         """Return the deadline of a request that begins now, on the clock of `clock_ms`."""

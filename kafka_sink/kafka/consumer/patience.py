@@ -1,13 +1,13 @@
 """How long a caller waits for a record set before the range fails (`kafkaConsumer.pollTimeoutMs`).
 
 The time in which the caller works does not count. Nor does the time in which brokers throttle, because a quota delays
-records and keeps none back: unless that lasts for many times the limit.
+records and keeps none back: unless that lasts for many times the limit. A batch that is larger than a quota lets
+through in its whole window never comes.
 """
 
 from __future__ import annotations
 
-# A batch that is larger than a quota lets through in its whole window never comes.
-THROTTLED_LIMITS = 10
+from kafka_sink.kafka.throttles import THROTTLED_LIMITS
 
 
 class Patience:

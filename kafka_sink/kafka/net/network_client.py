@@ -32,6 +32,7 @@ Source: org.apache.kafka.clients.NetworkClient, org.apache.kafka.common.security
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -86,6 +87,9 @@ from kafka_sink.kafka.protocol.requests import (
     api_of,
 )
 from kafka_sink.kafka.protocol.sasl import Authentication
+from kafka_sink.kafka.throttles import MAX_THROTTLE_MS
+
+log = logging.getLogger(__name__)
 
 Resolve = Callable[[str, int], Sequence[Address]]
 # Begins an exchange with a host, with the current credentials. May block to fetch a token. Raises ClusterError.
@@ -93,6 +97,8 @@ Authenticate = Callable[[str], Authentication]
 
 # The part of a session's lifetime after which it is authenticated again, as in Java.
 _SESSION_FACTOR = (0.85, 0.95)
+# A throttle of at least this is logged, but not more often than once in this time.
+TOLD_THROTTLE_MS = 30_000
 # Brokers refuse a second authentication within 1 s (SaslServerAuthenticator.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS).
 MIN_SESSION_MS = 1_100
 
@@ -172,6 +178,7 @@ class NetworkClient:
         self._by_key: dict[int, Node] = {}
         # Returned by the next poll.
         self._responses: list[ClientResponse] = []
+        self._tell_throttle_ms = 0
         # Throttling by any node. Replaced as a whole, because other threads read it.
         self._held = Held()
 
@@ -462,7 +469,7 @@ class NetworkClient:
     def _is_of_this_cluster(self, node: Node, now_ms: int) -> bool:
         """Return True if the node's cluster is this client's, or is not known to the broker. Otherwise close the
         connection."""
-        node.throttle(now_ms + _connection(node).throttle_time_ms, now_ms)
+        self._throttle(node, _connection(node).throttle_time_ms, now_ms)
         found = _connection(node).cluster_id
         if self._identity.is_ours(found):
             return True
@@ -579,7 +586,7 @@ class NetworkClient:
             node.answered_since = max(node.answered_since, answer.token.failures)
             self._metrics.response_received(node.node_id)
             if response.throttle_time_ms > 0:
-                node.throttle(now_ms + response.throttle_time_ms, now_ms)
+                self._throttle(node, response.throttle_time_ms, now_ms)
                 self._hold(now_ms)
             if isinstance(answer.request, ProduceRequest):
                 latency_ms = now_ms - answer.token.sent_ms
@@ -587,6 +594,23 @@ class NetworkClient:
                     node.node_id, latency_ms=latency_ms, throttle_ms=response.throttle_time_ms
                 )
         self._respond(answer, None, now_ms)
+
+    def _throttle(self, node: Node, throttle_time_ms: int, now_ms: int) -> None:
+        """Send the node nothing for the time that it gave, up to MAX_THROTTLE_MS."""
+        for_ms = min(throttle_time_ms, MAX_THROTTLE_MS)
+        node.throttle(now_ms + for_ms, now_ms)
+        if for_ms < TOLD_THROTTLE_MS or now_ms < self._tell_throttle_ms:
+            return
+        self._tell_throttle_ms = now_ms + TOLD_THROTTLE_MS
+        log.warning(
+            "%s throttles this client for %s s, by a quota of its user or of client id %r; the client sends it nothing "
+            "for %s s. Limits of time count a tenth of that. If no quota explains the time, check what answers at this "
+            "address.",
+            node,
+            f"{throttle_time_ms / 1_000:,.0f}",
+            self._settings.client_id,
+            f"{for_ms / 1_000:,.0f}",
+        )
 
     def _respond(self, answer: Answer, error: str | None, now_ms: int) -> None:
         pending: _Pending = answer.token

@@ -79,6 +79,7 @@ from kafka_sink.kafka.protocol.requests import (
     Response,
     api_of,
 )
+from kafka_sink.kafka.throttles import without_throttles
 
 # While markers are written: 40 quick retries, about 60 ms in all. Then the usual backoff begins.
 QUICK_TRIES = 40
@@ -153,7 +154,7 @@ class Ask:
 
     `done`: final. Either `response` is the answer, or it is None and `error` says why.
     `error`: before `done`, the reason for the last failed attempt, or empty.
-    `deadline_ms`: on a clock that pauses while a broker throttles.
+    `deadline_ms`: on a clock that slows down while a broker throttles.
     `refused`: the error code with which the cluster refused to name the coordinator; 0 otherwise.
     `alike`: what the requests have in common that may go with this one as one request; None if it goes alone.
     `is_due`: it goes once its coordinator is known and takes it.
@@ -245,7 +246,8 @@ class Coordinators:
     def ask(self, kind: CoordinatorKind, key: str, request: Request, *, now_ms: int, deadline_ms: int) -> Ask:
         """Send `request` to the coordinator of `key`, from the next `run_once` until an answer or `deadline_ms`.
         Throttle time from now on extends the deadline."""
-        ask = Ask(kind, key, request, deadline_ms - self._network.throttled_ms(now_ms), alike(request))
+        ends_ms = without_throttles(deadline_ms, self._network.throttled_ms(now_ms))
+        ask = Ask(kind, key, request, ends_ms, alike(request))
         coordinator = self._coordinators.setdefault((kind, key), _Coordinator())
         coordinator.asks.append(ask)
         if coordinator.node_id is None:
@@ -289,7 +291,7 @@ class Coordinators:
 
     def expire(self, now_ms: int) -> int:
         """End the asks whose deadline has passed. Return the time on the clock of deadlines (ms)."""
-        waited_until_ms = now_ms - self._network.throttled_ms(now_ms)
+        waited_until_ms = without_throttles(now_ms, self._network.throttled_ms(now_ms))
         for ask in self._deadlines.take(waited_until_ms):
             ask.error = ask.error or self._network.last_error or "no broker took the request"
             self._end(ask)

@@ -81,6 +81,7 @@ from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_id import ids_differ
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.throttles import THROTTLED_LIMITS
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.record_batch import HEADER_BYTES
 from kafka_sink.records.record_runs import records_at
@@ -649,11 +650,15 @@ class Sender:
         batches = self._all_batches()
         self._credit(batches, now_ms)
         for batch in batches:
-            if batch.waited_ms(now_ms) >= self._config.delivery_timeout_ms and not batch.checked_out:
+            if self._is_expired(batch, now_ms) and not batch.checked_out:
                 batch.settle()
                 self._fail(self._undelivered(batch, now_ms))
                 return
         self._foresee(batches, now_ms)
+
+    def _is_expired(self, batch: ProducerBatch, now_ms: int) -> bool:
+        limit_ms = self._config.delivery_timeout_ms
+        return batch.waited_ms(now_ms) >= limit_ms or batch.throttled_ms >= THROTTLED_LIMITS * limit_ms
 
     def _undelivered(self, batch: ProducerBatch, now_ms: int) -> DeliveryTimeout:
         return DeliveryTimeout(

@@ -9,6 +9,8 @@ from typing import Any
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.text.quoting import quoted
+from kafka_sink.text.topic_name import is_topic_name
 
 
 def _any_answer(request: Any, response: Any) -> None:
@@ -101,10 +103,9 @@ def check_answered(api: str, asked: Iterable[Any], answered: Iterable[Any]) -> N
     if wanted == got:
         return
     missing, surplus = wanted - got, got - wanted
-    article = "an" if api[0] in "AEIO" else "a"
     raise ProtocolError(
-        f"{article} {api} answer for something else than asked (missing: {_first(missing)}; not asked for or answered "
-        f"twice: {_first(surplus)})"
+        f"{_article(api)} {api} answer for something else than asked (missing: {_first(missing)}; not asked for or "
+        f"answered twice: {_first(surplus)})"
     )
 
 
@@ -114,6 +115,28 @@ def _first(elements: Counter[Any]) -> str:
     element, *more = elements
     text = f"{element[0]}-{element[1]}" if isinstance(element, tuple) else repr(element)
     return text + (f" and {len(more)} more" if more else "")
+
+
+# The number of nothing: no leader, no epoch, no offset.
+NONE = -1
+# A batch has fewer than 2^31 records, so its last record has a valid offset, too.
+MAX_OFFSET = 2**63 - 2**31
+
+
+def check_number(api: str, name: str, number: int, least: int = NONE, most: int = MAX_OFFSET) -> None:
+    """Raise ProtocolError unless the number, which becomes an offset, an epoch, a partition or an id, can be one."""
+    if not least <= number <= most:
+        raise ProtocolError(f"{_article(api)} {api} answer with {name} {number}")
+
+
+def check_topic_name(api: str, name: str) -> None:
+    """Raise ProtocolError unless a topic can have the name, by Kafka's rule (`Topic.validate`)."""
+    if not is_topic_name(name):
+        raise ProtocolError(f"{_article(api)} {api} answer with a topic that no cluster can have: {quoted(name, 60)}")
+
+
+def _article(api: str) -> str:
+    return "an" if api[0] in "AEIO" else "a"
 
 
 def only_partition(api: str, topic: str, partition: int, topics: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, by_topic, check_answered, each_asked
+from kafka_sink.kafka.protocol.api import Api, by_topic, check_answered, check_number, each_asked
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 
@@ -80,9 +80,15 @@ def describe_producers_response(
 
 
 def check_describe_producers_response(request: DescribeProducersRequest, response: DescribeProducersResponse) -> None:
-    """Raise ProtocolError unless each partition occurs once."""
+    """Raise ProtocolError unless each partition occurs once, with ids, epochs and offsets that can be ones."""
     answered = ((found.topic, found.partition) for found in response.partitions)
     check_answered("DescribeProducers", request.partitions, answered)
+    for found in response.partitions:
+        for producer in found.producers:
+            check_number("DescribeProducers", "producer id", producer.producer_id)
+            check_number("DescribeProducers", "producer epoch", producer.producer_epoch)
+            check_number("DescribeProducers", "start of a transaction", producer.current_txn_start_offset)
+            check_number("DescribeProducers", "coordinator epoch", producer.coordinator_epoch)
 
 
 API = Api(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, check_answered, each_asked
+from kafka_sink.kafka.protocol.api import Api, check_answered, check_number, check_topic_name, each_asked
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 
@@ -70,9 +70,15 @@ def describe_transactions_response(
 def check_describe_transactions_response(
     request: DescribeTransactionsRequest, response: DescribeTransactionsResponse
 ) -> None:
-    """Raise ProtocolError unless each transactional id occurs once."""
+    """Raise ProtocolError unless each transactional id occurs once, with ids and partitions that can be ones."""
     answered = (transaction.transactional_id for transaction in response.transactions)
     check_answered("DescribeTransactions", request.transactional_ids, answered)
+    for transaction in response.transactions:
+        check_number("DescribeTransactions", "producer id", transaction.producer_id)
+        check_number("DescribeTransactions", "producer epoch", transaction.producer_epoch)
+        for topic, partition in transaction.partitions:
+            check_topic_name("DescribeTransactions", topic)
+            check_number("DescribeTransactions", "partition", partition, least=0)
 
 
 API = Api(

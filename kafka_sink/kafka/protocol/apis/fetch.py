@@ -18,7 +18,7 @@ from typing import Any
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.protocol.api import Api, Versions, check_answered, each_asked
+from kafka_sink.kafka.protocol.api import Api, Versions, check_answered, check_number, each_asked
 from kafka_sink.records.aborted_transaction import AbortedTransaction
 
 LOWEST_FETCH = 11
@@ -122,9 +122,16 @@ def fetch_response(request: FetchRequest, message: Mapping[str, Any]) -> FetchRe
 
 
 def check_fetch_response(request: FetchRequest, response: FetchResponse) -> None:
-    """Raise ProtocolError for records that nobody asked for: beside an error."""
+    """Raise ProtocolError for records that nobody asked for: beside an error. And for offsets that no log has."""
     if response.error_code and response.records:
         raise ProtocolError(f"a Fetch answer with error {response.error_code} and {len(response.records)} bytes")
+    check_number("Fetch", "high watermark", response.high_watermark)
+    check_number("Fetch", "last stable offset", response.last_stable_offset)
+    check_number("Fetch", "log start offset", response.log_start_offset)
+    check_number("Fetch", "preferred read replica", response.preferred_read_replica)
+    for each in response.aborted_transactions:
+        check_number("Fetch", "an aborted transaction of producer id", each.producer_id, least=0)
+        check_number("Fetch", "an aborted transaction from offset", each.first_offset, least=0)
 
 
 # The largest record batch that a reader takes: an answer always has its first batch whole (KIP-74). As librdkafka's

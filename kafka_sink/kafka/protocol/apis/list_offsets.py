@@ -13,7 +13,8 @@ from datetime import timedelta
 from typing import Any
 
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.protocol.api import Api, check_answered, each_asked
+from kafka_sink.kafka.protocol.api import Api, check_answered, check_number, each_asked
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 # Instead of a time: the end of the log, as far as the isolation level goes, and its start.
@@ -106,10 +107,17 @@ def list_offsets_response(request: ListOffsetsRequest, message: Mapping[str, Any
 
 
 def check_list_offsets_response(request: ListOffsetsRequest, response: ListOffsetsResponse) -> None:
-    """Raise ProtocolError unless each partition of the request is answered once."""
+    """Raise ProtocolError unless each partition of the request is answered once, with an offset that a log can have."""
     asked = (TopicPartition(each.topic, each.partition) for each in request.asked)
     answered = (TopicPartition(each.topic, each.partition) for each in response.partitions)
     check_answered("ListOffsets", asked, answered)
+    of_time = {(each.topic, each.partition) for each in request.asked if each.timestamp_ms >= 0}
+    for each in response.partitions:
+        if each.error_code == ErrorCode.NONE:
+            # Only a time may have no record.
+            least = NO_OFFSET if (each.topic, each.partition) in of_time else 0
+            check_number("ListOffsets", "offset", each.offset, least)
+            check_number("ListOffsets", "leader epoch", each.leader_epoch)
 
 
 API = Api(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.api import Api, check_answered
+from kafka_sink.kafka.protocol.api import Api, check_answered, check_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ def check_list_transactions_response(request: ListTransactionsRequest, response:
     listed = [transaction.transactional_id for transaction in response.transactions]
     check_answered("ListTransactions", set(listed), listed)
     for transaction in response.transactions:
+        check_number("ListTransactions", "producer id", transaction.producer_id)
         wanted_producer = not request.producer_ids or transaction.producer_id in request.producer_ids
         if not wanted_producer or (request.states and transaction.state not in request.states):
             raise ProtocolError(f"a ListTransactions answer with what was filtered out: {transaction}")

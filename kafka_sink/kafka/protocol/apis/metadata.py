@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD
-from kafka_sink.kafka.protocol.api import Api, each_asked
+from kafka_sink.kafka.protocol.api import Api, check_number, check_topic_name, each_asked
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
@@ -141,7 +141,15 @@ def check_metadata_response(request: MetadataRequest, response: MetadataResponse
     answered = sorted(topic.name or "" for topic in response.topics)
     if answered != sorted(set(answered if request.topics is None else request.topics)):
         raise ProtocolError("a Metadata answer for other topics than asked")
+    check_number("Metadata", "controller", response.controller_id)
     for topic in response.topics:
+        if request.topics is None:
+            check_topic_name("Metadata", topic.name)
+        for partition in topic.partitions:
+            check_number("Metadata", "leader", partition.leader_id)
+            check_number("Metadata", "leader epoch", partition.leader_epoch)
+            for node_id in partition.replica_nodes + partition.isr_nodes:
+                check_number("Metadata", "replica", node_id)
         if not topic.partitions and topic.error_code == ErrorCode.NONE:
             raise ProtocolError(f"a Metadata answer without partitions for topic {topic.name!r}")
         if sorted(partition.partition for partition in topic.partitions) != list(range(len(topic.partitions))):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, Versions, by_partition, check_answered, each_asked
+from kafka_sink.kafka.protocol.api import Api, Versions, by_partition, check_answered, check_number, each_asked
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
@@ -90,8 +90,10 @@ def _partitions(request: OffsetFetchRequest) -> tuple[int, ...]:
 
 
 def check_offset_fetch_response(request: OffsetFetchRequest, response: OffsetFetchResponse) -> None:
-    """Raise ProtocolError unless each group occurs once."""
+    """Raise ProtocolError unless each group occurs once, with an offset or none."""
     check_answered("OffsetFetch", request.group_ids, (group.group_id for group in response.groups))
+    for group in response.groups:
+        check_number("OffsetFetch", "offset", group.offset)
 
 
 def offset_fetch_most(request: OffsetFetchRequest) -> Mapping[str, int]:

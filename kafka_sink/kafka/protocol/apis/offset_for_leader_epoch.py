@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, check_answered, each_asked
+from kafka_sink.kafka.protocol.api import Api, check_answered, check_number, each_asked
 
 # A consumer, not a replica.
 _REPLICA_ID = -1
@@ -65,6 +65,14 @@ def offset_for_leader_epoch_response(
     )
 
 
+def check_offset_for_leader_epoch_response(
+    request: OffsetForLeaderEpochRequest, response: OffsetForLeaderEpochResponse
+) -> None:
+    """Raise ProtocolError for an epoch or an offset that no log has."""
+    check_number("OffsetForLeaderEpoch", "leader epoch", response.leader_epoch)
+    check_number("OffsetForLeaderEpoch", "end offset", response.end_offset)
+
+
 API = Api(
     "OffsetForLeaderEpoch",
     23,
@@ -73,5 +81,6 @@ API = Api(
     OffsetForLeaderEpochRequest,
     kio_offset_for_leader_epoch,
     offset_for_leader_epoch_response,
+    check_offset_for_leader_epoch_response,
     most=lambda request: each_asked(1, "topics", "partitions"),
 )

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.api import Api, Versions, each_asked
+from kafka_sink.kafka.protocol.api import MAX_OFFSET, Api, Versions, check_number, each_asked
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
@@ -137,15 +137,13 @@ def produce_response(request: ProduceRequest, message: Mapping[str, Any]) -> Pro
 UNKNOWN_OFFSET = -1
 
 
-# A batch has fewer than 2^31 records, so its last record has a valid offset, too.
-MAX_BASE_OFFSET = 2**63 - 2**31
-
-
 def check_produce_response(request: ProduceRequest, response: ProduceResponse) -> None:
     """Raise ProtocolError unless `response` has each partition of `request` once, no other, and valid offsets."""
     for result in response.partitions:
-        if result.error_code == ErrorCode.NONE and not UNKNOWN_OFFSET <= result.base_offset <= MAX_BASE_OFFSET:
+        if result.error_code == ErrorCode.NONE and not UNKNOWN_OFFSET <= result.base_offset <= MAX_OFFSET:
             raise ProtocolError(f"a Produce answer that has the rows at offset {result.base_offset}")
+        for refused in result.refused:
+            check_number("Produce", "a refused record at", refused.place, least=0)
     by_id = any(result.topic_id for result in response.partitions)
     asked = Counter((data.topic_id if by_id else data.topic, data.partition) for data in request.partitions)
     answered = Counter((result.topic_id if by_id else result.topic, result.partition) for result in response.partitions)

@@ -540,12 +540,12 @@ class TestDeadline:
         world.run(1_000)
         assert world.network.sent == []
 
-    def test_does_not_come_nearer_while_a_broker_throttles(self) -> None:
-        world = World(throttled=dict.fromkeys(range(3), (0, 100_000)))
+    def test_comes_nearer_by_a_tenth_of_the_time_in_which_a_broker_throttles(self) -> None:
+        world = World(throttled=dict.fromkeys(range(3), (0, 2_000)))
         ask = world.ask(deadline_ms=300)
-        assert (world.run(), world.run(99_999)) == (300, 300)
+        assert (world.run(), world.run(2_000)) == (300, 100)
         assert not ask.done
-        assert world.run(300) == 1
+        assert world.run(99) == 1
         world.run(1)
         assert ask.done
 

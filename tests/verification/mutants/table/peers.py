@@ -29,7 +29,7 @@ PEERS: tuple[Mutant, ...] = (
            '$FACT if $NAME.startswith("_") or $NAME == "args" else $SHOWN($NAME, $FACT)', "$FACT",
            "tests/unit/errors/test_errors.py::test_whatever_a_peer_says_a_message_is_printed_as_it_reads_and_is_short"),
     Mutant("peers: an offset that no log has is believed", "nothing is lost",
-           "not UNKNOWN_OFFSET <= $RESULT.base_offset <= MAX_BASE_OFFSET", "False",
+           "not UNKNOWN_OFFSET <= $RESULT.base_offset <= MAX_OFFSET", "False",
            "tests/unit/kafka/protocol/test_requests.py::TestDecode::test_offsets_that_no_log_has"),
     Mutant("peers: the check waits as long as a byte comes now and then",
            "docs/security.md: each step has one deadline",
