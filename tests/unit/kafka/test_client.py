@@ -430,7 +430,8 @@ def test_a_topic_that_does_not_exist_is_not_waited_for_until_max_block_ms(
     with pytest.raises(errors.TopicNotFound) as failure:
         producer.begin(topic="t").append(rows(1))
     assert failure.value.topic == "t"
-    assert 200 <= failure.value.waited_ms < 10_000
+    # The time counts from the first answer that says so, which may be one from before the write.
+    assert 100 <= failure.value.waited_ms < 10_000
 
 
 @pytest.mark.parametrize(("code", "error"), [(29, errors.TopicAuthorizationFailed), (17, errors.TopicNameInvalid)])
