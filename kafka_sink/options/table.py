@@ -104,7 +104,7 @@ smaller.
 | more than `rateTasks` | higher; the commit logs a warning |
 
 For a limit that no job can exceed, set a quota on the brokers: they throttle a client id or user (KIP-219). The sink
-waits as long as the brokers throttle it, and the task logs a warning meanwhile.
+waits while the brokers throttle it, and the task logs a warning meanwhile.
 
 A task hands over the rows of a tenth of a second at a time, then waits. After a slow source it catches up by at most
 that amount. Kafka's timeouts do not run for rows that wait. With exactly-once, transactions are open while the
@@ -350,10 +350,11 @@ SECTIONS: tuple[Section, ...] = (
     Section("How long to wait", "All in milliseconds.", (
         Option("kafka.max.block.ms", "max_block_ms", kinds.MILLISECONDS_OR_NONE, 60_000,
                "how long a write waits for metadata, or for buffer memory while none is freed, before it fails; time "
-               "in which a broker throttles does not count"),
+               "in which a broker throttles counts for a tenth"),
         Option("kafka.delivery.timeout.ms", "delivery_timeout_ms", kinds.MILLISECONDS, 120_000,
                "how long a batch may take from its first row to its acknowledgement, retries included; time in which "
-               "its broker throttles does not count. At least kafka.linger.ms + kafka.request.timeout.ms"),
+               "its broker throttles does not count, up to ten times the limit. At least kafka.linger.ms + "
+               "kafka.request.timeout.ms"),
         Option("kafka.request.timeout.ms", "request_timeout_ms", kinds.MILLISECONDS, 30_000,
                "how long one request waits for its answer before the client closes the connection"),
         Option("kafka.retry.backoff.ms", "retry_backoff_ms", kinds.MILLISECONDS_OR_NONE, 100,

@@ -20,7 +20,7 @@ Non-obvious:
 * A commit has thousands of asks open at once, so a turn visits only those that can go now. Each other ask waits for its
   coordinator, for room at its node, for the end of its backoff, or for its answer.
 * After a deadline passes, the caller does not know if the request was carried out. Time in which a broker throttles
-  does not count towards the deadline: the broker has answered, and nothing is sent meanwhile (KIP-219).
+  counts for a tenth: the broker has answered, and nothing is sent meanwhile (KIP-219).
 * CONCURRENT_TRANSACTIONS and UNSTABLE_OFFSET_COMMIT mean that the markers of the last transaction are being written.
   This takes a few milliseconds, so the first retries come quickly (KAFKA-5477). A partition without a leader makes it
   last longer.
