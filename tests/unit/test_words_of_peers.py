@@ -199,7 +199,9 @@ def site_transactions_of_others(told: Callable[[], str]) -> str:
         "group_id": f"{name}.decision", "error_code": 0,
         "topics": [{"name": "pykafka-commits", "partitions": [partition]}],
     }  # fmt: skip
-    state_of = {"transactional_id": f"{name}.0", "transaction_state": "Ongoing"}
+    # A topic with such a name is no topic: the answer would be refused.
+    its_topics = [{"topic": "orders", "partitions": [0]}]
+    state_of = {"transactional_id": f"{name}.0", "transaction_state": "Ongoing", "topics": its_topics}
 
     def answers_at(port: int) -> Answers:
         def coordinator(kind: CoordinatorKind, key: str) -> tuple[Request, dict[str, Any]]:
