@@ -57,9 +57,11 @@ def test_two_tenants_in_one_worker_have_two_tokens(spark: SparkSession) -> None:
         return f"token-of-{context.getLocalProperty('tenant')}", 3_600.0
 
     def connects(producer: ProducerConfig) -> Any:
-        def in_task(_: Any) -> list[tuple[int, str]]:
+        def in_task(rows: Any) -> list[tuple[int, str]]:
             from kafka_sink.kafka.security import _tokens_of
 
+            # Else Spark does not use the worker again.
+            list(rows)
             return [(os.getpid(), _tokens_of(producer.security).current())]
 
         return in_task
