@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+import broker_admin
 from batch_versions_app import DIGIT
 from committed_rows import read
 from exactly_once_runs import kill_at, run
@@ -46,7 +46,7 @@ def failure_of(frame: DataFrame, kafka: LocalKafka, topic: str, version: int) ->
 
 def abort_manually(kafka: LocalKafka, transactional_id: str) -> None:
     """As if it had timed out: who begins anew under a transactional id ends what it had open."""
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": transactional_id})
+    producer = broker_admin.producer(kafka, **{"transactional.id": transactional_id})
     producer.init_transactions(DEADLINE_S)
 
 

@@ -13,9 +13,9 @@ import termios
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+import broker_admin
 import kafka_sink
 from kafka_sink.broker import LocalKafka
 
@@ -39,7 +39,7 @@ def receipts(spark: SparkSession, kafka: LocalKafka, tmp_path_factory: pytest.Te
 @pytest.fixture(scope="module")
 def left_open(kafka: LocalKafka, receipts: str) -> Iterator[str]:
     """A sink with a transaction that nobody ends."""
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"{SINK}.0"})
+    producer = broker_admin.producer(kafka, **{"transactional.id": f"{SINK}.0"})
     producer.init_transactions(DEADLINE_S)
     producer.begin_transaction()
     producer.produce("commands", b"a row")

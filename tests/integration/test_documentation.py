@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
+import broker_admin
 import export_to_kafka
 import kafka_sink
 import stream_support
@@ -183,7 +183,7 @@ def test_from_topic_to_topic(here: Here) -> None:
 
 def test_from_topic_to_topic_exactly_once(here: Here) -> None:
     source, sink = here.topic(2), here.topic(2)
-    producer = Producer({"bootstrap.servers": here.servers, "transactional.id": source})
+    producer = broker_admin.producer(here.kafka, **{"transactional.id": source})
     producer.init_transactions()
     for row in range(ROWS):
         for end, value in ((producer.abort_transaction, f"aborted {row}"), (producer.commit_transaction, str(row))):

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+import broker_admin
 import export_to_kafka
 import stream_support
 import stream_to_kafka
@@ -346,7 +346,7 @@ def transform(arguments: list[str], spark: SparkSession) -> None:
 
 def write_transactions(kafka: LocalKafka, topic: str, numbers: range) -> None:
     """Two transactions; the second is aborted."""
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
+    producer = broker_admin.producer(kafka, **{"transactional.id": topic})
     producer.init_transactions(60)
     for end, prefix in ((producer.commit_transaction, "n"), (producer.abort_transaction, "aborted")):
         producer.begin_transaction()

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from chispa import assert_df_equality
-from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+import broker_admin
 import kafka_sink.cli.verify
 from broker_admin import delete_records, delete_topic
 from committed_rows import read
@@ -243,7 +243,7 @@ def test_a_write_without_rows_leaves_a_receipt(here: Here) -> None:
 @pytest.mark.long
 def test_other_writers_records_and_aborted_ones_between_the_runs_are_passed_over(here: Here) -> None:
     name, folder = here.topic(1, KEPT), here.folder / "receipts"
-    other = Producer({"bootstrap.servers": here.servers, "transactional.id": f"{name}-other"})
+    other = broker_admin.producer(here.kafka, **{"transactional.id": f"{name}-other"})
     other.init_transactions(DEADLINE_S)
     for run in range(3):
         guarantee = "exactly-once" if run == 1 else "at-least-once"

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -28,6 +27,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+import broker_admin
 from committed_rows import read_values
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 from kafka_sink.cli import transactions
@@ -246,10 +246,7 @@ def test_ids_of_others_run_nothing_and_draw_nothing(query: Query, command: Comma
     ran = tmp_path / "ran"
     forged = f"{query.name}\nNo transaction is open.\x1b[2J\u202e"
     ids = [f"{query.name}-$(touch {ran}).1", f"{query.name}`touch {ran}`.driver", f"{forged}.1", f"{query.name}.0"]
-    producers = [
-        Producer({"bootstrap.servers": query.kafka.bootstrap_servers, "transactional.id": each, "log_level": 0})
-        for each in ids
-    ]
+    producers = [broker_admin.producer(query.kafka, **{"transactional.id": each, "log_level": 0}) for each in ids]
     for producer in producers:
         producer.init_transactions(30)
         producer.begin_transaction()

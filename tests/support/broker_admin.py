@@ -27,7 +27,9 @@ def admin(kafka: LocalKafka) -> AdminClient:
 
 
 def producer(kafka: LocalKafka, **settings: Any) -> Producer:
-    return Producer({"bootstrap.servers": kafka.bootstrap_servers, **settings})
+    """On a busy machine a test may hold a transaction open for longer than the minute that is librdkafka's default."""
+    patient = {"transaction.timeout.ms": 900_000} if "transactional.id" in settings else {}
+    return Producer({"bootstrap.servers": kafka.bootstrap_servers, **patient, **settings})
 
 
 def topics(kafka: LocalKafka) -> set[str]:

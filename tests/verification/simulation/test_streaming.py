@@ -17,7 +17,7 @@ from simulation.streaming import StreamingWorld, run_stream
 
 # Seed 171: a task read what had replaced its records, in one answer with those before. Seed 765: the new leader had no
 # record of the known epoch. Seed 1974: a partition was added between the beginning and the first micro-batch.
-SEEDS = (*range(20), 171, 765, 1974)
+SEEDS = (*range(21), 171, 765, 1974)
 
 
 @functools.cache
