@@ -48,7 +48,7 @@ names = (f"reads-{number}" for number in itertools.count())
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LocalKafka]:
-    settings = {"log.cleaner.backoff.ms": 100, "message.max.bytes": 12 * MIB}
+    settings = {"log.cleaner.backoff.ms": 100, "message.max.bytes": 12 * MIB, "log.retention.ms": -1}
     with LocalKafka(config={**settings, "log.message.timestamp.after.max.ms": 2**63 - 1}) as kafka:
         yield kafka
 

@@ -25,8 +25,13 @@ def run_application(name: str, *arguments: object, folder: Path | None = None, *
 def told_by(name: str, *arguments: object) -> Any:
     """Return what the application, which must succeed, printed last on stdout: a line of JSON."""
     ended = _ended(name, arguments, None, {})
-    assert ended.returncode == 0, ended.stderr[-4_000:]
+    assert ended.returncode == 0, _without_frames(ended.stderr)[-4_000:]
     return json.loads(ended.stdout.splitlines()[-1])
+
+
+def _without_frames(stderr: str) -> str:
+    """Leave out Java's frames: they are longer than all that the application says."""
+    return "\n".join(line for line in stderr.splitlines() if not line.startswith("\tat "))
 
 
 def _ended(

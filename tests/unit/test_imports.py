@@ -48,7 +48,19 @@ CLIENT_LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"protocol"}),
     frozenset({"config"}),
     frozenset({"jaas"}),
-    frozenset({"backoff", "clock", "deadline", "isolation", "jaas_kerberos", "lazy_import", "metrics", "new_topic"}),
+    frozenset(
+        {
+            "backoff",
+            "clock",
+            "deadline",
+            "isolation",
+            "jaas_kerberos",
+            "lazy_import",
+            "metrics",
+            "new_topic",
+            "throttles",
+        }
+    ),
 )
 
 # The broker for development and tests stands beside the house: none of the rows' path may need it.
@@ -57,7 +69,7 @@ BROKER_MAY_IMPORT = frozenset({"broker", "command_line", "errors", "kafka.protoc
 # Components, or modules of one, that get time, sockets and threads handed in.
 PURE = frozenset({
     "kafka.consumer", "kafka.producer", "kafka.isolation", "kafka.metadata", "kafka.network", "kafka.protocol",
-    "kafka.metrics",
+    "kafka.metrics", "kafka.throttles",
     "kafka.new_topic", "kafka.jaas", "kafka.jaas_kerberos",
     "kafka.kerberos_failures", "kafka.config",
     "kafka.aws.credentials", "kafka.aws.files", "kafka.aws.missing", "kafka.aws.msk_iam", "kafka.aws.region",
