@@ -45,7 +45,7 @@ STATE = "commit-state"
 numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module", params=[DEFAULT_KAFKA_VERSION, OLD])
+@pytest.fixture(scope="module", params=[DEFAULT_KAFKA_VERSION, pytest.param(OLD, marks=pytest.mark.long)])
 def cluster(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
     if request.param == DEFAULT_KAFKA_VERSION:
         yield request.getfixturevalue("kafka")
@@ -225,6 +225,7 @@ def test_a_broker_that_comes_back_is_waited_for(own_kafka: LocalKafka) -> None:
             starting.join()
 
 
+@pytest.mark.long
 def test_other_brokers_take_over_from_a_coordinator_that_is_killed() -> None:
     with LocalKafka(nodes=3) as kafka, closing(AdminClient(config(kafka, 60_000))) as client:
         ensure_commit_topic(client, STATE)

@@ -148,6 +148,7 @@ def test_every_reason_among_good_rows(here: Here, guarantee: str, bad_rows: str)
     assert own["3"] == own["4"] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guarantee", ["at-least-once", pytest.param("exactly-once", marks=pytest.mark.long)])
 def test_texts_of_spark_that_are_not_utf8(here: Here, guarantee: str) -> None:
     """Spark does not check its strings; consumers do, and cannot read past a record that they cannot read."""
@@ -255,6 +256,7 @@ def test_limits_of_one_task(here: Here, guarantee: str) -> None:
         assert "no row of this attempt is visible" in message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_limits_of_all_tasks_together(here: Here, guarantee: str) -> None:
     """Each of two tasks has one bad row of a hundred, and may."""
@@ -304,6 +306,7 @@ def test_a_version_with_dead_letters_is_known_again_and_other_bad_rows_are_not(h
         assert "NonDeterministicReplay" in failed(rows(bad_rows[version - 1]), here.kafka, None, given)
 
 
+@pytest.mark.long
 def test_what_the_cluster_is_to_blame_for_is_never_a_bad_row(here: Here) -> None:
     name = here.topic(1, KEPT)
     good = here.spark.range(3).coalesce(1).selectExpr("cast(id AS STRING) AS value")
@@ -331,6 +334,7 @@ def test_no_row_may_go_to_the_dead_letter_topic(here: Here) -> None:
     assert read(here.kafka, letters) == []
 
 
+@pytest.mark.long
 def test_a_dead_letter_that_is_too_large_for_its_topic_says_what_is_not_there(here: Here) -> None:
     name, letters = here.topic(1, KEPT), here.topic(1, KEPT | {"max.message.bytes": 4_000})
     rows: list[Any] = [(b"k", DENSE, "", None, None, OWN_HEADERS), (DENSE, b"v", "", None, None, [("d", DENSE)])]
@@ -348,6 +352,7 @@ def test_a_dead_letter_that_is_too_large_for_its_topic_says_what_is_not_there(he
     assert [name for name, _ in second.headers if not name.startswith("pykafka.")] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_stream_says_which_query_and_micro_batch_its_dead_letters_are_of(here: Here, guarantee: str) -> None:
     name, letters = here.topic(1, KEPT), here.topic(1, KEPT)

@@ -204,6 +204,7 @@ def test_a_batch_goes_through_interceptors_in_order_and_each_task_has_its_own(
     assert sum(call["rows"] for calls in writes for call in calls if call["method"] == "on_acknowledgement") == 2 * 60
 
 
+@pytest.mark.long
 def test_a_stream_has_new_interceptors_for_each_micro_batch(
     session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -323,6 +323,7 @@ def test_the_command_from_executors(
         assert re.search(rf"^[A-Z]+ +{seen_from} +python +{process} +{sys.executable}, ", said, re.MULTILINE)
 
 
+@pytest.mark.long
 def test_a_write_that_reaches_nobody_says_at_which_step(spark: SparkSession) -> None:
     kafka_sink.register(spark)
     frame = spark.range(1).selectExpr("cast(id as string) as value")

@@ -161,6 +161,7 @@ def test_what_tasks_alone_can_see_is_refused(here: Here) -> None:
     assert read(here.kafka, name, "read_uncommitted") == Counter()
 
 
+@pytest.mark.long
 def test_a_stream_stopped_in_a_micro_batch_writes_it_again_and_leaves_nothing_open(here: Here) -> None:
     name, gate = here.topic(1), here.folder / "gate"
     rows = here.spark.readStream.schema("value STRING").json(str(incoming(here.folder / "incoming")))

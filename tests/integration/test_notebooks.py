@@ -9,15 +9,13 @@ import pytest
 from nbclient import NotebookClient
 
 from kafka_sink.broker import LocalKafka
-from variants import variants
 
-NOTEBOOKS = sorted(
-    (Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"), key=lambda path: path.stem != "export"
-)
+NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
 CELL_TIMEOUT_S = 120
 
 
-@pytest.mark.parametrize("path", variants(*NOTEBOOKS), ids=lambda path: path.stem)
+@pytest.mark.long
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, kafka: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVERS", kafka.bootstrap_servers)
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -260,6 +260,7 @@ def test_a_table_is_not_made_and_the_error_says_how_to_read(spark: SparkSession)
     assert isinstance(kafka_sink.error_of(failure.value), ReadUnsupported)
 
 
+@pytest.mark.long
 def test_a_read_without_options_is_told_what_is_missing(spark: SparkSession) -> None:
     reader = spark.read.format("pykafka")
     for attempt in (reader.load, lambda: reader.schema("value BINARY").load().collect()):

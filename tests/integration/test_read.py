@@ -281,6 +281,7 @@ def error_of(read: Callable[[], object]) -> KafkaSinkError:
     return error
 
 
+@pytest.mark.long
 def test_a_user_gets_the_error_behind_sparks(spark: SparkSession, broker: LocalKafka) -> None:
     name = written(broker, 10)
     for options, expected, words in (
@@ -320,6 +321,7 @@ def test_offsets_that_are_deleted_between_the_plan_and_the_read(broker: LocalKaf
     assert offsets_read(lenient, parts) == []
 
 
+@pytest.mark.long
 def test_a_topic_that_is_deleted_and_made_again_between_the_plan_and_the_read(broker: LocalKafka) -> None:
     name = written(broker, 10)
     strict, lenient = (reader_of(broker, "offset", subscribe=name, failOnDataLoss=fail) for fail in ("true", "false"))

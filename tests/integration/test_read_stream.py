@@ -134,6 +134,7 @@ def test_a_stream_waits_for_the_least_or_the_time(both: SparkSession, broker: Lo
         wait_until(lambda: len(read.rows) == 26, DEADLINE_S, "the time has passed")
 
 
+@pytest.mark.long
 def test_available_now_ends_where_the_logs_ended(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
     name = written(broker, 100, 50)
     options = {"subscribe": name, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "40"}

@@ -101,6 +101,7 @@ def large_rows(spark: SparkSession) -> tuple[DataFrame, list[bytes]]:
     return spark.createDataFrame([(value,) for value in values], "value BINARY"), values
 
 
+@pytest.mark.long
 def test_large_rows_stay_below_the_limit_of_event_hubs(spark: SparkSession) -> None:
     frame, values = large_rows(spark)
     with served(EVENT_HUBS_STANDARD) as double:
@@ -109,6 +110,7 @@ def test_large_rows_stay_below_the_limit_of_event_hubs(spark: SparkSession) -> N
         assert double.hung_up == []
 
 
+@pytest.mark.long
 def test_the_defaults_exceed_the_limit_of_event_hubs(spark: SparkSession) -> None:
     """Which is why the preset is there."""
     frame, _ = large_rows(spark)

@@ -130,6 +130,7 @@ def test_a_micro_batch_without_rows_left_is_recorded_and_writes_nothing(here: He
     assert here.numbers_in(name) == list(range(100, 110))
 
 
+@pytest.mark.long
 def test_two_queries_with_different_options_in_one_application(here: Here) -> None:
     """... share the workers, and a third with a wrong option ends without them."""
     of_jvm, of_librdkafka = here.topic(7), here.topic(7)

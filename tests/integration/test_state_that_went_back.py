@@ -19,6 +19,7 @@ from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
 from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
 from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
 from kafka_sink.options.config import sink_config
+from variants import variants
 
 GROUPS = ("{}.0", "{}.1", "{}.decision")
 COMMIT_TOPIC = "pykafka-commits"
@@ -42,7 +43,7 @@ def put_back(kafka: LocalKafka, group_id: str, offset: int, metadata: str) -> No
     assert answer.error_code == 0
 
 
-@pytest.mark.parametrize("recorded", [1, 2])
+@pytest.mark.parametrize("recorded", variants(1, 2))
 def test_a_micro_batch_that_the_groups_do_not_know_any_more_is_not_written_again(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, recorded: int
 ) -> None:
@@ -69,6 +70,7 @@ def test_a_micro_batch_that_the_groups_do_not_know_any_more_is_not_written_again
     assert recorded + 1 <= MICRO_BATCHES and set(visible) <= set(ALL_ONCE) and set(visible.values()) == {1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reset", ["{}.0", "{}.decision"])
 def test_a_group_whose_offsets_were_reset_is_deleted_as_the_error_advises(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, reset: str

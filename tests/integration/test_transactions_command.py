@@ -270,6 +270,7 @@ def test_ids_of_others_run_nothing_and_draw_nothing(query: Query, command: Comma
             producer.abort_transaction(30)
 
 
+@pytest.mark.long
 def test_it_is_a_program(query: Query) -> None:
     query.prepare()
     program = [sys.executable, "-m", "kafka_sink.transactions"]

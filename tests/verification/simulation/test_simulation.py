@@ -102,6 +102,7 @@ def test_bootstrap_servers_are_brokers_or_a_balancer_and_brokers_lose_their_addr
     assert 60 < sum(servers) < len(servers) / 2
 
 
+@pytest.mark.long
 def test_a_topic_gets_its_id_in_mid_write_and_some_brokers_do_not_tell_it(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[object, object]] = []
     shipped = metadata._merge

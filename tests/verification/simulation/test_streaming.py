@@ -110,13 +110,13 @@ class OfCommitted(Harsh):
     ("mistake", "kind", "first_seed"),
     [
         # One seed in 60 finds the first, and one in 80 the last of these.
-        (leaders_not_compared, Harsh, 180),
+        pytest.param(leaders_not_compared, Harsh, 180, marks=pytest.mark.long),
         (topic_ids_not_compared, Harsh, 0),
         (steps_not_taken, Harsh, 0),
         (losses_untold, Harsh, 0),
-        (tasks_read_what_replaced_their_records, Harsh, 70),
-        (the_beginning_is_not_recorded, FromLatest, 0),
-        (what_is_behind_the_last_stable_offset_is_lost, OfCommitted, 0),
+        pytest.param(tasks_read_what_replaced_their_records, Harsh, 70, marks=pytest.mark.long),
+        pytest.param(the_beginning_is_not_recorded, FromLatest, 0, marks=pytest.mark.long),
+        pytest.param(what_is_behind_the_last_stable_offset_is_lost, OfCommitted, 0, marks=pytest.mark.long),
     ],
 )
 def test_a_stream_with_a_mistake_is_found(
