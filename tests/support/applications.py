@@ -43,5 +43,7 @@ def _ended(
     environment = {**inherited, **variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     return subprocess.run(
         [sys.executable, SUPPORT / name, *map(str, arguments)],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, start_new_session=True,
+        # Spark's workers would find the sources in the working directory, and not what is installed.
+        cwd=folder or sys.prefix, env=environment, capture_output=True, text=True, timeout=DEADLINE_S,
+        start_new_session=True,
     )  # fmt: skip
