@@ -36,8 +36,9 @@ from kafka_sink.exporting.result import ExportResult, dropped_of, partitions_of,
 from kafka_sink.exporting.streams import each_micro_batch, in_update_mode, telling
 from kafka_sink.options.config import SinkConfig
 from kafka_sink.spark.active_session import active, is_connect
-from kafka_sink.spark.source import KafkaDataSource, check_spark_schema, registered
+from kafka_sink.spark.source import KafkaDataSource, registered
 from kafka_sink.spark.validation import configuration
+from kafka_sink.spark.writes import check_spark_schema
 from kafka_sink.text.redaction import reason_for, redacted
 from kafka_sink.verification import receipt_file
 

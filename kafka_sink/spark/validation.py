@@ -26,8 +26,9 @@ from kafka_sink.options.config import (
 )
 from kafka_sink.spark.executors import examine_from_executors
 from kafka_sink.spark.guarantee import is_exactly_once
-from kafka_sink.spark.source import check_spark_schema, pickled
+from kafka_sink.spark.source import pickled
 from kafka_sink.spark.stream_naming import expected_name
+from kafka_sink.spark.writes import check_spark_schema
 
 
 def check_frame(df: object) -> None:

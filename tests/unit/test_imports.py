@@ -256,7 +256,10 @@ NOT_FOR_EVERY_WORKER = (
 @pytest.mark.parametrize(
     ("modules", "needed", "not_needed"),
     [
-        ("kafka_sink.spark.writer, kafka_sink.spark.source", "kafka_sink.kafka.client", NOT_FOR_EVERY_WORKER),
+        ("kafka_sink.spark.writes", "kafka_sink.kafka.client", NOT_FOR_EVERY_WORKER),
+        # Two processes of each query only look the format up and make the source.
+        ("pyspark_pykafka", "kafka_sink.spark.source",
+         ("numpy", "pyarrow", "kio", "kafka_sink.options", "kafka_sink.records", "kafka_sink.kafka.client")),
         # A worker that encodes needs fastavro or google.protobuf, once it has rows; the client is the driver's alone.
         ("kafka_sink.registry", "kafka_sink.registry.avro",
          ("pandas", "fastavro", "google.protobuf", "jsonschema", "confluent_kafka")),

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kafka_sink.errors import ContinuousTriggerUnsupported
-from kafka_sink.spark import source
+from kafka_sink.spark import writes
 from kafka_sink.spark.continuous import is_continuous
 from kafka_sink.spark.source import KafkaDataSource
 
@@ -84,7 +84,7 @@ def test_the_real_proc_can_be_read(checkpoint: Path) -> None:
 
 def test_a_stream_writer_is_refused_to_a_continuous_query(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(source, "is_continuous", lambda location: bool(asked.append(location)) or location == "/c")
+    monkeypatch.setattr(writes, "is_continuous", lambda location: bool(asked.append(location)) or location == "/c")
     schema = StructType([StructField("value", StringType())])
     options = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t", "checkpointlocation": "/c"}
     with pytest.raises(ContinuousTriggerUnsupported, match=r"No row of this write was sent"):

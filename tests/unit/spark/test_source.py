@@ -27,7 +27,8 @@ from pyspark.sql.types import (
 import kafka_sink
 from kafka_sink import Interceptor, errors
 from kafka_sink.spark import source
-from kafka_sink.spark.source import KafkaDataSource, check_spark_schema, source_of, source_with
+from kafka_sink.spark.source import KafkaDataSource, source_of, source_with
+from kafka_sink.spark.writes import check_spark_schema
 from kafka_sink.text.redaction import Secret
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
