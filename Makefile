@@ -135,9 +135,9 @@ fuzz: $(FUZZER)  ## fuzz all code that reads a peer's bytes, guided by coverage;
 kernel-instructions: $(WHEEL)  ## count the kernel's instructions with valgrind and compare with the committed figures
 	$(BIN)/python .ci/kernel_instructions.py
 
-# A run takes about 10 minutes on two cores beside the load.
+# Two runs at the same time take about 15 minutes on two cores.
 .PHONY: flakes
-flakes: java $(WHEEL) $(CLASSES)  ## run `make test` RUNS=20 times in random order beside busy processes, and list each test that ever failed; SEED=1
+flakes: java $(WHEEL) $(CLASSES)  ## run `make test` RUNS=20 times in random order, two at a time, and list each test that ever failed; SEED=1
 	PYTHONPATH=tests/verification:tests/support $(BIN)/python -m flakes --runs $(RUNS) --seed $(SEED) \
 		--pytest="$(PARALLEL)" $(ARGS)
 

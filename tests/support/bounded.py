@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import processes
 
@@ -25,10 +26,15 @@ def run(command: Sequence[str | Path], limit_s: float, env: Mapping[str, str] | 
 
 @contextmanager
 def started(
-    command: Sequence[str | Path], env: Mapping[str, str] | None = None, grace_s: float = GRACE_S
+    command: Sequence[str | Path],
+    env: Mapping[str, str] | None = None,
+    grace_s: float = GRACE_S,
+    output: IO[bytes] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The command, which ends with the block."""
-    process = subprocess.Popen(command, env=env, start_new_session=True, preexec_fn=_heed_interrupts)
+    """The command, which ends with the block. It prints into `output`, or where this process does."""
+    process = subprocess.Popen(
+        command, env=env, stdout=output, stderr=output, start_new_session=True, preexec_fn=_heed_interrupts
+    )
     try:
         yield process
     finally:

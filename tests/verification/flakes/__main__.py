@@ -2,9 +2,11 @@
 
     PYTHONPATH=tests/verification:tests/support python -m flakes --runs 20 --seed 1 [--results FILE] [pytest's options]
 
-Each run has a seed, which decides the order of files, the order of a file's tests, and what Hypothesis tries. Beside
-each run there are as many busy processes as the machine has processors. Each test that failed is listed with its seeds
-and the command that repeats the first of these runs for its file. Exit status 1 if any run failed or took too long.
+Each run has a seed, which decides the order of files, the order of a file's tests, and what Hypothesis tries. Two runs
+go at the same time: each is the other's load, and doubles the machine's work. A run without another has busy processes
+beside it, as many as the machine has processors. What a run prints is in build/flakes. Each test that failed is listed
+with its seeds and the command that repeats the first of these runs for its file. Exit status 1 if any run failed or
+took too long.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +29,9 @@ import bounded
 from failed_tests import FailedTests
 from reliability.campaign import Campaign
 
-# Five times what a run takes on an idle machine.
-LIMIT_MINUTES = 30
+# Three times what two runs take together on a machine with nothing else to do.
+LIMIT_MINUTES = 45
+LOGS = Path("build/flakes")
 # Ends with the process that started it, should that be killed.
 BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 
@@ -45,10 +48,11 @@ class Run:
 def main() -> int:
     arguments, options = _arguments()
     started_s, runs = time.monotonic(), []
-    with load(os.cpu_count() or 1):
-        for seed in range(arguments.seed, arguments.seed + arguments.runs):
-            runs.append(run(seed, [*shlex.split(arguments.pytest), *options]))
-            print("\n".join(told(runs)), flush=True)
+    for first in range(arguments.seed, arguments.seed + arguments.runs, 2):
+        seeds = range(first, min(first + 2, arguments.seed + arguments.runs))
+        with load(os.cpu_count() or 1 if len(seeds) == 1 else 0):
+            runs += run(seeds, [*shlex.split(arguments.pytest), *options])
+        print("\n".join(told(runs)), flush=True)
     command = f"make flakes RUNS={arguments.runs} SEED={arguments.seed}"
     command += f" ARGS={shlex.quote(shlex.join(options))}" if options else ""
     result = campaign(runs, command, minutes=(time.monotonic() - started_s) / 60)
@@ -81,18 +85,40 @@ def load(count: int) -> Iterator[list[int]]:
             process.wait()
 
 
-def run(seed: int, options: Sequence[str], limit_minutes: float = LIMIT_MINUTES) -> Run:
-    print(f"\n== seed {seed}", flush=True)
+def run(seeds: Sequence[int], options: Sequence[str], limit_minutes: float = LIMIT_MINUTES) -> list[Run]:
+    """Run the tests with each of `seeds`, all at the same time."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    deadline_s = time.monotonic() + 60 * limit_minutes
+    with tempfile.TemporaryDirectory(prefix="flakes-") as folder, ExitStack() as stack:
+        files = {seed: Path(folder, f"{seed}.json") for seed in seeds}
+        started = {seed: stack.enter_context(_started(seed, options, file)) for seed, file in files.items()}
+        statuses = {seed: _status(process, deadline_s) for seed, process in started.items()}
+        seen = {seed: FailedTests.read(file) if file.exists() else FailedTests() for seed, file in files.items()}
+    return [
+        Run(seed, each.passed + len(each.failed), tuple(problems(statuses[seed], each, limit_minutes)))
+        for seed, each in seen.items()
+    ]
+
+
+@contextmanager
+def _started(seed: int, options: Sequence[str], file: Path) -> Iterator[subprocess.Popen[bytes]]:
+    log = LOGS / f"{seed}.log"
+    print(f"== seed {seed}: {log}", flush=True)
     # The tests get the environment that `make test` gives to them.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    with tempfile.TemporaryDirectory(prefix="flakes-") as folder:
-        file = Path(folder, "failed.json")
-        drawn = ("--hypothesis-profile=thorough", f"--hypothesis-seed={seed}")
-        ordered = ("-p", "randomly", f"--randomly-seed={seed}", *drawn)
-        pytest = Path(sys.executable).with_name("pytest")
-        status = bounded.run([pytest, *ordered, "--failed-tests", file, *options], 60 * limit_minutes, environment)
-        seen = FailedTests.read(file) if file.exists() else FailedTests()
-    return Run(seed, seen.passed + len(seen.failed), tuple(problems(status, seen, limit_minutes)))
+    drawn = ("--hypothesis-profile=thorough", f"--hypothesis-seed={seed}")
+    ordered = ("-p", "randomly", f"--randomly-seed={seed}", *drawn)
+    pytest = Path(sys.executable).with_name("pytest")
+    command = [pytest, *ordered, "--failed-tests", file, *options]
+    with log.open("wb") as output, bounded.started(command, environment, output=output) as process:
+        yield process
+
+
+def _status(process: subprocess.Popen[bytes], deadline_s: float) -> int | None:
+    """Return None for a run that did not end in time."""
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(max(0.0, deadline_s - time.monotonic()))
+    return None
 
 
 def problems(status: int | None, seen: FailedTests, limit_minutes: float = LIMIT_MINUTES) -> Iterator[str]:
@@ -133,8 +159,8 @@ def campaign(runs: Sequence[Run], command: str, *, minutes: float) -> Campaign:
         name="flakes",
         title="The tests of the gate, under load",
         command=command,
-        about="All tests that every change must pass run in random order, while as many busy processes as the machine "
-        "has processors take its time. A test that fails once in these runs is a bug of the test or of the product.",
+        about="All tests that every change must pass run in random order, twice at the same time. A test that fails "
+        "once in these runs is a bug of the test or of the product.",
         figures={
             "runs": len(runs),
             "runs that failed": sum(bool(each.problems) for each in runs),
