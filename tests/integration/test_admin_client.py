@@ -211,6 +211,7 @@ def test_a_transaction_is_taken_over_by_init_which_aborts_it(
         assert not read_values(cluster, transaction.topic)
 
 
+@pytest.mark.long
 def test_a_broker_that_comes_back_is_waited_for(own_kafka: LocalKafka) -> None:
     with closing(AdminClient(config(own_kafka, 60_000))) as client:
         ensure_commit_topic(client, STATE)

@@ -20,6 +20,7 @@ from here import Here
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
 from spark_writes import finish
+from variants import variants
 
 DEADLINE_S = 60
 GUARANTEES = ["at-least-once", "exactly-once"]
@@ -233,7 +234,7 @@ def test_a_refusal_by_the_leader_names_the_row_and_what_to_do(here: Here) -> Non
     assert "needs a key in every row" in message and "DESCRIBE_CONFIGS" in message
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("guarantee", variants(*GUARANTEES))
 def test_limits_of_one_task(here: Here, guarantee: str) -> None:
     name = here.topic(1, KEPT)
     frame = here.spark.range(0, 30_000, 1, 1).selectExpr(

@@ -180,6 +180,7 @@ def test_a_broker_that_restarts_in_mid_write_costs_time_and_no_row(own_kafka: Lo
     assert_each_number_once_in_order(read(own_kafka, "t"), count)
 
 
+@pytest.mark.long
 def test_a_broker_that_stays_away_is_an_error_in_time_and_memory_stays_bounded(
     own_kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from kafka_sink import functions as K
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.partitioner import RowPartitioner, StickyPartitioner
+from variants import variants
 
 # Output of SerializerVectors.java, beside it.
 JAVA_VECTORS = Path(__file__).with_name("serializer_vectors.csv")
@@ -73,7 +74,7 @@ def test_bytes_of_javas_data_output(spark: SparkSession) -> None:
     assert as_bytes(evaluated(spark, fields, K.struct_be(*typed))) == expected
 
 
-@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("ansi", variants("true", "false"))
 @pytest.mark.parametrize(
     ("function", "code", "bits", "smallest_exponent", "largest_exponent"),
     [(K.float_bytes, ">f", 32, -149, 127), (K.double_bytes, ">d", 64, -1074, 1023)],
@@ -166,7 +167,7 @@ def test_partition_by_kafkas_own_hash(spark: SparkSession) -> None:
     assert evaluated(spark, {"key": keys}, K.kafka_partition("key", 7)) == [*expected, None]
 
 
-@pytest.mark.parametrize("n", [1, 12, 2_000])
+@pytest.mark.parametrize("n", variants(12, 1, 2_000))
 def test_partition_of_the_sink_on_100_000_random_keys(spark: SparkSession, n: int) -> None:
     rng = np.random.default_rng(6)
     keys = pa.array([rng.bytes(length) for length in rng.integers(0, 101, 100_000).tolist()], pa.binary())

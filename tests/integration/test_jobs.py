@@ -226,7 +226,8 @@ def test_a_typed_export_of_a_table_gives_each_tenant_a_partition(
     assert counted == {partition: (count, count - 1) for partition, count in end_offsets.items()}
 
 
-@pytest.mark.parametrize("assignment", variants("cooperative-sticky", "range", "roundrobin"))
+@pytest.mark.long
+@pytest.mark.parametrize("assignment", ["cooperative-sticky", "range", "roundrobin"])
 def test_members_of_a_group_read_every_record_once_through_a_rebalance(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, assignment: str
 ) -> None:

@@ -118,6 +118,7 @@ def test_a_profile_with_a_session(msk: MskStandIn, topic: str, monkeypatch: pyte
     assert set(msk.principals) == {"role"}
 
 
+@pytest.mark.long
 def test_the_documented_way_through_spark(msk: MskStandIn, topic: str, tmp_path: Path) -> None:
     """The lines of the page, in an application of its own: the Python workers of its executors sign. Nothing that Spark
     leaves behind has a key or a token in it."""

@@ -54,7 +54,10 @@ def assert_rate(kafka: LocalKafka, topic: str, tasks: int, asked: float, weight:
     assert max(seconds) <= 1.3 * asked
 
 
-@pytest.mark.parametrize(("tasks", "unit"), [(1, "rows"), (4, "bytes"), (16, "rows")])
+@pytest.mark.parametrize(
+    ("tasks", "unit"),
+    [(4, "bytes"), pytest.param(1, "rows", marks=pytest.mark.long), pytest.param(16, "rows", marks=pytest.mark.long)],
+)
 def test_tasks_that_run_at_once_have_the_rate_together(
     kafka: LocalKafka, topic: Callable[..., str], tasks: int, unit: str
 ) -> None:

@@ -20,7 +20,10 @@ WITHIN_S = 30
     [
         ("new", "files", "no more open files: the limit of open files of a process (ulimit -n) is reached"),
         # Another connection of the process may end: it is waited for.
-        ("new", "sockets", "no more open files: the limit of open files of a process (ulimit -n) is reached"),
+        pytest.param(
+            *("new", "sockets", "no more open files: the limit of open files of a process (ulimit -n) is reached"),
+            marks=pytest.mark.long,
+        ),
         ("new", "threads", "no more threads: a thread could not be started"),
         ("new", "memory", "no more memory: "),
     ],
