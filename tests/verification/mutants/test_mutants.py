@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import re
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import gate
 from mutants import __main__ as command
 from mutants.anchor import Module
 from mutants.mutant import Mutant
@@ -30,16 +29,7 @@ def test_names_tell_mutants_apart() -> None:
 @pytest.mark.parametrize("killer", sorted({mutant.killer for mutant in MUTANTS if isinstance(mutant.killer, str)}))
 def test_every_test_that_must_fail_is_one_of_the_gate(killer: str) -> None:
     path, *names = killer.partition("[")[0].split("::")
-    nodes = list(ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))))
-    assert names[-1] in {getattr(node, "name", getattr(node, "id", None)) for node in nodes}
-    functions = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == names[-1]]
-    marks = {ast.unparse(decorator) for function in functions for decorator in function.decorator_list}
-    marks |= {ast.unparse(node.value) for node in nodes if isinstance(node, ast.Assign) and _is_pytestmark(node)}
-    assert not any(re.search(r"pytest\.mark\.(long|chaos|kerberos)\b", mark) for mark in marks if "param(" not in mark)
-
-
-def _is_pytestmark(node: ast.Assign) -> bool:
-    return any(isinstance(target, ast.Name) and target.id == "pytestmark" for target in node.targets)
+    assert gate.stays(ROOT / path, names[-1])
 
 
 @pytest.mark.parametrize(
