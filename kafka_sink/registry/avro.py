@@ -29,6 +29,7 @@ from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.registry import values as V
 from kafka_sink.registry.extra import extra
 from kafka_sink.registry.framing import framed
+from kafka_sink.registry.schema_text import read_as
 from kafka_sink.registry.unmapped import not_mapped
 
 if TYPE_CHECKING:
@@ -158,15 +159,11 @@ def _parsed(written: str) -> Any:
     return schema
 
 
+@read_as(FORM)
 def fitted(text: str, columns: T.StructType) -> AvroEncoding:
     """Check that the schema fits. Raises SchemaUnreadable, or ColumnNotInSchema with the first column's path."""
-    fastavro, errors = extra("fastavro"), extra("fastavro.schema")
     named: dict[str, Any] = {}
-    try:
-        schema = json.loads(text)
-        parsed = fastavro.parse_schema(schema, named_schemas=named)
-    except (ValueError, TypeError, KeyError, AttributeError, errors.SchemaParseException, errors.UnknownType) as error:
-        raise SchemaUnreadable(form=FORM, reason=f"{type(error).__name__}: {error}") from error
+    parsed = extra("fastavro").parse_schema(json.loads(text), named_schemas=named)
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise SchemaUnreadable(form=FORM, reason="the whole is not a record, whose fields the columns could be")
     plan = _Fitting(named).record(columns, parsed, "", None)

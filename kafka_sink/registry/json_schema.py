@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from kafka_sink.errors import ColumnNotInSchema, SchemaUnreadable, ValueNotInSchema
+from kafka_sink.registry.schema_text import read_as
 from kafka_sink.registry.unmapped import not_mapped
 
 FORM = "JSON"
@@ -118,12 +119,10 @@ class JsonEncoding:
         return F.concat(F.lit(head), F.to_json(self.check(record), TO_JSON).cast("binary"))
 
 
+@read_as(FORM)
 def fitted(text: str, columns: T.StructType) -> JsonEncoding:
     """Check that the schema fits. Raises SchemaUnreadable, TypeNotMapped, or ColumnNotInSchema with the first path."""
-    try:
-        schema = json.loads(text)
-    except ValueError as error:
-        raise SchemaUnreadable(form=FORM, reason=str(error)) from error
+    schema = json.loads(text)
     if not isinstance(schema, dict):
         raise SchemaUnreadable(form=FORM, reason="the whole is not an object, whose properties the columns could be")
     check = _Fitting(schema).record(columns, schema, "")

@@ -33,6 +33,7 @@ from kafka_sink.registry import values as V
 from kafka_sink.registry.extra import extra
 from kafka_sink.registry.framing import framed
 from kafka_sink.registry.proto_text import compiled
+from kafka_sink.registry.schema_text import read_as
 from kafka_sink.registry.unmapped import not_mapped
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ IMPLEMENTATIONS_OWN = range(19_000, 20_000)
 # --- derived ----------------------------------------------------------------------------------------------------------
 
 
+@read_as(FORM)
 def derived(columns: T.StructType, name: str, previous: str | None) -> str:
     """Return a FileDescriptorProto in base64. It keeps the numbers of `previous`, the subject's latest schema.
 
@@ -277,6 +279,7 @@ def _descriptor(files: tuple[bytes, ...], name: str, *, on_executor: bool = Fals
     return descriptor
 
 
+@read_as(FORM)
 def fitted(schema: str | type[Message], columns: T.StructType) -> ProtobufEncoding:
     """Check that the schema fits. In a file the first message is used.
 
@@ -288,10 +291,7 @@ def fitted(schema: str | type[Message], columns: T.StructType) -> ProtobufEncodi
             raise SchemaUnreadable(form=FORM, reason="it has no message")
         name = f"{file.package}.{file.message_type[0].name}".lstrip(".")
         files = (*_imported(file), file.SerializeToString())
-        try:
-            descriptor = _descriptor(files, name)
-        except (TypeError, KeyError) as error:
-            raise SchemaUnreadable(form=FORM, reason=str(error)) from error
+        descriptor = _descriptor(files, name)
     else:
         descriptor = schema.DESCRIPTOR
         name, files = descriptor.full_name, tuple(_with_imports(descriptor.file))
@@ -319,7 +319,7 @@ def _file(text: str) -> FileDescriptorProto:
     try:
         file: FileDescriptorProto = extra("google.protobuf.descriptor_pb2").FileDescriptorProto.FromString(data)
     except extra("google.protobuf.message").DecodeError as error:
-        raise SchemaUnreadable(form=FORM, reason=f"it is no FileDescriptorProto ({error})") from error
+        raise SchemaUnreadable(form=FORM, reason=f"it is no FileDescriptorProto ({error})") from None
     return file
 
 

@@ -1,17 +1,22 @@
-"""A schema's text is read in time that grows with its length, whatever is in it."""
+"""A schema's text is read in time that grows with its length, or refused by name, whatever is in it."""
 
 from __future__ import annotations
 
+import base64
 import json
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import types as T
 
-from kafka_sink.errors import SchemaUnreadable
-from kafka_sink.registry import json_schema
+from kafka_sink.errors import RegistryError, SchemaError, SchemaUnreadable
+from kafka_sink.registry import avro, json_schema, protobuf
 from kafka_sink.registry.registering import MAX_DEPTH, depth_of
 
 COLUMNS = T.StructType([T.StructField("a", T.StringType())])
@@ -73,3 +78,64 @@ def test_a_value_may_have_only_so_many_schemas() -> None:
         json_schema.fitted(json.dumps(schema), COLUMNS)
     branches.pop()
     json_schema.fitted(json.dumps(schema), COLUMNS)
+
+
+def _with_any_part(value: Any, parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """`value`, in which each part may be another."""
+    if isinstance(value, dict):
+        same = st.fixed_dictionaries({key: _with_any_part(each, parts) for key, each in value.items()})
+        fewer = st.sampled_from(sorted(value)).map(
+            lambda left: {key: each for key, each in value.items() if key != left}
+        )
+        return same | fewer | parts
+    if isinstance(value, list):
+        return st.tuples(*(_with_any_part(each, parts) for each in value)).map(list) | parts
+    return st.just(value) | parts
+
+
+PARTS = st.sampled_from([5, -1, None, True, "", "\x1b[31m", "null", "record", [], {}, ["null", "null"], {"type": 5}])
+AVRO = {"type": "record", "name": "r", "fields": [
+    {"name": "a", "type": ["null", "string"], "default": None},
+    {"name": "b", "type": {"type": "fixed", "size": 2, "name": "f"}, "default": "ab"},
+    {"name": "c", "type": {"type": "enum", "symbols": ["x"], "name": "e"}, "default": "x"},
+    {"name": "d", "type": {"type": "array", "items": {"type": "bytes", "logicalType": "decimal", "precision": 4}},
+     "default": []},
+]}  # fmt: skip
+JSON = {"type": "object", "required": ["a"], "$defs": {"b": {"enum": ["x"]}}, "properties": {
+    "a": {"anyOf": [{"type": ["string", "null"]}, {"$ref": "#/$defs/b"}], "pattern": "x", "maxLength": 9},
+}}  # fmt: skip
+
+
+def assert_used_or_refused_by_name(fitted: Callable[[], Any]) -> None:
+    try:
+        fitted()
+    except (RegistryError, SchemaError) as error:
+        printed = "".join(traceback.format_exception(error))
+        assert printed.replace("\n", "").isprintable()
+
+
+@given(_with_any_part(AVRO, PARTS))
+def test_any_avro_is_used_or_refused_by_name(schema: Any) -> None:
+    assert_used_or_refused_by_name(lambda: avro.fitted(json.dumps(schema), COLUMNS))
+
+
+@given(_with_any_part(JSON, PARTS))
+def test_any_json_schema_is_used_or_refused_by_name(schema: Any) -> None:
+    assert_used_or_refused_by_name(lambda: json_schema.fitted(json.dumps(schema), COLUMNS))
+
+
+NAMES = st.sampled_from(["a", "", "5", ".m", "m", "\x1b[31m", "\u202e", "google.protobuf.Timestamp"])
+
+
+@given(NAMES, NAMES, NAMES, st.integers(0, 20), st.integers(-1, 2**29), st.sampled_from(["proto3", "proto2", "\x1b"]))
+def test_any_protobuf_is_used_or_refused_by_name(
+    package: str, name: str, type_name: str, kind: int, number: int, syntax: str
+) -> None:
+    file = FileDescriptorProto(name=name, package=package, syntax=syntax)
+    message = file.message_type.add(name=name)
+    field = message.field.add(name="a", type_name=type_name, number=number)
+    if kind in FieldDescriptorProto.Type.values():
+        field.type = kind  # type: ignore[assignment]
+    text = base64.b64encode(file.SerializeToString()).decode("ascii")
+    assert_used_or_refused_by_name(lambda: protobuf.fitted(text, COLUMNS))
+    assert_used_or_refused_by_name(lambda: protobuf.derived(COLUMNS, "m", text))
