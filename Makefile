@@ -195,8 +195,8 @@ protocol: java $(WHEEL)  ## compare the versions of requests with the newest bro
 
 # Two minutes from nothing: an environment, the broker's jars, Spark.
 .PHONY: recording
-recording: java $(WHEEL)  ## run the README's first rows in an empty home, and draw docs/recording.svg
-	PYTHONPATH=tests/support $(BIN)/python tools/recording.py build/wheel/*.whl docs/recording.svg
+recording: java $(DEPS)  ## run the README's first rows in an empty home, and draw docs/recording.svg
+	PYTHONPATH=tests/support $(BIN)/python tools/recording.py docs/recording.svg
 
 # A broken link or anchor fails the build. NO_MKDOCS_2_WARNING hides an announcement of the theme's authors.
 .PHONY: site

@@ -132,7 +132,7 @@ class Hour:
         began = time.monotonic()
         quick_start = session(self.user)
         scripts = {
-            "first rows, from a wheel": first_rows(self.user),
+            "first rows": first_rows(self.user),
             "install and quick start": quick_start,
             "quick start again": quick_start,
         }

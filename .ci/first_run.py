@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests/support python3 .ci/first_run.py
 
-The clone is a copy of the tracked files, from which the first rows' wheel is built. Variables of Python, Spark and
+The clone is a copy of the tracked files. Variables of Python, Spark and
 this project are removed from the environment. Shell blocks run in one bash session, as in a terminal. Python blocks
 run there as files. The blocks check the written rows themselves (`--expect-records`). The second run uses the same
 home, and runs Python blocks twice.
@@ -45,7 +45,7 @@ class User:
 
     @property
     def first_rows(self) -> Path:
-        """The folder of the README's first rows, with the wheel."""
+        """The folder of the README's first rows, which has the clone, too."""
         return self.home / "first-rows"
 
     @property
@@ -92,21 +92,20 @@ def timed(name: str, script: Path, user: User) -> bool:
 
 
 def first_rows(user: User) -> Path:
-    """Return a script that builds a wheel, runs the blocks of the first rows, and looks at what they print. Blocks of
-    Python are one program, as in the README."""
+    """Return a script that runs the blocks of the first rows, and looks at what they print. Blocks of Python are one
+    program, as in the README."""
     parts = [block for block in blocks("README.md") if block.section == "First rows"]
     install, program = ("".join(part.text for part in parts if part.language == each) for each in ("bash", "python"))
     assert install and program, "the README has no first rows"
     folder = user.first_rows
     folder.mkdir()
+    (folder / "pykafka").symlink_to(user.clone)
     (folder / "install.bash").write_text(install, encoding="utf-8")
     (folder / "orders.py").write_text(program, encoding="utf-8")
     script = user.folder / "first-rows.sh"
     script.write_text(
         f"""set -eo pipefail
 cd {folder}
-python3 -m venv venv && . venv/bin/activate
-pip wheel --quiet --no-deps --wheel-dir . {user.clone}
 . ./install.bash
 python orders.py | tee printed
 grep --quiet '^1,000 rows, at-least-once' printed

@@ -1,6 +1,6 @@
-"""`make recording`: PYTHONPATH=tests/support python tools/recording.py build/wheel/<...>.whl docs/recording.svg
+"""`make recording`: PYTHONPATH=tests/support python tools/recording.py docs/recording.svg
 
-Runs the README's first rows in an empty home, with a new environment and a real broker, and draws what a terminal
+Runs the README's first rows in an empty home, with a copy of the clone and a real broker, and draws what a terminal
 shows. Only the home's path is replaced, by `~`. Spark's own messages go into a file, as the command says. rich draws
 the picture.
 """
@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import subprocess
-import venv
 from collections.abc import Iterable, Sequence
 from io import StringIO
 from pathlib import Path
@@ -23,6 +22,8 @@ from rich.text import Text
 
 from code_blocks import blocks
 
+ROOT = Path(__file__).resolve().parents[1]
+NOT_TRACKED = (".git", ".venv", "build", "*.so", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis")
 SECTION = "First rows"
 PROGRAM = "orders.py"
 WIDTH = 100
@@ -55,12 +56,11 @@ CALLERS = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV", "XDG", "PYKAFKA", "MAKE"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("wheel", type=Path)
     parser.add_argument("picture", type=Path)
     arguments = parser.parse_args()
     commands = [*typed(), f"cat {PROGRAM}", f"python {PROGRAM} 2> spark.log", "pykafka broker stop"]
     with TemporaryDirectory(prefix="pykafka-recording.") as home:
-        shutil.copy(arguments.wheel, home)
+        shutil.copytree(ROOT, Path(home) / "pykafka", ignore=shutil.ignore_patterns(*NOT_TRACKED))
         (Path(home) / PROGRAM).write_text(in_readme("python"), encoding="utf-8")
         shown = run(commands, Path(home))
     arguments.picture.write_text(picture(zip(commands, shown, strict=True)), encoding="utf-8")
@@ -77,13 +77,11 @@ def in_readme(language: str) -> str:
 
 
 def run(commands: Sequence[str], home: Path) -> list[str]:
-    """Run the commands in one shell, in a new environment in `home`. Return what each one printed.
+    """Run the commands in one shell, in `home`. Return what each one printed.
 
     Raises CalledProcessError if one fails."""
-    venv.create(home / "venv", with_pip=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(CALLERS)}
-    path = os.pathsep.join((str(home / "venv" / "bin"), environment["PATH"]))
-    environment |= {"HOME": str(home), "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment |= {"HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
     # Only the last command stops the broker otherwise.
     script = "exec 2>&1\ntrap '[ $? = 0 ] || pykafka broker stop' EXIT\n"
     script += "".join(f"printf '%s\\n' '{MARK}'\n{command}\n" for command in commands)

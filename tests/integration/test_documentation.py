@@ -85,7 +85,7 @@ def test_the_first_rows(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """That they run from a wheel, with a broker of their own, is `make first-run`'s."""
+    """That they run from a clone, with a broker of their own, is `make first-run`'s."""
     name, spark = topic(1), own_session
     run_python("README.md", "Install", 0, {}, {"spark": spark})
     monkeypatch.setenv("SERVERS", kafka.bootstrap_servers)
