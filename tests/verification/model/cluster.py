@@ -34,14 +34,14 @@ from model.find_coordinator_api import FindCoordinatorApi
 from model.group_coordinator import GroupCoordinator
 from model.image import NO_LEADER, PartitionState, TopicIdPartition
 from model.inter_broker import InterBroker
-from model.internal_topics import TRANSACTION_STATE, coordinator_of, create_internal_topic
+from model.internal_topics import create_internal_topic
 from model.log_offsets_api import LogOffsetsApi
 from model.offsets_api import OffsetsApi
 from model.partition import Partition
 from model.produce_api import ProduceApi
 from model.read_journal import Isolation, ReadJournal
 from model.readable_records import ReadableRecord, readable_records
-from model.record_batches import RecordBatch, Refused
+from model.record_batches import RecordBatch
 from model.replica_manager import ReplicaManager
 from model.replication import Replication
 from model.settings import FETCH, FIND_COORDINATOR, PRODUCE, ClusterSettings, Generation, TopicSettings
@@ -255,14 +255,6 @@ class Cluster:
         if not isolated:
             for key in replicas.partitions:
                 self._replication.wake(node_id, key)
-
-    def spend_epochs(self, transactional_id: str) -> None:
-        """The id's next producer gets the last epoch there is. It must be known, without an open transaction. Raises
-        Refused if it is not, or while its coordinator is moving."""
-        node_id = coordinator_of(self.controller.image, TRANSACTION_STATE, transactional_id)
-        if node_id == NO_LEADER:
-            raise Refused(ErrorCode.coordinator_not_available, transactional_id)
-        self.transaction_coordinators[node_id].spend_epochs(transactional_id)
 
     def limit(self, node_id: int, bytes_per_s: float | None) -> None:
         """The broker's quota of produced bytes from now on, of all clients together; None: none."""

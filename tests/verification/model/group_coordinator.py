@@ -243,23 +243,6 @@ class GroupCoordinator:
         now_ms = self._timeline.now_ms
         return now_ms - now_ms % self._settings.offsets_retention_check_interval_ms
 
-    def delete(self, group: str, on_done: Callable[[ErrorCode], None]) -> None:
-        """With its offsets, also those of open transactions. A group that was heard of is there until it is deleted, or
-        looked through without offsets."""
-        try:
-            shard, _ = self._shards.get(group)
-        except Refused as refused:
-            on_done(COORDINATOR_CODES.get(refused.code, refused.code))
-            return
-        offsets = self._all_of(shard)
-        heard_of_since_ms = max(self._last_check_ms(), self._looked_through_ms)
-        if not offsets.has_group(group, self._expired_before_ms(), heard_of_since_ms):
-            on_done(ErrorCode.group_id_not_found)
-            return
-        tombstones: dict[Key, object] = {tuple(key): None for key in offsets.of_group_with_pending(group)}
-        data = encode_state(tombstones | {(group,): None}, self._timeline.now_ms)
-        self._append(shard, data, lambda code: on_done(COORDINATOR_CODES.get(code, code)))
-
     def _follow_image(self) -> None:
         """A deleted topic takes its offsets with it, from every partition that is coordinated here by then."""
         self._shards.follow_image()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from model.byte_client import Answer, ByteClient, client_of_topic, record_batch
 from model.settings import KAFKA_3_3, KAFKA_4
 
@@ -44,34 +42,6 @@ def test_a_request_waits_for_all_its_partitions() -> None:
     assert waiting(client) == 0
 
 
-def test_an_error_settles_a_partition_as_well() -> None:
-    client = one_held_up_and_one_free()
-    sent = client.produce(0, BOTH)
-    client.cluster.elect("t", 0, 1)
-    client.run(100)
-    assert client.produced(sent) == {0: Answer(NOT_LEADER, 0), 3: Answer(0, 0)}
-    assert waiting(client) == 0
-
-
-LARGE = record_batch(bytes(2_000_000))
-
-
-def test_a_failed_partition_does_not_make_the_others_wait_less() -> None:
-    client = one_held_up_and_one_free()
-    sent = client.produce(0, {("t", 0): record_batch(b"a"), ("u", 3): LARGE})
-    assert client.produced(sent) is None
-    let_fetch(client, True)
-    client.run(100)
-    assert client.produced(sent) == {0: Answer(0, 0), 3: Answer(TOO_LARGE, -1)}
-
-
-def test_a_request_whose_partitions_all_failed_is_answered_at_once() -> None:
-    client = one_held_up_and_one_free()
-    sent = client.produce(0, {("t", 0): LARGE, ("u", 3): LARGE})
-    assert client.produced(sent) == {0: Answer(TOO_LARGE, -1), 3: Answer(TOO_LARGE, -1)}
-    assert waiting(client) == 0
-
-
 def test_a_request_that_waits_too_long_is_answered_and_reaped() -> None:
     client = one_held_up_and_one_free()
     sent = client.produce(0, BOTH, timeout_ms=400)
@@ -84,14 +54,6 @@ def test_a_request_that_waits_too_long_is_answered_and_reaped() -> None:
     let_fetch(client, True)
     client.run(100)
     assert client.committed() == [b"a"]
-
-
-@pytest.mark.parametrize("acks", [2, -2, 3])
-def test_invalid_acks_are_refused_before_anything_is_appended(acks: int) -> None:
-    client = client_of_topic(3, 2)
-    sent = client.produce(0, {("t", 0): record_batch(b"a"), ("t", 7): record_batch(b"b")}, acks=acks)
-    assert client.produced(sent) == {0: Answer(INVALID_ACKS, -1), 7: Answer(3, -1)}
-    assert client.cluster.log_end_offset("t", 0, 0) == 0
 
 
 def test_not_enough_replicas_before_the_append_appends_nothing() -> None:
@@ -129,15 +91,6 @@ def test_since_kip_966_such_a_request_waits_for_the_isr_to_grow_again() -> None:
             client.cluster.isolate(1, False)
         client.run(5_000)
         assert client.produced(sent) == {0: Answer(0 if in_time else TIMED_OUT, 0)}
-
-
-def test_a_topic_that_is_deleted_answers_what_waits() -> None:
-    client = client_of_topic(3, 2)
-    let_fetch(client, False)
-    sent = client.produce(0, {("t", 0): record_batch(b"a")})
-    client.cluster.delete_topic("t")
-    client.run(100)
-    assert client.produced(sent) == {0: Answer(3, 0)}
 
 
 def test_a_crash_forgets_what_waits() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from model.control_batches import EndTransactionMarker
-from model.image import NO_LEADER, TopicIdPartition
+from model.image import TopicIdPartition
 from model.inter_broker import InterBroker
 from model.replica_manager import ReplicaManager
 from model.settings import TransactionSettings
@@ -51,9 +51,7 @@ class TransactionMarkers:
             sending.on_written(partition)
             return
         state = topic.partitions[partition[1]]
-        if state.leader == NO_LEADER and self._settings.leaderless_partitions_lose_markers:
-            sending.on_written(partition)
-        elif state.leader not in self._replicas.image.alive:
+        if state.leader not in self._replicas.image.alive:
             self._retry(sending, partition)
         else:
             key = TopicIdPartition(topic.topic_id, partition[1])
