@@ -9,8 +9,8 @@ purgatory, lagging metadata, throttling, a broker's quotas of produced and of re
 grow, transactions, the offsets of groups that nobody joins, brokers of several releases and their upgrade. Readers get
 what is on disk: from leaders and followers, at both isolation levels, after retention, compaction and truncation;
 `readable_records` says what a correct reader delivers. Not modelled: members of groups, sessions of Fetch, segments,
-tiered storage, ACLs, other quotas, a controller that fails, SASL and TLS, and brokers before KIP-219, which are older
-than Kafka 2.1: there a broker waits instead of its client.
+tiered storage, ACLs, other quotas, a controller that fails, coordinators of transactions and groups that die, SASL and
+TLS, and brokers before KIP-219, which are older than Kafka 2.1: there a broker waits instead of its client.
 
 Source: the Kafka classes named in each module.
 """
@@ -73,7 +73,7 @@ class Cluster:
             )
             self.replicas[node_id] = replicas
             self.brokers[node_id] = Broker(node_id, settings, self._timeline, self.controller, replicas, self._outgoing)
-        self._inter_broker = InterBroker(self._timeline, rng, settings.transactions.inter_broker_ms, self.replicas)
+        self._inter_broker = InterBroker(self._timeline, rng, settings.transactions.inter_broker_ms)
         self.transaction_coordinators = {
             node_id: TransactionCoordinator(
                 self.replicas[node_id], self.replicas, self._inter_broker, settings, self._timeline, rng,
@@ -203,9 +203,6 @@ class Cluster:
         if self.is_alive(node_id):
             self._stop_fetching(node_id)
             self.brokers[node_id].crash()
-            self.transaction_coordinators[node_id].crash()
-            self.group_coordinators[node_id].crash()
-            self._inter_broker.broker_died(node_id)
             self._detect(node_id)
         if lose_disk:
             self.replicas[node_id].partitions.clear()

@@ -72,10 +72,6 @@ class GroupCoordinator:
         self._looked_through_ms = 0
         replicas.listeners.append(self._follow_image)
 
-    def crash(self) -> None:
-        self._shards.clear()
-        self._topic_names.clear()
-
     def commit(
         self, group: str, member: Member, offsets: Mapping[TopicPartition, OffsetToCommit],
         knows_group_id_not_found: bool, on_done: OnCodes,
@@ -122,7 +118,7 @@ class GroupCoordinator:
         def verified(answers: Mapping[TopicPartition, ErrorCode]) -> None:
             (code,) = answers.values()
             if code is not ErrorCode.none:
-                on_done(dict.fromkeys(offsets, _as_committers_know(code)))
+                on_done(dict.fromkeys(offsets, COORDINATOR_CODES.get(code, code)))
             elif not self._shards.is_current(shard):
                 on_done(dict.fromkeys(offsets, ErrorCode.not_coordinator))
             else:
@@ -263,13 +259,6 @@ class GroupCoordinator:
             if tombstones:
                 data = encode_state(tombstones, self._timeline.now_ms)
                 self._append(shard, data, lambda _: None)
-
-
-def _as_committers_know(code: ErrorCode) -> ErrorCode:
-    """NETWORK_EXCEPTION is one that they would not retry."""
-    if code is ErrorCode.network_exception:
-        return ErrorCode.coordinator_load_in_progress
-    return COORDINATOR_CODES.get(code, code)
 
 
 def _ignore(shard: Shard[CommittedOffsets]) -> None:

@@ -1,5 +1,4 @@
-"""One broker and its clients: versions, broken bytes, one-shot errors, lagging metadata, throttling, topics that
-change."""
+"""One broker and its clients: versions, lagging metadata, throttling, the order of answers."""
 
 from __future__ import annotations
 
@@ -98,3 +97,22 @@ def test_a_throttled_connection_is_told_so_and_not_read_until_the_time_is_over()
     client.run(1)
     assert client.produced(early) == {0: Answer(0, 1)}
     assert client.answers[early].throttle_time.total_seconds() == 0
+
+
+def test_requests_are_executed_although_their_client_is_gone() -> None:
+    client = client_of_topic(3, 2)
+    first = client.produce(0, {("t", 0): record_batch(b"a")})
+    second = client.produce(0, {("t", 0): record_batch(b"b")})
+    client.disconnect(0)
+    client.run(200)
+    assert client.committed() == [b"a", b"b"]
+    assert client.produced(first) is client.produced(second) is None
+
+
+def test_requests_of_a_connection_are_answered_one_after_the_other() -> None:
+    client = client_of_topic(3, 2)
+    waiting = client.produce(0, {("t", 0): record_batch(b"a")})
+    behind = client.produce(0, {("t", 0): record_batch(b"b")}, acks=1)
+    assert client.cluster.log_end_offset("t", 0, 0) == 1
+    client.run_until(lambda: client.produced(waiting) is not None)
+    assert client.produced(behind) == {0: Answer(0, 1)}

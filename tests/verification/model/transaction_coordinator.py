@@ -106,12 +106,6 @@ class TransactionCoordinator:
         self._sweep: Planned | None = None
         replicas.listeners.append(self._shards.follow_image)
 
-    def crash(self) -> None:
-        self._shards.clear()
-        if self._sweep is not None:
-            self._timeline.cancel(self._sweep)
-            self._sweep = None
-
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def init_producer_id(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from kio.schema.errors import ErrorCode
 
@@ -60,12 +61,9 @@ class TransactionMarkers:
             def request(answer: Callable[[ErrorCode], None]) -> None:
                 leader.append_marker(key, sending.marker, answer)
 
-            def answered(code: ErrorCode | None) -> None:
-                self._answered(sending, partition, code)
+            self._inter_broker.ask(request, partial(self._answered, sending, partition))
 
-            self._inter_broker.ask(self._replicas.node_id, state.leader, request, answered)
-
-    def _answered(self, sending: Sending, partition: TopicPartition, code: ErrorCode | None) -> None:
+    def _answered(self, sending: Sending, partition: TopicPartition, code: ErrorCode) -> None:
         if not sending.is_wanted() or code in _FENCED:
             return
         if code is ErrorCode.none:
