@@ -21,14 +21,12 @@ from pathlib import Path
 
 import pytest
 
+from broker_admin import add_partitions, delete_topic, partition_count
 from chaos.brokers import (
-    add_partitions,
     controller,
-    delete_topic,
     full,
     has_ended,
     has_rows,
-    partition_count,
     restart_in_order,
     small_disk,
     started_again,

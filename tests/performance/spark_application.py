@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from open_connections import connections_of
 from process_tree import ProcessStat, mapped_memory_of, running, tree_of
-from tcp_sockets import all_sockets, connections, open_sockets
 
 LOCAL_EXECUTOR = "driver"
 PLANNING = "planning"
@@ -139,8 +139,8 @@ def sample(root_pid: int, listeners: Mapping[int, int]) -> Sample:
     for name, executor in application.executors.items():
         name_of |= dict.fromkeys((executor.jvm, *executor.python), name)
     found: dict[str, dict[int, int]] = {}
-    for (pid, node), number in connections(all_sockets(), listeners, open_sockets(name_of)).items():
-        of_name = found.setdefault(name_of[pid], {})
+    for (pid, port), number in connections_of(name_of, listeners).items():
+        node, of_name = listeners[port], found.setdefault(name_of[pid], {})
         of_name[node] = of_name.get(node, 0) + number
     sizes = dict(_sizes(pid for pid, name in name_of.items() if name != PLANNING))
     return Sample(

@@ -6,11 +6,11 @@ import os
 import socket
 from collections import Counter
 from dataclasses import replace
-from ipaddress import IPv4Address
 
 import pytest
 
 from kafka_sink.options.config import EXACTLY_ONCE, sink_config
+from open_connections import connections_of
 from process_tree import ProcessStat
 from request_log import count_requests
 from scale_model import MB, SHARED_BYTES, WORKER_BYTES, Layout, Model
@@ -25,45 +25,9 @@ from scale_report import (
 from scale_sinks import BASELINE, CLIENT_ID, SINKS, Clients, Owner, Sink, options_of
 from spark_application import LOCAL_EXECUTOR, PLANNING, Executor, PythonMemory, Sample, application_of, python_memory
 from spark_peers import SameSettings
-from tcp_sockets import ESTABLISHED, Socket, all_sockets, connections, open_sockets, parse_sockets
 
 MIB = 1024 * 1024
 _, AT_LEAST_ONCE, EXACTLY = SINKS
-
-# As the kernel of a little-endian machine prints them, up to the column of the inode.
-TCP = """\
-  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:2384 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 64806
-   1: 0100007F:90DA 0100007F:2384 01 0000009C:00000000 01:00000014 00000000     0        0 54140
-   2: 0100007F:2384 0100007F:90DA 01 00000000:00000000 00:00000000 00000000     0        0 70001
-   3: 0100007F:90DB 0100007F:2384 06 00000000:00000000 03:00000F6D 00000000     0        0 0
-"""
-_ANY, _LOOP, _MAPPED = "0" * 32, "0" * 24 + "01000000", "0" * 16 + "FFFF00000100007F"
-_REST = "00000000:00000000 00:00000000 00000000     0        0"
-TCP6 = f"""\
-  sl  local_address                         remote_address                        st tx_queue rx_queue
-   0: {_LOOP}:2384 {_ANY}:0000 0A {_REST} 57815
-   1: {_MAPPED}:90DC {_MAPPED}:2384 01 {_REST} 14885
-   2: {_MAPPED}:2384 {_MAPPED}:90DC 01 {_REST} 14886
-"""
-LOOPBACK = IPv4Address("127.0.0.1")
-
-
-def test_connections_are_counted_by_node_and_belong_to_the_process_at_their_end() -> None:
-    # Of four sockets of the tables two are established at the broker; the brokers' own inodes are of no process that
-    # is looked at.
-    sockets = parse_sockets(TCP, "little") + parse_sockets(TCP6, "little")
-    assert connections(sockets, {9092: 1}, {54140: 500, 14885: 501}) == {(500, 1): 1, (501, 1): 1}
-    assert connections(sockets, {9092: 1}, {14885: 501}) == {(501, 1): 1}
-    assert connections(sockets, {9093: 1}, {54140: 500, 14885: 501}) == {}
-    ports = ((50_000, 9092, 7), (50_001, 9092, 8), (50_002, 9093, 9), (50_003, 9092, 7, 8))
-    sockets = [each for port in ports for each in both_ends(*port)]
-    assert connections(sockets, {9092: 1, 9093: 2}, {7: 1, 8: 1, 9: 1}) == {(1, 1): 2, (1, 2): 1}
-
-
-def both_ends(client_port: int, port: int, inode: int, state: int = ESTABLISHED) -> list[Socket]:
-    client, broker = (LOOPBACK, client_port), (LOOPBACK, port)
-    return [Socket(client, broker, state, inode), Socket(broker, client, state, 0)]
 
 
 def test_a_connection_of_this_process_is_found() -> None:
@@ -71,10 +35,10 @@ def test_a_connection_of_this_process_is_found() -> None:
         port = listener.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
             accepted = [listener.accept()[0] for _ in range(2)]
-            found = connections(all_sockets(), {port: 1}, open_sockets([os.getpid()]))
+            found = connections_of([os.getpid()], {port})
             for each in accepted:
                 each.close()
-    assert found == {(os.getpid(), 1): 2}
+    assert found == {(os.getpid(), port): 2}
 
 
 JAVA, PYTHON = "/usr/bin/java", "/opt/python"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from confluent_kafka import ElectionType, KafkaException
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 
 import processes
 from kafka_sink.broker import LocalKafka
@@ -88,28 +88,11 @@ def has_ended(kafka: LocalKafka) -> bool:
     return False
 
 
-def partition_count(kafka: LocalKafka, topic: str) -> int:
-    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    return len(client.list_topics(topic, DEADLINE_S).topics[topic].partitions)
-
-
-def add_partitions(kafka: LocalKafka, topic: str, partitions: int) -> None:
-    """`partitions` in all."""
-    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    client.create_partitions([NewPartitions(topic, partitions)])[topic].result(DEADLINE_S)
-
-
 def has_rows(kafka: LocalKafka, topic: str, partition: int) -> bool:
     try:
         return end_offset(kafka, topic, partition) > 0
     except KafkaException:  # not every broker knows yet that it was added
         return False
-
-
-def delete_topic(kafka: LocalKafka, topic: str) -> None:
-    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    client.delete_topics([topic])[topic].result(DEADLINE_S)
-    wait_until(lambda: topic not in client.list_topics(timeout=DEADLINE_S).topics, DEADLINE_S, f"{topic} is gone")
 
 
 @contextlib.contextmanager

@@ -16,15 +16,15 @@ from fidelity.player import MAX_MESSAGE_BYTES, NOBODY, Player, Who
 from model.byte_client import record_batch
 from model.consumer_reads import NO_EPOCH
 from model.control_batches import decode_marker
-from model.produce_trace import ATTRIBUTES, CRC, changed
 from model.read_client import FIRST_FETCH_BY_ID, PLENTY, Got, Wanted
 from model.read_journal import Isolation
-from model.record_batches import decode_stored_records, next_batch
+from model.record_batches import changed_attributes, decode_stored_records, next_batch
 from model.transaction_client import GROUP, Producer
 
 CONCURRENT_TRANSACTIONS = 51
 _FIRST_PRODUCE_BY_ID = 13
-_TRANSACTIONAL_BIT, _CONTROL_BIT = 0b10000, 0b100000
+_CONTROL_BIT = 0b100000
+_CRC = slice(17, 21)
 
 
 class Answer(NamedTuple):
@@ -96,9 +96,8 @@ class Produce:
             timestamp_ms=timestamp_ms, **producer._asdict(),
         )  # fmt: skip
         if self.is_control:
-            bits = _CONTROL_BIT | (_TRANSACTIONAL_BIT if self.is_transactional else 0)
-            records = changed(records, ATTRIBUTES, bits)
-        return changed(records, CRC, 1) if self.is_damaged else records
+            records = changed_attributes(records, _CONTROL_BIT)
+        return records[: _CRC.start] + bytes(4) + records[_CRC.stop :] if self.is_damaged else records
 
 
 # --- transactions -----------------------------------------------------------------------------------------------------

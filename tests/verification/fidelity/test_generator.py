@@ -6,9 +6,8 @@ from collections import Counter
 
 import pytest
 
-from fidelity.generator import SHORT_TIMEOUT_MS, Notebook
-from fidelity.player import Who
-from fidelity.steps import Answer, EndTxn, InitProducerId, Produce, TimedOut
+from fidelity.generator import SHORT_TIMEOUT_MS
+from fidelity.steps import InitProducerId, TimedOut
 from fidelity.traces import PROTOCOLS, make_trace
 
 SEEDS = range(25)
@@ -68,37 +67,3 @@ def test_a_transaction_that_runs_out_of_time_is_waited_for_at_once(kafka_version
                     assert slot in short
                     waited += 1
     assert waited
-
-
-def test_a_notebook_knows_what_follows() -> None:
-    notebook, who = Notebook(), Who(0, 3)
-    notebook.note(InitProducerId(0, 4), Answer((0,), (who,)))
-    assert notebook.next_sequence(who, (0, 0, 1)) == 0
-    batch = Produce(0, who, 0, 0, 1, base_sequence=0, version=12, count=3)
-    notebook.note(batch, Answer((0,), (7, 0)))
-    notebook.note(batch, Answer((0,), (7, 0)))
-    assert notebook.is_open == {0: True, 1: False}
-    assert len(notebook.batches(who, (0, 0, 1))) == 1
-    assert notebook.next_sequence(who, (0, 0, 1)) == 3
-    assert notebook.next_sequence(who._replace(producer_epoch=4), (0, 0, 1)) == 0
-    notebook.note(EndTxn(0, who, True, 5), Answer((0,), (who._replace(producer_epoch=4),)))
-    assert notebook.is_open == {0: False, 1: False}
-    assert notebook.producers[0] == [who, who._replace(producer_epoch=4)]
-
-
-def test_sequences_wrap() -> None:
-    notebook, who = Notebook(), Who(0, 0)
-    notebook.note(InitProducerId(None, 4), Answer((0,), (who,)))
-    step = Produce(None, who, 0, 0, 0, base_sequence=2**31 - 1, version=9, count=2, is_transactional=False)
-    notebook.note(step, Answer((0,), (1, 0)))
-    assert notebook.next_sequence(who, (0, 0, 0)) == 1
-
-
-def test_what_was_refused_leaves_no_trace_in_a_notebook() -> None:
-    notebook, who = Notebook(), Who(0, 0)
-    notebook.note(InitProducerId(0, 4), Answer((0,), (who,)))
-    notebook.note(Produce(0, who, 0, 0, 1, base_sequence=0, version=12), Answer((45,), (-1, -1)))
-    notebook.note(EndTxn(0, who, True, 5), Answer((48,), (None,)))
-    assert not notebook.is_open[0]
-    assert notebook.next_sequence(who, (0, 0, 1)) == 0
-    assert notebook.producers[0] == [who]

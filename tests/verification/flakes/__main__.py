@@ -109,7 +109,7 @@ def _started(seed: int, options: Sequence[str], file: Path) -> Iterator[subproce
     drawn = ("--hypothesis-profile=thorough", f"--hypothesis-seed={seed}")
     ordered = ("-p", "randomly", f"--randomly-seed={seed}", *drawn)
     pytest = Path(sys.executable).with_name("pytest")
-    command = [pytest, *ordered, "--failed-tests", file, *options]
+    command: list[str | Path] = [pytest, *ordered, "--failed-tests", file, *options]
     with log.open("wb") as output, bounded.started(command, environment, output=output) as process:
         yield process
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import processes
 from failed_tests import FailedTests
 from flakes import __main__ as flakes
 from flakes.__main__ import Run
@@ -56,22 +55,6 @@ def test_each_run_has_a_seed_and_a_test_that_failed_is_named_with_it(
     written = Campaign.read(results)
     assert written.command == "make flakes RUNS=2 SEED=7 ARGS='-k '\"'\"'of or right'\"'\"''"
     assert (written.passed, written.figures["runs that failed"], written.figures["tests of a run"]) == (False, 1, 2)
-
-
-def test_the_load_ends_with_the_block_whatever_happens_in_it() -> None:
-    with pytest.raises(KeyboardInterrupt), flakes.load(2) as busy:
-        assert len(set(busy) & {each.process_id for each in processes.living()}) == 2
-        raise KeyboardInterrupt
-    assert not set(busy) & {each.process_id for each in processes.living()}
-
-
-def test_a_run_that_does_not_end_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "setup.cfg").write_text(f"[tool:pytest]\npythonpath = {SUPPORT}\n")
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_toy.py").write_text("import time\ndef test_endless(): time.sleep(300)\n")
-    monkeypatch.chdir(tmp_path)
-    [run] = flakes.run([3], [], limit_minutes=0.01)
-    assert run.problems == ("the run did not end within 0.01 minutes",)
 
 
 @pytest.mark.parametrize(

@@ -103,12 +103,12 @@ def filled(entity_type: Any, said: Said) -> Any:
 
 
 def _value(field: Field[Any], said: Said) -> Any:
-    of_type = _inner(field.type)
+    of_type = inner_type(field.type)
     value = said.get(field.name)
     if value is None and field.name in said:
         return None
     if typing.get_origin(of_type) is tuple:
-        element_type = _inner(typing.get_args(of_type)[0])
+        element_type = inner_type(typing.get_args(of_type)[0])
         if is_dataclass(element_type):
             return tuple(filled(element_type, each) for each in ([{}] if value is None else value))
         return tuple([_something(field)] if value is None else value)
@@ -123,7 +123,7 @@ def _something(field: Field[Any]) -> Any:
     return _SOMETHING.get(field.metadata["kafka_type"], 1)
 
 
-def _inner(of_type: Any) -> Any:
+def inner_type(of_type: Any) -> Any:
     if typing.get_origin(of_type) not in (types.UnionType, typing.Union):
         return of_type
     return next(argument for argument in typing.get_args(of_type) if argument is not types.NoneType)

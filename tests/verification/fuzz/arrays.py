@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import importlib
 import struct
-import types
 import typing
 from collections.abc import Iterator
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
+from fuzz.answers import inner_type
 from kafka_sink.kafka.protocol.api import Api
 
 # By kio's names of the wire types; the others have a length.
@@ -42,12 +42,12 @@ def _full(message_type: Any, size: int) -> Iterator[tuple[str, bytes]]:
 
 
 def _full_value(message_type: Any, field: Field[Any], size: int) -> Iterator[tuple[str, bytes]]:
-    of_type = _inner(field.type)
+    of_type = inner_type(field.type)
     if is_dataclass(of_type):
         yield from _full(of_type, size)
     if typing.get_origin(of_type) is not tuple:
         return
-    element_type = _inner(typing.get_args(of_type)[0])
+    element_type = inner_type(typing.get_args(of_type)[0])
     if is_dataclass(element_type):
         smallest = _message(element_type)
         for path, element in _full(element_type, size):
@@ -71,7 +71,7 @@ def _message(message_type: Any, chosen: Field[Any] | None = None, value: bytes =
 
 
 def _shortest(message_type: Any, field: Field[Any]) -> bytes:
-    of_type = _inner(field.type)
+    of_type = inner_type(field.type)
     if is_dataclass(of_type):
         return _message(of_type)
     if typing.get_origin(of_type) is tuple:
@@ -101,9 +101,3 @@ def _varint(number: int) -> bytes:
         written += bytes([number & 0x7F | 0x80])
         number >>= 7
     return written + bytes([number])
-
-
-def _inner(of_type: Any) -> Any:
-    if typing.get_origin(of_type) not in (types.UnionType, typing.Union):
-        return of_type
-    return next(argument for argument in typing.get_args(of_type) if argument is not types.NoneType)

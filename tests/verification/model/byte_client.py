@@ -100,9 +100,6 @@ class ByteClient:
     def disconnect(self, node_id: int) -> None:
         self.cluster.disconnected(node_id, self._connections.pop(node_id))
 
-    def is_connected(self, node_id: int) -> bool:
-        return node_id in self._connections
-
     def reconnect(self, node_id: int) -> None:
         """Use another connection from now on. Requests of the old one are still answered."""
         self._connections.pop(node_id, None)

@@ -9,8 +9,8 @@ purgatory, lagging metadata, throttling, a broker's quotas of produced and of re
 grow, transactions, the offsets of groups that nobody joins, brokers of several releases and their upgrade. Readers get
 what is on disk: from leaders and followers, at both isolation levels, after retention, compaction and truncation;
 `readable_records` says what a correct reader delivers. Not modelled: members of groups, sessions of Fetch, segments,
-tiered storage, ACLs, other quotas, a controller that fails, SASL and TLS, and brokers before KIP-219, which are older
-than Kafka 2.1: there a broker waits instead of its client.
+tiered storage, ACLs, other quotas, a controller that fails, coordinators of transactions and groups that die, SASL and
+TLS, and brokers before KIP-219, which are older than Kafka 2.1: there a broker waits instead of its client.
 
 Source: the Kafka classes named in each module.
 """
@@ -34,14 +34,14 @@ from model.find_coordinator_api import FindCoordinatorApi
 from model.group_coordinator import GroupCoordinator
 from model.image import NO_LEADER, PartitionState, TopicIdPartition
 from model.inter_broker import InterBroker
-from model.internal_topics import TRANSACTION_STATE, coordinator_of, create_internal_topic
+from model.internal_topics import create_internal_topic
 from model.log_offsets_api import LogOffsetsApi
 from model.offsets_api import OffsetsApi
 from model.partition import Partition
 from model.produce_api import ProduceApi
 from model.read_journal import Isolation, ReadJournal
 from model.readable_records import ReadableRecord, readable_records
-from model.record_batches import RecordBatch, Refused
+from model.record_batches import RecordBatch
 from model.replica_manager import ReplicaManager
 from model.replication import Replication
 from model.settings import FETCH, FIND_COORDINATOR, PRODUCE, ClusterSettings, Generation, TopicSettings
@@ -73,7 +73,7 @@ class Cluster:
             )
             self.replicas[node_id] = replicas
             self.brokers[node_id] = Broker(node_id, settings, self._timeline, self.controller, replicas, self._outgoing)
-        self._inter_broker = InterBroker(self._timeline, rng, settings.transactions.inter_broker_ms, self.replicas)
+        self._inter_broker = InterBroker(self._timeline, rng, settings.transactions.inter_broker_ms)
         self.transaction_coordinators = {
             node_id: TransactionCoordinator(
                 self.replicas[node_id], self.replicas, self._inter_broker, settings, self._timeline, rng,
@@ -203,9 +203,6 @@ class Cluster:
         if self.is_alive(node_id):
             self._stop_fetching(node_id)
             self.brokers[node_id].crash()
-            self.transaction_coordinators[node_id].crash()
-            self.group_coordinators[node_id].crash()
-            self._inter_broker.broker_died(node_id)
             self._detect(node_id)
         if lose_disk:
             self.replicas[node_id].partitions.clear()
@@ -255,14 +252,6 @@ class Cluster:
         if not isolated:
             for key in replicas.partitions:
                 self._replication.wake(node_id, key)
-
-    def spend_epochs(self, transactional_id: str) -> None:
-        """The id's next producer gets the last epoch there is. It must be known, without an open transaction. Raises
-        Refused if it is not, or while its coordinator is moving."""
-        node_id = coordinator_of(self.controller.image, TRANSACTION_STATE, transactional_id)
-        if node_id == NO_LEADER:
-            raise Refused(ErrorCode.coordinator_not_available, transactional_id)
-        self.transaction_coordinators[node_id].spend_epochs(transactional_id)
 
     def limit(self, node_id: int, bytes_per_s: float | None) -> None:
         """The broker's quota of produced bytes from now on, of all clients together; None: none."""

@@ -59,9 +59,6 @@ class CommittedOffsets:
 
     def _commit(self, batch: RecordBatch) -> None:
         for record_offset, name, value in decode_state(batch):
-            if len(name) == 1:
-                self._forget(str(name[0]), batch.max_timestamp)
-                continue
             group, topic, partition = name
             key = OffsetKey(str(group), str(topic), int(partition))
             if value is None:
@@ -115,14 +112,6 @@ class CommittedOffsets:
     def of_topics(self, topics: Iterable[str]) -> list[OffsetKey]:
         wanted = set(topics)
         return sorted({key for key in self._keys() if key.topic in wanted})
-
-    def of_group_with_pending(self, group: str) -> list[OffsetKey]:
-        return sorted({key for key in self._keys() if key.group == group})
-
-    def _forget(self, group: str, now_ms: int) -> None:
-        """Somebody has deleted it."""
-        if self._heard_of_ms.get(group, now_ms) <= now_ms:
-            self._heard_of_ms.pop(group, None)
 
     def _keys(self) -> Iterator[OffsetKey]:
         for offsets in (self._stable, *self._pending.values()):

@@ -74,9 +74,6 @@ class Shards(Generic[T]):
 
         self._timeline.call_in(self._rng.randint(*self._settings.coordinator_load_ms), load)
 
-    def clear(self) -> None:
-        self._shards.clear()
-
     def is_current(self, shard: Shard[T]) -> bool:
         """Return True if the broker has coordinated the shard without interruption."""
         return self._shards.get(shard.key) is shard

@@ -16,10 +16,11 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import combinations, permutations, product
 from pathlib import Path
+from typing import Any
 
 from kafka_sink.commit.effects import ToLeaders
 from kafka_sink.kafka.protocol.apis.write_txn_markers import (
@@ -63,548 +64,479 @@ from model.worlds import run, steps_of_a_quiet_run
 from reliability.campaign import Campaign
 
 # A quiet schedule, and what is to happen in it: together they are a schedule.
-Told = tuple[Schedule, tuple[tuple[int, Event], ...]]
-Family = Callable[[int], Iterator[Told]]
+Events = tuple[tuple[int, Event], ...]
+Told = tuple[Schedule, Events]
 VERSIONS = (1, 2)
 # Of everything together, in a full run.
 SEEDS = 10_000
 IDS = ("sink.driver", "sink.0", "sink.1")
 # After a decision's head, two pins like "1003:1" have room, or one.
 TWO_PINS, ONE_PIN = 48, 40
-SHAPES: tuple[Shape, ...] = (
-    ((0, 2), (2, 0)),
-    ((0, 0), (0, 0)),
-    ((2,), (1, 1, 1), (2,)),
-    ((1, 1, 1), (2,), (0, 1)),
-)
-
-
-def _steps(schedule: Schedule) -> range:
-    return range(steps_of_a_quiet_run(schedule))
-
-
-def _crash_twice(schedule: Schedule) -> Iterator[Told]:
-    """Crash twice: the second time in the run that follows."""
-    steps = _steps(schedule)
-    for first, later in product(steps, steps):
-        yield schedule, ((first, Crash()), (first + 1 + later, Crash()))
+SHAPES = ((0, 2), (2, 0)), ((0, 0), (0, 0)), ((2,), (1, 1, 1), (2,)), ((1, 1, 1), (2,), (0, 1))
+WIDE, NARROW = (1, 1, 1, 1, 1), (1, 1)
 
 
 # --- the families -----------------------------------------------------------------------------------------------------
 
 
-def crashes(version: int) -> Iterator[Told]:
-    """The driver dies before any two effects; tasks run one after the other, or take turns."""
-    for cores in (1, 2):
-        yield from _crash_twice(Schedule(version=version, cores=cores))
-
-
-def requests_twice(version: int) -> Iterator[Told]:
-    """Any request is carried out twice, and the driver dies before any effect."""
-    quiet = Schedule(version=version)
-    steps = _steps(quiet)
-    for twice, crash in product(range(2 * len(steps)), steps):
-        yield quiet, ((twice, Twice()), (crash, Crash()))
-
-
-def late_duplicates(version: int) -> Iterator[Told]:
-    """Any request arrives once more at any later time."""
-    quiet = Schedule(version=version)
-    for sent, arrives in product(_steps(quiet), repeat=2):
-        if sent < arrives:
-            yield quiet, ((arrives, Late(sent)),)
-
-
-def late_duplicates_after_a_crash(version: int) -> Iterator[Told]:
-    """Any request arrives once more, in the run after the one that sent it."""
-    quiet = Schedule(version=version)
-    for crash, later in product(_steps(quiet), repeat=2):
-        for sent in range(max(0, crash - 12), crash):
-            yield quiet, ((crash, Crash()), (crash + 1 + later, Late(sent)))
-
-
-def timeouts(version: int) -> Iterator[Told]:
-    """All open transactions, or one, time out at any time; the driver dies before any effect."""
-    quiet = Schedule(version=version)
-    steps = _steps(quiet)
-    for crash, expired, which in product(steps, range(2 * len(steps)), (None, *IDS)):
-        yield quiet, ((crash, Crash()), (expired, TimeOut(which)))
-
-
-def other_rows(version: int) -> Iterator[Told]:
-    """Runs give other rows, or other slots, and the driver dies before any two effects."""
-    for same_rows in (FIRST_SLOT, NEVER):
-        yield from _crash_twice(Schedule(version=version, same_rows=same_rows))
-    for shapes in product((((2, 2), (2, 2)), ((2,), (2,)), ((2, 2, 2), (2, 2, 2))), repeat=2):
-        if shapes[0] != shapes[1]:
-            yield from _crash_twice(Schedule(version=version, shapes=shapes))
-
-
-def other_rows_and_timeouts(version: int) -> Iterator[Told]:
-    """As `other_rows`, and transactions time out."""
-    for same_rows, shapes in product((FIRST_SLOT, NEVER), (((2, 2), (2, 2)), ((2, 2, 2), (2, 2)))):
-        quiet = Schedule(version=version, same_rows=same_rows, shapes=(shapes, ((2, 2), (2, 2))))
-        steps = _steps(quiet)
-        for expired, crash, which in product(steps, range(2 * len(steps)), (None, *IDS[1:])):
-            yield quiet, ((expired, TimeOut(which)), (crash, Crash()))
-
-
-def two_drivers(version: int) -> Iterator[Told]:
-    """A second driver begins on the checkpoint at any step, and the first goes on at any later one, or never."""
-    for quiet in (
-        Schedule(version=version),
-        Schedule(version=version, same_rows=NEVER),
-        Schedule(version=version, metadata_max=ONE_PIN),
-        # The one may be two micro-batches ahead.
-        Schedule(version=version, shapes=(((1,), (1,), (1,)),)),
-        Schedule(version=version, cores=2),
-        # The other has a slot more, and the slots of both are equal.
-        Schedule(version=version, shapes=(((0,), (0,)), ((0, 2), (0, 2)))),
-    ):
-        steps = _steps(quiet)
-        for first, later in product(steps, range(1, len(steps) + 20)):
-            yield quiet, ((first, Switch()), (first + later, Switch()))
-
-
-def two_drivers_three_switches(version: int) -> Iterator[Told]:
-    """As `two_drivers`, and the second driver goes on once more while the first is paused."""
-    quiet = Schedule(version=version)
-    steps = _steps(quiet)
-    for first, second, third in product(steps, range(1, len(steps) + 20), range(1, len(steps))):
-        yield quiet, ((first, Switch()), (first + second, Switch()), (first + second + third, Switch()))
-
-
-def zombies(version: int) -> Iterator[Told]:
-    """An attempt pauses before any of its effects, another begins, and the old one goes on at any later time."""
-    for same_rows, cores in ((ALWAYS, 1), (NEVER, 1), (NEVER, 2)):
-        quiet = Schedule(version=version, same_rows=same_rows, cores=cores)
-        steps = _steps(quiet)
-        for lost, later, effects in product(steps, range(1, len(steps) + 10), (None, 1, 2)):
-            yield quiet, ((lost, Lose()), (lost + later, Resume(effects)))
-
-
-def zombies_and_crashes(version: int) -> Iterator[Told]:
-    """As `zombies`, and the driver dies in between: the old attempt goes on in the next run."""
-    quiet = Schedule(version=version)
-    steps = _steps(quiet)
-    for lost, crash, later in product(steps, range(1, 30), range(1, len(steps))):
-        yield quiet, ((lost, Lose()), (lost + crash, Crash()), (lost + crash + later, Resume()))
-
-
-def attempts_again(version: int) -> Iterator[Told]:
-    """An attempt is lost, or fails, before any effect; the driver dies before any effect."""
-    quiet = Schedule(version=version)
-    steps = _steps(quiet)
-    lost_or_failed: tuple[Event, ...] = (Lose(), Fail(True))
-    for lost, crash, event in product(steps, range(2 * len(steps)), lost_or_failed):
-        yield quiet, ((lost, event), (crash, Crash()))
-
-
-def stages_again(version: int) -> Iterator[Told]:
-    """Spark runs the stage of a task again, and keeps the result of the attempt that goes on; the driver dies before
-    any effect."""
-    for same_rows, cores in ((ALWAYS, 1), (NEVER, 1), (ALWAYS, 2)):
-        quiet = Schedule(version=version, same_rows=same_rows, cores=cores)
-        steps = _steps(quiet)
-        for again, crash in product(steps, range(1, 2 * len(steps))):
-            yield quiet, ((again, RunStageAgain()), (again + crash, Crash()))
-
-
-def unanswered(version: int) -> Iterator[Told]:
-    """A request gets no answer in time. It is carried out, or not, or arrives at any later time. So abort may run
-    after a commit that has decided but does not know this."""
-    for same_rows in (ALWAYS, NEVER):
-        quiet = Schedule(version=version, same_rows=same_rows)
-        steps = _steps(quiet)
-        for failed, later in product(steps, range(1, len(steps))):
-            yield quiet, ((failed, Fail(True)), (failed + later, Crash()))
-            yield quiet, ((failed, Fail(False)), (failed + later, Late(failed)))
-            yield quiet, ((failed, Fail(False)), (failed + later, Crash()))
-
-
-def shapes(version: int) -> Iterator[Told]:
-    """Empty slots, empty micro-batches, more slots and fewer; the driver dies before any two effects."""
-    for shape in SHAPES:
-        yield from _crash_twice(Schedule(version=version, shapes=(shape,)))
-
-
-def many_groups(version: int) -> Iterator[Told]:
-    """Decisions that take several groups; the driver dies before any two effects."""
-    wide, narrow = (1, 1, 1, 1, 1), (1, 1)
-    for shape in ((wide, narrow), (narrow, wide), (wide, wide)):
-        yield from _crash_twice(Schedule(version=version, shapes=(shape,), metadata_max=TWO_PINS))
-
-
-def spent_epochs(version: int) -> Iterator[Told]:
-    """Producer ids are spent after few epochs, and replaced; the driver dies before any two effects."""
-    for last_epoch in (0, 1, 2):
-        yield from _crash_twice(Schedule(version=version, last_epoch=last_epoch))
-
-
-def by_hand(version: int) -> Iterator[Told]:
-    """An operator aborts a slot's transaction at any time; the driver dies before any effect."""
-    for same_rows in (ALWAYS, NEVER):
-        quiet = Schedule(version=version, same_rows=same_rows)
-        steps = _steps(quiet)
-        for aborted, crash, slot in product(steps, range(2 * len(steps)), (0, 1)):
-            yield quiet, ((aborted, AbortByHand(slot)), (crash, Crash()))
-
-
-def lost_markers(version: int) -> Iterator[Told]:
-    """A leader misses the commit marker of a slot (KAFKA-20734); the driver dies before any effect."""
-    quiet = Schedule(version=version)
-    steps = _steps(quiet)
-    for lost, crash, slot in product(steps, range(2 * len(steps)), (0, 1)):
-        yield quiet, ((lost, LoseMarker(slot)), (crash, Crash()))
-
-
-def zombies_and_lost_markers(version: int) -> Iterator[Told]:
-    """An attempt pauses before any of its effects. Another begins and is committed, but a leader misses the marker.
-    The old attempt goes on at any later time, also while the driver waits for the marker."""
-    quiet = Schedule(version=version)
-    steps = _steps(quiet)
-    for lost, later, slot, effects in product(steps, range(1, len(steps) + 30), (0, 1), (None, 2)):
-        yield quiet, ((lost, LoseMarker(slot)), (lost, Lose()), (lost + later, Resume(effects)))
-
-
-def lost_aborts(version: int) -> Iterator[Told]:
-    """A leader misses the abort marker of a slot, and the next attempt's rows join the transaction open there. The
-    abort comes from the run after a driver's death, from the next attempt after a failed one, or from a timeout.
-    Then the driver dies before any effect."""
-    aborting: tuple[Event, ...] = (Crash(), Fail(True), TimeOut())
-    for same_rows, event in product((ALWAYS, NEVER), aborting):
-        quiet = Schedule(version=version, same_rows=same_rows)
-        steps = _steps(quiet)
-        for lost, later, slot in product(steps, steps, (0, 1)):
-            marker = (lost, LoseMarker(slot, committed=False))
-            yield quiet, (marker, (lost, event), (lost + 1 + later, Crash()))
-
-
-def lost_aborts_and_commits(version: int) -> Iterator[Told]:
-    """As `lost_aborts`, but the driver dies two more times, and the slot's next commit marker is lost too."""
-    quiet = Schedule(version=version, shapes=(((1,), (1,)),))
-    steps = _steps(quiet)
-    for lost, second, third in product(steps, repeat=3):
-        marks = (lost, LoseMarker(0, committed=False)), (lost, LoseMarker(0))
-        crashes_at = lost, lost + 1 + second, lost + 2 + second + third
-        yield quiet, (*marks, *((step, Crash()) for step in crashes_at))
-
-
-def aborted_and_written_again(version: int) -> Iterator[Told]:
-    """An operator aborts a slot while its driver is paused, and a leader misses the marker. Another driver writes the
-    slot again, with a new producer id if epochs are used up. Then the first driver goes on."""
-    for last_epoch in (0, 1):
-        quiet = Schedule(version=version, last_epoch=last_epoch, shapes=(((1, 1),),))
-        steps = _steps(quiet)
-        for aborted, later, slot in product(steps, range(1, len(steps) + 20), (0, 1)):
-            marker = (aborted, LoseMarker(slot, committed=False))
-            by_hand = (aborted, AbortByHand(slot)), (aborted, Switch())
-            yield quiet, (marker, *by_hand, (aborted + later, Switch()))
-
-
-def stale_reads(version: int) -> Iterator[Told]:
-    """The driver dies before any effect, and at any later time stale group coordinators answer some reads of
-    offsets."""
-    for shape in (TWO_BY_TWO, ((1,), (1,), (1,))):
-        quiet = Schedule(version=version, shapes=(shape,))
-        steps = _steps(quiet)
-        for crash, later, changes, reads in product(steps, range(len(steps)), (1, 2, 4), (1, 2, 3, 5)):
-            yield quiet, ((crash, Crash()), (crash + 1 + later, StandStill(changes, reads)))
-
-
-def stale_reads_and_attempts(version: int) -> Iterator[Told]:
-    """A task's attempt is lost, another begins, and reads are stale; the driver dies in the next run."""
-    quiet = Schedule(version=version, cores=2)
-    steps = _steps(quiet)
-    for lost, stale, crash, changes in product(steps, range(12), range(0, len(steps), 2), (1, 3)):
-        still = (lost + stale, StandStill(changes, 2))
-        yield quiet, ((lost, Lose()), still, (lost + stale + crash, Crash()), (lost + stale + crash + 1, still[1]))
-
-
-def stale_reads_of_batches(version: int) -> Iterator[Told]:
-    """As `stale_reads`, for batch writes with versions: timeouts of transactions can make them partly visible."""
-    quiet = Schedule(version=version, shapes=(BATCHES[:3],), versions=(0, 7, 3))
-    steps = _steps(quiet)
-    for crash, later, changes, reads in product(steps, range(len(steps)), (1, 3), (1, 3)):
-        yield quiet, ((crash, Crash()), (crash + 1 + later, StandStill(changes, reads)))
-        yield quiet, ((crash, TimeOut()), (crash, Crash()), (crash + 1 + later, StandStill(changes, reads)))
-
-
-def stale_reads_of_parts(version: int) -> Iterator[Told]:
-    """As `stale_reads`, for decisions in several groups. Reads of these groups may have different ages."""
-    quiet = Schedule(version=version, metadata_max=ONE_PIN, shapes=(((1, 1), (1, 1)),))
-    steps = _steps(quiet)
-    for crash, later, changes, reads in product(steps, range(len(steps)), (1, 3), (1, 2, 4)):
-        yield quiet, ((crash, Crash()), (crash + 1 + later, StandStill(changes, reads)))
-
-
-def stale_coordinators(version: int) -> Iterator[Told]:
-    """The driver dies before any effect. At any later time stale transaction coordinators describe old states, and
-    refuse an EndTxn because of them."""
-    for same_rows in (ALWAYS, NEVER):
-        quiet = Schedule(version=version, same_rows=same_rows)
-        steps = _steps(quiet)
-        for crash, later, changes, requests in product(steps, range(len(steps)), (1, 2, 3, 5), (1, 2, 3, 5)):
-            yield quiet, ((crash, Crash()), (crash + 1 + later, CoordinatorsStandStill(changes, requests)))
-
-
-def stale_leaders(version: int) -> Iterator[Told]:
-    """The driver dies before any effect. At any later time stale leaders, which were replaced, report old states of
-    producers."""
-    quiet = Schedule(version=version)
-    steps = _steps(quiet)
-    for crash, later, changes, requests in product(steps, range(len(steps)), (1, 2, 3, 5), (1, 2, 4)):
-        yield quiet, ((crash, Crash()), (crash + 1 + later, LeadersStandStill(changes, requests)))
-
-
-def lost_state(version: int) -> Iterator[Told]:
-    """The driver dies before any two effects; after the first, groups are gone, or the checkpoint is an older one."""
-    events: tuple[Event, ...] = (
-        Forget("the decision"),
-        Forget("everything"),
-        Forget("everything", ALL_EXPIRE_MS),
-        Forget("the markers", MARKERS_EXPIRE_MS),
-        Forget("the markers", ALL_EXPIRE_MS),
-        GoBack(1),
-        GoBack(2),
-    )
-    shape = ((2, 2),) * 3
-    for event, same_rows in product(events, (ALWAYS, NEVER)):
-        quiet = Schedule(version=version, shapes=(shape,), same_rows=same_rows)
-        steps = _steps(quiet)
-        for crash, later in product(steps, range(0, len(steps), 3)):
-            yield quiet, ((crash, event), (crash, ForgetIds()), (crash + 1 + later, Crash()))
-
-
 GROUPS_OF_SLOTS = (("sink.0",), ("sink.1",), ("sink.0", "sink.1"))
 GROUPS = (*GROUPS_OF_SLOTS, ("sink.decision",), ("sink.decision", "sink.1"), ("sink.decision", "sink.0", "sink.1"))
-
-
-def lost_groups(version: int) -> Iterator[Told]:
-    """The driver dies before any effect, somebody deletes groups of slots, the decision's, or all, at that moment or
-    any later, and the driver dies once more."""
-    for same_rows, only_offsets in product((ALWAYS, NEVER), (False, True)):
-        quiet = Schedule(version=version, same_rows=same_rows)
-        steps = _steps(quiet)
-        for crash, later, groups in product(steps, range(0, len(steps), 3), GROUPS):
-            lost = LoseGroups(groups, only_offsets)
-            yield quiet, ((crash, lost), (crash, Crash()), (crash + 1 + later, Crash()))
-            yield quiet, ((crash, Crash()), (crash + 1 + later, lost), (crash + 6 + later, Crash()))
-
-
-def lost_groups_and_timeouts(version: int) -> Iterator[Told]:
-    """Transactions time out, groups of slots are deleted before or after, and the driver dies before two effects."""
-    quiet = Schedule(version=version)
-    steps = _steps(quiet)
-    for expired, later, which, groups in product(steps, range(0, len(steps), 3), (None, *IDS[1:]), GROUPS_OF_SLOTS):
-        lost = LoseGroups(groups)
-        time_out, second = ((expired, TimeOut(which)), (expired, Crash())), expired + 1 + later
-        yield quiet, (*time_out, (second, lost), (second, Crash()))
-        yield quiet, ((expired, lost), *time_out, (second, Crash()))
-
-
-def lost_groups_and_attempts(version: int) -> Iterator[Told]:
-    """An attempt pauses before any of its effects, groups are deleted, and another attempt begins. The old attempt
-    goes on at any later time, and the driver dies."""
-    quiet = Schedule(version=version, cores=2)
-    steps = _steps(quiet)
-    for lost, later, groups, crash in product(steps, range(1, len(steps), 2), GROUPS, (0, 9)):
-        events = ((lost, Lose()), (lost + later // 2, LoseGroups(groups)), (lost + later, Resume()))
-        yield quiet, (*events, (lost + later + crash, Crash()))
-
-
-def lost_groups_and_two_drivers(version: int) -> Iterator[Told]:
-    """A second driver begins on the checkpoint at any step, groups are deleted, and the first goes on."""
-    quiet = Schedule(version=version)
-    steps = _steps(quiet)
-    for first, later, groups in product(steps, range(1, len(steps), 2), GROUPS):
-        for lost in (first, first + later // 2, first + later):
-            yield quiet, ((first, Switch()), (lost, LoseGroups(groups)), (first + later, Switch()))
-
-
-def lost_groups_of_parts(version: int) -> Iterator[Told]:
-    """Groups are deleted of decisions that are spread over several; the driver dies before any two effects."""
-    parts = ("sink.decision", "sink.decision-1", "sink.decision-2")
-    quiet = Schedule(version=version, metadata_max=ONE_PIN)
-    steps = _steps(quiet)
-    for crash, later, part in product(steps, range(0, len(steps), 2), parts):
-        for groups in ((part,), (part, "sink.1")):
-            yield quiet, ((crash, Crash()), (crash + 1 + later, LoseGroups(groups)), (crash + 1 + later, Crash()))
-
-
-def lost_groups_and_stale_answers(version: int) -> Iterator[Told]:
-    """And stale coordinators answer with old data."""
-    quiet = Schedule(version=version)
-    steps = _steps(quiet)
-    stale: tuple[Event, ...] = (
-        StandStill(1, 2), StandStill(3, 4), CoordinatorsStandStill(1, 2), CoordinatorsStandStill(3, 4)
-    )  # fmt: skip
-    for crash, later, groups, event in product(steps, range(0, len(steps), 4), GROUPS, stale):
-        yield quiet, ((crash, Crash()), (crash, LoseGroups(groups)), (crash + 1 + later, event))
-
-
-def lost_groups_of_versions(version: int) -> Iterator[Told]:
-    """Groups are deleted of batch writes with versions, which come again; transactions time out and the driver dies."""
-    quiet = Schedule(version=version, shapes=(BATCHES[:3],), versions=(0, 7, 7, 3))
-    steps = _steps(quiet)
-    for crash, later, groups in product(steps, range(0, len(steps), 3), GROUPS):
-        lost = LoseGroups(groups)
-        yield quiet, ((crash, Crash()), (crash + 1 + later, lost), (crash + 1 + later, Crash()))
-        yield quiet, ((crash, TimeOut()), (crash, Crash()), (crash + later, lost), (crash + 1 + later, Crash()))
-
-
-def expired_groups(version: int) -> Iterator[Told]:
-    """No driver lives for a week: groups of slots have expired, with or without the transactional ids; then the driver
-    dies before any effect."""
-    for forgotten, same_rows in product((True, False), (ALWAYS, NEVER)):
-        quiet = Schedule(version=version, same_rows=same_rows)
-        steps = _steps(quiet)
-        for crash, later in product(steps, range(0, len(steps), 2)):
-            ids = ((crash, ForgetIds()),) if forgotten else ()
-            expired = Forget("the markers", MARKERS_EXPIRE_MS)
-            yield quiet, ((crash, expired), *ids, (crash + 1 + later, Crash()))
-
-
-def offsets_rolled_back(version: int) -> Iterator[Told]:
-    """The driver dies before any effect, and the brokers lose the last changes of offsets, of all groups or of some;
-    then the driver dies before any effect."""
-    for last_epoch in (32_766, 2):
-        quiet = Schedule(version=version, shapes=(((2, 2), (1, 1, 1), (2, 2)),), last_epoch=last_epoch)
-        steps = _steps(quiet)
-        for crash, changes, groups, later in product(steps, (1, 2, 3, 5, 8), (None, *GROUPS), (1, 9, 40)):
-            lost = (crash, RollBack(offsets=changes, groups=groups))
-            yield quiet, (lost, (crash, Crash()), (crash + later, Crash()))
-
-
-def offsets_rolled_back_under_a_driver(version: int) -> Iterator[Told]:
-    """The brokers lose the last changes of offsets while the driver lives; then it dies before any effect."""
-    quiet = Schedule(version=version)
-    steps = _steps(quiet)
-    for lost, changes, groups in product(steps, (1, 2, 4), (None, *GROUPS)):
-        yield quiet, ((lost, RollBack(offsets=changes, groups=groups)),)
-        yield quiet, ((lost, RollBack(offsets=changes, groups=groups)), (lost + 4, Crash()))
-
-
-def transactions_rolled_back(version: int) -> Iterator[Told]:
-    """The same of transactions: coordinators give ids out again that leaders know."""
-    quiet = Schedule(version=version, shapes=(((2, 2), (1, 1, 1), (2, 2)),))
-    steps = _steps(quiet)
-    for crash, changes, later in product(steps, (1, 2, 3, 5, 8, 13), (1, 9, 40)):
-        lost = (crash, RollBack(transactions=changes))
-        yield quiet, (lost, (crash, Crash()), (crash + later, Crash()))
-        yield quiet, (lost, (crash + later, Crash()))
-
-
-def all_rolled_back(version: int) -> Iterator[Told]:
-    """The brokers lose all offsets and transactions since the end of the first micro-batch, or of the second; the
-    driver dies at that moment, and before any later effect."""
-    shape = ((2, 2), (1, 1, 1), (2, 2))
-    quiet = Schedule(version=version, shapes=(shape,))
-    for first in (1, 2):
-        marked = len(_steps(replace(quiet, shapes=(shape[:first],))))
-        steps = _steps(quiet)[marked + 1 :]
-        for crash, later in product(steps, range(1, 60, 3)):
-            back = ((marked, Mark()), (crash, RollBackToMark()))
-            yield quiet, (*back, (crash, Crash()), (crash + later, Crash()))
-
-
-# Written in this order by a user who leaves numbers out, writes one again, and comes back to one.
-VERSIONS_OF_A_BATCH = (0, 7, 7, 3, 9)
+EVERY_ROW, SOME_ROWS = ({"same_rows": ALWAYS}, {"same_rows": NEVER}), ({"same_rows": FIRST_SLOT}, {"same_rows": NEVER})
+THREE: Shape = ((2, 2), (1, 1, 1), (2, 2))
+PARTS = {"metadata_max": ONE_PIN, "shapes": (((1, 1), (1, 1)),)}
+# Batch writes in this order, by a user who leaves numbers out, writes one again, and comes back to one.
 BATCHES: Shape = ((2, 2), (1, 1), (2, 2), (2, 0))
+ALL_BATCHES = {"shapes": (BATCHES,), "versions": (0, 7, 7, 3, 9)}
+THREE_BATCHES = {"shapes": (BATCHES[:3],), "versions": (0, 7, 3)}
+GIVEN_UP = {"shapes": (BATCHES[:3],), "versions": (0, 7, 8)}
 
 
-def batch_versions(version: int) -> Iterator[Told]:
-    """Batch writes with versions that leave numbers out, come again and come too late; the driver dies before any two
-    effects."""
-    yield from _crash_twice(Schedule(version=version, shapes=(BATCHES,), versions=VERSIONS_OF_A_BATCH))
+@dataclass(frozen=True, slots=True)
+class Family:
+    """`says`: what may happen. `settings`: fields of its quiet schedules. `places`: the events of each schedule, by how
+    many steps the quiet one has. `share`: how much of it the gate takes, compared with others."""
+
+    says: str
+    settings: tuple[Mapping[str, Any], ...]
+    places: Callable[[int], Iterable[Events]]
+    share: int
+
+    @property
+    def name(self) -> str:
+        return self.places.__name__
+
+    def __call__(self, version: int) -> Iterator[Told]:
+        for fields in self.settings:
+            quiet = Schedule(version=version, **fields)
+            for events in self.places(steps_of_a_quiet_run(quiet)):
+                yield quiet, events
 
 
-def batch_versions_and_timeouts(version: int) -> Iterator[Told]:
-    """All open transactions, or one, time out at any time; the driver dies before any effect."""
-    quiet = Schedule(version=version, shapes=(BATCHES[:3],), versions=(0, 7, 3))
-    steps = _steps(quiet)
-    for crash, expired, which in product(steps, range(2 * len(steps)), (None, *IDS)):
-        yield quiet, ((crash, Crash()), (expired, TimeOut(which)))
+FAMILIES: list[Family] = []
 
 
-def batch_versions_given_up(version: int) -> Iterator[Told]:
-    """The driver dies before any effect, transactions time out at any time, and the user goes on with the next version:
-    past one that is visible in part, but for an error."""
-    quiet = Schedule(version=version, shapes=(BATCHES[:3],), versions=(0, 7, 8))
-    steps = _steps(quiet)
-    for crash, which in product(steps, (None, *IDS)):
-        yield quiet, ((crash, GiveUp()),)
-        for expired in steps:
-            yield quiet, ((crash, TimeOut(which)), (crash, GiveUp()), (expired, TimeOut(which)), (expired, Crash()))
-            yield quiet, ((expired, TimeOut(which)), (crash, GiveUp()))
+def family(
+    says: str, *settings: Mapping[str, Any], share: int = 2
+) -> Callable[[Callable[[int], Iterable[Events]]], Family]:
+    def made(places: Callable[[int], Iterable[Events]]) -> Family:
+        FAMILIES.append(Family(says, settings or ({},), places, share))
+        return FAMILIES[-1]
+
+    return made
 
 
-def batch_versions_with_other_rows(version: int) -> Iterator[Told]:
-    """Runs give other rows, other slots, or the same rows and a slot without any; the driver dies before any effect,
-    and transactions time out."""
-    two, more = ((2, 2), (2, 2)), ((2, 2, 0), (2, 2, 0))
-    for same_rows, shapes in product((ALWAYS, FIRST_SLOT, NEVER), ((two,), (two, more), (two, ((2,), (2,))))):
-        quiet = Schedule(version=version, same_rows=same_rows, shapes=shapes, versions=(0, 7))
-        steps = _steps(quiet)
-        for first, later, which in product(steps, range(len(steps)), (None, IDS[1])):
-            yield quiet, ((first, Crash()), (first + 1 + later, Crash()))
-            yield quiet, ((first, TimeOut(which)), (first, Crash()), (first + 1 + later, Crash()))
+def crash_twice(steps: int) -> Iterator[Events]:
+    """The second time in the run that follows."""
+    for first, later in product(range(steps), repeat=2):
+        yield (first, Crash()), (first + 1 + later, Crash())
 
 
-def batch_versions_two_drivers(version: int) -> Iterator[Told]:
-    """Two writes under one name at once: the second begins at any step, the first goes on at any later one, or
-    never."""
-    for same_rows in (ALWAYS, NEVER):
-        quiet = Schedule(version=version, same_rows=same_rows, shapes=(BATCHES[:3],), versions=(0, 7, 3))
-        steps = _steps(quiet)
-        for first, later in product(steps, range(1, len(steps) + 20)):
-            yield quiet, ((first, Switch()), (first + later, Switch()))
+@family("a driver may die before any two effects", {"cores": 1}, {"cores": 2}, share=3)
+def crashes(steps: int) -> Iterable[Events]:
+    return crash_twice(steps)
 
 
-def batch_versions_and_lost_markers(version: int) -> Iterator[Told]:
-    """The commit of a slot, or its abort, does not come to a leader (KAFKA-20734); the driver dies before any effect,
-    and the user runs the same version again, or goes on with the next."""
-    quiet = Schedule(version=version, shapes=(BATCHES[:3],), versions=(0, 7, 3))
-    steps = _steps(quiet)
-    for lost, crash, slot in product(steps, steps, (0, 1)):
-        yield quiet, ((lost, LoseMarker(slot)), (crash, Crash()))
-    quiet = replace(quiet, versions=(0, 7, 8))
-    steps = _steps(quiet)
-    for lost, crash, slot, committed in product(steps, steps, (0, 1), (True, False)):
-        yield quiet, ((lost, LoseMarker(slot, committed)), (crash, GiveUp()))
+@family("any request may be carried out twice and the driver die")
+def requests_twice(steps: int) -> Iterable[Events]:
+    for twice, crash in product(range(2 * steps), range(steps)):
+        yield (twice, Twice()), (crash, Crash())
 
 
-def batch_versions_and_lost_state(version: int) -> Iterator[Told]:
-    """The driver dies before any two effects; after the first, groups are gone, or the user begins again at an earlier
-    version."""
-    events: tuple[Event, ...] = (
-        Forget("the decision"),
-        Forget("everything", ALL_EXPIRE_MS),
-        Forget("the markers", MARKERS_EXPIRE_MS),
-        GoBack(1),
-        GoBack(2),
-    )
-    for event in events:
-        quiet = Schedule(version=version, shapes=(BATCHES,), versions=VERSIONS_OF_A_BATCH)
-        steps = _steps(quiet)
-        for crash, later in product(steps, range(0, len(steps), 3)):
-            yield quiet, ((crash, event), (crash, ForgetIds()), (crash + 1 + later, Crash()))
+@family("a duplicate of any request may arrive at any later time")
+def late_duplicates(steps: int) -> Iterable[Events]:
+    for sent, arrives in combinations(range(steps), 2):
+        yield ((arrives, Late(sent)),)
 
 
-FAMILIES: tuple[Family, ...] = (
-    crashes, requests_twice, late_duplicates, late_duplicates_after_a_crash, timeouts, other_rows,
-    other_rows_and_timeouts, two_drivers, two_drivers_three_switches, zombies, zombies_and_crashes, attempts_again,
-    stages_again, unanswered, shapes, many_groups, spent_epochs, by_hand, lost_markers, zombies_and_lost_markers,
-    lost_aborts,
-    lost_aborts_and_commits, aborted_and_written_again, stale_reads, stale_reads_and_attempts, stale_reads_of_batches,
-    stale_reads_of_parts,
-    stale_coordinators, stale_leaders, lost_state, lost_groups, lost_groups_and_timeouts, lost_groups_and_attempts,
-    lost_groups_and_two_drivers, lost_groups_of_parts, lost_groups_and_stale_answers, lost_groups_of_versions,
-    expired_groups, offsets_rolled_back, offsets_rolled_back_under_a_driver, transactions_rolled_back,
-    all_rolled_back, batch_versions, batch_versions_and_timeouts, batch_versions_given_up,
-    batch_versions_with_other_rows, batch_versions_two_drivers, batch_versions_and_lost_markers,
-    batch_versions_and_lost_state,
+@family("a duplicate of any request may arrive in the next run", share=1)
+def late_duplicates_after_a_crash(steps: int) -> Iterable[Events]:
+    for crash, later in product(range(steps), repeat=2):
+        for sent in range(max(0, crash - 12), crash):
+            yield (crash, Crash()), (crash + 1 + later, Late(sent))
+
+
+@family("transactions may time out at any time")
+def timeouts(steps: int) -> Iterable[Events]:
+    for crash, expired, which in product(range(steps), range(2 * steps), (None, *IDS)):
+        yield (crash, Crash()), (expired, TimeOut(which))
+
+
+@family(
+    "a replay with other rows replaces what is not visible and stops at what is",
+    *SOME_ROWS,
+    *({"shapes": shapes} for shapes in permutations((((2, 2), (2, 2)), ((2,), (2,)), ((2, 2, 2), (2, 2, 2))), 2)),
+)
+def other_rows(steps: int) -> Iterable[Events]:
+    """Or other slots."""
+    return crash_twice(steps)
+
+
+@family(
+    "a replay with other rows never fills in what timed out",
+    *({**rows, "shapes": (shape, TWO_BY_TWO)} for rows in SOME_ROWS for shape in (TWO_BY_TWO, ((2, 2, 2), (2, 2)))),
+)
+def other_rows_and_timeouts(steps: int) -> Iterable[Events]:
+    for expired, crash, which in product(range(steps), range(2 * steps), (None, *IDS[1:])):
+        yield (expired, TimeOut(which)), (crash, Crash())
+
+
+def two_switches(steps: int) -> Iterator[Events]:
+    """A second driver begins on the checkpoint at any step, and the first goes on at any later one, or never."""
+    for first, later in product(range(steps), range(1, steps + 20)):
+        yield (first, Switch()), (first + later, Switch())
+
+
+# The one may be two micro-batches ahead, or the other has a slot more and equal ones.
+@family(
+    "of two drivers on a checkpoint one is fenced", {}, {"same_rows": NEVER}, {"metadata_max": ONE_PIN},
+    {"shapes": (((1,), (1,), (1,)),)}, {"cores": 2}, {"shapes": (((0,), (0,)), ((0, 2), (0, 2)))},
 )  # fmt: skip
+def two_drivers(steps: int) -> Iterable[Events]:
+    return two_switches(steps)
+
+
+@family("two drivers may take turns", share=1)
+def two_drivers_three_switches(steps: int) -> Iterable[Events]:
+    for first, second, third in product(range(steps), range(1, steps + 20), range(1, steps)):
+        yield (first, Switch()), (first + second, Switch()), (first + second + third, Switch())
+
+
+@family(
+    "an attempt that was given up may go on at any later time", {}, {"same_rows": NEVER},
+    {"same_rows": NEVER, "cores": 2},
+)  # fmt: skip
+def zombies(steps: int) -> Iterable[Events]:
+    for lost, later, effects in product(range(steps), range(1, steps + 10), (None, 1, 2)):
+        yield (lost, Lose()), (lost + later, Resume(effects))
+
+
+@family("an attempt that was given up may go on in the next run", share=1)
+def zombies_and_crashes(steps: int) -> Iterable[Events]:
+    for lost, crash, later in product(range(steps), range(1, 30), range(1, steps)):
+        yield (lost, Lose()), (lost + crash, Crash()), (lost + crash + later, Resume())
+
+
+@family("attempts may be lost or fail at any effect", share=1)
+def attempts_again(steps: int) -> Iterable[Events]:
+    lost_or_failed: tuple[Event, ...] = (Lose(), Fail(True))
+    for lost, crash, event in product(range(steps), range(2 * steps), lost_or_failed):
+        yield (lost, event), (crash, Crash())
+
+
+@family("a stage may run again at any time", {}, {"same_rows": NEVER}, {"cores": 2})
+def stages_again(steps: int) -> Iterable[Events]:
+    """Spark keeps the result of the attempt that goes on."""
+    for again, crash in product(range(steps), range(1, 2 * steps)):
+        yield (again, RunStageAgain()), (again + crash, Crash())
+
+
+@family("abort may follow upon a commit that does not know that it decided", *EVERY_ROW)
+def unanswered(steps: int) -> Iterable[Events]:
+    """A request gets no answer in time. It is carried out, or not, or arrives at any later time."""
+    for failed, later in product(range(steps), range(1, steps)):
+        yield (failed, Fail(True)), (failed + later, Crash())
+        yield (failed, Fail(False)), (failed + later, Late(failed))
+        yield (failed, Fail(False)), (failed + later, Crash())
+
+
+@family("slots may be empty and their number change", *({"shapes": (shape,)} for shape in SHAPES), share=1)
+def shapes(steps: int) -> Iterable[Events]:
+    return crash_twice(steps)
+
+
+@family(
+    "a decision may take several groups",
+    *({"shapes": (shape,), "metadata_max": TWO_PINS} for shape in product((WIDE, NARROW), repeat=2) if WIDE in shape),
+    share=1,
+)
+def many_groups(steps: int) -> Iterable[Events]:
+    return crash_twice(steps)
+
+
+@family("producer ids may be spent", *({"last_epoch": last_epoch} for last_epoch in (0, 1, 2)), share=1)
+def spent_epochs(steps: int) -> Iterable[Events]:
+    return crash_twice(steps)
+
+
+@family("an operator may abort what is prepared", *EVERY_ROW, share=1)
+def by_hand(steps: int) -> Iterable[Events]:
+    for aborted, crash, slot in product(range(steps), range(2 * steps), (0, 1)):
+        yield (aborted, AbortByHand(slot)), (crash, Crash())
+
+
+# --- markers that a leader misses (KAFKA-20734) -----------------------------------------------------------------------
+
+
+@family("a leader may not hear of a commit")
+def lost_markers(steps: int) -> Iterable[Events]:
+    for lost, crash, slot in product(range(steps), range(2 * steps), (0, 1)):
+        yield (lost, LoseMarker(slot)), (crash, Crash())
+
+
+@family("an attempt may go on behind a commit that a leader did not hear of")
+def zombies_and_lost_markers(steps: int) -> Iterable[Events]:
+    """Also while the driver waits for the marker."""
+    for lost, later, slot, effects in product(range(steps), range(1, steps + 30), (0, 1), (None, 2)):
+        yield (lost, LoseMarker(slot)), (lost, Lose()), (lost + later, Resume(effects))
+
+
+@family("a leader may not hear of an abort", *EVERY_ROW)
+def lost_aborts(steps: int) -> Iterable[Events]:
+    """The next attempt's rows join the transaction that is open there. The abort comes from the run after a driver's
+    death, from the next attempt after a failed one, or from a timeout."""
+    aborting: tuple[Event, ...] = (Crash(), Fail(True), TimeOut())
+    for event, lost, later, slot in product(aborting, range(steps), range(steps), (0, 1)):
+        yield (lost, LoseMarker(slot, committed=False)), (lost, event), (lost + 1 + later, Crash())
+
+
+@family("a leader may hear neither of an abort nor of the next commit", {"shapes": (((1,), (1,)),)}, share=1)
+def lost_aborts_and_commits(steps: int) -> Iterable[Events]:
+    for lost, second, third in product(range(steps), repeat=3):
+        markers = (lost, LoseMarker(0, committed=False)), (lost, LoseMarker(0)), (lost, Crash())
+        yield *markers, (lost + 1 + second, Crash()), (lost + 2 + second + third, Crash())
+
+
+@family(
+    "what an operator aborted may be written again, while its driver is paused",
+    *({"last_epoch": last_epoch, "shapes": (((1, 1),),)} for last_epoch in (0, 1)),
+)
+def aborted_and_written_again(steps: int) -> Iterable[Events]:
+    """A leader misses the marker. Another driver writes the slot, with a new producer id if epochs are used up."""
+    for aborted, later, slot in product(range(steps), range(1, steps + 20), (0, 1)):
+        marker = (aborted, LoseMarker(slot, committed=False))
+        yield marker, (aborted, AbortByHand(slot)), (aborted, Switch()), (aborted + later, Switch())
+
+
+# --- stale answers ----------------------------------------------------------------------------------------------------
+
+
+@family(
+    "group coordinators that stood still may answer for a moment", {}, {"shapes": (((1,), (1,), (1,)),)}, share=4
+)  # fmt: skip
+def stale_reads(steps: int) -> Iterable[Events]:
+    for crash, later, changes, reads in product(range(steps), range(steps), (1, 2, 4), (1, 2, 3, 5)):
+        yield (crash, Crash()), (crash + 1 + later, StandStill(changes, reads))
+
+
+@family("they may answer an attempt and the run after it", {"cores": 2})
+def stale_reads_and_attempts(steps: int) -> Iterable[Events]:
+    for lost, stale, crash, changes in product(range(steps), range(12), range(0, steps, 2), (1, 3)):
+        still, dies = StandStill(changes, 2), lost + stale + crash
+        yield (lost, Lose()), (lost + stale, still), (dies, Crash()), (dies + 1, still)
+
+
+@family("they may answer of versions that timed out", THREE_BATCHES)
+def stale_reads_of_batches(steps: int) -> Iterable[Events]:
+    for crash, later, changes, reads in product(range(steps), range(steps), (1, 3), (1, 3)):
+        still = (crash + 1 + later, StandStill(changes, reads))
+        yield (crash, Crash()), still
+        yield (crash, TimeOut()), (crash, Crash()), still
+
+
+@family("they may answer of parts of a decision", PARTS, share=4)
+def stale_reads_of_parts(steps: int) -> Iterable[Events]:
+    """Reads of these groups may have different ages."""
+    for crash, later, changes, reads in product(range(steps), range(steps), (1, 3), (1, 2, 4)):
+        yield (crash, Crash()), (crash + 1 + later, StandStill(changes, reads))
+
+
+@family("transaction coordinators that stood still may answer for a moment", *EVERY_ROW, share=3)
+def stale_coordinators(steps: int) -> Iterable[Events]:
+    for crash, later, changes, requests in product(range(steps), range(steps), (1, 2, 3, 5), (1, 2, 3, 5)):
+        yield (crash, Crash()), (crash + 1 + later, CoordinatorsStandStill(changes, requests))
+
+
+@family("leaders that stood still may answer for a moment", share=3)
+def stale_leaders(steps: int) -> Iterable[Events]:
+    for crash, later, changes, requests in product(range(steps), range(steps), (1, 2, 3, 5), (1, 2, 4)):
+        yield (crash, Crash()), (crash + 1 + later, LeadersStandStill(changes, requests))
+
+
+# --- state that is gone -----------------------------------------------------------------------------------------------
+
+
+def lost_with(events: Sequence[Event], steps: int) -> Iterator[Events]:
+    """The driver dies before any two effects; after the first, one of `events` happens."""
+    for event, crash, later in product(events, range(steps), range(0, steps, 3)):
+        yield (crash, event), (crash, ForgetIds()), (crash + 1 + later, Crash())
+
+
+@family("groups may be gone and checkpoints be old", *({**rows, "shapes": (((2, 2),) * 3,)} for rows in EVERY_ROW))
+def lost_state(steps: int) -> Iterable[Events]:
+    forgotten = [Forget("the decision"), Forget("everything"), Forget("the markers", MARKERS_EXPIRE_MS)]
+    forgotten += [Forget(what, ALL_EXPIRE_MS) for what in ("everything", "the markers")]
+    return lost_with([*forgotten, GoBack(1), GoBack(2)], steps)
+
+
+@family("groups may be deleted at any time", *EVERY_ROW, share=4)
+def lost_groups(steps: int) -> Iterable[Events]:
+    """As the driver dies or later, and it dies once more."""
+    for only_offsets, crash, later, groups in product((False, True), range(steps), range(0, steps, 3), GROUPS):
+        lost = LoseGroups(groups, only_offsets)
+        yield (crash, lost), (crash, Crash()), (crash + 1 + later, Crash())
+        yield (crash, Crash()), (crash + 1 + later, lost), (crash + 6 + later, Crash())
+
+
+@family("groups may be deleted of slots that timed out")
+def lost_groups_and_timeouts(steps: int) -> Iterable[Events]:
+    """Before or after."""
+    for expired, later, which, groups in product(range(steps), range(0, steps, 3), (None, *IDS[1:]), GROUPS_OF_SLOTS):
+        time_out, second = ((expired, TimeOut(which)), (expired, Crash())), expired + 1 + later
+        yield *time_out, (second, LoseGroups(groups)), (second, Crash())
+        yield (expired, LoseGroups(groups)), *time_out, (second, Crash())
+
+
+@family("groups may be deleted before an attempt goes on", {"cores": 2})
+def lost_groups_and_attempts(steps: int) -> Iterable[Events]:
+    for lost, later, groups, crash in product(range(steps), range(1, steps, 2), GROUPS, (0, 9)):
+        events = (lost, Lose()), (lost + later // 2, LoseGroups(groups)), (lost + later, Resume())
+        yield *events, (lost + later + crash, Crash())
+
+
+@family("groups may be deleted between two drivers")
+def lost_groups_and_two_drivers(steps: int) -> Iterable[Events]:
+    for first, later, groups in product(range(steps), range(1, steps, 2), GROUPS):
+        for lost in (first, first + later // 2, first + later):
+            yield (first, Switch()), (lost, LoseGroups(groups)), (first + later, Switch())
+
+
+@family("parts of a decision may be deleted", {"metadata_max": ONE_PIN})
+def lost_groups_of_parts(steps: int) -> Iterable[Events]:
+    parts = ("sink.decision", "sink.decision-1", "sink.decision-2")
+    for crash, later, part in product(range(steps), range(0, steps, 2), parts):
+        for groups in ((part,), (part, "sink.1")):
+            yield (crash, Crash()), (crash + 1 + later, LoseGroups(groups)), (crash + 1 + later, Crash())
+
+
+@family("groups may be deleted while coordinators are stale")
+def lost_groups_and_stale_answers(steps: int) -> Iterable[Events]:
+    ages = ((1, 2), (3, 4))
+    stale: list[Event] = [StandStill(*age) for age in ages]
+    stale += [CoordinatorsStandStill(*age) for age in ages]
+    for crash, later, groups, event in product(range(steps), range(0, steps, 4), GROUPS, stale):
+        yield (crash, Crash()), (crash, LoseGroups(groups)), (crash + 1 + later, event)
+
+
+@family("groups of versions may be deleted", {"shapes": (BATCHES[:3],), "versions": (0, 7, 7, 3)})
+def lost_groups_of_versions(steps: int) -> Iterable[Events]:
+    """The versions come again; transactions time out, and the driver dies."""
+    for crash, later, groups in product(range(steps), range(0, steps, 3), GROUPS):
+        lost = LoseGroups(groups)
+        yield (crash, Crash()), (crash + 1 + later, lost), (crash + 1 + later, Crash())
+        yield (crash, TimeOut()), (crash, Crash()), (crash + later, lost), (crash + 1 + later, Crash())
+
+
+@family("groups of slots may expire", *EVERY_ROW)
+def expired_groups(steps: int) -> Iterable[Events]:
+    """No driver lives for a week. The transactional ids may expire as well."""
+    for forgotten, crash, later in product((True, False), range(steps), range(0, steps, 2)):
+        ids = ((crash, ForgetIds()),) if forgotten else ()
+        yield (crash, Forget("the markers", MARKERS_EXPIRE_MS)), *ids, (crash + 1 + later, Crash())
+
+
+# --- brokers that lose their last records -----------------------------------------------------------------------------
+
+
+@family(
+    "offsets may go back when a driver dies",
+    *({"shapes": (THREE,), "last_epoch": last_epoch} for last_epoch in (32_766, 2)),
+)
+def offsets_rolled_back(steps: int) -> Iterable[Events]:
+    """Of all groups or of some."""
+    for crash, changes, groups, later in product(range(steps), (1, 2, 3, 5, 8), (None, *GROUPS), (1, 9, 40)):
+        yield (crash, RollBack(offsets=changes, groups=groups)), (crash, Crash()), (crash + later, Crash())
+
+
+@family("offsets may go back while a driver lives")
+def offsets_rolled_back_under_a_driver(steps: int) -> Iterable[Events]:
+    for lost, changes, groups in product(range(steps), (1, 2, 4), (None, *GROUPS)):
+        yield ((lost, RollBack(offsets=changes, groups=groups)),)
+        yield (lost, RollBack(offsets=changes, groups=groups)), (lost + 4, Crash())
+
+
+@family("transactions may go back", {"shapes": (THREE,)})
+def transactions_rolled_back(steps: int) -> Iterable[Events]:
+    """Coordinators give ids out again that leaders know."""
+    for crash, changes, later in product(range(steps), (1, 2, 3, 5, 8, 13), (1, 9, 40)):
+        lost = (crash, RollBack(transactions=changes))
+        yield lost, (crash, Crash()), (crash + later, Crash())
+        yield lost, (crash + later, Crash())
+
+
+@family("offsets and transactions may go back together", {"shapes": (THREE,)})
+def all_rolled_back(steps: int) -> Iterable[Events]:
+    """To the end of the first micro-batch, or of the second."""
+
+    def steps_of(version: int, count: int) -> int:
+        return steps_of_a_quiet_run(Schedule(version=version, shapes=(THREE[:count],)))
+
+    (version,) = (version for version in VERSIONS if steps_of(version, 3) == steps)
+    for marked in (steps_of(version, 1), steps_of(version, 2)):
+        for crash, later in product(range(marked + 1, steps), range(1, 60, 3)):
+            yield (marked, Mark()), (crash, RollBackToMark()), (crash, Crash()), (crash + later, Crash())
+
+
+# --- batch writes with versions ---------------------------------------------------------------------------------------
+
+
+@family("versions of batch writes come once in whatever order", ALL_BATCHES, share=3)
+def batch_versions(steps: int) -> Iterable[Events]:
+    return crash_twice(steps)
+
+
+@family("versions of batch writes may time out at any time", THREE_BATCHES)
+def batch_versions_and_timeouts(steps: int) -> Iterable[Events]:
+    for crash, expired, which in product(range(steps), range(2 * steps), (None, *IDS)):
+        yield (crash, Crash()), (expired, TimeOut(which))
+
+
+@family("no version that is visible in part is passed over", GIVEN_UP)
+def batch_versions_given_up(steps: int) -> Iterable[Events]:
+    """The user goes on with the next version."""
+    for crash, which in product(range(steps), (None, *IDS)):
+        yield ((crash, GiveUp()),)
+        for expired in range(steps):
+            time_out = TimeOut(which)
+            yield (crash, time_out), (crash, GiveUp()), (expired, time_out), (expired, Crash())
+            yield (expired, time_out), (crash, GiveUp())
+
+
+@family(
+    "a version again with other rows stops at what is visible",
+    *(
+        {"same_rows": same_rows, "shapes": (TWO_BY_TWO, *more), "versions": (0, 7)}
+        for same_rows in (ALWAYS, FIRST_SLOT, NEVER)
+        for more in ((), (((2, 2, 0), (2, 2, 0)),), (((2,), (2,)),))
+    ),
+)
+def batch_versions_with_other_rows(steps: int) -> Iterable[Events]:
+    """Or other slots, or a slot more without rows."""
+    for first, later, which in product(range(steps), range(steps), (None, IDS[1])):
+        yield (first, Crash()), (first + 1 + later, Crash())
+        yield (first, TimeOut(which)), (first, Crash()), (first + 1 + later, Crash())
+
+
+@family("of two writes under one name one is fenced", *({**rows, **THREE_BATCHES} for rows in EVERY_ROW), share=1)
+def batch_versions_two_drivers(steps: int) -> Iterable[Events]:
+    return two_switches(steps)
+
+
+@family("a version that a leader hides is not passed over as written", THREE_BATCHES)
+def batch_versions_and_lost_markers(steps: int) -> Iterable[Events]:
+    for lost, crash, slot in product(range(steps), range(steps), (0, 1)):
+        yield (lost, LoseMarker(slot)), (crash, Crash())
+
+
+@family("a version that a leader hides may be given up", GIVEN_UP)
+def batch_versions_given_up_and_lost_markers(steps: int) -> Iterable[Events]:
+    for lost, crash, slot, committed in product(range(steps), range(steps), (0, 1), (True, False)):
+        yield (lost, LoseMarker(slot, committed)), (crash, GiveUp())
+
+
+@family("of versions groups may be gone and users go back", ALL_BATCHES, share=1)
+def batch_versions_and_lost_state(steps: int) -> Iterable[Events]:
+    everything, markers = Forget("everything", ALL_EXPIRE_MS), Forget("the markers", MARKERS_EXPIRE_MS)
+    return lost_with([Forget("the decision"), everything, markers, GoBack(1), GoBack(2)], steps)
 
 
 # --- of everything ----------------------------------------------------------------------------------------------------
@@ -724,7 +656,7 @@ def _any_event(chance: random.Random, step: int) -> Event:
 # --- taking some, or all ----------------------------------------------------------------------------------------------
 
 
-def some(family: Family, version: int, worlds: int) -> Iterator[Schedule]:
+def some(family: Callable[[int], Iterator[Told]], version: int, worlds: int) -> Iterator[Schedule]:
     """Return this number of the family's schedules, evenly spread, or all if there are fewer."""
     every = sum(1 for _ in family(version)) / worlds
     taken = 0
@@ -734,7 +666,7 @@ def some(family: Family, version: int, worlds: int) -> Iterator[Schedule]:
             yield replace(quiet, events=events)
 
 
-def all_of(family: Family, version: int) -> Iterator[Schedule]:
+def all_of(family: Callable[[int], Iterator[Told]], version: int) -> Iterator[Schedule]:
     return (replace(quiet, events=events) for quiet, events in family(version))
 
 
@@ -805,10 +737,10 @@ def campaign(families: Sequence[Explored], command: str) -> Campaign:
 def main() -> int:
     arguments = _arguments()
     families: list[tuple[str, Iterator[Schedule]]] = [
-        (f"{family.__name__}, version {version}",
-         some(family, version, arguments.worlds) if arguments.worlds else all_of(family, version))
-        for family, version in product(FAMILIES, VERSIONS)
-        if arguments.only in family.__name__
+        (f"{each.name}, version {version}",
+         some(each, version, arguments.worlds) if arguments.worlds else all_of(each, version))
+        for each, version in product(FAMILIES, VERSIONS)
+        if arguments.only in each.name
     ]  # fmt: skip
     if arguments.only in "everything":
         seeds = range(arguments.first, arguments.first + arguments.seeds)

@@ -72,10 +72,6 @@ class GroupCoordinator:
         self._looked_through_ms = 0
         replicas.listeners.append(self._follow_image)
 
-    def crash(self) -> None:
-        self._shards.clear()
-        self._topic_names.clear()
-
     def commit(
         self, group: str, member: Member, offsets: Mapping[TopicPartition, OffsetToCommit],
         knows_group_id_not_found: bool, on_done: OnCodes,
@@ -122,7 +118,7 @@ class GroupCoordinator:
         def verified(answers: Mapping[TopicPartition, ErrorCode]) -> None:
             (code,) = answers.values()
             if code is not ErrorCode.none:
-                on_done(dict.fromkeys(offsets, _as_committers_know(code)))
+                on_done(dict.fromkeys(offsets, COORDINATOR_CODES.get(code, code)))
             elif not self._shards.is_current(shard):
                 on_done(dict.fromkeys(offsets, ErrorCode.not_coordinator))
             else:
@@ -243,23 +239,6 @@ class GroupCoordinator:
         now_ms = self._timeline.now_ms
         return now_ms - now_ms % self._settings.offsets_retention_check_interval_ms
 
-    def delete(self, group: str, on_done: Callable[[ErrorCode], None]) -> None:
-        """With its offsets, also those of open transactions. A group that was heard of is there until it is deleted, or
-        looked through without offsets."""
-        try:
-            shard, _ = self._shards.get(group)
-        except Refused as refused:
-            on_done(COORDINATOR_CODES.get(refused.code, refused.code))
-            return
-        offsets = self._all_of(shard)
-        heard_of_since_ms = max(self._last_check_ms(), self._looked_through_ms)
-        if not offsets.has_group(group, self._expired_before_ms(), heard_of_since_ms):
-            on_done(ErrorCode.group_id_not_found)
-            return
-        tombstones: dict[Key, object] = {tuple(key): None for key in offsets.of_group_with_pending(group)}
-        data = encode_state(tombstones | {(group,): None}, self._timeline.now_ms)
-        self._append(shard, data, lambda code: on_done(COORDINATOR_CODES.get(code, code)))
-
     def _follow_image(self) -> None:
         """A deleted topic takes its offsets with it, from every partition that is coordinated here by then."""
         self._shards.follow_image()
@@ -280,13 +259,6 @@ class GroupCoordinator:
             if tombstones:
                 data = encode_state(tombstones, self._timeline.now_ms)
                 self._append(shard, data, lambda _: None)
-
-
-def _as_committers_know(code: ErrorCode) -> ErrorCode:
-    """NETWORK_EXCEPTION is one that they would not retry."""
-    if code is ErrorCode.network_exception:
-        return ErrorCode.coordinator_load_in_progress
-    return COORDINATOR_CODES.get(code, code)
 
 
 def _ignore(shard: Shard[CommittedOffsets]) -> None:

@@ -1,7 +1,7 @@
-"""OffsetCommit, TxnOffsetCommit and OffsetFetch, by the names of topics, and DeleteGroups.
+"""OffsetCommit, TxnOffsetCommit and OffsetFetch, by the names of topics.
 
-Source: KafkaApis (handleOffsetCommitRequest, handleTxnOffsetCommitRequest, handleOffsetFetchRequest,
-handleDeleteGroupsRequest) in Kafka; KIP-229, KIP-709 (several groups in one OffsetFetch), KIP-890.
+Source: KafkaApis (handleOffsetCommitRequest, handleTxnOffsetCommitRequest, handleOffsetFetchRequest)
+in Kafka; KIP-709 (several groups in one OffsetFetch), KIP-890.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from model.committed_offsets import CommittedOffset
 from model.connection import Connection
 from model.group_coordinator import Codes, Fetched, GroupCoordinator, Member, OffsetToCommit
 from model.replica_manager import ReplicaManager
-from model.settings import DELETE_GROUPS, OFFSET_COMMIT, OFFSET_FETCH, TXN_OFFSET_COMMIT
+from model.settings import OFFSET_COMMIT, OFFSET_FETCH, TXN_OFFSET_COMMIT
 from model.transaction_metadata import TopicPartition
 from model.transaction_partitions import TransactionalWrite
 from model.wire import Request, build, kio_module
@@ -43,8 +43,7 @@ class OffsetsApi:
     @property
     def handlers(self) -> Handlers:
         return {
-            OFFSET_COMMIT: self._commit, TXN_OFFSET_COMMIT: self._commit, OFFSET_FETCH: self._fetch,
-            DELETE_GROUPS: self._delete,
+            OFFSET_COMMIT: self._commit, TXN_OFFSET_COMMIT: self._commit, OFFSET_FETCH: self._fetch
         }  # fmt: skip
 
     def _commit(self, connection: Connection, request: Request) -> None:
@@ -135,28 +134,6 @@ class OffsetsApi:
             for group_id, code, offsets in groups
         )
         self._broker.answer(connection, request, "OffsetFetchResponse", groups=answered)
-
-    def _delete(self, connection: Connection, request: Request) -> None:
-        kio_version = kio_module(DELETE_GROUPS, request.version, "response")
-        asked = tuple(dict.fromkeys(request.message.groups_names))
-        codes: dict[str, ErrorCode] = {}
-
-        def deleted(group: str, code: ErrorCode) -> None:
-            codes[group] = code
-            if len(codes) == len(asked):
-                results = tuple(
-                    kio_version.DeletableGroupResult(group_id=group, error_code=codes[group]) for group in asked
-                )
-                self._broker.answer(connection, request, "DeleteGroupsResponse", results=results)
-
-        refusal = self._broker.next_refusal(DELETE_GROUPS)
-        if not asked:
-            self._broker.answer(connection, request, "DeleteGroupsResponse", results=())
-        for group in asked:
-            if refusal is not ErrorCode.none:
-                deleted(group, refusal)
-            else:
-                self._coordinator.delete(group, partial(deleted, group))
 
 
 def _member(message: Any, generation: int) -> Member:

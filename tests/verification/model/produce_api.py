@@ -37,7 +37,7 @@ _KNOWS_ABORTABLE, _ADDS_PARTITIONS = 11, 12
 # What keeps a leader from asking a coordinator, in a code that producers retry without new metadata.
 _COORDINATOR_IS_AWAY = frozenset(
     {
-        ErrorCode.network_exception, ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available,
+        ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available,
         ErrorCode.not_coordinator,
     }
 )  # fmt: skip

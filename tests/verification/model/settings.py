@@ -17,8 +17,8 @@ from enum import Enum, auto
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 3, 8, 9, 10
 API_VERSIONS, DELETE_RECORDS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 18, 21, 22, 23
 ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, WRITE_TXN_MARKERS, TXN_OFFSET_COMMIT = 24, 25, 26, 27, 28
-DELETE_GROUPS = 42
 # Of services that put something before or beside the model: `Broker.serve` adds what executes them.
+DELETE_GROUPS = 42
 DESCRIBE_GROUPS, SASL_HANDSHAKE, CREATE_TOPICS, DESCRIBE_CONFIGS, SASL_AUTHENTICATE = 15, 17, 19, 32, 36
 DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
 
@@ -83,14 +83,13 @@ _KAFKA_2_1_APIS = {
     FETCH: (4, 10), LIST_OFFSETS: (4, 4), OFFSET_FOR_LEADER_EPOCH: (2, 2), DELETE_RECORDS: (0, 1),
     PRODUCE: (0, 7), METADATA: (0, 7), OFFSET_COMMIT: (2, 6), OFFSET_FETCH: (1, 5), FIND_COORDINATOR: (0, 2),
     API_VERSIONS: (0, 2), INIT_PRODUCER_ID: (0, 1), ADD_PARTITIONS_TO_TXN: (0, 1), ADD_OFFSETS_TO_TXN: (0, 1),
-    END_TXN: (0, 1), TXN_OFFSET_COMMIT: (0, 2), DELETE_GROUPS: (0, 1),
+    END_TXN: (0, 1), TXN_OFFSET_COMMIT: (0, 2),
 }  # fmt: skip
 _KAFKA_2_8_APIS = _KAFKA_2_1_APIS | {
     FETCH: (4, 12), LIST_OFFSETS: (4, 6), OFFSET_FOR_LEADER_EPOCH: (2, 4), DELETE_RECORDS: (0, 2),
     PRODUCE: (0, 9), METADATA: (0, 11), OFFSET_COMMIT: (2, 8), OFFSET_FETCH: (1, 7), FIND_COORDINATOR: (0, 3),
     API_VERSIONS: (0, 3), INIT_PRODUCER_ID: (0, 4), ADD_PARTITIONS_TO_TXN: (0, 3), ADD_OFFSETS_TO_TXN: (0, 3),
     END_TXN: (0, 3), WRITE_TXN_MARKERS: (1, 1), TXN_OFFSET_COMMIT: (0, 3), DESCRIBE_PRODUCERS: (0, 0),
-    DELETE_GROUPS: (0, 2),
 }  # fmt: skip
 _KAFKA_3_0_APIS = _KAFKA_2_8_APIS | {
     LIST_OFFSETS: (4, 7), OFFSET_FETCH: (1, 8), FIND_COORDINATOR: (0, 4), DESCRIBE_TRANSACTIONS: (0, 0),
@@ -127,8 +126,6 @@ KAFKA_4 = Generation(
     _KAFKA_4_APIS, strict_min_isr=True, verifies_transactions=True, transaction_version=2, new_group_coordinator=True,
     stable_offset_is_of_batch=True,
 )  # fmt: skip
-# Upgraded, with the feature left as it was: the APIs say one thing and the feature another, and the feature counts.
-KAFKA_4_TRANSACTION_VERSION_1 = replace(KAFKA_4, transaction_version=1)
 
 RELEASES: Mapping[str, Generation] = {
     "2.1.1": KAFKA_2_1, "2.8.2": KAFKA_2_8, "3.0.2": KAFKA_3_0, "3.3": KAFKA_3_3, "3.9.2": KAFKA_3_9,
@@ -157,11 +154,7 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """`coordinator_load_ms`: from a broker that hears it is coordinator to one that answers as such.
-
-    `leaderless_partitions_lose_markers`: a coordinator takes a partition without a leader for a deleted one, and the
-    transaction is complete without it: there it stays open for ever (KAFKA-20734).
-    """
+    """`coordinator_load_ms`: from a broker that hears it is coordinator to one that answers as such."""
 
     internal_topic_partitions: int = 4
     transaction_max_timeout_ms: int = 900_000
@@ -178,7 +171,6 @@ class TransactionSettings:
     add_partitions_retry_max_ms: int = 100
     coordinator_load_ms: tuple[int, int] = (1, 20)
     inter_broker_ms: tuple[int, int] = (0, 2)
-    leaderless_partitions_lose_markers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

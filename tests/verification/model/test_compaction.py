@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from model.byte_client import ByteClient, client_of_topic, record_batch
-from model.compaction import emptied, encode_records, without_records
+from model.compaction import without_records
 from model.read_client import READ_COMMITTED, read_client
 from model.record_batches import HEADER, check_batch, decode_stored_records, parse_batch
 from model.test_fetch import batches_of
@@ -52,31 +50,6 @@ def assert_whole(data: bytes) -> None:
     check_batch(batch, 10**9)
 
 
-def test_without_a_removed_record_a_batch_stays_as_it_is() -> None:
-    batch = parse_batch(varied_batch()).placed(100, 5)
-    assert without_records(batch, {99, 104}) is batch
-
-
-@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
-def test_an_empty_batch_has_its_last_offset_and_no_codec(codec: int) -> None:
-    batch = parse_batch(varied_batch(codec)).placed(100, 5)
-    empty = without_records(batch, range(100, 104))
-    assert empty == emptied(batch)
-    assert (len(empty.data), empty.record_count, empty.next_offset, empty.attributes) == (HEADER.size, 0, 104, 0)
-    assert (empty.max_timestamp, empty.last_sequence) == (1_000, 14)
-    assert decode_stored_records(empty) == []
-    assert_whole(empty.data)
-
-
-def test_records_are_encoded_as_producers_do() -> None:
-    rng = random.Random(1)
-    for _ in range(200):
-        sizes = [rng.choice([0, 1, 63, 64, 127, 128, 8_191, 8_192]) for _ in range(3)]
-        batch = parse_batch(record_batch(*map(bytes, sizes), timestamp_ms=rng.choice([0, 1, 2**40])))
-        records = decode_stored_records(batch)
-        assert encode_records(records, 0, records[0].timestamp) == batch.data[HEADER.size :]
-
-
 def compacted(stays_empty: bool) -> ByteClient:
     """Offsets 0 to 6 in batches of 2, 3 and 2; left: 1 of the first, nothing of the second."""
     client = client_of_topic(1, 1, nodes=1)
@@ -93,20 +66,6 @@ def test_an_empty_batch_is_read_and_one_that_is_gone_is_passed_over() -> None:
     ]  # fmt: skip
     got = read_client(compacted(stays_empty=False)).fetch_one(0, "t", offset=3)
     assert [batch.base_offset for batch in batches_of(got)] == [5]
-
-
-def test_timestamps_are_found_in_what_is_left() -> None:
-    reader = read_client(compacted(stays_empty=False))
-    assert reader.list_offset(0, "t", 0)[1].offset == 1
-
-
-def test_a_log_that_was_truncated_is_as_it_was_below() -> None:
-    client = compacted(stays_empty=False)
-    log = client.cluster.replica("t", 0, 0).log  # type: ignore[union-attr]
-    log.truncate_to(5)
-    assert [(batch.base_offset, batch.record_count) for batch in log.stored()] == [(0, 1)]
-    log.append(parse_batch(record_batch(b"w")).placed(5, 1))
-    assert [batch.base_offset for batch in log.stored()] == [0, 5]
 
 
 def aborted_and_committed() -> tuple[ByteClient, int]:
@@ -138,15 +97,3 @@ def test_a_marker_goes_after_the_rows_of_its_transaction() -> None:
     got = reader.fetch_one(0, "t", isolation=READ_COMMITTED)
     # An aborted transaction without its marker would hide the rows of the next one.
     assert ([batch.base_offset for batch in batches_of(got)], got.aborted) == ([2, 3, 4], ())
-
-
-def test_what_is_not_decided_is_not_compacted() -> None:
-    client = client_of_topic(1, 1, nodes=1)
-    transactions = transaction_client(client)
-    producer = transactions.init("x")
-    client.produce(0, {("t", 0): record_batch(b"row")})
-    transactions.write("x", producer, "t")
-    client.produce(0, {("t", 0): record_batch(b"row")})
-    client.cluster.compact("t", 0, 0, range(10))
-    got = read_client(client).fetch_one(0, "t")
-    assert [(batch.base_offset, batch.record_count) for batch in batches_of(got)] == [(1, 1), (2, 1)]

@@ -17,14 +17,6 @@ def fail_over(client: ByteClient, node_id: int = 0) -> None:
     client.run(FAILOVER_MS)
 
 
-def test_acks_0_loses_rows_on_a_leader_crash() -> None:
-    client = client_of_topic(3, 2)
-    client.produce(0, {("t", 0): record_batch(b"a")}, acks=0)
-    assert client.cluster.log_end_offset("t", 0, 0) == 1
-    fail_over(client)
-    assert client.committed() == []
-
-
 def test_acks_1_loses_acknowledged_rows_on_a_leader_crash() -> None:
     client = client_of_topic(3, 2)
     sent = client.produce(0, {("t", 0): record_batch(b"a")}, acks=1)
@@ -77,25 +69,6 @@ def test_replication_factor_1_loses_acknowledged_rows_with_the_disk() -> None:
     assert client.committed() == []
 
 
-def test_replication_factor_1_keeps_them_over_a_mere_crash() -> None:
-    client = client_of_topic(1, 1)
-    client.produce(0, {("t", 0): record_batch(b"a")})
-    fail_over(client)
-    assert client.committed() == [b"a"]
-
-
-def test_a_disk_lost_under_replication_is_filled_again() -> None:
-    client = client_of_topic(3, 2)
-    client.produce(0, {("t", 0): record_batch(b"a")})
-    client.run(100)
-    client.cluster.crash(0, lose_disk=True)
-    client.run(FAILOVER_MS)
-    client.cluster.restart(0)
-    client.run(FAILOVER_MS)
-    assert [client.log_of(node_id) for node_id in range(3)] == [[b"a"]] * 3
-    assert client.cluster.state("t", 0).isr == (0, 1, 2)
-
-
 def test_unclean_election_loses_acknowledged_rows_and_clean_election_waits() -> None:
     for unclean in (False, True):
         client = client_of_topic(3, 1, replica_lag_time_max_ms=500, unclean_leader_election=unclean)
@@ -106,28 +79,6 @@ def test_unclean_election_loses_acknowledged_rows_and_clean_election_waits() -> 
         client.cluster.restart(0)
         client.run(FAILOVER_MS)
         assert client.committed() == ([] if unclean else [b"a"])
-
-
-def test_an_unclean_election_can_be_ordered() -> None:
-    client = client_of_topic(3, 1, replica_lag_time_max_ms=500)
-    leader_alone_acknowledges(client, b"a")
-    with pytest.raises(ValueError, match="no leader"):
-        client.cluster.elect("t", 0, 2)
-    client.cluster.elect("t", 0, 2, unclean=True)
-    client.run(FAILOVER_MS)
-    assert client.cluster.state("t", 0).leader == 2
-    assert client.committed() == []
-
-
-def test_a_leader_that_moves_cleanly_takes_everything_along() -> None:
-    client = client_of_topic(3, 2)
-    for number in range(6):
-        client.cluster.elect("t", 0, number % 3)
-        client.run(100)
-        client.produce(number % 3, {("t", 0): record_batch(b"%d" % number)})
-        client.run(100)
-    assert client.committed() == [b"0", b"1", b"2", b"3", b"4", b"5"]
-    assert [client.log_of(node_id) for node_id in range(3)] == [client.committed()] * 3
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
@@ -180,24 +131,6 @@ def test_kip_101_scenario_2_a_former_leader_drops_what_the_next_one_has_not() ->
     client.cluster.restart(0)
     client.run(FAILOVER_MS)
     assert client.log_of(0) == client.log_of(1) == [b"m1", b"m3"]
-
-
-def test_a_former_leader_drops_what_nobody_else_has_over_several_epochs() -> None:
-    client = client_of_topic(3, 2)
-    client.produce(0, {("t", 0): record_batch(b"a")})
-    client.run(100)
-    client.produce(0, {("t", 0): record_batch(b"lost")}, acks=1)
-    client.cluster.crash(0)
-    client.run(FAILOVER_MS)
-    for node_id in (2, 1, 2):
-        client.cluster.elect("t", 0, node_id)
-        client.run(100)
-        client.produce(node_id, {("t", 0): record_batch(b"of %d" % node_id)})
-        client.run(100)
-    client.cluster.restart(0)
-    client.run(FAILOVER_MS)
-    assert client.log_of(0) == client.committed() == [b"a", b"of 2", b"of 1", b"of 2"]
-    assert client.cluster.state("t", 0).isr == (0, 1, 2)
 
 
 def leader_epoch(client: ByteClient, node_id: int) -> int:

@@ -28,24 +28,6 @@ def with_rows(*values: bytes, replicas: int = 1, **settings: int) -> ByteClient:
     return client
 
 
-def test_a_range_has_its_records_with_all_that_a_reader_gets() -> None:
-    client = with_rows(b"a", b"b", b"c")
-    assert fates(client, first=1, end=2) == [(1, b"b", Fate.KEPT)]
-    (record,) = client.cluster.readable_records("t", 0, UNCOMMITTED, 2)
-    assert (record.key, record.headers, record.timestamp, record.leader_epoch) == (None, (), 0, 0)
-
-
-def test_what_is_not_committed_yet_is_not_there() -> None:
-    client = with_rows(b"a", replicas=2)
-    client.cluster.isolate(1)
-    client.produce(0, {("t", 0): record_batch(b"later")})
-    client.run(100)
-    assert fates(client) == [(0, b"a", Fate.KEPT)]
-    client.cluster.isolate(1, False)
-    client.run(100)
-    assert fates(client) == [(0, b"a", Fate.KEPT), (1, b"later", Fate.KEPT)]
-
-
 def test_deleted_and_compacted_records_are_told_apart() -> None:
     client = with_rows(b"a", b"b", b"c", b"d", b"e", b"f")
     client.cluster.compact("t", 0, 0, {2, 3})
@@ -105,17 +87,6 @@ def test_two_records_of_one_offset_differ_by_their_leaders_epoch() -> None:
     assert (first.offset, first.value, first.fate) == (0, b"row", Fate.TRUNCATED)
     assert (second.offset, second.value, second.fate) == (0, b"other", Fate.KEPT)
     assert first.leader_epoch < second.leader_epoch
-
-
-def test_a_lost_disk_takes_records_and_not_their_memory() -> None:
-    client = with_rows(b"a")
-    client.cluster.crash(0, lose_disk=True)
-    with pytest.raises(ValueError, match="no leader"):
-        client.run(2_000)
-        fates(client)
-    client.cluster.restart(0)
-    client.run(2_000)
-    assert fates(client) == [(0, b"a", Fate.TRUNCATED)]
 
 
 def test_a_deleted_topic_is_asked_for_by_its_id() -> None:

@@ -18,18 +18,15 @@ from model.byte_client import ByteClient, record_batch
 from model.settings import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
-    DELETE_GROUPS,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
     END_TXN,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
-    LIST_TRANSACTIONS,
     OFFSET_COMMIT,
     OFFSET_FETCH,
     PRODUCE,
     TXN_OFFSET_COMMIT,
-    WRITE_TXN_MARKERS,
 )
 from model.wire import request_of
 
@@ -75,14 +72,6 @@ class Ended(NamedTuple):
 
     code: int
     producer: Producer | None
-
-
-class Offset(NamedTuple):
-    """As OffsetFetch tells it: -1 for none."""
-
-    code: int
-    offset: int
-    metadata: str | None
 
 
 class ActiveProducer(NamedTuple):
@@ -253,24 +242,6 @@ class TransactionClient:
         )  # fmt: skip
         return int(answer.topics[0].partitions[0].error_code)
 
-    def mark(
-        self, transactional_id: str, producer: Producer, group: str, topic: str, offset: int, **fields: Any
-    ) -> int:
-        """`commit_offset` as a producer of this version does it, until the coordinators are there and idle."""
-        # The group's topic comes to be when its coordinator is looked for.
-        self.coordinator(group, GROUP)
-        while True:
-            code = 0
-            if self.versions.end_txn < VERSION_2.end_txn:
-                code = self.add_offsets(transactional_id, producer, group)
-            if code == 0:
-                code = self.commit_offset(transactional_id, producer, group, topic, offset, **fields)
-            if code not in COMES_TO_PASS:
-                return code
-            if code == 16:
-                self.forget_coordinators()
-            self.pause()
-
     def commit_offset_outside(
         self, group: str, topic: str, offset: int, *, metadata: str | None = "", partition: int = 0,
         generation: int = -1, member_id: str = "", version: int = 8,
@@ -284,22 +255,6 @@ class TransactionClient:
             code = int(answer.topics[0].partitions[0].error_code)
             if code not in COMES_TO_PASS:
                 return code
-            self.pause()
-
-    def fetch_offsets(
-        self, groups: Sequence[str], topic: str | None, *, partition: int = 0, require_stable: bool = True,
-        version: int = 8,
-    ) -> dict[str, tuple[int, ...] | Offset]:  # fmt: skip
-        """By group its offset on the partition, or of `topic` None all that it has, as (code, ...) for an error of the
-        group. The groups must have one coordinator."""
-        asked = tuple(
-            {"group_id": group, "topics": _offset_to_fetch(topic, partition), "member_id": None} for group in groups
-        )
-        while True:
-            coordinator = self.coordinator(groups[0], GROUP)
-            answer = self._ask(coordinator, OFFSET_FETCH, version, groups=asked, require_stable=require_stable)
-            if all(int(group.error_code) not in COMES_TO_PASS for group in answer.groups):
-                return {str(group.group_id): _offsets(group) for group in answer.groups}
             self.pause()
 
     def fetch_group(
@@ -320,15 +275,6 @@ class TransactionClient:
             for each in found.partitions
         )
 
-    def delete_groups(self, groups: Sequence[str], *, version: int = 2) -> tuple[tuple[str, int], ...]:
-        while True:
-            coordinator = self.coordinator(groups[0], GROUP)
-            answer = self._ask(coordinator, DELETE_GROUPS, version, groups_names=tuple(groups))
-            codes = tuple(sorted((str(result.group_id), int(result.error_code)) for result in answer.results))
-            if not any(code in COMES_TO_PASS for _, code in codes):
-                return codes
-            self.pause()
-
     # --- operators ----------------------------------------------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> Described:
@@ -347,20 +293,6 @@ class TransactionClient:
             int(state.transaction_start_time),
         )  # fmt: skip
 
-    def list(self, node_id: int, *, version: int = 2, **filters: Any) -> tuple[int, dict[str, str], tuple[str, ...]]:
-        fields = {"state_filters": (), "producer_id_filters": (), **filters}
-        answer = self._ask(node_id, LIST_TRANSACTIONS, version, **fields)
-        states = {str(state.transactional_id): str(state.transaction_state) for state in answer.transaction_states}
-        return int(answer.error_code), states, tuple(answer.unknown_state_filters)
-
-    def open_producers(self, topic: str, partition: int = 0) -> tuple[int, dict[Producer, int]]:
-        code, producers = self.active_producers(topic, partition)
-        return code, {
-            active.producer: active.transaction_start_offset
-            for active in producers
-            if active.transaction_start_offset >= 0
-        }
-
     def active_producers(self, topic: str, partition: int = 0) -> tuple[int, tuple[ActiveProducer, ...]]:
         asked = ({"name": topic, "partition_indexes": (partition,)},)
         answer = self._ask(self.leader_of(topic, partition), DESCRIBE_PRODUCERS, 0, topics=asked)
@@ -373,17 +305,6 @@ class TransactionClient:
             for active in described.active_producers
         )  # fmt: skip
 
-    def write_marker(
-        self, producer: Producer, is_commit: bool, topic: str, partition: int = 0, *, coordinator_epoch: int = 0,
-        version: int = 1,
-    ) -> int:  # fmt: skip
-        marker = {
-            "transaction_result": is_commit, "topics": ({"name": topic, "partition_indexes": (partition,)},),
-            "coordinator_epoch": coordinator_epoch, "transaction_version": 2, **producer._asdict(),
-        }  # fmt: skip
-        answer = self._ask(self.leader_of(topic, partition), WRITE_TXN_MARKERS, version, markers=(marker,))
-        return int(answer.markers[0].topics[0].partitions[0].error_code)
-
 
 def _offset_to_commit(topic: str, partition: int, offset: int, metadata: str | None) -> tuple[Any, ...]:
     asked = {
@@ -395,17 +316,6 @@ def _offset_to_commit(topic: str, partition: int, offset: int, metadata: str | N
 
 def _offset_to_fetch(topic: str | None, partition: int) -> tuple[Any, ...] | None:
     return None if topic is None else ({"name": topic, "partition_indexes": (partition,)},)
-
-
-def _offsets(group: Any) -> tuple[int, ...] | Offset:
-    if group.error_code:
-        return (int(group.error_code),)
-    found = [
-        Offset(int(partition.error_code), int(partition.committed_offset), partition.metadata)
-        for topic in group.topics
-        for partition in topic.partitions
-    ]
-    return found[0] if found else ()
 
 
 def transaction_client(client: ByteClient, versions: Versions = VERSION_2) -> TransactionClient:
@@ -421,26 +331,3 @@ def transaction_client(client: ByteClient, versions: Versions = VERSION_2) -> Tr
         return leader if leader is not None else cluster.controller.image.alive[0]
 
     return TransactionClient(call, leader_of, lambda: client.run(1), versions)
-
-
-class _Sent(Exception):
-    """Nothing is waited for."""
-
-
-def send_only(client: ByteClient, transactions: TransactionClient, request: Callable[[], object]) -> int:
-    """Of a model cluster: the first message of `request` goes out. Its correlation id, by which the answer comes."""
-    sent: list[int] = []
-    call = transactions.call
-
-    def send(node_id: int, api_key: int, version: int, message: Any) -> Any:
-        sent.append(client.send(node_id, api_key, version, message))
-        raise _Sent
-
-    transactions.call = send
-    try:
-        request()
-    except _Sent:
-        return sent[0]
-    finally:
-        transactions.call = call
-    raise AssertionError("nothing was sent")

@@ -32,7 +32,6 @@ from model.state_records import decode_state, encode_state
 from model.timeline import Planned, Timeline
 from model.transaction_markers import Sending, TransactionMarkers
 from model.transaction_metadata import (
-    MAX_EPOCH,
     NO_EPOCH,
     NO_PRODUCER_ID,
     ONGOING,
@@ -106,12 +105,6 @@ class TransactionCoordinator:
         )
         self._sweep: Planned | None = None
         replicas.listeners.append(self._shards.follow_image)
-
-    def crash(self) -> None:
-        self._shards.clear()
-        if self._sweep is not None:
-            self._timeline.cancel(self._sweep)
-            self._sweep = None
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -239,14 +232,6 @@ class TransactionCoordinator:
             and (entry.metadata.start_ms < 0 or now_ms - entry.metadata.start_ms > filters.duration_ms)
             and (not filters.pattern or pattern.fullmatch(entry.transactional_id))
         ]
-
-    def spend_epochs(self, transactional_id: str) -> None:
-        """As if its producer had been initialised until one epoch is left to give. Raises Refused."""
-        shard, entry = self._known(transactional_id)
-        self._check_idle(entry)
-        check_producer(entry.metadata, entry.metadata.producer_id, entry.metadata.producer_epoch)
-        spent = replace(entry.metadata, producer_epoch=MAX_EPOCH - 2, last_producer_epoch=NO_EPOCH)
-        self._write(shard, entry, spent, lambda _: None)
 
     # --- entries ------------------------------------------------------------------------------------------------------
 

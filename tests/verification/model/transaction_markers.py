@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from kio.schema.errors import ErrorCode
 
 from model.control_batches import EndTransactionMarker
-from model.image import NO_LEADER, TopicIdPartition
+from model.image import TopicIdPartition
 from model.inter_broker import InterBroker
 from model.replica_manager import ReplicaManager
 from model.settings import TransactionSettings
@@ -51,9 +52,7 @@ class TransactionMarkers:
             sending.on_written(partition)
             return
         state = topic.partitions[partition[1]]
-        if state.leader == NO_LEADER and self._settings.leaderless_partitions_lose_markers:
-            sending.on_written(partition)
-        elif state.leader not in self._replicas.image.alive:
+        if state.leader not in self._replicas.image.alive:
             self._retry(sending, partition)
         else:
             key = TopicIdPartition(topic.topic_id, partition[1])
@@ -62,12 +61,9 @@ class TransactionMarkers:
             def request(answer: Callable[[ErrorCode], None]) -> None:
                 leader.append_marker(key, sending.marker, answer)
 
-            def answered(code: ErrorCode | None) -> None:
-                self._answered(sending, partition, code)
+            self._inter_broker.ask(request, partial(self._answered, sending, partition))
 
-            self._inter_broker.ask(self._replicas.node_id, state.leader, request, answered)
-
-    def _answered(self, sending: Sending, partition: TopicPartition, code: ErrorCode | None) -> None:
+    def _answered(self, sending: Sending, partition: TopicPartition, code: ErrorCode) -> None:
         if not sending.is_wanted() or code in _FENCED:
             return
         if code is ErrorCode.none:

@@ -45,9 +45,7 @@ class TransactionPartitions:
     def add_or_verify(
         self, write: TransactionalWrite, partitions: Collection[TopicPartition], on_done: Callable[[Codes], None]
     ) -> None:
-        def answered(codes: Codes | None) -> None:
-            if codes is None:
-                codes = dict.fromkeys(partitions, ErrorCode.network_exception)
+        def answered(codes: Codes) -> None:
             on_done({partition: _as_producers_know(code, write) for partition, code in codes.items()})
 
         node_id = coordinator_of(self._replicas.image, TRANSACTION_STATE, write.transactional_id)
@@ -63,7 +61,7 @@ class TransactionPartitions:
             else:
                 answer(coordinator.verify_partitions(*ids, partitions))
 
-        self._inter_broker.ask(self._replicas.node_id, node_id, request, answered)
+        self._inter_broker.ask(request, answered)
 
 
 def _as_producers_know(code: ErrorCode, write: TransactionalWrite) -> ErrorCode:

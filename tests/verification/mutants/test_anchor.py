@@ -50,21 +50,6 @@ def test_private_names_and_local_variables_may_be_renamed() -> None:
     assert result.text == renamed.replace("self._waiting and self._may_go(clock_ms)", "self._waiting")
 
 
-def test_a_class_may_move_to_another_module() -> None:
-    moved = Module(Path("package/taking/places.py"), f"import os\n\n\n{QUEUE.text}")
-    assert mutated((OTHER, moved), MUTANT).path == moved.path
-
-
-def test_comments_and_formatting_may_change() -> None:
-    condition = "self._batches and self._is_ready(now_ms)"
-    reformatted = QUEUE.text.replace(
-        condition, "(\n  # if there are any\n  self._batches and self._is_ready(\n    now_ms,\n  )\n)"
-    )
-    assert reformatted != QUEUE.text
-    result = mutated((Module(QUEUE.path, reformatted),), MUTANT)
-    assert result.text == QUEUE.text.replace(condition, "(\n  # if there are any\n  self._batches\n)")
-
-
 @pytest.mark.parametrize(
     ("pattern", "times"),
     [("$X.append($Y)", "2 times, package/queue.py:6, package/other.py:2"), ("$X.extend($Y)", "0 times$")],

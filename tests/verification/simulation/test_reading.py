@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from effort import examples
 from kafka_sink.kafka.consumer import topic_watch
 from kafka_sink.kafka.consumer.fetch_range import Loss
 from kafka_sink.kafka.consumer.fetcher import Fetcher
@@ -18,7 +19,7 @@ from model.read_faults import WEIGHTS
 from simulation.read_world import ReadResult
 from simulation.reading import run_reads
 
-SEEDS = range(30)
+SEEDS = range(examples(30))
 
 
 @functools.cache
@@ -31,8 +32,9 @@ def test_a_seed(seed: int) -> None:
     assert run(seed).problem is None
 
 
+@pytest.mark.long
 def test_the_faults_are_real() -> None:
-    counts: Counter[str] = sum((run(seed).counts for seed in SEEDS), Counter())
+    counts: Counter[str] = sum((run(seed).counts for seed in range(30)), Counter())
     kinds = {name.removeprefix("read: fault ") for name in counts if name.startswith("read: fault ")}
     assert kinds >= {"cut", "mute", "deafen", *(set(WEIGHTS) - {"topic_again"})}
     assert counts["read: records"] > 3_000

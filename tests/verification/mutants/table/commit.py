@@ -29,7 +29,7 @@ COMMIT: tuple[Mutant, ...] = (
            "tests/unit/commit/test_clocks.py::test_tasks_that_wrote_late_are_in_time_however_long_ago_the_plan_is"),
     Mutant("a transaction that a later attempt took over is said to have timed out", "docs/errors.md: AttemptReplaced",
            "if $IS_REPLACED($DESCRIPTION, $EXPECTED):\n    return AttemptReplaced($$$FACTS)", "pass",
-           "tests/verification/model/test_stages_that_run_again.py::"
+           "tests/verification/model/test_exactly_once.py::"
            "test_the_error_says_that_a_later_attempt_took_over_and_the_next_run_is_whole"),
     Mutant("it is decided to commit transactions that are about to time out",
            "docs/guarantees.md: a micro-batch must fit the transaction timeout",

@@ -17,7 +17,7 @@ PLAN: tuple[Mutant, ...] = (
     Mutant("no recovery: what was decided is not committed by the next plan",
            "docs/design/exactly-once.md: a decision is committed whole, by every plan and commit",
            "$WAS_COMMITTED = yield from finish($SINK, $DECISION, $VISIBLE)", "pass",
-           f"{_WORLDS}[a replay with other rows replaces what is not visible and stops at what is]"),
+           f"{_WORLDS}[abort may follow upon a commit that does not know that it decided]"),
     Mutant(
         "recovery with unpinned ids: those that the slot has now",
         "docs/design/exactly-once.md: EndTxn with the pinned ids",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 RULE = "docs/design/exactly-once.md: state that went back"
-MODEL = "tests/verification/model/test_rolled_back.py::"
+MODEL = "tests/verification/model/test_exactly_once.py::"
 UNIT = "tests/unit/commit/test_went_back.py::"
-WORLDS = "tests/verification/model/test_exactly_once.py::test_rows_are_visible_once_whatever_happens"
+WORLDS = f"{MODEL}test_rows_are_visible_once_whatever_happens"
 
 WENT_BACK: tuple[Mutant, ...] = (
     Mutant("a plan does not ask coordinators for commits that no decision names", RULE,
@@ -21,7 +21,7 @@ WENT_BACK: tuple[Mutant, ...] = (
            f"{WORLDS}[producer ids may be spent]"),
     Mutant("leaders that know later ids than the coordinators are not noticed", RULE,
            "yield from check_transactions($SINK, $FACTS, $LEADERS)", "pass",
-           f"{MODEL}test_both_may_go_back"),
+           f"{WORLDS}[offsets and transactions may go back together]"),
     Mutant("a slot writes under ids that a coordinator gave out a second time", RULE,
            "$IDS = yield from $BEYOND($SINK, $TRANSACTIONAL_ID, $IDS, $PINNED, $FACTS.decision)", "pass",
            f"{MODEL}test_coordinators_that_went_back_give_out_ids_that_a_decision_names"),
