@@ -144,6 +144,16 @@ class World:
         answer = metadata_answer(correlation_id(self.transport.outbox[key][-1]), cluster_id)
         return self.poll(Sent(key), Received(key, answer))
 
+    def dial(self, node_id: int | None = -1, cluster_id: bytes | None = b"cluster-1") -> int:
+        """A connection to a broker of any cluster; None: the one that is being made."""
+        key = self.key if node_id is None else self.connect(node_id)
+        if not self.transport.outbox[key]:
+            self.poll(Connected(key))
+        number = correlation_id(self.transport.outbox[key][0])
+        self.poll(Sent(key), Received(key, versions_answer(number, self.RANGES)))
+        self.identify(key, cluster_id)
+        return key
+
     def send(self, token: object, node_id: int = -1) -> bytes:
         """The answer to a request that is in flight now."""
         self.client.send(node_id, INIT, self.now_ms, token)
@@ -179,6 +189,12 @@ class SecureWorld(World):
     def answer(self, answer: Any, *more: Any) -> list[ClientResponse]:
         """To the request that the connection sent last."""
         return self.poll(Sent(self.key), Received(self.key, answer(correlation_id(self.said()), *more)))
+
+    def agree(self) -> None:
+        """On the mechanism."""
+        self.connect()
+        self.answer(versions_answer, self.RANGES)
+        self.answer(handshake_answer)
 
     def secure(self, lifetime_ms: int = 0) -> None:
         self.connect()

@@ -453,10 +453,7 @@ class TestThrottle:
         assert world.client.throttles(4_000)[-1][0] == 1_000
         # And again when it is back: what it said still holds, whatever connection it was said on.
         world.transport.now_ms = 4_000
-        world.connect()
-        (frame,) = world.transport.outbox[world.key]
-        world.poll(Sent(world.key), Received(world.key, versions_answer(correlation_id(frame), World.RANGES)))
-        world.identify(world.key)
+        world.dial()
         assert not world.client.can_send(-1, 9_999)
         assert world.client.can_send(-1, 10_000)
         assert world.client.throttled_ms(20_000) == 7_000
@@ -802,14 +799,6 @@ class TestCluster:
     """`World.open` is a connection to a broker of cluster-1."""
 
     @staticmethod
-    def dial(world: World, node_id: int, cluster_id: bytes | None) -> int:
-        key = world.connect(node_id)
-        frame = world.transport.outbox[key][0]
-        world.poll(Sent(key), Received(key, versions_answer(correlation_id(frame), world.RANGES)))
-        world.identify(key, cluster_id)
-        return key
-
-    @staticmethod
     def names_of(world: World, key: int) -> list[int]:
         """The APIs of what was sent over a connection."""
         return [struct.unpack_from(">h", frame, 4)[0] for frame in world.transport.outbox[key]]
@@ -818,7 +807,7 @@ class TestCluster:
         world = knowing(1, 2, 3)
         # One that names none is believed, before and after.
         for node_id, cluster_id, known in ((1, None, None), (2, b"cluster-1", "cluster-1"), (3, None, "cluster-1")):
-            self.dial(world, node_id, cluster_id)
+            world.dial(node_id, cluster_id)
             assert world.client.can_send(node_id, world.now_ms)
             assert world.client.cluster_id == known
 
@@ -826,7 +815,7 @@ class TestCluster:
         world.open()
         world.send("token")
         world.lose(world.key)
-        key = self.dial(world, -1, b"cluster-2\n")
+        key = world.dial(-1, b"cluster-2\n")
         failure = world.client.failure
         assert isinstance(failure, errors.ClusterChanged)
         assert (failure.expected, failure.found) == ("cluster-1", "cluster-2\\n")
@@ -900,7 +889,9 @@ class TestTlsFailures:
     def test_a_peer_that_hangs_up_may_take_connections_later(self, world: World) -> None:
         """KIP-612: for as long as a quota of connections is used up."""
         for _ in range(100):
-            self.hang_up(world)
+            world.poll(timeout_ms=world.client.delay_ms(-1, world.now_ms) or 0)
+            assert not world.client.ready(-1, world.now_ms)
+            world.poll(Disconnected(world.key, "the peer closed the connection", HUNG_UP))
         assert world.client.failure is None
         assert world.now_ms > 60_000
         assert "the peer closed the connection" in world.client.last_error
@@ -908,19 +899,11 @@ class TestTlsFailures:
         world.open()
         assert world.client.can_send(-1, world.now_ms)
 
-    @staticmethod
-    def hang_up(world: World) -> None:
-        world.poll(timeout_ms=world.client.delay_ms(-1, world.now_ms) or 0)
-        assert not world.client.ready(-1, world.now_ms)
-        world.poll(Disconnected(world.key, "the peer closed the connection", HUNG_UP))
-
 
 class TestAuthentication:
     def test_that_is_refused_is_kept_for_the_owner(self) -> None:
         world = SecureWorld()
-        world.connect()
-        world.answer(versions_answer, world.RANGES)
-        world.answer(handshake_answer)
+        world.agree()
         assert world.answer(authenticate_answer, 58) == []
         failure = world.client.failure
         assert isinstance(failure, errors.AuthenticationFailed)
@@ -978,16 +961,15 @@ class TestManyIterations:
         yield hashing
         hashing.goes_on.set()
 
-    def asked(self, world: SecureWorld | None = None, iterations: int = 1_000_000) -> SecureWorld:
+    def asked(self, world: SecureWorld | None = None) -> SecureWorld:
         """As far as the broker's first message."""
         login = PasswordLogin("alice", "hunter2")
         if world is None:
             begin = lambda host: authentication("SCRAM-SHA-256", login, lambda: "nonce")  # noqa: E731
             world = SecureWorld(request_timeout_ms=5_000, authenticate=begin)
-        world.connect()
-        world.answer(versions_answer, world.RANGES)
-        world.answer(handshake_answer)
-        world.poll(Sent(world.key), Received(world.key, challenge_answer(correlation_id(world.said()), iterations)))
+        world.agree()
+        challenge = b"r=noncemore,s=c2FsdA==,i=1000000"
+        world.answer(authenticate_answer, 0, 0, b"", challenge)
         return world
 
     def test_hold_no_other_connection(self, hashing: Hashing) -> None:
@@ -1024,12 +1006,6 @@ class TestManyIterations:
         hashing.goes_on.set()
         wait_until(lambda: world.poll() or len(world.transport.outbox[world.key]) > sent, 10, "the second hash")
         assert hashing.begun == 2  # the first one and this
-        assert b"c=biws,r=noncemore,p=" in world.said()
-
-    @pytest.mark.parametrize("iterations", [4_096, 16_384])
-    def test_that_kafka_hands_out_are_computed_at_once(self, hashing: Hashing, iterations: int) -> None:
-        hashing.goes_on.set()
-        world = self.asked(iterations=iterations)
         assert b"c=biws,r=noncemore,p=" in world.said()
 
 
@@ -1069,20 +1045,8 @@ class TestKerberos:
     def asked(self, kdc: Kdc) -> SecureWorld:
         """As far as the first token."""
         world = SecureWorld(request_timeout_ms=5_000, authenticate=kdc.begin)
-        world.connect()
-        world.answer(versions_answer, world.RANGES)
-        world.answer(handshake_answer)
+        world.agree()
         return world
-
-    def test_holds_no_other_connection(self, kdc: Kdc) -> None:
-        world = self.asked(kdc)
-        sent = len(world.transport.outbox[world.key])
-        assert world.poll() == []
-        assert len(world.transport.outbox[world.key]) == sent
-        kdc.goes_on.set()
-        wait_until(lambda: world.poll() or len(world.transport.outbox[world.key]) > sent, 10, "the first token")
-        assert world.said().endswith(b"ap-req\0")
-        assert kdc.hosts == ["boot"]
 
     def test_that_does_not_answer_is_told(self, kdc: Kdc) -> None:
         world = self.asked(kdc)
@@ -1115,10 +1079,6 @@ class TestKerberos:
         wait_until(lambda: world.poll() or world.said().endswith(b"ap-req\0"), 10, "the first token")
         world.answer(authenticate_answer, 58)
         assert "To fix it: look at the broker." in str(world.client.failure)
-
-
-def challenge_answer(correlation_id: int, iterations: int) -> bytes:
-    return authenticate_answer(correlation_id, auth_bytes=f"r=noncemore,s=c2FsdA==,i={iterations}".encode())
 
 
 class TestSessions:
