@@ -18,7 +18,6 @@ from kafka_sink.kafka.producer.core import ProducerCore, wire
 from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
-from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.options.config import sink_config
 from scripted_kafka import LiveNetwork, scripted
 from scripted_peers import Behaviour
@@ -35,8 +34,8 @@ def let_wait(producer: Producer, max_block_ms: int) -> None:
     object.__setattr__(producer.config, "max_block_ms", max_block_ms)
 
 
-def takes_rows(base_offset: int, *more: tuple[Request, Any]) -> Behaviour:
-    """A broker that leads the one partition of t, has every batch at this offset, and answers `more`."""
+def takes_rows(base_offset: int) -> Behaviour:
+    """A broker that leads the one partition of t, and has every batch at this offset."""
 
     def behave(sock: socket.socket) -> None:
         port, topic_id = sock.getsockname()[1], uuid.UUID(int=9)
@@ -48,7 +47,6 @@ def takes_rows(base_offset: int, *more: tuple[Request, Any]) -> Behaviour:
             (MetadataRequest(("t",), False), {"brokers": brokers, "topics": [topic]}),
             (InitProducerIdRequest(1), {}),
             (produce, {"responses": [{"name": "t", "topic_id": topic_id, "partition_responses": said}]}),
-            *more,
         ])(sock)  # fmt: skip
 
     return behave

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import socket
 import threading
@@ -149,20 +148,6 @@ def test_a_producer_whose_write_raised_is_closed_and_its_thread_ends(network: Li
         producer.begin(topic="t").append(rows(1))
 
 
-def test_a_defect_of_the_sender_thread_reaches_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    reported = threading.Event()
-    monkeypatch.setattr(threading, "excepthook", lambda _: reported.set())
-
-    def broken(sender: object, now_ms: int) -> int:
-        raise ZeroDivisionError("a bug")
-
-    producer = Producer(config(closed_port()))
-    monkeypatch.setattr(sender.Sender, "run_once", broken)
-    with pytest.raises(errors.ProducerClosed, match="a bug"):
-        producer.begin(topic="t").append(rows(1))
-    assert reported.wait(5)
-
-
 class Opened:
     """The pairs of sockets that wake selectors."""
 
@@ -220,13 +205,6 @@ def test_a_write_without_memory_keeps_no_producer_thread_or_socket(opened: Opene
     assert kept.KEPT.take(Producer, settings) is None
 
 
-@pytest.mark.parametrize("error", [ValueError("x"), OSError(errno.ECONNRESET, "reset"), RuntimeError("another")])
-def test_other_errors_of_a_write_stay_as_they_are(error: Exception) -> None:
-    with pytest.raises(type(error)) as raised, lease_producer(config(closed_port())):
-        raise error
-    assert raised.value is error
-
-
 def test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,22 +248,6 @@ def test_a_writer_that_waits_is_told_of_the_producers_end(producing: Make, netwo
 
 
 LARGE = pa.record_batch({"value": pa.array([bytes(100)] * 500)})
-
-
-def test_what_no_retry_mends_ends_the_producer_at_once(producing: Make, network: LiveNetwork) -> None:
-    """A password that is wrong, at the first connection or at a later one."""
-    refused = errors.AuthenticationFailed(broker="broker 0", mechanism="PLAIN", user="alice", reason="no")
-    producer = producing()
-    write = producer.begin(topic="t")
-    write.append(rows(3))
-    network.hold()
-    thread, outcome = in_background(write.finish)
-    assert network.arrived.wait(5)
-    network.failure = refused
-    network.wakeup()
-    thread.join(5)
-    assert outcome == [refused]
-    assert not producer.usable
 
 
 def test_an_error_of_a_lease_says_who_needs_the_acl(network: LiveNetwork) -> None:
@@ -665,12 +627,6 @@ def test_rows_at_an_offset_that_no_log_has_are_not_acknowledged(base_offset: int
     assert "Whether the last attempt was written is unknown" in str(failure.value)
 
 
-def test_rows_whose_leader_does_not_say_where_have_no_offset() -> None:
-    with peer(takes_rows(-1)) as port:
-        (receipt,) = written(config(port))
-    assert (receipt.record_count, receipt.first_offset, receipt.last_offset) == (1, None, None)
-
-
 def written(made: Any) -> Any:
     with lease_producer(made) as producer:
         write = producer.begin(topic="t")
@@ -825,24 +781,6 @@ def test_a_topic_is_waited_for_while_a_broker_throttles(
     assert outcome == [None]
 
 
-def test_max_block_ms_slows_down_while_a_broker_throttles(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For 400 s, at 40 s a look, of which 40 s count; then it is over in the next look."""
-    now = [0]
-
-    def append() -> bool:
-        now[0] += 40_000
-        return False
-
-    ScriptedMemory(network, monkeypatch, append)
-    monkeypatch.setattr(client, "monotonic_ms", lambda: now[0])
-    network.kafka.throttled = {0: (0, 400_000)}
-    with pytest.raises(errors.BufferExhausted):
-        place_a_row(producing(max_block_ms=60_000))
-    assert now[0] == 400_000 + 40_000
-
-
 def await_no_room(network: LiveNetwork) -> None:
     """Until the Sender has felt the throttle."""
 
@@ -872,25 +810,6 @@ def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
     assert outcome == [None]
     assert write.figures().producer["bufferpool-wait-time-ns-total"] > 0
     assert sum(receipt.record_count for receipt in write.finish()) == 2
-
-
-def test_a_writer_that_waits_for_room_is_told_that_its_producer_failed(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    producer = producing()
-    write = producer.begin(topic="t")
-    write.append(rows(1))
-    throttle(network, 600_000)
-    await_no_room(network)
-    accumulator, waits = network.core.accumulator, threading.Event()
-    begin_flush = accumulator.begin_flush
-    monkeypatch.setattr(accumulator, "begin_flush", lambda: (begin_flush(), waits.set()))
-    thread, outcome = in_background(lambda: write.append(rows(1)))
-    assert waits.wait(5), "a writer waits for room"
-    assert outcome == []
-    producer.close()
-    thread.join(10)
-    assert isinstance(outcome[0], errors.ProducerClosed)
 
 
 def test_a_write_that_is_throttled_says_so_on_its_way(

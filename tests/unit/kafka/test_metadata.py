@@ -211,27 +211,6 @@ def test_a_topic_with_batches_pending_is_in_use() -> None:
     assert metadata.request((), 2 * MAX_IDLE_MS).topics == ()
 
 
-def test_a_topic_that_was_forgotten_and_has_a_batch_again_is_asked_for() -> None:
-    metadata = known(told("late", "other"), names=["late", "other"])
-    metadata.want(["other"], 2 * MAX_IDLE_MS)
-    assert metadata.request((), 2 * MAX_IDLE_MS).topics == ("other",)
-    metadata.update(told("other"), 2 * MAX_IDLE_MS)
-    metadata.request_update()  # its leader is not known
-    assert metadata.request(["late"], 2 * MAX_IDLE_MS + 100).topics == ("late", "other")
-
-
-def test_known_topics_outlive_the_write_until_they_are_idle() -> None:
-    metadata = known(metadata_response([0]))
-    metadata.want_nothing()
-    metadata.want(["other"], 9_999)
-    ask(metadata, told("other"), 9_999)
-    assert metadata.want([TOPIC], 9_999) == 0
-    metadata.want_nothing()
-    metadata.want(["other"], 9_999 + MAX_IDLE_MS)
-    metadata.request((), 9_999 + MAX_IDLE_MS)
-    assert TOPIC not in metadata.snapshot.topics
-
-
 def test_a_request_that_has_nothing_left_to_ask_is_under_way_all_the_same() -> None:
     metadata = known(metadata_response([0]))
     assert metadata.request((), MAX_IDLE_MS).topics == ()
@@ -340,22 +319,3 @@ def test_of_another_topic_the_answer_counts_whatever_its_leader_epochs(old_id: i
     assert (snapshot.leaders, snapshot.leader_epochs) == ((0, 1), (5, 5))
     kept = new_id if None not in (old_id, new_id) else old_id
     assert snapshot.topic_id == (None if kept is None else uuid.UUID(int=kept))
-
-
-def test_a_topic_that_one_may_not_see_is_not_one_that_is_not_there() -> None:
-    metadata = fresh()
-    metadata.want(["hidden", "missing"], 0)
-    metadata.request((), 0)
-    answers = (told("hidden", error_code=29), told("missing", error_code=3))
-    metadata.update(replace(answers[0], topics=answers[0].topics + answers[1].topics), 0)
-    assert metadata.snapshot.errors == {"hidden": 29, "missing": 3}
-    assert metadata.snapshot.topics == {}
-
-
-def test_leaders_and_available_partitions() -> None:
-    metadata = known()
-    metadata.update(metadata_response([0, NO_LEADER, 2]), 0)
-    snapshot = metadata.snapshot
-    assert [snapshot.leader(TOPIC, p) for p in range(4)] == [0, NO_LEADER, 2, NO_LEADER]
-    assert snapshot.leader("other", 0) == NO_LEADER
-    assert snapshot.topics[TOPIC].available == (0, 2)

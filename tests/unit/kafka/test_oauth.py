@@ -205,6 +205,20 @@ def test_tokens_are_kept_until_they_grow_old_and_serve_until_they_expire() -> No
     assert tokens.current() == "token3"
 
 
+@pytest.mark.parametrize(("skew_s", "fetches"), [(3_600, 3), (7_200, 3), (0, 1), (-3_600, 1)])
+def test_a_token_is_there_whatever_our_clock_says(skew_s: int, fetches: int) -> None:
+    """With a clock that is ahead the token seems to have expired: it is used, and fetched for each connection."""
+    token, fetched = jwt(exp=NOW_S + 3_600), []
+
+    def fetch() -> tuple[str, float]:
+        fetched.append(token)
+        return token, oauth.lifetime_of(token, NOW_S + skew_s)
+
+    tokens = oauth.Tokens(fetch, clock_s=lambda: 5.0)
+    assert [tokens.current() for _ in range(3)] == [token] * 3
+    assert len(fetched) == fetches
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from kafka_sink import errors, kept
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.producer import sender
-from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigsRequest
 from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
 from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
@@ -23,9 +20,8 @@ from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import lease_producer
-from live_producers import Make, config, in_background, let_wait, rows, takes_rows
-from scripted_kafka import HANG_UP, LiveNetwork
-from scripted_peers import peer
+from live_producers import Make, config, in_background, let_wait, rows
+from scripted_kafka import LiveNetwork
 from waiting import wait_until
 
 REFUSED = errors.AuthenticationFailed(broker="broker 0", mechanism="PLAIN", user="alice", reason="no")
@@ -55,17 +51,6 @@ def test_a_task_without_rows_asks_for_no_producer_id(network: LiveNetwork) -> No
         producer.admin.ask_all([commit("s.0")])
         assert producer.admin.partitions(("t",)) == ((("t", 0),), ())
     assert network.kafka.asked(InitProducerIdRequest) == []
-
-
-def test_requests_are_answered_while_rows_are_on_their_way(producing: Make, network: LiveNetwork) -> None:
-    producer = producing(linger_ms=0)
-    network.hold()
-    write = producer.begin(topic="t")
-    write.append(rows(3))
-    assert network.arrived.wait(5)
-    assert producer.admin.topic_settings(["t"], ("retention.ms",)) == {"t": {"retention.ms": "t's"}}
-    network.release()
-    assert [receipt.record_count for receipt in write.finish()] == [3]
 
 
 def settings(admin: AdminClient) -> object:
@@ -98,31 +83,6 @@ def test_requests_count_for_what_a_broker_may_have_unanswered(
     thread.join(5)
     assert len(outcome) == 1 and outcome[0] and not isinstance(outcome[0], Exception)
     write.finish()
-
-
-def test_a_lost_connection_is_another_attempt(producing: Make, network: LiveNetwork) -> None:
-    network.kafka.script(EndTxnRequest, HANG_UP)
-    (answer,) = producing().admin.ask_all([commit("s.0")])
-    assert answer.error_code == ErrorCode.NONE
-    # The coordinator may have moved.
-    assert len(network.kafka.asked(FindCoordinatorRequest)) == 2
-
-
-def test_an_answer_that_does_not_come_is_waited_for_until_max_block_ms(producing: Make, network: LiveNetwork) -> None:
-    """A late answer is for nobody, and the next question is answered."""
-    producer = producing()
-    assert producer.admin.ask_all([commit("s.0")])
-    network.kafka.held = {EndTxnRequest}
-    let_wait(producer, 100)
-    with pytest.raises(errors.CoordinatorUnavailable) as failure:
-        producer.admin.ask_all([commit("s.0")])
-    assert failure.value.waited_ms == 100
-    let_wait(producer, 600_000)
-    network.kafka.held = set()
-    network.release()
-    (answer,) = producer.admin.ask_all([commit("s.0")])
-    assert answer.error_code == ErrorCode.NONE
-    assert producer.usable
 
 
 @pytest.fixture
@@ -190,49 +150,3 @@ def test_a_producer_whose_question_failed_is_not_used_again(network: LiveNetwork
         first.admin.ask_leaders([("t", 0)], lambda partitions: pytest.fail("asked"))  # type: ignore[call-overload]
     with lease_producer(config(1)) as second:
         assert second is not first
-
-
-class Broker:
-    """Leads the one partition of topic t, takes all rows, and shows t's settings. `sockets`: all that were opened."""
-
-    def __init__(self) -> None:
-        self.sockets: list[socket.socket] = []
-
-    def __call__(self, sock: socket.socket) -> None:
-        self.sockets.append(sock)
-        settings = [{"name": "retention.ms", "value": "5", "is_sensitive": False}]
-        configs = {"error_code": 0, "resource_type": 2, "resource_name": "t", "configs": settings}
-        asked = TopicConfigsRequest(("t",), ("retention.ms",)), {"results": [configs]}
-        takes_rows(0, asked)(sock)
-
-    def hang_up(self) -> None:
-        for sock in self.sockets:
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-
-
-def written(producer: Producer, between: Callable[[], object]) -> int:
-    """Write two rows, with something in between. Return the number of acknowledged rows."""
-    write = producer.begin(topic="t")
-    write.append(rows(1))
-    between()
-    write.append(rows(1))
-    return sum(receipt.record_count for receipt in write.finish())
-
-
-@pytest.mark.parametrize("breaks", [False, True])
-def test_rows_and_other_requests_take_turns_on_the_same_connections(breaks: bool) -> None:
-    broker = Broker()
-    with peer(broker) as port, lease_producer(config(port)) as producer:
-
-        def ask() -> None:
-            if breaks:
-                broker.hang_up()
-            assert producer.admin.topic_settings(["t"], ("retention.ms",)) == {"t": {"retention.ms": "5"}}
-
-        for _ in range(5 if breaks else 20):
-            ask()
-            assert written(producer, ask) == 2
-        # The bootstrap server's, and the broker's.
-        made = producer.metrics.snapshot(0).producer["connections_created"]
-        assert len(broker.sockets) == made <= 2 or breaks

@@ -324,19 +324,6 @@ def test_a_write_tells_what_was_sent_again_and_how_long_it_was_held_back(produci
     assert producer.begin(topic="t").statistics() == WriteStatistics()
 
 
-def test_a_write_has_the_figures_of_its_own_time(producing: Make) -> None:
-    producer = producing()
-    for count in (3, 2):
-        write = producer.begin(topic="t")
-        write.append(pa.record_batch({"value": pa.array([bytes(50)] * count)}))
-        write.finish()
-        figures = write.figures()
-        assert figures.producer["record-send-total"] == figures.topics["t"]["record-send-total"] == count
-        assert figures.producer["record-size-max"] == 61 + 56 + 1
-        assert figures.producer["flush-time-ns-total"] > 0
-    assert figures.producer["metadata-age"] >= 0
-
-
 NO_LIMITS = BadRowLimits()
 
 
@@ -471,18 +458,6 @@ def test_rows_that_only_their_topics_settings_refuse_are_bad_rows(
     assert topic.by_topic == {"t": 1, "u": 3, "v": 1} | ({} if letters is None else {"letters": 3})
 
 
-def test_rows_that_another_topic_would_refuse_are_not_judged_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_module, "wall_clock_ms", lambda: NOW_MS)
-    rules = {"t": TopicRules(needs_key=True), "u": TopicRules(before_max_ms=100)}
-    topic = Topic()
-    write = sorting_write(topic, topic=None, rules=rules)
-    write.append(timed(("t", b"k", -500), ("u", None, -100)))
-    assert topic.by_topic == {"t": 1, "u": 1}
-    assert topic.awaited == 1, "who judges rows asks again"
-    write.append(timed(("t", None, 0)))
-    assert topic.awaited > 2
-
-
 REFUSED = RefusedRow(TopicPartition("t", 1), 5_000, b"\x02k\x01\x02\x02h\x04xy")
 
 
@@ -499,17 +474,6 @@ def test_rows_that_leaders_refuse_are_counted_and_become_dead_letters(dead_lette
         (b"h", b"xy"), (b"pykafka.reason", b"RefusedByLeader"), (b"pykafka.slot", b"0"), (b"pykafka.topic", b"t"),
         (b"pykafka.partition", b"1"), (b"pykafka.timestamp", b"5000 ms"),
     ]  # fmt: skip
-
-
-def test_rows_that_leaders_refuse_count_among_those_that_may_be_bad() -> None:
-    write = sorting_write(Topic(2, refused=[REFUSED, REFUSED]), limits=BadRowLimits(max_rows=1))
-    write.append(explicit(0, 1, 1))
-    with pytest.raises(errors.TooManyBadRows, match=r"2 of 3 rows cannot be written to Kafka \(RefusedByLeader: 2\)"):
-        write.finish()
-    write = sorting_write(Topic(2, refused=[REFUSED]))
-    write.append(explicit(0, 1, 1))
-    write.finish()
-    assert write.bad_rows.dropped == {"RefusedByLeader": 1}
 
 
 def test_headers_of_an_identity_are_not_in_the_dead_letter_of_a_refused_row(routed: list[RecordColumns]) -> None:

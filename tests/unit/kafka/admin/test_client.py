@@ -45,8 +45,6 @@ GROUP, TXN = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
 MAX_BLOCK_MS = 10_000
 REFUSED = "broker 9: Connection refused"
 UNKNOWN, NOT_LEADER, TIMED_OUT, LOADING, INVALID_TOPIC, DENIED, EXISTS = 3, 6, 7, 14, 17, 29, 36
-NOT_ALLOWED = (DENIED, errors.TopicAuthorizationFailed)
-ANOTHER_CLUSTER = errors.ClusterChanged(broker="b1:9092", expected="one", found="another")
 
 
 def config(**options: Any) -> ProducerConfig:
@@ -88,12 +86,6 @@ class TestAskAll:
         assert "COORDINATOR_LOAD_IN_PROGRESS" in error.last_error
         assert kafka.now_ms == MAX_BLOCK_MS
 
-    def test_a_request_that_no_broker_took_names_why(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.down = set(kafka.brokers)
-        with pytest.raises(errors.CoordinatorUnavailable) as failure:
-            client.ask_all([commit("s.0")])
-        assert failure.value.last_error == REFUSED
-
     def test_a_refusal_is_told_once_all_others_are_answered(self, kafka: Kafka, client: AdminClient) -> None:
         client.ask_all([commit("known")])
         kafka.script(FindCoordinatorRequest, 53)
@@ -102,14 +94,6 @@ class TestAskAll:
             client.ask_all([(GROUP, "g", commit("x")[2]), commit("known")])
         assert (failure.value.kind, failure.value.key, failure.value.code) == ("group", "g", 53)
         assert len(kafka.asked(EndTxnRequest)) == 3
-
-    def test_a_coordinator_that_dies_is_replaced(self, kafka: Kafka, client: AdminClient) -> None:
-        client.ask_all([commit("s.0")])
-        kafka.down = {1}
-        kafka.at = [(3_000, lambda: setattr(kafka, "coordinator", 2))]
-        client.ask_all([commit("s.0")])
-        assert [node_id for node_id, _ in kafka.asked(EndTxnRequest)] == [1, 2]
-        assert 3_000 <= kafka.now_ms <= 4_500
 
     def test_brokers_are_listed_now_and_then(self, kafka: Kafka, client: AdminClient) -> None:
         """So that a coordinator can be asked for when the bootstrap servers are gone."""
@@ -148,10 +132,6 @@ class TestAskLeaders:
             (2, DescribeProducersRequest((A1, ("a", 2)))),
         ]
         assert (1, MetadataRequest(("a", "b"), False)) in kafka.received
-
-    def test_none_is_no_request(self, kafka: Kafka, client: AdminClient) -> None:
-        assert leading(kafka, client) == []
-        assert kafka.received == []
 
     def test_those_without_an_answer_are_asked_again_of_whoever_leads_then(
         self, kafka: Kafka, client: AdminClient
@@ -415,10 +395,6 @@ class TestTopicSettings:
         assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": {}}
         assert kafka.now_ms <= MAX_BLOCK_MS + 1_000
 
-    def test_no_topics_ask_nobody(self, kafka: Kafka, client: AdminClient) -> None:
-        assert client.topic_settings([], NAMES) == {}
-        assert kafka.received == []
-
 
 ASKS: dict[str, Callable[[AdminClient], Any]] = {
     "coordinators": lambda client: client.ask_all([commit("s.0")]),
@@ -598,20 +574,6 @@ class TestLease:
         with lease_admin_client(config()) as first, lease_admin_client(config()) as second:
             assert first is not second
         assert network.closed  # one of them is too many afterwards
-
-    def test_one_that_raised_is_not_kept(self, network: Network) -> None:
-        with pytest.raises(KeyboardInterrupt), lease_admin_client(config()) as first:
-            raise KeyboardInterrupt
-        assert network.closed
-        assert leased() is not first
-
-    def test_one_that_was_idle_for_long_is_closed(self, kafka: Kafka, network: Network) -> None:
-        with lease_admin_client(config()) as first:
-            kafka.now_ms += 10_000_000
-        assert leased() is first
-        kafka.now_ms += first.config.connections_max_idle_ms + 1
-        leased(client_id="other")
-        assert network.closed
 
     def test_a_process_has_its_own_and_closes_no_other(self, network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
         parents = leased()

@@ -94,17 +94,6 @@ class TestAdopted:
             assert world.client.ready(7, world.now_ms)
         assert len(world.transport.connects) == 1
 
-    def test_while_it_throttles(self, world: World) -> None:
-        world.open()
-        world.throttle(700)
-        world.transport.now_ms = 200
-        world.client.update_brokers([AT_BOOT])
-        assert world.client.delay_ms(7, 200) == 500
-        assert not world.client.ready(7, 699)
-        assert world.client.ready(7, 700)
-        assert world.client.throttles(300) == {7: (300, 700)}
-        assert world.client.throttled_ms(1_000) == 700
-
     @pytest.mark.parametrize("is_adopted_first", [True, False])
     def test_its_session_is_the_brokers(self, is_adopted_first: bool) -> None:
         """KIP-368."""
@@ -142,20 +131,6 @@ class TestAdopted:
 
 
 class TestNoLongerABroker:
-    def test_a_broker_that_moves_to_the_bootstrap_servers_address_takes_its_connection(self) -> None:
-        world = World(names=named("boot", "b7"))
-        world.client.update_brokers(brokers(7))
-        world.client.ready(-1, world.now_ms)
-        bootstrap = world.dial(None)
-        broker = world.open(7)
-        # Closed by now, as the broker's is open, and made again when that is gone.
-        assert bootstrap not in world.transport.open
-        world.poll(Disconnected(broker, "cut"))
-        bootstrap = world.open()
-        world.client.update_brokers([AT_BOOT])
-        assert world.client.ready(7, world.now_ms)
-        assert world.transport.open == {bootstrap}
-
     def test_a_broker_that_vanished_may_still_answer(self) -> None:
         world = World(names=named("boot", "b8"))
         key = world.open()
@@ -236,16 +211,6 @@ class TestLeft:
         assert world.transport.open == {broker}
         assert world.client.last_error == ""
 
-    def test_two_names_of_one_broker(self) -> None:
-        """Addresses compare as text. The second server is the broker that the first one leads to."""
-        servers = (("localhost", 9092), ("127.0.0.1", 9092))
-        world = World(named("localhost", "127.0.0.1"), bootstrap_servers=servers)
-        world.open(-1)
-        world.client.update_brokers([Broker(1, "127.0.0.1", 9092)])
-        broker = world.open(1)
-        assert world.transport.open == {broker}
-        assert world.client.ready(-2, world.now_ms)
-
     def test_is_connected_to_again_when_no_broker_can_be_reached(self) -> None:
         """KIP-899."""
         world = Balanced()
@@ -263,37 +228,16 @@ class TestLeft:
 class TestBrokersThatDoNotAnswer:
     """Not even with a refusal, as if their hosts were gone: each attempt takes the whole time to connect."""
 
-    def world(self) -> World:
+    def test_are_not_tried_for_ever_instead_of_bootstrap_servers(self) -> None:
         world = World(named("boot", "b1", "b2"))
         world.client.update_brokers(brokers(1, 2))
-        return world
-
-    def go_on(self, world: World, attempts: int) -> list[str]:
-        while len(world.transport.connects) < attempts:
+        while len(world.transport.connects) < 9:
             assert world.client.least_loaded_node(world.now_ms) is None
             world.poll(timeout_ms=60_000)
-        return dialled(world)
-
-    def test_are_not_tried_for_ever_instead_of_bootstrap_servers(self) -> None:
-        tried = self.go_on(self.world(), 9)
+        tried = dialled(world)
         assert set(tried[:2]) == {"b1", "b2"}
         assert tried[2] == "boot"
         assert all(tried.count(host) >= 2 for host in ("boot", "b1", "b2"))
-
-    def test_do_not_keep_a_bootstrap_server_from_being_asked(self) -> None:
-        """Others, who want a single broker, try it again and again."""
-        world = self.world()
-        self.go_on(world, 2)
-        world.poll(timeout_ms=60_000)
-        for node_id in (1, 2):
-            while world.client.is_down(node_id):
-                world.client.ready(node_id, world.now_ms)
-                world.poll(timeout_ms=1)
-        assert world.client.least_loaded_node(world.now_ms) is None
-        assert dialled(world)[-1] == "boot"
-        world.dial(None)
-        assert world.client.least_loaded_node(world.now_ms) == -1
-        assert world.client.failure is None
 
 
 class TestAnotherCluster:

@@ -632,30 +632,6 @@ class TestMetrics:
         for one in (figures.producer, figures.nodes[1]):
             assert one["request-latency-avg"] == one["request-latency-max"] == 12
 
-    def test_requests_in_flight_come_down_however_they_end(self, world: World) -> None:
-        key = world.open(ranges={PRODUCE: (0, 13), METADATA: (0, 13), INIT_PRODUCER_ID: (0, 5)})
-
-        def in_flight() -> float:
-            return self.figures(world).producer["requests-in-flight"]
-
-        answer = world.send("answered")
-        world.client.send(-1, NO_ACKS, 0, "no answer expected", expect_response=False)
-        end_txn = EndTxnRequest("s.0", 7, 0, committed=True, transaction_version=2)
-        world.client.send(-1, end_txn, 0, "no version in common")
-        world.send("lost")
-        world.send("left at the end")
-        assert in_flight() == 4
-        world.poll(Sent(key), Received(key, answer), Sent(key))
-        assert in_flight() == 2
-        world.poll(Disconnected(key, "cut"))
-        assert in_flight() == 0
-        world.poll(timeout_ms=60_000)
-        world.open()
-        world.send("left at the end")
-        assert in_flight() == 1
-        world.client.close()
-        assert in_flight() == 0
-
 
 class AnyWeather(RuleBasedStateMachine):
     """Two brokers and a bootstrap server, where one of them may be, behind any weather. A request comes back exactly
@@ -784,6 +760,8 @@ class AnyWeather(RuleBasedStateMachine):
         assert all(self.key_of(node_id) in self.transport.open for node_id in self.sendable())
         assert len(self.transport.open) <= 3
         assert not self.under_way or self.world.client.has_in_flight
+        figures = self.world.metrics.snapshot(1_000).since(self.world.start)
+        assert figures.producer["requests-in-flight"] == len(self.under_way)
 
     def teardown(self) -> None:
         self.take(self.world.client.close())

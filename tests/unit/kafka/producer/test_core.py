@@ -8,9 +8,8 @@ import pytest
 
 from kafka_sink.kafka.metadata import MAX_IDLE_MS
 from kafka_sink.kafka.metrics import Metrics
-from kafka_sink.kafka.producer.core import ProducerCore, codec_of, wire
+from kafka_sink.kafka.producer.core import ProducerCore, wire
 from kafka_sink.options.config import sink_config
-from kafka_sink.records.compression import Zstd
 from producer_core import metadata_response
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
 
@@ -36,13 +35,3 @@ def test_a_topic_that_somebody_may_still_wait_for_is_not_idle(max_block_ms: int,
     assert metadata.request((), idle_ms - 1).topics == ("t",)
     metadata.update(metadata_response([0]), 0)
     assert metadata.request((), idle_ms).topics == ()
-
-
-def test_memory_and_batches_are_of_the_configured_sizes() -> None:
-    pool = wired(buffer_memory=2**21, batch_size=2**19).accumulator.pool
-    assert (pool.total_bytes, pool.buffer_bytes) == (2**21, 2**19)
-
-
-def test_each_thread_has_a_codec_of_its_own() -> None:
-    first, second = codec_of(CONFIG), codec_of(CONFIG)
-    assert isinstance(first, Zstd) and first is not second
