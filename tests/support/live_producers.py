@@ -6,6 +6,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,14 +20,25 @@ from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdReques
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.options.config import sink_config
-from scripted_kafka import LiveNetwork, scripted
+from scripted_kafka import LiveNetwork, ScriptedKafka, scripted
 from scripted_peers import Behaviour
-
-Make = Callable[..., Producer]
 
 
 def config(port: int, **options: str) -> ProducerConfig:
     return sink_config({"kafka.bootstrap.servers": f"127.0.0.1:{port}", **options}).producer
+
+
+class Live(LiveNetwork):
+    """And what makes Producers that have it."""
+
+    def __init__(self, kafka: ScriptedKafka) -> None:
+        super().__init__(kafka)
+        self.producers: list[Producer] = []
+
+    def producer(self, **options: Any) -> Producer:
+        """`options`: fields of ProducerConfig. Rows linger for long."""
+        self.producers.append(Producer(replace(config(1, **{"kafka.linger.ms": "20000"}), **options)))
+        return self.producers[-1]
 
 
 def let_wait(producer: Producer, max_block_ms: int) -> None:

@@ -28,9 +28,9 @@ from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kept import MOST, lease_producer, ramp_s
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.kernel import FALLBACK, Loss
-from live_producers import Make, config, in_background, let_wait, refresh, rows, takes_rows
+from live_producers import Live, config, in_background, let_wait, refresh, rows, takes_rows
 from producer_core import routed
-from scripted_kafka import HANG_UP, LiveNetwork, ScriptedNetwork, connect_clients
+from scripted_kafka import HANG_UP, ScriptedNetwork, connect_clients
 from scripted_peers import peer
 from waiting import wait_until
 
@@ -136,7 +136,7 @@ def sender_threads(client_id: str) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == f"pykafka-sender-{client_id}"]
 
 
-def test_a_producer_whose_write_raised_is_closed_and_its_thread_ends(network: LiveNetwork) -> None:
+def test_a_producer_whose_write_raised_is_closed_and_its_thread_ends(network: Live) -> None:
     settings = config(1, **{"kafka.client.id": "raising"})
     with pytest.raises(ZeroDivisionError), lease_producer(settings) as producer:
         producer.begin(topic="t").append(rows(1))
@@ -229,8 +229,8 @@ def test_a_sender_thread_without_any_memory_closes_its_sockets(opened: Opened, m
 
 
 @pytest.mark.parametrize("what", ["a topic", "memory"])
-def test_a_writer_that_waits_is_told_of_the_producers_end(producing: Make, network: LiveNetwork, what: str) -> None:
-    producer = producing(buffer_memory=8_192, batch_size=1_024)
+def test_a_writer_that_waits_is_told_of_the_producers_end(network: Live, what: str) -> None:
+    producer = network.producer(buffer_memory=8_192, batch_size=1_024)
     write = producer.begin(topic="t")
     if what == "a topic":
         network.kafka.silent = {0}
@@ -250,7 +250,7 @@ def test_a_writer_that_waits_is_told_of_the_producers_end(producing: Make, netwo
 LARGE = pa.record_batch({"value": pa.array([bytes(100)] * 500)})
 
 
-def test_an_error_of_a_lease_says_who_needs_the_acl(network: LiveNetwork) -> None:
+def test_an_error_of_a_lease_says_who_needs_the_acl(network: Live) -> None:
     network.kafka.topic_error = 29
     secure = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-256"}
     login = {"kafka.sasl.username": "bob", "kafka.sasl.password": "hunter2"}
@@ -259,10 +259,8 @@ def test_an_error_of_a_lease_says_who_needs_the_acl(network: LiveNetwork) -> Non
         producer.begin(topic="t").append(rows(3))
 
 
-def test_finish_sends_what_still_lingers_and_returns_only_when_it_is_acknowledged(
-    producing: Make, network: LiveNetwork
-) -> None:
-    write = producing().begin(topic="t")
+def test_finish_sends_what_still_lingers_and_returns_only_when_it_is_acknowledged(network: Live) -> None:
+    write = network.producer().begin(topic="t")
     network.hold()
     write.append(rows(3))
     thread, outcome = in_background(write.finish)
@@ -275,9 +273,9 @@ def test_finish_sends_what_still_lingers_and_returns_only_when_it_is_acknowledge
     assert write.record_count == 3
 
 
-def test_finish_raises_what_the_broker_refused(producing: Make, network: LiveNetwork) -> None:
+def test_finish_raises_what_the_broker_refused(network: Live) -> None:
     network.kafka.always(ProduceRequest, 87)
-    write = producing().begin(topic="t")
+    write = network.producer().begin(topic="t")
     write.append(rows(3))
     with pytest.raises(errors.ProduceRejected):
         write.finish()
@@ -290,8 +288,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_rows_go_out_when_they_have_lingered_and_nobody_flushes(producing: Make, network: LiveNetwork) -> None:
-    producer = producing(linger_ms=20)
+def test_rows_go_out_when_they_have_lingered_and_nobody_flushes(network: Live) -> None:
+    producer = network.producer(linger_ms=20)
     write = producer.begin(topic="t")
     for _ in range(5):
         before = len(network.kafka.produced)
@@ -300,8 +298,8 @@ def test_rows_go_out_when_they_have_lingered_and_nobody_flushes(producing: Make,
 
 
 @pytest.mark.usefixtures("patient")
-def test_full_batches_go_out_and_nobody_flushes(producing: Make, network: LiveNetwork) -> None:
-    producer = producing(batch_size=1_024, linger_ms=60_000)
+def test_full_batches_go_out_and_nobody_flushes(network: Live) -> None:
+    producer = network.producer(batch_size=1_024, linger_ms=60_000)
     write = producer.begin(topic="t")
     for count in range(1, 61):
         write.append(pa.record_batch({"value": pa.array([bytes(300)])}))
@@ -309,8 +307,8 @@ def test_full_batches_go_out_and_nobody_flushes(producing: Make, network: LiveNe
         wait_until(lambda full=(count - 1) // 3: len(network.kafka.produced) == full, 10, "full batches")
 
 
-def test_rows_linger_again_after_a_flush(producing: Make, network: LiveNetwork) -> None:
-    producer = producing()
+def test_rows_linger_again_after_a_flush(network: Live) -> None:
+    producer = network.producer()
     first, second = producer.begin(topic="t"), producer.begin(topic="t")
     first.append(rows(1))
     first.finish()
@@ -332,12 +330,12 @@ ID = uuid.UUID(int=1)
 
 @pytest.mark.parametrize(("first", "second"), [(None, ID), (ID, None), (ID, ID)])
 def test_a_topic_that_was_idle_for_long_in_mid_write_is_asked_for_again(
-    producing: Make, network: LiveNetwork, pass_time: Callable[[int], None],
+    network: Live, pass_time: Callable[[int], None],
     first: uuid.UUID | None, second: uuid.UUID | None,
 ) -> None:  # fmt: skip
     """It is no other topic if its id becomes known or is not told: brokers are upgraded from Kafka 2.7 or older."""
     network.kafka.by_name, network.kafka.topic_id = True, first
-    producer = producing(metadata_max_age_ms=10 * MAX_IDLE_MS)
+    producer = network.producer(metadata_max_age_ms=10 * MAX_IDLE_MS)
     write = producer.begin(topic="t")
     write.append(rows(1))
     producer.flush(write.acknowledgements)
@@ -351,10 +349,10 @@ def test_a_topic_that_was_idle_for_long_in_mid_write_is_asked_for_again(
 
 
 def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+    network: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network.kafka.by_name = True
-    producer = producing()
+    producer = network.producer()
     write = producer.begin(topic="t")
     write.append(rows(1))
     producer.flush(write.acknowledgements)
@@ -366,8 +364,8 @@ def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
     assert 300 <= client.monotonic_ms() - started_ms < 10_000
 
 
-def test_a_write_begins_with_fresh_metadata_and_goes_on_with_what_it_has(producing: Make, network: LiveNetwork) -> None:
-    producer = producing(metadata_max_age_ms=1)
+def test_a_write_begins_with_fresh_metadata_and_goes_on_with_what_it_has(network: Live) -> None:
+    producer = network.producer(metadata_max_age_ms=1)
     for partitions in (1, 3):
         network.kafka.partitions = partitions
         write = producer.begin(topic="t")
@@ -378,10 +376,10 @@ def test_a_write_begins_with_fresh_metadata_and_goes_on_with_what_it_has(produci
 
 @pytest.mark.parametrize("was_deleted", [True, False])
 def test_a_topic_that_does_not_exist_is_not_waited_for_until_max_block_ms(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, was_deleted: bool
+    network: Live, monkeypatch: pytest.MonkeyPatch, was_deleted: bool
 ) -> None:
     monkeypatch.setattr(metadata, "ABSENT_PATIENCE_MS", 200)
-    producer = producing(max_block_ms=60_000)
+    producer = network.producer(max_block_ms=60_000)
     if was_deleted:
         write = producer.begin(topic="t")
         write.append(rows(1))
@@ -398,16 +396,16 @@ def test_a_topic_that_does_not_exist_is_not_waited_for_until_max_block_ms(
 
 @pytest.mark.parametrize(("code", "error"), [(29, errors.TopicAuthorizationFailed), (17, errors.TopicNameInvalid)])
 def test_a_topic_that_waiting_does_not_bring_is_an_error_at_once(
-    producing: Make, network: LiveNetwork, code: int, error: type[Exception]
+    network: Live, code: int, error: type[Exception]
 ) -> None:
     network.kafka.topic_error = code
-    producer = producing(max_block_ms=60_000)
+    producer = network.producer(max_block_ms=60_000)
     with pytest.raises(error):
         producer.begin(topic="t").append(rows(1))
 
 
-def test_a_full_pool_blocks_until_answers_come(producing: Make, network: LiveNetwork) -> None:
-    write = producing(buffer_memory=8_192, batch_size=1_024).begin(topic="t")
+def test_a_full_pool_blocks_until_answers_come(network: Live) -> None:
+    write = network.producer(buffer_memory=8_192, batch_size=1_024).begin(topic="t")
     network.hold()
     thread, outcome = in_background(lambda: write.append(LARGE))
     assert network.arrived.wait(5)
@@ -419,9 +417,9 @@ def test_a_full_pool_blocks_until_answers_come(producing: Make, network: LiveNet
 
 
 def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+    network: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    producer = producing(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000)
+    producer = network.producer(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000)
     write = producer.begin(topic="t")
     network.hold()
     try_append = network.core.accumulator.try_append
@@ -443,8 +441,8 @@ def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
     assert outcome == [None]
 
 
-def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(producing: Make, network: LiveNetwork) -> None:
-    producer = producing(buffer_memory=8_192, batch_size=1_024)
+def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(network: Live) -> None:
+    producer = network.producer(buffer_memory=8_192, batch_size=1_024)
     write = producer.begin(topic="t")
     write.append(rows(1))
     network.hold()
@@ -455,10 +453,10 @@ def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(producing: M
 
 
 def test_a_sender_thread_that_dies_over_a_drained_batch_fails_the_write(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+    network: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    producer = producing()
+    producer = network.producer()
     write = producer.begin(topic="t")
     write.append(rows(1))
     monkeypatch.setattr("kafka_sink.kafka.producer.producer_batch.ProducerBatch.close", no_memory)
@@ -469,11 +467,11 @@ def test_a_sender_thread_that_dies_over_a_drained_batch_fails_the_write(
 
 
 def test_rows_whose_sender_thread_is_gone_without_a_word_are_not_delivered(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+    network: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a forked child, which has the producer and not its thread."""
     network.hold()
-    producer = producing()
+    producer = network.producer()
     write = producer.begin(topic="t")
     write.append(rows(1))
     with monkeypatch.context() as patch:
@@ -482,16 +480,14 @@ def test_rows_whose_sender_thread_is_gone_without_a_word_are_not_delivered(
             write.finish()
 
 
-def test_a_network_that_cannot_be_closed_keeps_nobody_waiting(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_network_that_cannot_be_closed_keeps_nobody_waiting(network: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
 
     def broken() -> None:
         raise KeyError("a bug")
 
     network.hold()
-    producer = producing()
+    producer = network.producer()
     write = producer.begin(topic="t")
     write.append(rows(1))
     thread, outcome = in_background(write.finish)
@@ -502,8 +498,8 @@ def test_a_network_that_cannot_be_closed_keeps_nobody_waiting(
     assert isinstance(outcome[0], errors.ProducerClosed)
 
 
-def test_asking_again_ends_with_max_block_ms(producing: Make, network: LiveNetwork) -> None:
-    producer = producing()
+def test_asking_again_ends_with_max_block_ms(network: Live) -> None:
+    producer = network.producer()
     names = frozenset({"t"})
     producer.await_topics(names, (), client.monotonic_ms())
     network.kafka.silent = {0}
@@ -518,7 +514,7 @@ def test_asking_again_ends_with_max_block_ms(producing: Make, network: LiveNetwo
 class ScriptedMemory:
     """As an accumulator: `append` says what becomes of rows. Brokers answer whenever it was asked, and at `answer`."""
 
-    def __init__(self, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, append: Callable[[], bool]) -> None:
+    def __init__(self, network: Live, monkeypatch: pytest.MonkeyPatch, append: Callable[[], bool]) -> None:
         self.pool = SimpleNamespace(available_bytes=0, buffer_bytes=1_024, exhausted=False)
         self.asked = 0
         self._append = append
@@ -560,9 +556,7 @@ def place_a_row(producer: Producer) -> None:
     producer.place(routed([bytes(100)], [0]), Acknowledgements(), codec_for("none"), producer.waiting_clock_ms())
 
 
-def test_memory_that_comes_back_begins_the_wait_anew(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_comes_back_begins_the_wait_anew(network: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that needs much of it waits while brokers answer, however slowly."""
     now, available = [0], [0]
 
@@ -575,19 +569,19 @@ def test_memory_that_comes_back_begins_the_wait_anew(
     memory = ScriptedMemory(network, monkeypatch, append)
     monkeypatch.setattr(client, "monotonic_ms", lambda: now[0])
     with pytest.raises(errors.BufferExhausted):
-        place_a_row(producing(max_block_ms=60_000))
+        place_a_row(network.producer(max_block_ms=60_000))
     # Nothing at 40 s, five times more, and then not more for 80 s.
     assert now[0] == (1 + 5 + 2) * 40_000
 
 
 @pytest.mark.parametrize("gather_ms", [600_000, 0])
 def test_who_waits_for_memory_goes_on_when_there_is_enough(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, gather_ms: int
+    network: Live, monkeypatch: pytest.MonkeyPatch, gather_ms: int
 ) -> None:
     monkeypatch.setattr(client, "GATHER_MS", gather_ms)
     memory = ScriptedMemory(network, monkeypatch, lambda: memory.asked > 1)
     memory.pool.exhausted = True
-    producer = producing(max_block_ms=600_000)
+    producer = network.producer(max_block_ms=600_000)
     thread, outcome = in_background(lambda: place_a_row(producer))
     if gather_ms:
         wait_until(lambda: memory.asked == 1, 5, "the first look")
@@ -599,8 +593,8 @@ def test_who_waits_for_memory_goes_on_when_there_is_enough(
     assert (outcome, memory.asked) == ([None], 2)
 
 
-def test_a_pause_ends_in_time_and_with_the_producer(producing: Make, network: LiveNetwork) -> None:
-    producer = producing()
+def test_a_pause_ends_in_time_and_with_the_producer(network: Live) -> None:
+    producer = network.producer()
     began_ms = client.monotonic_ms()
     producer.pause(began_ms + 50)
     assert 50 <= client.monotonic_ms() - began_ms < 5_000
@@ -611,9 +605,9 @@ def test_a_pause_ends_in_time_and_with_the_producer(producing: Make, network: Li
     assert isinstance(outcome[0], errors.ProducerClosed)
 
 
-def test_a_pause_is_ended_by_rows_that_were_refused_meanwhile(producing: Make, network: LiveNetwork) -> None:
+def test_a_pause_is_ended_by_rows_that_were_refused_meanwhile(network: Live) -> None:
     network.kafka.always(ProduceRequest, 87)
-    producer = producing(linger_ms=0)
+    producer = network.producer(linger_ms=0)
     producer.begin(topic="t").append(rows(1))
     with pytest.raises(errors.ProduceRejected):
         producer.pause(client.monotonic_ms() + 10_000)
@@ -635,7 +629,7 @@ def written(made: Any) -> Any:
 
 
 @pytest.fixture
-def rested(network: LiveNetwork) -> Producer:
+def rested(network: Live) -> Producer:
     """A kept producer that has written, and rested for longer than a cluster takes to be replaced."""
     network.connects = 1
     with lease_producer(config(1)) as producer:
@@ -647,9 +641,7 @@ def rested(network: LiveNetwork) -> Producer:
 
 
 @pytest.mark.parametrize("has_rested", [True, False])
-def test_a_kept_producer_goes_on_where_a_broker_answers(
-    rested: Producer, network: LiveNetwork, has_rested: bool
-) -> None:
+def test_a_kept_producer_goes_on_where_a_broker_answers(rested: Producer, network: Live, has_rested: bool) -> None:
     if not has_rested:
         rested.used_at_ms = client.monotonic_ms()
     asked = len(network.kafka.asked(MetadataRequest))
@@ -658,7 +650,7 @@ def test_a_kept_producer_goes_on_where_a_broker_answers(
     assert len(network.kafka.asked(MetadataRequest)) == asked + has_rested
 
 
-def test_a_kept_producer_that_lost_all_connections_is_not_used_again(rested: Producer, network: LiveNetwork) -> None:
+def test_a_kept_producer_that_lost_all_connections_is_not_used_again(rested: Producer, network: Live) -> None:
     rested.used_at_ms = client.monotonic_ms()
     network.interruptions = 1
     with lease_producer(config(1)) as other:
@@ -668,7 +660,7 @@ def test_a_kept_producer_that_lost_all_connections_is_not_used_again(rested: Pro
 
 @pytest.mark.parametrize("answers", ["none", "over another connection"])
 def test_a_kept_producer_whose_connections_only_look_open_is_not_used_again(
-    rested: Producer, network: LiveNetwork, answers: str
+    rested: Producer, network: Live, answers: str
 ) -> None:
     """The host went without a word. Another connection may lead to what took its place."""
 
@@ -682,7 +674,7 @@ def test_a_kept_producer_whose_connections_only_look_open_is_not_used_again(
 
 
 def test_a_kept_producer_whose_brokers_are_silent_is_not_waited_for(
-    rested: Producer, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+    rested: Producer, network: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "RESTED_MS", 50)
     network.kafka.silent = {0}
@@ -690,14 +682,14 @@ def test_a_kept_producer_whose_brokers_are_silent_is_not_waited_for(
         assert other is not rested
 
 
-def test_a_kept_producer_of_another_cluster_is_not_the_right_one(rested: Producer, network: LiveNetwork) -> None:
+def test_a_kept_producer_of_another_cluster_is_not_the_right_one(rested: Producer, network: Live) -> None:
     with lease_producer(config(1), "c") as again:
         assert again is rested
     with lease_producer(config(1), "d") as other:
         assert other is not rested
 
 
-def test_a_few_producers_are_kept_and_the_least_recently_used_goes(network: LiveNetwork) -> None:
+def test_a_few_producers_are_kept_and_the_least_recently_used_goes(network: Live) -> None:
     used: list[Producer] = []
     for number in range(MOST + 2):
         with lease_producer(config(1, **{"kafka.client.id": f"kept-{number}"})) as producer:
@@ -709,7 +701,7 @@ def test_a_few_producers_are_kept_and_the_least_recently_used_goes(network: Live
     assert [bool(sender_threads(f"kept-{number}")) for number in range(MOST + 2)] == expected
 
 
-def test_a_producer_that_rests_gives_its_memory_back(network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_producer_that_rests_gives_its_memory_back(network: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "IDLE_MEMORY_MS", -1)
     for _ in range(2):
         with lease_producer(config(1)) as producer:
@@ -723,7 +715,7 @@ def test_a_producer_that_rests_gives_its_memory_back(network: LiveNetwork, monke
         assert pool.available_bytes == producer.config.buffer_memory
 
 
-def test_clients_that_ask_push_out_no_producer(network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_that_ask_push_out_no_producer(network: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each kind as many are kept."""
     connect_clients(ScriptedNetwork(network.kafka), monkeypatch)
     with lease_producer(config(1)) as producer:
@@ -735,7 +727,7 @@ def test_clients_that_ask_push_out_no_producer(network: LiveNetwork, monkeypatch
         assert again is producer
 
 
-def test_closing_a_kept_producer_does_not_hold_up_others(network: LiveNetwork) -> None:
+def test_closing_a_kept_producer_does_not_hold_up_others(network: Live) -> None:
     """A sender thread may take seconds to end."""
     with lease_producer(config(1)) as producer:
         pass
@@ -758,17 +750,15 @@ def test_closing_a_kept_producer_does_not_hold_up_others(network: LiveNetwork) -
     assert outcome == [None]
 
 
-def throttle(network: LiveNetwork, for_ms: int) -> None:
+def throttle(network: Live, for_ms: int) -> None:
     """Begins now."""
     now_ms = client.monotonic_ms()
     network.kafka.throttled = {0: (now_ms, now_ms + for_ms)}
 
 
-def test_a_topic_is_waited_for_while_a_broker_throttles(
-    producing: Make, network: LiveNetwork, pass_time: Callable[[int], None]
-) -> None:
+def test_a_topic_is_waited_for_while_a_broker_throttles(network: Live, pass_time: Callable[[int], None]) -> None:
     """Nobody may be asked: that is a broker's answer, of which max.block.ms counts a tenth."""
-    producer = producing(max_block_ms=60_000)
+    producer = network.producer(max_block_ms=60_000)
     throttle(network, 200_000)
     thread, outcome = in_background(lambda: producer.begin(topic="t").append(rows(1)))
     pass_time(150_000)
@@ -781,7 +771,7 @@ def test_a_topic_is_waited_for_while_a_broker_throttles(
     assert outcome == [None]
 
 
-def await_no_room(network: LiveNetwork) -> None:
+def await_no_room(network: Live) -> None:
     """Until the Sender has felt the throttle."""
 
     def has_no_room() -> bool:
@@ -793,11 +783,11 @@ def await_no_room(network: LiveNetwork) -> None:
 
 
 def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, pass_time: Callable[[int], None]
+    network: Live, monkeypatch: pytest.MonkeyPatch, pass_time: Callable[[int], None]
 ) -> None:
     """What has been handed over goes at once, however long it would linger; then there is room again."""
     monkeypatch.setattr(throttling, "JUST_NOW_MS", 600_000)
-    producer = producing(linger_ms=6_000_000, delivery_timeout_ms=12_000_000)
+    producer = network.producer(linger_ms=6_000_000, delivery_timeout_ms=12_000_000)
     write = producer.begin(topic="t")
     write.append(rows(1))
     throttle(network, 600_000)
@@ -813,12 +803,12 @@ def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
 
 
 def test_a_write_that_is_throttled_says_so_on_its_way(
-    producing: Make, network: LiveNetwork, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    network: Live, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(throttling, "FIRST_TOLD_MS", 100)
     monkeypatch.setattr(throttling, "TOLD_EVERY_MS", 200)
     monkeypatch.setattr(sender, "LONGEST_POLL_MS", 10)
-    producer = producing(client_id="nightly")
+    producer = network.producer(client_id="nightly")
     write = producer.begin(topic="t")
     network.hold()
     write.append(rows(1))

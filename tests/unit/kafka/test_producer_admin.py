@@ -20,8 +20,7 @@ from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import lease_producer
-from live_producers import Make, config, in_background, let_wait, rows
-from scripted_kafka import LiveNetwork
+from live_producers import Live, config, in_background, let_wait, rows
 from waiting import wait_until
 
 REFUSED = errors.AuthenticationFailed(broker="broker 0", mechanism="PLAIN", user="alice", reason="no")
@@ -37,7 +36,7 @@ def closes_kept() -> Iterator[None]:
     kept.KEPT.close()
 
 
-def test_coordinators_are_asked_and_found_once_for_all_tasks(network: LiveNetwork) -> None:
+def test_coordinators_are_asked_and_found_once_for_all_tasks(network: Live) -> None:
     for _ in range(2):
         with lease_producer(config(1)) as producer:
             (answer,) = producer.admin.ask_all([commit("s.0")])
@@ -46,7 +45,7 @@ def test_coordinators_are_asked_and_found_once_for_all_tasks(network: LiveNetwor
     assert len(network.kafka.asked(EndTxnRequest)) == 2
 
 
-def test_a_task_without_rows_asks_for_no_producer_id(network: LiveNetwork) -> None:
+def test_a_task_without_rows_asks_for_no_producer_id(network: Live) -> None:
     with lease_producer(config(1)) as producer:
         producer.admin.ask_all([commit("s.0")])
         assert producer.admin.partitions(("t",)) == ((("t", 0),), ())
@@ -63,10 +62,10 @@ def leaders(admin: AdminClient) -> object:
 
 @pytest.mark.parametrize("ask", [settings, leaders])
 def test_requests_count_for_what_a_broker_may_have_unanswered(
-    producing: Make, network: LiveNetwork, ask: Callable[[AdminClient], object]
+    network: Live, ask: Callable[[AdminClient], object]
 ) -> None:
     network.kafka.leaders = {("t", 0): 0}
-    producer = producing(linger_ms=0)
+    producer = network.producer(linger_ms=0)
     # The answer about the topic is good for a second.
     producer.admin.topics(("t",))
     network.max_in_flight = 1
@@ -86,10 +85,10 @@ def test_requests_count_for_what_a_broker_may_have_unanswered(
 
 
 @pytest.fixture
-def waiting(producing: Make, network: LiveNetwork) -> tuple[Producer, threading.Thread, list[object]]:
+def waiting(network: Live) -> tuple[Producer, threading.Thread, list[object]]:
     """A producer, and a thread that waits for an answer over its connections."""
     network.kafka.held = {EndTxnRequest}
-    producer = producing(linger_ms=0)
+    producer = network.producer(linger_ms=0)
     thread, outcome = in_background(lambda: producer.admin.ask_all([commit("s.0")]))
     wait_until(lambda: network.kafka.asked(EndTxnRequest), 5, "a request without an answer")
     return producer, thread, outcome
@@ -103,7 +102,7 @@ def waiting(producing: Make, network: LiveNetwork) -> tuple[Producer, threading.
     ],
 )  # fmt: skip
 def test_the_producers_end_ends_the_wait(
-    waiting: Any, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, how: str, error: type[Exception]
+    waiting: Any, network: Live, monkeypatch: pytest.MonkeyPatch, how: str, error: type[Exception]
 ) -> None:
     def broken(*given: object) -> int:
         raise ZeroDivisionError("a bug")
@@ -131,7 +130,7 @@ def test_the_producers_end_ends_the_wait(
         producer.admin.ask_leaders([("t", 0)], lambda partitions: pytest.fail("asked"))
 
 
-def test_a_kept_producer_that_only_asked_and_lost_all_connections_is_not_used_again(network: LiveNetwork) -> None:
+def test_a_kept_producer_that_only_asked_and_lost_all_connections_is_not_used_again(network: Live) -> None:
     with lease_producer(config(1)) as first:
         first.admin.ask_all([commit("s.0")])
     network.interruptions = 1
@@ -141,7 +140,7 @@ def test_a_kept_producer_that_only_asked_and_lost_all_connections_is_not_used_ag
     assert len(network.kafka.asked(FindCoordinatorRequest)) == 2
 
 
-def test_a_producer_whose_question_failed_is_not_used_again(network: LiveNetwork) -> None:
+def test_a_producer_whose_question_failed_is_not_used_again(network: Live) -> None:
     network.kafka.leaders = {("t", 0): -1}
     asking = lease_producer(config(1))
     with pytest.raises(errors.LeaderUnavailable), asking as first:

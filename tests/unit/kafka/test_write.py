@@ -34,8 +34,7 @@ from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.dead_letters import Origin
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import RowIdentity
-from live_producers import Make, config, refresh, rows
-from scripted_kafka import LiveNetwork
+from live_producers import Live, config, refresh, rows
 from waiting import wait_until
 
 
@@ -129,8 +128,8 @@ def test_slices_count_rows_without_a_dictionary(monkeypatch: pytest.MonkeyPatch,
     assert [part.num_rows for part in routed] == [10] * 100
 
 
-def test_a_row_over_max_request_size_is_refused_before_its_slice(producing: Make, network: LiveNetwork) -> None:
-    write = producing(max_request_size=2_000).begin(topic="t")
+def test_a_row_over_max_request_size_is_refused_before_its_slice(network: Live) -> None:
+    write = network.producer(max_request_size=2_000).begin(topic="t")
     with pytest.raises(errors.RecordTooLarge) as failure:
         write.append(pa.record_batch({"value": pa.array([b"small", bytes(2_000)])}))
     assert failure.value.size_bytes > 2_000
@@ -256,9 +255,9 @@ def test_bytes_are_those_of_keys_values_and_headers(monkeypatch: pytest.MonkeyPa
     assert topic.pauses == [100, 200, 300]
 
 
-def test_partitions_added_in_mid_write_do_not_move_its_keys(producing: Make, network: LiveNetwork) -> None:
+def test_partitions_added_in_mid_write_do_not_move_its_keys(network: Live) -> None:
     keyed = pa.record_batch({"key": pa.array([b"%d" % n for n in range(300)]), "value": pa.nulls(300, pa.binary())})
-    producer = producing()
+    producer = network.producer()
     write = producer.begin(topic="t")
     write.append(keyed)
     network.kafka.partitions = 8
@@ -271,9 +270,9 @@ def test_partitions_added_in_mid_write_do_not_move_its_keys(producing: Make, net
 
 
 @pytest.mark.parametrize("partition", [0, 1])
-def test_a_topic_made_again_in_mid_write_gets_no_row(producing: Make, network: LiveNetwork, partition: int) -> None:
+def test_a_topic_made_again_in_mid_write_gets_no_row(network: Live, partition: int) -> None:
     """The write knows nothing of a new partition, so nothing in it says that it was another topic's row."""
-    producer = producing()
+    producer = network.producer()
     write = producer.begin(topic="t")
     write.append(rows(1))
     producer.flush(write.acknowledgements)
@@ -286,11 +285,9 @@ def test_a_topic_made_again_in_mid_write_gets_no_row(producing: Make, network: L
 
 
 @pytest.mark.parametrize("by_name", [True, False])
-def test_brokers_without_topic_ids_are_asked_at_the_end_whether_it_is_the_same(
-    producing: Make, network: LiveNetwork, by_name: bool
-) -> None:
+def test_brokers_without_topic_ids_are_asked_at_the_end_whether_it_is_the_same(network: Live, by_name: bool) -> None:
     network.kafka.by_name = by_name
-    write = producing().begin(topic="t")
+    write = network.producer().begin(topic="t")
     write.append(rows(1))
     first_id = str(network.kafka.topic_id)
     assert write.topic_ids == {"t": first_id}
@@ -305,8 +302,8 @@ def test_brokers_without_topic_ids_are_asked_at_the_end_whether_it_is_the_same(
         write.finish()
 
 
-def test_a_write_tells_what_was_sent_again_and_how_long_it_was_held_back(producing: Make, network: LiveNetwork) -> None:
-    producer = producing(retry_backoff_ms=1, linger_ms=0)
+def test_a_write_tells_what_was_sent_again_and_how_long_it_was_held_back(network: Live) -> None:
+    producer = network.producer(retry_backoff_ms=1, linger_ms=0)
     network.kafka.throttled = {0: (0, 400)}
     write = producer.begin(topic="t")
     network.kafka.throttled = {0: (0, 1_900)}
