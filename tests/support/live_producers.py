@@ -90,7 +90,7 @@ def refresh(network: LiveNetwork) -> None:
     with network.lock:
         metadata.request_update()
         network.wakeup()
-        assert network.lock.wait_for(lambda: metadata.snapshot.version > version, 5)
+        assert network.lock.wait_for(lambda: metadata.snapshot.version > version, 30)
 
 
 def watch_cores(monkeypatch: pytest.MonkeyPatch) -> list[ProducerCore]:

@@ -64,7 +64,7 @@ def test_no_answer_within_max_block_ms_is_an_error_that_names_the_servers(
     with pytest.raises(errors.BrokersUnreachable) as failure, lease_producer(config(port, **SHORT)) as producer:
         producer.begin(topic="t").append(rows(1))
     # And the doctor's look at a host that says nothing; not request.timeout.ms.
-    assert 300 <= client.monotonic_ms() - started_ms < 10_000
+    assert 300 <= client.monotonic_ms() - started_ms < 25_000
     assert failure.value.bootstrap_servers == f"127.0.0.1:{port}"
     assert failure.value.waited_ms == 300
     assert "All steps, one by one: `pykafka check" in str(failure.value)
@@ -214,7 +214,7 @@ def test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly(
     monkeypatch.setattr(NetworkClient, "poll", no_memory)
     with pytest.raises(errors.WorkerExhausted, match="no more memory"):
         producer.begin(topic="t").append(rows(1))
-    thread.join(5)
+    thread.join(30)
     assert (producer.usable, thread.is_alive(), opened.one_and_closed()) == (False, False, True)
 
 
@@ -224,7 +224,7 @@ def test_a_sender_thread_without_any_memory_closes_its_sockets(opened: Opened, m
     monkeypatch.setattr(NetworkClient, "poll", no_memory)
     producer = Producer(config(closed_port(), **{"kafka.client.id": "starved"}))
     for thread in sender_threads("starved"):
-        thread.join(5)
+        thread.join(30)
     assert (producer.usable, opened.one_and_closed()) == (False, True)
 
 
@@ -238,11 +238,11 @@ def test_a_writer_that_waits_is_told_of_the_producers_end(network: Live, what: s
         network.hold()
     thread, outcome = in_background(lambda: write.append(LARGE))
     if what == "a topic":
-        wait_until(lambda: network.kafka.asked(MetadataRequest), 5, "a writer that waits")
+        wait_until(lambda: network.kafka.asked(MetadataRequest), 30, "a writer that waits")
     else:
-        assert network.arrived.wait(5)
+        assert network.arrived.wait(30)
     producer.close()
-    thread.join(10)
+    thread.join(30)
     assert isinstance(outcome[0], errors.ProducerClosed)
     assert network.core.accumulator.pool.available_bytes == 8_192
 
@@ -264,10 +264,10 @@ def test_finish_sends_what_still_lingers_and_returns_only_when_it_is_acknowledge
     network.hold()
     write.append(rows(3))
     thread, outcome = in_background(write.finish)
-    assert network.arrived.wait(5)
+    assert network.arrived.wait(30)
     assert outcome == []
     network.release()
-    thread.join(5)
+    thread.join(30)
     ((receipt,),) = outcome
     assert (receipt.record_count, receipt.first_offset) == (3, 100)
     assert write.record_count == 3
@@ -294,7 +294,7 @@ def test_rows_go_out_when_they_have_lingered_and_nobody_flushes(network: Live) -
     for _ in range(5):
         before = len(network.kafka.produced)
         write.append(rows(1))
-        wait_until(lambda before=before: len(network.kafka.produced) > before, 10, "a batch that has lingered")
+        wait_until(lambda before=before: len(network.kafka.produced) > before, 30, "a batch that has lingered")
 
 
 @pytest.mark.usefixtures("patient")
@@ -304,7 +304,7 @@ def test_full_batches_go_out_and_nobody_flushes(network: Live) -> None:
     for count in range(1, 61):
         write.append(pa.record_batch({"value": pa.array([bytes(300)])}))
         # Three rows a batch; the last of them is full when there is a next row for it.
-        wait_until(lambda full=(count - 1) // 3: len(network.kafka.produced) == full, 10, "full batches")
+        wait_until(lambda full=(count - 1) // 3: len(network.kafka.produced) == full, 30, "full batches")
 
 
 def test_rows_linger_again_after_a_flush(network: Live) -> None:
@@ -361,7 +361,7 @@ def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
     started_ms = client.monotonic_ms()
     with pytest.raises(errors.BrokersUnreachable):
         write.finish()
-    assert 300 <= client.monotonic_ms() - started_ms < 10_000
+    assert 300 <= client.monotonic_ms() - started_ms < 25_000
 
 
 def test_a_write_begins_with_fresh_metadata_and_goes_on_with_what_it_has(network: Live) -> None:
@@ -391,7 +391,7 @@ def test_a_topic_that_does_not_exist_is_not_waited_for_until_max_block_ms(
         producer.begin(topic="t").append(rows(1))
     assert failure.value.topic == "t"
     # The time counts from the first answer that says so, which may be one from before the write.
-    assert 100 <= failure.value.waited_ms < 10_000
+    assert 100 <= failure.value.waited_ms < 25_000
 
 
 @pytest.mark.parametrize(("code", "error"), [(29, errors.TopicAuthorizationFailed), (17, errors.TopicNameInvalid)])
@@ -408,9 +408,9 @@ def test_a_full_pool_blocks_until_answers_come(network: Live) -> None:
     write = network.producer(buffer_memory=8_192, batch_size=1_024).begin(topic="t")
     network.hold()
     thread, outcome = in_background(lambda: write.append(LARGE))
-    assert network.arrived.wait(5)
+    assert network.arrived.wait(30)
     network.release()
-    thread.join(10)
+    thread.join(30)
     assert outcome == [None]
     assert sum(receipt.record_count for receipt in write.finish()) == 500
     assert write.figures().producer["bufferpool-wait-time-ns-total"] > 0
@@ -429,15 +429,15 @@ def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
         placed_all = try_append(*arguments)
         if not placed_all:
             network.wakeup()
-            assert network.arrived.wait(5)
+            assert network.arrived.wait(30)
             network.release()
             with network.lock:
-                assert network.lock.wait_for(lambda: write.acknowledgements.pending_batches == 0, 5)
+                assert network.lock.wait_for(lambda: write.acknowledgements.pending_batches == 0, 30)
         return placed_all
 
     monkeypatch.setattr(network.core.accumulator, "try_append", slowly)
     thread, outcome = in_background(lambda: write.append(LARGE))
-    thread.join(10)
+    thread.join(30)
     assert outcome == [None]
 
 
@@ -461,7 +461,7 @@ def test_a_sender_thread_that_dies_over_a_drained_batch_fails_the_write(
     write.append(rows(1))
     monkeypatch.setattr("kafka_sink.kafka.producer.producer_batch.ProducerBatch.close", no_memory)
     thread, outcome = in_background(write.finish)
-    thread.join(5)
+    thread.join(30)
     assert isinstance(outcome[0], errors.WorkerExhausted)
     assert network.core.accumulator.pool.available_bytes == producer.config.buffer_memory
 
@@ -491,10 +491,10 @@ def test_a_network_that_cannot_be_closed_keeps_nobody_waiting(network: Live, mon
     write = producer.begin(topic="t")
     write.append(rows(1))
     thread, outcome = in_background(write.finish)
-    assert network.arrived.wait(5)
+    assert network.arrived.wait(30)
     monkeypatch.setattr(network, "close", broken)
     producer.close()
-    thread.join(5)
+    thread.join(30)
     assert isinstance(outcome[0], errors.ProducerClosed)
 
 
@@ -508,7 +508,7 @@ def test_asking_again_ends_with_max_block_ms(network: Live) -> None:
     assert producer.await_topics(names, names, started_ms)["t"].partition_count == 1
     with pytest.raises(errors.BrokersUnreachable):
         producer.await_topics(names, names, started_ms, ask_again=True)
-    assert 300 <= client.monotonic_ms() - started_ms < 5_000
+    assert 300 <= client.monotonic_ms() - started_ms < 25_000
 
 
 class ScriptedMemory:
@@ -584,12 +584,12 @@ def test_who_waits_for_memory_goes_on_when_there_is_enough(
     producer = network.producer(max_block_ms=600_000)
     thread, outcome = in_background(lambda: place_a_row(producer))
     if gather_ms:
-        wait_until(lambda: memory.asked == 1, 5, "the first look")
+        wait_until(lambda: memory.asked == 1, 30, "the first look")
         thread.join(0.1)
         assert (outcome, memory.asked) == ([], 1)
         memory.pool.exhausted = False
         memory.answer()
-    thread.join(10)
+    thread.join(30)
     assert (outcome, memory.asked) == ([None], 2)
 
 
@@ -597,11 +597,11 @@ def test_a_pause_ends_in_time_and_with_the_producer(network: Live) -> None:
     producer = network.producer()
     began_ms = client.monotonic_ms()
     producer.pause(began_ms + 50)
-    assert 50 <= client.monotonic_ms() - began_ms < 5_000
+    assert 50 <= client.monotonic_ms() - began_ms < 25_000
     producer.pause(began_ms)
     thread, outcome = in_background(lambda: producer.pause(began_ms + 600_000))
     producer.close()
-    thread.join(5)
+    thread.join(30)
     assert isinstance(outcome[0], errors.ProducerClosed)
 
 
@@ -711,7 +711,7 @@ def test_a_producer_that_rests_gives_its_memory_back(network: Live, monkeypatch:
             write.finish()
             assert network.core.accumulator.pool.memory is memory
         pool = network.core.accumulator.pool
-        wait_until(lambda pool=pool, memory=memory: pool.memory is not memory, 5, "the memory to go back")
+        wait_until(lambda pool=pool, memory=memory: pool.memory is not memory, 30, "the memory to go back")
         assert pool.available_bytes == producer.config.buffer_memory
 
 
@@ -736,17 +736,17 @@ def test_closing_a_kept_producer_does_not_hold_up_others(network: Live) -> None:
 
     def slow() -> None:
         closing.set()
-        assert may_end.wait(5)
+        assert may_end.wait(30)
         close()
 
     producer.close = slow  # type: ignore[method-assign]
     producer.used_at_ms -= producer.config.connections_max_idle_ms + 1
     thread, outcome = in_background(lambda: kept.KEPT.take(Producer, config(1, **{"kafka.client.id": "other"})))
-    assert closing.wait(5)
+    assert closing.wait(30)
     assert kept.KEPT.take(Producer, config(1, **{"kafka.client.id": "another"})) is None
     assert outcome == []
     may_end.set()
-    thread.join(5)
+    thread.join(30)
     assert outcome == [None]
 
 
@@ -779,7 +779,7 @@ def await_no_room(network: Live) -> None:
             return not network.core.sender.has_room(client.monotonic_ms())
 
     network.wakeup()
-    wait_until(has_no_room, 5, "a throttle that is felt")
+    wait_until(has_no_room, 30, "a throttle that is felt")
 
 
 def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
@@ -795,8 +795,8 @@ def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
     thread, outcome = in_background(lambda: write.append(rows(1)))
     pass_time(600_000)
     network.wakeup()
-    assert network.arrived.wait(5)
-    thread.join(10)
+    assert network.arrived.wait(30)
+    thread.join(30)
     assert outcome == [None]
     assert write.figures().producer["bufferpool-wait-time-ns-total"] > 0
     assert sum(receipt.record_count for receipt in write.finish()) == 2
@@ -815,8 +815,8 @@ def test_a_write_that_is_throttled_says_so_on_its_way(
     throttle(network, 600_000)
     with caplog.at_level(logging.WARNING, "kafka_sink"):
         thread, _ = in_background(write.finish)
-        wait_until(lambda: len(caplog.messages) >= 3, 10, "three lines")
+        wait_until(lambda: len(caplog.messages) >= 3, 30, "three lines")
     network.release()
-    thread.join(5)
+    thread.join(30)
     assert "by a quota of its user or of client id 'nightly', for 0 s so far" in caplog.messages[0]
     assert "bytes for them, which need at least 600 s more" in caplog.messages[0]

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, MAX_IDLE_MS, NO_LEADER, Metadata
 from kafka_sink.kafka.protocol.apis.metadata import MetadataResponse
-from producer_core import TOPIC, metadata_response
+from producer_core import TOPIC, make_core, metadata_response
 
 
 def told(*names: str, leaders: Sequence[int] = (0,), error_code: int = 0) -> MetadataResponse:
@@ -187,6 +187,14 @@ def test_a_topic_that_is_idle_is_forgotten() -> None:
     assert metadata.snapshot.version == version + 1
     metadata.update(told("new"), MAX_IDLE_MS)
     assert metadata.want(["old"], MAX_IDLE_MS + 1) != 0
+
+
+@pytest.mark.parametrize(("max_block_ms", "idle_ms"), [(60_000, MAX_IDLE_MS), (900_000, 900_000)])
+def test_a_topic_that_somebody_may_still_wait_for_is_not_idle(max_block_ms: int, idle_ms: int) -> None:
+    metadata = make_core(max_block_ms=max_block_ms).metadata
+    assert metadata.request((), idle_ms - 1).topics == (TOPIC,)
+    metadata.update(metadata_response([0]), 0)
+    assert metadata.request((), idle_ms).topics == ()
 
 
 def test_a_forgotten_topic_is_still_one_that_was_there_and_is_not_brought_back() -> None:

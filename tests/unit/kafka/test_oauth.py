@@ -144,10 +144,10 @@ def test_an_endpoint_that_never_comes_to_an_end(first: bytes, byte: bytes, monke
     with peer(behave) as port:
         with pytest.raises(TokenUnavailable, match=r"none that was whole within 0\.4 s"):
             fetched(Idp(url=f"http://127.0.0.1:{port}/token"))
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 12
         if byte:
             # Nobody reads on: no connection is left behind.
-            wait_until(lambda: len(ended) == oauth.ATTEMPTS, 10, "both connections to be closed")
+            wait_until(lambda: len(ended) == oauth.ATTEMPTS, 30, "both connections to be closed")
 
 
 def test_a_name_server_that_does_not_answer_sends_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_a_name_server_that_does_not_answer_sends_no_credentials(monkeypatch: py
         with pytest.raises(TokenUnavailable, match=r"within 0\.2 s"):
             fetched(Idp(url=f"http://127.0.0.1:{port}/token"))
         over.set()
-        wait_until(lambda: len(said) == oauth.ATTEMPTS, 10, "both connections to be closed")
+        wait_until(lambda: len(said) == oauth.ATTEMPTS, 30, "both connections to be closed")
     assert said == [b""] * oauth.ATTEMPTS
 
 

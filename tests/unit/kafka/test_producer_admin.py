@@ -72,14 +72,14 @@ def test_requests_count_for_what_a_broker_may_have_unanswered(
     network.hold()
     write = producer.begin(topic="t")
     write.append(rows(1))
-    assert network.arrived.wait(5)
+    assert network.arrived.wait(30)
     asked = len(network.kafka.received)
     thread, outcome = in_background(lambda: ask(producer.admin))
     network.wakeup()
     thread.join(0.05)
     assert (outcome, len(network.kafka.received)) == ([], asked)
     network.release()
-    thread.join(5)
+    thread.join(30)
     assert len(outcome) == 1 and outcome[0] and not isinstance(outcome[0], Exception)
     write.finish()
 
@@ -90,7 +90,7 @@ def waiting(network: Live) -> tuple[Producer, threading.Thread, list[object]]:
     network.kafka.held = {EndTxnRequest}
     producer = network.producer(linger_ms=0)
     thread, outcome = in_background(lambda: producer.admin.ask_all([commit("s.0")]))
-    wait_until(lambda: network.kafka.asked(EndTxnRequest), 5, "a request without an answer")
+    wait_until(lambda: network.kafka.asked(EndTxnRequest), 30, "a request without an answer")
     return producer, thread, outcome
 
 
@@ -120,10 +120,10 @@ def test_the_producers_end_ends_the_wait(
             monkeypatch.setattr(threading, "excepthook", lambda _: None)
             monkeypatch.setattr(sender.Sender, "run_once", broken)
     network.wakeup()
-    thread.join(5)
+    thread.join(30)
     assert [type(each) for each in outcome] == [error]
     assert how != "a bug" or how in str(outcome[0])
-    wait_until(lambda: not producer.usable, 5, "the end of the producer")
+    wait_until(lambda: not producer.usable, 30, "the end of the producer")
     with pytest.raises(error):
         producer.admin.ask_all([commit("s.1")])
     with pytest.raises(error):

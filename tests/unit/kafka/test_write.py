@@ -309,10 +309,10 @@ def test_a_write_tells_what_was_sent_again_and_how_long_it_was_held_back(network
     network.kafka.throttled = {0: (0, 1_900)}
     network.hold()
     write.append(rows(3))
-    assert network.arrived.wait(5)
+    assert network.arrived.wait(30)
     network.kafka.always(ProduceRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     network.release()
-    wait_until(lambda: len(network.kafka.produced) >= 2, 10, "the batch to be sent again")
+    wait_until(lambda: len(network.kafka.produced) >= 2, 30, "the batch to be sent again")
     network.kafka.always(ProduceRequest, 0)
     write.finish()
     took = write.statistics()

@@ -64,7 +64,7 @@ SUBJECTS: tuple[Subject, ...] = (
     _consumer("fetch_range"),
     _consumer("topic_watch", "topic_watch"),
     _consumer("preferred_replica", "preferred_replica"),
-    _consumer("patience"),
+    _consumer("patience", "patience"),
     _stream("continuity", "stream_plan"),
     _stream("admission", "stream_plan"),
     _stream("positions"),
