@@ -130,16 +130,6 @@ def test_the_producers_end_ends_the_wait(
         producer.admin.ask_leaders([("t", 0)], lambda partitions: pytest.fail("asked"))
 
 
-def test_a_kept_producer_that_only_asked_and_lost_all_connections_is_not_used_again(network: Live) -> None:
-    with lease_producer(config(1)) as first:
-        first.admin.ask_all([commit("s.0")])
-    network.interruptions = 1
-    with lease_producer(config(1)) as second:
-        assert second is not first
-        second.admin.ask_all([commit("s.0")])
-    assert len(network.kafka.asked(FindCoordinatorRequest)) == 2
-
-
 def test_a_producer_whose_question_failed_is_not_used_again(network: Live) -> None:
     network.kafka.leaders = {("t", 0): -1}
     asking = lease_producer(config(1))

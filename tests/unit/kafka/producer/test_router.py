@@ -13,7 +13,6 @@ from kafka.partitioner.default import murmur2
 from given_rows import converted
 from kafka_sink.errors import PartitionOutOfRange, TopicNameInvalid, TopicNull
 from kafka_sink.kafka.metadata import TopicSnapshot
-from kafka_sink.kafka.producer import router as router_module
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.router import Router, RowTopics
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -91,14 +90,6 @@ def test_a_long_text_for_a_topic_is_cut_where_a_name_would_end() -> None:
         with pytest.raises(TopicNameInvalid) as failure:
             router().topics_of(columns(value=pa.array([b"v"]), topic=converted([name], pa.string(), pa.string())))
         assert len(str(failure.value)) < 1_500
-
-
-def test_a_topic_that_is_known_needs_no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = router()
-    rows = columns(value=pa.array([b"v"]), topic=pa.array(["t"]))
-    made.route(rows, made.topics_of(rows), {"t": state("t", [0])})
-    monkeypatch.setattr(router_module, "is_topic_name", None)
-    assert made.topics_of(rows).names == ("t",)
 
 
 def test_rows_without_a_key_stick_to_a_partition_with_a_leader_for_a_batch() -> None:

@@ -131,14 +131,6 @@ def identifying() -> Connection:
     return connection
 
 
-def identifying_unsent() -> Connection:
-    connection = negotiating_to_identify()
-    connection.receive(versions_answer(0, RANGES | METADATA))
-    assert connection.next_answer() is None
-    assert connection.own_request()
-    return connection
-
-
 def authenticating_to_identify() -> Connection:
     connection = authenticating(identify=True)
     connection.ranges = {**connection.ranges, **METADATA}
@@ -169,74 +161,30 @@ def tokens(of: list[Answer]) -> list[object]:
     return [answer.token for answer in of]
 
 
-PREPARED = {
-    (State.NEGOTIATING, Input.SECURED): securing,
-    (State.OPEN, Input.REAUTHENTICATE): authenticated,
-    (State.NEGOTIATING, Input.IDENTIFY): negotiating_to_identify,
-    (State.AUTHENTICATING, Input.IDENTIFY): authenticating_to_identify,
-    (State.IDENTIFYING, Input.SENT): identifying_unsent,
+# What its owner may do with a connection.
+CALLS: dict[Input, Callable[[Connection], object]] = {
+    Input.START: Connection.start,
+    Input.SEND: lambda connection: connection.send(INIT),
+    Input.SENT: Connection.sent,
+    Input.RECEIVE: lambda connection: connection.receive(b"\0"),
+    Input.REAUTHENTICATE: lambda connection: connection.reauthenticate(authentication()),
 }
-OF_BYTES = (Input.VERSIONS, Input.SECURED, Input.AUTHENTICATED, Input.IDENTIFY, Input.IDENTIFIED)
 
 
-class TestEveryStateAndInput:
-    @staticmethod
-    def happen(connection: Connection, happened: Input) -> None:
-        match happened:
-            case Input.START:
-                connection.start()
-            case Input.SEND:
-                connection.send(INIT)
-            case Input.SENT:
-                if connection.state is State.OPEN:
-                    connection.send(INIT)
-                if connection.state is State.AUTHENTICATING:
-                    connection.receive(handshake_answer(1))
-                    assert connection.next_answer() is None
-                    connection.own_request()
-                connection.sent()
-            case Input.RECEIVE:
-                connection.receive(b"\0")
-            case Input.CLOSE:
-                connection.close()
-            case Input.VERSIONS:
-                if connection.state is State.NEGOTIATING:
-                    connection.sent()
-                hear(connection, VERSIONS)
-            case Input.SECURED:
-                hear(connection, versions_answer(0, RANGES | SASL))
-            case Input.IDENTIFY if connection.state is not State.AUTHENTICATING:
-                hear(connection, versions_answer(0, RANGES | METADATA))
-            case Input.IDENTIFIED:
-                hear(connection, metadata_answer(1))
-            case Input.AUTHENTICATED | Input.IDENTIFY:
-                hear(connection, handshake_answer(1))
-                hear(connection, authenticate_answer(2))
-            case Input.REAUTHENTICATE:
-                assert connection.reauthenticate(authentication())
-            case Input.ERROR:
-                connection.receive(b"HTTP")
-                with pytest.raises(ProtocolError):
-                    connection.next_answer()
-
-    @pytest.mark.parametrize("happened", Input)
-    @pytest.mark.parametrize("state", State)
-    def test_it(self, state: State, happened: Input) -> None:
-        connection = PREPARED.get((state, happened), IN_STATE[state])()
+@pytest.mark.parametrize("called", CALLS)
+@pytest.mark.parametrize("state", State)
+def test_what_its_owner_may_not_do_changes_nothing(state: State, called: Input) -> None:
+    connection = IN_STATE[state]()
+    assert connection.state is state
+    if called not in TRANSITIONS[state]:
+        with pytest.raises(RuntimeError, match=state.name):
+            CALLS[called](connection)
         assert connection.state is state
-        leads_to = TRANSITIONS[state].get(happened)
-        if leads_to is not None:
-            self.happen(connection, happened)
-            assert connection.state is leads_to
-        elif happened in OF_BYTES and state is not State.CLOSED:
-            # The bytes are no mistake of ours there, but of the peer's.
-            with pytest.raises(ProtocolError):
-                self.happen(connection, happened)
-            assert connection.state is State.CLOSED
-        else:
-            with pytest.raises(RuntimeError, match=state.name):
-                self.happen(connection, happened)
-            assert connection.state is state
+
+
+@pytest.mark.parametrize("state", [each for each in State if each is not State.CLOSED])
+def test_bytes_that_are_no_answer_close_it_in_any_state(state: State) -> None:
+    refuses(IN_STATE[state](), b"HTTP", "")
 
 
 class TestIdentification:

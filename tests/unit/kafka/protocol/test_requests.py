@@ -101,9 +101,6 @@ class TestEncode:
         frame = encoded(ProduceRequest(-1, 1, (ProducePartition("t", 0, None, records),)), 9)
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4
 
-    def test_client_ids_are_not_ascii_only(self) -> None:
-        assert as_they_read(INIT, 5, client_id="zoë-日本")
-
 
 IDS = {"orders": ORDERS, "clicks": CLICKS, "other": uuid.UUID(int=99)}
 REFUSED = [{"batch_index": at, "batch_index_error_message": why} for at, why in ((3, None), (7, "no key"))]
