@@ -36,9 +36,7 @@ from kafka_sink.kafka.protocol.apis.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-)
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

@@ -14,15 +14,7 @@ from kafka_sink.errors import ClusterChanged
 from kafka_sink.kafka.metrics import Figures
 from kafka_sink.kafka.net.transport import Connected, Disconnected, Received, Sent
 from kafka_sink.kafka.protocol.apis.metadata import Broker
-from network_world import (
-    INIT,
-    SecureWorld,
-    World,
-    authenticate_answer,
-    brokers,
-    handshake_answer,
-    versions_answer,
-)
+from network_world import INIT, SecureWorld, World, authenticate_answer, brokers, handshake_answer, versions_answer
 
 AT_BOOT = Broker(7, "boot", 9092)
 

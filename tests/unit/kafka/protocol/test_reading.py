@@ -117,7 +117,7 @@ class TestFetch:
         of_another = fetched("clicks", OTHER)
         for said in (*to_other_questions(fetched()), of_another):
             if version == 13 and said["responses"] and said["responses"][0]["topic"] == "ordersx":
-                continue
+                continue  # that version has no name of a topic
             with pytest.raises(ProtocolError, match=f"Fetch version {version}: a Fetch answer for something else than"):
                 answered(FETCH, version, **said)
 
