@@ -209,28 +209,6 @@ def test_a_forgotten_topic_is_still_one_that_was_there_and_is_not_brought_back()
     assert not request.allow_auto_topic_creation
 
 
-def test_a_topic_with_batches_pending_is_in_use() -> None:
-    metadata = known(told("pending", "idle"), names=["pending", "idle"])
-    assert metadata.request(["pending"], MAX_IDLE_MS).topics == ("pending",)
-    metadata.update(told("pending"), MAX_IDLE_MS)
-    assert set(metadata.snapshot.topics) == {"pending"}
-    assert metadata.request((), 2 * MAX_IDLE_MS - 1).topics == ("pending",)
-    metadata.update(told("pending"), 0)
-    assert metadata.request((), 2 * MAX_IDLE_MS).topics == ()
-
-
-def test_a_request_that_has_nothing_left_to_ask_is_under_way_all_the_same() -> None:
-    metadata = known(metadata_response([0]))
-    assert metadata.request((), MAX_IDLE_MS).topics == ()
-    needed = metadata.want([TOPIC], MAX_IDLE_MS)
-    assert metadata.next_request_delay_ms(MAX_IDLE_MS) is None
-    metadata.update(told(), MAX_IDLE_MS)
-    assert metadata.answered < needed
-    metadata.request((), MAX_IDLE_MS + 200)
-    metadata.update(metadata_response([0]), MAX_IDLE_MS + 200)
-    assert metadata.answered >= needed
-
-
 def test_a_new_topic_is_asked_for_at_once_and_one_that_was_asked_for_is_not() -> None:
     metadata = fresh()
     for number in range(20):

@@ -116,18 +116,6 @@ class TestReady:
         assert client.ready(-1, 0)
         assert client.api_version(-1, INIT) == 5
 
-    def test_sending_too_early_is_the_callers_mistake(self, world: World) -> None:
-        client = world.client
-        # A node that nobody has heard of, one without a connection, and one whose connection is not ready.
-        assert not client.ready(5, 0)
-        assert (client.can_send(5, 0), client.delay_ms(5, 0), client.in_flight_count(5)) == (False, None, 0)
-        assert not client.can_send(-1, 0)
-        assert world.transport.connects == []
-        world.connect()
-        for node_id in (5, -1):
-            with pytest.raises(RuntimeError, match=f"node {node_id}"):
-                client.send(node_id, INIT, 0)
-
     def test_down_is_who_has_no_connection_and_is_not_getting_one(self, world: World) -> None:
         client = world.client
         assert client.is_down(5)
@@ -523,14 +511,6 @@ class TestLeastLoaded:
 
 
 class TestBrokersChange:
-    def test_no_news_is_no_change(self) -> None:
-        world = knowing(1)
-        key = world.open(1)
-        world.client.update_brokers([])
-        world.client.update_brokers(brokers(1, 2))
-        assert world.transport.open == {key}
-        assert world.client.ready(1, 0)
-
     @pytest.mark.parametrize("is_learned", [True, False])
     def test_a_broker_that_moved_is_connected_to_anew(self, is_learned: bool) -> None:
         world = knowing(1)
@@ -832,13 +812,6 @@ class TestCluster:
         world.open(2)
         assert world.client.interruptions == 0
 
-    def test_connections_that_were_idle_are_missed_as_well(self) -> None:
-        world = World(connections_max_idle_ms=10_000)
-        world.open()
-        world.poll(timeout_ms=20_000)
-        assert world.transport.open == set()
-        assert world.client.interruptions == 1
-
 
 FINAL = TlsFailure(step="the certificate has expired", advice="renew it", final=True)
 HUNG_UP = TlsFailure(step="the peer closed the connection", advice="use another port", final=False)
@@ -1094,12 +1067,3 @@ class TestSessions:
         world.answer(handshake_answer)
         world.answer(authenticate_answer, 0, 60_000)
         assert world.client.ready(-1, world.now_ms)
-
-    def test_that_are_refused_give_back_what_was_under_way(self) -> None:
-        world = SecureWorld(request_timeout_ms=120_000)
-        world.secure(lifetime_ms=60_000)
-        world.send("early")
-        world.poll(Sent(0))
-        world.poll(timeout_ms=100_000)
-        (response,) = world.poll(Sent(0), Received(0, b"HTTP"))
-        assert (response.token, response.response) == ("early", None)

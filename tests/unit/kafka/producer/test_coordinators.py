@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from effort import each
-from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.producer.combined_reads import READS_TOGETHER
 from kafka_sink.kafka.producer.coordinators import QUICK_TRIES, Ask, Coordinators, Next, error_code_of, next_after
 from kafka_sink.kafka.protocol.api import PartitionResult
@@ -206,15 +205,6 @@ class TestFind:
         world, _ = asking("s.0", node_of=7)
         assert world.network.learned == {7: Broker(7, "host7", 9099)}
         assert world.nodes == [7]
-
-    def test_waits_for_a_broker_that_can_be_asked(self) -> None:
-        world = World(down={0, 1, 2})
-        world.ask()
-        assert world.run() == LONGEST_POLL_MS
-        assert world.network.sent == []
-        world.kafka.down.clear()
-        world.run()
-        assert len(world.finding) == 1
 
     @pytest.mark.parametrize("code", [LOADING, UNAVAILABLE])
     def test_not_available_yet_is_asked_again_after_a_growing_backoff(self, code: int) -> None:
@@ -424,12 +414,6 @@ class TestPipelining:
     def test_a_request_is_of_so_many_reads_at_most(self) -> None:
         world, _ = asking(*((f"s.{i}", TXN, describe(f"s.{i}")) for i in range(READS_TOGETHER + 1)))
         assert [len(sent.request.transactional_ids) for sent in world.asked] == [READS_TOGETHER, 1]
-
-    def test_one_that_must_wait_holds_up_nobody(self) -> None:
-        world, (first, second) = asking("s.0", "s.1")
-        world.end(LOADING)
-        world.end()
-        assert (first.done, second.done) == (False, True)
 
     def test_a_throttled_coordinator_is_left_alone(self) -> None:
         world = World()

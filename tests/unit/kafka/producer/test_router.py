@@ -103,23 +103,6 @@ def test_rows_without_a_key_stick_to_a_partition_with_a_leader_for_a_batch() -> 
     assert 10 <= sum(a != b for a, b in itertools.pairwise(seen)) <= 12  # 1,200 rows of about 93 bytes
 
 
-def test_an_explicit_partition_out_of_range_names_the_topic() -> None:
-    rows = columns(value=pa.array([b"a"]), partition=pa.array([4], pa.int32()))
-    made = router("t")
-    with pytest.raises(PartitionOutOfRange) as failure:
-        made.route(rows, made.topics_of(rows), {"t": state("t", [0] * 4)})
-    assert (failure.value.topic, failure.value.partition, failure.value.partition_count) == ("t", 4, 4)
-
-
-def test_each_topic_has_a_sticky_partition_of_its_own() -> None:
-    made = router(batch_bytes=10**9)
-    states = {name: state(name, [0] * 50) for name in "abcdefgh"}
-    rows = columns(value=pa.array([b"v"] * 8), topic=pa.array(list("abcdefgh")))
-    first = counts(made.route(rows, made.topics_of(rows), states))
-    assert len({tp.partition for tp in first}) > 3
-    assert counts(made.route(rows, made.topics_of(rows), states)) == first
-
-
 KEYED = columns(value=pa.array([b"v"] * 300), key=pa.array([b"key-%d" % n for n in range(300)]))
 KEYLESS = columns(value=pa.array([b"v"] * 300))
 
