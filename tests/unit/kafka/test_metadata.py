@@ -305,3 +305,22 @@ def test_of_another_topic_the_answer_counts_whatever_its_leader_epochs(old_id: i
     assert (snapshot.leaders, snapshot.leader_epochs) == ((0, 1), (5, 5))
     kept = new_id if None not in (old_id, new_id) else old_id
     assert snapshot.topic_id == (None if kept is None else uuid.UUID(int=kept))
+
+
+def test_a_topic_that_one_may_not_see_is_not_one_that_is_not_there() -> None:
+    metadata = fresh()
+    metadata.want(["hidden", "missing"], 0)
+    metadata.request((), 0)
+    answers = (told("hidden", error_code=29), told("missing", error_code=3))
+    metadata.update(replace(answers[0], topics=answers[0].topics + answers[1].topics), 0)
+    assert metadata.snapshot.errors == {"hidden": 29, "missing": 3}
+    assert metadata.snapshot.topics == {}
+
+
+def test_leaders_and_available_partitions() -> None:
+    metadata = known()
+    metadata.update(metadata_response([0, NO_LEADER, 2]), 0)
+    snapshot = metadata.snapshot
+    assert [snapshot.leader(TOPIC, p) for p in range(4)] == [0, NO_LEADER, 2, NO_LEADER]
+    assert snapshot.leader("other", 0) == NO_LEADER
+    assert snapshot.topics[TOPIC].available == (0, 2)

@@ -292,6 +292,16 @@ def test_buffers_of_an_uneven_batch_size_shrink_without_sharing_a_byte(batch_siz
     assert all(start + size <= following for (start, size), (following, _) in pairwise(buffers))
 
 
+def test_a_failed_producer_fails_queued_and_later_rows_and_frees_their_memory() -> None:
+    c = holding(routed([b"a", b"b"], [0, 1]))
+    error = ProducerClosed(reason="test")
+    c.accumulator.fail(error)
+    assert c.acknowledgements.failure is error
+    assert c.is_free
+    with pytest.raises(ProducerClosed):
+        put(c, [b"c"])
+
+
 def test_a_batch_whose_producer_fails_meanwhile_is_given_back_by_its_writer() -> None:
     c = make_core()
     batches: list[ProducerBatch] = []

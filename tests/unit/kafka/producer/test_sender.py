@@ -272,6 +272,15 @@ def test_a_gap_left_by_an_earlier_batch_heals_and_one_left_by_nobody_fails() -> 
     assert c.failed(errors.ProduceRejected).code == 45
 
 
+def test_a_gap_may_be_told_of_before_the_batch_that_left_it_is_answered() -> None:
+    c, (first, second) = sending(2)
+    c.answer_produce(second, 45)
+    assert c.only(1_500) is first
+    c.answer_produce(first, 7)
+    assert answer_all(c, 1_500, sequences) == [1, 2]
+    assert c.is_written
+
+
 @pytest.mark.parametrize("code", [7, 20])
 @pytest.mark.parametrize(("then", "first_offset"), [(0, 10), (46, 11)], ids=["written now", "written before"])
 def test_a_batch_may_be_acknowledged_before_the_one_ahead_of_it(then: int, first_offset: int, code: int) -> None:

@@ -56,7 +56,7 @@ from kafka_sink.kafka.protocol.apis.offset_commit import (
 from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
 from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from kafka_sink.kafka.protocol.requests import Request, api_of, select_version
+from kafka_sink.kafka.protocol.requests import APIS, Request, api_of, select_version
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from their_messages import answered, as_they_read, lacks, name_of, to_other_questions
 
@@ -228,6 +228,29 @@ def test_versions_of_a_transaction_are_those_of_its_protocol(
     request_: Request, theirs: tuple[int, int], version: int | None
 ) -> None:
     assert select_version(request_, {api_of(request_).key: theirs}) == version
+
+
+def test_all_that_are_spoken_are_tested_here() -> None:
+    """A version more in the table wants its line in the tests above and below."""
+    elsewhere = {"Produce", "Metadata", "InitProducerId", "ApiVersions", "SaslHandshake", "SaslAuthenticate"}
+    elsewhere |= {"DescribeGroups", "Fetch", "ListOffsets", "OffsetForLeaderEpoch"}
+    ours = {api.name: (api.min_version, api.max_version) for api in APIS if api.name not in elsewhere}
+    assert ours == {
+        "FindCoordinator": (1, 6),
+        "AddPartitionsToTxn": (0, 3),
+        "AddOffsetsToTxn": (0, 4),
+        "EndTxn": (0, 5),
+        "TxnOffsetCommit": (3, 5),
+        "OffsetCommit": (5, 9),
+        "OffsetFetch": (7, 9),
+        "DeleteGroups": (0, 2),
+        "DescribeTransactions": (0, 0),
+        "ListTransactions": (0, 2),
+        "DescribeProducers": (0, 0),
+        "WriteTxnMarkers": (1, 1),
+        "CreateTopics": (2, 7),
+        "DescribeConfigs": (1, 4),
+    }
 
 
 Codes = list[tuple[str, int, int]]
