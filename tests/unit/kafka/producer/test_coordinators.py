@@ -472,6 +472,14 @@ class TestDeadline:
         world.run()
         assert (first.done, world.asked) == (True, [])
 
+    def test_ends_one_that_waits_for_room_whatever_becomes_of_its_node(self) -> None:
+        world, (_, late) = asking("s.0", ("s.1", TXN, None, 100), max_in_flight=1)
+        world.run(100)
+        reason = late.error
+        world.kafka.down, world.network.last_error = {0}, "broker 0: cut"
+        world.run()
+        assert (late.done, late.error, world.finding) == (True, reason, [])
+
 
 MEANINGS = {
     **dict.fromkeys((3, 7, 14, 89), Next.AGAIN),
