@@ -6,6 +6,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,16 +19,26 @@ from kafka_sink.kafka.producer.core import ProducerCore, wire
 from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
-from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.options.config import sink_config
-from scripted_kafka import LiveNetwork, scripted
+from scripted_kafka import LiveNetwork, ScriptedKafka, scripted
 from scripted_peers import Behaviour
-
-Make = Callable[..., Producer]
 
 
 def config(port: int, **options: str) -> ProducerConfig:
     return sink_config({"kafka.bootstrap.servers": f"127.0.0.1:{port}", **options}).producer
+
+
+class Live(LiveNetwork):
+    """And what makes Producers that have it."""
+
+    def __init__(self, kafka: ScriptedKafka) -> None:
+        super().__init__(kafka)
+        self.producers: list[Producer] = []
+
+    def producer(self, **options: Any) -> Producer:
+        """`options`: fields of ProducerConfig. Rows linger for long."""
+        self.producers.append(Producer(replace(config(1, **{"kafka.linger.ms": "20000"}), **options)))
+        return self.producers[-1]
 
 
 def let_wait(producer: Producer, max_block_ms: int) -> None:
@@ -35,8 +46,8 @@ def let_wait(producer: Producer, max_block_ms: int) -> None:
     object.__setattr__(producer.config, "max_block_ms", max_block_ms)
 
 
-def takes_rows(base_offset: int, *more: tuple[Request, Any]) -> Behaviour:
-    """A broker that leads the one partition of t, has every batch at this offset, and answers `more`."""
+def takes_rows(base_offset: int) -> Behaviour:
+    """A broker that leads the one partition of t, and has every batch at this offset."""
 
     def behave(sock: socket.socket) -> None:
         port, topic_id = sock.getsockname()[1], uuid.UUID(int=9)
@@ -48,7 +59,6 @@ def takes_rows(base_offset: int, *more: tuple[Request, Any]) -> Behaviour:
             (MetadataRequest(("t",), False), {"brokers": brokers, "topics": [topic]}),
             (InitProducerIdRequest(1), {}),
             (produce, {"responses": [{"name": "t", "topic_id": topic_id, "partition_responses": said}]}),
-            *more,
         ])(sock)  # fmt: skip
 
     return behave
@@ -80,7 +90,7 @@ def refresh(network: LiveNetwork) -> None:
     with network.lock:
         metadata.request_update()
         network.wakeup()
-        assert network.lock.wait_for(lambda: metadata.snapshot.version > version, 5)
+        assert network.lock.wait_for(lambda: metadata.snapshot.version > version, 30)
 
 
 def watch_cores(monkeypatch: pytest.MonkeyPatch) -> list[ProducerCore]:

@@ -12,6 +12,7 @@ import random
 import socket
 import struct
 import uuid
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafka_sink.kafka.metrics import Metrics
@@ -33,9 +34,11 @@ def framed(correlation_id: int, rest: bytes) -> bytes:
     return struct.pack(">ii", 4 + len(rest), correlation_id) + rest
 
 
-def versions_answer(correlation_id: int, ranges: dict[int, tuple[int, int]], throttle_time_ms: int = 0) -> bytes:
+def versions_answer(
+    correlation_id: int, ranges: Mapping[int, tuple[int, int]], error_code: int = 0, tags: bytes = b"\0"
+) -> bytes:
     apis = b"".join(struct.pack(">hhhb", key, low, high, 0) for key, (low, high) in ranges.items())
-    body = struct.pack(">hb", 0, 1 + len(ranges)) + apis + struct.pack(">ib", throttle_time_ms, 0)
+    body = struct.pack(">hb", error_code, 1 + len(ranges)) + apis + struct.pack(">i", 0) + tags
     return framed(correlation_id, body)
 
 
@@ -46,8 +49,8 @@ def metadata_answer(correlation_id: int, cluster_id: bytes | None = b"cluster-1"
     return framed(correlation_id, b"\0" + body)
 
 
-def init_answer(correlation_id: int, throttle_time_ms: int = 0) -> bytes:
-    return framed(correlation_id, b"\0" + struct.pack(">ihqhb", throttle_time_ms, 0, 7, 0, 0))
+def init_answer(correlation_id: int, throttle_time_ms: int = 0, producer_id: int = 7) -> bytes:
+    return framed(correlation_id, b"\0" + struct.pack(">ihqhb", throttle_time_ms, 0, producer_id, 0, 0))
 
 
 def produce_answer(correlation_id: int, topic_id: uuid.UUID, throttle_time_ms: int) -> bytes:
@@ -61,12 +64,16 @@ def correlation_id(frame: bytes) -> int:
     return int.from_bytes(frame[8:12], "big")
 
 
-def handshake_answer(correlation_id: int) -> bytes:
-    return framed(correlation_id, struct.pack(">hi", 0, 0))
+def handshake_answer(correlation_id: int, error_code: int = 0, mechanisms: Sequence[bytes] = (b"PLAIN",)) -> bytes:
+    names = b"".join(struct.pack(">h", len(name)) + name for name in mechanisms)
+    return framed(correlation_id, struct.pack(">hi", error_code, len(mechanisms)) + names)
 
 
-def authenticate_answer(correlation_id: int, error_code: int = 0, lifetime_ms: int = 0) -> bytes:
-    return framed(correlation_id, b"\0" + struct.pack(">h", error_code) + b"\0\1" + struct.pack(">qb", lifetime_ms, 0))
+def authenticate_answer(
+    correlation_id: int, error_code: int = 0, lifetime_ms: int = 0, message: bytes = b"", auth_bytes: bytes = b""
+) -> bytes:
+    texts = bytes([len(message) + 1]) + message + bytes([len(auth_bytes) + 1]) + auth_bytes
+    return framed(correlation_id, b"\0" + struct.pack(">h", error_code) + texts + struct.pack(">qb", lifetime_ms, 0))
 
 
 class World:
@@ -137,6 +144,16 @@ class World:
         answer = metadata_answer(correlation_id(self.transport.outbox[key][-1]), cluster_id)
         return self.poll(Sent(key), Received(key, answer))
 
+    def dial(self, node_id: int | None = -1, cluster_id: bytes | None = b"cluster-1") -> int:
+        """A connection to a broker of any cluster; None: the one that is being made."""
+        key = self.key if node_id is None else self.connect(node_id)
+        if not self.transport.outbox[key]:
+            self.poll(Connected(key))
+        number = correlation_id(self.transport.outbox[key][0])
+        self.poll(Sent(key), Received(key, versions_answer(number, self.RANGES)))
+        self.identify(key, cluster_id)
+        return key
+
     def send(self, token: object, node_id: int = -1) -> bytes:
         """The answer to a request that is in flight now."""
         self.client.send(node_id, INIT, self.now_ms, token)
@@ -172,6 +189,12 @@ class SecureWorld(World):
     def answer(self, answer: Any, *more: Any) -> list[ClientResponse]:
         """To the request that the connection sent last."""
         return self.poll(Sent(self.key), Received(self.key, answer(correlation_id(self.said()), *more)))
+
+    def agree(self) -> None:
+        """On the mechanism."""
+        self.connect()
+        self.answer(versions_answer, self.RANGES)
+        self.answer(handshake_answer)
 
     def secure(self, lifetime_ms: int = 0) -> None:
         self.connect()

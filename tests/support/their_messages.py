@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
-
-from hypothesis import strategies as st
 
 from kafka_sink.kafka.protocol.requests import Request, api_of, decode_response, encode_request
 
@@ -69,12 +67,30 @@ def _filled(message_type: Any, version: int, fields: Mapping[str, Any]) -> Any:
     return message_type(version=version, **{name: value(name, given) for name, given in fields.items()})
 
 
-def damaged(data: st.DataObject, frame: bytes) -> bytes:
-    """Return the frame with up to three places changed, longer or shorter."""
-    changed = bytearray(frame)
-    for _ in range(data.draw(st.integers(1, 3))):
-        position = data.draw(st.integers(0, len(changed) - 1))
-        changed[position : position + data.draw(st.integers(0, 4))] = data.draw(st.binary(max_size=5))
-        if not changed:
-            break
-    return bytes(changed)
+# What tells a part of an answer from the others, and lists that may have any parts.
+_NAMES = {
+    "key", "name", "topic", "group_id", "partition", "partition_index", "index", "transactional_id", "resource_name",
+}  # fmt: skip
+_FREE = {"configs", "active_producers", "synonyms", "members", "record_errors"}
+
+
+def to_other_questions(said: Any) -> Iterator[Any]:
+    """Yield the answer with one of its parts left out, there twice, or of another name."""
+    if isinstance(said, Mapping):
+        for name, value in said.items():
+            if name not in _FREE:
+                yield from ({**said, name: other} for other in to_other_questions(value))
+    elif isinstance(said, list) and said and isinstance(said[0], Mapping):
+        for place, part in enumerate(said):
+            before, behind = said[:place], said[place + 1 :]
+            yield [*before, *behind]
+            yield [*said, part]
+            for name in _NAMES & part.keys():
+                value = part[name]
+                yield [*before, {**part, name: value + 70 if isinstance(value, int) else f"{value}x"}, *behind]
+            yield from ([*before, other, *behind] for other in to_other_questions(part))
+
+
+def name_of(value: object) -> str | None:
+    """Return the id of a case."""
+    return type(value).__name__ if hasattr(value, "__dataclass_fields__") else None

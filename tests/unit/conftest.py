@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
 from certificates import Authority
-from kafka_sink.kafka.client import Producer
-from live_producers import Make, config
-from scripted_kafka import LiveNetwork, ScriptedKafka, connect_producers
+from live_producers import Live
+from scripted_kafka import ScriptedKafka, connect_producers
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,19 +30,10 @@ def kafka() -> ScriptedKafka:
 
 
 @pytest.fixture
-def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> LiveNetwork:
+def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     """Every Producer made in the test talks to it; their Sender threads run."""
-    return connect_producers(LiveNetwork(kafka), monkeypatch)
-
-
-@pytest.fixture
-def producing(network: LiveNetwork) -> Iterator[Make]:
-    made: list[Producer] = []
-
-    def make(**options: object) -> Producer:
-        made.append(Producer(replace(config(1, **{"kafka.linger.ms": "20000"}), **options)))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield make
-    for producer in made:
+    made = Live(kafka)
+    connect_producers(made, monkeypatch)
+    yield made
+    for producer in made.producers:
         producer.close()

@@ -3,8 +3,8 @@
     ScriptedKafka    the cluster's state, the requests it received, and its answers by API
     ScriptedNetwork  the seam of `NetworkClient`, in virtual time: requests and answers are objects
     LiveNetwork      the same for code with threads, in real time
-    ByteScript       what a broker answers on one connection, in kio's bytes: behind a `scripted` socket, or behind the
-                     seam of `Transport` (ScriptedTransport, AnsweringTransport)
+    ByteScript       what a broker answers on one connection, in kio's bytes: behind a `scripted` socket
+    ScriptedTransport  the seam of `Transport`: connections that do what a test says
 
 `connect_clients` and `connect_producers` have the shipped clients talk to them. A test that needs Kafka's own rules
 runs over a model (`tests/verification/model`), or gives the scripted brokers one to answer for their transactions.
@@ -16,11 +16,10 @@ from scripted_kafka.kafka import HANG_UP, ScriptedKafka
 from scripted_kafka.live import LiveNetwork
 from scripted_kafka.network import ScriptedNetwork, Sent
 from scripted_kafka.sockets import advertises, scripted
-from scripted_kafka.transport import AnsweringTransport, ScriptedTransport
+from scripted_kafka.transport import ScriptedTransport
 
 __all__ = [
     "HANG_UP",
-    "AnsweringTransport",
     "ByteScript",
     "LiveNetwork",
     "ScriptedKafka",

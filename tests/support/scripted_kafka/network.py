@@ -27,6 +27,7 @@ class Sent:
     response: Any = None
     error: str | None = None
     expects_response: bool = True
+    sent_ms: int = 0
 
 
 class ScriptedNetwork:
@@ -114,7 +115,7 @@ class ScriptedNetwork:
 
     def send(self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True) -> None:
         self.kafka.received.append((node_id, request))
-        self.sent.append(Sent(node_id, request, token, expects_response=expect_response))
+        self.sent.append(Sent(node_id, request, token, expects_response=expect_response, sent_ms=self.kafka.now_ms))
 
     def poll(self, timeout_ms: int) -> list[ClientResponse]:
         assert timeout_ms >= 0
@@ -151,7 +152,8 @@ class ScriptedNetwork:
     def _answer(self, sent: Sent) -> ClientResponse:
         response = self.kafka.answer(sent.node_id, sent.request)
         error = None if response is not None else f"broker {sent.node_id}: cut"
-        return ClientResponse(sent.node_id, sent.request, sent.token, response, error, 0)
+        latency_ms = self.kafka.now_ms - sent.sent_ms
+        return ClientResponse(sent.node_id, sent.request, sent.token, response, error, latency_ms)
 
     def _is_throttled(self, node_id: int, now_ms: int) -> bool:
         since, until = self.kafka.throttled.get(node_id, (0, 0))

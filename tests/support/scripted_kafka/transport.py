@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
-from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
-from scripted_kafka.byte_script import ByteScript
+from kafka_sink.kafka.net.transport import Address, Buffer, Disconnected, Event
 
 
 class ScriptedTransport:
@@ -52,37 +50,3 @@ class ScriptedTransport:
 
     def close_all(self) -> None:
         self.ended = True
-
-
-class AnsweringTransport(ScriptedTransport):
-    """Connects at once to brokers that answer at once, but for requests of the API `held`: until `answer_held`."""
-
-    def __init__(self, script: ByteScript, held: int) -> None:
-        super().__init__()
-        self._script, self._held = script, held
-        self.held: list[tuple[int, bytes]] = []
-
-    def connect(self, key: int, address: Address) -> None:
-        super().connect(key, address)
-        self.events.append(Connected(key))
-
-    def send(self, key: int, buffers: Sequence[Buffer], *, tell_at_once: bool = True) -> None:
-        super().send(key, buffers, tell_at_once=tell_at_once)
-        frame = self.outbox[key][-1][4:]
-        self.events.append(Sent(key))
-        if int.from_bytes(frame[:2], "big") == self._held:
-            self.held.append((key, frame))
-        else:
-            self._answer(key, frame)
-
-    def answer_held(self) -> None:
-        held, self.held = self.held, []
-        for key, frame in held:
-            self._answer(key, frame)
-
-    def _answer(self, key: int, frame: bytes) -> None:
-        answer = self._script.answer(frame)
-        if answer is None:
-            self.events.append(Disconnected(key, "hung up"))
-        else:
-            self.events.append(Received(key, struct.pack(">i", len(answer)) + answer))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import socket
 import threading
@@ -29,9 +28,9 @@ from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kept import MOST, lease_producer, ramp_s
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.kernel import FALLBACK, Loss
-from live_producers import Make, config, in_background, let_wait, refresh, rows, takes_rows
+from live_producers import Live, config, in_background, let_wait, refresh, rows, takes_rows
 from producer_core import routed
-from scripted_kafka import HANG_UP, LiveNetwork, ScriptedNetwork, connect_clients
+from scripted_kafka import HANG_UP, ScriptedNetwork, connect_clients
 from scripted_peers import peer
 from waiting import wait_until
 
@@ -65,7 +64,7 @@ def test_no_answer_within_max_block_ms_is_an_error_that_names_the_servers(
     with pytest.raises(errors.BrokersUnreachable) as failure, lease_producer(config(port, **SHORT)) as producer:
         producer.begin(topic="t").append(rows(1))
     # And the doctor's look at a host that says nothing; not request.timeout.ms.
-    assert 300 <= client.monotonic_ms() - started_ms < 10_000
+    assert 300 <= client.monotonic_ms() - started_ms < 25_000
     assert failure.value.bootstrap_servers == f"127.0.0.1:{port}"
     assert failure.value.waited_ms == 300
     assert "All steps, one by one: `pykafka check" in str(failure.value)
@@ -137,7 +136,7 @@ def sender_threads(client_id: str) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == f"pykafka-sender-{client_id}"]
 
 
-def test_a_producer_whose_write_raised_is_closed_and_its_thread_ends(network: LiveNetwork) -> None:
+def test_a_producer_whose_write_raised_is_closed_and_its_thread_ends(network: Live) -> None:
     settings = config(1, **{"kafka.client.id": "raising"})
     with pytest.raises(ZeroDivisionError), lease_producer(settings) as producer:
         producer.begin(topic="t").append(rows(1))
@@ -147,20 +146,6 @@ def test_a_producer_whose_write_raised_is_closed_and_its_thread_ends(network: Li
     assert network.core.accumulator.pool.available_bytes == settings.buffer_memory
     with pytest.raises(errors.ProducerClosed):
         producer.begin(topic="t").append(rows(1))
-
-
-def test_a_defect_of_the_sender_thread_reaches_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    reported = threading.Event()
-    monkeypatch.setattr(threading, "excepthook", lambda _: reported.set())
-
-    def broken(sender: object, now_ms: int) -> int:
-        raise ZeroDivisionError("a bug")
-
-    producer = Producer(config(closed_port()))
-    monkeypatch.setattr(sender.Sender, "run_once", broken)
-    with pytest.raises(errors.ProducerClosed, match="a bug"):
-        producer.begin(topic="t").append(rows(1))
-    assert reported.wait(5)
 
 
 class Opened:
@@ -220,13 +205,6 @@ def test_a_write_without_memory_keeps_no_producer_thread_or_socket(opened: Opene
     assert kept.KEPT.take(Producer, settings) is None
 
 
-@pytest.mark.parametrize("error", [ValueError("x"), OSError(errno.ECONNRESET, "reset"), RuntimeError("another")])
-def test_other_errors_of_a_write_stay_as_they_are(error: Exception) -> None:
-    with pytest.raises(type(error)) as raised, lease_producer(config(closed_port())):
-        raise error
-    assert raised.value is error
-
-
 def test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +214,7 @@ def test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly(
     monkeypatch.setattr(NetworkClient, "poll", no_memory)
     with pytest.raises(errors.WorkerExhausted, match="no more memory"):
         producer.begin(topic="t").append(rows(1))
-    thread.join(5)
+    thread.join(30)
     assert (producer.usable, thread.is_alive(), opened.one_and_closed()) == (False, False, True)
 
 
@@ -246,13 +224,13 @@ def test_a_sender_thread_without_any_memory_closes_its_sockets(opened: Opened, m
     monkeypatch.setattr(NetworkClient, "poll", no_memory)
     producer = Producer(config(closed_port(), **{"kafka.client.id": "starved"}))
     for thread in sender_threads("starved"):
-        thread.join(5)
+        thread.join(30)
     assert (producer.usable, opened.one_and_closed()) == (False, True)
 
 
 @pytest.mark.parametrize("what", ["a topic", "memory"])
-def test_a_writer_that_waits_is_told_of_the_producers_end(producing: Make, network: LiveNetwork, what: str) -> None:
-    producer = producing(buffer_memory=8_192, batch_size=1_024)
+def test_a_writer_that_waits_is_told_of_the_producers_end(network: Live, what: str) -> None:
+    producer = network.producer(buffer_memory=8_192, batch_size=1_024)
     write = producer.begin(topic="t")
     if what == "a topic":
         network.kafka.silent = {0}
@@ -260,11 +238,11 @@ def test_a_writer_that_waits_is_told_of_the_producers_end(producing: Make, netwo
         network.hold()
     thread, outcome = in_background(lambda: write.append(LARGE))
     if what == "a topic":
-        wait_until(lambda: network.kafka.asked(MetadataRequest), 5, "a writer that waits")
+        wait_until(lambda: network.kafka.asked(MetadataRequest), 30, "a writer that waits")
     else:
-        assert network.arrived.wait(5)
+        assert network.arrived.wait(30)
     producer.close()
-    thread.join(10)
+    thread.join(30)
     assert isinstance(outcome[0], errors.ProducerClosed)
     assert network.core.accumulator.pool.available_bytes == 8_192
 
@@ -272,23 +250,7 @@ def test_a_writer_that_waits_is_told_of_the_producers_end(producing: Make, netwo
 LARGE = pa.record_batch({"value": pa.array([bytes(100)] * 500)})
 
 
-def test_what_no_retry_mends_ends_the_producer_at_once(producing: Make, network: LiveNetwork) -> None:
-    """A password that is wrong, at the first connection or at a later one."""
-    refused = errors.AuthenticationFailed(broker="broker 0", mechanism="PLAIN", user="alice", reason="no")
-    producer = producing()
-    write = producer.begin(topic="t")
-    write.append(rows(3))
-    network.hold()
-    thread, outcome = in_background(write.finish)
-    assert network.arrived.wait(5)
-    network.failure = refused
-    network.wakeup()
-    thread.join(5)
-    assert outcome == [refused]
-    assert not producer.usable
-
-
-def test_an_error_of_a_lease_says_who_needs_the_acl(network: LiveNetwork) -> None:
+def test_an_error_of_a_lease_says_who_needs_the_acl(network: Live) -> None:
     network.kafka.topic_error = 29
     secure = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-256"}
     login = {"kafka.sasl.username": "bob", "kafka.sasl.password": "hunter2"}
@@ -297,25 +259,23 @@ def test_an_error_of_a_lease_says_who_needs_the_acl(network: LiveNetwork) -> Non
         producer.begin(topic="t").append(rows(3))
 
 
-def test_finish_sends_what_still_lingers_and_returns_only_when_it_is_acknowledged(
-    producing: Make, network: LiveNetwork
-) -> None:
-    write = producing().begin(topic="t")
+def test_finish_sends_what_still_lingers_and_returns_only_when_it_is_acknowledged(network: Live) -> None:
+    write = network.producer().begin(topic="t")
     network.hold()
     write.append(rows(3))
     thread, outcome = in_background(write.finish)
-    assert network.arrived.wait(5)
+    assert network.arrived.wait(30)
     assert outcome == []
     network.release()
-    thread.join(5)
+    thread.join(30)
     ((receipt,),) = outcome
     assert (receipt.record_count, receipt.first_offset) == (3, 100)
     assert write.record_count == 3
 
 
-def test_finish_raises_what_the_broker_refused(producing: Make, network: LiveNetwork) -> None:
+def test_finish_raises_what_the_broker_refused(network: Live) -> None:
     network.kafka.always(ProduceRequest, 87)
-    write = producing().begin(topic="t")
+    write = network.producer().begin(topic="t")
     write.append(rows(3))
     with pytest.raises(errors.ProduceRejected):
         write.finish()
@@ -328,27 +288,27 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_rows_go_out_when_they_have_lingered_and_nobody_flushes(producing: Make, network: LiveNetwork) -> None:
-    producer = producing(linger_ms=20)
+def test_rows_go_out_when_they_have_lingered_and_nobody_flushes(network: Live) -> None:
+    producer = network.producer(linger_ms=20)
     write = producer.begin(topic="t")
     for _ in range(5):
         before = len(network.kafka.produced)
         write.append(rows(1))
-        wait_until(lambda before=before: len(network.kafka.produced) > before, 10, "a batch that has lingered")
+        wait_until(lambda before=before: len(network.kafka.produced) > before, 30, "a batch that has lingered")
 
 
 @pytest.mark.usefixtures("patient")
-def test_full_batches_go_out_and_nobody_flushes(producing: Make, network: LiveNetwork) -> None:
-    producer = producing(batch_size=1_024, linger_ms=60_000)
+def test_full_batches_go_out_and_nobody_flushes(network: Live) -> None:
+    producer = network.producer(batch_size=1_024, linger_ms=60_000)
     write = producer.begin(topic="t")
     for count in range(1, 61):
         write.append(pa.record_batch({"value": pa.array([bytes(300)])}))
         # Three rows a batch; the last of them is full when there is a next row for it.
-        wait_until(lambda full=(count - 1) // 3: len(network.kafka.produced) == full, 10, "full batches")
+        wait_until(lambda full=(count - 1) // 3: len(network.kafka.produced) == full, 30, "full batches")
 
 
-def test_rows_linger_again_after_a_flush(producing: Make, network: LiveNetwork) -> None:
-    producer = producing()
+def test_rows_linger_again_after_a_flush(network: Live) -> None:
+    producer = network.producer()
     first, second = producer.begin(topic="t"), producer.begin(topic="t")
     first.append(rows(1))
     first.finish()
@@ -370,12 +330,12 @@ ID = uuid.UUID(int=1)
 
 @pytest.mark.parametrize(("first", "second"), [(None, ID), (ID, None), (ID, ID)])
 def test_a_topic_that_was_idle_for_long_in_mid_write_is_asked_for_again(
-    producing: Make, network: LiveNetwork, pass_time: Callable[[int], None],
+    network: Live, pass_time: Callable[[int], None],
     first: uuid.UUID | None, second: uuid.UUID | None,
 ) -> None:  # fmt: skip
     """It is no other topic if its id becomes known or is not told: brokers are upgraded from Kafka 2.7 or older."""
     network.kafka.by_name, network.kafka.topic_id = True, first
-    producer = producing(metadata_max_age_ms=10 * MAX_IDLE_MS)
+    producer = network.producer(metadata_max_age_ms=10 * MAX_IDLE_MS)
     write = producer.begin(topic="t")
     write.append(rows(1))
     producer.flush(write.acknowledgements)
@@ -389,10 +349,10 @@ def test_a_topic_that_was_idle_for_long_in_mid_write_is_asked_for_again(
 
 
 def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+    network: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network.kafka.by_name = True
-    producer = producing()
+    producer = network.producer()
     write = producer.begin(topic="t")
     write.append(rows(1))
     producer.flush(write.acknowledgements)
@@ -401,11 +361,11 @@ def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
     started_ms = client.monotonic_ms()
     with pytest.raises(errors.BrokersUnreachable):
         write.finish()
-    assert 300 <= client.monotonic_ms() - started_ms < 10_000
+    assert 300 <= client.monotonic_ms() - started_ms < 25_000
 
 
-def test_a_write_begins_with_fresh_metadata_and_goes_on_with_what_it_has(producing: Make, network: LiveNetwork) -> None:
-    producer = producing(metadata_max_age_ms=1)
+def test_a_write_begins_with_fresh_metadata_and_goes_on_with_what_it_has(network: Live) -> None:
+    producer = network.producer(metadata_max_age_ms=1)
     for partitions in (1, 3):
         network.kafka.partitions = partitions
         write = producer.begin(topic="t")
@@ -416,10 +376,10 @@ def test_a_write_begins_with_fresh_metadata_and_goes_on_with_what_it_has(produci
 
 @pytest.mark.parametrize("was_deleted", [True, False])
 def test_a_topic_that_does_not_exist_is_not_waited_for_until_max_block_ms(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, was_deleted: bool
+    network: Live, monkeypatch: pytest.MonkeyPatch, was_deleted: bool
 ) -> None:
     monkeypatch.setattr(metadata, "ABSENT_PATIENCE_MS", 200)
-    producer = producing(max_block_ms=60_000)
+    producer = network.producer(max_block_ms=60_000)
     if was_deleted:
         write = producer.begin(topic="t")
         write.append(rows(1))
@@ -431,35 +391,35 @@ def test_a_topic_that_does_not_exist_is_not_waited_for_until_max_block_ms(
         producer.begin(topic="t").append(rows(1))
     assert failure.value.topic == "t"
     # The time counts from the first answer that says so, which may be one from before the write.
-    assert 100 <= failure.value.waited_ms < 10_000
+    assert 100 <= failure.value.waited_ms < 25_000
 
 
 @pytest.mark.parametrize(("code", "error"), [(29, errors.TopicAuthorizationFailed), (17, errors.TopicNameInvalid)])
 def test_a_topic_that_waiting_does_not_bring_is_an_error_at_once(
-    producing: Make, network: LiveNetwork, code: int, error: type[Exception]
+    network: Live, code: int, error: type[Exception]
 ) -> None:
     network.kafka.topic_error = code
-    producer = producing(max_block_ms=60_000)
+    producer = network.producer(max_block_ms=60_000)
     with pytest.raises(error):
         producer.begin(topic="t").append(rows(1))
 
 
-def test_a_full_pool_blocks_until_answers_come(producing: Make, network: LiveNetwork) -> None:
-    write = producing(buffer_memory=8_192, batch_size=1_024).begin(topic="t")
+def test_a_full_pool_blocks_until_answers_come(network: Live) -> None:
+    write = network.producer(buffer_memory=8_192, batch_size=1_024).begin(topic="t")
     network.hold()
     thread, outcome = in_background(lambda: write.append(LARGE))
-    assert network.arrived.wait(5)
+    assert network.arrived.wait(30)
     network.release()
-    thread.join(10)
+    thread.join(30)
     assert outcome == [None]
     assert sum(receipt.record_count for receipt in write.finish()) == 500
     assert write.figures().producer["bufferpool-wait-time-ns-total"] > 0
 
 
 def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+    network: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    producer = producing(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000)
+    producer = network.producer(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000)
     write = producer.begin(topic="t")
     network.hold()
     try_append = network.core.accumulator.try_append
@@ -469,20 +429,20 @@ def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
         placed_all = try_append(*arguments)
         if not placed_all:
             network.wakeup()
-            assert network.arrived.wait(5)
+            assert network.arrived.wait(30)
             network.release()
             with network.lock:
-                assert network.lock.wait_for(lambda: write.acknowledgements.pending_batches == 0, 5)
+                assert network.lock.wait_for(lambda: write.acknowledgements.pending_batches == 0, 30)
         return placed_all
 
     monkeypatch.setattr(network.core.accumulator, "try_append", slowly)
     thread, outcome = in_background(lambda: write.append(LARGE))
-    thread.join(10)
+    thread.join(30)
     assert outcome == [None]
 
 
-def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(producing: Make, network: LiveNetwork) -> None:
-    producer = producing(buffer_memory=8_192, batch_size=1_024)
+def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(network: Live) -> None:
+    producer = network.producer(buffer_memory=8_192, batch_size=1_024)
     write = producer.begin(topic="t")
     write.append(rows(1))
     network.hold()
@@ -493,25 +453,25 @@ def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(producing: M
 
 
 def test_a_sender_thread_that_dies_over_a_drained_batch_fails_the_write(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+    network: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    producer = producing()
+    producer = network.producer()
     write = producer.begin(topic="t")
     write.append(rows(1))
     monkeypatch.setattr("kafka_sink.kafka.producer.producer_batch.ProducerBatch.close", no_memory)
     thread, outcome = in_background(write.finish)
-    thread.join(5)
+    thread.join(30)
     assert isinstance(outcome[0], errors.WorkerExhausted)
     assert network.core.accumulator.pool.available_bytes == producer.config.buffer_memory
 
 
 def test_rows_whose_sender_thread_is_gone_without_a_word_are_not_delivered(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+    network: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a forked child, which has the producer and not its thread."""
     network.hold()
-    producer = producing()
+    producer = network.producer()
     write = producer.begin(topic="t")
     write.append(rows(1))
     with monkeypatch.context() as patch:
@@ -520,43 +480,28 @@ def test_rows_whose_sender_thread_is_gone_without_a_word_are_not_delivered(
             write.finish()
 
 
-def test_a_network_that_cannot_be_closed_keeps_nobody_waiting(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_network_that_cannot_be_closed_keeps_nobody_waiting(network: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
 
     def broken() -> None:
         raise KeyError("a bug")
 
     network.hold()
-    producer = producing()
+    producer = network.producer()
     write = producer.begin(topic="t")
     write.append(rows(1))
     thread, outcome = in_background(write.finish)
-    assert network.arrived.wait(5)
+    assert network.arrived.wait(30)
     monkeypatch.setattr(network, "close", broken)
     producer.close()
-    thread.join(5)
+    thread.join(30)
     assert isinstance(outcome[0], errors.ProducerClosed)
-
-
-def test_asking_again_ends_with_max_block_ms(producing: Make, network: LiveNetwork) -> None:
-    producer = producing()
-    names = frozenset({"t"})
-    producer.await_topics(names, (), client.monotonic_ms())
-    network.kafka.silent = {0}
-    let_wait(producer, 300)
-    started_ms = client.monotonic_ms()
-    assert producer.await_topics(names, names, started_ms)["t"].partition_count == 1
-    with pytest.raises(errors.BrokersUnreachable):
-        producer.await_topics(names, names, started_ms, ask_again=True)
-    assert 300 <= client.monotonic_ms() - started_ms < 5_000
 
 
 class ScriptedMemory:
     """As an accumulator: `append` says what becomes of rows. Brokers answer whenever it was asked, and at `answer`."""
 
-    def __init__(self, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, append: Callable[[], bool]) -> None:
+    def __init__(self, network: Live, monkeypatch: pytest.MonkeyPatch, append: Callable[[], bool]) -> None:
         self.pool = SimpleNamespace(available_bytes=0, buffer_bytes=1_024, exhausted=False)
         self.asked = 0
         self._append = append
@@ -598,9 +543,7 @@ def place_a_row(producer: Producer) -> None:
     producer.place(routed([bytes(100)], [0]), Acknowledgements(), codec_for("none"), producer.waiting_clock_ms())
 
 
-def test_memory_that_comes_back_begins_the_wait_anew(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_comes_back_begins_the_wait_anew(network: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that needs much of it waits while brokers answer, however slowly."""
     now, available = [0], [0]
 
@@ -613,45 +556,45 @@ def test_memory_that_comes_back_begins_the_wait_anew(
     memory = ScriptedMemory(network, monkeypatch, append)
     monkeypatch.setattr(client, "monotonic_ms", lambda: now[0])
     with pytest.raises(errors.BufferExhausted):
-        place_a_row(producing(max_block_ms=60_000))
+        place_a_row(network.producer(max_block_ms=60_000))
     # Nothing at 40 s, five times more, and then not more for 80 s.
     assert now[0] == (1 + 5 + 2) * 40_000
 
 
 @pytest.mark.parametrize("gather_ms", [600_000, 0])
 def test_who_waits_for_memory_goes_on_when_there_is_enough(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, gather_ms: int
+    network: Live, monkeypatch: pytest.MonkeyPatch, gather_ms: int
 ) -> None:
     monkeypatch.setattr(client, "GATHER_MS", gather_ms)
     memory = ScriptedMemory(network, monkeypatch, lambda: memory.asked > 1)
     memory.pool.exhausted = True
-    producer = producing(max_block_ms=600_000)
+    producer = network.producer(max_block_ms=600_000)
     thread, outcome = in_background(lambda: place_a_row(producer))
     if gather_ms:
-        wait_until(lambda: memory.asked == 1, 5, "the first look")
+        wait_until(lambda: memory.asked == 1, 30, "the first look")
         thread.join(0.1)
         assert (outcome, memory.asked) == ([], 1)
         memory.pool.exhausted = False
         memory.answer()
-    thread.join(10)
+    thread.join(30)
     assert (outcome, memory.asked) == ([None], 2)
 
 
-def test_a_pause_ends_in_time_and_with_the_producer(producing: Make, network: LiveNetwork) -> None:
-    producer = producing()
+def test_a_pause_ends_in_time_and_with_the_producer(network: Live) -> None:
+    producer = network.producer()
     began_ms = client.monotonic_ms()
     producer.pause(began_ms + 50)
-    assert 50 <= client.monotonic_ms() - began_ms < 5_000
+    assert 50 <= client.monotonic_ms() - began_ms < 25_000
     producer.pause(began_ms)
     thread, outcome = in_background(lambda: producer.pause(began_ms + 600_000))
     producer.close()
-    thread.join(5)
+    thread.join(30)
     assert isinstance(outcome[0], errors.ProducerClosed)
 
 
-def test_a_pause_is_ended_by_rows_that_were_refused_meanwhile(producing: Make, network: LiveNetwork) -> None:
+def test_a_pause_is_ended_by_rows_that_were_refused_meanwhile(network: Live) -> None:
     network.kafka.always(ProduceRequest, 87)
-    producer = producing(linger_ms=0)
+    producer = network.producer(linger_ms=0)
     producer.begin(topic="t").append(rows(1))
     with pytest.raises(errors.ProduceRejected):
         producer.pause(client.monotonic_ms() + 10_000)
@@ -665,12 +608,6 @@ def test_rows_at_an_offset_that_no_log_has_are_not_acknowledged(base_offset: int
     assert "Whether the last attempt was written is unknown" in str(failure.value)
 
 
-def test_rows_whose_leader_does_not_say_where_have_no_offset() -> None:
-    with peer(takes_rows(-1)) as port:
-        (receipt,) = written(config(port))
-    assert (receipt.record_count, receipt.first_offset, receipt.last_offset) == (1, None, None)
-
-
 def written(made: Any) -> Any:
     with lease_producer(made) as producer:
         write = producer.begin(topic="t")
@@ -679,7 +616,7 @@ def written(made: Any) -> Any:
 
 
 @pytest.fixture
-def rested(network: LiveNetwork) -> Producer:
+def rested(network: Live) -> Producer:
     """A kept producer that has written, and rested for longer than a cluster takes to be replaced."""
     network.connects = 1
     with lease_producer(config(1)) as producer:
@@ -691,9 +628,7 @@ def rested(network: LiveNetwork) -> Producer:
 
 
 @pytest.mark.parametrize("has_rested", [True, False])
-def test_a_kept_producer_goes_on_where_a_broker_answers(
-    rested: Producer, network: LiveNetwork, has_rested: bool
-) -> None:
+def test_a_kept_producer_goes_on_where_a_broker_answers(rested: Producer, network: Live, has_rested: bool) -> None:
     if not has_rested:
         rested.used_at_ms = client.monotonic_ms()
     asked = len(network.kafka.asked(MetadataRequest))
@@ -702,7 +637,7 @@ def test_a_kept_producer_goes_on_where_a_broker_answers(
     assert len(network.kafka.asked(MetadataRequest)) == asked + has_rested
 
 
-def test_a_kept_producer_that_lost_all_connections_is_not_used_again(rested: Producer, network: LiveNetwork) -> None:
+def test_a_kept_producer_that_lost_all_connections_is_not_used_again(rested: Producer, network: Live) -> None:
     rested.used_at_ms = client.monotonic_ms()
     network.interruptions = 1
     with lease_producer(config(1)) as other:
@@ -712,7 +647,7 @@ def test_a_kept_producer_that_lost_all_connections_is_not_used_again(rested: Pro
 
 @pytest.mark.parametrize("answers", ["none", "over another connection"])
 def test_a_kept_producer_whose_connections_only_look_open_is_not_used_again(
-    rested: Producer, network: LiveNetwork, answers: str
+    rested: Producer, network: Live, answers: str
 ) -> None:
     """The host went without a word. Another connection may lead to what took its place."""
 
@@ -726,7 +661,7 @@ def test_a_kept_producer_whose_connections_only_look_open_is_not_used_again(
 
 
 def test_a_kept_producer_whose_brokers_are_silent_is_not_waited_for(
-    rested: Producer, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+    rested: Producer, network: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "RESTED_MS", 50)
     network.kafka.silent = {0}
@@ -734,14 +669,14 @@ def test_a_kept_producer_whose_brokers_are_silent_is_not_waited_for(
         assert other is not rested
 
 
-def test_a_kept_producer_of_another_cluster_is_not_the_right_one(rested: Producer, network: LiveNetwork) -> None:
+def test_a_kept_producer_of_another_cluster_is_not_the_right_one(rested: Producer, network: Live) -> None:
     with lease_producer(config(1), "c") as again:
         assert again is rested
     with lease_producer(config(1), "d") as other:
         assert other is not rested
 
 
-def test_a_few_producers_are_kept_and_the_least_recently_used_goes(network: LiveNetwork) -> None:
+def test_a_few_producers_are_kept_and_the_least_recently_used_goes(network: Live) -> None:
     used: list[Producer] = []
     for number in range(MOST + 2):
         with lease_producer(config(1, **{"kafka.client.id": f"kept-{number}"})) as producer:
@@ -753,7 +688,7 @@ def test_a_few_producers_are_kept_and_the_least_recently_used_goes(network: Live
     assert [bool(sender_threads(f"kept-{number}")) for number in range(MOST + 2)] == expected
 
 
-def test_a_producer_that_rests_gives_its_memory_back(network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_producer_that_rests_gives_its_memory_back(network: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "IDLE_MEMORY_MS", -1)
     for _ in range(2):
         with lease_producer(config(1)) as producer:
@@ -763,11 +698,11 @@ def test_a_producer_that_rests_gives_its_memory_back(network: LiveNetwork, monke
             write.finish()
             assert network.core.accumulator.pool.memory is memory
         pool = network.core.accumulator.pool
-        wait_until(lambda pool=pool, memory=memory: pool.memory is not memory, 5, "the memory to go back")
+        wait_until(lambda pool=pool, memory=memory: pool.memory is not memory, 30, "the memory to go back")
         assert pool.available_bytes == producer.config.buffer_memory
 
 
-def test_clients_that_ask_push_out_no_producer(network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_that_ask_push_out_no_producer(network: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each kind as many are kept."""
     connect_clients(ScriptedNetwork(network.kafka), monkeypatch)
     with lease_producer(config(1)) as producer:
@@ -779,7 +714,7 @@ def test_clients_that_ask_push_out_no_producer(network: LiveNetwork, monkeypatch
         assert again is producer
 
 
-def test_closing_a_kept_producer_does_not_hold_up_others(network: LiveNetwork) -> None:
+def test_closing_a_kept_producer_does_not_hold_up_others(network: Live) -> None:
     """A sender thread may take seconds to end."""
     with lease_producer(config(1)) as producer:
         pass
@@ -788,31 +723,29 @@ def test_closing_a_kept_producer_does_not_hold_up_others(network: LiveNetwork) -
 
     def slow() -> None:
         closing.set()
-        assert may_end.wait(5)
+        assert may_end.wait(30)
         close()
 
     producer.close = slow  # type: ignore[method-assign]
     producer.used_at_ms -= producer.config.connections_max_idle_ms + 1
     thread, outcome = in_background(lambda: kept.KEPT.take(Producer, config(1, **{"kafka.client.id": "other"})))
-    assert closing.wait(5)
+    assert closing.wait(30)
     assert kept.KEPT.take(Producer, config(1, **{"kafka.client.id": "another"})) is None
     assert outcome == []
     may_end.set()
-    thread.join(5)
+    thread.join(30)
     assert outcome == [None]
 
 
-def throttle(network: LiveNetwork, for_ms: int) -> None:
+def throttle(network: Live, for_ms: int) -> None:
     """Begins now."""
     now_ms = client.monotonic_ms()
     network.kafka.throttled = {0: (now_ms, now_ms + for_ms)}
 
 
-def test_a_topic_is_waited_for_while_a_broker_throttles(
-    producing: Make, network: LiveNetwork, pass_time: Callable[[int], None]
-) -> None:
+def test_a_topic_is_waited_for_while_a_broker_throttles(network: Live, pass_time: Callable[[int], None]) -> None:
     """Nobody may be asked: that is a broker's answer, of which max.block.ms counts a tenth."""
-    producer = producing(max_block_ms=60_000)
+    producer = network.producer(max_block_ms=60_000)
     throttle(network, 200_000)
     thread, outcome = in_background(lambda: producer.begin(topic="t").append(rows(1)))
     pass_time(150_000)
@@ -825,25 +758,7 @@ def test_a_topic_is_waited_for_while_a_broker_throttles(
     assert outcome == [None]
 
 
-def test_max_block_ms_slows_down_while_a_broker_throttles(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For 400 s, at 40 s a look, of which 40 s count; then it is over in the next look."""
-    now = [0]
-
-    def append() -> bool:
-        now[0] += 40_000
-        return False
-
-    ScriptedMemory(network, monkeypatch, append)
-    monkeypatch.setattr(client, "monotonic_ms", lambda: now[0])
-    network.kafka.throttled = {0: (0, 400_000)}
-    with pytest.raises(errors.BufferExhausted):
-        place_a_row(producing(max_block_ms=60_000))
-    assert now[0] == 400_000 + 40_000
-
-
-def await_no_room(network: LiveNetwork) -> None:
+def await_no_room(network: Live) -> None:
     """Until the Sender has felt the throttle."""
 
     def has_no_room() -> bool:
@@ -851,15 +766,15 @@ def await_no_room(network: LiveNetwork) -> None:
             return not network.core.sender.has_room(client.monotonic_ms())
 
     network.wakeup()
-    wait_until(has_no_room, 5, "a throttle that is felt")
+    wait_until(has_no_room, 30, "a throttle that is felt")
 
 
 def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, pass_time: Callable[[int], None]
+    network: Live, monkeypatch: pytest.MonkeyPatch, pass_time: Callable[[int], None]
 ) -> None:
     """What has been handed over goes at once, however long it would linger; then there is room again."""
     monkeypatch.setattr(throttling, "JUST_NOW_MS", 600_000)
-    producer = producing(linger_ms=6_000_000, delivery_timeout_ms=12_000_000)
+    producer = network.producer(linger_ms=6_000_000, delivery_timeout_ms=12_000_000)
     write = producer.begin(topic="t")
     write.append(rows(1))
     throttle(network, 600_000)
@@ -867,47 +782,28 @@ def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
     thread, outcome = in_background(lambda: write.append(rows(1)))
     pass_time(600_000)
     network.wakeup()
-    assert network.arrived.wait(5)
-    thread.join(10)
+    assert network.arrived.wait(30)
+    thread.join(30)
     assert outcome == [None]
     assert write.figures().producer["bufferpool-wait-time-ns-total"] > 0
     assert sum(receipt.record_count for receipt in write.finish()) == 2
 
 
-def test_a_writer_that_waits_for_room_is_told_that_its_producer_failed(
-    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    producer = producing()
-    write = producer.begin(topic="t")
-    write.append(rows(1))
-    throttle(network, 600_000)
-    await_no_room(network)
-    accumulator, waits = network.core.accumulator, threading.Event()
-    begin_flush = accumulator.begin_flush
-    monkeypatch.setattr(accumulator, "begin_flush", lambda: (begin_flush(), waits.set()))
-    thread, outcome = in_background(lambda: write.append(rows(1)))
-    assert waits.wait(5), "a writer waits for room"
-    assert outcome == []
-    producer.close()
-    thread.join(10)
-    assert isinstance(outcome[0], errors.ProducerClosed)
-
-
 def test_a_write_that_is_throttled_says_so_on_its_way(
-    producing: Make, network: LiveNetwork, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    network: Live, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(throttling, "FIRST_TOLD_MS", 100)
     monkeypatch.setattr(throttling, "TOLD_EVERY_MS", 200)
     monkeypatch.setattr(sender, "LONGEST_POLL_MS", 10)
-    producer = producing(client_id="nightly")
+    producer = network.producer(client_id="nightly")
     write = producer.begin(topic="t")
     network.hold()
     write.append(rows(1))
     throttle(network, 600_000)
     with caplog.at_level(logging.WARNING, "kafka_sink"):
         thread, _ = in_background(write.finish)
-        wait_until(lambda: len(caplog.messages) >= 3, 10, "three lines")
+        wait_until(lambda: len(caplog.messages) >= 3, 30, "three lines")
     network.release()
-    thread.join(5)
+    thread.join(30)
     assert "by a quota of its user or of client id 'nightly', for 0 s so far" in caplog.messages[0]
     assert "bytes for them, which need at least 600 s more" in caplog.messages[0]

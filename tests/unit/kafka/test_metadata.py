@@ -10,7 +10,7 @@ import pytest
 
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, MAX_IDLE_MS, NO_LEADER, Metadata
 from kafka_sink.kafka.protocol.apis.metadata import MetadataResponse
-from producer_core import TOPIC, metadata_response
+from producer_core import TOPIC, make_core, metadata_response
 
 
 def told(*names: str, leaders: Sequence[int] = (0,), error_code: int = 0) -> MetadataResponse:
@@ -189,6 +189,14 @@ def test_a_topic_that_is_idle_is_forgotten() -> None:
     assert metadata.want(["old"], MAX_IDLE_MS + 1) != 0
 
 
+@pytest.mark.parametrize(("max_block_ms", "idle_ms"), [(60_000, MAX_IDLE_MS), (900_000, 900_000)])
+def test_a_topic_that_somebody_may_still_wait_for_is_not_idle(max_block_ms: int, idle_ms: int) -> None:
+    metadata = make_core(max_block_ms=max_block_ms).metadata
+    assert metadata.request((), idle_ms - 1).topics == (TOPIC,)
+    metadata.update(metadata_response([0]), 0)
+    assert metadata.request((), idle_ms).topics == ()
+
+
 def test_a_forgotten_topic_is_still_one_that_was_there_and_is_not_brought_back() -> None:
     metadata = known(told("old"), names=["old"])
     metadata.want_nothing()
@@ -199,49 +207,6 @@ def test_a_forgotten_topic_is_still_one_that_was_there_and_is_not_brought_back()
     request = metadata.request((), MAX_IDLE_MS + 1)
     assert request.topics == ("old", "other")
     assert not request.allow_auto_topic_creation
-
-
-def test_a_topic_with_batches_pending_is_in_use() -> None:
-    metadata = known(told("pending", "idle"), names=["pending", "idle"])
-    assert metadata.request(["pending"], MAX_IDLE_MS).topics == ("pending",)
-    metadata.update(told("pending"), MAX_IDLE_MS)
-    assert set(metadata.snapshot.topics) == {"pending"}
-    assert metadata.request((), 2 * MAX_IDLE_MS - 1).topics == ("pending",)
-    metadata.update(told("pending"), 0)
-    assert metadata.request((), 2 * MAX_IDLE_MS).topics == ()
-
-
-def test_a_topic_that_was_forgotten_and_has_a_batch_again_is_asked_for() -> None:
-    metadata = known(told("late", "other"), names=["late", "other"])
-    metadata.want(["other"], 2 * MAX_IDLE_MS)
-    assert metadata.request((), 2 * MAX_IDLE_MS).topics == ("other",)
-    metadata.update(told("other"), 2 * MAX_IDLE_MS)
-    metadata.request_update()  # its leader is not known
-    assert metadata.request(["late"], 2 * MAX_IDLE_MS + 100).topics == ("late", "other")
-
-
-def test_known_topics_outlive_the_write_until_they_are_idle() -> None:
-    metadata = known(metadata_response([0]))
-    metadata.want_nothing()
-    metadata.want(["other"], 9_999)
-    ask(metadata, told("other"), 9_999)
-    assert metadata.want([TOPIC], 9_999) == 0
-    metadata.want_nothing()
-    metadata.want(["other"], 9_999 + MAX_IDLE_MS)
-    metadata.request((), 9_999 + MAX_IDLE_MS)
-    assert TOPIC not in metadata.snapshot.topics
-
-
-def test_a_request_that_has_nothing_left_to_ask_is_under_way_all_the_same() -> None:
-    metadata = known(metadata_response([0]))
-    assert metadata.request((), MAX_IDLE_MS).topics == ()
-    needed = metadata.want([TOPIC], MAX_IDLE_MS)
-    assert metadata.next_request_delay_ms(MAX_IDLE_MS) is None
-    metadata.update(told(), MAX_IDLE_MS)
-    assert metadata.answered < needed
-    metadata.request((), MAX_IDLE_MS + 200)
-    metadata.update(metadata_response([0]), MAX_IDLE_MS + 200)
-    assert metadata.answered >= needed
 
 
 def test_a_new_topic_is_asked_for_at_once_and_one_that_was_asked_for_is_not() -> None:

@@ -144,10 +144,10 @@ def test_an_endpoint_that_never_comes_to_an_end(first: bytes, byte: bytes, monke
     with peer(behave) as port:
         with pytest.raises(TokenUnavailable, match=r"none that was whole within 0\.4 s"):
             fetched(Idp(url=f"http://127.0.0.1:{port}/token"))
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 12
         if byte:
             # Nobody reads on: no connection is left behind.
-            wait_until(lambda: len(ended) == oauth.ATTEMPTS, 10, "both connections to be closed")
+            wait_until(lambda: len(ended) == oauth.ATTEMPTS, 30, "both connections to be closed")
 
 
 def test_a_name_server_that_does_not_answer_sends_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_a_name_server_that_does_not_answer_sends_no_credentials(monkeypatch: py
         with pytest.raises(TokenUnavailable, match=r"within 0\.2 s"):
             fetched(Idp(url=f"http://127.0.0.1:{port}/token"))
         over.set()
-        wait_until(lambda: len(said) == oauth.ATTEMPTS, 10, "both connections to be closed")
+        wait_until(lambda: len(said) == oauth.ATTEMPTS, 30, "both connections to be closed")
     assert said == [b""] * oauth.ATTEMPTS
 
 
@@ -203,6 +203,20 @@ def test_tokens_are_kept_until_they_grow_old_and_serve_until_they_expire() -> No
         tokens.current()
     fails[0] = False
     assert tokens.current() == "token3"
+
+
+@pytest.mark.parametrize(("skew_s", "fetches"), [(3_600, 3), (7_200, 3), (0, 1), (-3_600, 1)])
+def test_a_token_is_there_whatever_our_clock_says(skew_s: int, fetches: int) -> None:
+    """With a clock that is ahead the token seems to have expired: it is used, and fetched for each connection."""
+    token, fetched = jwt(exp=NOW_S + 3_600), []
+
+    def fetch() -> tuple[str, float]:
+        fetched.append(token)
+        return token, oauth.lifetime_of(token, NOW_S + skew_s)
+
+    tokens = oauth.Tokens(fetch, clock_s=lambda: 5.0)
+    assert [tokens.current() for _ in range(3)] == [token] * 3
+    assert len(fetched) == fetches
 
 
 @pytest.mark.parametrize(

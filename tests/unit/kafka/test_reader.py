@@ -21,10 +21,10 @@ from kafka_sink.kept import lease_reader
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
 from record_sets import plain
-from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
+from scripted_kafka import ScriptedKafka, ScriptedNetwork
 from scripted_logs import ScriptedLog, serve
 
-OUT_OF_RANGE, DENIED = 1, 29
+DENIED = 29
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
 END = 9
 
@@ -172,25 +172,6 @@ def test_a_range_of_a_topic_that_was_made_again_after_its_plan_is_lost(kafka: Sc
         assert offsets(found) == []
     assert found.losses == [Loss(0, END, LossCause.TOPIC_RECREATED)]
     assert not kafka.asked(FetchRequest)
-
-
-def test_what_retention_deletes_during_a_read_is_lost_or_left_out(kafka: ScriptedKafka) -> None:
-    serve(kafka, {("t", 0): ScriptedLog(5, 100)})
-    kafka.script(FetchRequest, records, FetchResponse(0, OUT_OF_RANGE))
-    with lease_reader(CONFIG) as reader:
-        found = fetch(reader, lenient=True)
-        assert offsets(found) == [(0, 3), (5, 8), (8, 11)]
-    assert found.losses == [Loss(3, 5, LossCause.DELETED)]
-    kafka.script(FetchRequest, records, FetchResponse(0, OUT_OF_RANGE))
-    with pytest.raises(OffsetsLost, match="offsets 3 to 4 of t-0"), lease_reader(CONFIG) as reader:
-        offsets(fetch(reader))
-
-
-def test_a_broker_that_comes_back_is_waited_for(kafka: ScriptedKafka) -> None:
-    kafka.script(FetchRequest, records, HANG_UP, HANG_UP)
-    kafka.at = [(100, lambda: kafka.down.add(1)), (3_000, kafka.down.clear)]
-    with lease_reader(CONFIG) as reader:
-        assert offsets(fetch(reader)) == WHOLE
 
 
 def test_a_range_without_progress_ends_in_time_and_its_client_is_not_kept(

@@ -64,15 +64,6 @@ def test_tls_as_the_options_say() -> None:
     assert context.cert_store_stats()["x509_ca"] == 1
 
 
-def test_certificates_that_cannot_be_used_are_told_where_connections_are_made() -> None:
-    broken = security(security_protocol="SSL", ssl_truststore_certificates="nonsense")
-    with pytest.raises(InvalidOption):
-        tls_contexts(broken)
-    contexts = tls_contexts(security(security_protocol="ssl"))
-    assert contexts is not None
-    assert contexts.current().check_hostname
-
-
 @pytest.mark.parametrize("mechanism", [name for name in SASL_MECHANISMS if name not in PASSWORDLESS_MECHANISMS])
 def test_a_password_is_for_every_mechanism_of_passwords(mechanism: str) -> None:
     begin = begins(security(security_protocol="SASL_SSL", sasl_mechanism=mechanism))
@@ -132,15 +123,6 @@ def test_msk_iam_signs_where_connections_are_made(monkeypatch: pytest.MonkeyPatc
     assert "AKID" not in repr(begun)
     assert "canary" not in repr(begun) + repr(config)
     assert token.decode() not in repr(begun) + begun.login.name
-
-
-def test_msk_iam_keeps_the_clusters_of_two_regions_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
-    config = sink_config({**SERVERS, **MSK_IAM}).producer.security
-    for region in ("eu-west-1", "us-east-1"):
-        begin = begins(config, (f"boot-1.c1.kafka-serverless.{region}.amazonaws.com",))
-        assert f"signed for {region} at" in begin("b").login.name
 
 
 HANDLER = "kafka.sasl.client.callback.handler.class"

@@ -7,7 +7,7 @@ import pytest
 from kafka_sink.kafka.consumer.preferred_replica import PreferredReplica
 from kafka_sink.kafka.metadata import NO_LEADER
 
-LEADER, NEARER, ANOTHER = 1, 2, 3
+LEADER, NEARER = 1, 2
 MAX_AGE_MS = 1_000
 
 
@@ -28,18 +28,6 @@ def test_the_leader_names_one_for_a_while(replica: PreferredReplica) -> None:
     assert (replica.node, replica.rack(500 + MAX_AGE_MS)) == (NO_LEADER, "a")
 
 
-@pytest.mark.parametrize("node_id", [NO_LEADER, LEADER])
-def test_no_other_node_is_none(replica: PreferredReplica, node_id: int) -> None:
-    assert not replica.named(node_id, LEADER, 0)
-    assert replica.node == NO_LEADER
-
-
-def test_a_replica_names_none(replica: PreferredReplica) -> None:
-    replica.named(NEARER, LEADER, 0)
-    assert not replica.named(ANOTHER, NEARER, 0)
-    assert replica.node == NEARER
-
-
 def test_after_trouble_it_is_left_alone_for_as_long(replica: PreferredReplica) -> None:
     replica.named(NEARER, LEADER, 0)
     replica.failed(500)
@@ -49,9 +37,3 @@ def test_after_trouble_it_is_left_alone_for_as_long(replica: PreferredReplica) -
 def test_trouble_of_the_leader_is_none_of_a_replica(replica: PreferredReplica) -> None:
     replica.failed(500)
     assert replica.rack(501) == "a"
-
-
-def test_it_can_be_forgotten_without_trouble(replica: PreferredReplica) -> None:
-    replica.named(NEARER, LEADER, 0)
-    replica.forget()
-    assert (replica.node, replica.rack(0)) == (NO_LEADER, "a")

@@ -14,27 +14,9 @@ from kafka_sink.errors import ClusterChanged
 from kafka_sink.kafka.metrics import Figures
 from kafka_sink.kafka.net.transport import Connected, Disconnected, Received, Sent
 from kafka_sink.kafka.protocol.apis.metadata import Broker
-from network_world import (
-    INIT,
-    SecureWorld,
-    World,
-    authenticate_answer,
-    brokers,
-    handshake_answer,
-    versions_answer,
-)
+from network_world import INIT, SecureWorld, World, authenticate_answer, brokers, handshake_answer, versions_answer
 
 AT_BOOT = Broker(7, "boot", 9092)
-
-
-def dial(world: World, node_id: int | None, cluster_id: bytes | None = b"cluster-1") -> int:
-    """A connection to a broker of any cluster; None: the one being made."""
-    key = world.key if node_id is None else world.connect(node_id)
-    if not world.transport.outbox[key]:
-        world.poll(Connected(key))
-    world.poll(Sent(key), Received(key, versions_answer(0, world.RANGES)))
-    world.identify(key, cluster_id)
-    return key
 
 
 def refuse(world: World) -> None:
@@ -100,20 +82,9 @@ class TestAdopted:
         assert world.client.delay_ms(7, world.now_ms) == rest_ms
         assert not world.client.ready(7, world.now_ms)
         if not backs_off:
-            dial(world, None)
+            world.dial(None)
             assert world.client.ready(7, world.now_ms)
         assert len(world.transport.connects) == 1
-
-    def test_while_it_throttles(self, world: World) -> None:
-        world.open()
-        world.throttle(700)
-        world.transport.now_ms = 200
-        world.client.update_brokers([AT_BOOT])
-        assert world.client.delay_ms(7, 200) == 500
-        assert not world.client.ready(7, 699)
-        assert world.client.ready(7, 700)
-        assert world.client.throttles(300) == {7: (300, 700)}
-        assert world.client.throttled_ms(1_000) == 700
 
     @pytest.mark.parametrize("is_adopted_first", [True, False])
     def test_its_session_is_the_brokers(self, is_adopted_first: bool) -> None:
@@ -152,31 +123,6 @@ class TestAdopted:
 
 
 class TestNoLongerABroker:
-    def test_the_address_that_a_broker_left_is_a_bootstrap_server_again(self) -> None:
-        world = World(names=named("boot", "elsewhere"))
-        world.open()
-        world.client.update_brokers([AT_BOOT])
-        world.client.update_brokers([Broker(7, "elsewhere", 9092)])
-        world.client.ready(7, world.now_ms)
-        refuse(world)
-        assert world.client.least_loaded_node(world.now_ms) is None
-        assert dialled(world) == ["boot", "elsewhere", "boot"]
-        assert world.client.name(-1) == "bootstrap server boot:9092 (10.0.0.1:9092)"
-
-    def test_a_broker_that_moves_to_the_bootstrap_servers_address_takes_its_connection(self) -> None:
-        world = World(names=named("boot", "b7"))
-        world.client.update_brokers(brokers(7))
-        world.client.ready(-1, world.now_ms)
-        bootstrap = dial(world, None)
-        broker = world.open(7)
-        # Closed by now, as the broker's is open, and made again when that is gone.
-        assert bootstrap not in world.transport.open
-        world.poll(Disconnected(broker, "cut"))
-        bootstrap = world.open()
-        world.client.update_brokers([AT_BOOT])
-        assert world.client.ready(7, world.now_ms)
-        assert world.transport.open == {bootstrap}
-
     def test_a_broker_that_vanished_may_still_answer(self) -> None:
         world = World(names=named("boot", "b8"))
         key = world.open()
@@ -257,25 +203,6 @@ class TestLeft:
         assert world.transport.open == {broker}
         assert world.client.last_error == ""
 
-    def test_one_that_throttles(self) -> None:
-        """A node without a connection delays nothing."""
-        world = Balanced()
-        world.throttle(700)
-        world.transport.now_ms = 200
-        broker = world.open(1)
-        assert world.transport.open == {broker}
-        assert world.client.throttled_ms(10_000) == 200
-
-    def test_two_names_of_one_broker(self) -> None:
-        """Addresses compare as text. The second server is the broker that the first one leads to."""
-        servers = (("localhost", 9092), ("127.0.0.1", 9092))
-        world = World(named("localhost", "127.0.0.1"), bootstrap_servers=servers)
-        world.open(-1)
-        world.client.update_brokers([Broker(1, "127.0.0.1", 9092)])
-        broker = world.open(1)
-        assert world.transport.open == {broker}
-        assert world.client.ready(-2, world.now_ms)
-
     def test_is_connected_to_again_when_no_broker_can_be_reached(self) -> None:
         """KIP-899."""
         world = Balanced()
@@ -286,48 +213,27 @@ class TestLeft:
             refuse(world)
         assert dialled(world) == ["boot", "b1", "b2", "boot"]
         world.poll(timeout_ms=100)
-        dial(world, -1)
+        world.dial(-1)
         assert world.client.least_loaded_node(world.now_ms) == -1
 
 
 class TestBrokersThatDoNotAnswer:
     """Not even with a refusal, as if their hosts were gone: each attempt takes the whole time to connect."""
 
-    def world(self) -> World:
+    def test_are_not_tried_for_ever_instead_of_bootstrap_servers(self) -> None:
         world = World(named("boot", "b1", "b2"))
         world.client.update_brokers(brokers(1, 2))
-        return world
-
-    def go_on(self, world: World, attempts: int) -> list[str]:
-        while len(world.transport.connects) < attempts:
+        while len(world.transport.connects) < 9:
             assert world.client.least_loaded_node(world.now_ms) is None
             world.poll(timeout_ms=60_000)
-        return dialled(world)
-
-    def test_are_not_tried_for_ever_instead_of_bootstrap_servers(self) -> None:
-        tried = self.go_on(self.world(), 9)
+        tried = dialled(world)
         assert set(tried[:2]) == {"b1", "b2"}
         assert tried[2] == "boot"
         assert all(tried.count(host) >= 2 for host in ("boot", "b1", "b2"))
 
-    def test_do_not_keep_a_bootstrap_server_from_being_asked(self) -> None:
-        """Others, who want a single broker, try it again and again."""
-        world = self.world()
-        self.go_on(world, 2)
-        world.poll(timeout_ms=60_000)
-        for node_id in (1, 2):
-            while world.client.is_down(node_id):
-                world.client.ready(node_id, world.now_ms)
-                world.poll(timeout_ms=1)
-        assert world.client.least_loaded_node(world.now_ms) is None
-        assert dialled(world)[-1] == "boot"
-        dial(world, None)
-        assert world.client.least_loaded_node(world.now_ms) == -1
-        assert world.client.failure is None
-
 
 class TestAnotherCluster:
-    """`dial` without a cluster id is a connection to a broker of cluster-1, which is the client's."""
+    """`World.dial` without a cluster id is a connection to a broker of cluster-1, which is the client's."""
 
     def world(self, *more: str) -> World:
         """Connected once, and not any more. The bootstrap servers are no brokers."""
@@ -338,7 +244,7 @@ class TestAnotherCluster:
             bootstrap_servers=tuple((host, 9092) for host in servers),
         )
         world.client.update_brokers(brokers(1, 2))
-        world.lose(dial(world, 1))
+        world.lose(world.dial(1))
         return world
 
     def ask(self, world: World) -> str:
@@ -353,19 +259,19 @@ class TestAnotherCluster:
     def test_at_a_brokers_address_makes_the_bootstrap_server_the_next_to_be_asked(self, leads_elsewhere: bool) -> None:
         """Before broker 2, which is not known to be down."""
         world = self.world()
-        dial(world, 1, b"cluster-2")
+        world.dial(1, b"cluster-2")
         assert world.client.failure is None
         assert "belongs to cluster 'cluster-2', not to cluster 'cluster-1'" in world.client.last_error
         assert world.transport.open == set()
         assert world.client.delay_ms(1, world.now_ms)
         assert self.ask(world) == "boot"
         if leads_elsewhere:
-            dial(world, None, b"cluster-2")
+            world.dial(None, b"cluster-2")
             failure = world.client.failure
             assert isinstance(failure, ClusterChanged)
             assert "boot:9092" in failure.broker
             return
-        dial(world, None)
+        world.dial(None)
         assert world.client.failure is None
         # Nor is it before there is another list.
         assert world.client.least_loaded_node(world.now_ms) == -1
@@ -377,7 +283,7 @@ class TestAnotherCluster:
         key = world.open()
         world.client.update_brokers([AT_BOOT])
         world.lose(key)
-        dial(world, 7, b"cluster-2")
+        world.dial(7, b"cluster-2")
         failure = world.client.failure
         assert isinstance(failure, ClusterChanged)
         assert failure.broker == "broker 7 boot:9092 (10.0.0.1:9092)"
@@ -385,12 +291,12 @@ class TestAnotherCluster:
     @pytest.mark.parametrize("second", ["refuses", "leads elsewhere", "has no address", "is right"])
     def test_at_one_bootstrap_server_is_believed_unless_the_other_leads_to_ours(self, second: str) -> None:
         world = self.world("second")
-        dial(world, 1, b"cluster-2")
+        world.dial(1, b"cluster-2")
         first = self.ask(world)
         (other,) = {"boot", "second"} - {first}
         if second == "has no address":
             world.names[other] = []
-        dial(world, None, b"cluster-2")
+        world.dial(None, b"cluster-2")
         assert world.client.failure is None
         if second == "has no address":
             world.client.least_loaded_node(world.now_ms)
@@ -400,9 +306,9 @@ class TestAnotherCluster:
             case "refuses":
                 refuse(world)
             case "leads elsewhere":
-                dial(world, None, b"cluster-3")
+                world.dial(None, b"cluster-3")
             case "is right":
-                dial(world, None)
+                world.dial(None)
                 assert world.client.failure is None
                 return
         failure = world.client.failure
@@ -412,10 +318,10 @@ class TestAnotherCluster:
 
     def test_at_one_address_of_a_server_is_not_believed_before_the_others_were_tried(self) -> None:
         world = World(names={"boot": ["10.0.0.1", "10.0.0.2"]}, cluster_id="cluster-1")
-        dial(world, -1, b"cluster-2")
+        world.dial(-1, b"cluster-2")
         assert world.client.failure is None
         world.poll(timeout_ms=100)
-        dial(world, -1)
+        world.dial(-1)
         assert world.client.failure is None
         assert world.client.can_send(-1, world.now_ms)
 
@@ -423,40 +329,22 @@ class TestAnotherCluster:
         """The second server had led to the right cluster a moment ago."""
         world = World(named("boot", "second"), bootstrap_servers=(("boot", 9092), ("second", 9092)))
         world.poll(Disconnected(world.open(-2), "cut"))
-        dial(world, -1, b"cluster-2")
+        world.dial(-1, b"cluster-2")
         assert world.client.failure is None
-
-    def test_while_bootstrap_servers_cannot_be_reached_is_not_believed_until_they_can(self) -> None:
-        world = self.world()
-        for _ in range(3):
-            dial(world, 1, b"cluster-2")
-            while self.ask(world) != "boot":
-                refuse(world)
-            refuse(world)
-            assert world.client.failure is None
-            world.poll()
-            while world.client.delay_ms(1, world.now_ms):
-                world.poll(timeout_ms=1_000)
-        while self.ask(world) != "boot":
-            refuse(world)
-        dial(world, None, b"cluster-2")
-        assert isinstance(world.client.failure, ClusterChanged)
 
     def test_of_which_a_bootstrap_server_told_before_the_last_connection_is_forgotten(self) -> None:
         world = self.world("second")
-        dial(world, -1, b"cluster-2")
-        world.lose(dial(world, 1))
+        world.dial(-1, b"cluster-2")
+        world.lose(world.dial(1))
         world.client.ready(-2, world.now_ms)
         refuse(world)
         assert world.client.failure is None
 
     def test_at_a_bootstrap_server_is_nothing_new_while_a_broker_is_connected(self) -> None:
         world = self.world()
-        world.client.ready(-1, world.now_ms)
-        bootstrap = world.key
-        world.poll(Connected(bootstrap))
+        bootstrap = world.connect()
         world.poll(Sent(bootstrap), Received(bootstrap, versions_answer(0, world.RANGES)))
-        dial(world, 1)
+        world.dial(1)
         world.identify(bootstrap, b"cluster-2")
         assert world.client.failure is None
         assert world.client.ready(1, world.now_ms)

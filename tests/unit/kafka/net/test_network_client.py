@@ -23,7 +23,7 @@ from kafka_sink.kafka.metrics import Figures
 from kafka_sink.kafka.net.network_client import MIN_SESSION_MS
 from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent, TlsFailure
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest
+from kafka_sink.kafka.protocol.apis.metadata import Broker
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.gssapi import KerberosLogin
@@ -115,18 +115,6 @@ class TestReady:
         world.identify(0)
         assert client.ready(-1, 0)
         assert client.api_version(-1, INIT) == 5
-
-    def test_sending_too_early_is_the_callers_mistake(self, world: World) -> None:
-        client = world.client
-        # A node that nobody has heard of, one without a connection, and one whose connection is not ready.
-        assert not client.ready(5, 0)
-        assert (client.can_send(5, 0), client.delay_ms(5, 0), client.in_flight_count(5)) == (False, None, 0)
-        assert not client.can_send(-1, 0)
-        assert world.transport.connects == []
-        world.connect()
-        for node_id in (5, -1):
-            with pytest.raises(RuntimeError, match=f"node {node_id}"):
-                client.send(node_id, INIT, 0)
 
     def test_down_is_who_has_no_connection_and_is_not_getting_one(self, world: World) -> None:
         client = world.client
@@ -311,24 +299,6 @@ class TestSend:
             assert len(world.transport.outbox[key]) == sent_before
         assert world.client.ready(-1, world.now_ms)
 
-    def test_the_versions_of_the_oldest_broker(self) -> None:
-        """Kafka 2.1's, as a broker of 2.1.1 told them. It refuses ApiVersions 3 without a word on what it takes."""
-        world = World(guarantees=(AT_LEAST_ONCE, IDEMPOTENCE))
-        key = world.connect()
-        world.poll(Sent(key), Received(key, framed(0, struct.pack(">hi", 35, 0))))
-        assert struct.unpack_from(">hh", world.transport.outbox[key][-1], 4) == (18, 0)
-        ranges = {PRODUCE: (0, 7), METADATA: (0, 7), INIT_PRODUCER_ID: (0, 1), 18: (0, 2)}
-        told = b"".join(struct.pack(">hhh", api, *of) for api, of in ranges.items())
-        world.poll(Sent(key), Received(key, framed(1, struct.pack(">hi", 0, len(ranges)) + told)))
-        identified = struct.pack(">iih", 0, 0, 9) + b"cluster-1" + struct.pack(">ii", 1, 0)
-        world.poll(Sent(key), Received(key, framed(2, identified)))
-        assert world.client.cluster_id == "cluster-1"
-        sent = [(NO_ACKS, PRODUCE, 7), (MetadataRequest(("t",), True), METADATA, 7), (INIT, INIT_PRODUCER_ID, 1)]
-        for request, api_key, version in sent:
-            assert world.client.api_version(-1, request) == version
-            world.client.send(-1, request, world.now_ms)
-            assert struct.unpack_from(">hh", world.transport.outbox[key][-1], 4) == (api_key, version)
-
     def test_a_broker_that_lacks_what_every_write_needs_ends_the_client(self) -> None:
         world = World(guarantees=(AT_LEAST_ONCE, IDEMPOTENCE))
         key = world.connect()
@@ -360,20 +330,6 @@ class TestConnectionLost:
         assert not world.client.has_in_flight
         assert world.poll() == []
 
-    def test_answers_that_came_with_the_end_count(self, world: World) -> None:
-        key = world.open()
-        answers = [world.send(token) for token in range(3)]
-        half = len(answers[1]) // 2
-        responses = world.poll(
-            *[Sent(key)] * 3,
-            Received(key, answers[0] + answers[1][:half]),
-            Received(key, answers[1][half:] + answers[2][:half]),
-            Disconnected(key, "the peer closed the connection"),
-        )
-        assert [(response.token, response.error is None) for response in responses] == [
-            (0, True), (1, True), (2, False),
-        ]  # fmt: skip
-
     @pytest.mark.parametrize("words", ["correlation id", "a frame of 1001 bytes", "cut off"])
     def test_the_answers_before_a_bad_one_count(self, words: str) -> None:
         world = World(max_response_bytes=1_000)
@@ -383,13 +339,6 @@ class TestConnectionLost:
         responses = world.poll(Sent(key), Sent(key), Received(key, good + wrong.get(words, framed(3, b""))))
         assert [(response.token, response.error is None) for response in responses] == [("good", True), ("bad", False)]
         assert words in world.client.last_error
-        assert world.transport.open == set()
-
-    def test_an_answer_before_its_request_is_sent_is_not_believed(self, world: World) -> None:
-        key = world.open()
-        answer = world.send("token")
-        (response,) = world.poll(Received(key, answer))
-        assert response.response is None
         assert world.transport.open == set()
 
     def test_the_oldest_request_bounds_the_wait(self) -> None:
@@ -418,18 +367,6 @@ class TestConnectionLost:
         (response,) = world.poll(Received(key, answer))
         assert response.error is None
         assert world.transport.open == {key}
-
-    def test_reconnects_under_another_number_after_a_short_pause(self, world: World) -> None:
-        first = world.open()
-        world.poll(Disconnected(first, "the peer closed the connection"))
-        assert not world.client.ready(-1, world.now_ms)
-        assert world.transport.open == set()
-        world.poll(timeout_ms=60_000)
-        second = world.open()
-        assert second != first
-        world.send("token")
-        assert world.poll(Received(first, b"late"), Disconnected(first, "late")) == []
-        assert world.client.in_flight_count(-1) == 1
 
 
 class TestThrottle:
@@ -490,10 +427,7 @@ class TestThrottle:
         assert world.client.throttles(4_000)[-1][0] == 1_000
         # And again when it is back: what it said still holds, whatever connection it was said on.
         world.transport.now_ms = 4_000
-        world.connect()
-        (frame,) = world.transport.outbox[world.key]
-        world.poll(Sent(world.key), Received(world.key, versions_answer(correlation_id(frame), World.RANGES)))
-        world.identify(world.key)
+        world.dial()
         assert not world.client.can_send(-1, 9_999)
         assert world.client.can_send(-1, 10_000)
         assert world.client.throttled_ms(20_000) == 7_000
@@ -577,14 +511,6 @@ class TestLeastLoaded:
 
 
 class TestBrokersChange:
-    def test_no_news_is_no_change(self) -> None:
-        world = knowing(1)
-        key = world.open(1)
-        world.client.update_brokers([])
-        world.client.update_brokers(brokers(1, 2))
-        assert world.transport.open == {key}
-        assert world.client.ready(1, 0)
-
     @pytest.mark.parametrize("is_learned", [True, False])
     def test_a_broker_that_moved_is_connected_to_anew(self, is_learned: bool) -> None:
         world = knowing(1)
@@ -604,13 +530,6 @@ class TestBrokersChange:
 
 
 class TestLearn:
-    def test_a_broker_that_no_list_had_can_be_sent_to(self, world: World) -> None:
-        world.client.learn(Broker(7, "b7", 9097))
-        key = world.open(7)
-        assert world.transport.connects[-1][1].sockaddr[1] == 9097
-        (response,) = world.poll(Sent(key), Received(key, world.send("token", node_id=7)))
-        assert (response.node_id, response.error) == (7, None)
-
     def test_it_keeps_its_connection_and_what_was_known_of_it(self) -> None:
         world = World(names={"b7": ["10.0.7.1", "10.0.7.2"]})
         world.client.learn(Broker(7, "b7", 9092))
@@ -622,26 +541,20 @@ class TestLearn:
         key = world.open(7)  # at its other address
         assert world.transport.connects[-1][1].sockaddr[0] == "10.0.7.2"
         world.client.learn(Broker(7, "b7", 9092))
+        world.client.update_brokers([])
         assert world.transport.open == {key}
-
-    def test_it_does_not_stand_in_for_bootstrap_servers(self, world: World) -> None:
-        """Or a coordinator that is gone would be the only broker to ask who the coordinator is."""
-        world.client.learn(Broker(7, "b7", 9092))
-        assert world.client.least_loaded_node(0) is None
-        assert world.resolved == ["boot"]
 
 
 def test_finalized_features_are_those_of_the_connection(world: World) -> None:
     assert world.client.finalized_features(-1) is None
-    assert world.client.finalized_features(5) is None
+    assert (world.client.finalized_features(5), world.client.ready(5, 0)) == (None, False)
     key = world.connect()
     assert world.client.finalized_features(-1) is None
     (frame,) = world.transport.outbox[key]
-    apis = struct.pack(">hb", 0, 2) + struct.pack(">hhhb", METADATA, 0, 13, 0)
     # Tag 2 (FinalizedFeatures), 26 bytes: one element, its name, the highest and the lowest level.
-    tagged = b"\x01\x02\x1a" + b"\x02" + b"\x14transaction.version" + struct.pack(">hhb", 2, 2, 0)
-    body = apis + struct.pack(">i", 0) + tagged
-    world.poll(Sent(key), Received(key, framed(correlation_id(frame), body)))
+    tags = b"\x01\x02\x1a" + b"\x02" + b"\x14transaction.version" + struct.pack(">hhb", 2, 2, 0)
+    told = versions_answer(correlation_id(frame), {METADATA: (0, 13)}, tags=tags)
+    world.poll(Sent(key), Received(key, told))
     world.identify(key)
     assert world.client.finalized_features(-1) == {"transaction.version": 2}
     world.poll(Disconnected(key, "cut"))
@@ -686,30 +599,6 @@ class TestMetrics:
         for one in (figures.producer, figures.nodes[1]):
             assert one["request-latency-avg"] == one["request-latency-max"] == 12
 
-    def test_requests_in_flight_come_down_however_they_end(self, world: World) -> None:
-        key = world.open(ranges={PRODUCE: (0, 13), METADATA: (0, 13), INIT_PRODUCER_ID: (0, 5)})
-
-        def in_flight() -> float:
-            return self.figures(world).producer["requests-in-flight"]
-
-        answer = world.send("answered")
-        world.client.send(-1, NO_ACKS, 0, "no answer expected", expect_response=False)
-        end_txn = EndTxnRequest("s.0", 7, 0, committed=True, transaction_version=2)
-        world.client.send(-1, end_txn, 0, "no version in common")
-        world.send("lost")
-        world.send("left at the end")
-        assert in_flight() == 4
-        world.poll(Sent(key), Received(key, answer), Sent(key))
-        assert in_flight() == 2
-        world.poll(Disconnected(key, "cut"))
-        assert in_flight() == 0
-        world.poll(timeout_ms=60_000)
-        world.open()
-        world.send("left at the end")
-        assert in_flight() == 1
-        world.client.close()
-        assert in_flight() == 0
-
 
 class AnyWeather(RuleBasedStateMachine):
     """Two brokers and a bootstrap server, where one of them may be, behind any weather. A request comes back exactly
@@ -723,8 +612,10 @@ class AnyWeather(RuleBasedStateMachine):
         # By connection: how many frames it was told to have sent, and which have their answer.
         self.told_sent: Counter[int] = Counter()
         self.answered: defaultdict[int, set[int]] = defaultdict(set)
+        # Connections over which a broker has said nonsense.
+        self.harmed: set[int] = set()
         self.world.client.update_brokers(brokers(1, 2))
-        self.under_way: dict[int, tuple[int, int]] = {}  # token -> node and number of its connection
+        self.under_way: dict[int, tuple[int, int, int]] = {}  # token -> node, number of its connection, and place in it
         self.next_token = 0
 
     @property
@@ -767,7 +658,7 @@ class AnyWeather(RuleBasedStateMachine):
         self.world.client.send(node_id, request, self.world.now_ms, token, expect_response=acks)
         key = self.key_of(node_id)
         assert key is not None
-        self.under_way[token] = node_id, key
+        self.under_way[token] = node_id, key, len(self.transport.outbox[key]) - 1
 
     @precondition(lambda self: self.transport.open)
     @rule(data=st.data(), steps=st.integers(1, 9), cut=st.sampled_from([False, False, False, True]))
@@ -787,6 +678,7 @@ class AnyWeather(RuleBasedStateMachine):
     def noise(self, data: st.DataObject, noise: bytes) -> None:
         key = data.draw(st.sampled_from(sorted(self.transport.open)))
         if self.transport.outbox[key] and data.draw(st.integers(0, 4)) == 0:
+            self.harmed.add(key)
             self.take(self.world.poll(Received(key, noise)))
 
     def next_events(self, key: int) -> list[Event]:
@@ -824,10 +716,15 @@ class AnyWeather(RuleBasedStateMachine):
     def take(self, responses: list[ClientResponse]) -> None:
         for response in responses:
             assert isinstance(response.token, int)
-            node_id, key = self.under_way.pop(response.token)
+            node_id, key, place = self.under_way.pop(response.token)
             assert response.node_id == node_id
+            # Also where the connection ended in the same poll.
+            assert place not in self.answered[key] or key in self.harmed or response.response is not None
             assert response.error is None or key not in self.transport.open
             assert (response.response is None) == (response.error is not None or response.request is NO_ACKS)
+
+    def figure_in_flight(self) -> float:
+        return self.world.metrics.snapshot(1_000).since(self.world.start).producer["requests-in-flight"]
 
     @invariant()
     def limits(self) -> None:
@@ -838,10 +735,11 @@ class AnyWeather(RuleBasedStateMachine):
         assert all(self.key_of(node_id) in self.transport.open for node_id in self.sendable())
         assert len(self.transport.open) <= 3
         assert not self.under_way or self.world.client.has_in_flight
+        assert self.figure_in_flight() <= len(self.under_way)
 
     def teardown(self) -> None:
         self.take(self.world.client.close())
-        assert self.under_way == {}
+        assert (self.under_way, self.figure_in_flight()) == ({}, 0)
         assert self.transport.open == set()
 
 
@@ -853,14 +751,6 @@ class TestCluster:
     """`World.open` is a connection to a broker of cluster-1."""
 
     @staticmethod
-    def dial(world: World, node_id: int, cluster_id: bytes | None) -> int:
-        key = world.connect(node_id)
-        frame = world.transport.outbox[key][0]
-        world.poll(Sent(key), Received(key, versions_answer(correlation_id(frame), world.RANGES)))
-        world.identify(key, cluster_id)
-        return key
-
-    @staticmethod
     def names_of(world: World, key: int) -> list[int]:
         """The APIs of what was sent over a connection."""
         return [struct.unpack_from(">h", frame, 4)[0] for frame in world.transport.outbox[key]]
@@ -869,7 +759,7 @@ class TestCluster:
         world = knowing(1, 2, 3)
         # One that names none is believed, before and after.
         for node_id, cluster_id, known in ((1, None, None), (2, b"cluster-1", "cluster-1"), (3, None, "cluster-1")):
-            self.dial(world, node_id, cluster_id)
+            world.dial(node_id, cluster_id)
             assert world.client.can_send(node_id, world.now_ms)
             assert world.client.cluster_id == known
 
@@ -877,7 +767,7 @@ class TestCluster:
         world.open()
         world.send("token")
         world.lose(world.key)
-        key = self.dial(world, -1, b"cluster-2\n")
+        key = world.dial(-1, b"cluster-2\n")
         failure = world.client.failure
         assert isinstance(failure, errors.ClusterChanged)
         assert (failure.expected, failure.found) == ("cluster-1", "cluster-2\\n")
@@ -925,13 +815,6 @@ class TestCluster:
         world.open(2)
         assert world.client.interruptions == 0
 
-    def test_connections_that_were_idle_are_missed_as_well(self) -> None:
-        world = World(connections_max_idle_ms=10_000)
-        world.open()
-        world.poll(timeout_ms=20_000)
-        assert world.transport.open == set()
-        assert world.client.interruptions == 1
-
 
 FINAL = TlsFailure(step="the certificate has expired", advice="renew it", final=True)
 HUNG_UP = TlsFailure(step="the peer closed the connection", advice="use another port", final=False)
@@ -951,7 +834,9 @@ class TestTlsFailures:
     def test_a_peer_that_hangs_up_may_take_connections_later(self, world: World) -> None:
         """KIP-612: for as long as a quota of connections is used up."""
         for _ in range(100):
-            self.hang_up(world)
+            world.poll(timeout_ms=world.client.delay_ms(-1, world.now_ms) or 0)
+            assert not world.client.ready(-1, world.now_ms)
+            world.poll(Disconnected(world.key, "the peer closed the connection", HUNG_UP))
         assert world.client.failure is None
         assert world.now_ms > 60_000
         assert "the peer closed the connection" in world.client.last_error
@@ -959,19 +844,11 @@ class TestTlsFailures:
         world.open()
         assert world.client.can_send(-1, world.now_ms)
 
-    @staticmethod
-    def hang_up(world: World) -> None:
-        world.poll(timeout_ms=world.client.delay_ms(-1, world.now_ms) or 0)
-        assert not world.client.ready(-1, world.now_ms)
-        world.poll(Disconnected(world.key, "the peer closed the connection", HUNG_UP))
-
 
 class TestAuthentication:
     def test_that_is_refused_is_kept_for_the_owner(self) -> None:
         world = SecureWorld()
-        world.connect()
-        world.answer(versions_answer, world.RANGES)
-        world.answer(handshake_answer)
+        world.agree()
         assert world.answer(authenticate_answer, 58) == []
         failure = world.client.failure
         assert isinstance(failure, errors.AuthenticationFailed)
@@ -1029,16 +906,15 @@ class TestManyIterations:
         yield hashing
         hashing.goes_on.set()
 
-    def asked(self, world: SecureWorld | None = None, iterations: int = 1_000_000) -> SecureWorld:
+    def asked(self, world: SecureWorld | None = None) -> SecureWorld:
         """As far as the broker's first message."""
         login = PasswordLogin("alice", "hunter2")
         if world is None:
             begin = lambda host: authentication("SCRAM-SHA-256", login, lambda: "nonce")  # noqa: E731
             world = SecureWorld(request_timeout_ms=5_000, authenticate=begin)
-        world.connect()
-        world.answer(versions_answer, world.RANGES)
-        world.answer(handshake_answer)
-        world.poll(Sent(world.key), Received(world.key, challenge_answer(correlation_id(world.said()), iterations)))
+        world.agree()
+        challenge = b"r=noncemore,s=c2FsdA==,i=1000000"
+        world.answer(authenticate_answer, 0, 0, b"", challenge)
         return world
 
     def test_hold_no_other_connection(self, hashing: Hashing) -> None:
@@ -1048,7 +924,7 @@ class TestManyIterations:
             assert world.poll() == []
         assert len(world.transport.outbox[world.key]) == sent
         hashing.goes_on.set()
-        wait_until(lambda: world.transport.woken, 10, "the poll to be ended")
+        wait_until(lambda: world.transport.woken, 30, "the poll to be ended")
         world.poll()
         assert b"c=biws,r=noncemore,p=" in world.said()
         assert hashing.begun == 1
@@ -1067,20 +943,14 @@ class TestManyIterations:
             world = self.asked(world)
             world.poll(Disconnected(world.key, "the peer closed the connection"))
             world.transport.now_ms += 60_000
-        wait_until(lambda: hashing.begun, 10, "the first hash")
+        wait_until(lambda: hashing.begun, 30, "the first hash")
         assert hashing.begun == 1
         # That of a connection that is gone is no answer on the next one.
         self.asked(world)
         sent = len(world.transport.outbox[world.key])
         hashing.goes_on.set()
-        wait_until(lambda: world.poll() or len(world.transport.outbox[world.key]) > sent, 10, "the second hash")
+        wait_until(lambda: world.poll() or len(world.transport.outbox[world.key]) > sent, 30, "the second hash")
         assert hashing.begun == 2  # the first one and this
-        assert b"c=biws,r=noncemore,p=" in world.said()
-
-    @pytest.mark.parametrize("iterations", [4_096, 16_384])
-    def test_that_kafka_hands_out_are_computed_at_once(self, hashing: Hashing, iterations: int) -> None:
-        hashing.goes_on.set()
-        world = self.asked(iterations=iterations)
         assert b"c=biws,r=noncemore,p=" in world.said()
 
 
@@ -1120,20 +990,8 @@ class TestKerberos:
     def asked(self, kdc: Kdc) -> SecureWorld:
         """As far as the first token."""
         world = SecureWorld(request_timeout_ms=5_000, authenticate=kdc.begin)
-        world.connect()
-        world.answer(versions_answer, world.RANGES)
-        world.answer(handshake_answer)
+        world.agree()
         return world
-
-    def test_holds_no_other_connection(self, kdc: Kdc) -> None:
-        world = self.asked(kdc)
-        sent = len(world.transport.outbox[world.key])
-        assert world.poll() == []
-        assert len(world.transport.outbox[world.key]) == sent
-        kdc.goes_on.set()
-        wait_until(lambda: world.poll() or len(world.transport.outbox[world.key]) > sent, 10, "the first token")
-        assert world.said().endswith(b"ap-req\0")
-        assert kdc.hosts == ["boot"]
 
     def test_that_does_not_answer_is_told(self, kdc: Kdc) -> None:
         world = self.asked(kdc)
@@ -1150,7 +1008,7 @@ class TestKerberos:
         )
         kdc.goes_on.set()
         world = self.asked(kdc)
-        wait_until(lambda: world.poll() or not world.transport.open, 10, "the end of the connection")
+        wait_until(lambda: world.poll() or not world.transport.open, 30, "the end of the connection")
         assert "alice/host@REALM" in world.client.last_error
         assert "why" in world.client.last_error
         failure = world.client.failure
@@ -1163,15 +1021,9 @@ class TestKerberos:
     def test_a_broker_that_refuses_the_ticket_comes_with_advice_for_kerberos(self, kdc: Kdc) -> None:
         kdc.goes_on.set()
         world = self.asked(kdc)
-        wait_until(lambda: world.poll() or world.said().endswith(b"ap-req\0"), 10, "the first token")
+        wait_until(lambda: world.poll() or world.said().endswith(b"ap-req\0"), 30, "the first token")
         world.answer(authenticate_answer, 58)
         assert "To fix it: look at the broker." in str(world.client.failure)
-
-
-def challenge_answer(correlation_id: int, iterations: int) -> bytes:
-    challenge = f"r=noncemore,s=c2FsdA==,i={iterations}".encode()
-    body = b"\0" + struct.pack(">h", 0) + b"\0" + bytes([len(challenge) + 1]) + challenge
-    return framed(correlation_id, body + struct.pack(">qb", 0, 0))
 
 
 class TestSessions:
@@ -1218,12 +1070,3 @@ class TestSessions:
         world.answer(handshake_answer)
         world.answer(authenticate_answer, 0, 60_000)
         assert world.client.ready(-1, world.now_ms)
-
-    def test_that_are_refused_give_back_what_was_under_way(self) -> None:
-        world = SecureWorld(request_timeout_ms=120_000)
-        world.secure(lifetime_ms=60_000)
-        world.send("early")
-        world.poll(Sent(0))
-        world.poll(timeout_ms=100_000)
-        (response,) = world.poll(Sent(0), Received(0, b"HTTP"))
-        assert (response.token, response.response) == ("early", None)

@@ -32,20 +32,6 @@ def test_of_two_brokers_with_one_address_the_first_has_the_server() -> None:
         assert nodes[8] is not nodes[7]
 
 
-def test_brokers_that_change_places() -> None:
-    nodes = Nodes([A, B])
-    nodes.list_brokers([broker(7, A), broker(8, B)])
-    nodes.list_brokers([broker(7, B), broker(8, A)])
-    assert [(node.node_id, node.server) for node in nodes.bootstrap] == [(8, A), (7, B)]
-    assert [node.node_id for node in nodes] == [7, 8]
-
-
-def test_a_bootstrap_server_is_never_gone() -> None:
-    nodes = Nodes([A])
-    nodes.forget_if_gone(nodes[-1])
-    assert nodes[-1].server == A
-
-
 BROKERS = st.lists(
     st.builds(broker, st.integers(1, 3), st.sampled_from([A, B, C])), max_size=4, unique_by=lambda each: each.node_id
 )

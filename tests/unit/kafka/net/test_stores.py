@@ -115,15 +115,6 @@ def test_a_truststore_without_password_and_mac(tmp_path: Path, password: str | N
     assert trusted(store, password) == pem_of(CA.certificate)
 
 
-@pytest.mark.parametrize("arguments", [(), ("-legacy",), ("-nomac",), ("-certpbe", "NONE"), ("-macalg", "sha512")])
-def test_a_truststore_of_openssl(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    (tmp_path / "cas.pem").write_text(CA.certificate + OTHER_CA.certificate)
-    store = tmp_path / "trust.p12"
-    files = ("-nokeys", "-in", tmp_path / "cas.pem", "-out", store, "-passout", f"pass:{PASSWORD}")
-    openssl("pkcs12", "-export", *files, *arguments)
-    assert len(trusted(store)) == 2
-
-
 def test_a_password_that_is_not_ascii(tmp_path: Path) -> None:
     # keytool takes no such password for PKCS12.
     store = truststore(tmp_path / "trust.jks", [CA.certificate], *FORMS["JKS"], password="pässwörd")
@@ -208,18 +199,6 @@ def test_a_keystore_of_openssl(tmp_path: Path, arguments: tuple[str, ...]) -> No
     without_password = pkcs12(tmp_path / "open.p12", ALICE, *arguments, password="")
     for password in (None, ""):
         assert loads(without_password, password)
-
-
-def test_no_key_is_left_in_a_file(
-    made: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stores = [made("keystore", form) for form in FORMS]
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(scratch))
-    for store in stores:
-        loads(store)
-    assert list(scratch.iterdir()) == []
 
 
 def test_other_stores_are_refused_with_what_converts_them(tmp_path: Path) -> None:

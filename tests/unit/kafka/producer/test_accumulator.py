@@ -131,16 +131,6 @@ def test_every_row_once_in_order_within_the_memory_whatever_the_sizes(
     assert c.accumulator.pool.available_bytes == memory
 
 
-def test_rows_of_two_appends_share_a_batch() -> None:
-    c = make_core()
-    assert c.append(routed([b"a", b"b"], [0, 1], [10, 20]))
-    assert c.append(routed([b"c"], [0], [5]))
-    first, second = drain(c)
-    assert [(r.offset, r.value, r.timestamp) for r in read_back(c, first)] == [(0, b"a", 10), (1, b"c", 5)]
-    assert [r.value for r in read_back(c, second)] == [b"b"]
-    assert first.max_timestamp == 10
-
-
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_a_row_larger_than_a_batch_gets_a_buffer_of_its_own_size(compression: str) -> None:
     c = make_core(batch_size=1_024, buffer_memory=100_000, compression_type=compression)
@@ -358,14 +348,6 @@ def test_only_what_is_ready_is_drained() -> None:
     # What is left of partition 0 has not lingered either.
     assert c.accumulator.drain(led, Sequences(), 5, c.now_ms) == []
     assert next_check(c) == 100
-
-
-def test_one_request_after_another_goes_on_where_the_last_one_ended() -> None:
-    c = holding(routed([bytes(900)] * 6, [0, 1, 2] * 2), leaders=[0] * 3, batch_size=1_024, max_request_size=1_024)
-    c.accumulator.begin_flush()
-    led = c.accumulator.ready(c.metadata.snapshot, c.now_ms).led[0]
-    drained = [c.accumulator.drain(led, Sequences(), 5, c.now_ms) for _ in range(6)]
-    assert [batch.topic_partition.partition for (batch,) in drained] == [0, 1, 2, 0, 1, 2]
 
 
 def test_a_batch_behind_another_lingers_as_long_as_any() -> None:

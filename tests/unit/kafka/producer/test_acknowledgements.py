@@ -39,11 +39,6 @@ def test_the_first_failure_is_the_one_that_is_told_and_settles_the_write() -> No
     assert acknowledgements.failure is first
 
 
-def test_a_write_without_rows_is_settled() -> None:
-    assert Acknowledgements().settled
-    assert Acknowledgements().partitions() == ()
-
-
 def test_a_batch_that_was_split_is_settled_when_its_last_part_is() -> None:
     acknowledgements = Acknowledgements()
     acknowledgements.opened()

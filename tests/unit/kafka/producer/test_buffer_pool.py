@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -67,15 +65,6 @@ def test_no_byte_has_two_holders_and_none_is_lost(steps: list[tuple[str, int]]) 
     assert pool.try_allocate(TOTAL) is not None  # whatever came before, it is one piece again
 
 
-def test_a_buffer_is_its_part_of_the_memory() -> None:
-    pool = pool_of(4_000)
-    buffers = allocate(pool, *[1_000] * 4)
-    for number, buffer in enumerate(buffers):
-        buffer.view[:] = bytes([number]) * 1_000
-    for number, buffer in enumerate(buffers):
-        assert set(pool.memory[buffer.start : buffer.start + buffer.size].tolist()) == {number}
-
-
 def test_what_came_back_last_is_taken_first() -> None:
     pool = pool_of(4_000)
     first, second = allocate(pool, 1_000, 1)
@@ -134,18 +123,6 @@ def test_a_large_row_takes_neighbours(given_back: list[int], found: bool) -> Non
         pool.deallocate(large)
         assert pool.available_bytes == 1_000 * len(given_back)
         allocate(pool, *[1_000] * len(given_back))
-
-
-@pytest.mark.parametrize("given_back", list(itertools.permutations(range(4))))
-def test_what_a_large_row_has_no_small_one_gets(given_back: tuple[int, ...]) -> None:
-    pool = pool_of(4_000)
-    buffers = allocate(pool, *[1_000] * 4)
-    give_back(pool, *(buffers[number] for number in given_back))
-    held = allocate(pool, 2_000, 1_000, 1_000)
-    assert pool.try_allocate(1) is None
-    places = sorted((buffer.start, buffer.size) for buffer in held)
-    assert [start for start, _ in places] == [0, *itertools.accumulate(size for _, size in places)][:-1]
-    assert sum(size for _, size in places) == 4_000
 
 
 def test_buffers_of_the_old_size_are_cut_up_as_they_return() -> None:

@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 
 from effort import each
-from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.producer.combined_reads import READS_TOGETHER
 from kafka_sink.kafka.producer.coordinators import QUICK_TRIES, Ask, Coordinators, Next, error_code_of, next_after
 from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnResponse
 from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsResponse
 from kafka_sink.kafka.protocol.apis.delete_groups import DeletedGroup, DeleteGroupsRequest, DeleteGroupsResponse
 from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersResponse, ProducersOfPartition
 from kafka_sink.kafka.protocol.apis.describe_transactions import (
@@ -30,12 +27,10 @@ from kafka_sink.kafka.protocol.apis.find_coordinator import (
     FindCoordinatorResponse,
     FoundCoordinator,
 )
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsResponse
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
 from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest
 from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitResponse, ProgressCommitResponse
 from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitResponse
 from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import select_version
@@ -211,15 +206,6 @@ class TestFind:
         assert world.network.learned == {7: Broker(7, "host7", 9099)}
         assert world.nodes == [7]
 
-    def test_waits_for_a_broker_that_can_be_asked(self) -> None:
-        world = World(down={0, 1, 2})
-        world.ask()
-        assert world.run() == LONGEST_POLL_MS
-        assert world.network.sent == []
-        world.kafka.down.clear()
-        world.run()
-        assert len(world.finding) == 1
-
     @pytest.mark.parametrize("code", [LOADING, UNAVAILABLE])
     def test_not_available_yet_is_asked_again_after_a_growing_backoff(self, code: int) -> None:
         world = World()
@@ -246,16 +232,6 @@ class TestFind:
         assert world.until_sent()[0].request == commit("s.0")
         world.run(BACKOFF_MAX_MS)
         assert world.finding == [FindCoordinatorRequest(TXN, ("s.1",))]
-
-    def test_lost_with_its_connection_it_is_asked_again(self) -> None:
-        world = World()
-        ask = world.ask()
-        world.run()
-        world.answer(world.network.take(FindCoordinatorRequest), None, "broker 0: cut")
-        assert (world.finding, ask.error) == ([], "broker 0: cut")
-        world.run(world.run())
-        assert world.find(1).keys == ("s.0",)
-        assert world.nodes == [1]
 
     def test_a_refusal_ends_the_asks_of_that_key(self) -> None:
         world = World()
@@ -319,18 +295,6 @@ class TestAnswer:
             assert 0.8 * exponential - 1 <= wait_ms <= min(1.2 * exponential, 1_000)
             assert (world.nodes, world.finding) == ([0], [])
 
-    def test_one_that_says_not_me_again_and_again_is_not_hammered(self) -> None:
-        world, _ = one()
-        sent_at = []
-        while world.now_ms < 5_000:
-            if world.finding:
-                world.find(0)
-            if world.asked:
-                sent_at.append(world.now_ms)
-                world.end(NOT_COORDINATOR)
-            world.run(1)
-        assert 6 <= len(sent_at) <= 12
-
     @pytest.mark.parametrize("code", [CONCURRENT, 88])
     def test_while_markers_are_written_soon_and_then_less_often(self, code: int) -> None:
         world, _ = one()
@@ -341,20 +305,6 @@ class TestAnswer:
         assert set(waits[:QUICK_TRIES]) == {1, 2}
         for wait, exponential in zip(waits[QUICK_TRIES:], (100, 200, 400, 800), strict=True):
             assert 0.8 * exponential - 1 <= wait <= 1.2 * exponential
-
-    def test_backoffs_begin_anew_with_the_next_ask(self) -> None:
-        world, _ = one()
-        for _ in range(5):
-            world.end(NOT_COORDINATOR)
-            world.run(BACKOFF_MAX_MS)
-            world.find()
-            world.until_sent()
-        world.end()
-        world.find_for("s.0")
-        world.end(NOT_COORDINATOR)
-        world.run()
-        world.find(1)
-        assert world.until_sent()[1] <= 1.2 * BACKOFF_MS
 
     def test_a_late_not_me_does_not_undo_what_was_found_since(self) -> None:
         world, (first, second) = asking("s.0", "s.0")
@@ -422,20 +372,6 @@ class TestPipelining:
         assert world.now_ms == 0
         assert visits < 3 * len(asks)
 
-    def test_asks_of_a_key_that_wait_for_room_follow_its_coordinator(self) -> None:
-        world, (first, second, third) = asking("s.0", "s.0", "s.0", max_in_flight=1)
-        assert [sent.token for sent in world.asked] == [first]
-        world.end(NOT_COORDINATOR)
-        world.run()
-        assert world.asked == []
-        world.find(1)
-        seen = []
-        while world.asked or not first.done:
-            sent, _ = world.until_sent()
-            seen.append((sent.node_id, sent.token))
-            world.answer(sent, ended())
-        assert sorted(seen, key=lambda each: each[1] is first) == [(1, second), (1, third), (1, first)]
-
     def test_reads_of_one_coordinator_are_one_request(self) -> None:
         world = World()
         keys = [f"s.{i}" for i in range(4)]
@@ -455,14 +391,6 @@ class TestPipelining:
         assert (sent.request, waited_ms <= 5) == (marker_of("s.1"), True)
         world.answer(sent, None, "cut")
         assert not second.done
-
-    def test_reads_that_wait_for_markers_go_again_together(self) -> None:
-        world, keys = World(), tuple(f"s.{i}" for i in range(20))
-        world.find_for(*((key, GROUP, marker_of(key)) for key in keys))
-        for _ in range(QUICK_TRIES):
-            world.answer(world.asked[0], offsets(*((key, -1, 88) for key in keys)))
-            sent, waited_ms = world.until_sent()
-            assert (sent.request, waited_ms in (1, 2)) == (marker_of(*keys), True)
 
     def test_groups_of_one_coordinator_are_deleted_by_one_request(self) -> None:
         world, asks = asking(*((key, GROUP, DeleteGroupsRequest((key,))) for key in ("s.0", "s.1", "s.2")))
@@ -486,21 +414,6 @@ class TestPipelining:
     def test_a_request_is_of_so_many_reads_at_most(self) -> None:
         world, _ = asking(*((f"s.{i}", TXN, describe(f"s.{i}")) for i in range(READS_TOGETHER + 1)))
         assert [len(sent.request.transactional_ids) for sent in world.asked] == [READS_TOGETHER, 1]
-
-    def test_reads_wait_for_room_as_others_do(self) -> None:
-        world, (write, read) = asking("s.0", ("s.1", TXN, describe("s.1")), max_in_flight=1)
-        assert [sent.token for sent in world.asked] == [write]
-        world.end()
-        world.run()
-        described = DescribeTransactionsResponse(0, (TransactionDescription("s.1", 0, "Empty", 0, -1, 1, 0, ()),))
-        world.answer(world.asked[0], described)
-        assert read.response == described
-
-    def test_one_that_must_wait_holds_up_nobody(self) -> None:
-        world, (first, second) = asking("s.0", "s.1")
-        world.end(LOADING)
-        world.end()
-        assert (first.done, second.done) == (False, True)
 
     def test_a_throttled_coordinator_is_left_alone(self) -> None:
         world = World()
@@ -567,13 +480,6 @@ class TestDeadline:
         world.run()
         assert (late.done, late.error, world.finding) == (True, reason, [])
 
-    def test_of_an_ask_that_has_its_answer_is_nothing_to_wait_for(self) -> None:
-        world, (ask,) = asking(("s.0", TXN, None, 300))
-        world.end()
-        assert world.run() == LONGEST_POLL_MS
-        world.run(300)
-        assert (ask.response, ask.error) == (ended(), "")
-
 
 MEANINGS = {
     **dict.fromkeys((3, 7, 14, 89), Next.AGAIN),
@@ -588,14 +494,6 @@ def test_every_code_is_definite_or_not(code: int) -> None:
     assert next_after(code) is MEANINGS.get(code, Next.DONE)
 
 
-OF_ONE: list[Callable[[int], Any]] = [
-    lambda code: InitProducerIdResponse(0, code, 1, 0),
-    lambda code: AddOffsetsToTxnResponse(0, code),
-    lambda code: EndTxnResponse(0, code, 1, 0),
-    lambda code: TxnOffsetCommitResponse(0, code),
-    lambda code: ListTransactionsResponse(0, code, ()),
-    lambda code: CreateTopicsResponse(0, code, None),
-]
 # A response of many, and one of its parts.
 OF_MANY: list[tuple[Callable[[tuple[Any, ...]], Any], Callable[[int], Any]]] = [
     (lambda parts: AddPartitionsToTxnResponse(0, parts), lambda code: PartitionResult("k", 0, code)),
@@ -620,10 +518,6 @@ OF_MOST = [
 
 
 class TestTheCodeOfAResponse:
-    @pytest.mark.parametrize("make", OF_ONE)
-    def test_that_has_one(self, make: Callable[[int], Any]) -> None:
-        assert [error_code_of(make(code)) for code in (0, 14, 90)] == [0, 14, 90]
-
     @pytest.mark.parametrize(("response", "part"), OF_MANY)
     def test_that_has_many_is_the_one_that_asks_for_most(
         self, response: Callable[[Any], Any], part: Callable[[int], Any]

@@ -13,7 +13,6 @@ from kafka.partitioner.default import murmur2
 from given_rows import converted
 from kafka_sink.errors import PartitionOutOfRange, TopicNameInvalid, TopicNull
 from kafka_sink.kafka.metadata import TopicSnapshot
-from kafka_sink.kafka.producer import router as router_module
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.router import Router, RowTopics
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -93,14 +92,6 @@ def test_a_long_text_for_a_topic_is_cut_where_a_name_would_end() -> None:
         assert len(str(failure.value)) < 1_500
 
 
-def test_a_topic_that_is_known_needs_no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = router()
-    rows = columns(value=pa.array([b"v"]), topic=pa.array(["t"]))
-    made.route(rows, made.topics_of(rows), {"t": state("t", [0])})
-    monkeypatch.setattr(router_module, "is_topic_name", None)
-    assert made.topics_of(rows).names == ("t",)
-
-
 def test_rows_without_a_key_stick_to_a_partition_with_a_leader_for_a_batch() -> None:
     made = router("t", batch_bytes=10_000)
     states = {"t": state("t", [0, -1, 0, 0])}
@@ -110,23 +101,6 @@ def test_rows_without_a_key_stick_to_a_partition_with_a_leader_for_a_batch() -> 
         seen += counts(made.route(rows, made.topics_of(rows), states))
     assert {tp.partition for tp in seen} == {0, 2, 3}
     assert 10 <= sum(a != b for a, b in itertools.pairwise(seen)) <= 12  # 1,200 rows of about 93 bytes
-
-
-def test_an_explicit_partition_out_of_range_names_the_topic() -> None:
-    rows = columns(value=pa.array([b"a"]), partition=pa.array([4], pa.int32()))
-    made = router("t")
-    with pytest.raises(PartitionOutOfRange) as failure:
-        made.route(rows, made.topics_of(rows), {"t": state("t", [0] * 4)})
-    assert (failure.value.topic, failure.value.partition, failure.value.partition_count) == ("t", 4, 4)
-
-
-def test_each_topic_has_a_sticky_partition_of_its_own() -> None:
-    made = router(batch_bytes=10**9)
-    states = {name: state(name, [0] * 50) for name in "abcdefgh"}
-    rows = columns(value=pa.array([b"v"] * 8), topic=pa.array(list("abcdefgh")))
-    first = counts(made.route(rows, made.topics_of(rows), states))
-    assert len({tp.partition for tp in first}) > 3
-    assert counts(made.route(rows, made.topics_of(rows), states)) == first
 
 
 KEYED = columns(value=pa.array([b"v"] * 300), key=pa.array([b"key-%d" % n for n in range(300)]))

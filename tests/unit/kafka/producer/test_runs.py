@@ -77,10 +77,3 @@ def test_nothing_is_summed_or_kept_where_nobody_asks() -> None:
     assert batch.checksum is None
     acknowledgements.acknowledged(batch, 0)
     assert acknowledgements.runs is None
-
-
-def test_a_run_takes_as_many_bytes_as_the_options_page_says() -> None:
-    acknowledgements, runs = keeping()
-    for _ in range(100):
-        acknowledgements.acknowledged(closed(acknowledgements, NoCompression()), 0)
-    assert len(runs.packed().data) == 3_600 == 100 * RUN.itemsize

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import random
-import socket
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,8 +11,6 @@ from kafka.record import MemoryRecords
 
 from kafka_sink import errors
 from kafka_sink.kafka.metadata import MetadataSnapshot
-from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
-from kafka_sink.kafka.net.transport import Address
 from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PartitionOffsets
 from kafka_sink.kafka.producer.probe import Probe
@@ -23,12 +18,11 @@ from kafka_sink.kafka.producer.producer_batch import ProducerBatch
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest
-from kafka_sink.kafka.protocol.apis.produce import ProduceRequest, ProduceResponse, ProduceResult, RefusedRecord
-from kafka_sink.kafka.protocol.requests import api_of
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.produce import ProduceResponse, ProduceResult, RefusedRecord
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from producer_core import TOPIC, TOPIC_ID, Core, make_core, metadata_response, routed, routed_to
-from scripted_kafka import AnsweringTransport, ByteScript, Sent
+from scripted_kafka import Sent
 
 # Each row of 900 bytes has a batch of its own, and each batch a request.
 ALONE = {"batch_size": 1_024, "max_request_size": 1_024}
@@ -304,25 +298,6 @@ def test_a_batch_may_be_acknowledged_before_the_one_ahead_of_it(then: int, first
     assert sequences(c.only(100)) == [3]
 
 
-def test_the_new_leader_counts_batches_that_the_former_one_still_has_to_answer() -> None:
-    """The former leader stopped once the followers had the batch. The new one would refuse it as out of order, did it
-    come again behind five later ones."""
-    c, (owed, *_) = sending(2, leaders=[0])
-    c.learn(1, leader_epoch=1)
-    c.append(routed([bytes(900)] * 20, [0] * 20))
-    new_leaders: list[int] = []
-    for _ in range(20):
-        c.run(1)
-        for request in c.network.produce():
-            if request.node_id == 1:
-                new_leaders += sequences(request)
-                c.answer_produce(request)
-    assert (sequences(owed), new_leaders) == ([1], [3, 4, 5])
-    for request in [request for request in c.network.produce() if request.node_id == 0]:
-        c.answer(request, None, "no answer within 30000 ms")
-    assert answer_all(c, 2_000, sequences) == [1, 2, *range(6, 23)]
-
-
 @pytest.mark.parametrize(("code", "offset"), [(46, 0), (46, -1), (0, -1)])
 def test_a_batch_the_leader_had_before_counts_once_and_has_no_offset(code: int, offset: int) -> None:
     c, (request,) = sending()
@@ -455,18 +430,6 @@ def test_a_row_that_is_refused_is_left_out_and_those_behind_get_its_sequences() 
     assert c.acknowledgements.refused is not None and len(c.acknowledgements.refused) == 2
 
 
-def test_a_batch_of_which_nothing_is_left_leaves_its_sequences_to_the_next() -> None:
-    c, (first, second, third) = three_in_flight()
-    refuse(c, first, 1, 0)
-    c.answer_produce(second, 45)
-    c.answer_produce(third, 45)
-    c.run(2_000)
-    assert written(c) == [(1, b"23"), (3, b"45")]
-    for request in c.network.produce():
-        c.answer_produce(request)
-    assert c.is_written
-
-
 @pytest.mark.parametrize("places", [(), (2,), (-1,), (0, 2)])
 def test_places_that_the_batch_does_not_have_are_no_reason_to_leave_out(places: tuple[int, ...]) -> None:
     c, (first, *_) = three_in_flight()
@@ -509,15 +472,6 @@ def test_one_behind_it_that_may_be_written_gets_no_other_number(code: int | None
         assert c.is_free
 
 
-def test_without_idempotence_the_rest_goes_on_in_its_place() -> None:
-    c = make_core(enable_idempotence=False, max_in_flight_requests_per_connection=1)
-    c.acknowledgements.refused = deque()
-    (request,) = c.send(routed([b"0", b"1", b"2"], [0] * 3))
-    refuse(c, request, 1)
-    c.run()
-    assert written(c) == [(-1, b"02")]
-
-
 def test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire() -> None:
     c, (request,) = sending(**EXPIRES)
     c.answer_produce(request, 19)
@@ -555,17 +509,6 @@ def test_a_batch_that_is_being_filled_does_not_expire() -> None:
     batch.filling.checked_out[batch.place] = False
     c.run(40_000)
     c.failed(errors.DeliveryTimeout)
-
-
-def test_how_long_rows_waited_is_measured_from_their_batchs_first() -> None:
-    c = make_core()
-    c.run(1_000)
-    c.append(routed([b"a"], [0]))
-    c.run(250)
-    c.flush()
-    c.answer_producer_id()
-    assert c.only()
-    assert c.metrics.snapshot(0).producer["queue_ms_max"] == 250
 
 
 def test_of_batches_that_expire_together_one_that_was_sent_is_told_of() -> None:
@@ -722,14 +665,6 @@ def test_a_topic_that_was_forgotten_before_its_first_batch_is_asked_for_again() 
     assert len(wire(c.only(0))) == 1
 
 
-def test_a_slow_broker_is_not_asked_for_metadata_twice_at_once() -> None:
-    c = make_core()
-    c.metadata.request_update()
-    for _ in range(3):
-        c.run(500)
-    assert c.waiting(MetadataRequest) == 1
-
-
 def test_results_are_matched_by_partition_and_not_by_place() -> None:
     c = make_core()
     (request,) = c.send(routed([b"a", b"b"], [0, 1]))
@@ -776,52 +711,6 @@ def test_a_write_that_ends_while_a_node_is_chosen_leaves_nothing_to_ask_for() ->
     c.network.least_loaded_node = end_the_write  # type: ignore[method-assign]
     c.run(500)
     assert c.waiting(MetadataRequest) == 0
-
-
-def acknowledged(throttle_ms: int) -> tuple[ProduceRequest, dict[str, Any]]:
-    """The answer to a Produce of partition 0."""
-    results = [{"index": 0, "error_code": 0, "base_offset": 0, "record_errors": []}]
-    said = {"name": TOPIC, "topic_id": TOPIC_ID, "partition_responses": results}
-    return ANY_PRODUCE, {"responses": [said], "throttle_time": timedelta(milliseconds=throttle_ms)}
-
-
-ANY_PRODUCE = ProduceRequest(-1, 1, ())
-
-
-def test_a_broker_that_throttles_is_left_alone_for_as_long_as_it_says() -> None:
-    """KIP-219, with the network's own client in between."""
-    c = warm(make_core(leaders=[0], **ALONE))
-    answers = [acknowledged(throttle_ms=700), acknowledged(throttle_ms=0)]
-    nobody = MetadataRequest((), False), {"brokers": [], "topics": [], "throttle_time": timedelta()}
-    broker = AnsweringTransport(ByteScript([nobody, *answers]), held=api_of(ANY_PRODUCE).key)
-    client = NetworkClient(
-        broker,
-        clock_ms=lambda: c.now_ms,
-        rng=random.Random(1),
-        settings=NetworkSettings(bootstrap_servers=(("localhost", 9092),), client_id="c"),
-        metrics=c.metrics,
-        resolve=lambda host, port: [Address(socket.AF_INET, ("127.0.0.1", port))],
-    )
-    client.update_brokers([Broker(0, "localhost", 9092)])
-    c.handover.taken_by = client
-
-    def turn(advance_ms: int = 0) -> None:
-        c.run(advance_ms)
-        c.sender.handle(client.poll(0), c.now_ms)
-
-    c.append(rows(2))
-    for _ in range(5):  # connect, negotiate, learn which cluster it is, send
-        turn()
-    assert len(broker.held) == 2
-    broker.answer_held()
-    turn()
-    assert c.acknowledgements.settled
-    c.append(rows(2))
-    for advance_ms in (0, 1, 698):
-        turn(advance_ms)
-        assert broker.held == []
-    turn(1)
-    assert len(broker.held) == 2
 
 
 class TestInterruptions:
@@ -949,23 +838,6 @@ def test_parts_are_split_down_to_the_record_that_is_too_large_alone() -> None:
         assert words in str(failure)
     assert "AAA" not in str(failure)
     assert (c.acknowledgements.pending_batches, c.is_free) == (0, True)
-
-
-def test_batches_in_flight_behind_a_split_one_are_sent_again_behind_its_parts() -> None:
-    c = warm(make_core(batch_size=2_048, max_request_size=2_048))
-    sent = c.send(rows(6))
-    assert [sequences(request) for request in sent] == [[1], [3], [5]]
-    c.answer_produce(sent[0], 10)
-    for behind in sent[1:]:
-        c.answer_produce(behind, 45)
-    order = []
-    for _ in until_settled(c):
-        c.run(1_500)
-        request = c.network.produce()[0]
-        order += sequences(request)
-        c.answer_produce(request)
-    assert order == [1, 2, 3, 5]
-    assert c.acknowledgements.failure is None
 
 
 def test_after_a_split_new_batches_of_the_topic_are_as_small_as_its_parts() -> None:
@@ -1146,7 +1018,7 @@ def test_what_is_sent_again_split_and_failed_is_counted() -> None:
     assert figures.producer["compression-rate-avg"] == 1.0
 
 
-NEW_TOPIC_ID, OTHER_ID = uuid.UUID(int=99), uuid.UUID(int=7)
+NEW_TOPIC_ID = uuid.UUID(int=99)
 
 
 def write_to_the_topic_made_again(c: Core) -> list[Sent]:
@@ -1172,31 +1044,6 @@ def test_a_topic_made_again_and_written_by_name_has_another_producer() -> None:
     """Its leader may have the numbers from 0 on: it would drop as many rows as were written under them."""
     c = warm(make_core(leaders=[0]))
     assert write_to_the_topic_made_again(c) == []
-    c.answer_producer_id(4_001)
-    assert numbers(c.only()) == [(4_001, 0)]
-    c.answer_produce(c.only())
-    assert c.is_written
-
-
-def test_another_producer_id_waits_for_what_is_unanswered_under_the_one_before() -> None:
-    """Its batch is sent again under its own numbers until it has its answer."""
-    c = warm(make_core(leaders=[0]))
-
-    def learn(topic_id: uuid.UUID) -> None:
-        response = metadata_response([0], topic_id=topic_id)
-        other = replace(response.topics[0], name="other", topic_id=OTHER_ID)
-        c.metadata.request_update()
-        c.run(1_000)
-        c.answer(c.network.take(MetadataRequest), replace(response, topics=(*response.topics, other)))
-
-    learn(TOPIC_ID)
-    (unanswered,) = c.send(routed_to(TopicPartition("other", 0), OTHER_ID, b"o"))
-    learn(NEW_TOPIC_ID)
-    c.append(routed_to(TopicPartition(TOPIC, 0), NEW_TOPIC_ID, b"a"))
-    for _ in range(3):
-        assert c.only(0) is unanswered
-    assert not c.waiting(InitProducerIdRequest)
-    c.answer_produce(unanswered)
     c.answer_producer_id(4_001)
     assert numbers(c.only()) == [(4_001, 0)]
     c.answer_produce(c.only())

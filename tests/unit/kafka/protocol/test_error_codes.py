@@ -36,16 +36,7 @@ def test_codes_are_those_of_another_client() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "name"),
-    [
-        (-1, "UNKNOWN_SERVER_ERROR"),
-        (0, "NONE"),
-        (6, "NOT_LEADER_OR_FOLLOWER"),
-        (45, "OUT_OF_ORDER_SEQUENCE_NUMBER"),
-        (133, "SHARE_SESSION_LIMIT_REACHED"),
-        (157, "UNKNOWN_ERROR_CODE_157"),
-        (-32768, "UNKNOWN_ERROR_CODE_-32768"),
-    ],
+    ("code", "name"), [(0, "NONE"), (133, "SHARE_SESSION_LIMIT_REACHED"), (-2, "UNKNOWN_ERROR_CODE_-2")]
 )
 def test_every_code_has_a_name(code: int, name: str) -> None:
     assert error_name(code) == name

@@ -25,7 +25,7 @@ from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
 )
 from kafka_sink.kafka.protocol.requests import Request, decode_response, select_version
 from kafka_sink.records.aborted_transaction import AbortedTransaction
-from their_messages import answered, as_they_read, lacks, written
+from their_messages import answered, as_they_read, lacks, to_other_questions, written
 
 ORDERS, OTHER = uuid.UUID(int=9), uuid.UUID(int=10)
 FETCH = FetchRequest("orders", ORDERS, 2, 2**40, 7, IsolationLevel.READ_COMMITTED, 1 << 20, 1, 500, "a")
@@ -113,36 +113,23 @@ class TestFetch:
         assert answered(FETCH, version, throttle_time_ms=900, responses=[]) == FetchResponse(900, 0)
 
     @pytest.mark.parametrize("version", [12, 13])
-    @pytest.mark.parametrize(
-        "said",
-        [
-            pytest.param({"responses": []}, id="nothing"),
-            pytest.param(fetched("clicks", OTHER), id="another topic"),
-            pytest.param(fetched(partition_index=3), id="another partition"),
-            pytest.param({"responses": fetched()["responses"] * 2}, id="twice"),
-        ],
-    )
-    def test_an_answer_to_something_else(self, version: int, said: dict[str, Any]) -> None:
-        with pytest.raises(ProtocolError, match=f"Fetch version {version}: a Fetch answer for something else than"):
-            answered(FETCH, version, **said)
+    def test_an_answer_to_something_else(self, version: int) -> None:
+        of_another = fetched("clicks", OTHER)
+        for said in (*to_other_questions(fetched()), of_another):
+            if version == 13 and said["responses"] and said["responses"][0]["topic"] == "ordersx":
+                continue  # that version has no name of a topic
+            with pytest.raises(ProtocolError, match=f"Fetch version {version}: a Fetch answer for something else than"):
+                answered(FETCH, version, **said)
 
     def test_records_beside_an_error_are_nobodys(self) -> None:
         with pytest.raises(ProtocolError, match="a Fetch answer with error 6 and 5120 bytes"):
             answered(FETCH, 18, **fetched(error_code=6))
-
-    @pytest.mark.parametrize("version", FETCH_VERSIONS)
-    def test_cut_off_at_every_byte(self, version: int) -> None:
-        frame = written(FETCH, version, fetched(records=RECORDS[:20]))
-        for length in range(len(frame)):
-            with pytest.raises(ProtocolError):
-                decode_response(FETCH, version, frame[:length])
 
 
 FOUND = {"partition_index": 2, "timestamp": -1, "offset": 2**40, "leader_epoch": 7}
 REFUSED = {"partition_index": 0, "error_code": 6, "timestamp": -1, "offset": -1, "leader_epoch": -1}
 OF_CLICKS = {"name": "clicks", "partitions": [FOUND | {"partition_index": 0, "timestamp": 5}]}
 OF_ORDERS = {"name": "orders", "partitions": [REFUSED, FOUND]}
-ONE_LESS = {"name": "orders", "partitions": [FOUND]}
 
 
 @pytest.mark.parametrize("version", LIST_OFFSETS_VERSIONS)
@@ -154,7 +141,7 @@ def test_offsets_of_another_clients_answer(version: int) -> None:
     )
     response = answered(OFFSETS, version, throttle_time_ms=5, topics=[OF_CLICKS, OF_ORDERS])
     assert response == ListOffsetsResponse(5, listed)
-    for topics in ([], [OF_ORDERS], [OF_CLICKS, OF_ORDERS, OF_ORDERS], [OF_CLICKS, ONE_LESS]):
+    for topics in to_other_questions([OF_CLICKS, OF_ORDERS]):
         with pytest.raises(ProtocolError, match="a ListOffsets answer for something else than asked"):
             answered(OFFSETS, version, topics=topics)
 
@@ -165,6 +152,6 @@ def test_where_an_epoch_ends_in_another_clients_answer(version: int) -> None:
     topic = {"topic": "orders", "partitions": [partition]}
     response = answered(EPOCH, version, throttle_time_ms=5, topics=[topic])
     assert response == OffsetForLeaderEpochResponse(5, 0, 4, 2**40)
-    for topics in ([], [topic, topic], [topic | {"topic": "clicks"}], [topic | {"partitions": []}]):
+    for topics in to_other_questions([topic]):
         with pytest.raises(ProtocolError, match="an OffsetForLeaderEpoch answer for something else than asked"):
             answered(EPOCH, version, topics=topics)

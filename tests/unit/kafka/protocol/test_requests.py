@@ -11,11 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from kio.serial import entity_writer
 
-from effort import examples
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD
 from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -33,11 +30,10 @@ from kafka_sink.kafka.protocol.apis.produce import (
     ProduceResponse,
     ProduceResult,
     RefusedRecord,
-    check_produce_response,
 )
 from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kafka_sink.kafka.protocol.requests import APIS, Request, api_of, decode_response, encode_request, select_version
-from their_messages import answered, as_they_read, damaged, encoded, lacks, written
+from their_messages import answered, as_they_read, encoded, lacks, name_of, written
 
 ORDERS, CLICKS = uuid.UUID(int=7), uuid.UUID(int=8)
 RECORDS = bytes(range(256)) * 40
@@ -79,10 +75,6 @@ ENCODED: list[tuple[Any, Any, dict[str, Any]]] = [
 ]
 
 
-def name_of(value: object) -> str | None:
-    return type(value).__name__ if hasattr(value, "__dataclass_fields__") else None
-
-
 class TestEncode:
     @pytest.mark.parametrize(("request_", "versions", "expected"), ENCODED, ids=name_of)
     def test_another_client_reads_what_is_sent(self, request_: Request, versions: Any, expected: Any) -> None:
@@ -108,9 +100,6 @@ class TestEncode:
         records = memoryview(bytes(8000)).cast("q")
         frame = encoded(ProduceRequest(-1, 1, (ProducePartition("t", 0, None, records),)), 9)
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-
-    def test_client_ids_are_not_ascii_only(self) -> None:
-        assert as_they_read(INIT, 5, client_id="zoë-日本")
 
 
 IDS = {"orders": ORDERS, "clicks": CLICKS, "other": uuid.UUID(int=99)}
@@ -220,17 +209,6 @@ class TestDecode:
         with pytest.raises(ProtocolError, match="Produce version 13: 1 bytes follow a Produce answer"):
             decode_response(PRODUCE, 13, written(PRODUCE, 13, produced(ALL_ASKED)) + b"\0")
 
-    @settings(max_examples=examples(200), deadline=None)
-    @given(st.data())
-    def test_damage_is_an_answer_or_a_protocol_error(self, data: st.DataObject) -> None:
-        frame = damaged(data, written(PRODUCE, 13, produced(ALL_ASKED)))
-        try:
-            response = decode_response(PRODUCE, 13, frame)
-        except ProtocolError:
-            return
-        assert isinstance(response, ProduceResponse)
-        check_produce_response(PRODUCE, response)
-
 
 AT = [(1, "h", 1)]
 HOLES = "missing or repeated partitions"
@@ -241,7 +219,6 @@ TO_ANOTHER_QUESTION: list[tuple[Any, Any, dict[str, Any], str]] = [
             (ALL_ASKED[:2], "-2 missing, none"),
             ([], "and 2 more missing"),
             ([*ALL_ASKED, ("orders", 0, 0)], "none missing, .*-0 not asked for or answered twice"),
-            ([*ALL_ASKED, ("orders", 1, 0)], "none missing, .*-1 not asked for"),
             ([*ALL_ASKED[:2], ("other", 2, 0)], "-2 missing, .*-2 not asked for"),
         )
     ),
