@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from model.broker import Operation
 from model.byte_client import ByteClient, client_of_topic, record_batch
 from model.consumer_reads import EARLIEST, LATEST, NOT_FOUND, FoundOffset
 from model.partition_log import EpochAndOffset, PartitionLog
@@ -53,6 +54,26 @@ def test_only_the_leader_of_the_epoch_answers() -> None:
     assert reader.list_offset(1, "absent", LATEST)[0] == UNKNOWN_TOPIC
     client.cluster.refuse(1, LIST_OFFSETS, NO_RIGHT_TO_TOPIC)
     assert reader.list_offset(1, "t", LATEST) == (NO_RIGHT_TO_TOPIC, NOT_FOUND)
+
+
+def test_an_acl_is_taken_away_and_given_back() -> None:
+    client, reader = led_in_two_epochs()
+
+    def seen() -> tuple[list[str], int, int, int]:
+        """The topics of a list, and the codes of the topic by name, of its end, and of its records."""
+        listed = [topic.name for topic in client.metadata(1, None).topics]
+        code = int(client.metadata(1, ["t"]).topics[0].error_code)
+        return listed, code, reader.list_offset(1, "t", LATEST)[0], int(reader.fetch_one(1, "t").code)
+
+    client.cluster.forbid("t", Operation.READ)
+    client.run(100)
+    assert seen() == (["t"], 0, 0, NO_RIGHT_TO_TOPIC)
+    client.cluster.forbid("t", Operation.DESCRIBE)
+    client.run(100)
+    assert seen() == ([], NO_RIGHT_TO_TOPIC, NO_RIGHT_TO_TOPIC, NO_RIGHT_TO_TOPIC)
+    client.cluster.allow("t")
+    client.run(100)
+    assert seen() == (["t"], 0, 0, 0)
 
 
 def test_a_new_leader_does_not_tell_an_offset_before_it_knows_what_is_committed() -> None:
