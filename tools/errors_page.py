@@ -11,6 +11,7 @@ import re
 from kafka_sink import errors
 from kafka_sink.cli.error_catalogue import by_section, example, raised
 from kafka_sink.errors import DataState, KafkaSinkError, WriteKind
+from kafka_sink.errors.reading import LossCause
 from kafka_sink.errors.wording import words
 
 _INTRODUCTION = """\
@@ -54,6 +55,8 @@ def page() -> str:
             parts.append(_WHICH_ROW)
         if issubclass(classes[0], errors.ExactlyOnceError):
             parts += [_of_versions(), _of_refusals()]
+        if errors.LogBroken in classes:
+            parts.append(_of_losses())
     return "\n\n".join(parts) + "\n"
 
 
@@ -123,6 +126,19 @@ def _of_refusals() -> str:
     text = "The advice of `TransactionRefused`, by the broker's answer:"
     rows = (f"| `{answer}` | {plain(errors.advice_on_refusal(answer))} |" for answer in errors.REFUSALS)
     return "\n".join((text, "", "| Answer | What to do |", "|---|---|", *rows))
+
+
+def _of_losses() -> str:
+    """The advice of errors that have a cause. A record that was deleted is not a log that broke, and so on."""
+    text = "The advice of `OffsetsLost` and `LogBroken`, by the cause:"
+    rows = []
+    for cls, never in ((errors.OffsetsLost, LossCause.RESTORED), (errors.LogBroken, LossCause.DELETED)):
+        for cause in LossCause:
+            if cause is not never:
+                error = example(cls)
+                error.cause = cause
+                rows.append(f"| `{cls.__name__}` | {cause.replace('_', ' ')} | {plain(error.explanation().advice)} |")
+    return "\n".join((text, "", "| Error | Cause | What to do |", "|---|---|---|", *rows))
 
 
 def plain(text: str) -> str:

@@ -78,5 +78,6 @@ class NoRecordSince(ReadError):
         return Explanation(
             f"{self.topic}-{self.partition} has no record from time {self.timestamp_ms} ({self.option}) on.",
             DataState.NOT_READ,
-            "Correct the time, or set startingOffsetsByTimestampStrategy=latest to read nothing of such a partition.",
+            "Correct the time, or set startingOffsetsByTimestampStrategy=latest, which leaves out all that such a "
+            "partition has now.",
         )

@@ -32,9 +32,26 @@ _REMEDIES: dict[str, str] = {
     LossCause.DELETED: "To lose no more, raise the topic's retention (retention.ms, retention.bytes) or read sooner.",
     LossCause.TRUNCATED: "To lose no more, set unclean.leader.election.enable=false for the topic, and write with "
     "acks=all and min.insync.replicas of 2 or more.",
-    LossCause.TOPIC_RECREATED: "Start the query anew, with offsets of the new topic.",
-    LossCause.TOPIC_DELETED: "Leave the topic out of the query, or create it again.",
 }
+
+
+def _anew(start: int | str, where: str = "this partition") -> str:
+    """Return how a stream goes on without a record that comes twice or is left out."""
+    return (
+        f"Start a stream with a new checkpoint, with startingOffsets {start} for {where} and the old checkpoint's "
+        "offsets for all others."
+    )
+
+
+def _leaves_out(position: int) -> str:
+    """Return what a checkpoint cannot know: it has offsets alone."""
+    return (
+        f"A restart with this checkpoint goes on at offset {position}, also with failOnDataLoss=false, and leaves out "
+        "new records before it."
+    )
+
+
+_OF_A_NEW_TOPIC = _anew(-2, "the new topic")
 
 
 class OffsetsLost(ReadError):
@@ -51,8 +68,29 @@ class OffsetsLost(ReadError):
             f"offsets {self.first} to {self.end - 1} of {self.topic}-{self.partition} cannot be read: "
             f"{_CAUSES.get(self.cause, self.cause)}.",
             DataState.GONE,
-            f"{_REMEDIES.get(self.cause, '')} With failOnDataLoss=false the query reads the records that are there.",
+            self._advice(),
         )
+
+    def _advice(self) -> str:
+        match self.cause:
+            case LossCause.TRUNCATED:
+                return (
+                    "With failOnDataLoss=false a batch reads the records that are there. "
+                    f"{_leaves_out(self.first)} {_REMEDIES[self.cause]}"
+                )
+            case LossCause.TOPIC_RECREATED:
+                return f"Run a batch again: it reads the new topic. {_OF_A_NEW_TOPIC} {_leaves_out(self.first)}"
+            case LossCause.TOPIC_DELETED:
+                return (
+                    "Leave the topic out of the query: with failOnDataLoss=false it goes on without it. If you create "
+                    f"the topic again: {_of_sentence(_OF_A_NEW_TOPIC)} {_leaves_out(self.first)}"
+                )
+        remedy = _REMEDIES.get(self.cause, "")
+        return f"With failOnDataLoss=false the query reads the records that are there. {remedy}".rstrip()
+
+
+def _of_sentence(text: str) -> str:
+    return text[0].lower() + text[1:]
 
 
 _BREAKS = _CAUSES | {
@@ -60,18 +98,6 @@ _BREAKS = _CAUSES | {
     LossCause.TOPIC_DELETED: "the topic or the partition does not exist any more, or the options do not name it",
     LossCause.TRUNCATED: "a replica without the records from there on has become the leader, the topic was deleted and "
     "created again, or the checkpoint is of another cluster",
-}
-_OF_A_NEW_TOPIC = "To read a new topic from its start, start the query with a new checkpoint."
-_GOES_ON: dict[str, str] = {
-    LossCause.TOPIC_DELETED: "With failOnDataLoss=false the query goes on without it. Set that for one run if you have "
-    "taken the topic out of the options. A topic that is created again is then read from its start.",
-    LossCause.TOPIC_RECREATED: f"{_OF_A_NEW_TOPIC} With failOnDataLoss=false a query that runs meanwhile does so by "
-    "itself; one that is restarted goes on at its offset.",
-    LossCause.TRUNCATED: f"With failOnDataLoss=false the query goes on there. {_REMEDIES[LossCause.TRUNCATED]} "
-    f"{_OF_A_NEW_TOPIC}",
-    LossCause.RESTORED: "Start the query with a new checkpoint, and with startingOffsets where the snapshot ended. A "
-    "restart with this checkpoint, and failOnDataLoss=false, go on at that offset, and leave out the records before "
-    "it that were written since the restore.",
 }
 
 
@@ -93,8 +119,37 @@ class LogBroken(ReadError):
             f"the log of {self.topic}-{self.partition} does not go on at offset {self.position}, up to which the "
             f"stream has read it, {where}: {_BREAKS.get(self.cause, self.cause)}.",
             DataState.GONE,
-            _GOES_ON.get(self.cause, _OF_A_NEW_TOPIC),
+            self._advice(),
         )
+
+    def _advice(self) -> str:
+        match self.cause:
+            case LossCause.TOPIC_DELETED:
+                return (
+                    "With failOnDataLoss=false for one run the query goes on without it, for example if you have taken "
+                    "the topic out of the options. If it is there again after that run, it is read from its start, and "
+                    "records that were only left out for a while come twice. If it is created again before that run: "
+                    f"{_of_sentence(_OF_A_NEW_TOPIC)} {_leaves_out(self.position)}"
+                )
+            case LossCause.TOPIC_RECREATED:
+                return (
+                    f"{_OF_A_NEW_TOPIC} {_leaves_out(self.position)} Only a query that runs meanwhile with "
+                    "failOnDataLoss=false reads the new topic from its start by itself."
+                )
+            case LossCause.TRUNCATED:
+                start = max(self.goes_on_at, 0)
+                return (
+                    f"{_anew(start)} If the query was restarted after a first such error, take the offset of that one; "
+                    "if the topic was created again, take -2, and for another cluster offsets of that one. "
+                    f"{_leaves_out(self.position)} If the log is shorter, it goes on at its end. "
+                    f"{_REMEDIES[self.cause]}"
+                )
+            case LossCause.RESTORED:
+                return (
+                    "Start the query with a new checkpoint, and for each partition with startingOffsets where the "
+                    f"snapshot ended. {_leaves_out(self.position)}"
+                )
+        return _leaves_out(self.position)
 
 
 class ReadStalled(ReadError):
@@ -128,7 +183,10 @@ class ReadStalled(ReadError):
             happened += f" Last: {self.last_error}."
         elif 0 <= self.last_stable_offset <= self.offset < self.high_watermark:
             happened += f" An open transaction begins at offset {self.last_stable_offset}."
-            advice = "Wait until it ends. If its producer is gone, end it with kafka-transactions.sh abort."
+            advice = (
+                "Wait until it ends. If its producer is gone: a query of this package ends it when it starts again, "
+                "and kafka-transactions.sh abort ends it without its rows, which are lost then."
+            )
         elif 0 <= self.high_watermark <= self.offset:
             happened += f" The partition ends at offset {self.high_watermark}."
             advice = "Correct endingOffsets, or wait until the replicas have the records."
@@ -136,7 +194,8 @@ class ReadStalled(ReadError):
             happened += f" Last: the broker hands out none, although the log goes to offset {self.high_watermark}."
             advice = (
                 "If the topic has tiered storage, look there: the broker may wait for it, or be over its quota. If "
-                "not, kafka-dump-log.sh shows if the leader's file is damaged there: then let another replica lead."
+                "not, kafka-dump-log.sh shows if the leader's file is damaged there: then let another in-sync replica "
+                "lead."
             )
         return Explanation(happened, DataState.NOT_READ, advice)
 
@@ -154,7 +213,7 @@ class FetchRefused(ReadError):
         what = "to tell its offsets" if self.offset < 0 else f"to read at offset {self.offset}"
         advice = "The broker's log says more."
         if self.name == "CORRUPT_MESSAGE":
-            advice = "The leader's copy of the log is damaged: let another replica lead. " + advice
+            advice = "The leader's copy of the log is damaged: let another in-sync replica lead. " + advice
         return Explanation(
             f"the leader of {self.topic}-{self.partition} refused {what}: {self.name} (error {self.code}).",
             DataState.NOT_READ,
@@ -181,6 +240,15 @@ class PlanReused(ReadError):
         )
 
 
+def _around(offset: int, begin: str) -> str:
+    """Return how to leave a batch out that cannot be read, and nothing else."""
+    return (
+        f"To leave its records out, end one batch read at offset {offset} (endingOffsets), and begin another read "
+        f"{begin} (startingOffsets). For a stream, that batch read begins at the checkpoint's offsets, and the stream "
+        "has a new checkpoint, with the old one's offsets for all other partitions."
+    )
+
+
 class RecordsCorrupt(ReadError):
     """`offset`: where the batch begins, or where it should. `goes_on_at`: where the next batch begins, -1 if that is
     unknown."""
@@ -192,12 +260,12 @@ class RecordsCorrupt(ReadError):
     goes_on_at: int = -1
 
     def explanation(self) -> Explanation:
-        begin = f"at offset {self.goes_on_at} or later" if self.goes_on_at >= 0 else "behind the batch"
+        begin = f"at offset {self.goes_on_at}" if self.goes_on_at >= 0 else "behind the batch"
         return Explanation(
             f"the batch at offset {self.offset} of {self.topic}-{self.partition} is damaged: {self.reason}.",
             DataState.NOT_READ,
-            "If another replica has it whole (kafka-dump-log.sh shows that), let that one lead. To leave its records "
-            f"out, end one query before offset {self.offset}, and begin another {begin}.",
+            "If another in-sync replica has it whole (kafka-dump-log.sh shows that), let that one lead. "
+            f"{_around(self.offset, begin)}",
         )
 
 
@@ -218,8 +286,8 @@ class BatchOverLimit(ReadError):
             f"the batch at offset {self.offset} of {self.topic}-{self.partition} has more than {self.limit} "
             f"{self.what}.",
             DataState.NOT_READ,
-            f"If its writer is known, and tasks have memory for it, raise {self.option}. To leave its records out, end "
-            f"one query before offset {self.offset}, and begin another at offset {self.goes_on_at}.",
+            f"If its writer is known, and tasks have memory for it, raise {self.option}. "
+            f"{_around(self.offset, f'at offset {self.goes_on_at}')}",
         )
 
 
@@ -255,7 +323,8 @@ class MessageFormatTooOld(ReadError):
             f"the record at offset {self.offset} of {self.topic}-{self.partition} has message format {self.magic}, of "
             "Kafka before 0.11, which this source does not read.",
             DataState.NOT_READ,
-            'Read the topic with format("kafka") and write it to another topic, or begin after these records.',
+            'Read the topic with format("kafka") and write it to another topic, or leave these records out: begin '
+            "after them.",
         )
 
 

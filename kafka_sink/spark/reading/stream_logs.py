@@ -19,7 +19,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kafka_sink.errors import LeaderUnavailable, ReadError
+from kafka_sink.errors import ReadError
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.log_ends import Logs, epoch_ends, log_ends
@@ -45,9 +45,12 @@ from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.topics import (
     absences,
     check_readable,
+    code_of,
     expected_topics,
     names_to_read,
     partitions_there,
+    unavailable,
+    untold_topics,
 )
 
 
@@ -148,7 +151,7 @@ class StreamLogs:
                 return self._with_record_epochs(client, ends, said), parting
             tries += 1
             if not client.caller.pause(tries, deadline_ms):
-                raise _unavailable(client, min(missing), "it does not tell where the records before it end")
+                raise unavailable(client, min(missing), "it does not tell where the records before it end")
 
     def _with_record_epochs(
         self,
@@ -190,16 +193,17 @@ class StreamLogs:
 
     def _log_ends(self, client: AdminClient, positions: Positions) -> dict[TopicPartition, LogEnd]:
         """Return where the logs end. A broker that lags is no proof that anything is gone, so an answer that says so
-        counts only if a request confirms it that was sent ABSENT_PATIENCE_MS later. The answer of an earlier leader
-        never counts. Raises LeaderUnavailable."""
+        counts only if a request confirms it that was sent ABSENT_PATIENCE_MS later. The answer of an earlier leader, or
+        with only an error for a topic, never counts. Raises LeaderUnavailable."""
         deadline_ms = client.caller.deadline_ms() + ABSENT_PATIENCE_MS
         doubted_since_ms = None
         while True:
             sent_ms = monotonic_ms()
             ends = self._asked_ends(client, positions)
             stale = of_earlier_leaders(self.known, ends)
+            untold = self._untold(positions)
             doubtful = breaks(positions, self.known, ends, {})
-            if stale:
+            if stale or untold:
                 doubted_since_ms = None
             elif not doubtful and not self._new_absences(positions):
                 return ends
@@ -208,9 +212,16 @@ class StreamLogs:
             elif sent_ms - doubted_since_ms >= ABSENT_PATIENCE_MS:
                 return ends
             if not client.caller.pause(1, deadline_ms):
+                if untold:
+                    raise unavailable(client, min(untold), code_of(self._logs.topics[min(untold).topic]))
                 if unproven := {*stale, *doubtful}:
-                    raise _unavailable(client, min(unproven), "a broker answers that knows an older leader")
+                    raise unavailable(client, min(unproven), "a broker answers that knows an older leader")
                 return ends
+
+    def _untold(self, positions: Positions) -> set[TopicPartition]:
+        """Return the partitions of which the last answer neither has the topic nor says that it is gone."""
+        topics = set(untold_topics(self._logs.topics))
+        return {each for each in positions if each.topic in topics}
 
     def _asked_ends(self, client: AdminClient, positions: Positions) -> dict[TopicPartition, LogEnd]:
         """Ask where the logs end."""
@@ -237,12 +248,3 @@ class StreamLogs:
             for each, found in high_watermarks.items():
                 ends[each] = replace(ends[each], offset=max(ends[each].offset, min(found.offset, positions[each])))
         return ends
-
-
-def _unavailable(client: AdminClient, partition: TopicPartition, last_error: str) -> LeaderUnavailable:
-    return LeaderUnavailable(
-        **partition._asdict(),
-        waited_ms=client.config.api_timeout_ms,
-        timeout_option=client.config.api_timeout_option,
-        last_error=last_error,
-    )

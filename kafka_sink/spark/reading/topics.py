@@ -5,16 +5,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from kafka_sink.errors import PartitionToReadMissing, ReadError, TopicAuthorizationFailed, TopicToReadMissing
+from kafka_sink.errors import (
+    LeaderUnavailable,
+    PartitionToReadMissing,
+    ReadError,
+    TopicAuthorizationFailed,
+    TopicToReadMissing,
+)
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.reading import ReadConfig
 
 log = logging.getLogger("kafka_sink")
 
 Topics = Mapping[str, TopicMetadata]
+
+# With another code a broker says nothing of the topic: it has a trouble that may pass.
+_TELLING = frozenset({
+    ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+})  # fmt: skip
 
 
 def names_to_read(config: ReadConfig) -> tuple[str, ...] | None:
@@ -26,10 +38,10 @@ def names_to_read(config: ReadConfig) -> tuple[str, ...] | None:
 
 def topics_to_read(client: AdminClient, config: ReadConfig) -> Topics:
     """Return the topics by name. Raises TopicToReadMissing, PartitionToReadMissing,
-    TopicAuthorizationFailed, BrokersUnreachable."""
+    TopicAuthorizationFailed, LeaderUnavailable, BrokersUnreachable."""
     names = names_to_read(config)
     if names is None:
-        found = _matching(client.topics(None), config)
+        found = _matching(_told(client, config, None), config)
         if not found:
             pattern = config.subscribe_pattern
             assert pattern is not None
@@ -38,11 +50,44 @@ def topics_to_read(client: AdminClient, config: ReadConfig) -> Topics:
     for name in names:
         # It may have been created again since this client asked for it.
         client.caller.forget(name)
-    told = client.topics(names)
+    told = _told(client, config, names)
     check_readable(told)
     for absence in absences(told, config).values():
         raise absence
     return {name: told[name] for name in names}
+
+
+def _told(client: AdminClient, config: ReadConfig, names: tuple[str, ...] | None) -> Topics:
+    """Ask until each topic of the read is told to be there or not."""
+    deadline_ms = client.caller.deadline_ms()
+    tries = 0
+    while True:
+        told = client.topics(names)
+        pattern = config.subscribe_pattern
+        untold = [name for name in untold_topics(told) if pattern is None or pattern.search(name)]
+        if not untold:
+            return told
+        tries += 1
+        if not client.caller.pause(tries, deadline_ms):
+            raise unavailable(client, TopicPartition(untold[0], 0), code_of(told[untold[0]]))
+
+
+def untold_topics(topics: Topics) -> list[str]:
+    """Return the topics whose answer neither has them nor says that they are gone."""
+    return sorted(name for name, topic in topics.items() if topic.error_code not in _TELLING)
+
+
+def code_of(topic: TopicMetadata) -> str:
+    return f"{error_name(topic.error_code)} (error {topic.error_code})"
+
+
+def unavailable(client: AdminClient, partition: TopicPartition, last_error: str) -> LeaderUnavailable:
+    return LeaderUnavailable(
+        **partition._asdict(),
+        waited_ms=client.config.api_timeout_ms,
+        timeout_option=client.config.api_timeout_option,
+        last_error=last_error,
+    )
 
 
 def expected_topics(read: Iterable[str], config: ReadConfig) -> frozenset[str]:

@@ -15,6 +15,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -40,6 +41,13 @@ _FETCHED_NOTHING: Mapping[str, Any] = {"error_code": ErrorCode.none, "responses"
 
 def address_of(node_id: int, settings: ClusterSettings) -> tuple[str, int]:
     return settings.addresses.get(node_id, (f"broker-{node_id}", PORT))
+
+
+class Operation(IntEnum):
+    """What an ACL allows. A principal that may not describe a topic may not read it either."""
+
+    READ = 0
+    DESCRIBE = 1
 
 
 class Outgoing(NamedTuple):
@@ -70,6 +78,7 @@ class Broker:
         self._rules: dict[int, Rule] = {}
         self._throttle_times_ms: deque[int] = deque()
         self._withheld = 0
+        self._forbidden: dict[str, Operation] = {}
         self._quota: Quota | None = None
         self._read_quota: Quota | None = None
         self._handlers: dict[int, Callable[[Connection, Request], None]] = {
@@ -95,6 +104,19 @@ class Broker:
         """The next fetches are answered without records, and tell the end of the log nevertheless: as if the records
         were in a remote storage that is slow (KIP-405, DelayedRemoteFetch) or over its quota (KIP-956)."""
         self._withheld = fetches
+
+    def forbid(self, topic: str, operation: Operation) -> None:
+        """All clients lack this ACL of the topic from now on."""
+        self._forbidden[topic] = operation
+
+    def allow(self, topic: str) -> None:
+        self._forbidden.pop(topic, None)
+
+    def refusal_of(self, topic: str | None, operation: Operation) -> ErrorCode:
+        """TOPIC_AUTHORIZATION_FAILED if an ACL is missing, else NONE."""
+        forbidden = self._forbidden.get(topic) if topic is not None else None
+        is_refused = forbidden is not None and operation <= forbidden
+        return ErrorCode.topic_authorization_failed if is_refused else ErrorCode.none
 
     def throttle(self, throttle_time_ms: int, answers: int) -> None:
         self._throttle_times_ms.extend([throttle_time_ms] * answers)
@@ -266,7 +288,12 @@ class Broker:
         asked = request.message.topics
         image = self.replicas.image
         if asked is None:
-            topics = [self._topic_metadata(kio_version, topic, name, code) for name, topic in image.topics.items()]
+            # Without those that the client may not describe, and without an error for them.
+            topics = [
+                self._topic_metadata(kio_version, topic, name, code)
+                for name, topic in image.topics.items()
+                if self.refusal_of(name, Operation.DESCRIBE) is ErrorCode.none
+            ]
         else:
             topics = [self._topic_asked_for(kio_version, topic, code) for topic in asked]
         self.answer(
@@ -286,6 +313,10 @@ class Broker:
         """By name, or since version 12 by id: an id wins, and one that is unknown has no name."""
         image, topic_id = self.replicas.image, getattr(asked, "topic_id", None)
         if topic_id is None:
+            # Whether it exists is not disclosed either.
+            refusal = self.refusal_of(asked.name, Operation.DESCRIBE)
+            if refusal is not ErrorCode.none:
+                return self._topic_metadata(kio_version, None, asked.name, refusal)
             return self._topic_metadata(kio_version, image.topics.get(asked.name), asked.name, code)
         topic = image.topic_of(topic_id)
         if topic is not None:

@@ -8,15 +8,17 @@ Modelled: replication by fetch rounds, high watermarks, the ISR, elections, trun
 purgatory, lagging metadata, throttling, a broker's quotas of produced and of read bytes, topics that go, come back and
 grow, transactions, the offsets of groups that nobody joins, brokers of several releases and their upgrade. Readers get
 what is on disk: from leaders and followers, at both isolation levels, after retention, compaction and truncation;
-`readable_records` says what a correct reader delivers. Not modelled: members of groups, sessions of Fetch, segments,
-tiered storage, ACLs, other quotas, a controller that fails, coordinators of transactions and groups that die, SASL and
-TLS, and brokers before KIP-219, which are older than Kafka 2.1: there a broker waits instead of its client.
+`readable_records` says what a correct reader delivers. Of ACLs those of readers: a topic that may not be read, or not
+be described. Not modelled: members of groups, sessions of Fetch, segments, tiered storage, other ACLs and quotas, a
+controller that fails, coordinators of transactions and groups that die, SASL and TLS, and brokers before KIP-219, which
+are older than Kafka 2.1: there a broker waits instead of its client.
 
 Source: the Kafka classes named in each module.
 """
 
 from __future__ import annotations
 
+import functools
 import random
 import uuid
 from collections.abc import Callable, Container, Sequence
@@ -26,7 +28,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from model import isolation
-from model.broker import Broker, Outgoing
+from model.broker import Broker, Operation, Outgoing
 from model.compaction import compact
 from model.controller import Controller
 from model.fetch_api import FetchApi
@@ -93,6 +95,7 @@ class Cluster:
         }
         for node_id in node_ids:
             self._serve(node_id)
+        self._acls_arrive_ms: dict[int, int] = {}
         # When the last image on its way to each broker arrives: they arrive in order.
         self._images_arrive_ms: dict[int, int] = dict.fromkeys(node_ids, 0)
         self._fenced_after_crash: dict[int, Callable[[], None]] = {}
@@ -272,6 +275,22 @@ class Cluster:
         """The broker's next request of this API is answered with `code` (every topic or partition of it) and not
         executed. Several wait in line."""
         self.brokers[node_id].refuse(api_key, ErrorCode(code))
+
+    def forbid(self, topic: str, operation: Operation) -> None:
+        """An ACL is taken away. Each broker learns it at a time of its own."""
+        self._tell_brokers(lambda broker: broker.forbid(topic, operation))
+
+    def allow(self, topic: str) -> None:
+        """The topic's ACLs are given back."""
+        self._tell_brokers(lambda broker: broker.allow(topic))
+
+    def _tell_brokers(self, change: Callable[[Broker], None]) -> None:
+        """In the order of the changes."""
+        for node_id, broker in self.brokers.items():
+            arrives_ms = self.now_ms + self._rng.randint(*self.settings.metadata_lag_ms)
+            arrives_ms = max(arrives_ms, self._acls_arrive_ms.get(node_id, 0))
+            self._acls_arrive_ms[node_id] = arrives_ms
+            self._timeline.call_in(arrives_ms - self.now_ms, functools.partial(change, broker))
 
     def forgive(self, node_id: int) -> None:
         self.brokers[node_id].forgive()

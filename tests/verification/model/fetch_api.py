@@ -16,7 +16,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.broker import Broker
+from model.broker import Broker, Operation
 from model.connection import Connection
 from model.consumer_reads import NO_EPOCH, Read, Records, fetchable_bytes, read_records
 from model.image import NO_LEADER, TopicIdPartition
@@ -121,6 +121,9 @@ class FetchApi:
             code = ErrorCode.unknown_topic_or_partition
         else:
             key = TopicIdPartition(topic.topic_id, data.partition)
+        name = topic.name if topic is not None else None if by_id else reference
+        if (forbidden := self._broker.refusal_of(name, Operation.READ)) is not ErrorCode.none:
+            code = forbidden
         if key is None and request.version < _HAS_ZSTD and self._replicas.generation.fetches_absent_as_zstd:
             code = ErrorCode.unsupported_compression_type
         read = Read(

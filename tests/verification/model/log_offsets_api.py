@@ -15,7 +15,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.broker import Broker, Handlers
+from model.broker import Broker, Handlers, Operation
 from model.connection import Connection
 from model.consumer_reads import LARGEST_TIMESTAMP, NO_EPOCH, NOT_FOUND, end_offset_for_epoch, offset_for_timestamp
 from model.image import TopicIdPartition
@@ -55,6 +55,11 @@ class LogOffsetsApi:
             raise Refused(refusal, "as asked for")
         return self._replicas.replica(self._key(partition))
 
+    def _described(self, partition: TopicPartition, refusal: ErrorCode) -> Partition:
+        """Raises Refused."""
+        forbidden = self._broker.refusal_of(partition[0], Operation.DESCRIBE)
+        return self._replica(partition, refusal if forbidden is ErrorCode.none else forbidden)
+
     def _key(self, partition: TopicPartition) -> TopicIdPartition:
         image = self._replicas.image
         if not image.has_partition(*partition):
@@ -82,7 +87,7 @@ class LogOffsetsApi:
             if asked.timestamp < lowest:
                 raise Refused(ErrorCode.unsupported_version, f"timestamp {asked.timestamp}")
             found = offset_for_timestamp(
-                self._replica((topic, asked.partition_index), refusal), asked.timestamp,
+                self._described((topic, asked.partition_index), refusal), asked.timestamp,
                 Isolation(request.message.isolation_level), asked.current_leader_epoch,
             )  # fmt: skip
         except Refused as refused:
@@ -112,7 +117,7 @@ class LogOffsetsApi:
     def _end_of_epoch(self, kio_version: Any, topic: str, asked: Any, refusal: ErrorCode) -> Any:
         code, found = ErrorCode.none, None
         try:
-            replica = self._replica((topic, asked.partition), refusal)
+            replica = self._described((topic, asked.partition), refusal)
             found = end_offset_for_epoch(replica, asked.leader_epoch, asked.current_leader_epoch)
         except Refused as refused:
             code = refused.code

@@ -13,12 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
+from model.broker import Operation
 from model.byte_client import ByteClient
 from model.cluster import Cluster
-from model.read_faults import WEIGHTS, ReadFaults
+from model.read_faults import PASSING, WEIGHTS, ReadFaults
 from model.read_traffic import ReadTraffic
 from model.readable_records import ReadableRecord
-from model.settings import KAFKA_3_3, ClusterSettings
+from model.settings import KAFKA_3_3, METADATA, ClusterSettings
 from simulation.faults import address_of
 from simulation.network import Network
 from simulation.scheduler import Scheduler
@@ -58,6 +61,11 @@ class ReadWorld:
     # Between two faults, and how many of them are the network's.
     faults_apart_ms: tuple[int, ...] = (10, 100, 500, 2_000)
     share_of_network = 0.4
+    # Of the seeds: those in which the reader's ACLs are taken away and given back, or cannot be looked at.
+    share_of_acls = 0.2
+    kinds_of_acls: tuple[str, ...] = ("read", "describe", "trouble")
+    # For longer than a reader takes for sure that a topic is gone, or for a moment.
+    without_acl_ms: tuple[int, ...] = (20, 300, 2_000, 8_000, 12_000)
 
     def __init__(self, seed: int, name: str, trace: Trace | None, partitions: int = 1) -> None:
         self._name = name
@@ -81,6 +89,9 @@ class ReadWorld:
         self._unheard = _UnheardClient(self._cluster, _next_connection=10**6)
         self._traffic = [ReadTraffic(self._unheard, rng, number) for number in range(partitions)]
         self._faults = ReadFaults(self._cluster, TOPIC, rng, self._weights())
+        # Of its own: a seed without such a fault is as it would be without this kind.
+        self._acl_rng = random.Random(f"{seed}/{name}ing/acls")
+        self._loses_acls = self._acl_rng.random() < self.share_of_acls
 
     def _weights(self) -> dict[str, int]:
         rng = self._rng
@@ -90,6 +101,8 @@ class ReadWorld:
         self._scheduler.after(0, self._write)
         self._scheduler.after(0, self._strike)
         self._scheduler.at(FAULTS_END_MS, self._heal)
+        if self._loses_acls:
+            self._scheduler.after(self._acl_rng.choice([500, 2_000, 5_000]), self._forbid)
 
     def _step(self) -> None:
         scheduler = self._scheduler
@@ -139,8 +152,36 @@ class ReadWorld:
         getattr(self._network, kind)(wire)
         return kind
 
+    def _forbid(self) -> None:
+        if self._scheduler.now_ms >= FAULTS_END_MS:
+            return
+        self._cluster.advance(self._scheduler.now_ms)
+        kind = self._acl_rng.choice(self.kinds_of_acls)
+        self._say(f"FAULT acl {kind}")
+        self.counts[f"{self._name}: fault acl_{kind}"] += 1
+        if kind == "trouble":
+            code = self._acl_rng.choice([*PASSING, ErrorCode.request_timed_out])
+            self._answer_metadata(code)
+        else:
+            self._cluster.forbid(TOPIC, Operation[kind.upper()])
+        self._scheduler.after(self._acl_rng.choice(self.without_acl_ms), self._allow)
+
+    def _allow(self) -> None:
+        self._cluster.advance(self._scheduler.now_ms)
+        self._cluster.allow(TOPIC)
+        self._answer_metadata(ErrorCode.none)
+        self._say("the ACL is back")
+        self._scheduler.after(self._acl_rng.choice([100, 1_000, 5_000]), self._forbid)
+
+    def _answer_metadata(self, code: ErrorCode) -> None:
+        """Of each topic with this code, as a cluster does whose authorizer has a trouble of its own."""
+        for broker in self._cluster.brokers.values():
+            broker.add_rule(METADATA, lambda request: code)
+
     def _heal(self) -> None:
         self._say("the faults stop")
+        self._cluster.allow(TOPIC)
+        self._answer_metadata(ErrorCode.none)
         self._faults.heal()
         self._network.reset_impaired()
         self._scheduler.after(3_000, self._elect)

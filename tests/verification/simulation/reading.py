@@ -16,7 +16,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
-from kafka_sink.errors import OffsetsLost
+from kafka_sink.errors import OffsetsLost, TopicAuthorizationFailed
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.connections import network_settings
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
@@ -260,6 +260,9 @@ class ReadingWorld(ReadWorld):
             self._is_last = False
             self.losses.append(Loss(range_.first, failure.end, failure.cause))  # type: ignore[arg-type]
             self._next = failure.end
+        elif isinstance(failure, TopicAuthorizationFailed) and self._loses_acls:
+            # Nobody has seen the rows of the task, which runs again.
+            self._is_last = False
         else:
             raise AssertionError(f"{range_}: {failure}") from failure
         self.counts["read: losses"] += len(fetcher.losses)

@@ -35,7 +35,15 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from unittest import mock
 
-from kafka_sink.errors import BrokersUnreachable, LeaderUnavailable, LogBroken, OffsetsLost, ReadError, ReadStalled
+from kafka_sink.errors import (
+    BrokersUnreachable,
+    LeaderUnavailable,
+    LogBroken,
+    OffsetsLost,
+    ReadError,
+    ReadStalled,
+    TopicAuthorizationFailed,
+)
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka import reader as reader_module
 from kafka_sink.kafka.admin import client as admin_module
@@ -82,6 +90,7 @@ GIVE_UP_MS = HEALED_MS + 300_000
 MAX_IDLE_POLLS = 200
 # What takes records from readers.
 _LOSING = ("retention", "delete_records", "unclean_election", "truncation", "topic_again")
+_OF_TOPICS = (LossCause.TOPIC_DELETED, LossCause.TOPIC_RECREATED)
 _CLOCKS = (driver, admin_module, reader_module, stream_logs, stream_plan)
 
 
@@ -265,7 +274,7 @@ class StreamingWorld(ReadWorld):
             self._process()
         except _Crash:
             self.counts["stream: crashes"] += 1
-        except (LeaderUnavailable, BrokersUnreachable, ReadStalled) as error:
+        except (LeaderUnavailable, BrokersUnreachable, ReadStalled, TopicAuthorizationFailed) as error:
             self._say(f"the query fails: {error}")
             self.counts[f"stream: {type(error).__name__}"] += 1
         except (LogBroken, OffsetsLost) as error:
@@ -459,6 +468,9 @@ class StreamingWorld(ReadWorld):
         if not any(self._faults.weights.get(each) for each in _LOSING):
             assert self.failure is None, f"a false alarm: {self.failure}"
             found += [f"a false alarm: {told}" for told in self.told]
+        if not self._faults.weights.get("topic_again"):
+            told = [*self.told, *([self.failure] if self.failure is not None else ())]
+            found += [f"the topic was there all the time: {each}" for each in told if each.cause in _OF_TOPICS]
         return found
 
     def _mistakes_of(self, log: Log, position: int) -> list[str]:

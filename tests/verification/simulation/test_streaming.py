@@ -13,7 +13,7 @@ from kafka_sink.kafka.reader import Fetch, Reader
 from kafka_sink.spark.reading import continuity, stream_logs, stream_plan
 from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.stream_plan import StreamPlan
-from simulation.read_world import ReadResult
+from simulation.read_world import TOPIC, ReadResult
 from simulation.streaming import StreamingWorld, run_stream
 
 # Seed 171: a task read what had replaced its records, in one answer with those before. Seed 765: the new leader had no
@@ -36,7 +36,10 @@ def test_what_happens_is_real() -> None:
     counts: Counter[str] = sum((run(seed).counts for seed in (*range(21), 171, 765, 1974)), Counter())
     assert counts["stream: records"] > 3_000
     assert counts["stream: crashes"] > 20
-    happened = ("told LogBroken truncated", "told LogBroken topic_recreated", "OffsetsLost", "LogBroken")
+    happened = (
+        "told LogBroken truncated", "told LogBroken topic_recreated", "OffsetsLost", "LogBroken", "fault acl_read",
+        "fault acl_describe", "fault acl_trouble", "TopicAuthorizationFailed",
+    )  # fmt: skip
     for what in (*happened, "records that nothing showed"):
         assert counts[f"stream: {what}"] > 0, what
 
@@ -88,6 +91,22 @@ def what_is_behind_the_last_stable_offset_is_lost(patch: pytest.MonkeyPatch) -> 
     patch.setattr(stream_logs, "IsolationLevel", type("_", (), {"READ_COMMITTED": object(), "READ_UNCOMMITTED": None}))
 
 
+def what_a_list_leaves_out_is_deleted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stream_logs, "expected_topics", lambda *_: frozenset())
+
+
+class WithoutAcl(StreamingWorld):
+    """A stream of a pattern that goes on, and whose ACLs are taken away and given back."""
+
+    share_of_acls = 1
+    kinds_of_acls = ("describe",)
+    without_acl_ms = (8_000,)
+
+    def _options(self) -> dict[str, str]:
+        named = {name: value for name, value in super()._options().items() if name != "subscribe"}
+        return {**named, "subscribePattern": f"^{TOPIC}$", "failOnDataLoss": "false"}
+
+
 class Harsh(StreamingWorld):
     """A stream that goes on, and whose logs are truncated and made again all the time."""
 
@@ -113,6 +132,7 @@ class OfCommitted(Harsh):
     [
         # One seed in 60 finds the first, and one in 80 the last of these.
         pytest.param(leaders_not_compared, Harsh, 180, marks=pytest.mark.long),
+        (what_a_list_leaves_out_is_deleted, WithoutAcl, 12),
         (topic_ids_not_compared, Harsh, 3),
         (steps_not_taken, Harsh, 3),
         (losses_untold, Harsh, 0),

@@ -125,7 +125,7 @@ def test_a_restored_log_that_has_grown_past_the_position_breaks_the_stream(
             stream.looks()
         error = raised.value
         assert (error.topic, error.partition, error.position, error.cause) == ("a", 0, 150, LossCause.RESTORED)
-        assert "new checkpoint" in str(error) and "leave out" in str(error)
+        assert "new checkpoint" in str(error) and "leaves out" in str(error)
 
 
 def test_without_fail_on_data_loss_the_stream_tells_it_once_and_goes_on(

@@ -22,7 +22,7 @@ from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 from scripted_logs import ScriptedLog, serve
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:1"}
-NO_LEADER, DENIED, INVALID_REQUEST = 6, 29, 42
+NO_LEADER, DENIED, INVALID_REQUEST, SERVER_ERROR = 6, 29, 42, -1
 A, B = uuid.UUID(int=1), uuid.UUID(int=2)
 
 LOGS = {
@@ -104,6 +104,20 @@ def test_a_pattern_finds_topics_that_may_be_read_or_says_that_there_is_none(
     serve(kafka, {(topic, 0): ScriptedLog(0, 5) for topic in ("orders", "orders-eu", "all-orders", "order")})
     assert {topic for topic, *_ in spans(subscribePattern="orders")} == {"orders", "orders-eu", "all-orders"}
     assert {topic for topic, *_ in spans(subscribePattern="^orders$")} == {"orders"}
+
+
+@pytest.mark.parametrize("options", [{"subscribe": "a,b"}, {"subscribePattern": "[ab]"}, {"assign": '{"b": [0]}'}])
+def test_a_topic_that_a_broker_has_only_an_error_for_is_not_left_out(
+    kafka: ScriptedKafka, options: dict[str, str]
+) -> None:
+    kafka.topic_codes["b"] = SERVER_ERROR
+    kafka.at.append((kafka.now_ms + 10_000, kafka.topic_codes.clear))
+    assert "b" in {topic for topic, *_ in spans(**options)}
+    kafka.topic_codes["b"] = SERVER_ERROR
+    with pytest.raises(errors.LeaderUnavailable, match=r"b-0 .*UNKNOWN_SERVER_ERROR"):
+        planned(**options)
+    # A topic that the pattern does not match may have any trouble.
+    assert planned(subscribePattern="a")
 
 
 def test_a_topic_that_was_made_again_is_asked_for_again(kafka: ScriptedKafka) -> None:

@@ -34,6 +34,7 @@ from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 from scripted_logs import ScriptedLog, serve
 
 DENIED, NOT_LEADER, FENCED, INVALID_REQUEST = 29, 6, 74, 42
+SERVER_ERROR, LEADER_NOT_AVAILABLE, TIMED_OUT = -1, 5, 7
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 ID_A, ID_B, ID_AGAIN = (uuid.UUID(int=number) for number in (1, 2, 3))
 LENIENT = {"failOnDataLoss": "false"}
@@ -436,6 +437,21 @@ def test_a_topic_of_a_pattern_that_may_not_be_described_is_not_taken_for_deleted
         assert not process.told
     del cluster.kafka.topic_codes["a"]
     assert stream.goes_on(end) == end
+
+
+@pytest.mark.parametrize("named", [{}, {"subscribePattern": "[ab]"}, {"assign": '{"a": [0, 1]}'}])
+@pytest.mark.parametrize("code", [SERVER_ERROR, LEADER_NOT_AVAILABLE, TIMED_OUT])
+def test_an_error_of_a_topic_is_no_proof_that_it_is_gone(cluster: Cluster, code: int, named: dict[str, str]) -> None:
+    kafka = cluster.kafka
+    stream = Stream(**named, **LENIENT)
+    end = stream.goes_on(stream.initial())
+    kafka.topic_codes["a"] = code
+    kafka.at.append((kafka.now_ms + 3 * ABSENT_PATIENCE_MS, kafka.topic_codes.clear))
+    assert stream.goes_on(end) == end
+    kafka.topic_codes["a"] = code
+    with pytest.raises(errors.LeaderUnavailable, match=str(code)):
+        stream.end(end)
+    assert not stream.told
 
 
 def test_a_topic_that_the_pattern_no_longer_matches_needs_no_acl(cluster: Cluster) -> None:

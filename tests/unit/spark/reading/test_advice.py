@@ -1,0 +1,587 @@
+"""The advice of every error of a read, carried out literally: no row is lost or doubled, unless the advice says so.
+
+A case is a situation, words of the advice that it follows, and which rows its user has after that.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from kafka_sink import errors, kept
+from kafka_sink.errors import KafkaSinkError, ReadError
+from kafka_sink.errors.reading import LossCause
+from kafka_sink.kafka import reader as reader_module
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kept import once
+from kafka_sink.options.config import given_options
+from kafka_sink.options.reading import READING, read_config
+from kafka_sink.spark.reading import stream_logs, stream_plan
+from kafka_sink.spark.reading.filters import Wanted
+from kafka_sink.spark.reading.plan import plan
+from kafka_sink.spark.reading.positions import Positions
+from kafka_sink.spark.reading.range_reader import RangePartition, RangeReader
+from kafka_sink.spark.reading.stream_plan import StreamPlan
+from record_sets import Batch, plain, row
+from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_logs import ScriptedLog, serve
+
+OUT_OF_RANGE, FENCED, UNKNOWN_TOPIC_ID, DENIED = 1, 74, 100, 29
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+TOO_LARGE = Batch(rows=[(0, row(b"large", None, 0, (b"1", b""), (b"2", b"")))])
+
+# The advice is about brokers, ACLs, a transaction or a group, and a second run of the same read has all rows. What
+# PlanReused advises is run with real Spark (integration/test_read_again.py).
+NO_ROWS = {errors.ReadStalled, errors.FetchRefused, errors.GroupCommitFailed, errors.PlanReused}
+
+
+@dataclass
+class World:
+    """Two topics of one partition. Each batch has one record, and its value says by whom it was written."""
+
+    kafka: ScriptedKafka = field(default_factory=ScriptedKafka)
+    logs: dict[tuple[str, int], ScriptedLog] = field(default_factory=dict)
+    batches: dict[tuple[str, int], dict[int, Batch]] = field(default_factory=dict)
+    # Where the records of each leader epoch begin.
+    starts: dict[tuple[str, int], dict[int, int]] = field(default_factory=dict)
+    rows: Counter[str] = field(default_factory=Counter)
+    network: Any = None
+
+    def __post_init__(self) -> None:
+        serve(self.kafka, self.logs)
+        self.kafka.always(FetchRequest, self._fetch)
+        self.kafka.always(OffsetForLeaderEpochRequest, self._end_of_epoch)
+        for partition in (A, B):
+            self.create(partition)
+            self.write(partition, 10)
+
+    def create(self, partition: TopicPartition) -> None:
+        self.logs[partition] = ScriptedLog(0, 0)
+        self.batches[partition], self.starts[partition] = {}, {0: 0}
+        self.kafka.leaders[partition] = min(self.kafka.brokers)
+        self.kafka.topic_ids[partition.topic] = uuid.uuid4()
+
+    def delete(self, partition: TopicPartition) -> None:
+        del self.kafka.leaders[partition]
+
+    def write(self, partition: TopicPartition, count: int, writer: str = "old") -> None:
+        log = self.logs[partition]
+        for offset in range(log.latest, log.latest + count):
+            batch = plain(f"{writer} {partition.topic}{offset}".encode(), base_offset=offset)
+            self.batches[partition][offset] = batch
+            log.times = {**log.times, offset: 0}
+        log.latest += count
+
+    def put(self, partition: TopicPartition, batch: Batch) -> None:
+        """At the end of the log."""
+        self.batches[partition][self.logs[partition].latest] = batch
+        self.logs[partition].latest += 1
+
+    def retain(self, partition: TopicPartition, earliest: int) -> None:
+        self.logs[partition].earliest = earliest
+
+    def elect(self, partition: TopicPartition, end: int) -> None:
+        """A leader that has the records before `end` alone."""
+        log = self.logs[partition]
+        log.leader_epoch += 1
+        log.latest = end
+        self.starts[partition][log.leader_epoch] = end
+        self.kafka.leader_epoch = max(each.leader_epoch for each in self.logs.values())
+        for each in self.logs.values():
+            each.leader_epoch = self.kafka.leader_epoch
+        self._cut(partition, end)
+
+    def restore(self, partition: TopicPartition, end: int) -> None:
+        self.logs[partition].latest = end
+        self._cut(partition, end)
+        self.network.handshakes += 1
+        self.network.interruptions += 1
+
+    def _cut(self, partition: TopicPartition, end: int) -> None:
+        self.batches[partition] = {at: each for at, each in self.batches[partition].items() if at < end}
+
+    def _fetch(self, request: FetchRequest) -> FetchResponse:
+        partition = TopicPartition(request.topic, request.partition)
+        log = self.logs[partition]
+        if partition not in self.kafka.leaders or request.topic_id != self.kafka.topic_ids[request.topic]:
+            return FetchResponse(0, UNKNOWN_TOPIC_ID)
+        if request.leader_epoch < log.leader_epoch:
+            return FetchResponse(0, FENCED)
+        if not log.earliest <= request.offset <= log.latest:
+            return FetchResponse(0, OUT_OF_RANGE)
+        behind = (each for at, each in sorted(self.batches[partition].items()) if request.offset <= at)
+        records = memoryview(b"".join(map(bytes, behind)))
+        return FetchResponse(0, 0, log.latest, log.latest, log.earliest, records=records)
+
+    def _end_of_epoch(self, asked: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        partition = TopicPartition(asked.topic, asked.partition)
+        starts = self.starts[partition]
+        found = max(epoch for epoch in starts if epoch <= asked.leader_epoch)
+        later = [start for epoch, start in starts.items() if epoch > found]
+        return OffsetForLeaderEpochResponse(0, 0, found, min(later, default=self.logs[partition].latest))
+
+    # --- what a user does ---------------------------------------------------------------------------------------------
+
+    def batch(self, **options: str) -> None:
+        config = read_config(given_options(_given(options), table=READING))
+        with once(AdminClient, config.consumer) as client:
+            ranges = plan(client, config, Wanted())
+        self.read(config, ranges, goes_on=True, columns=tuple(options.get("schema", "value").split()))
+
+    def read(self, config: Any, ranges: Any, *, goes_on: bool, columns: tuple[str, ...] = ("value",)) -> None:
+        """Raises an error, and then nobody has seen a row."""
+        found: Counter[str] = Counter()
+        for each in ranges:
+            for batch in RangeReader(config, columns, goes_on=goes_on).rows(RangePartition(each)):
+                found.update(value.decode() for value in batch.column("value").to_pylist())
+        self.rows += found
+
+
+def _given(options: Mapping[str, str]) -> dict[str, str]:
+    named = {} if {"subscribe", "assign", "subscribePattern"} & options.keys() else {"subscribe": "a,b"}
+    asked = {name: value for name, value in options.items() if name != "schema"}
+    return {"kafka.bootstrap.servers": "localhost:1", "startingOffsets": "earliest", **named, **asked}
+
+
+class Query:
+    """A checkpoint, and the processes that use it one after the other."""
+
+    def __init__(self, world: World, **options: str) -> None:
+        self.world = world
+        self.at: Positions | None = None
+        self.logged: Positions | None = None
+        self.start(**options)
+
+    def start(self, **options: str) -> Query:
+        """A process of its own, with these options alone."""
+        self._config = read_config(given_options(_given(options), table=READING), is_stream=True)
+        self._plan = StreamPlan(self._config, lambda error: None)
+        self._once: Any = once(AdminClient, self._config.consumer)
+        self._client = self._once.__enter__()
+        return self
+
+    def run(self, before_tasks: Callable[[], None] = lambda: None) -> None:
+        """Until nothing is new. `before_tasks`: happens once when a micro-batch is planned."""
+        while True:
+            begin = self._plan.initial(self._client) if self.at is None else self.at
+            if self.logged is None:
+                end = self._plan.end(self._client, begin, is_limited=False)
+                if end == begin:
+                    return
+                self.logged = end
+            before_tasks()
+            before_tasks = _nothing
+            ranges = self._plan.ranges(self._client, begin, self.logged)
+            self.world.read(self._config, ranges, goes_on=False)
+            self._plan.is_begun = True
+            self.at, self.logged = self.logged, None
+
+    def rest(self) -> None:
+        """It looks at its logs, and takes marks."""
+        for _ in range(3):
+            self.run()
+
+    def anew(self, moved: Mapping[TopicPartition, int], **options: str) -> Query:
+        """A new checkpoint, with the old one's offsets but for `moved`."""
+        assert self.at is not None
+        starting: dict[str, dict[str, int]] = {}
+        for each, offset in {**self.at, **moved}.items():
+            starting.setdefault(each.topic, {})[str(each.partition)] = offset
+        return Query(self.world, startingOffsets=json.dumps(starting), **options)
+
+
+def _nothing() -> None:
+    pass
+
+
+def rows(*written: tuple[str, TopicPartition, int, int], times: int = 1) -> Counter[str]:
+    return Counter(
+        {f"{writer} {of.topic}{at}": times for writer, of, first, end in written for at in range(first, end)}
+    )
+
+
+OLD = rows(("old", A, 0, 10), ("old", B, 0, 10))
+Case = Callable[[World], Iterator[Any]]
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def recreated(world: World) -> None:
+    world.create(A)
+    world.write(A, 20, "new")
+
+
+def made_again(world: World, *, follow: str) -> Iterator[Any]:
+    query = Query(world)
+    query.run()
+    recreated(world)
+    yield errors.LogBroken, query.run
+    if follow == "new":
+        yield "new checkpoint", "-2"
+        query.anew({A: -2}).run()
+        yield OLD + rows(("new", A, 0, 20))
+    else:
+        yield "failOnDataLoss=false", "leaves out", "at offset 10"
+        query.start(failOnDataLoss="false").run()
+        yield OLD + rows(("new", A, 10, 20))
+
+
+def deleted(world: World, *, follow: str) -> Iterator[Any]:
+    query = Query(world)
+    query.run()
+    world.delete(A)
+    yield errors.LogBroken, query.run
+    yield "failOnDataLoss=false for one run", "from its start", "new checkpoint", "-2", "leaves out"
+    if follow == "for one run":
+        query.start(failOnDataLoss="false").run()
+        recreated(world)
+        query.start().run()
+        yield OLD + rows(("new", A, 0, 20))
+    elif follow == "created before":
+        recreated(world)
+        query.anew({A: -2}).run()
+        yield OLD + rows(("new", A, 0, 20))
+    else:
+        recreated(world)
+        query.start(failOnDataLoss="false").run()
+        yield OLD + rows(("new", A, 10, 20))
+
+
+def left_out_for_a_while(world: World) -> Iterator[Any]:
+    query = Query(world)
+    query.run()
+    query.start(subscribe="b")
+    yield errors.LogBroken, query.run
+    yield "failOnDataLoss=false for one run", "taken the topic out of the options", "twice"
+    query.start(subscribe="b", failOnDataLoss="false").run()
+    query.start().run()
+    yield OLD + rows(("old", A, 0, 10))
+
+
+def truncated(world: World, *, follow: str) -> Iterator[Any]:
+    query = Query(world)
+    query.run()
+    world.elect(A, 7)
+    world.write(A, 5, "new")
+    yield errors.LogBroken, query.run
+    if follow == "new":
+        yield "new checkpoint", "startingOffsets 7"
+        query.anew({A: 7}).run()
+        yield OLD + rows(("new", A, 7, 12))
+    else:
+        yield "failOnDataLoss=false", "leaves out", "at offset 10"
+        query.start(failOnDataLoss="false").run()
+        yield OLD + rows(("new", A, 10, 12))
+
+
+def truncated_and_restarted(world: World) -> Iterator[Any]:
+    """A supervisor has started the query again, and the log is still shorter."""
+    query = Query(world)
+    query.run()
+    world.elect(A, 7)
+    world.write(A, 2, "new")
+    yield errors.LogBroken, query.run
+    yield "new checkpoint", "startingOffsets 7"
+    query.start()
+    yield errors.LogBroken, query.run
+    yield "new checkpoint", "first such error", "take the offset of that one"
+    query.anew({A: 7}).run()
+    yield OLD + rows(("new", A, 7, 9))
+
+
+def restored(world: World, *, follow: str) -> Iterator[Any]:
+    query = Query(world)
+    query.rest()
+    world.write(A, 5, "gone")
+    query.rest()
+    world.restore(A, 10)
+    world.write(A, 8, "new")
+    yield errors.LogBroken, query.run
+    gone = rows(("gone", A, 10, 15))
+    if follow == "new":
+        yield "new checkpoint", "where the snapshot ended"
+        query.anew({A: 10}).run()
+        yield OLD + gone + rows(("new", A, 10, 18))
+    else:
+        yield "failOnDataLoss=false", "at offset 15", "leaves out"
+        query.start(failOnDataLoss="false").run()
+        yield OLD + gone + rows(("new", A, 15, 18))
+
+
+def overtaken(world: World) -> Iterator[Any]:
+    query = Query(world)
+    query.run()
+    world.write(A, 10)
+    yield errors.OffsetsLost, lambda: query.run(lambda: world.retain(A, 15))
+    yield "failOnDataLoss=false"
+    query.start(failOnDataLoss="false").run()
+    yield OLD + rows(("old", A, 15, 20))
+
+
+def truncated_under_a_task(world: World) -> Iterator[Any]:
+    query = Query(world)
+    query.run()
+    world.write(A, 10)
+
+    def truncate() -> None:
+        world.elect(A, 12)
+        world.write(A, 3, "new")
+
+    yield errors.OffsetsLost, lambda: query.run(truncate)
+    yield "failOnDataLoss=false", "leaves out"
+    query.start(failOnDataLoss="false").run()
+    yield OLD + rows(("old", A, 10, 12), ("new", A, 12, 15))
+
+
+def made_again_under_a_task(world: World, *, follow: str) -> Iterator[Any]:
+    query = Query(world)
+    query.run()
+    world.write(A, 5)
+    yield errors.OffsetsLost, lambda: query.run(lambda: recreated(world))
+    if follow == "new":
+        yield "new checkpoint", "-2"
+        query.anew({A: -2}).run()
+        yield OLD + rows(("new", A, 0, 20))
+    else:
+        yield "failOnDataLoss=false", "at offset 10", "leaves out"
+        query.start(failOnDataLoss="false").run()
+        yield OLD + rows(("new", A, 10, 20))
+
+
+def deleted_under_a_task(world: World) -> Iterator[Any]:
+    query = Query(world)
+    query.run()
+    world.write(A, 5)
+    yield errors.OffsetsLost, lambda: query.run(lambda: world.delete(A))
+    yield "Leave the topic out", "failOnDataLoss=false"
+    query.logged = None
+    query.start(subscribe="b", failOnDataLoss="false").run()
+    world.write(B, 1)
+    query.run()
+    yield OLD + rows(("old", B, 10, 11))
+
+
+def corrupt(world: World) -> Iterator[Any]:
+    query = Query(world)
+    query.run()
+    world.write(A, 3)
+    world.put(A, plain(b"harmed", base_offset=13, crc=1))
+    world.write(A, 2)
+    yield errors.RecordsCorrupt, query.run
+    yield from _around(world, query)
+
+
+def over_limit(world: World) -> Iterator[Any]:
+    query = Query(world, maxHeadersPerBatch="1")
+    query.run()
+    world.write(A, 3)
+    world.put(A, Batch(rows=TOO_LARGE.rows, base_offset=13))
+    world.write(A, 2)
+    yield errors.BatchOverLimit, query.run
+    yield from _around(world, query, maxHeadersPerBatch="1")
+
+
+def _around(world: World, query: Query, **options: str) -> Iterator[Any]:
+    yield "offset 13 (endingOffsets)", "at offset 14", "batch read begins at the checkpoint's offsets", "new checkpoint"
+    query.logged = None
+    assert query.at is not None
+    world.batch(
+        assign='{"a": [0]}', startingOffsets=json.dumps({"a": {"0": query.at[A]}}), endingOffsets='{"a": {"0": 13}}',
+        **options,
+    )  # fmt: skip
+    query.anew({A: 14}, **options).run()
+    yield OLD + rows(("old", A, 10, 13), ("old", A, 14, 16))
+
+
+def acl_missing(world: World) -> Iterator[Any]:
+    query = Query(world)
+    query.run()
+    world.kafka.topic_codes["a"] = DENIED
+    yield errors.TopicAuthorizationFailed, query.run
+    yield "Add the ACL", "TOPIC a READ"
+    del world.kafka.topic_codes["a"]
+    world.write(A, 1)
+    query.start().run()
+    yield OLD + rows(("old", A, 10, 11))
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def limit_raised(world: World) -> Iterator[Any]:
+    world.put(A, Batch(rows=TOO_LARGE.rows, base_offset=10))
+    yield errors.BatchOverLimit, lambda: world.batch(maxHeadersPerBatch="1")
+    yield "raise maxHeadersPerBatch"
+    world.batch(maxHeadersPerBatch="2")
+    yield OLD + Counter(["large"])
+
+
+def timestamp(world: World) -> Iterator[Any]:
+    world.put(A, Batch(rows=[(0, row(b"far", None, 2**62))], base_offset=10, base_timestamp=2**62))
+    yield errors.TimestampNotReadable, lambda: world.batch(schema="value timestamp")
+    yield "without the column timestamp", "reads all records"
+    world.batch(schema="value")
+    yield OLD + Counter(["far"])
+
+
+def too_old(world: World) -> Iterator[Any]:
+    world.put(A, plain(b"ancient", base_offset=10, magic=1, crc=1))
+    world.write(A, 2)
+    yield errors.MessageFormatTooOld, world.batch
+    yield "leave these records out", "begin after them"
+    world.batch(startingOffsets='{"a": {"0": 11}, "b": {"0": -2}}')
+    yield rows(("old", A, 11, 13), ("old", B, 0, 10))
+
+
+def before_the_first(world: World) -> Iterator[Any]:
+    world.retain(A, 4)
+    yield errors.OffsetsLost, lambda: world.batch(startingOffsets='{"a": {"0": 0}, "b": {"0": 0}}')
+    yield "failOnDataLoss=false", "records that are there"
+    world.batch(startingOffsets='{"a": {"0": 0}, "b": {"0": 0}}', failOnDataLoss="false")
+    yield rows(("old", A, 4, 10), ("old", B, 0, 10))
+
+
+def not_written(world: World) -> Iterator[Any]:
+    ends = '{"a": {"0": 12}, "b": {"0": -1}}'
+    yield errors.OffsetNotWritten, lambda: world.batch(endingOffsets=ends)
+    yield "failOnDataLoss=false", "ends where the partition ends"
+    world.batch(endingOffsets=ends, failOnDataLoss="false")
+    yield OLD
+
+
+def none_since(world: World) -> Iterator[Any]:
+    world.logs[B].times = dict.fromkeys(range(10), 2_000)
+    since = {"startingTimestamp": "1000"}
+    yield errors.NoRecordSince, lambda: world.batch(**since)
+    yield "startingOffsetsByTimestampStrategy=latest", "leaves out"
+    world.batch(**since, startingOffsetsByTimestampStrategy="latest")
+    yield rows(("old", B, 0, 10))
+
+
+def misspelt(world: World) -> Iterator[Any]:
+    yield errors.TopicToReadMissing, lambda: world.batch(subscribe="a,c")
+    yield ("Correct subscribe",)
+    world.batch(subscribe="a,b")
+    yield OLD
+
+
+def no_such_partition(world: World) -> Iterator[Any]:
+    yield errors.PartitionToReadMissing, lambda: world.batch(assign='{"a": [0, 1], "b": [0]}')
+    yield ("Correct assign",)
+    world.batch(assign='{"a": [0], "b": [0]}')
+    yield OLD
+
+
+CASES: dict[str, Case] = {
+    "made again, and read from its start": lambda world: made_again(world, follow="new"),
+    "made again, and gone on with": lambda world: made_again(world, follow="restart"),
+    "deleted, and made again after a run": lambda world: deleted(world, follow="for one run"),
+    "deleted, and made again before a run": lambda world: deleted(world, follow="created before"),
+    "deleted, made again, and gone on with": lambda world: deleted(world, follow="restart"),
+    "left out of the options for a while": left_out_for_a_while,
+    "truncated, and read from where the logs part": lambda world: truncated(world, follow="new"),
+    "truncated, and gone on with": lambda world: truncated(world, follow="restart"),
+    "truncated, and restarted before anybody looked": truncated_and_restarted,
+    "restored, and read from the snapshot on": lambda world: restored(world, follow="new"),
+    "restored, and gone on with": lambda world: restored(world, follow="restart"),
+    "overtaken by retention": overtaken,
+    "truncated under a task": truncated_under_a_task,
+    "made again under a task, and read from its start": lambda world: made_again_under_a_task(world, follow="new"),
+    "made again under a task, and gone on with": lambda world: made_again_under_a_task(world, follow="restart"),
+    "deleted under a task": deleted_under_a_task,
+    "a damaged batch in a stream": corrupt,
+    "a batch over a limit in a stream": over_limit,
+    "an ACL that is missing": acl_missing,
+    "a batch over a limit, which is raised": limit_raised,
+    "a timestamp that Spark cannot hold": timestamp,
+    "records in an old format": too_old,
+    "offsets before the first": before_the_first,
+    "offsets after the end": not_written,
+    "no record since": none_since,
+    "a topic that is misspelt": misspelt,
+    "a partition that is not there": no_such_partition,
+}
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return _world(monkeypatch)
+
+
+def _world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
+    made.network = connect_clients(ScriptedNetwork(made.kafka), monkeypatch)
+    monkeypatch.setattr(reader_module, "connect", lambda *_, **__: made.network)
+    monkeypatch.setattr(kept, "KEPT", kept.Kept())
+    for module in (reader_module, stream_logs, stream_plan):
+        monkeypatch.setattr(module, "monotonic_ms", lambda: made.kafka.now_ms)
+    return made
+
+
+def _failure(run: Callable[[], None]) -> KafkaSinkError:
+    """Of a read, as Spark shows it."""
+    with pytest.raises(KafkaSinkError) as raised:
+        run()
+    return raised.value.of_read()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_advice_that_is_followed_literally_does_what_it_says(name: str, world: World) -> None:
+    advice = ""
+    for step in CASES[name](world):
+        match step:
+            case (type() as error, run):
+                failure = _failure(run)
+                assert type(failure) is error, failure
+                advice = failure.parts().advice
+            case Counter():
+                assert world.rows == step
+            case str() | tuple():
+                for words in (step,) if isinstance(step, str) else step:
+                    assert words in advice
+    assert "leave" in advice or "lost" in advice or not _are_missing(world)
+    assert "twice" in advice or max(world.rows.values()) == 1
+
+
+def _are_missing(world: World) -> bool:
+    """Whether the logs have records now that nobody has read, and no failed read has named."""
+    there = {
+        bytes(each.rows[0][1].value or b"").decode()
+        for partition, batches in world.batches.items()
+        if partition in world.kafka.leaders
+        for at, each in batches.items()
+        if at >= world.logs[partition].earliest
+    }
+    return bool(there - world.rows.keys())
+
+
+def test_the_advice_of_every_error_of_reads_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed: set[Any] = set()
+    causes: set[tuple[Any, str]] = set()
+    for case in CASES.values():
+        for step in case(_world(monkeypatch)):
+            if isinstance(step, tuple) and isinstance(step[0], type):
+                failure = _failure(step[1])
+                followed.add(type(failure))
+                causes.add((type(failure), getattr(failure, "cause", "")))
+    raised = {
+        each
+        for each in map(errors.__dict__.get, errors.__all__)
+        if isinstance(each, type) and issubclass(each, ReadError) and each is not ReadError
+    }
+    assert raised - NO_ROWS == followed - {errors.TopicAuthorizationFailed}
+    assert {cause for error, cause in causes if error is errors.LogBroken} == set(LossCause) - {LossCause.DELETED}
+    assert {cause for error, cause in causes if error is errors.OffsetsLost} == set(LossCause) - {LossCause.RESTORED}
