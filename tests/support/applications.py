@@ -18,13 +18,13 @@ DEADLINE_S = 280
 def run_application(name: str, *arguments: object, folder: Path | None = None, **variables: str) -> tuple[int, str]:
     """Run it to its end. Return its exit status, and what it printed, stderr included. `variables`: of its environment;
     PYTHONPATH comes before the folders of the tests."""
-    ended = _ended(name, arguments, folder, variables)
+    ended = _ended(name, arguments, folder, variables, DEADLINE_S)
     return ended.returncode, ended.stdout + ended.stderr
 
 
-def told_by(name: str, *arguments: object) -> Any:
+def told_by(name: str, *arguments: object, deadline_s: float = DEADLINE_S) -> Any:
     """Return what the application, which must succeed, printed last on stdout: a line of JSON."""
-    ended = _ended(name, arguments, None, {})
+    ended = _ended(name, arguments, None, {}, deadline_s)
     assert ended.returncode == 0, _without_frames(ended.stderr)[-4_000:]
     return json.loads(ended.stdout.splitlines()[-1])
 
@@ -35,7 +35,7 @@ def _without_frames(stderr: str) -> str:
 
 
 def _ended(
-    name: str, arguments: Sequence[object], folder: Path | None, variables: Mapping[str, str]
+    name: str, arguments: Sequence[object], folder: Path | None, variables: Mapping[str, str], deadline_s: float
 ) -> subprocess.CompletedProcess[str]:
     # PYTHONSAFEPATH would hide what lies beside the application.
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
@@ -44,6 +44,6 @@ def _ended(
     return subprocess.run(
         [sys.executable, SUPPORT / name, *map(str, arguments)],
         # Spark's workers would find the sources in the working directory, and not what is installed.
-        cwd=folder or sys.prefix, env=environment, capture_output=True, text=True, timeout=DEADLINE_S,
+        cwd=folder or sys.prefix, env=environment, capture_output=True, text=True, timeout=deadline_s,
         start_new_session=True,
     )  # fmt: skip
