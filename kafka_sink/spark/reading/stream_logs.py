@@ -242,7 +242,7 @@ class StreamLogs:
 def _unavailable(client: AdminClient, partition: TopicPartition, last_error: str) -> LeaderUnavailable:
     return LeaderUnavailable(
         **partition._asdict(),
-        waited_ms=client.config.api_timeout_ms,
+        waited_ms=client.caller.limit_ms,
         timeout_option=client.config.api_timeout_option,
         last_error=last_error,
     )
