@@ -5,16 +5,23 @@
 
 The process keeps one client for each kind and configuration, and at most MOST of a kind. It closes surplus clients, and
 clients that were idle for `connections.max.idle.ms`.
+
+A new client must know if an earlier one was answered (`kafka.outage`). Spark plans each batch and each write in a
+process of its own, and gives tasks to new processes. So a process whose client was answered leaves an empty file in
+Spark's folder for blocks: the processes of a driver or of an executor share it, and Spark removes it with them
+(`spark.last_run`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from kafka_sink.doctor.first_aid import look_at_hosts
@@ -24,6 +31,7 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ClientConfig, ConsumerConfig
+from kafka_sink.kafka.outage import Outage
 from kafka_sink.options.cautions import warn_once
 
 if TYPE_CHECKING:
@@ -45,6 +53,10 @@ class Client(Protocol):
 
     @property
     def config(self) -> ClientConfig: ...
+    @property
+    def outage(self) -> Outage: ...
+    @property
+    def cluster_id(self) -> str | None: ...
     def may_go_on(self, cluster_id: str | None = None) -> bool:
         """Return True if the client may be used again, in `cluster_id` unless that is None."""
 
@@ -68,6 +80,8 @@ class Kept:
     def __init__(self) -> None:
         # Ordered by last use, with the most recent client at the end.
         self._clients: dict[_Key, Client] = {}
+        # The bootstrap servers of clients that were answered in this process.
+        self.answered: set[str] = set()
         self._lock = threading.Lock()
 
     def take(self, kind: type[T], config: ClientConfig) -> T | None:
@@ -109,12 +123,43 @@ def _close(clients: list[Client]) -> None:
 KEPT = Kept()
 
 
+def _has_worked(config: ClientConfig) -> bool:
+    """Return whether a client of these servers was answered in this driver or executor."""
+    servers, note = config.bootstrap_servers_text, _note(config)
+    return servers in KEPT.answered or (note is not None and note.exists())
+
+
+def _note_answer(client: Client) -> None:
+    servers, note = client.config.bootstrap_servers_text, _note(client.config)
+    if client.cluster_id is None or servers in KEPT.answered:
+        return
+    KEPT.answered.add(servers)
+    # Without the file a later process only gives up earlier.
+    with suppress(OSError):
+        if note is not None:
+            note.touch()
+
+
+def _note(config: ClientConfig) -> Path | None:
+    folder, _, _ = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")
+    name = hashlib.sha256(config.bootstrap_servers_text.encode()).hexdigest()[:16]
+    return Path(folder) / f"pykafka-answered-{name}" if folder else None
+
+
 @contextmanager
-def lease(kind: type[T], config: ClientConfig, cluster_id: str | None = None, spark_partition: int = 0) -> Iterator[T]:
+def lease(
+    kind: type[T],
+    config: ClientConfig,
+    cluster_id: str | None = None,
+    spark_partition: int = 0,
+    *,
+    has_worked: bool = False,
+) -> Iterator[T]:
     """Lease a client of this kind and configuration to one user: the kept client if it is still usable, or a new one.
 
     `cluster_id`: the cluster that must be there; None: any cluster. `spark_partition`: of the task that asks; a new
-    client waits for its turn among the other tasks' (`ramp_s`). The client is kept again unless the block raised.
+    client waits for its turn among the other tasks' (`ramp_s`). `has_worked`: a broker has answered before, so that
+    there is an outage if none does. The client is kept again unless the block raised.
     """
     client = KEPT.take(kind, config)
     if client is not None and not client.may_go_on(cluster_id):
@@ -122,7 +167,7 @@ def lease(kind: type[T], config: ClientConfig, cluster_id: str | None = None, sp
         client = None
     if client is None:
         time.sleep(ramp_s(spark_partition, random.random()))
-    with _use(client, kind, config, cluster_id) as used:
+    with _use(client, kind, config, cluster_id, has_worked=has_worked or cluster_id is not None) as used:
         yield used
     used.rest()
     KEPT.put(used)
@@ -141,17 +186,20 @@ def ramp_s(spark_partition: int, chance: float) -> float:
 @contextmanager
 def once(kind: type[T], config: ClientConfig) -> Iterator[T]:
     """Lease a new client of this kind, and close it afterwards."""
-    with _use(None, kind, config, None) as client:
+    with _use(None, kind, config, None, has_worked=False) as client:
         yield client
     client.close()
 
 
 @contextmanager
-def _use(client: T | None, kind: type[T], config: ClientConfig, cluster_id: str | None) -> Iterator[T]:
+def _use(
+    client: T | None, kind: type[T], config: ClientConfig, cluster_id: str | None, *, has_worked: bool
+) -> Iterator[T]:
     with exhaustion_named():
         if client is None:
             warn_once(config.security)
             client = kind(config, cluster_id)
+        client.outage.has_worked |= has_worked or _has_worked(config)
         try:
             yield client
         except BaseException as error:
@@ -161,18 +209,21 @@ def _use(client: T | None, kind: type[T], config: ClientConfig, cluster_id: str 
                 error.of_principal(config.security.principal)
                 look_at_hosts(error, config)
             raise
+    _note_answer(client)
 
 
 def lease_producer(
-    config: ClientConfig, cluster_id: str | None = None, *, spark_partition: int = 0
+    config: ClientConfig, cluster_id: str | None = None, *, spark_partition: int = 0, has_worked: bool = False
 ) -> AbstractContextManager[Producer]:
     """Lease a producer for one write; see `lease`."""
-    return lease(Producer, config, cluster_id, spark_partition)
+    return lease(Producer, config, cluster_id, spark_partition, has_worked=has_worked)
 
 
-def lease_admin_client(config: ClientConfig, cluster_id: str | None = None) -> AbstractContextManager[AdminClient]:
+def lease_admin_client(
+    config: ClientConfig, cluster_id: str | None = None, *, has_worked: bool = False
+) -> AbstractContextManager[AdminClient]:
     """Lease an admin client for one commit or for other requests; see `lease`."""
-    return lease(AdminClient, config, cluster_id)
+    return lease(AdminClient, config, cluster_id, has_worked=has_worked)
 
 
 def lease_reader(config: ConsumerConfig, *, spark_partition: int = 0) -> AbstractContextManager[Reader]:

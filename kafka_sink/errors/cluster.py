@@ -19,13 +19,15 @@ class BrokersUnreachable(ClusterError):
     """`step`, `where`, `found` and `remedy`: the step of `pykafka check` that fails, the address, the cause and the
     fix.
 
-    They are empty if no check was made, or if the check found no problem.
+    They are empty if no check was made, or if the check found no problem. `is_first`: no broker has ever answered, so
+    the client has not waited for as long as `timeout_option` says.
     """
 
     bootstrap_servers: str
     waited_ms: int
     last_error: str
     timeout_option: str = "kafka.max.block.ms"
+    is_first: bool = False
     step: str = field(default="", init=False)
     where: str = field(default="", init=False)
     found: str = field(default="", init=False)
@@ -37,15 +39,18 @@ class BrokersUnreachable(ClusterError):
         self.step, self.where, self.found, self.remedy, self.command = step, where, quoted(found), remedy, command
 
     def explanation(self) -> Explanation:
+        limit = "and none has answered before" if self.is_first else f"({self.timeout_option})"
         happened = (
-            f"no broker of {self.bootstrap_servers} answered within {self.waited_ms} ms ({self.timeout_option}); last: "
-            f"{self.last_error or 'no connection was made'}."
+            f"no broker of {self.bootstrap_servers} answered within {self.waited_ms} ms{',' if self.is_first else ''} "
+            f"{limit}; last: {self.last_error or 'no answer'}."
         )
         advice = "Check kafka.bootstrap.servers, and that the executors can reach the addresses which the brokers "
         advice += "advertise."
         if self.step:
             happened += f" Looked at from this host, step {self.step!r} of {self.where} fails: {self.found}."
             advice = f"To fix it: {self.remedy}. {self.command}"
+        if not self.is_first:
+            advice += f" To outlast a longer outage, raise {self.timeout_option}."
         return Explanation(happened, DataState.SENT_AGAIN, advice, known="Rows waiting for an answer were not sent.")
 
 

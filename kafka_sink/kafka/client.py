@@ -35,11 +35,12 @@ from kafka_sink.errors import (
 from kafka_sink.errors.exhaustion import exhausted
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.guest import Guest
-from kafka_sink.kafka.clock import monotonic_ms
+from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.connections import connect
 from kafka_sink.kafka.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.outage import Outage, limit_text, time_of_day
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.bad_row_tally import BadRowPolicy
 from kafka_sink.kafka.producer.core import wire
@@ -70,6 +71,8 @@ RESTED_MS = 1_000
 IDLE_MEMORY_MS = 10_000
 # How often a waiting writer checks if a throttling broker has room again.
 LOOK_AGAIN_S = 0.5
+# How often the Sender thread looks if its brokers are away.
+OUTAGE_LOOK_MS = 500
 
 
 @contextmanager
@@ -96,6 +99,8 @@ class Producer:
         self._closing: KafkaSinkError | None = None
         rng = random.Random()
         self.metrics = Metrics()
+        self.outage = Outage(asks_alone=False)
+        self._outage_due_ms = 0
         self._network = connect(config, metrics=self.metrics, rng=rng, cluster_id=cluster_id)
         self._guest = Guest(self._network, monotonic_ms)
         try:
@@ -225,11 +230,39 @@ class Producer:
         answers = self._network.poll(wait_ms)
         if self._network.failure is not None:
             self._sender.fail(self._network.failure)
+        self._look_for_outage(monotonic_ms())
         if answers or self._sender.failure is not None:
             self._take(answers)
             self._notify()
         if (throttled := self._sender.to_tell(monotonic_ms())) is not None:
             _tell(throttled, self.config)
+
+    def _look_for_outage(self, now_ms: int) -> None:
+        """Fail a write that no broker has ever answered, once waiting is hopeless. Log a wait that lasts."""
+        if now_ms < self._outage_due_ms or not (self._is_writing or self._guest.is_asked):
+            return
+        self._outage_due_ms = now_ms + OUTAGE_LOOK_MS
+        contact = self._network.contact(now_ms)
+        first = self.outage.first_wait(contact, now_ms)
+        if first is not None and first.left_ms <= 0:
+            self._sender.fail(self._unreachable(first.waited_ms, is_first=True))
+        elif contact.away_since_ms is not None and self.outage.is_to_be_told(now_ms - contact.away_since_ms, now_ms):
+            limit = "kafka.max.block.ms", self.config.max_block_ms
+            left_ms = self._sender.delivery_left_ms(now_ms)
+            if left_ms is None:
+                left_ms = max(0, contact.away_since_ms + self.config.max_block_ms - now_ms)
+            else:
+                limit = "kafka.delivery.timeout.ms", self.config.delivery_timeout_ms
+            if first is not None:
+                left_ms = min(left_ms, first.left_ms)
+            log.warning(
+                "no broker of %s answers for %.0f s, last: %s. The write waits until %s (%s), then its task fails.",
+                self.config.bootstrap_servers_text,
+                (now_ms - contact.away_since_ms) / 1_000,
+                self._network.last_error or "no answer",
+                time_of_day(wall_clock_ms() + left_ms),
+                limit_text(first, *limit),
+            )
 
     def _take(self, answers: list[ClientResponse]) -> None:
         now_ms = monotonic_ms()
@@ -298,10 +331,14 @@ class Producer:
         """`missing`: the topics that do not exist according to the cluster; empty if the cluster did not answer."""
         if missing:
             return TopicNotFound(topic=missing[0], waited_ms=self.waiting_clock_ms() - started_ms)
+        return self._unreachable(self.config.max_block_ms)
+
+    def _unreachable(self, waited_ms: int, *, is_first: bool = False) -> BrokersUnreachable:
         return BrokersUnreachable(
             bootstrap_servers=self.config.bootstrap_servers_text,
-            waited_ms=self.config.max_block_ms,
+            waited_ms=waited_ms,
             last_error=self._network.last_error,
+            is_first=is_first,
         )
 
     def place(self, rows: RoutedRows, acknowledgements: Acknowledgements, codec: Codec, started_ms: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from kafka_sink.errors import KafkaSinkError
+from kafka_sink.kafka.outage import Contact
 from kafka_sink.kafka.protocol.apis.metadata import (
     Broker,
 )
@@ -61,6 +62,7 @@ class AdminNetwork(Network, Protocol):
     `failure`: the first error that no retry fixes. `cluster_id`: the id of the cluster; None while unknown.
     `name`: the node as messages name it. `lacks`: what the node lacks for a guarantee, in words.
     `finalized_features`: feature -> level (KIP-584); None without a connection.
+    `contact`: what is known of the servers now.
     """
 
     @property
@@ -70,3 +72,4 @@ class AdminNetwork(Network, Protocol):
     def name(self, node_id: int) -> str: ...
     def lacks(self, node_id: int, guarantee: Guarantee) -> tuple[str, ...]: ...
     def finalized_features(self, node_id: int) -> Mapping[str, int] | None: ...
+    def contact(self, now_ms: int) -> Contact: ...

@@ -10,10 +10,11 @@ set, the answer to the next request arrives in the socket. `consumer.fetcher` de
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Iterator, Sequence
 
-from kafka_sink.kafka.clock import monotonic_ms
+from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kafka.config import ConsumerConfig
 from kafka_sink.kafka.connections import connect
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
@@ -22,6 +23,9 @@ from kafka_sink.kafka.metadata import MAX_IDLE_MS, NO_LEADER, Metadata, Metadata
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.network import LONGEST_POLL_MS
+from kafka_sink.kafka.outage import Outage, time_of_day
+
+log = logging.getLogger("kafka_sink")
 
 # Of so many topics the leaders are kept from one range to the next.
 MOST_TOPICS = 100
@@ -33,6 +37,8 @@ class Reader:
     def __init__(self, config: ConsumerConfig, cluster_id: str | None = None) -> None:
         """`cluster_id`: the cluster that must be there; None: any cluster."""
         self._config = config
+        # The plan of the read has asked the same brokers before.
+        self.outage = Outage(asks_alone=False, has_worked=True)
         self._rng = random.Random()
         self._network = connect(config, metrics=Metrics(), rng=self._rng, cluster_id=cluster_id)
         # What the last range of each topic knew, the most recent last.
@@ -42,6 +48,11 @@ class Reader:
     @property
     def config(self) -> ConsumerConfig:
         return self._config
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The id of the cluster, or None while unknown."""
+        return self._network.cluster_id
 
     def may_go_on(self, cluster_id: str | None = None) -> bool:
         """Return True if the client may be used again, in `cluster_id` unless that is None."""
@@ -79,7 +90,7 @@ class Reader:
             rng=self._rng,
             now_ms=monotonic_ms(),
         )
-        return Fetch(self._network, fetcher)
+        return Fetch(self._network, fetcher, self.outage)
 
     def _metadata_of(self, range_: FetchRange) -> Metadata:
         """Return metadata for one range, with what the range before knew of the same topic."""
@@ -121,9 +132,10 @@ class Fetch:
     if that is no failure.
     """
 
-    def __init__(self, network: NetworkClient, fetcher: Fetcher) -> None:
+    def __init__(self, network: NetworkClient, fetcher: Fetcher, outage: Outage) -> None:
         self._network = network
         self._fetcher = fetcher
+        self._outage = outage
 
     def __iter__(self) -> Iterator[RecordSet]:
         return self
@@ -155,3 +167,18 @@ class Fetch:
         if self._network.failure is not None:
             raise self._network.failure
         self._fetcher.handle(answers, monotonic_ms())
+        self._tell(monotonic_ms())
+
+    def _tell(self, now_ms: int) -> None:
+        """Log a wait that lasts because of the brokers."""
+        wait = self._fetcher.wait(now_ms)
+        if wait is not None and self._outage.is_to_be_told(wait.waited_ms, now_ms):
+            log.warning(
+                "no record of %s for %.0f s, last: %s. The task waits until %s (kafkaConsumer.pollTimeoutMs = %d ms), "
+                "then it fails.",
+                wait.place,
+                wait.waited_ms / 1_000,
+                wait.reason,
+                time_of_day(wall_clock_ms() + wait.limit_ms - wait.waited_ms),
+                wait.limit_ms,
+            )

@@ -146,6 +146,9 @@ def complete(given: GivenOptions) -> SinkConfig:
     # As in Kafka's producer (KIP-679): idempotence is off if it was not requested and other options exclude it.
     if "enable_idempotence" not in given and not all(rule.holds(values) for rule in IDEMPOTENCE_RULES):
         values["enable_idempotence"] = False
+    if "delivery_timeout_ms" not in given and values["delivery_guarantee"] == EXACTLY_ONCE:
+        # A shorter transaction than the default is no contradiction of the user's.
+        values["delivery_timeout_ms"] = min(values["delivery_timeout_ms"], values["transaction_timeout_ms"])
     for rule in RULES:
         rule.check(values)
     security = SecurityConfig(**{field: values.pop(field) for field in SECURITY_FIELDS})

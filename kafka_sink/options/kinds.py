@@ -19,6 +19,8 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 KIB = 1024
 MIB = 1024 * KIB
+# Outlasts a rolling restart of a small cluster, five minutes, with a minute for elections and new connections.
+OUTAGE_MS = 360_000
 
 
 class Problem(ValueError):

@@ -33,7 +33,7 @@ from kafka_sink.options.bounds import (
     is_reversed,
 )
 from kafka_sink.options.config import SECURITY_FIELDS, SECURITY_RULES, GivenOptions, check_protocol_is_named
-from kafka_sink.options.kinds import INT64_MAX, KIB, MIB, Kind
+from kafka_sink.options.kinds import INT64_MAX, KIB, MIB, OUTAGE_MS, Kind
 from kafka_sink.options.option import REQUIRED, Option, OptionTable, Section
 from kafka_sink.options.table import REFUSED, REFUSED_PREFIXES, SPARK_OPTIONS, WRITING
 from kafka_sink.text.redaction import Discreet
@@ -159,11 +159,12 @@ SECTIONS: tuple[Section, ...] = (
                "the executors' rack: the leader may name a replica in it to read from (KIP-392)"),
     )),
     Section("How long to wait", "All in milliseconds.", (
-        Option("kafkaConsumer.pollTimeoutMs", "poll_timeout_ms", kinds.MILLISECONDS, 120_000,
+        Option("kafkaConsumer.pollTimeoutMs", "poll_timeout_ms", kinds.MILLISECONDS, OUTAGE_MS,
                "how long a task waits for the next record before it fails; time in which a broker throttles does not "
                "count"),
-        Option("kafka.default.api.timeout.ms", "default_api_timeout_ms", kinds.MILLISECONDS, 60_000,
-               "how long the planning of a read waits for topics and offsets"),
+        Option("kafka.default.api.timeout.ms", "default_api_timeout_ms", kinds.MILLISECONDS, OUTAGE_MS,
+               "how long the planning of a read waits for topics and offsets. If no broker has ever answered, it fails "
+               "earlier"),
         *_of_writes("kafka.request.timeout.ms", "kafka.retry.backoff.ms", "kafka.retry.backoff.max.ms",
                     "kafka.metadata.max.age.ms"),
     )),

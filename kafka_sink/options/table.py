@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from kafka_sink.kafka.jaas import parse_jaas
 from kafka_sink.kafka.new_topic import EXAMPLE
 from kafka_sink.options import kinds
-from kafka_sink.options.kinds import INT32_MAX, INT64_MAX, KIB, MIB, Kind
+from kafka_sink.options.kinds import INT32_MAX, INT64_MAX, KIB, MIB, OUTAGE_MS, Kind
 from kafka_sink.options.option import REQUIRED, Option, OptionTable, Section
 
 _MEASURED = """\
@@ -348,13 +348,15 @@ SECTIONS: tuple[Section, ...] = (
                "level 3, Kafka's default, at 1.4 to 2 times its speed"),
     )),
     Section("How long to wait", "All in milliseconds.", (
-        Option("kafka.max.block.ms", "max_block_ms", kinds.MILLISECONDS_OR_NONE, 60_000,
-               "how long a write waits for metadata, or for buffer memory while none is freed, before it fails; time "
-               "in which a broker throttles counts for a tenth"),
-        Option("kafka.delivery.timeout.ms", "delivery_timeout_ms", kinds.MILLISECONDS, 120_000,
+        Option("kafka.max.block.ms", "max_block_ms", kinds.MILLISECONDS_OR_NONE, OUTAGE_MS,
+               "how long a write waits for metadata, for coordinators, or for buffer memory while none is freed, "
+               "before it fails; time in which a broker throttles counts for a tenth. If no broker has ever answered, "
+               "it fails earlier"),
+        Option("kafka.delivery.timeout.ms", "delivery_timeout_ms", kinds.MILLISECONDS, OUTAGE_MS,
                "how long a batch may take from its first row to its acknowledgement, retries included; time in which "
                "its broker throttles does not count, up to ten times the limit. At least kafka.linger.ms + "
-               "kafka.request.timeout.ms"),
+               "kafka.request.timeout.ms. The default is not longer than kafka.transaction.timeout.ms with "
+               "deliveryGuarantee=exactly-once"),
         Option("kafka.request.timeout.ms", "request_timeout_ms", kinds.MILLISECONDS, 30_000,
                "how long one request waits for its answer before the client closes the connection"),
         Option("kafka.retry.backoff.ms", "retry_backoff_ms", kinds.MILLISECONDS_OR_NONE, 100,

@@ -55,7 +55,8 @@ class AtLeastOnce:
 
             ensure_topic(config)
         identity = self._identity(config, task)
-        with lease_producer(config.producer, spark_partition=task.slot) as producer:
+        lease = lease_producer(config.producer, spark_partition=task.slot, has_worked=task.is_of_later_micro_batch)
+        with lease as producer:
             rows = produce_rows(
                 producer,
                 config,

@@ -56,6 +56,15 @@ def _recorded(name: StreamName, location: str | None) -> StreamName:
     return name
 
 
+def is_new(location: str | None) -> bool:
+    """Return True if no micro-batch of the stream was committed. False if that cannot be seen from here, as the
+    checkpoint is elsewhere."""
+    folder = None if location is None else local_folder(location)
+    if folder is None or not (folder / "metadata").exists():
+        return False
+    return not any(entry.name.isdecimal() for entry in (folder / "commits").glob("*"))
+
+
 def expected_name(given: GivenOptions, location: str | None) -> str:
     """Return the name of a stream, or before its first start the prefix of the name. Raises MissingOption,
     CheckpointUnusable."""

@@ -16,6 +16,11 @@ class Task:
     attempt_number: int
     conf: Mapping[str, str]
 
+    @property
+    def is_of_later_micro_batch(self) -> bool:
+        """Whether the query has committed a micro-batch before this one."""
+        return int(self.conf.get("streaming.sql.batchId", 0)) > 0
+
     @classmethod
     def current(cls) -> Task:
         """Return the current task. Outside a task: the first attempt of partition 0, with an empty conf."""

@@ -12,6 +12,7 @@ Source: Kafka's KafkaAdminClient (Call, AdminClientRunnable).
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,9 @@ from typing import TypeVar
 from kafka_sink.errors import BrokersUnreachable, KafkaSinkError
 from kafka_sink.kafka.admin.driver import Driver
 from kafka_sink.kafka.backoff import backoff_ms
+from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.config import ClientConfig
+from kafka_sink.kafka.outage import Outage, limit_text, time_of_day
 from kafka_sink.kafka.producer.coordinators import Ask, Coordinators
 from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataRequest,
@@ -34,6 +37,8 @@ from kafka_sink.kafka.protocol.requests import (
     Response,
 )
 from kafka_sink.kafka.throttles import without_throttles
+
+log = logging.getLogger("kafka_sink")
 
 # How long the metadata of topics is used from the cache.
 TOPICS_FRESH_MS = 1_000
@@ -63,6 +68,7 @@ class Caller:
         self._driver = driver
         self._rng = rng
         self.network = driver.network
+        self.outage = Outage(asks_alone=True)
         self.coordinators = Coordinators(
             network=self.network,
             rng=self._rng,
@@ -76,15 +82,20 @@ class Caller:
         # Topic -> (time of the response in ms, metadata).
         self._topics: dict[str, tuple[int, TopicMetadata]] = {}
         self._ends_ms: int | None = None
+        # How long a request waits at most.
+        self.limit_ms = config.api_timeout_ms
+        # When the last request began, on the clock of `clock_ms`.
+        self._began_ms = self.clock_ms()
 
     @contextmanager
     def within(self, milliseconds: int) -> Iterator[None]:
         """Limit all requests in this context together to this time, if it is shorter than `max.block.ms`."""
         self._ends_ms = self.clock_ms() + milliseconds
+        self.limit_ms = min(milliseconds, self._config.api_timeout_ms)
         try:
             yield
         finally:
-            self._ends_ms = None
+            self._ends_ms, self.limit_ms = None, self._config.api_timeout_ms
 
     def collect(self) -> None:
         """Process responses that came since the last use."""
@@ -137,7 +148,7 @@ class Caller:
             if call.response is not None:
                 return call.response
             tries += 1
-            if not self.pause(tries, deadline_ms):
+            if not self.pause(tries, deadline_ms, call.error):
                 raise self.unreachable()
 
     def look(self, question: Callable[[int], T], deadline_ms: int) -> T:
@@ -150,7 +161,7 @@ class Caller:
                 found.append(question(node_id))
             return bool(found)
 
-        self._drive((), is_found, deadline_ms)
+        self._drive((), is_found, deadline_ms, deadline_ms)
         if not found:
             raise self.unreachable()
         return found[0]
@@ -159,12 +170,15 @@ class Caller:
         """Return True if any broker takes `request` in a version that the client speaks. Raises BrokersUnreachable."""
         return self.look(lambda node_id: self.network.api_version(node_id, request) is not None, deadline_ms)
 
-    def unreachable(self) -> KafkaSinkError:
+    def unreachable(self, first_waited_ms: int | None = None) -> KafkaSinkError:
+        """`first_waited_ms`: for how long the client has waited for the first answer of all, if it gives up early."""
+        is_first = first_waited_ms is not None
         return BrokersUnreachable(
             bootstrap_servers=self._config.bootstrap_servers_text,
-            waited_ms=self._config.api_timeout_ms,
+            waited_ms=first_waited_ms if first_waited_ms is not None else self.limit_ms,
             timeout_option=self._config.api_timeout_option,
             last_error=self.network.last_error,
+            is_first=is_first,
         )
 
     # --- waiting ------------------------------------------------------------------------------------------------------
@@ -180,12 +194,13 @@ class Caller:
 
     def deadline_ms(self) -> int:
         """Return the deadline of a request that begins now, on the clock of `clock_ms`."""
-        deadline_ms = self.clock_ms() + self._config.api_timeout_ms
+        self._began_ms = self.clock_ms()
+        deadline_ms = self._began_ms + self._config.api_timeout_ms
         return deadline_ms if self._ends_ms is None else min(deadline_ms, self._ends_ms)
 
     def run(self, calls: Sequence[Call], deadline_ms: int) -> None:
         """Run the calls until all are done or `deadline_ms` has passed."""
-        self._drive(calls, lambda _: all(call.done for call in calls), deadline_ms)
+        self._drive(calls, lambda _: all(call.done for call in calls), deadline_ms, deadline_ms)
 
     def await_asks(self, asks: Sequence[Ask]) -> None:
         """Wait until all `asks` are done, each of which has its own deadline."""
@@ -198,22 +213,57 @@ class Caller:
             return not waiting
 
         if asks:
-            self._drive((), are_done, max(ask.deadline_ms for ask in asks))
+            last_ms = max(ask.deadline_ms for ask in asks)
+            self._drive((), are_done, last_ms, last_ms)
             self.coordinators.expire(self._driver.now_ms())
 
-    def pause(self, tries: int, deadline_ms: int) -> bool:
-        """Back off after `tries` in a row. Return False at once if the backoff would exceed `deadline_ms`."""
+    def pause(self, tries: int, deadline_ms: int, reason: str = "") -> bool:
+        """Back off after `tries` in a row. Return False at once if the backoff would exceed `deadline_ms`. `reason`:
+        what the client waits for, for the log."""
         pause_ms = backoff_ms(tries, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
         until_ms = self.clock_ms() + pause_ms
         if until_ms >= deadline_ms:
             return False
-        self._drive((), lambda _: False, until_ms)
+        self._drive((), lambda _: False, until_ms, deadline_ms, reason)
         return True
 
-    def _drive(self, calls: Sequence[Call], ends: Callable[[int], bool], until_ms: int) -> None:
+    def _drive(
+        self, calls: Sequence[Call], ends: Callable[[int], bool], until_ms: int, deadline_ms: int, reason: str = ""
+    ) -> None:
         """Send `calls` and take answers, until `ends` returns True for the time or `until_ms` has passed. `ends` runs
-        on the driving thread."""
-        self._driver.drive(_Calls(self, calls, ends), lambda: until_ms - self.clock_ms())
+        on the driving thread. `deadline_ms`: when the whole step ends.
+
+        Raises BrokersUnreachable if no broker has ever answered, and waiting is hopeless.
+        """
+
+        def left_ms() -> int:
+            self._look(deadline_ms, reason)
+            return until_ms - self.clock_ms()
+
+        self._driver.drive(_Calls(self, calls, ends), left_ms)
+
+    def _look(self, deadline_ms: int, reason: str) -> None:
+        """Give up a first wait that is hopeless, and log a wait that lasts. A step with a limit of its own is neither
+        logged nor given up early."""
+        if self._ends_ms is not None:
+            return
+        now_ms = self._driver.now_ms()
+        first = None if self.outage.has_worked else self.outage.first_wait(self.network.contact(now_ms), now_ms)
+        clock_ms = self.clock_ms()
+        waited_ms, left_ms = clock_ms - self._began_ms, deadline_ms - clock_ms
+        if first is not None:
+            left_ms = min(left_ms, first.left_ms)
+            if first.left_ms <= 0:
+                raise self.unreachable(first.waited_ms)
+        if self.outage.is_to_be_told(waited_ms, now_ms):
+            log.warning(
+                "no definite answer of %s for %.0f s, last: %s. The client waits until %s (%s), then it fails.",
+                self._config.bootstrap_servers_text,
+                waited_ms / 1_000,
+                reason or self.network.last_error or "no answer",
+                time_of_day(wall_clock_ms() + left_ms),
+                limit_text(first, self._config.api_timeout_option, self._config.api_timeout_ms),
+            )
 
     # --- on the driving thread ----------------------------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ from kafka_sink.kafka.admin.driver import Driver, OwnConnections
 from kafka_sink.kafka.admin.leaders import Partitions, by_leader, named, of_partitions
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ClientConfig
+from kafka_sink.kafka.outage import Outage
 from kafka_sink.kafka.producer.coordinators import Ask, Next, error_code_of, next_after
 from kafka_sink.kafka.producer.error_policy import Action, on_produce_error
 from kafka_sink.kafka.protocol.api import (
@@ -125,6 +126,10 @@ class AdminClient:
         # For operations of more than one step.
         self.caller = Caller(config, driver or OwnConnections(config, cluster_id, rng), rng)
 
+    @property
+    def outage(self) -> Outage:
+        return self.caller.outage
+
     def within(self, milliseconds: int) -> AbstractContextManager[None]:
         """Limit all requests in this context together to this time, if it is shorter than `max.block.ms`."""
         return self.caller.within(milliseconds)
@@ -182,7 +187,7 @@ class AdminClient:
         kind = KIND_NAMES[ask.kind]
         if ask.refused:
             raise CoordinatorRefused(kind=kind, key=ask.key, code=ask.refused, name=error_name(ask.refused))
-        raise CoordinatorUnavailable(kind=kind, key=ask.key, waited_ms=self.config.api_timeout_ms, last_error=ask.error)
+        raise CoordinatorUnavailable(kind=kind, key=ask.key, waited_ms=self.caller.limit_ms, last_error=ask.error)
 
     # --- leaders ------------------------------------------------------------------------------------------------------
 
@@ -237,12 +242,12 @@ class AdminClient:
             if known is not None:
                 continue
             tries += 1
-            if missing and not self.caller.pause(tries, deadline_ms):
+            if missing and not self.caller.pause(tries, deadline_ms, _why(missing[0], reasons)):
                 topic, number = missing[0]
                 raise LeaderUnavailable(
                     topic=topic,
                     partition=number,
-                    waited_ms=self.config.api_timeout_ms,
+                    waited_ms=self.caller.limit_ms,
                     timeout_option=self.config.api_timeout_option,
                     last_error=reasons[missing[0]] or "no answer",
                 )
@@ -307,15 +312,16 @@ class AdminClient:
                 if calls.keys() == set(self.caller.broker_ids):
                     return {node_id: call.response for node_id, call in calls.items() if call.response is not None}
             tries += 1
-            if not self.caller.pause(tries, deadline_ms):
-                node_id = (failed or list(calls))[0]
-                call = calls[node_id]
-                code = ErrorCode.NONE if call.response is None else error_code_of(call.response)
+            node_id = (failed or list(calls))[0]
+            call = calls[node_id]
+            code = ErrorCode.NONE if call.response is None else error_code_of(call.response)
+            last_error = call.error or (named(code) if code else "the brokers came and went")
+            if not self.caller.pause(tries, deadline_ms, f"broker {node_id}: {last_error}"):
                 raise BrokerUnavailable(
                     node_id=node_id,
-                    waited_ms=self.config.api_timeout_ms,
+                    waited_ms=self.caller.limit_ms,
                     timeout_option=self.config.api_timeout_option,
-                    last_error=call.error or (named(code) if code else "the brokers came and went"),
+                    last_error=last_error,
                 )
 
     def broker_setting(self, name: str) -> str | None:
@@ -389,6 +395,11 @@ class AdminClient:
 
     def _look(self, question: Callable[[int], T]) -> T:
         return self.caller.look(question, self.caller.deadline_ms())
+
+
+def _why(partition: TopicPartition, reasons: Mapping[TopicPartition, str]) -> str:
+    topic, number = partition
+    return f"the leader of {topic}-{number}: {reasons[partition] or 'no answer'}"
 
 
 def _is_definite(call: Call) -> bool:

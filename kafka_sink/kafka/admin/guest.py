@@ -25,6 +25,7 @@ from typing import Protocol
 from kafka_sink.errors import KafkaSinkError, ProducerClosed
 from kafka_sink.kafka.admin.driver import Work
 from kafka_sink.kafka.network import LONGEST_POLL_MS, AdminNetwork
+from kafka_sink.kafka.outage import Contact
 from kafka_sink.kafka.protocol.apis.metadata import (
     Broker,
 )
@@ -104,6 +105,11 @@ class Guest:
             self._answers += own
             self._go_on(now_ms, sends=False)
         return [answer for answer in answers if not isinstance(answer.token, _Token)]
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a thread waits for answers."""
+        return self._work is not None
 
     def end(self, failure: KafkaSinkError | None) -> None:
         """End every wait, from now on, with `failure`, or with ProducerClosed if it is None."""
@@ -200,3 +206,7 @@ class _GuestNetwork:
 
     def finalized_features(self, node_id: int) -> Mapping[str, int] | None:
         return self._network.finalized_features(node_id)
+
+    def contact(self, now_ms: int) -> Contact:
+        """The producer looks at its servers itself."""
+        return Contact(is_reached=True)

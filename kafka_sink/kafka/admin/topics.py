@@ -49,7 +49,7 @@ def _await(client: AdminClient, name: str) -> TopicMetadata:
             absent_since_ms = now_ms
         is_hopeless = absent_since_ms is not None and now_ms >= absent_since_ms + ABSENT_PATIENCE_MS
         tries += 1
-        if is_hopeless or not caller.pause(tries, deadline_ms):
+        if is_hopeless or not caller.pause(tries, deadline_ms, f"{named(topic.error_code)} for topic {name}"):
             raise TopicNotFound(topic=name, waited_ms=now_ms - started_ms)
 
 

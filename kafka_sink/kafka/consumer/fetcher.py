@@ -102,6 +102,16 @@ class FetchSettings:
     goes_on: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A wait for a record of `place`, for the log."""
+
+    place: str
+    reason: str
+    waited_ms: int
+    limit_ms: int
+
+
 class Fetcher:
     """Fetches one range. `failure`: the error that ended it. `losses`: what was left out, if that is no failure."""
 
@@ -172,6 +182,19 @@ class Fetcher:
         else:
             self._patience.begin(now_ms, self._network.throttled_ms(now_ms))
         return record_set
+
+    def wait(self, now_ms: int) -> Wait | None:
+        """Return the wait of the caller, if the last request failed; None if brokers answer."""
+        if not self._why:
+            return None
+        waited_ms = self._patience.waited_ms(now_ms, self._network.throttled_ms(now_ms))
+        place = f"{self._range.topic}-{self._range.partition}"
+        return Wait(place, self._why, waited_ms, self._settings.no_progress_ms)
+
+    @property
+    def _why(self) -> str:
+        """Why no answer with records comes; empty if brokers answer."""
+        return self._last_error or ("" if self._high_watermark >= 0 else self._network.last_error)
 
     # --- what is asked ------------------------------------------------------------------------------------------------
 
@@ -490,7 +513,7 @@ class Fetcher:
             high_watermark=self._high_watermark,
             last_stable_offset=self._last_stable_offset if self._is_committed else self._high_watermark,
             throttled_ms=self._patience.throttled_ms(self._network.throttled_ms(now_ms)),
-            last_error=self._last_error or ("" if self._high_watermark >= 0 else self._network.last_error),
+            last_error=self._why,
         )
 
     def _of_range(self, error_type: type[KafkaSinkError], **facts: object) -> KafkaSinkError:

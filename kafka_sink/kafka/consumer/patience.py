@@ -31,9 +31,13 @@ class Patience:
         """Return for how long brokers have throttled the client in this wait."""
         return 0 if self._began is None else throttled_ms - self._began[1]
 
+    def waited_ms(self, now_ms: int, throttled_ms: int) -> int:
+        """Return how long the caller has waited, without throttles."""
+        return 0 if self._began is None else now_ms - self._began[0] - self.throttled_ms(throttled_ms)
+
     def is_over(self, now_ms: int, throttled_ms: int) -> bool:
         if self._began is None:
             return False
         of_throttles_ms = self.throttled_ms(throttled_ms)
-        waited_ms = now_ms - self._began[0] - of_throttles_ms
+        waited_ms = self.waited_ms(now_ms, throttled_ms)
         return waited_ms >= self.limit_ms or of_throttles_ms >= THROTTLED_LIMITS * self.limit_ms

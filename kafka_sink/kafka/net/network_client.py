@@ -55,7 +55,7 @@ from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.deadline import started
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.cluster_identity import ClusterIdentity
-from kafka_sink.kafka.net.node import Held, Node, NodeState
+from kafka_sink.kafka.net.node import Ending, Held, Node, NodeState
 from kafka_sink.kafka.net.nodes import Nodes
 from kafka_sink.kafka.net.resolver import resolve as resolve_by_system
 from kafka_sink.kafka.net.transport import (
@@ -69,6 +69,7 @@ from kafka_sink.kafka.net.transport import (
     TlsFailure,
     Transport,
 )
+from kafka_sink.kafka.outage import Contact
 from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES
 from kafka_sink.kafka.protocol.apis.api_versions import (
     ApiVersionsRequest,
@@ -99,6 +100,8 @@ Authenticate = Callable[[str], Authentication]
 _SESSION_FACTOR = (0.85, 0.95)
 # A throttle of at least this is logged, but not more often than once in this time.
 TOLD_THROTTLE_MS = 30_000
+# An attempt to connect that takes longer is not refused: the host may be slow, or away.
+_PROMPT_MS = 1_000
 # Brokers refuse a second authentication within 1 s (SaslServerAuthenticator.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS).
 MIN_SESSION_MS = 1_100
 
@@ -162,6 +165,9 @@ class NetworkClient:
         self.interruptions = 0
         # Failed connections and failed attempts to connect.
         self._failures = 0
+        # The first attempt to connect, and the first since a connection was ready (ms).
+        self._began_ms: int | None = None
+        self._away_since_ms: int | None = None
         # The first error that no retry fixes.
         self.failure: ClusterError | WorkerExhausted | None = None
         # First and last failure of a connection for lack of files or memory (ms). None: none since the last success.
@@ -307,6 +313,18 @@ class NetworkClient:
         held = {node.node_id: node.held for node in self._nodes if node.held.until_ms}
         return {node_id: (each.passed_ms(now_ms), each.until_ms) for node_id, each in held.items()}
 
+    def contact(self, now_ms: int) -> Contact:
+        """Return what the client knows of its servers now."""
+        is_connected = self._is_connected
+        endings = [] if is_connected else [_ending(node, now_ms) for node in self._nodes.bootstrap]
+        return Contact(
+            is_reached=is_connected and any(broker.state is NodeState.READY for broker in self._nodes.brokers),
+            began_ms=self._began_ms,
+            away_since_ms=None if is_connected else self._away_since_ms,
+            is_refused=bool(endings) and all(each is Ending.REFUSED for each in endings),
+            is_unanswered=bool(endings) and all(each in (Ending.REFUSED, Ending.UNANSWERED) for each in endings),
+        )
+
     def _hold(self, now_ms: int) -> None:
         """Update the total after a node began or stopped throttling."""
         until_ms = max((node.held.until_ms for node in self._nodes), default=0)
@@ -355,6 +373,9 @@ class NetworkClient:
         return f"{api.name} needs versions {lowest} to {highest}, which the broker lacks: it {speaks}"
 
     def _connect(self, node: Node, now_ms: int) -> None:
+        self._began_ms = now_ms if self._began_ms is None else self._began_ms
+        if self._away_since_ms is None and not self._is_connected:
+            self._away_since_ms = now_ms
         if node.needs_resolving:
             try:
                 node.resolved(self._resolve(node.host, node.port))
@@ -363,6 +384,7 @@ class NetworkClient:
                 if is_exhaustion(error.errno):
                     self._on_lack(error.errno, now_ms)
                 self._note(node, f"its name cannot be resolved: {error.strerror or error}")
+                node.ending = Ending.REFUSED
                 self._look_at_identity(node)
                 self._back_off(node, now_ms)
                 return
@@ -434,7 +456,8 @@ class NetworkClient:
                 self._on_lack(code, now_ms)
                 self._disconnect(node, reason, now_ms)
             case Disconnected(reason=reason):
-                self._disconnect(node, reason + _hint(node) + self._hint_of_sasl(node), now_ms)
+                ending = Ending.REFUSED if node.state is NodeState.CONNECTING else _while_it_is_asked(node)
+                self._disconnect(node, reason + _hint(node) + self._hint_of_sasl(node), now_ms, ending=ending)
 
     def _on_bytes(self, node: Node, data: bytes, now_ms: int) -> None:
         connection = _connection(node)
@@ -445,7 +468,9 @@ class NetworkClient:
             while (answer := connection.next_answer(lambda: self._clock_ms() >= until_ms)) is not None:
                 self._complete(node, answer, now_ms)
         except ProtocolError as error:
-            self._on_protocol_error(node, error, now_ms)
+            # No broker answers its first request so.
+            ending = Ending.REFUSED if before is State.NEGOTIATING else Ending.OTHER
+            self._on_protocol_error(node, error, now_ms, ending)
             return
         if own := connection.own_request(_Pending(None, node.node_id, now_ms)):
             self._transmit(node, own)
@@ -460,6 +485,7 @@ class NetworkClient:
             if self._is_connected and not self._has_witness(node):
                 self.interruptions += 1
             node.ready(now_ms)
+            self._away_since_ms = None
             self._identity.connected(node.server)
             self._hold(now_ms)
             if connection.session_lifetime_ms > 0:
@@ -523,7 +549,7 @@ class NetworkClient:
                 return
             self._transmit(node, connection.own_request(_Pending(None, node.node_id, now_ms)))
 
-    def _on_protocol_error(self, node: Node, error: ProtocolError, now_ms: int) -> None:
+    def _on_protocol_error(self, node: Node, error: ProtocolError, now_ms: int, ending: Ending = Ending.OTHER) -> None:
         match error:
             case SaslRefused(is_final=False):
                 self._disconnect(node, f"{error.mechanism} as {error.user!r}: {error.reason}", now_ms)
@@ -544,7 +570,7 @@ class NetworkClient:
                 failure = TlsFailed(broker=str(node), step=error.detail, advice=advice)
                 self._give_up(node, failure, now_ms)
             case _:
-                self._disconnect(node, error.detail, now_ms)
+                self._disconnect(node, error.detail, now_ms, ending=ending)
 
     def _on_tls_failure(self, node: Node, tls: TlsFailure) -> None:
         if tls.final:
@@ -681,14 +707,22 @@ class NetworkClient:
             if failure is None:
                 self._drop(node, now_ms)
             else:
-                self._disconnect(node, failure + _hint(node), now_ms)
+                self._disconnect(node, failure + _hint(node), now_ms, ending=_while_it_is_asked(node))
 
     # --- the end of a connection --------------------------------------------------------------------------------------
 
-    def _disconnect(self, node: Node, reason: str, now_ms: int, elsewhere: ClusterChanged | None = None) -> None:
+    def _disconnect(
+        self,
+        node: Node,
+        reason: str,
+        now_ms: int,
+        elsewhere: ClusterChanged | None = None,
+        ending: Ending = Ending.OTHER,
+    ) -> None:
         """Close a failed connection, return its requests in flight with an error, and start the node's backoff.
         `elsewhere`: it led to another cluster."""
         self._failures += 1
+        node.ending = ending
         self._note(node, reason)
         for answer in self._drop(node, now_ms):
             self._respond(answer, self.last_error, now_ms)
@@ -745,6 +779,21 @@ class NetworkClient:
 def _connection(node: Node) -> Connection:
     assert node.connection is not None
     return node.connection
+
+
+def _while_it_is_asked(node: Node) -> Ending:
+    """Return how the connection would end now: unanswered, if the peer has not answered the first request."""
+    is_asked = node.connection is not None and node.connection.state is State.NEGOTIATING
+    return Ending.UNANSWERED if is_asked and node.state is NodeState.NEGOTIATING else Ending.OTHER
+
+
+def _ending(node: Node, now_ms: int) -> Ending:
+    """Return how the last attempt at the node ended, or how the one that is under way would end."""
+    if node.state is NodeState.NEGOTIATING:
+        return _while_it_is_asked(node)
+    if not node.failures or (node.state is NodeState.CONNECTING and now_ms - node.attempted_ms > _PROMPT_MS):
+        return Ending.OTHER
+    return node.ending
 
 
 def _hint(node: Node) -> str:

@@ -45,6 +45,17 @@ class Held:
         return Held(until_ms, self.passed_ms(now_ms) + max(0, until_ms - now_ms))
 
 
+class Ending(enum.Enum):
+    """How the last attempt at a node ended."""
+
+    # Nothing listens there, the name is unknown, or no broker answered.
+    REFUSED = enum.auto()
+    # The peer took the connection, and hung up or was silent.
+    UNANSWERED = enum.auto()
+    # A broker has answered, or no connection was made in time.
+    OTHER = enum.auto()
+
+
 class NodeState(enum.Enum):
     DISCONNECTED = enum.auto()
     CONNECTING = enum.auto()
@@ -76,6 +87,7 @@ class Node:
     # Attempts in a row that did not reach READY, and attempts in a row that did not even connect.
     failures: int = 0
     connect_failures: int = 0
+    ending: Ending = Ending.OTHER
     # When to authenticate the connection again; None: never.
     session_until_ms: int | None = None
     setup_timeout_ms: int = 0

@@ -616,6 +616,12 @@ class Sender:
                 return None
             return self._throttling.tell(self._waiting(self._all_batches()), now_ms)
 
+    def delivery_left_ms(self, now_ms: int) -> int | None:
+        """Return the time until the first batch expires, None if there is none."""
+        with self._lock:
+            limit_ms = self._config.delivery_timeout_ms
+            return min((max(0, limit_ms - each.waited_ms(now_ms)) for each in self._all_batches()), default=None)
+
     def _foresee(self, batches: Sequence[ProducerBatch], now_ms: int) -> None:
         """Fail the write if throttling outlasts its transaction's timeout, because brokers would abort the
         transaction."""

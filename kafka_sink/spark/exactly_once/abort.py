@@ -21,6 +21,9 @@ from kafka_sink.text.quoting import shell_command
 
 log = logging.getLogger(__name__)
 
+# Spark tells the user why the micro-batch failed only after the abort. The next plan ends what is left.
+ABORT_MS = 60_000
+
 
 def abort_micro_batch(
     given: GivenOptions,
@@ -54,7 +57,7 @@ def abort_run(given: GivenOptions, prefix: str, generation: Ids) -> None:
     except ConfigError:  # the planning process has raised it
         return
     try:
-        with lease_admin_client(config.producer) as client:
+        with lease_admin_client(config.producer, has_worked=True) as client, client.within(ABORT_MS):
             run(client, two_phase.abort(sink_of(config, prefix, client), generation))
     except KafkaSinkError as error:
         log.warning(

@@ -22,7 +22,7 @@ from kafka_sink.options.config import GivenOptions, SinkConfig, complete
 from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity
 from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
 from kafka_sink.spark.last_run import remember
-from kafka_sink.spark.stream_naming import name_stream, stream_name
+from kafka_sink.spark.stream_naming import is_new, name_stream, stream_name
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,8 @@ def plan_stream(given: GivenOptions, checkpoint: str | None) -> Plan:
     config = planned_config(given)
     # Raise errors of the name before any request to the cluster.
     stream_name(given, checkpoint)
-    with told_of_a_transaction(None), lease_admin_client(config.producer) as client:
+    has_worked = not is_new(checkpoint)
+    with told_of_a_transaction(None), lease_admin_client(config.producer, has_worked=has_worked) as client:
         _ensure_topics(client, config)
         name = _name_stream(given, checkpoint, config, client)
         sink = sink_of(config, name.sink, client, is_derived=name.is_derived)

@@ -74,7 +74,7 @@ class KafkaBatchReader(DataSourceReader):
     @told_to_spark()
     def partitions(self) -> Sequence[TaskPartition]:
         """Plan the read. Raises a ReadError, ClusterError or ConfigError."""
-        return [TaskPartition(each) for each in planned_tasks(self._plan())]
+        return [TaskPartition(each) for each in planned_tasks(self._plan(has_worked=False))]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Return the rows of a task. Raises a ReadError, ClusterError, ConfigError or WorkerExhausted."""
@@ -88,8 +88,9 @@ class KafkaBatchReader(DataSourceReader):
         if self._config.reuse_offsets:
             return [] if planned.range is None else [planned.range]
         with of_read():
-            return ranges_of(planned, Task.current(), self._plan)
+            return ranges_of(planned, Task.current(), lambda: self._plan(has_worked=True))
 
-    def _plan(self) -> Sequence[FetchRange]:
-        with of_read(), lease_admin_client(self._config.consumer) as client:
+    def _plan(self, *, has_worked: bool) -> Sequence[FetchRange]:
+        """`has_worked`: there is an earlier plan, so brokers have answered."""
+        with of_read(), lease_admin_client(self._config.consumer, has_worked=has_worked) as client:
             return plan(client, self._config, self.wanted)

@@ -40,7 +40,7 @@ class KafkaStreamReader(StreamReader):
         self._next: Checkpointed = {}
 
     def initialOffset(self) -> Checkpointed:
-        with self._client() as client:
+        with self._client(has_worked=False) as client:
             self._next = checkpointed(self._plan.initial(client))
         return self._next
 
@@ -84,8 +84,10 @@ class KafkaStreamReader(StreamReader):
             self._progress.commit(begins)
 
     @contextmanager
-    def _client(self) -> Iterator[AdminClient]:
-        """Lease a client. Raises errors as those of a read."""
-        with told_to_spark(), of_read(), lease_admin_client(self._config.consumer, self._cluster_id) as client:
+    def _client(self, *, has_worked: bool = True) -> Iterator[AdminClient]:
+        """Lease a client. Raises errors as those of a read. `has_worked`: Spark asks for the initial offset of a new
+        query only. Every other offset comes from it, or from the checkpoint of an earlier run."""
+        lease = lease_admin_client(self._config.consumer, self._cluster_id, has_worked=has_worked)
+        with told_to_spark(), of_read(), lease as client:
             yield client
             self._cluster_id = client.cluster_id

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_sink.errors import ClusterChanged, KafkaSinkError
+from kafka_sink.kafka.outage import Contact
 from kafka_sink.kafka.protocol.apis.metadata import Broker
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.client_response import ClientResponse
@@ -36,6 +37,7 @@ class ScriptedNetwork:
 
     `known`: the nodes with known addresses. `expected_cluster_id`: the network fails if the cluster has another id.
     `connects`, `handshakes`, `interruptions`, `failure`, `last_error`: as `NetworkClient` has them, set by the test.
+    `contacts`: what `contact` returns.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class ScriptedNetwork:
         self.connects = 0
         self.handshakes = 0
         self.interruptions = 0
+        self.contacts = Contact(is_reached=True)
         self.closed = False
         self.waits: list[int] = []
         self.sent: list[Sent] = []
@@ -112,6 +115,9 @@ class ScriptedNetwork:
 
     def name(self, node_id: int) -> str:
         return f"broker {node_id}"
+
+    def contact(self, now_ms: int) -> Contact:
+        return self.contacts
 
     def send(self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True) -> None:
         self.kafka.received.append((node_id, request))

@@ -21,6 +21,7 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import RESTED_MS, Producer
 from kafka_sink.kafka.metadata import MAX_IDLE_MS
 from kafka_sink.kafka.net.network_client import NetworkClient
+from kafka_sink.kafka.outage import FIRST_MS, FIRST_PATIENCE_MS, TELL_MS, Contact
 from kafka_sink.kafka.producer import sender, throttling
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
@@ -70,6 +71,57 @@ def test_no_answer_within_max_block_ms_is_an_error_that_names_the_servers(
     assert "All steps, one by one: `pykafka check" in str(failure.value)
     if kind == "closed":
         assert "Connection refused" in failure.value.last_error
+
+
+def away(ms: int, **more: bool) -> Contact:
+    """No broker has answered for so long."""
+    since_ms = client.monotonic_ms() - ms
+    return Contact(began_ms=since_ms, away_since_ms=since_ms, **more)
+
+
+@pytest.mark.parametrize(
+    ("contact", "waited_ms"),
+    [
+        ({"is_refused": True, "is_unanswered": True}, FIRST_MS),
+        ({"is_unanswered": True}, FIRST_PATIENCE_MS),
+        ({}, FIRST_PATIENCE_MS),
+    ],
+)
+@pytest.mark.parametrize("has_batches", [True, False])
+def test_a_first_write_without_an_answer_fails_early(
+    network: Live, contact: dict[str, bool], waited_ms: int, has_batches: bool
+) -> None:
+    """Also where a bootstrap server tells the brokers, and none of these is reached."""
+    network.hold()
+    if not has_batches:
+        network.kafka.down = {0, 1, 2, 3}
+    write = network.producer().begin(topic="t")
+    network.contacts = away(waited_ms, **contact)
+    with pytest.raises(errors.BrokersUnreachable, match="none has answered before") as failure:
+        write.append(rows(1))
+        write.finish()
+    assert waited_ms <= failure.value.waited_ms < waited_ms + 30_000
+
+
+@pytest.mark.parametrize("has_worked", [True, False])
+def test_a_write_that_waits_says_so_once(network: Live, caplog: pytest.LogCaptureFixture, has_worked: bool) -> None:
+    network.hold()
+    network.contacts = away(0)
+    producer = network.producer()
+    producer.outage.has_worked = has_worked
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    thread, outcome = in_background(write.finish)
+    wait_until(network.arrived.is_set, 10, "the batch is sent")
+    network.contacts = away(TELL_MS)
+    wait_until(lambda: caplog.messages, 10, "the wait is told")
+    network.release()
+    thread.join()
+    assert len(outcome) == 1 and not isinstance(outcome[0], Exception)
+    (said,) = caplog.messages
+    assert "The write waits until " in said
+    limit = f"kafka.delivery.timeout.ms = {producer.config.delivery_timeout_ms} ms"
+    assert said.endswith(f"({limit if has_worked else 'no broker has answered before'}), then its task fails.")
 
 
 def test_a_write_without_rows_needs_no_broker() -> None:
@@ -335,7 +387,7 @@ def test_a_topic_that_was_idle_for_long_in_mid_write_is_asked_for_again(
 ) -> None:  # fmt: skip
     """It is no other topic if its id becomes known or is not told: brokers are upgraded from Kafka 2.7 or older."""
     network.kafka.by_name, network.kafka.topic_id = True, first
-    producer = network.producer(metadata_max_age_ms=10 * MAX_IDLE_MS)
+    producer = network.producer(metadata_max_age_ms=10 * MAX_IDLE_MS, max_block_ms=60_000)
     write = producer.begin(topic="t")
     write.append(rows(1))
     producer.flush(write.acknowledgements)

@@ -14,6 +14,7 @@ from kafka_sink.kafka import reader as reader_module
 from kafka_sink.kafka.config import ConsumerConfig
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss
 from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.outage import Contact
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.reader import Fetch, Reader
@@ -88,6 +89,19 @@ def offsets(found: Fetch) -> list[tuple[int, int]]:
 
 
 WHOLE = [(0, 3), (3, 6), (6, 9)]
+
+
+def test_an_outage_is_waited_for_and_told_once(
+    kafka: ScriptedKafka, network: ScriptedNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.down, network.contacts = {1, 2, 3}, Contact(began_ms=0, is_refused=True, is_unanswered=True)
+    kafka.at = [(300_000, kafka.down.clear)]
+    with lease_reader(CONFIG) as reader:
+        assert offsets(fetch(reader, timeout_ms=360_000)) == WHOLE
+    (said,) = caplog.messages
+    assert said.startswith("no record of t-0 for ")
+    assert "Connection refused. The task waits until " in said
+    assert said.endswith(" UTC (kafkaConsumer.pollTimeoutMs = 360000 ms), then it fails.")
 
 
 def test_a_range_is_read_with_the_settings_of_the_configuration(kafka: ScriptedKafka) -> None:

@@ -42,7 +42,7 @@ def test_defaults_are_the_documented_ones() -> None:
     assert (producer.acks, producer.enable_idempotence, producer.retries) == ("all", True, 2**31 - 1)
     assert (producer.compression_type, producer.compression_level) == ("zstd", None)
     assert (producer.buffer_memory, producer.batch_size) == (64 * 2**20, 2**20)
-    assert (producer.max_block_ms, producer.delivery_timeout_ms) == (60_000, 120_000)
+    assert (producer.max_block_ms, producer.delivery_timeout_ms) == (360_000, 360_000)
 
 
 @pytest.mark.parametrize(("codec", "level"), [("none", None), ("gzip", 2), ("snappy", None), ("lz4", 3), ("zstd", 4)])

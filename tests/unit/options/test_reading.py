@@ -30,7 +30,10 @@ CONSUMER_CONFIGS = dict(
 )
 # Options whose defaults are not Java's: the name of the client, the system's sizes of socket buffers, and GSSAPI, which
 # Java takes if no mechanism is named.
-OWN_DEFAULTS = {"client.id", "receive.buffer.bytes", "send.buffer.bytes", "sasl.mechanism", "bootstrap.servers"}
+OWN_DEFAULTS = {
+    "client.id", "receive.buffer.bytes", "send.buffer.bytes", "sasl.mechanism", "bootstrap.servers",
+    "default.api.timeout.ms",
+}  # fmt: skip
 
 
 def config(**options: str) -> ReadConfig:
@@ -115,8 +118,8 @@ def test_the_defaults_are_those_of_sparks_source() -> None:
     assert (made.starting, made.ending) == (AtOffset(EARLIEST), AtOffset(LATEST))
     assert (made.starting_strategy, made.include_headers, made.fail_on_data_loss) == ("error", False, True)
     assert (made.min_partitions, made.max_records_per_partition) == (None, None)
-    # spark.network.timeout
-    assert made.poll_timeout_ms == 120_000
+    # Spark's are spark.network.timeout, 120 s, and Kafka's 60 s: neither outlasts a restart of all brokers.
+    assert (made.poll_timeout_ms, made.consumer.default_api_timeout_ms) == (360_000, 360_000)
     assert made.consumer.isolation_level is IsolationLevel.READ_UNCOMMITTED
     assert made.consumer.fetch_bytes == 1024 * 1024
     assert pickle.loads(pickle.dumps(made)) == made

@@ -16,6 +16,7 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.topics import create_topic
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.new_topic import NewTopic
+from kafka_sink.kafka.outage import FIRST_MS, Contact
 from kafka_sink.kafka.protocol.api import PartitionResult
 from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
 from kafka_sink.kafka.protocol.apis.describe_configs import (
@@ -43,6 +44,7 @@ from scripted_kafka import ScriptedNetwork as Network
 
 GROUP, TXN = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
 MAX_BLOCK_MS = 10_000
+REFUSES = Contact(began_ms=0, away_since_ms=0, is_refused=True, is_unanswered=True)
 REFUSED = "broker 9: Connection refused"
 UNKNOWN, NOT_LEADER, TIMED_OUT, LOADING, INVALID_TOPIC, DENIED, EXISTS = 3, 6, 7, 14, 17, 29, 36
 
@@ -428,6 +430,53 @@ class TestUnreachable:
         assert failure.value.bootstrap_servers == "b1:9092,b2:9092"
         assert (failure.value.waited_ms, failure.value.last_error) == (MAX_BLOCK_MS, REFUSED)
         assert kafka.now_ms == MAX_BLOCK_MS
+
+    @pytest.mark.parametrize("what", sorted(ASKS.keys() - {"coordinators"}))
+    def test_a_first_plan_fails_early(self, kafka: Kafka, network: Network, client: AdminClient, what: str) -> None:
+        kafka.down, network.contacts = {1, 2, 3}, REFUSES
+        with pytest.raises(errors.BrokersUnreachable, match="answered within 6000 ms, and none has answered before"):
+            ASKS[what](client)
+        assert kafka.now_ms == FIRST_MS
+
+    def test_a_first_plan_fails_early_also_between_two_tries(
+        self, kafka: Kafka, network: Network, client: AdminClient
+    ) -> None:
+        kafka.script(MetadataRequest, *[HANG_UP] * 1_000)
+        network.contacts = REFUSES
+        with pytest.raises(errors.BrokersUnreachable):
+            ensure_commit_topic(client, "t")
+        assert FIRST_MS <= kafka.now_ms <= FIRST_MS + 1_000
+
+    def test_what_has_worked_is_waited_for(
+        self, kafka: Kafka, network: Network, client: AdminClient, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        kafka.down, network.contacts = {1, 2, 3}, REFUSES
+        client.outage.has_worked = True
+        with pytest.raises(errors.BrokersUnreachable, match=r"raise kafka[.]max[.]block[.]ms"):
+            client.topics(("t",))
+        assert kafka.now_ms == MAX_BLOCK_MS
+        (said,) = caplog.messages
+        assert said.startswith(
+            f"no definite answer of b1:9092,b2:9092 for 8 s, last: {REFUSED}. The client waits until "
+        )
+        assert said.endswith(" UTC (kafka.max.block.ms = 10000 ms), then it fails.")
+
+    def test_a_wait_for_a_leader_is_logged(
+        self, kafka: Kafka, client: AdminClient, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        kafka.leaders = {("t", 0): -1}
+        with pytest.raises(errors.LeaderUnavailable):
+            client.ask_leaders([TopicPartition("t", 0)], DescribeProducersRequest)
+        (said,) = caplog.messages
+        assert "last: the leader of t-0: LEADER_NOT_AVAILABLE (error 5)" in said
+
+    def test_a_step_with_a_limit_of_its_own_neither_fails_early_nor_is_logged(
+        self, kafka: Kafka, network: Network, client: AdminClient, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        kafka.down, network.contacts = {1, 2, 3}, REFUSES
+        with pytest.raises(errors.BrokersUnreachable, match="within 9000 ms"), client.within(9_000):
+            client.topics(("t",))
+        assert (kafka.now_ms, caplog.messages) == (9_000, [])
 
     def test_a_broker_that_hangs_up_is_asked_again(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders = {("t", 0): 2, ("t", 1): 2}

@@ -15,6 +15,7 @@ from mutants.table.history import FROM_HISTORY
 from mutants.table.hostile import HOSTILE
 from mutants.table.network import NETWORK
 from mutants.table.operators import OPERATORS
+from mutants.table.outages import OUTAGES
 from mutants.table.peers import PEERS
 from mutants.table.plan import PLAN
 from mutants.table.producer import PRODUCER
@@ -38,6 +39,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *DECODING,
     *FETCHING,
     *READING,
+    *OUTAGES,
     *STREAMING,
     *NETWORK,
     *BOOTSTRAP,

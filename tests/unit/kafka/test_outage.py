@@ -1,0 +1,91 @@
+"""The policy: how long a client waits while no broker answers, and what it logs meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_sink.kafka.outage import (
+    FIRST_MS,
+    FIRST_PATIENCE_MS,
+    TELL_AGAIN_MS,
+    TELL_MS,
+    Contact,
+    FirstWait,
+    Outage,
+    first_patience_ms,
+    time_of_day,
+)
+
+REACHED = Contact(is_reached=True, began_ms=0)
+REFUSED = Contact(began_ms=0, away_since_ms=0, is_refused=True, is_unanswered=True)
+# The last attempt at one of the servers was refused, at another it ended without an answer.
+SILENT = Contact(began_ms=0, away_since_ms=0, is_unanswered=True)
+# A server has not been tried, or an attempt to connect is not over.
+TRYING = Contact(began_ms=0, away_since_ms=0)
+# A bootstrap server has answered; the brokers that it names have not.
+NAMED = Contact(began_ms=0)
+
+AS_ITS_OPTION_SAYS = None
+
+
+@pytest.mark.parametrize(
+    ("has_worked", "contact", "of_a_plan", "of_a_task"),
+    [
+        (True, REFUSED, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS),
+        (True, SILENT, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS),
+        (True, TRYING, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS),
+        (True, NAMED, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS),
+        (True, REACHED, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS),
+        (False, REFUSED, FIRST_MS, FIRST_MS),
+        (False, SILENT, FIRST_MS, FIRST_PATIENCE_MS),
+        (False, TRYING, FIRST_PATIENCE_MS, FIRST_PATIENCE_MS),
+        (False, NAMED, FIRST_PATIENCE_MS, FIRST_PATIENCE_MS),
+        (False, REACHED, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS),
+    ],
+)
+def test_what_has_worked_is_waited_for_and_what_never_has_fails_early(
+    has_worked: bool, contact: Contact, of_a_plan: int | None, of_a_task: int | None
+) -> None:
+    for asks_alone, expected in ((True, of_a_plan), (False, of_a_task)):
+        assert first_patience_ms(contact, has_worked=has_worked, asks_alone=asks_alone) == expected
+        outage = Outage(asks_alone=asks_alone, has_worked=has_worked)
+        limit_ms = 10**9 if expected is None else expected
+        last, over = outage.first_wait(contact, limit_ms - 1), outage.first_wait(contact, limit_ms)
+        assert (last, over) == (None, None) if expected is None else (
+            FirstWait(expected - 1, 1), FirstWait(expected, 0)
+        )  # fmt: skip
+
+
+def test_a_first_failure_comes_within_ten_seconds() -> None:
+    """With the examination of the hosts, which takes up to four seconds for a silent one."""
+    assert 5_000 <= FIRST_MS <= 6_000 < TELL_MS
+
+
+def test_a_broker_that_was_reached_has_worked() -> None:
+    outage = Outage(asks_alone=True)
+    assert outage.first_wait(REACHED, 0) is None
+    assert outage.has_worked
+    assert outage.first_wait(REFUSED, 10**9) is None
+
+
+def test_time_without_an_attempt_does_not_count() -> None:
+    assert Outage(asks_alone=True).first_wait(Contact(), 10**9) == FirstWait(0, FIRST_PATIENCE_MS)
+
+
+def test_a_wait_is_told_once() -> None:
+    outage = Outage(asks_alone=True)
+    assert not outage.is_to_be_told(TELL_MS - 1, 100_000)
+    assert outage.is_to_be_told(TELL_MS, 100_000)
+    assert not any(outage.is_to_be_told(TELL_MS + more_ms, 100_000 + more_ms) for more_ms in (1, 500, 10**6))
+
+
+def test_another_wait_is_told_again_but_not_many() -> None:
+    outage = Outage(asks_alone=True)
+    assert outage.is_to_be_told(TELL_MS, 100_000)
+    soon_ms, later_ms = 100_000 + 2 * TELL_MS, 100_000 + TELL_AGAIN_MS
+    assert not outage.is_to_be_told(TELL_MS, soon_ms)
+    assert outage.is_to_be_told(TELL_MS, later_ms)
+
+
+def test_a_time_is_told_in_utc() -> None:
+    assert time_of_day(1_700_000_000_000) == "22:13:20 UTC"
