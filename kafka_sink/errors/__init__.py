@@ -102,6 +102,7 @@
     │   ├── ReadStalled
     │   ├── FetchRefused
     │   ├── PlanReused               ... a later action on a batch read
+    │   ├── PlanNotNoted             ... no room for the note that tells actions apart
     │   ├── RecordsCorrupt
     │   ├── BatchOverLimit
     │   ├── TimestampNotReadable
@@ -205,6 +206,7 @@ from kafka_sink.errors.reading import (
     LossCause,
     MessageFormatTooOld,
     OffsetsLost,
+    PlanNotNoted,
     PlanReused,
     ReadError,
     ReadStalled,
@@ -295,7 +297,8 @@ __all__ = [
     "KafkaSinkError", "LeaderDisagrees", "LeaderUnavailable", "LogBroken", "LossCause", "MarkersLost",
     "MessageFormatTooOld",
     "MissingColumn", "MissingOption", "NameNotAllowed", "NoRecordSince", "NonDeterministicReplay", "NotPlanned",
-    "OffsetNotWritten", "OffsetsLost", "PartitionOutOfRange", "PartitionToReadMissing", "Parts", "PlanReused",
+    "OffsetNotWritten", "OffsetsLost", "PartitionOutOfRange", "PartitionToReadMissing", "Parts",
+    "PlanNotNoted", "PlanReused",
     "PreparedRowsGone", "ProduceRejected", "ProducerClosed", "ProducerIdRefused", "ProtocolError",
     "QuotaOutlastsTransaction", "RateOutlastsTransaction", "ReadError", "ReadStalled", "ReadUnsupported",
     "ReceiptMismatch", "ReceiptNotWritten", "ReceiptsPathUnusable", "RecordTooLarge", "RecordsCorrupt",

@@ -249,6 +249,22 @@ def _around(offset: int, begin: str) -> str:
     )
 
 
+class PlanNotNoted(ReadError):
+    """A task of a batch read cannot keep, or read, the note by which later actions on the DataFrame are known."""
+
+    folder: str
+    reason: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the executor cannot keep a file in {self.folder}: {self.reason}. Without it an action on a DataFrame "
+            "cannot be told from an earlier one, whose plan Spark keeps.",
+            DataState.NOT_READ,
+            "Free space in the executors' spark.local.dir. If every action may read the offsets of the first one, set "
+            "reuseOffsets=true.",
+        )
+
+
 class RecordsCorrupt(ReadError):
     """`offset`: where the batch begins, or where it should. `goes_on_at`: where the next batch begins, -1 if that is
     unknown."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from kafka_sink.errors import ReceiptsPathUnusable
 from kafka_sink.options.config import SinkConfig
 from kafka_sink.spark.exactly_once.batch_write import batch_identity
 from kafka_sink.spark.receipt_source import ReceiptSource
@@ -58,7 +59,7 @@ class Place(Discreet):
 
 @contextmanager
 def place_of(config: SinkConfig, *, is_remote: bool) -> Iterator[Place]:
-    """Yield the place of the receipt for a batch write with `config`."""
+    """Yield the place of the receipt for a batch write with `config`. Raises ReceiptsPathUnusable."""
     said = {name: getattr(config, name) for name in ("txn_app_id", "txn_version", "receipt_name")}
     _, write = batch_identity(said)
     name, batch_id = write.identity.named, write.micro_batch_id
@@ -68,7 +69,10 @@ def place_of(config: SinkConfig, *, is_remote: bool) -> Iterator[Place]:
         # The server creates it and removes it after reading. Its folder for temporary files is unknown here.
         yield Place(f"/tmp/pykafka-{uuid.uuid4().hex}", name, batch_id, is_remote, is_temporary=True)
     else:
-        folder = tempfile.mkdtemp(prefix="pykafka-")
+        try:
+            folder = tempfile.mkdtemp(prefix="pykafka-")
+        except OSError as error:
+            raise ReceiptsPathUnusable(path=tempfile.tempdir or "/tmp", reason=error.strerror or str(error)) from error
         try:
             yield Place(folder, name, batch_id, is_remote, is_temporary=True)
         finally:

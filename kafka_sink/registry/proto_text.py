@@ -32,24 +32,32 @@ def compiled(text: str) -> bytes:
             "and set use.latest.version=true"
         )
         raise SchemaUnreadable(form="Protobuf", reason=reason)
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, NAME).write_text(text, encoding="utf-8")
-        known = Path(extra("google.type.date_pb2").__file__).parents[2]
-        arguments = ["grpc_tools.protoc", f"-I{folder}", f"-I{known}", f"--descriptor_set_out={folder}/set", NAME]
-        # -P and cwd: `-m`, or an empty entry in PYTHONPATH, would put the working directory first.
-        command = [sys.executable, "-P", "-m", *arguments]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_path())}
-        try:
-            ran = subprocess.run(
-                command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, cwd=folder,
-                env=environment,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise SchemaUnreadable(form="Protobuf", reason=f"protoc did not end within {TIMEOUT_S} s") from None
-        said = ran.stderr.replace(f"{folder}/", "").strip()
-        if ran.returncode:
-            raise SchemaUnreadable(form="Protobuf", reason=said or "protoc gives no reason")
-        files = extra("google.protobuf.descriptor_pb2").FileDescriptorSet.FromString(Path(folder, "set").read_bytes())
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            return _compiled_in(folder, text)
+    except OSError as error:
+        reason = f"protoc cannot run in a folder for temporary files (TMPDIR): {error.strerror or error}"
+        raise SchemaUnreadable(form="Protobuf", reason=reason) from error
+
+
+def _compiled_in(folder: str, text: str) -> bytes:
+    Path(folder, NAME).write_text(text, encoding="utf-8")
+    known = Path(extra("google.type.date_pb2").__file__).parents[2]
+    arguments = ["grpc_tools.protoc", f"-I{folder}", f"-I{known}", f"--descriptor_set_out={folder}/set", NAME]
+    # -P and cwd: `-m`, or an empty entry in PYTHONPATH, would put the working directory first.
+    command = [sys.executable, "-P", "-m", *arguments]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_path())}
+    try:
+        ran = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, cwd=folder,
+            env=environment,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise SchemaUnreadable(form="Protobuf", reason=f"protoc did not end within {TIMEOUT_S} s") from None
+    said = ran.stderr.replace(f"{folder}/", "").strip()
+    if ran.returncode:
+        raise SchemaUnreadable(form="Protobuf", reason=said or "protoc gives no reason")
+    files = extra("google.protobuf.descriptor_pb2").FileDescriptorSet.FromString(Path(folder, "set").read_bytes())
     file: bytes = files.file[0].SerializeToString()
     return file
 

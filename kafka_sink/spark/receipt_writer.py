@@ -27,6 +27,7 @@ complete.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -126,10 +127,16 @@ def _put(filesystem: FileSystem, path: str, table: pa.Table) -> None:
     if is_local:
         # Mode 0600, because the file shows how many rows went to which topic. Arrow would use the umask.
         os.close(os.open(into, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
-    with filesystem.open_output_stream(into) as stream:
-        pq.write_table(table, stream)
-    if is_local:
-        filesystem.move(into, path)
+    try:
+        with filesystem.open_output_stream(into) as stream:
+            pq.write_table(table, stream)
+        if is_local:
+            filesystem.move(into, path)
+    except BaseException:
+        if is_local:  # Each run has another name, and a full disk would keep the pieces of all of them.
+            with contextlib.suppress(OSError):
+                os.unlink(into)
+        raise
 
 
 def _read_if_there(filesystem: FileSystem, path: str) -> pa.Table:

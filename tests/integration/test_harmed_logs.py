@@ -5,8 +5,6 @@ Each read has every row, or fails with an error that names the place. One start 
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +15,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import kafka_sink
+import segment_files
 from kafka_reads import PYKAFKA, frame, reader_of
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import FetchRefused, KafkaSinkError, RecordsCorrupt
 from stream_reads import running, stream
-from waiting import wait_until
 
 ROWS_A_BATCH, BATCH_COUNT = 20, 5
 LEVELS = ("read_uncommitted", "read_committed")
@@ -73,25 +71,16 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
                 for row in range(ROWS_A_BATCH):
                     of.produce(name, b"%d" % (batch * ROWS_A_BATCH + row), partition=0)
                 assert of.flush(60) == 0
-        stop(kafka)
-        harm(kafka, is_live=False)
-        kafka.start(1)
+        with segment_files.down(kafka):
+            harm(kafka, is_live=False)
         harm(kafka, is_live=True)
         yield kafka
-
-
-def stop(kafka: LocalKafka) -> None:
-    """In order: a killed broker repairs its logs when it starts, and would cut the damage off."""
-    os.kill(kafka.pid(1), signal.SIGTERM)
-    wait_until(lambda: any(Path(kafka.dir).glob("**/.kafka_cleanshutdown")), 60, "the broker has stopped")
-    kafka.kill(1)
 
 
 def harm(kafka: LocalKafka, *, is_live: bool) -> None:
     for name, each in FLIPS.items():
         if name != "intact" and each.is_live == is_live:
-            (segment,) = Path(kafka.dir).glob(f"**/{name}-0/*.log")
-            flip(segment, 2 * ROWS_A_BATCH, each)
+            flip(segment_files.segment_of(kafka, name), 2 * ROWS_A_BATCH, each)
 
 
 def flip(segment: Path, first: int, which: Flip) -> None:

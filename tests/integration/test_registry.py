@@ -116,6 +116,20 @@ def test_the_official_deserializers_read_what_spark_encoded(spark: SparkSession)
         assert [read(bytes(row[form])) for row in found] == [expected(form, row) for row in ROWS]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("form", FORMS)
+def test_a_thousand_columns(spark: SparkSession, form: str) -> None:
+    names = [f"c{number}" for number in range(1_000)]
+    rows = spark.range(0, 2, 1, 1)
+    frame = rows.select(*(F.when(F.col("id") == 0, F.lit(number)).alias(name) for number, name in enumerate(names)))
+    client = SchemaRegistryClient.new_client({"url": "mock://"})
+    value = serialized(frame, names, topic=form, form=form, registry=client).alias("value")
+    written, tombstone = (row.value for row in frame.select(value).collect())
+    read = reader(form, client, f"{form}-value", frame.schema)(bytes(written))
+    assert (read["c0"], read["c7"], read["c999"], len(read)) == (0, 7, 999, 1_000)
+    assert tombstone is None
+
+
 def test_another_client_reads_them_from_kafka(here: Here) -> None:
     """Keys as well as values, and no value where all its columns are null."""
     client = SchemaRegistryClient.new_client({"url": "mock://"})

@@ -197,14 +197,23 @@ def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 @contextmanager
 def _private_file(text: str) -> Iterator[str]:
-    # mkstemp creates a file that only its owner can read.
-    descriptor, path = tempfile.mkstemp(prefix="pykafka-", suffix=".pem")
+    """A file that OpenSSL can open by its name. Where the system allows it, it is in memory: a key is on no disk then,
+    and no disk can be full."""
+    is_in_memory = hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")
+    if is_in_memory:
+        descriptor = os.memfd_create("pykafka")
+        path = f"/proc/self/fd/{descriptor}"
+    else:
+        # mkstemp creates a file that only its owner can read.
+        descriptor, path = tempfile.mkstemp(prefix="pykafka-", suffix=".pem")
     try:
         with os.fdopen(descriptor, "w", encoding="ascii", errors="replace") as file:
             file.write(text)
-        yield path
+            file.flush()
+            yield path
     finally:
-        Path(path).unlink()
+        if not is_in_memory:
+            Path(path).unlink()
 
 
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]+)-----END \1-----")

@@ -11,32 +11,33 @@ With a local master there is one executor. All tasks of an execution read the ra
 run again. The executors of a cluster share no folder. Each could find other ends, so `PlanReused` fails the action if
 there are newer records. With reuseOffsets=true every action reads the offsets of the first.
 
-An executor that ran no task of the first action takes the second one for it, and reads the first offsets.
+An executor that ran no task of the first action takes the second one for it, and reads the first offsets. A note that
+cannot be kept is an error (`PlanNotNoted`), as is one that cannot be read: on a full disk a later action would read the
+first offsets, too.
 
 Source: org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2.getOrCreateReadInfo.
 """
 
 from __future__ import annotations
 
-import logging
+import errno
 import os
 import pickle
 import re
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from kafka_sink.errors import PlanReused
+from kafka_sink.errors import PlanNotNoted, PlanReused
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.task import Task
 
 T = TypeVar("T")
-log = logging.getLogger("kafka_sink")
 
 # Two for each DataFrame that has had two actions.
 MOST_NOTES = 10_000
@@ -69,15 +70,11 @@ def planned_tasks(ranges: Sequence[FetchRange]) -> Iterator[PlannedTask]:
 def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[FetchRange]]) -> list[FetchRange]:
     """Return the ranges that the task reads in its execution. `replan`: plans the read anew.
 
-    Raises PlanReused, and what `replan` raises.
+    Raises PlanReused, PlanNotNoted, and what `replan` raises.
     """
     ranges = [] if planned.range is None else [planned.range]
     execution = task.conf.get(_EXECUTION)
-    try:
-        if execution is None or execution == _noted(planned.plan_id, lambda: execution):
-            return ranges
-    except OSError as error:
-        log.warning("a later action on this DataFrame may read the offsets of the first one: %s", error)
+    if execution is None or execution == _noted(planned.plan_id, lambda: execution):
         return ranges
     fresh = _noted(f"{planned.plan_id}-{execution}", lambda: tuple(replan()))
     last = {_of(each): each for each in fresh}
@@ -108,26 +105,35 @@ def _of(part: FetchRange) -> TopicPartition:
 
 
 def _noted(name: str, make: Callable[[], T]) -> T:
-    """Return what the executor's first task noted under `name`: what `make` returned there."""
+    """Return what the executor's first task noted under `name`: what `make` returned there. Raises PlanNotNoted."""
     # Spark removes its folder with the executor.
     parent = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or tempfile.gettempdir()
     folder = Path(parent, f"pykafka-plans-{os.getuid()}")
     place = folder / name
-    with suppress(FileNotFoundError):
+    with _usable(parent), suppress(FileNotFoundError):
         os.utime(place)
         known: T = pickle.loads(place.read_bytes())
         return known
     made = make()
-    folder.mkdir(mode=0o700, exist_ok=True)
-    _forget_oldest(folder)
-    with tempfile.NamedTemporaryFile(dir=folder) as file:
-        pickle.dump(made, file)
-        file.flush()
-        # Atomic: of tasks that come at the same time the first one counts.
-        with suppress(FileExistsError):
-            os.link(file.name, place)
-    noted: T = pickle.loads(place.read_bytes())
+    with _usable(parent):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _forget_oldest(folder)
+        with tempfile.NamedTemporaryFile(dir=folder) as file:
+            pickle.dump(made, file)
+            file.flush()
+            # Atomic: of tasks that come at the same time the first one counts.
+            with suppress(FileExistsError):
+                os.link(file.name, place)
+        noted: T = pickle.loads(place.read_bytes())
     return noted
+
+
+@contextmanager
+def _usable(folder: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PlanNotNoted(folder=folder, reason=os.strerror(error.errno or errno.EIO)) from error
 
 
 def _forget_oldest(folder: Path) -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
+from kafka_sink.errors import ReceiptsPathUnusable
 from kafka_sink.exporting.receipt_place import place_of
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.verification.receipt_file import columns_of
@@ -27,6 +29,13 @@ def test_a_folder_nobody_asked_for_is_gone_afterwards_or_on_the_server() -> None
     with place_of(config(), is_remote=True) as one, place_of(config(), is_remote=True) as other:
         assert one.is_temporary and one.folder != other.folder
         assert not Path(one.folder).exists()
+
+
+def test_a_host_without_room_for_a_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    with pytest.raises(ReceiptsPathUnusable) as raised, place_of(config(), is_remote=False):
+        pass
+    assert (raised.value.path, raised.value.reason) == (str(tmp_path / "gone"), "No such file or directory")
 
 
 def test_a_folder_that_was_asked_for_stays_and_two_exports_into_it_are_told_apart(tmp_path: Path) -> None:

@@ -45,6 +45,12 @@ def test_what_is_wrong_with_a_text_is_said_with_its_line(
     assert list(scratch.iterdir()) == [] and capfd.readouterr() == ("", "")
 
 
+def test_a_host_without_room_for_a_file_is_named(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch / "gone"))
+    with pytest.raises(SchemaUnreadable, match=r"temporary files \(TMPDIR\): No such file or directory"):
+        compiled(ORDER)
+
+
 PLANTED = "from pathlib import Path\nPath(__file__).parent.with_name('was_run').touch()\n"
 
 

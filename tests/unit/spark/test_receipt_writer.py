@@ -190,6 +190,7 @@ def test_a_failure_that_a_second_does_not_change_is_not_waited_for(
     with pytest.raises(ReceiptNotWritten, match=os.strerror(code)):
         write_receipt([message(tmp_path, 0, 10)], sleep=slept.append)
     assert slept == []
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
 
 
 def test_at_least_once_logs_it_and_goes_on(

@@ -358,7 +358,15 @@ def test_settings_show_no_secrets() -> None:
     assert CANARY not in repr(settings)
 
 
+def test_a_private_key_needs_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that is full."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    client_context(PAIR)
+
+
 def test_no_private_key_is_left_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a system has no files in memory."""
+    monkeypatch.delattr(os, "memfd_create")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     client_context(PAIR)
     with pytest.raises(InvalidOption):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.errors import PlanReused
+from kafka_sink.errors import PlanNotNoted, PlanReused
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.spark.reading import executions
 from kafka_sink.spark.reading.executions import planned_tasks, ranges_of
@@ -115,13 +115,19 @@ def test_a_task_outside_of_an_execution_reads_the_plan() -> None:
     assert plan.read_all(None) == plan.read_all("1") == plan.read_all(None) == [A0, A0_REST]
 
 
-def test_an_executor_without_a_folder_reads_the_plan_and_warns(
-    executor: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("first", ["1", None])
+def test_where_no_note_can_be_kept_an_action_fails_and_reads_no_old_offsets(
+    executor: Path, monkeypatch: pytest.MonkeyPatch, first: str | None
 ) -> None:
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(executor / "gone"))
+    """A full disk, or a folder that is gone, before the first action or after it."""
     plan = Plan(A0)
-    assert plan.read_all("1") == plan.read_all("2") == [A0]
-    assert "may read the offsets of the first one" in caplog.text
+    if first is not None:
+        plan.read_all(first)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(executor / "gone"))
+    with pytest.raises(PlanNotNoted, match="reuseOffsets=true") as raised:
+        plan.read_all("2")
+    assert (raised.value.folder, raised.value.reason) == (str(executor / "gone"), "No such file or directory")
+    assert plan.read_all(None) == [A0]
 
 
 def test_plans_of_two_dataframes_are_apart_and_leave_one_file_each(executor: Path) -> None:
