@@ -3,6 +3,7 @@ library."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import socket
 import ssl
