@@ -6,7 +6,6 @@ Without the compiled kernel only the choice between the two is tested.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import subprocess
 import sys
@@ -44,76 +43,6 @@ if COMPILED is not None:
     from kafka_sink.records import _kernel
 
 BOTH = pytest.mark.parametrize("implementation", KERNELS)
-
-
-class Buffer(ctypes.Structure):
-    """Py_buffer (CPython's object.h), which numpy and memoryview never give an empty format."""
-
-    _fields_ = (
-        ("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int), ("ndim", ctypes.c_int),
-        ("format", ctypes.c_void_p), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
-        ("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p),
-    )  # fmt: skip
-
-
-GET_BUFFER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(Buffer), ctypes.c_int)
-
-
-class Slot(ctypes.Structure):
-    _fields_ = (("slot", ctypes.c_int), ("function", ctypes.c_void_p))
-
-
-class Spec(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p), ("basicsize", ctypes.c_int), ("itemsize", ctypes.c_int), ("flags", ctypes.c_uint),
-        ("slots", ctypes.POINTER(Slot)),
-    )  # fmt: skip
-
-
-def numbers_of_format(numbers: Int64s, text: bytes) -> tuple[object, object]:
-    """Something whose buffer is `numbers` with that format, on the heap where a sanitizer watches its end; and what
-    must live as long."""
-    # No byte more than the text and its end, so that one read too many is seen.
-    libc = ctypes.CDLL(None)
-    libc.malloc.restype = ctypes.c_void_p
-    place = libc.malloc(ctypes.c_size_t(len(text) + 1))
-    ctypes.memmove(place, text + b"\0", len(text) + 1)
-    size = (ctypes.c_ssize_t * 1)(len(numbers))
-
-    def get_buffer(owner: object, view: Any, flags: int) -> int:
-        given = view.contents
-        # The release gives it back.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
-        given.buf, given.obj, given.len, given.itemsize = numbers.ctypes.data, owner, numbers.nbytes, 8
-        given.readonly, given.ndim, given.format = 0, 1, place
-        given.shape, given.strides, given.suboffsets = ctypes.addressof(size), None, None
-        return 0
-
-    function = GET_BUFFER(get_buffer)
-    # Py_bf_getbuffer of typeslots.h.
-    slots = (Slot * 2)(Slot(1, ctypes.cast(function, ctypes.c_void_p)), Slot(0, None))
-    spec = Spec(b"tests.Numbers", object.__basicsize__, 0, 0, slots)
-    make = ctypes.pythonapi.PyType_FromSpec
-    make.restype = ctypes.py_object
-    return make(ctypes.byref(spec))(), (function, slots, size, numbers, spec)
-
-
-@needs_kernel
-@pytest.mark.parametrize(
-    ("text", "is_taken"), [(b"q", True), (b"", False), (b"\0", False), (b"\0q", False), (b"d", False)]
-)
-def test_only_buffers_whose_format_is_a_whole_number_are_taken(text: bytes, is_taken: bool) -> None:
-    destination, kept = numbers_of_format(int64s([1, 0, 1]), text)
-    order, counts = int64s([7, 7, 7]), int64s([0, 0])
-    if is_taken:
-        _kernel.wire_order(destination, order, counts)
-        assert (order.tolist(), counts.tolist()) == ([1, 0, 2], [1, 2])
-    else:
-        with pytest.raises(ValueError, match="signed integers of 8 bytes"):
-            _kernel.wire_order(destination, order, counts)
-        assert order.tolist() == [7, 7, 7]
-    assert kept
 
 
 @needs_kernel

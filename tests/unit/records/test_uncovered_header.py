@@ -12,23 +12,13 @@ import pytest
 
 from kafka_sink.records.batch_table import Fault
 from kafka_sink.records.decoder import RecordSetDecoder
-from kafka_sink.records.kernel import FALLBACK, Kernel, compiled_kernel
+from kafka_sink.records.kernel import Kernel
 from kafka_sink.records.outline import headers, is_damaged_length, outline
 from kafka_sink.records.undecodable import CorruptBatch, Undecodable
+from kernels import KERNELS
 from record_sets import plain, rows_of
 
-try:
-    COMPILED = compiled_kernel()
-except ImportError:
-    COMPILED = None
-
-BOTH = pytest.mark.parametrize(
-    "kernel",
-    [
-        pytest.param(FALLBACK, id="plain"),
-        pytest.param(COMPILED, id="compiled", marks=pytest.mark.skipif(COMPILED is None, reason="not compiled")),
-    ],
-)
+BOTH = pytest.mark.parametrize("kernel", KERNELS)
 ROWS_A_BATCH, BATCH_COUNT = 20, 5
 END = ROWS_A_BATCH * BATCH_COUNT
 BATCHES = [
