@@ -5,65 +5,23 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from dataclasses import replace
-from ipaddress import IPv4Address
 
 import pytest
 
-from kafka_sink.options.config import EXACTLY_ONCE, sink_config
 from process_tree import ProcessStat
 from request_log import count_requests
-from scale_model import MB, SHARED_BYTES, WORKER_BYTES, Layout, Model
+from scale_model import MB, Layout, Model
 from scale_report import (
     Measured,
     Requests,
     Round,
-    beside,
     ratio,
-    speed_table,
 )
-from scale_sinks import BASELINE, CLIENT_ID, SINKS, Clients, Owner, Sink, options_of
+from scale_sinks import BASELINE, SINKS, Sink
 from spark_application import LOCAL_EXECUTOR, PLANNING, Executor, PythonMemory, Sample, application_of, python_memory
-from spark_peers import SameSettings
-from tcp_sockets import ESTABLISHED, Socket, all_sockets, connections, open_sockets, parse_sockets
+from tcp_sockets import all_sockets, connections, open_sockets
 
-MIB = 1024 * 1024
 _, AT_LEAST_ONCE, EXACTLY = SINKS
-
-# As the kernel of a little-endian machine prints them, up to the column of the inode.
-TCP = """\
-  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:2384 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 64806
-   1: 0100007F:90DA 0100007F:2384 01 0000009C:00000000 01:00000014 00000000     0        0 54140
-   2: 0100007F:2384 0100007F:90DA 01 00000000:00000000 00:00000000 00000000     0        0 70001
-   3: 0100007F:90DB 0100007F:2384 06 00000000:00000000 03:00000F6D 00000000     0        0 0
-"""
-_ANY, _LOOP, _MAPPED = "0" * 32, "0" * 24 + "01000000", "0" * 16 + "FFFF00000100007F"
-_REST = "00000000:00000000 00:00000000 00000000     0        0"
-TCP6 = f"""\
-  sl  local_address                         remote_address                        st tx_queue rx_queue
-   0: {_LOOP}:2384 {_ANY}:0000 0A {_REST} 57815
-   1: {_MAPPED}:90DC {_MAPPED}:2384 01 {_REST} 14885
-   2: {_MAPPED}:2384 {_MAPPED}:90DC 01 {_REST} 14886
-"""
-LOOPBACK = IPv4Address("127.0.0.1")
-
-
-def test_connections_are_counted_by_node_and_belong_to_the_process_at_their_end() -> None:
-    # Of four sockets of the tables two are established at the broker; the brokers' own inodes are of no process that
-    # is looked at.
-    sockets = parse_sockets(TCP, "little") + parse_sockets(TCP6, "little")
-    assert connections(sockets, {9092: 1}, {54140: 500, 14885: 501}) == {(500, 1): 1, (501, 1): 1}
-    assert connections(sockets, {9092: 1}, {14885: 501}) == {(501, 1): 1}
-    assert connections(sockets, {9093: 1}, {54140: 500, 14885: 501}) == {}
-    ports = ((50_000, 9092, 7), (50_001, 9092, 8), (50_002, 9093, 9), (50_003, 9092, 7, 8))
-    sockets = [each for port in ports for each in both_ends(*port)]
-    assert connections(sockets, {9092: 1, 9093: 2}, {7: 1, 8: 1, 9: 1}) == {(1, 1): 2, (1, 2): 1}
-
-
-def both_ends(client_port: int, port: int, inode: int, state: int = ESTABLISHED) -> list[Socket]:
-    client, broker = (LOOPBACK, client_port), (LOOPBACK, port)
-    return [Socket(client, broker, state, inode), Socket(broker, client, state, 0)]
 
 
 def test_a_connection_of_this_process_is_found() -> None:
@@ -79,23 +37,10 @@ def test_a_connection_of_this_process_is_found() -> None:
 
 JAVA, PYTHON = "/usr/bin/java", "/opt/python"
 DAEMON = (PYTHON, "-m", "counting_daemon", "pyspark.worker")
-PLANNER = (PYTHON, "-m", "pyspark.daemon", "pyspark.sql.worker.write_into_data_source")
 
 
 def tree(parents: dict[int, int]) -> list[ProcessStat]:
     return [ProcessStat(pid, parent, 1) for pid, parent in parents.items()]
-
-
-def test_with_executors_of_their_own_the_driver_runs_no_task() -> None:
-    backend = (JAVA, "org.apache.spark.executor.CoarseGrainedExecutorBackend", "--driver-url", "x", "--executor-id")
-    processes = tree({1: 0, 2: 1, 3: 2, 4: 2, 5: 3, 6: 5, 7: 4, 8: 2})
-    commands = {
-        1: (PYTHON, "app.py"), 2: (JAVA, "org.apache.spark.deploy.SparkSubmit"), 3: (*backend, "0"),
-        4: (*backend, "1", "--cores", "4"), 5: DAEMON, 6: DAEMON, 7: DAEMON, 8: PLANNER,
-    }  # fmt: skip
-    found = application_of(processes, commands, {})
-    assert found.executors == {"0": Executor(3, 5, (6,)), "1": Executor(4, 7, ())}
-    assert found.planning == (8,)
 
 
 def test_what_a_worker_has_started_is_the_executors_also_when_the_worker_has_ended() -> None:
@@ -136,17 +81,6 @@ def test_requests_are_counted_by_api_for_one_client() -> None:
     assert count_requests(log, "bench") == Counter()
 
 
-def test_sinks_differ_in_name_and_write_with_the_same_settings() -> None:
-    same = SameSettings(linger_ms=100, batch_bytes=MIB, buffer_bytes=64 * MIB)
-    assert len({sink.name for sink in SINKS}) == len(SINKS)
-    theirs, ours, exactly = (options_of(sink, same, "h:1") for sink in SINKS)
-    assert theirs == ours == {name: value for name, value in exactly.items() if name != "deliveryGuarantee"}
-    assert ours["kafka.client.id"] == CLIENT_ID
-    config = sink_config(exactly)
-    assert (config.delivery_guarantee, config.producer.client_id) == (EXACTLY_ONCE, CLIENT_ID)
-    assert (config.producer.linger_ms, config.producer.buffer_memory) == (100, 64 * MIB)
-
-
 def test_a_master_says_how_many_executors_and_cores() -> None:
     assert Layout.of("local[16]") == Layout("local[16]", executors=1, cores=16)
     cluster = Layout.of("local-cluster[4,8,512]")
@@ -154,36 +88,6 @@ def test_a_master_says_how_many_executors_and_cores() -> None:
     for master in ("local", "local[*]", "local[2]x", "local-cluster[4,8]", "yarn"):
         with pytest.raises(ValueError, match="neither"):
             Layout.of(master)
-
-
-@pytest.mark.parametrize(
-    ("sink", "sockets", "planning", "ids"), [(BASELINE, 4, 0, 4), (AT_LEAST_ONCE, 32, 0, 32), (EXACTLY, 32, 2, 32)]
-)
-def test_sockets_follow_who_has_the_clients_and_ids_who_has_the_producers(
-    sink: Sink, sockets: int, planning: int, ids: int
-) -> None:
-    """Without what stays of bootstrap: one socket a client at every broker, however many there are."""
-    sink = replace(sink, clients=replace(sink.clients, bootstrap=0))
-    for brokers in (1, 3):
-        model = Model(sink, Layout("m", executors=4, cores=8), brokers, partitions=6)
-        found = (model.sockets_a_broker, model.planning_sockets_a_broker, model.producer_ids)
-        assert found == (sockets, planning, ids)
-
-
-def test_the_model_of_a_layout() -> None:
-    layout = Layout("m", executors=2, cores=3)
-    ours, exactly, theirs = (Model(sink, layout, 3, 6) for sink in (AT_LEAST_ONCE, EXACTLY, BASELINE))
-    assert (ours.python_bytes, theirs.python_bytes) == (SHARED_BYTES + 3 * WORKER_BYTES, 0)
-    assert (ours.workers, theirs.workers) == (6, 0)
-    assert (ours.markers, exactly.markers) == (0, 36)
-    assert (ours.other_requests, exactly.other_requests) == (0, 5 * 6 + 9 * 3 + 4)
-    # A task sends a request to each leader.
-    produced = [Model(EXACTLY, layout, *cluster).produce_requests for cluster in ((3, 6), (3, 2), (1, 6))]
-    assert produced == [18, 12, 6]
-    # A bootstrap connection that stays is at one of the brokers.
-    models = [Model(Sink("s", "s", Clients(Owner.WORKER, planning=2, bootstrap=1)), layout, n, 6) for n in (1, 3)]
-    assert [model.sockets_a_broker for model in models] == [12, 8]
-    assert models[0].planning_sockets_a_broker == 4
 
 
 def measured(sink: Sink, *rounds: tuple[list[int], list[int], float]) -> Measured:
@@ -206,17 +110,3 @@ def test_a_ratio_is_the_median_of_the_rounds_own() -> None:
     assert ratio(ours, theirs, lambda found: found.rows_per_s) == "2.00"
     assert ratio(theirs, theirs, lambda found: found.rows_per_s) == ""
     assert ratio(ours, None, lambda found: found.rows_per_s) == ""
-
-
-def cells(table: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
-
-
-def test_speeds_are_shown_beside_the_jvm_sinks() -> None:
-    theirs = measured(BASELINE, ([100], [1_000], 3.0))
-    ours = measured(AT_LEAST_ONCE, ([150], [500], 1.5))
-    head, _, first, second = cells(speed_table([theirs, ours]))
-    assert first[head.index("M rows/s")] == "1.00" and "" in first
-    assert second[2:] == ["at-least-once", "2.00", "2.00 - 2.00", "2.00", "1.50", "0.50", "150", "1.50"]
-
-    assert (beside(5.0, 16 / 3), beside(1_234.4, 0, digits=0)) == ("5 / 5.3", "1,234 / 0")

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from contextlib import nullcontext
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-import pytest
-
-import bench_slots
 import slot_model
-from bench_slots import Case, Times
 from code_blocks import ROOT
-from kafka_sink.commit.markers import Decision, Ids, Names, digest_of
-from slot_cluster import layout, partition_of
 from slot_model import COMMIT, CONSUMER_OFFSETS, LOGS, PLAN, SLOTS, TOPIC, TRANSACTION_STATE, Count, Layout, Measured
 
 # 1,000 slots of 8 rows to 4 partitions that 3 brokers lead. The decision has 6 groups on 2 partitions of its topic.
@@ -53,19 +42,6 @@ def test_the_model_of_a_micro_batch() -> None:
     assert model_of(LAYOUT)[LOGS, TRANSACTION_STATE] == Count(5_000 + 2_002 + 1 + 2, 6_000 + 2_002 + 1 + 2)
 
 
-def test_what_version_1_and_a_pause_of_the_commit_add_to_the_model() -> None:
-    new, old = model_of(LAYOUT), model_of(replace(LAYOUT, transaction_version=1))
-    assert {key: count for key, count in old.items() if count != new[key]} == {
-        (SLOTS, "AddPartitionsToTxn"): Count(1_000, 1_000), (SLOTS, "AddOffsetsToTxn"): Count(1_000, 1_000),
-        (SLOTS, "Metadata"): Count(3_000, 4_000), (COMMIT, "AddOffsetsToTxn"): Count(6, 6),
-        (LOGS, TRANSACTION_STATE): Count(5_005, 5_005),
-    }  # fmt: skip
-    none, two = model_of(LAYOUT), model_of(replace(LAYOUT, pauses=2))
-    assert {key: count for key, count in two.items() if count != none[key]} == {
-        (COMMIT, "DescribeProducers"): Count(12, 12), (COMMIT, "Metadata"): Count(0, 4),
-    }  # fmt: skip
-
-
 def test_a_count_that_is_not_the_models_differs() -> None:
     first = Counter({key: count.most for key, count in model_of(LAYOUT).items()})
     assert all(each.is_right for each in slot_model.compare(LAYOUT, Measured(first)))
@@ -88,55 +64,3 @@ def test_the_page_has_the_formulas_and_their_symbols() -> None:
     assert symbols in page
     letters = {word for each in slot_model.FORMULAS for word in each.text.replace("(", " ").split() if len(word) == 1}
     assert {each for each in letters if each.isalpha()} <= slot_model.SYMBOLS.keys()
-
-
-def test_names_belong_to_partitions_as_in_kafka() -> None:
-    # In Java, "s.0".hashCode() is 111,989. That of "polygenelubricants" is the least integer, which becomes 0.
-    assert [partition_of(name, range(50)) for name in ("s.0", "polygenelubricants")] == [111_989 % 50, 0]
-
-
-def decision(slots: int, version: int = 2) -> Decision:
-    ids = tuple(Ids(1_000 + slot, 7) for slot in range(slots))
-    return Decision(3, "q", Ids(1, 2), version, 0, ids, ("t",), digests=tuple(map(digest_of, map(str, ids))))
-
-
-def test_the_layout_of_a_micro_batch_in_its_cluster() -> None:
-    names = Names("s", "pykafka-commits")
-    leaders = {TOPIC: [1, 2, 1], TRANSACTION_STATE: [3], CONSUMER_OFFSETS: [1, 2]}
-    before, now = decision(300), decision(500, version=1)
-    assert (len(before.texts()), len(now.texts())) == (2, 3)
-    found = layout(names, leaders, rows=8, brokers=3, before=before, decision=now, most_parts=1, pauses=4)
-    assert found == Layout(
-        transaction_version=1, slots=500, rows=8, partitions=3, brokers=3, leaders=2, transactions_at=[500],
-        groups_at=found.groups_at, parts_before=2, parts=3, later_parts_at=[1], new_parts=2, parts_logs=2, pauses=4,
-    )  # fmt: skip
-    assert sum(found.groups_at) == 500
-    assert len(found.groups_at) == 2
-
-
-@pytest.mark.parametrize("surplus", [0, 1])
-def test_a_count_that_differs_in_any_round_fails_the_benchmark(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, surplus: int
-) -> None:
-    first = Counter({key: count.most for key, count in model_of(LAYOUT).items()})
-    right = slot_model.compare(LAYOUT, Measured(first))
-    first[SLOTS, "InitProducerId"] += surplus
-    rounds = [right, slot_model.compare(LAYOUT, Measured(first)), right]
-
-    class Kafka(nullcontext[None]):
-        def __init__(self, **_: Any) -> None:
-            super().__init__()
-
-    def measured(kafka: object, case: Case, *_: object) -> Any:
-        return bench_slots.figure(case, [Times(*[1.0] * 9)]), rounds
-
-    monkeypatch.setattr(bench_slots, "LocalKafka", Kafka)
-    monkeypatch.setattr(bench_slots, "measure", measured)
-    monkeypatch.setattr("sys.argv", ["bench", "--slots", "8", "--versions", "2", "--output", str(tmp_path)])
-    if surplus:
-        with pytest.raises(SystemExit, match="differs from the model"):
-            bench_slots.main()
-    else:
-        bench_slots.main()
-    written = json.loads((tmp_path / "slots.json").read_text(encoding="utf-8"))
-    assert [each["case"]["brokers"] for each in written] == [1, 3]

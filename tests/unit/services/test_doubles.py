@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
 from certificates import Authority
 from kafka_services import EVENT_HUBS_PREMIUM, EVENT_HUBS_STANDARD, REDPANDA, WARPSTREAM, Service, ServiceDouble
@@ -19,11 +19,9 @@ from model.settings import (
     API_VERSIONS,
     METADATA,
     PRODUCE,
-    SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
 )
 from model.wire import build, kio_module
-from waiting import wait_until
 
 CA = Authority()
 PASSWORD = "Endpoint=sb://demo.servicebus.windows.net/;SharedAccessKey=c2VjcmV0"
@@ -69,21 +67,6 @@ def test_another_client_writes_to_it(service: Service) -> None:
         assert served.hung_up == []
 
 
-def test_another_client_writes_in_a_transaction() -> None:
-    with double(REDPANDA) as served:
-        served.create_topic("t")
-        producer = Producer(settings(served, transactional_id="a"))
-        producer.init_transactions(DEADLINE_S)
-        producer.begin_transaction()
-        produce(producer, b"aborted")
-        producer.abort_transaction(DEADLINE_S)
-        producer.begin_transaction()
-        produce(producer, b"committed")
-        assert served.records("t") == []
-        producer.commit_transaction(DEADLINE_S)
-        wait_until(lambda: [row.value for row in served.records("t")] == [b"committed"], DEADLINE_S, "one row is read")
-
-
 @pytest.mark.parametrize(("service", "refused", "taken"), [
     (EVENT_HUBS_PREMIUM, "lz4", {"gzip"}), (EVENT_HUBS_STANDARD, "gzip", set()),
 ])  # fmt: skip
@@ -95,14 +78,6 @@ def test_it_refuses_another_codec(service: Service, refused: str, taken: set[str
         for codec in taken:
             assert produce(Producer(settings(served, compression_type=codec)), b"z" * 1_000) == [None]
         assert served.codecs("t") == {1} if taken else served.records("t") == []
-
-
-def test_a_wrong_password_is_refused() -> None:
-    with double(EVENT_HUBS_STANDARD) as served:
-        producer = Producer(settings(served, sasl_password="wrong"))
-        with pytest.raises(KafkaException):
-            producer.list_topics(timeout=1)
-        assert {key for key, _ in served.requests} == {API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE}
 
 
 class Talk:
