@@ -17,7 +17,7 @@ def check(
     """(exit status, what was said)."""
     command = ["/bin/sh", str(SCRIPT), *arguments]
     env = {"PATH": path, **environment}
-    ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=20)
+    ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60)
     return ended.returncode, ended.stderr
 
 
