@@ -77,7 +77,7 @@ def test_a_byte_over_the_limit(codec_id: int, compress: Callable[[bytes], bytes]
 @NAMES
 def test_damage(name: str) -> None:
     right = ours(name, TEXT)
-    # test_decompression_of_peers.py has bytes behind the end.
+    # Bytes behind the end: below.
     for damaged in (b"\0" * 30, right[:-1], right[: len(right) // 2], right[1:]):
         with pytest.raises(DamagedRecords):
             read(IDS[name], damaged)

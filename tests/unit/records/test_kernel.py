@@ -32,7 +32,6 @@ from kafka_sink.records.row_hashes import KEYS
 from kernels import COMPILED, KERNELS, needs_kernel
 from other_threads import assert_lets_others_run
 from record_cases import Case, Row, cases, int64s, scalar_record
-from whole_rows import ROW_TYPES, TEXTS, RowTypes, WholeRow, arrow_batch, whole_rows
 
 Int64s = npt.NDArray[np.int64]
 
@@ -227,13 +226,6 @@ def test_payload_sizes_and_hashes_are_alike(case: Case) -> None:
     assert COMPILED.murmur2(case.columns.value).tolist() == FALLBACK.murmur2(case.columns.value).tolist()
 
 
-@needs_kernel
-@given(rows=st.lists(whole_rows(TEXTS), max_size=8), types=ROW_TYPES, skipped=st.integers(0, 8))
-def test_sums_of_row_hashes_are_alike(rows: list[WholeRow], types: RowTypes, skipped: int) -> None:
-    columns = RecordColumns.from_arrow(arrow_batch(rows, types).slice(skipped), now_ms=9)
-    assert COMPILED.sum_row_hashes(columns) == FALLBACK.sum_row_hashes(columns)
-
-
 @BOTH
 @given(rows=st.lists(st.integers(0, 300), max_size=60), more=st.integers(0, 3))
 def test_wire_order_is_a_stable_sort(implementation: Kernel, rows: list[int], more: int) -> None:
@@ -242,23 +234,6 @@ def test_wire_order_is_a_stable_sort(implementation: Kernel, rows: list[int], mo
     assert order.tolist() == sorted(range(len(rows)), key=rows.__getitem__)
     assert counts.tolist() == [rows.count(d) for d in range(destination_count)]
     assert (order.dtype, counts.dtype) == (np.int64, np.int64)
-
-
-@needs_kernel
-def test_ten_thousand_rows_for_two_thousand_batches() -> None:
-    random = np.random.default_rng(5)
-    n, k = 10_000, 2_000
-    values = pa.array([random.bytes(int(length)) for length in random.integers(0, 200, n)], pa.binary())
-    columns = RecordColumns.from_arrow(pa.record_batch({"value": values}), now_ms=7)
-    placement = Placement(
-        case=Case([], columns), destination=random.integers(0, k, n), destination_count=k, end=[61] * k,
-        room=random.integers(0, 2_000, k).tolist(), record_count=[0] * k, records_crc=[0] * k, base_timestamp=[5] * k,
-    )  # fmt: skip
-    expected_next, _, expected = fill(FALLBACK, placement)
-    next_row, _, batches = fill(COMPILED, placement)
-    assert next_row.tolist() == expected_next.tolist()
-    assert records(batches) == records(expected)
-    assert batches.records_crc.tolist() == [crc32c.crc32c(written[61:]) for written in records(batches)]
 
 
 @needs_kernel
@@ -441,13 +416,6 @@ def read_only(array: Int64s) -> Int64s:
 )  # fmt: skip
 def test_wrong_numbers_and_buffers_are_value_errors(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        _kernel.fill(*(arguments() | wrong).values())
-
-
-@needs_kernel
-@pytest.mark.parametrize("wrong", [{"value": None}, {"value": (None,)}, {"headers": [1]}, {"headers": (int64s([0]),)}])
-def test_wrong_shapes_are_type_errors(wrong: dict[str, Any]) -> None:
-    with pytest.raises(TypeError):
         _kernel.fill(*(arguments() | wrong).values())
 
 

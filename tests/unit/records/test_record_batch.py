@@ -99,16 +99,6 @@ def test_the_crc_is_right_whatever_the_length(kernel: Kernel, size: int, seed: i
 
 
 @needs_kernel
-@pytest.mark.parametrize("number", [-(2**63), 2**63 - 1])
-def test_numbers_too_large_for_their_fields_are_cut(number: int) -> None:
-    """One less than the lowest count of records is no int64."""
-    batch = bytearray(HEADER_BYTES)
-    _kernel.write_header(memoryview(batch), None, *[number] * 7)
-    last_offset_delta = ((number - 1) % 2**32).to_bytes(4, "big")
-    assert (batch[23:27], batch[57:61]) == (last_offset_delta, (number % 2**32).to_bytes(4, "big"))
-
-
-@needs_kernel
 def test_what_is_no_record_batch_is_refused() -> None:
     numbers = (0, 1, 2, 3, 4, 5, 6)
     for batch in (bytearray(HEADER_BYTES - 1), bytearray(0)):
