@@ -90,15 +90,6 @@ def test_peers_that_are_no_brokers(behaviour: Behaviour, protocol: str) -> None:
     assert step in (("api versions", "tls") if protocol == "PLAINTEXT" else ("tls",))
 
 
-def test_a_broker_that_goes_in_the_middle() -> None:
-    with peer(advertises("kafka-7", 9092)) as port:
-        _, opened = dial("127.0.0.1", port, config())
-    assert opened is not None
-    with pytest.raises(NoAnswer, match="no answer to Metadata"):
-        opened.ask(MetadataRequest((), False))
-    opened.close()
-
-
 @pytest.mark.parametrize("drip", [b"", b"\0\1\0\0"], ids=["none to the question", "a byte at a time"])
 def test_an_answer_that_is_none(drip: bytes) -> None:
     """To a question behind those that open the connection."""

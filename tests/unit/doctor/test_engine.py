@@ -83,14 +83,6 @@ def test_a_broker_that_is_a_bootstrap_server_is_looked_at_once() -> None:
     assert [verdict.step for verdict in report.verdicts] == list(HOST_STEPS)
 
 
-def test_rows_that_name_their_topics() -> None:
-    with peer(advertises(NOWHERE, 9092)) as port:
-        report = examine(config(port))
-    topic = next(verdict for verdict in report.verdicts if verdict.step == "topic")
-    assert (topic.status, topic.where) == (Status.SKIPPED, "topic")
-    assert "name one of them" in topic.finding.remedy
-
-
 def test_the_first_failure_is_one_that_this_host_sees() -> None:
     elsewhere = Verdict("dns", "b:1", failed("f", "m"), seen_from="worker-7")
     here = Verdict("tcp", "b:1", failed("f", "m"))
