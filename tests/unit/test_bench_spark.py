@@ -11,25 +11,15 @@ from pathlib import Path
 import pytest
 
 import process_tree
-from process_tree import ProcessStat, parse_stat, tree_of
 from spark_driver import Cost
 from spark_peers import (
-    CONFLUENT,
     JVM,
     PYKAFKA,
     SAME,
     Peer,
-    SameSettings,
-    Servers,
-    kafka_settings,
-    librdkafka_settings,
 )
 from spark_process import SparkProcess
 from spark_report import figure, ratios
-
-MIB = 1024 * 1024
-SAME_SETTINGS = SameSettings(linger_ms=100, batch_bytes=MIB, buffer_bytes=64 * MIB)
-SERVERS = Servers("h:1", "h:2", "/ca.pem")
 
 
 def application(tmp_path: Path, code: str, answer_timeout_s: float = 30.0) -> SparkProcess:
@@ -57,15 +47,6 @@ def test_an_application_that_ends_or_says_nothing_is_not_waited_for(tmp_path: Pa
         application(tmp_path, "input()", answer_timeout_s=0.1)
 
 
-def test_a_tree_is_a_process_and_all_below_it_whatever_a_command_is_called() -> None:
-    line = "42 (a) b (c) S 7 42 42 0 -1 4194560 900 10 0 0 11 22 300 4000 20 0 5 0 123 456 789\n"
-    assert parse_stat(line) == ProcessStat(pid=42, parent_pid=7, cpu_ticks=11 + 22 + 300 + 4000)
-    parents = {5: 4, 2: 1, 4: 2, 3: 2, 9: 8, 8: 1}
-    stats = [ProcessStat(pid, parent, 1) for pid, parent in parents.items()]
-    assert {each.pid for each in tree_of(2, stats)} == {2, 3, 4, 5}
-    assert tree_of(77, stats) == []
-
-
 def test_the_cpu_time_of_grandchildren_counts_when_they_have_ended() -> None:
     """What Spark's workers used, which a daemon started and waited for."""
     before_s = process_tree.cpu_s(os.getpid())
@@ -75,19 +56,6 @@ def test_the_cpu_time_of_grandchildren_counts_when_they_have_ended() -> None:
     subprocess.run([sys.executable, "-I", "-c", parent], check=True)
     own_s = time.process_time() - child_before
     assert process_tree.cpu_s(os.getpid()) - before_s - own_s > 0.25
-
-
-def test_the_same_settings_are_the_same_for_every_client() -> None:
-    java = kafka_settings(Peer(JVM, "zstd", SAME), SAME_SETTINGS, SERVERS)
-    assert java == kafka_settings(Peer(PYKAFKA, "zstd", SAME), SAME_SETTINGS, SERVERS)
-    c = librdkafka_settings(Peer(CONFLUENT, "zstd", SAME), SAME_SETTINGS, SERVERS)
-    assert str(c["linger.ms"]) == java["linger.ms"] == "100"
-    assert str(c["batch.size"]) == java["batch.size"] == "1048576"
-    assert int(c["queue.buffering.max.kbytes"]) * 1024 == int(java["buffer.memory"]) == 64 * MIB
-    assert c["message.max.bytes"] == int(java["max.request.size"])
-    assert c["compression.type"] == java["compression.type"] == "zstd"
-    # Java's and pykafka's defaults.
-    assert (c["acks"], c["enable.idempotence"], c["compression.level"]) == ("all", True, 3)
 
 
 OURS, THEIRS = Peer(PYKAFKA, "none", SAME), Peer(JVM, "none", SAME)
