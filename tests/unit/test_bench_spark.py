@@ -6,36 +6,20 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-import bench_exactly_once
 import process_tree
-from kafka_sink.options.config import sink_config
-from process_tree import ProcessStat, parse_stat, tree_of
-from python_peers import DiscardingDataSource, RowCount
 from spark_driver import Cost
 from spark_peers import (
-    CONFLUENT,
-    DEFAULTS,
-    DISCARD,
     JVM,
     PYKAFKA,
     SAME,
     Peer,
-    SameSettings,
-    Servers,
-    kafka_settings,
-    librdkafka_settings,
 )
 from spark_process import SparkProcess
-from spark_report import figure, own_cost, ratios, tls_cost
-
-MIB = 1024 * 1024
-SAME_SETTINGS = SameSettings(linger_ms=100, batch_bytes=MIB, buffer_bytes=64 * MIB)
-SERVERS = Servers("h:1", "h:2", "/ca.pem")
+from spark_report import figure, ratios
 
 
 def application(tmp_path: Path, code: str, answer_timeout_s: float = 30.0) -> SparkProcess:
@@ -63,15 +47,6 @@ def test_an_application_that_ends_or_says_nothing_is_not_waited_for(tmp_path: Pa
         application(tmp_path, "input()", answer_timeout_s=0.1)
 
 
-def test_a_tree_is_a_process_and_all_below_it_whatever_a_command_is_called() -> None:
-    line = "42 (a) b (c) S 7 42 42 0 -1 4194560 900 10 0 0 11 22 300 4000 20 0 5 0 123 456 789\n"
-    assert parse_stat(line) == ProcessStat(pid=42, parent_pid=7, cpu_ticks=11 + 22 + 300 + 4000)
-    parents = {5: 4, 2: 1, 4: 2, 3: 2, 9: 8, 8: 1}
-    stats = [ProcessStat(pid, parent, 1) for pid, parent in parents.items()]
-    assert {each.pid for each in tree_of(2, stats)} == {2, 3, 4, 5}
-    assert tree_of(77, stats) == []
-
-
 def test_the_cpu_time_of_grandchildren_counts_when_they_have_ended() -> None:
     """What Spark's workers used, which a daemon started and waited for."""
     before_s = process_tree.cpu_s(os.getpid())
@@ -81,43 +56,6 @@ def test_the_cpu_time_of_grandchildren_counts_when_they_have_ended() -> None:
     subprocess.run([sys.executable, "-I", "-c", parent], check=True)
     own_s = time.process_time() - child_before
     assert process_tree.cpu_s(os.getpid()) - before_s - own_s > 0.25
-
-
-def test_the_same_settings_are_the_same_for_every_client() -> None:
-    java = kafka_settings(Peer(JVM, "zstd", SAME), SAME_SETTINGS, SERVERS)
-    assert java == kafka_settings(Peer(PYKAFKA, "zstd", SAME), SAME_SETTINGS, SERVERS)
-    c = librdkafka_settings(Peer(CONFLUENT, "zstd", SAME), SAME_SETTINGS, SERVERS)
-    assert str(c["linger.ms"]) == java["linger.ms"] == "100"
-    assert str(c["batch.size"]) == java["batch.size"] == "1048576"
-    assert int(c["queue.buffering.max.kbytes"]) * 1024 == int(java["buffer.memory"]) == 64 * MIB
-    assert c["message.max.bytes"] == int(java["max.request.size"])
-    assert c["compression.type"] == java["compression.type"] == "zstd"
-    # Java's and pykafka's defaults.
-    assert (c["acks"], c["enable.idempotence"], c["compression.level"]) == ("all", True, 3)
-
-
-def test_over_tls_a_peer_has_another_listener_of_the_same_broker_and_else_the_same() -> None:
-    clear = kafka_settings(Peer(PYKAFKA, "none", SAME), SAME_SETTINGS, SERVERS)
-    config = sink_config({f"kafka.{name}": value for name, value in clear.items()}).producer
-    assert (config.batch_size, config.linger_ms, config.buffer_memory) == (MIB, 100, 64 * MIB)
-    assert kafka_settings(Peer(PYKAFKA, "none", SAME, tls=True), SAME_SETTINGS, SERVERS) == clear | {
-        "bootstrap.servers": "h:2", "security.protocol": "SSL", "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": "/ca.pem",
-    }  # fmt: skip
-
-
-def test_defaults_are_left_to_the_client() -> None:
-    java = kafka_settings(Peer(JVM, "none", DEFAULTS), SAME_SETTINGS, SERVERS)
-    assert java == {"bootstrap.servers": "h:1", "compression.type": "none"}
-    c = librdkafka_settings(Peer(CONFLUENT, "none", DEFAULTS), SAME_SETTINGS, SERVERS)
-    assert not {"linger.ms", "batch.size", "queue.buffering.max.messages"} & c.keys()
-
-
-def test_the_writer_that_discards_counts_what_it_discards() -> None:
-    writer = DiscardingDataSource({"rows": "5"}).writer(schema=None, overwrite=False)  # type: ignore[arg-type]
-    writer.commit([RowCount(2), RowCount(3)])
-    with pytest.raises(AssertionError, match="5 rows were written, 2 arrived"):
-        writer.commit([RowCount(2), None])
 
 
 OURS, THEIRS = Peer(PYKAFKA, "none", SAME), Peer(JVM, "none", SAME)
@@ -138,47 +76,3 @@ def test_a_ratio_compares_within_a_round() -> None:
     assert (found.sink, found.compression) == (JVM, "none")
     assert (found.rows_per_s, found.cpu_per_row) == (2.0, 0.25)
     assert (found.rows_per_s_goal, found.cpu_per_row_goal) == (1.5, 0.7)
-
-
-def test_what_tls_costs_is_one_line_of_ratios_within_a_round() -> None:
-    encrypted = replace(OURS, tls=True)
-    costs = {
-        OURS: [Cost(1.0, 1.0, 0.5), Cost(10.0, 10.0, 5.0), Cost(1.0, 1.0, 0.5)],
-        encrypted: [Cost(1.25, 1.5, 1.0), Cost(12.5, 15.0, 10.0), Cost(9.0, 9.0, 9.0)],
-    }
-    assert str(tls_cost(costs)) == (
-        "pykafka over TLS, uncompressed: 0.80 x the rows/s in the clear, 1.50 x the CPU per row, 2.00 x the broker's"
-    )
-    assert tls_cost({OURS: costs[OURS]}) is None
-    assert ratios(costs) == []
-
-
-def test_our_own_cost_is_what_a_round_takes_more_than_a_writer_that_discards() -> None:
-    costs = {
-        OURS: [Cost(2.0, 3.0, 1.0), Cost(20.0, 13.0, 2.0), Cost(4.0, 5.0, 1.0)],
-        Peer(DISCARD): [Cost(1.0, 2.0), Cost(10.0, 12.0), Cost(3.0, 1.0)],
-    }
-    found = own_cost(costs, rows=4_000_000)
-    assert found is not None
-    assert (found.cpu_s_per_million_rows, found.rows_per_s, found.broker_cpu_s_per_million_rows) == (0.25, 0.5, 0.25)
-    assert own_cost({OURS: costs[OURS]}, rows=1) is None
-
-
-def test_a_topic_ends_behind_its_rows_and_the_ends_of_its_transactions() -> None:
-    case = bench_exactly_once.Case(rows=1_000, slots=8, micro_batches=2, at_a_time=2)
-    assert bench_exactly_once.expected_end(case, "at-least-once") == 3 * 1_000
-    assert bench_exactly_once.expected_end(case, "exactly-once") == 3 * (1_000 + 8 * 4)
-
-
-def test_a_peak_is_counted_anew_after_a_reset() -> None:
-    """The process that is looked at lets go of 64 MiB and then waits."""
-    program = "import sys; x = bytearray(b'1') * (64 << 20); del x; print(flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdout.readline()
-        assert process.pid in process_tree.python_workers(os.getpid())
-        before = process_tree.memory_of(process.pid)["VmHWM"]
-        process_tree.reset_peak(process.pid)
-        assert process_tree.memory_of(process.pid)["VmHWM"] < before - 60 * MIB
-        process.stdin.close()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import code_blocks
 from code_blocks import ROOT, RUNNABLE, Block, blocks, pages
 
 # Kinds that are not run, and why. Anything else fails.
@@ -144,17 +143,3 @@ def test_llms_txt_has_its_parts_and_lists_every_page_of_the_site_once() -> None:
     pages_of_nav = re.findall(r"([\w/-]+)\.md$", nav, re.MULTILINE)
     assert "guarantees" in pages_of_nav
     assert sorted(LLMS_LINK.findall(LLMS)) == sorted(pages_of_nav)
-
-
-def test_blocks_are_found_by_their_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_blocks, "ROOT", tmp_path)
-    (tmp_path / "page.md").write_text(
-        "# One\n\n```python\nx = 1\n# Two\n```\n\n- a list\n\n    goes on\n\n## Three\n\n"
-        "    indented\n\n```text\nsaid\n```\n```diff\n-a\n+b\n c\n```\n"
-    )
-    assert blocks("page.md") == [
-        Block("page.md", "One", 0, "python", "x = 1\n# Two\n"),
-        Block("page.md", "Three", -1, "indented", "    indented\n"),
-        Block("page.md", "Three", -1, "text", "said\n"),
-        Block("page.md", "Three", 0, "diff", "-a\n+b\n c\n"),
-    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from effort import each, some
+from effort import each
 
 
 def test_every_case_runs_and_the_failing_ones_are_named() -> None:
@@ -20,13 +20,3 @@ def test_every_case_runs_and_the_failing_ones_are_named() -> None:
         check(limit=3)
     assert seen == [*range(5)] * 2
     assert failed.value.__notes__ == ["fails for 2 of 5 numbers: 3, 4"]
-
-
-def test_a_few_of_the_cases_are_cases_and_differ_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = range(100)
-    monkeypatch.setattr("effort.examples", lambda count: count // 10)
-    chosen = {key: tuple(some(cases, key)) for key in ("a", "b")}
-    assert all(len(set(few)) == 10 and set(few) <= set(cases) for few in chosen.values())
-    assert chosen["a"] != chosen["b"]
-    monkeypatch.setattr("effort.examples", lambda count: count)
-    assert some(cases, "a") is cases

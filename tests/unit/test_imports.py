@@ -48,21 +48,11 @@ CLIENT_LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"protocol"}),
     frozenset({"config"}),
     frozenset({"jaas"}),
-    frozenset(
-        {
-            "backoff",
-            "clock",
-            "deadline",
-            "isolation",
-            "jaas_kerberos",
-            "lazy_import",
-            "metrics",
-            "new_topic",
-            "outage",
-            "throttles",
-        }
-    ),
-)
+    frozenset({
+        "backoff", "clock", "deadline", "isolation", "jaas_kerberos", "lazy_import", "metrics", "new_topic", "outage",
+        "throttles",
+    }),
+)  # fmt: skip
 
 # The broker for development and tests stands beside the house: none of the rows' path may need it.
 BROKER_MAY_IMPORT = frozenset({"broker", "command_line", "errors", "kafka.protocol", "text"})
@@ -185,31 +175,19 @@ def test_imports_point_downward() -> None:
     ("path", "statement", "rule"),
     [
         ("records/a.py", "from kafka_sink.kafka.producer import sender", "downward"),
-        ("records/a.py", "from ..kafka.producer.sender import Sender", "downward"),
         ("records/a.py", "def f():\n    import kafka_sink.spark.source", "downward"),
-        ("errors/base.py", "from kafka_sink.records import columns", "downward"),
-        ("kafka/a.py", "from kafka_sink.options.table import OPTIONS", "downward"),
-        ("kafka/client.py", "from kafka_sink.doctor.engine import examine_hosts", "downward"),
         ("kafka/metrics.py", "from time import monotonic", "handed in"),
         ("kafka/net/a.py", "from kafka_sink.kafka.producer.accumulator import RecordAccumulator", "siblings"),
         ("kafka/net/a.py", "from kafka_sink.kafka.connections import connect", "downward"),
         ("kafka/protocol/a.py", "from ..net import selector", "downward"),
         ("kafka/new.py", "from kafka_sink.kafka.net import selector", "no layer"),
-        ("kafka/producer/a.py", "import threading", "handed in"),
-        ("kafka/producer/a.py", "from time import monotonic", "handed in"),
-        ("kafka/protocol/deep/er.py", "import selectors", "handed in"),
-        ("commit/two_phase.py", "import socket", "handed in"),
-        ("records/__init__.py", "import ssl", "handed in"),
         ("kafka/producer/a.py", "import kio.schema", "only kafka.protocol.requests"),
         ("kafka/client.py", "from kafka_sink.broker import LocalKafka", "broker"),
-        ("kafka/client.py", "from kafka_sink.broker.errors import BrokerDied", "broker"),
         ("cli/error_catalogue.py", "from kafka_sink.broker import LocalKafka", "broker"),
         ("__init__.py", "from kafka_sink.broker import LocalKafka", "broker"),
         ("broker/a.py", "from kafka_sink.kafka.net import selector", "errors and protocol only"),
-        ("broker/a.py", "from kafka_sink.options.config import Options", "errors and protocol only"),
         ("spark/a.py", "import kafka_sink.helpers", "no layer"),
         ("spark/a.py", "from kafka_sink import functions", "siblings"),
-        ("records/a.py", "from kafka_sink import functions", "downward"),
         ("helpers.py", "from kafka_sink import errors", "no layer"),
     ],
 )
@@ -223,13 +201,9 @@ def test_a_breach_is_found(tmp_path: Path, path: str, statement: str, rule: str)
     ("path", "statement"),
     [
         ("__init__.py", "from kafka_sink.spark.source import KafkaDataSource"),
-        ("spark/a.py", "from kafka_sink.kafka.client import Producer"),
         ("spark/a.py", "from .. import errors, options"),
-        ("spark/a.py", "from . import writer"),
-        ("functions.py", "from kafka_sink.records.murmur import murmur2"),
         ("kafka/admin/client.py", "import time\nfrom kafka_sink.kafka.connections import connect"),
         ("kafka/producer/a.py", "from kafka_sink.kafka.producer.sender import Sender"),
-        ("options/config.py", "from kafka_sink.errors import ConfigError"),
         ("cli/error_catalogue.py", "from kafka_sink.broker.errors import LocalKafkaError"),
         ("kafka/protocol/requests.py", "import kio.schema"),
         ("broker/a.py", "import socket, time\nfrom kafka_sink.errors import LocalKafkaError"),

@@ -17,7 +17,7 @@ def check(
     """(exit status, what was said)."""
     command = ["/bin/sh", str(SCRIPT), *arguments]
     env = {"PATH": path, **environment}
-    ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=20)
+    ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60)
     return ended.returncode, ended.stderr
 
 
@@ -54,13 +54,6 @@ def test_java_is_too_old(tmp_path: Path, version: str) -> None:
     assert f"is Java {version}: 17 or newer is needed" in said
 
 
-def test_java_home_wins_over_the_path_which_counts_without_it(tmp_path: Path) -> None:
-    bin_folder = java_home(tmp_path, "11.0.2") / "bin"
-    assert "11.0.2" in check("java", path=f"{bin_folder}:/usr/bin:/bin")[1]
-    old, new = java_home(tmp_path / "old", "11.0.2"), java_home(tmp_path / "a new", "21")
-    assert check("java", path=f"{old / 'bin'}:/usr/bin:/bin", JAVA_HOME=str(new)) == (0, "")
-
-
 def test_no_java(tmp_path: Path) -> None:
     assert f"JAVA_HOME is {tmp_path}" in check("java", JAVA_HOME=str(tmp_path))[1]
     status, said = check("java", path=str(tmp_path))
@@ -88,13 +81,6 @@ def test_python_is_too_old_or_has_no_venv(tmp_path: Path, answers: str, words: s
     status, said = check("python", str(program(tmp_path / "python3", f"case $2 in {answers} esac")))
     assert status == 1
     assert words in said
-
-
-@pytest.mark.parametrize("name", ["plain", "pykafka-0.1_b+c", "Größe"])
-def test_the_folder_will_do(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / name
-    folder.mkdir()
-    assert check("folder", folder=folder) == (0, "")
 
 
 @pytest.mark.parametrize("name", ["a space", "a(b)", "it's", "a&b", "a;b", "$HOME", "a\\b", "a\tb"])

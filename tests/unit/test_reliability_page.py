@@ -64,11 +64,6 @@ def test_figures_of_several_commits_are_refused_and_listed(
     assert f"{other or 'no commit'}: soak.json" in said.err
 
 
-def test_figures_of_a_tree_with_changes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="without changes"):
-        page(folder_with(tmp_path, replace(FUZZ, commit="c0ffee" + CHANGED)))
-
-
 def test_results_say_the_commit_and_whether_other_files_than_results_differ(tmp_path: Path) -> None:
     def git(*arguments: str) -> str:
         command = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *arguments]

@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.schema_registry import Schema
 
 from fuzz import answers
 from fuzz.answers import ORDERS
@@ -23,7 +22,7 @@ from kafka_sink.broker import __main__ as broker_command
 from kafka_sink.broker import state
 from kafka_sink.cli import check, read, transactions
 from kafka_sink.commit.commit_topic import ensure_commit_topic
-from kafka_sink.errors import BrokersUnreachable, KafkaSinkError
+from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.oauth import TokenEndpoint
 from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
@@ -40,9 +39,7 @@ from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import SinkConfig, sink_config
-from kafka_sink.registry.registering import Registry
 from kafka_sink.verification.checking import Record
-from registry_stand_in import registry_stand_in
 from scripted_kafka import scripted
 from scripted_peers import peer
 from token_endpoint import body, token_endpoint
@@ -144,13 +141,6 @@ def of(error: KafkaSinkError) -> str:
     return "\n".join([str(error), *facts])
 
 
-def site_mechanisms(told: Callable[[], str]) -> str:
-    with peer(scripted([(SaslHandshakeRequest("PLAIN"), {"error_code": 33})])) as port:
-        said = of(error_of_a_write(config(port, **SASL)))
-    assert "the broker does not offer it" in said
-    return said
-
-
 def error_of_a_write(made: SinkConfig) -> KafkaSinkError:
     with pytest.raises(KafkaSinkError) as failure, lease_producer(made.producer) as producer:
         write = producer.begin(topic="t")
@@ -166,22 +156,6 @@ def site_refused_rows(told: Callable[[], str]) -> str:
         said = of(error_of_a_write(config(port)))
     assert "refused a batch of 1 records" in said
     return said
-
-
-def site_hosts_that_nobody_finds(told: Callable[[], str]) -> str:
-    with peer(scripted(metadata(1, "t", host=HOSTILE))) as port:
-        return of(error_of_a_write(config(port)))
-
-
-def site_the_look_at_hosts(told: Callable[[], str]) -> str:
-    from kafka_sink.doctor.first_aid import look_at_hosts
-
-    with peer(scripted(metadata(1, host=HOSTILE))) as port:
-        made = config(port).producer
-        error = BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=1, last_error=HOSTILE)
-        look_at_hosts(error, made)
-    assert "Looked at from this host" in str(error)
-    return of(error)
 
 
 def site_a_commit_topic_that_is_not_made(told: Callable[[], str]) -> str:
@@ -222,16 +196,6 @@ def site_transactions_of_others(told: Callable[[], str]) -> str:
     said = told()
     # The group of that name holds what nobody of ours wrote.
     assert "which this version did not write" in said
-    return said
-
-
-def site_the_registry(told: Callable[[], str]) -> str:
-    said = ""
-    for status in (404, 409, 500):
-        refusal = {("POST", "/subjects/s/versions"): (status, {"error_code": status, "message": HOSTILE})}
-        with registry_stand_in(refusal) as stand_in, pytest.raises(KafkaSinkError) as failure:
-            Registry.of({"url": stand_in.url, "max.retries": "0", "timeout": "5"}).schema_id("s", Schema("{}", "AVRO"))
-        said += of(failure.value) + "\n"
     return said
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from kafka_sink.broker import LocalKafka, cluster, requests
-from kafka_sink.broker.class_archive import ClassArchive
 
 pytestmark = pytest.mark.programs
 
@@ -73,11 +72,6 @@ def test_a_killed_broker_leaves_nothing_and_the_next_records(java: Any, begun: P
     assert len(archives(java)) == 1
 
 
-def test_of_three_nodes_none_records(java: Any, begun: Path) -> None:
-    run_a_cluster(java, nodes=3)
-    assert set(begun.read_text().split()) == {"without"}
-
-
 def test_a_jvm_that_cannot_record_runs_the_broker_all_the_same(java: Any, begun: Path) -> None:
     (java.home / "records nothing").touch()
     run_a_cluster(java)
@@ -89,25 +83,3 @@ def test_a_broker_that_does_not_end_is_killed(java: Any, begun: Path, monkeypatc
     java.will("kafka.Kafka", RECORDS.replace("signal.SIGTERM, end", "signal.SIGTERM, signal.SIG_IGN"))
     run_a_cluster(java)
     assert archives(java) == []
-
-
-def test_another_java_has_an_archive_of_its_own(tmp_path: Path) -> None:
-    jars, recorded = tmp_path / "jars", tmp_path / "recorded"
-    jars.mkdir()
-    made = []
-    for name in ("java-17", "java-21"):
-        java = tmp_path / name
-        java.touch()
-        archive = ClassArchive(jars, java)
-        assert not archive.exists and archive.flags() == ()
-        recorded.touch()
-        archive.keep(recorded)
-        assert archive.exists
-        made.append(archive.flags())
-    assert made[0] != made[1]
-    # A cache that cannot be written is no error.
-    archive = ClassArchive(tmp_path / "gone", java)
-    recorded.touch()
-    archive.keep(recorded)
-    archive.keep(tmp_path / "never written")
-    assert not archive.exists

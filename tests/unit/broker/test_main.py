@@ -75,11 +75,3 @@ def test_nothing_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [["start", "--nodes", "2"], ["start", "--kafka-version", "1.0"], ["stopp"], []])
 def test_wrong_usage(arguments: list[str]) -> None:
     assert broker(*arguments).returncode == 2
-
-
-def test_help_says_what_it_is_for() -> None:
-    shown = broker("--help").stdout
-    assert "for development and tests only" in " ".join(shown.split())
-    for command in ("start", "stop", "status"):
-        said = broker(command, "--help").stdout
-        assert "exit status:" in said and f"\n    pykafka broker {command}" in said

@@ -22,7 +22,7 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.programs
 
-DEADLINE_SECONDS = 20
+DEADLINE_SECONDS = 60
 WAIT = "import signal; signal.pause()"
 IGNORE_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
 
@@ -40,16 +40,9 @@ signal.pause()
 FORK = "if os.fork() == 0: signal.pause()"  # holds a copy of the socket to the leash
 
 
-def test_what_it_prints_and_its_status() -> None:
-    ended = run(
-        [sys.executable, "-c", "print(input()[::-1]); exit(3)"], input=b"abc\n", timeout_seconds=DEADLINE_SECONDS
-    )
-    assert (ended.stdout, ended.stderr, ended.returncode) == (b"cba\n", b"", 3)
-
-
 def test_a_timeout_ends_it() -> None:
     with pytest.raises(subprocess.TimeoutExpired) as raised:
-        run([sys.executable, "-c", f"import os; print(os.getpid(), flush=True); {WAIT}"], timeout_seconds=1)
+        run(["/bin/sh", "-c", "echo $$; exec sleep 600"], timeout_seconds=2)
     assert raised.value.output is not None
     assert identify(int(raised.value.output)) is None
 
@@ -87,12 +80,6 @@ def test_the_folder_goes_when_it_is_ended_and_stays_when_it_is_killed(tmp_path: 
         (tmp_path / name).mkdir()
         stop(LeashedProcess([sys.executable, "-c", WAIT], grace_seconds=0, remove=tmp_path / name))
     assert [folder.name for folder in tmp_path.iterdir()] == ["killed"]
-
-
-def test_a_command_that_does_not_exist(tmp_path: Path) -> None:
-    ended = run([tmp_path / "nowhere"], timeout_seconds=DEADLINE_SECONDS)
-    assert ended.returncode == 1
-    assert b"nowhere" in ended.stderr
 
 
 @pytest.mark.parametrize("prelude", ["", FORK], ids=["", "with a fork that holds the socket"])

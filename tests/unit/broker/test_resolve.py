@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -141,22 +140,6 @@ def test_no_network(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         resolve.resolve_jars(RELEASE, cache, lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())])
 
 
-def test_what_is_asked_for() -> None:
-    module = ElementTree.fromstring(resolve.ivy_module(RELEASE))
-    wanted = [(each.get("org"), each.get("name"), each.get("rev")) for each in module.iter("dependency")]
-    assert wanted == [
-        ("org.apache.kafka", "kafka_2.13", "4.3.1"),
-        ("org.apache.kafka", "kafka-tools", "4.3.1"),
-        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
-    ]
-
-
-def test_a_required_name_is_not_met_by_a_longer_one(tmp_path: Path) -> None:
-    for name in NAMES:
-        (tmp_path / name.replace("kafka-server-1.0", "kafka-server-common-1.0")).touch()
-    assert resolve.missing_jars(tmp_path, RELEASE) == ["org.apache.kafka_kafka-server"]
-
-
 def test_ivy_jar_by_glob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(IvyNotFound, match=r"holds no jars/ivy-\*\.jar.*install"):
         resolve.find_ivy_jar(tmp_path)
@@ -173,10 +156,3 @@ def test_ivy_jar_of_the_installed_pyspark() -> None:
     assert resolve.find_ivy_jar(resolve.installed_pyspark()).is_file()
     program = "import sys; from kafka_sink.broker import resolve; resolve.installed_pyspark(); print(*sys.modules)"
     assert "pyspark.sql" not in subprocess.check_output([sys.executable, "-c", program], text=True)
-
-
-def test_cache_dir(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/someone")
-    assert resolve.default_cache_dir({}) == Path("/home/someone/.cache/pykafka")
-    assert resolve.default_cache_dir({"XDG_CACHE_HOME": "/c"}) == Path("/c/pykafka")
-    assert resolve.default_cache_dir({"XDG_CACHE_HOME": "relative"}) == resolve.default_cache_dir({})

@@ -26,14 +26,6 @@ def test_a_node_of_three() -> None:
     assert settings["auto.create.topics.enable"] == "false"
 
 
-def test_listeners_of_other_security_protocols_and_behind_another_port() -> None:
-    node = Node(1, 21001, 21002, {"MTLS": 21007}, {"MTLS": 40001})
-    settings = server_settings(node, [node], Path("/data"), {}, {"MTLS": "SSL"})
-    assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:21001,MTLS://127.0.0.1:40001"
-    assert settings["listeners"] == "PLAINTEXT://127.0.0.1:21001,MTLS://127.0.0.1:21007,CONTROLLER://127.0.0.1:21002"
-    assert settings["listener.security.protocol.map"] == "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MTLS:SSL"
-
-
 @pytest.mark.parametrize(("cluster", "replicas", "min_isr"), [(ONE, "1", "1"), (THREE, "3", "2")])
 def test_internal_topics_fit_the_cluster(cluster: list[Node], replicas: str, min_isr: str) -> None:
     settings = server_settings(cluster[0], cluster, Path("/data"), {})
@@ -41,12 +33,6 @@ def test_internal_topics_fit_the_cluster(cluster: list[Node], replicas: str, min
     for topic in ("transaction.state.log", "share.coordinator.state.topic"):
         assert settings[f"{topic}.replication.factor"] == replicas
         assert settings[f"{topic}.min.isr"] == min_isr
-
-
-def test_overrides_win() -> None:
-    overrides = {"auto.create.topics.enable": "true", "message.max.bytes": "2000"}
-    settings = server_settings(ONE[0], ONE, Path("/data"), overrides)
-    assert overrides.items() <= settings.items()
 
 
 @pytest.mark.parametrize("name", sorted(COMPUTED_SETTINGS))

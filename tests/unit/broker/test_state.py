@@ -11,26 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kafka_sink.broker import state
 from kafka_sink.broker.__main__ import main
-from kafka_sink.broker.state import ClusterIdentity, ProcessIdentity, RunningCluster
+from kafka_sink.broker.state import ProcessIdentity, RunningCluster
 
 RUNNING = RunningCluster(ProcessIdentity(12, "345"), "4.3.1", 1, "127.0.0.1:21001")
-
-
-@given(st.builds(ClusterIdentity, st.text(), st.text(), st.integers()))
-def test_identity_round_trip(identity: ClusterIdentity) -> None:
-    assert ClusterIdentity.from_json(identity.to_json()) == identity
-
-
-@given(
-    st.builds(RunningCluster, st.builds(ProcessIdentity, st.integers(), st.text()), st.text(), st.integers(), st.text())
-)
-def test_running_round_trip(running: RunningCluster) -> None:
-    assert RunningCluster.from_json(running.to_json()) == running
 
 
 @pytest.mark.parametrize(
@@ -136,10 +122,3 @@ def test_an_ended_process_has_no_start_time_even_as_a_zombie(by_proc: bool) -> N
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, not reaped: a zombie
         assert identify(child.pid) is None
     assert identify(child.pid) is None
-
-
-def test_default_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/someone")
-    assert state.default_directory({}) == Path("/home/someone/.local/state/pykafka/broker")
-    assert state.default_directory({"XDG_STATE_HOME": "/s"}) == Path("/s/pykafka/broker")
-    assert state.default_directory({"XDG_STATE_HOME": "relative"}) == state.default_directory({})

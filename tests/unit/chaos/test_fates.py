@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import islice
 
-import pytest
-
-from chaos.fates import LONGEST_DELAY_S, UNHARMED, Direction, Fate, Kind, Schedule
+from chaos.fates import Direction, Fate, Kind, Schedule
 
 HALF_CUT = Schedule(7, {(Direction.ANSWER, Kind.CUT): 500, (Direction.REQUEST, Kind.HALF): 20})
 
@@ -28,19 +26,3 @@ def test_each_direction_has_its_own_share() -> None:
     requests = Counter(fate.kind for fate in islice(HALF_CUT.fates("1 0", Direction.REQUEST), 10_000))
     assert requests.keys() == {None, Kind.HALF}
     assert 100 < requests[Kind.HALF] < 300
-
-
-def test_without_shares_nothing_happens() -> None:
-    assert set(islice(Schedule().fates("1 0", Direction.REQUEST), 100)) == {UNHARMED}
-
-
-@pytest.mark.parametrize("part", [0.0, 0.5, 0.999_999])
-def test_of_a_message_that_is_half_sent_something_arrives_and_something_does_not(part: float) -> None:
-    message = bytes(range(200))
-    arrived = Fate(Kind.HALF, part).first_bytes(message)
-    assert message.startswith(arrived)
-    assert 0 < len(arrived) < len(message)
-
-
-def test_a_delay_is_bounded() -> None:
-    assert Fate(Kind.DELAYED, 0.5).delay_s == LONGEST_DELAY_S / 2

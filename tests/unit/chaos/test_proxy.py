@@ -124,21 +124,3 @@ def test_what_is_swallowed_is_followed_by_silence(proxies: Proxies, client: sock
     with pytest.raises(BlockingIOError):
         client.recv(1)
     assert proxies.happened == {"answer swallowed": 1}
-
-
-def test_a_server_that_is_down_ends_the_connection() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        address = gone.getsockname()
-    with (
-        Proxies([1], lambda node: address) as proxies,
-        socket.create_connection(("127.0.0.1", proxies.ports[1]), DEADLINE_S) as client,
-    ):
-        assert client.recv(1) == b""
-
-
-def test_a_server_that_ends_the_connection_ends_it_for_the_client(
-    proxies: Proxies, client: socket.socket, server: Echo
-) -> None:
-    assert ask(client) == MESSAGE
-    client.shutdown(socket.SHUT_WR)
-    assert client.recv(1) == b""

@@ -27,7 +27,6 @@ from kafka_sink.commit.stream_name import LocalCheckpoint, spelled_name
 from kafka_sink.errors import BrokersUnreachable, UnreadableState
 from kafka_sink.kafka.protocol.apis.describe_transactions import TransactionDescription
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.options import cautions
 from kafka_sink.verification import receipt_file
 from model.logical_kafka import LogicalKafka
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
@@ -40,24 +39,6 @@ AT_MS = 1_760_000_000_000
 SERVERS = ("--bootstrap-servers", "b:9092")
 SAME = "--bootstrap-servers b:9092 --prefix orders --commit-topic commits"
 DENIED = "WriteTxnMarkers was refused: CLUSTER_AUTHORIZATION_FAILED"
-
-
-SUBCOMMANDS = ["list", "describe", "status", "repair", "abort"]
-
-
-@pytest.mark.parametrize("subcommand", [[], *([each] for each in SUBCOMMANDS)])
-def test_help_has_examples_the_statuses_and_what_is_changed(
-    subcommand: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([*subcommand, "--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert ended.value.code == 0
-    if subcommand:
-        assert any(words in said for words in ("Changes nothing", "Does not disturb", "takes over the sink"))
-    else:
-        assert "exit status: 0 done" in said
-        assert all(f"pykafka transactions {each} " in said for each in SUBCOMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -82,20 +63,6 @@ def test_a_wrong_line_is_refused(arguments: list[str]) -> None:
 def test_a_wrong_option_is_refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == WRONG_USAGE
     assert words in capsys.readouterr().err
-
-
-def test_options_come_from_the_preset_then_from_options_then_from_the_line(tmp_path: Path) -> None:
-    preset = tmp_path / "some.conf"
-    preset.write_text(
-        "kafka.bootstrap.servers = a:1\ntransactionalIdPrefix = preset\nkafka.linger.ms = 7\nkafka.max.block.ms = 5\n"
-    )
-    line = ["describe", "--preset", str(preset), "--option", "KAFKA.MAX.BLOCK.MS=6", "--commit-topic", "mine"]
-    config = configuration(parser().parse_args(line))
-    assert config.producer.bootstrap_servers_text == "a:1"
-    assert (config.transactional_id_prefix, config.commit_topic) == ("preset", "mine")
-    assert (config.producer.linger_ms, config.producer.max_block_ms) == (7, 6)
-    over = configuration(parser().parse_args([*line, *SERVERS, "--prefix", "line"]))
-    assert (over.producer.bootstrap_servers_text, over.transactional_id_prefix) == ("b:9092", "line")
 
 
 def test_a_checkpoint_tells_the_sinks_name(tmp_path: Path) -> None:
@@ -183,19 +150,6 @@ WHOLE = {0: Marker(4, "q", "f"), 1: Marker(4, "q", "g")}
 HANGING = Hanging("t", 2, "orders.1", Ids(101, 3), 17, 0)
 
 
-def test_what_protects_less_than_it_could_is_logged(
-    ran: Ran, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cautions, "LOGGED", set())
-    ran["busy_sinks"] = []
-    preset = tmp_path / "preset"
-    preset.write_text("kafka.security.protocol = SSL\nkafka.ssl.endpoint.identification.algorithm =\n")
-    main(["list", *SERVERS, "--prefix", "orders", "--preset", str(preset)])
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        "host names of brokers are not verified"
-    ]
-
-
 def test_an_error_of_the_cluster_is_told_and_the_connections_closed(
     ran: Ran, network: ScriptedNetwork, run: Run
 ) -> None:
@@ -262,11 +216,6 @@ def test_names_of_others_are_shown_as_they_print_and_get_no_command(ran: Ran, ru
     (line,) = run("list", "--json").splitlines()
     assert line.isprintable()
     assert json.loads(line)["sinks"][0]["sink"] == FORGED
-
-
-def test_a_name_of_any_length_leaves_room_for_the_others(ran: Ran, run: Run) -> None:
-    ran["describe_sink"] = found(replace(opened(0, is_decided=False), transactional_id=f"orders{32_000 * 'x'}.0"))
-    assert max(map(len, run("list").splitlines())) < 1_200
 
 
 def test_a_sink_that_cannot_be_read_does_not_hide_the_others(ran: Ran, run: Run) -> None:
@@ -435,16 +384,6 @@ def test_status_shows_how_far_the_sources_are(
     ]
 
 
-def test_status_of_a_query_in_its_first_micro_batch(
-    ran: Ran, kafka: ScriptedKafka, checkpoint: Callable[..., Path], run: Run
-) -> None:
-    ran["describe_sink"] = found(decided=False)
-    serve(kafka, {("t", 0): ScriptedLog(0, 1_500)})
-    said = run("status", "--checkpoint", str(checkpoint(('{"t":{"0":500}}',)))).splitlines()
-    begin = said.index("Source 0, up to micro-batch 0, which is planned, and none is recorded yet:")
-    assert said[begin + 2].split() == ["t", "1", "1,000", "0", "t-0:", "1,000"]
-
-
 def test_status_as_a_document_has_the_partitions_of_the_sources(
     ran: Ran, kafka: ScriptedKafka, checkpoint: Callable[..., Path], document: Document
 ) -> None:
@@ -507,15 +446,6 @@ def document(ran: Ran, capsys: pytest.CaptureFixture[str]) -> Document:
         return status, json.loads(line)
 
     return run
-
-
-def test_list_as_a_document(ran: Ran, document: Document) -> None:
-    ran["describe_sink"] = found(opened(0, is_decided=True), hanging=(HANGING,))
-    status, listed = document("list")
-    assert status == DONE
-    assert listed["not_looked_at"] == [{"topic": "t", "partition": 1, "why": "NO_LEADER"}]
-    (sink,) = listed["sinks"]
-    assert (sink["sink"], sink["open"], sink["hanging"]) == ("orders", [OPEN_JSON], [HANGING_JSON])
 
 
 def test_describe_as_a_document(ran: Ran, document: Document) -> None:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.commit import by_slot
-from kafka_sink.commit.by_slot import Pins
 from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.markers import Decision, Ids, Marker
 
@@ -51,12 +50,6 @@ def test_a_slot_that_has_no_marker_or_is_not_pinned_has_none_after_it_was_carrie
     assert received.decision.pinned[:1] == (Ids(5, 1),)
     with pytest.raises(IndexError):
         received.decision.pinned[2]
-
-
-def test_pins_of_other_slots_differ() -> None:
-    pinned = (Ids(1, 0), None)
-    assert Pins.of(pinned) != Pins.of(pinned[::-1])
-    assert Pins.of(pinned) != pinned[:1]
 
 
 def test_a_task_makes_the_ids_and_the_marker_of_its_own_slot(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,17 +40,6 @@ def test_tasks_that_wrote_late_are_in_time_however_long_ago_the_plan_is() -> Non
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
 
-def test_a_young_micro_batch_asks_nobody_for_its_age() -> None:
-    asked = []
-    for open_ms in (54_999, 55_001):
-        exchange = Exchange()
-        found, done = exchange.tasks(2)
-        before = exchange.asked["DescribeTransactions"]
-        exchange.run(two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0, open_ms=open_ms))
-        asked.append(exchange.asked["DescribeTransactions"] - before)
-    assert asked[1] == asked[0] + 1
-
-
 def test_the_age_of_a_transaction_that_is_over_is_no_date() -> None:
     exchange = Exchange()
     found, done = exchange.tasks(2)

@@ -72,14 +72,6 @@ def test_a_coordinator_that_stood_still_does_not_hide_the_querys_decision(reads:
     assert exchange.run(began_as(exchange.sink, "q"))
 
 
-def test_nobody_is_fenced() -> None:
-    exchange = Exchange(is_new=True)
-    facts, done = exchange.tasks(2)
-    exchange.run(began_as(exchange.sink, "another"))
-    exchange.commit(facts, done)
-    assert exchange.run(began_as(exchange.sink, "q"))
-
-
 def refusing(error_code: int) -> Exchange:
     described = TransactionDescription("orders.driver", error_code, "", 0, -1, -1, -1, ())
     answer = instead(DescribeTransactionsRequest, DescribeTransactionsResponse(0, (described,)))

@@ -107,29 +107,6 @@ def test_a_coordinator_that_never_has_the_barrier_is_not_believed() -> None:
     assert exchange.pauses_ms[-len(PAUSES_MS) :] == list(PAUSES_MS)
 
 
-def test_between_two_micro_batches_epochs_tell_and_nothing_needs_a_barrier() -> None:
-    for version in (1, 2):
-        exchange = Exchange(version)
-        exchange.micro_batch(2, 0)
-        exchange.asked.clear()
-        for micro_batch_id in (1, 2, 3):
-            exchange.micro_batch(2, micro_batch_id)
-        assert exchange.asked["OffsetCommit"] == 0
-
-
-def test_a_decision_of_several_groups_is_one_transaction_and_one_more_read() -> None:
-    exchange = Exchange(metadata_max_characters=50)
-    found, done = exchange.tasks(5)
-    exchange.asked.clear()
-    exchange.commit(found, done)
-    groups = exchange.asked["TxnOffsetCommit"]
-    assert (groups > 1, exchange.asked["EndTxn"]) == (True, 1 + 5)
-    exchange.asked.clear()
-    assert len(exchange.decision().pinned) == 5
-    # The first again, to know that none was replaced in between.
-    assert exchange.asked == {"OffsetFetch": groups + 1}
-
-
 def test_a_decision_of_several_groups_is_not_put_together_of_two() -> None:
     exchange = Exchange(metadata_max_characters=50)
     exchange.micro_batch(5, 0)

@@ -56,13 +56,6 @@ def in_turn(*answers: DescribeProducersResponse) -> Callable[[Any], Any]:
     return lambda request: next(left, None) if isinstance(request, DescribeProducersRequest) else None
 
 
-def test_a_commit_waits_for_leaders_to_end_what_the_coordinator_has_ended() -> None:
-    exchange, found, done = after_tasks(2)
-    exchange.answer = in_turn(*[open_on(1, done[1].ids)] * 2)
-    exchange.commit(found, done)
-    assert exchange.pauses_ms == list(PAUSES_MS[:2])
-
-
 def test_what_hangs_is_committed_on_the_leader_with_its_own_ids() -> None:
     exchange, found, done = after_tasks(2)
     exchange.kafka.lose_marker(1)
@@ -143,16 +136,6 @@ def test_without_write_txn_markers_the_operators_of_the_brokers_must_end_it() ->
     assert raised.value.command == ""
     assert "the brokers have no WriteTxnMarkers" in str(raised.value)
     assert "Ask the operators of these brokers to commit it" in str(raised.value)
-
-
-def test_of_several_that_hang_one_is_told_with_its_own_reason() -> None:
-    exchange, found, done = after_tasks(2)
-    hangs(exchange, done, *REFUSED_MARKERS)
-    with pytest.raises(errors.HangingTransaction) as raised:
-        exchange.commit(found, done)
-    error = raised.value
-    assert error.transactional_id == f"orders.{error.partition}"
-    assert error_name(REFUSED_MARKERS[error.partition]) in error.reason
 
 
 @pytest.mark.parametrize("code", REFUSALS)

@@ -56,15 +56,6 @@ def test_a_committed_slot_without_its_group_gets_its_marker_and_is_not_rewritten
 
 
 @BOTH_VERSIONS
-def test_what_is_restored_is_there_though_the_driver_dies_after_a_tasks_init(version: int) -> None:
-    exchange = after_commit(2, version)
-    lose(exchange, 0, 1)
-    exchange.tasks(2)
-    exchange.micro_batch(2)
-    assert exchange.kafka.visible == ["0/0", "0/1"]
-
-
-@BOTH_VERSIONS
 def test_a_slot_of_which_nothing_is_proved_stays_so_whatever_is_begun(version: int) -> None:
     exchange = after_commit(2, version)
     exchange.tasks(2)
@@ -100,16 +91,6 @@ def test_a_marker_of_before_proves_that_what_came_after_was_not_committed(versio
     assert (found.unproved, found.missing) == ((), [1])
     exchange.micro_batch(2, 1)
     assert exchange.kafka.visible == ["0/0", "0/1", "1/0", "1/1"]
-
-
-def test_a_slot_that_was_visible_before_the_decision_is_though_its_group_is_gone() -> None:
-    exchange = Exchange()
-    exchange.decided(2, but_one=True)
-    exchange.kafka.time_out("orders.1")
-    exchange.micro_batch(2)
-    assert exchange.decision().pinned[0] is None
-    lose(exchange, 0)
-    assert plan(exchange).visible[0] == Marker(0, "q", digest_of("0/0"))
 
 
 def test_a_decision_without_digests_has_the_marker_restored_without() -> None:

@@ -136,12 +136,6 @@ def test_a_lost_fingerprint_is_told_by_its_digest_or_not_at_all() -> None:
     assert Marker.read("orders.0", 7, restored.text) == restored
 
 
-def test_a_long_decision_is_spread_over_few_groups() -> None:
-    texts = decision(*[Ids(2**63 - 1, 2**15 - 1)] * 1000).texts()
-    # 26 characters a slot and 4,096 a group, less a head of about a hundred.
-    assert len(texts) == 7
-
-
 def test_no_marker_and_no_decision() -> None:
     assert Marker.read("orders.0", NO_OFFSET, "") is None
     assert Decision.parts("orders.decision", NO_OFFSET, "") == 0

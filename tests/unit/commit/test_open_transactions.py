@@ -74,11 +74,6 @@ def api_of(effect: Any) -> type:
     return type(getattr(effect, "request", None))
 
 
-def test_of_a_sink_that_nobody_used_there_is_nothing() -> None:
-    found = Operator().describe_sink()
-    assert (found.decision, found.open, found.hanging, found.unknown, found.missing) == (None, (), (), (), ())
-
-
 def test_what_is_open_now_is_told_without_asking_leaders() -> None:
     operator = Operator()
     assert operator.run(open_transactions.open_now("ord")) == {}
@@ -142,14 +137,6 @@ def test_what_is_decided_is_told_from_what_is_not() -> None:
     assert (found.undecided, [each.slot for each in found.decided], found.missing) == ((), [0, 1], (0, 1))
 
 
-def test_a_driver_that_is_deciding_has_something_open_of_its_own() -> None:
-    operator = Operator()
-    operator.run_until(operator.committing(*operator.prepare()), lambda effects: api_of(effects[0]) is EndTxnRequest)
-    found = operator.describe_sink()
-    assert [each.transactional_id for each in found.undecided] == ["orders.driver", "orders.0", "orders.1"]
-    assert found.undecided[0].slot is None
-
-
 def test_partitions_that_cannot_be_or_are_not_looked_at_are_told() -> None:
     operator = Operator()
     operator.prepare()
@@ -182,12 +169,6 @@ def test_sinks_with_something_open_are_told_by_the_form_of_ids() -> None:
         opened=Ids(9, 0),
     )  # fmt: skip
     assert found.busy_sinks() == ["a", "a.b", "c", "e"]
-
-
-def test_a_sink_has_its_slots_in_their_order_and_no_others() -> None:
-    names = ["orders.10", "orders.9", "orders.eu.1", "orders.driver", "orders-eu.1", "orders.x"]
-    found = seen(*(description("Empty", Ids(1, 0), name) for name in names))
-    assert list(found.of(Operator().sink)) == ["orders.driver", "orders.9", "orders.10"]
 
 
 COMMITTED, UNKNOWN, NONE = "committed", "unknown", "does not hang"
@@ -290,14 +271,6 @@ def test_coordinators_that_are_at_work_are_waited_for() -> None:
     operator.answer = answer
     finish(operator)
     assert operator.pauses_ms == list(PAUSES_MS[:3])
-
-
-@VERSIONS
-def test_what_hangs_is_committed(version: int) -> None:
-    operator = Operator.that_decided(version)
-    operator.kafka.lose_marker(1)
-    found, refused = finish(operator)
-    assert (found.hanging, refused, operator.kafka.visible) == ((), [], ["0/0", "0/1"])
 
 
 def test_a_marker_that_is_refused_is_told() -> None:

@@ -75,15 +75,6 @@ def test_a_name_can_be_given_again_and_is_not_inherited_by_another_query(folder:
     assert at(folder).name() is None
 
 
-@pytest.mark.parametrize("location", ["nowhere", "nowhere/checkpoint", "s3://bucket/checkpoint"])
-def test_where_there_is_no_checkpoint_of_this_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: str
-) -> None:
-    (tmp_path / "nowhere").write_text("a file")
-    monkeypatch.chdir(tmp_path)
-    assert LocalCheckpoint.at(location) is None
-
-
 @pytest.mark.parametrize("text", ["", "no json", "[]", "{}", "7"])
 @pytest.mark.parametrize("file", ["metadata", FILE_NAME])
 def test_a_file_that_is_not_what_was_written_is_no_missing_one(folder: Path, file: str, text: str) -> None:

@@ -23,8 +23,6 @@ from exchange import (
     after_tasks,
     facts,
     instead,
-    outcome,
-    prepared,
     refused,
 )
 from kafka_sink import errors
@@ -157,38 +155,6 @@ def test_a_version_is_compared_as_a_whole_or_by_slots_if_markers_were_lost(
             check(counted, allowed=True)
 
 
-@pytest.mark.parametrize(
-    ("visible", "again", "expected"),
-    [
-        ({0: "a"}, ["a", "b"], None),
-        ({0: "a"}, ["a", "other"], None),
-        ({0: "a"}, ["x", "b"], errors.TornBatch),
-        ({1: "b"}, ["a"], errors.TornBatch),
-        ({}, ["x", "y", "z"], None),
-    ],
-)
-def test_a_version_that_is_visible_in_part_is_filled_in_with_the_same_rows_only(
-    visible: dict[int, str], again: list[str], expected: type[errors.ExactlyOnceError] | None
-) -> None:
-    assert outcome(facts(5, visible), prepared(*again), 5, sink=OF_BATCHES) is expected
-
-
-def test_versions_leave_numbers_out_come_again_and_come_too_late() -> None:
-    exchange = Exchange(is_versioned=True)
-    exchange.micro_batch(2)
-    for version, slots in ((7, 3), (9, 1), (40, 2)):
-        exchange.micro_batch(slots, version)
-    found = exchange.run(two_phase.plan(exchange.sink))
-
-    def is_written(version: int) -> bool:
-        return exchange.run(
-            two_phase.is_written(exchange.sink, found, query_id="q", version=version, allow_lost_state=False)
-        )
-
-    assert [is_written(version) for version in (0, 8, 40, 41)] == [True, True, True, False]
-    assert exchange.kafka.visible == ["0/0", "0/1", "7/0", "7/1", "7/2", "9/0", "40/0", "40/1"]
-
-
 def test_a_write_overtaken_while_it_plans_does_not_take_the_others_rows_for_its_own() -> None:
     exchange = Exchange(is_versioned=True)
     exchange.micro_batch(2)
@@ -256,18 +222,6 @@ def test_the_requests_of_a_micro_batch_are_seven_or_eight_a_slot_and_as_many_mor
     assert sum(expected.values()) == (8 * slots + 8 if version == 1 else 7 * slots + 7)
 
 
-@pytest.mark.parametrize(("version", "in_plan", "in_task", "in_commit"), [(1, 3, 4, 6), (2, 3, 3, 5)])
-def test_what_is_waited_for_does_not_grow_with_the_slots(
-    version: int, in_plan: int, in_task: int, in_commit: int
-) -> None:
-    exchange = after_commit(8, version)
-    exchange.rounds = 0
-    found, done = exchange.tasks(8, 1)
-    assert exchange.rounds == in_plan + 8 * in_task
-    exchange.commit(found, [acknowledged(exchange, each) for each in done], 1)
-    assert exchange.rounds == in_plan + 8 * in_task + in_commit
-
-
 def test_a_decision_says_which_topics_those_were() -> None:
     exchange, found, done = after_tasks(2)
     written = [replace(done[0], partitions=(("u", 0), ("t", 1))), replace(done[1], partitions=())]
@@ -282,14 +236,6 @@ def test_a_decision_says_which_topics_those_were() -> None:
     assert all(each.visible for each in again)
     exchange.commit(found, [replace(each, partitions=(("u", 0), ("u", 1))) for each in again])
     assert exchange.decision().topics == ("u",)
-
-
-def test_a_replay_of_what_is_visible_is_decided_again_if_the_decision_is_gone() -> None:
-    exchange = after_commit(2)
-    exchange.kafka.forget_offsets(["orders.decision"])
-    exchange.micro_batch(2)
-    exchange.micro_batch(2, 1)
-    assert exchange.kafka.visible == ["0/0", "0/1", "1/0", "1/1"]
 
 
 @pytest.mark.parametrize(("query_id", "decisions"), [("q", 0), ("another", 1)])
@@ -372,22 +318,6 @@ def test_a_slot_whose_id_has_expired_is_known_by_its_marker() -> None:
     assert exchange.asked["OffsetFetch"] == 1
 
 
-def test_an_attempt_that_begins_after_the_decision_writes_nothing() -> None:
-    """Of version 1 the driver's ids stay the same, so that it is the marker that tells."""
-    for version in (1, 2):
-        exchange = Exchange(version)
-        exchange.micro_batch(1)
-        found, done = exchange.tasks(1, 1)
-        exchange.commit(found, done, 1)
-        exchange.asked.clear()
-        if version == 1:
-            assert exchange.task(found, 1, 0).visible == Marker(1, "q", "1/0")
-        else:
-            with pytest.raises(errors.DriverFenced):
-                exchange.task(found, 1, 0)
-        assert exchange.asked["TxnOffsetCommit"] == 0
-
-
 @pytest.mark.parametrize("decided_before", [False, True])
 def test_an_attempt_of_another_run_touches_nothing(decided_before: bool) -> None:
     exchange = Exchange()
@@ -427,18 +357,6 @@ def test_an_attempt_that_stood_still_before_its_init_looks_again(version: int, m
             exchange.run(late, effects)
 
 
-@BOTH_VERSIONS
-def test_an_attempt_that_stood_still_while_another_query_took_over_writes_nothing(version: int) -> None:
-    exchange = Exchange(version)
-    found = exchange.run(two_phase.plan(exchange.sink))
-    late = two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q")
-    effects = exchange.run_until(late, inits)
-    new = exchange.run(two_phase.plan(exchange.sink))
-    exchange.commit(new, [exchange.task(new, 0, 0, query_id="another")])
-    with pytest.raises(errors.DriverFenced):
-        exchange.run(late, effects)
-
-
 @pytest.mark.parametrize(("version", "how"), [(1, "InitProducerId"), (2, "EndTxn")])
 def test_a_plan_ends_what_no_decision_names_in_the_way_of_its_version(version: int, how: str) -> None:
     exchange = Exchange(version)
@@ -461,17 +379,6 @@ def test_a_plan_leaves_another_sinks_transactions_alone() -> None:
     assert exchange.kafka.holding_back() == ["orders.2024.0"]
 
 
-@BOTH_VERSIONS
-def test_all_that_a_coordinator_refused_which_stood_still_are_told_again_at_once(version: int) -> None:
-    exchange = after_decision(3, version)
-    refusals = iter([EndTxnResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1)] * 3)
-    exchange.answer = lambda request: next(refusals, None) if isinstance(request, EndTxnRequest) else None
-    exchange.pauses_ms.clear()
-    exchange.run(two_phase.plan(exchange.sink))
-    assert exchange.pauses_ms == [PAUSES_MS[0]]
-    assert exchange.kafka.visible == ["0/0", "0/1", "0/2"]
-
-
 def test_a_plan_that_is_overtaken_while_it_looks_aborts_nothing() -> None:
     exchange = Exchange()
     exchange.tasks(1)
@@ -484,21 +391,6 @@ def test_a_plan_that_is_overtaken_while_it_looks_aborts_nothing() -> None:
 
 
 @BOTH_VERSIONS
-@pytest.mark.parametrize("state", ["CompleteAbort", "PrepareAbort"])
-def test_what_is_over_is_not_told_again(version: int, state: str) -> None:
-    exchange = after_decision(1, version)
-    (pinned,) = exchange.decision().pinned
-    assert pinned is not None
-    told = TransactionDescription("orders.0", 0, state, 60_000, 0, pinned.producer_id, pinned.producer_epoch, ())
-    exchange.kafka.abort_manually("orders.0")
-    exchange.answer = told_first(told, 1_000)
-    exchange.pauses_ms.clear()
-    exchange.asked.clear()
-    exchange.run(two_phase.plan(exchange.sink))
-    assert (exchange.pauses_ms, exchange.asked["EndTxn"]) == ([], 1)
-
-
-@BOTH_VERSIONS
 def test_what_others_decided_and_aborted_is_not_shown_because_a_leader_has_it_open(version: int) -> None:
     exchange = after_decision(1, version)
     exchange.kafka.lose_marker(0, committed=False)
@@ -507,12 +399,6 @@ def test_what_others_decided_and_aborted_is_not_shown_because_a_leader_has_it_op
     assert found.missing == [0]
     exchange.run(two_phase.end_what_hangs(exchange.sink, found, [("t", 0)]))
     assert (exchange.asked["WriteTxnMarkers"], exchange.kafka.visible) == (0, [])
-
-
-def test_without_a_decision_nothing_can_hang() -> None:
-    exchange = Exchange()
-    exchange.run(two_phase.end_what_hangs(exchange.sink, Facts(GENERATION, None, {}), [("t", 0)]))
-    assert exchange.requests == []
 
 
 @pytest.mark.parametrize(
@@ -560,16 +446,6 @@ def test_a_driver_whose_transaction_was_aborted_is_told_by_whom(epochs_later: in
     with pytest.raises(error):
         exchange.commit(found, done)
     assert exchange.kafka.visible == []
-
-
-def test_a_slot_that_is_visible_already_is_not_pinned_again() -> None:
-    exchange = Exchange()
-    exchange.decided(2, but_one=True)
-    exchange.kafka.abort_manually("orders.1")
-    found, done = exchange.tasks(2)
-    assert [each.visible is None for each in done] == [False, True]
-    exchange.commit(found, done)
-    assert exchange.decision().pinned == (None, done[1].ids)
 
 
 @pytest.mark.parametrize(
@@ -849,20 +725,6 @@ def test_the_decisions_own_end_txn_is_believed_only_when_the_decision_can_be_rea
     assert (exchange.asked["EndTxn"], exchange.kafka.visible) == (1, [])
 
 
-def test_a_decision_that_times_out_while_it_is_written_is_no_other_drivers() -> None:
-    exchange = Exchange(metadata_max_characters=50)
-    found, done = exchange.tasks(5)
-    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
-    writing = exchange.run_until(commit, lambda effects: isinstance(effects[0].request, TxnOffsetCommitRequest))
-    first = commit.send([exchange.kafka.execute(effect) for effect in writing])
-    exchange.kafka.time_out("orders.driver")
-    describing = commit.send([exchange.kafka.execute(effect) for effect in first])
-    with pytest.raises(errors.TransactionTimedOut) as raised:
-        commit.send([exchange.kafka.execute(effect) for effect in describing])
-    assert (raised.value.transactional_id, raised.value.age_ms) == ("orders.driver", 60_000)
-    assert raised.value.expected == str(found.generation)
-
-
 def test_a_driver_that_another_has_overtaken_decides_nothing() -> None:
     exchange, found, done = after_tasks(2)
     # As far as another plan can have come: its first request.
@@ -948,17 +810,6 @@ def test_a_plan_does_not_pass_over_an_end_txn_that_is_refused(code: int) -> None
     exchange.answer = instead(EndTxnRequest, EndTxnResponse(0, code, -1, -1), "orders.1")
     assert refused(exchange, two_phase.plan(exchange.sink)).code == code
     assert all(request.committed for request in exchange.requests if isinstance(request, EndTxnRequest))
-
-
-def test_a_plan_finishes_only_what_is_not_visible_yet() -> None:
-    exchange = after_commit(3)
-    exchange.decided(3, 1, but_one=True)
-    exchange.requests.clear()
-    found = exchange.run(two_phase.plan(exchange.sink))
-    ended = [request.transactional_id for request in exchange.requests if isinstance(request, EndTxnRequest)]
-    assert ended == ["orders.1", "orders.2"]
-    assert {slot: marker.micro_batch_id for slot, marker in found.markers.items()} == {0: 1, 1: 1, 2: 1}
-    assert exchange.kafka.visible == ["0/0", "0/1", "0/2", "1/0", "1/1", "1/2"]
 
 
 @pytest.mark.parametrize("code", REFUSALS)

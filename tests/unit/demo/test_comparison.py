@@ -67,23 +67,6 @@ def test_a_difference_is_found(seen: list[tuple[int, Record]], differences: list
     assert compared(seen).differences() == differences
 
 
-def test_what_a_partition_holds() -> None:
-    comparison = compared([(0, A), (2, B), (0, C), (0, replace(D, key=None))])
-    first, second = comparison.partitions[0], comparison.partitions[2]
-    assert (first.first_offset, first.last_offset, first.records, first.keys) == (0, 3, 3, {b"a", b"c"})
-    assert (second.first_offset, second.last_offset, second.records, second.value_bytes) == (1, 1, 1, 10)
-
-
 def test_rows_that_are_alike_are_refused() -> None:
     with pytest.raises(ValueError, match="row 1 of source 0"):
         Comparison().expect([A, A])
-
-
-def test_another_topic_is_compared_with_the_same_records() -> None:
-    first = compared([(0, A), (0, B), (0, C), (0, D)])
-    second = first.anew()
-    assert "4 missing from the topic" in second.differences()
-    for offset, record in enumerate((A, B, C, D)):
-        second.see(0, offset, record)
-    assert (first.differences(), second.differences()) == ([], [])
-    assert (second.expected_count, second.without_key) == (first.expected_count, first.without_key)

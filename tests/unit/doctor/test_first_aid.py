@@ -5,16 +5,10 @@ import errno
 import pytest
 
 from kafka_sink.doctor import engine
-from kafka_sink.doctor.first_aid import command, look_at_hosts
+from kafka_sink.doctor.first_aid import look_at_hosts
 from kafka_sink.doctor.report import Report, Verdict, failed, ok
 from kafka_sink.errors import BrokersUnreachable, TopicNotFound
 from kafka_sink.options.config import SinkConfig, sink_config
-
-CANARY = "canary-5e1b"
-SCRAM = {
-    "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-512",
-    "kafka.sasl.username": "alice", "kafka.sasl.password": CANARY,
-}  # fmt: skip
 
 
 def config(**more: str) -> SinkConfig:
@@ -58,10 +52,3 @@ def test_brokers_that_are_back_or_not_looked_at_leave_the_error_as_it_was(
     # Others are not looked at.
     monkeypatch.delattr(engine, "examine_hosts")
     look_at_hosts(TopicNotFound(topic="t", waited_ms=1), config().producer)
-
-
-def test_the_command_has_no_secret() -> None:
-    assert command(config().producer) == "`pykafka check --bootstrap-servers b:9092`"
-    said = command(config(**SCRAM).producer)
-    assert said.startswith("`pykafka check --bootstrap-servers b:9092 --preset FILE`")
-    assert CANARY not in said

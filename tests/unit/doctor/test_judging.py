@@ -16,16 +16,8 @@ from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataResponse, Pa
 from kafka_sink.options.config import SinkConfig, sink_config
 
 OK, WARNING, FAILED, SKIPPED = Status
-NONE, UNKNOWN, NO_LEADER, LOADING, INVALID_NAME, TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED = (
-    0,
-    3,
-    5,
-    14,
-    17,
-    29,
-    30,
-    31,
-)
+NONE, UNKNOWN, NO_LEADER, LOADING, INVALID_NAME = 0, 3, 5, 14, 17
+TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED = 29, 30, 31
 EXISTS, BAD_FACTOR, BAD_CONFIG, POLICY, NO_MAPPING, ID_DENIED = 36, 38, 40, 44, 49, 53
 READ, WRITE, DESCRIBE = 1 << 3, 1 << 4, 1 << 8
 

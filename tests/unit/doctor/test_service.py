@@ -53,14 +53,6 @@ def test_a_name_that_only_has_a_services_name_in_it_is_none(host: str) -> None:
     assert "fewer requests than Kafka 2.1" in service.service({host}, None, {0: (0, 6)}).found
 
 
-def test_what_lacks_nothing() -> None:
-    for is_idempotent in (True, False):
-        assert service.at_least_once({"broker 1": KAFKA_2_1}, is_idempotent=is_idempotent).status is Status.OK
-    for is_wanted in (True, False):
-        found = service.exactly_once({"broker 1": EVERYTHING, "broker 2": EVERYTHING}, is_wanted=is_wanted)
-        assert found.status is Status.OK
-
-
 def test_an_idempotent_write_needs_producer_ids() -> None:
     brokers = {"broker 1": {0: (0, 7), 3: (0, 5)}}
     found = service.at_least_once(brokers, is_idempotent=True)

@@ -151,11 +151,6 @@ def test_a_refusal_that_asks_for_an_acl_says_for_whom(name: str) -> None:
     assert ("ACL" in str(error)) == ("for principal User:alice" in str(error.of_principal("User:alice")))
 
 
-# What these tell of is known only where a name comes again; a batch write without txnAppId has one of its own.
-NOT_OF_A_NEW_NAME = {
-    errors.TornBatch, errors.NonDeterministicReplay, errors.CommittedDataMissing, errors.CheckpointBehind,
-    errors.StateExpired, errors.MarkersLost, errors.FingerprintsLost, errors.UnreadableState,
-}  # fmt: skip
 # What only `pykafka transactions` raises, or only a stream, or what is only seen before a row moves.
 NEVER_OF_A_BATCH = {
     errors.DecisionPending, errors.WrittenOtherwise, errors.AnotherCheckpoint, errors.CheckpointUnusable,
@@ -209,37 +204,12 @@ def test_a_message_shows_every_fact_that_a_field_holds(cls: type[KafkaSinkError]
         assert str(shown) in str(error), f"{name} is not in the message"
 
 
-@pytest.mark.parametrize("committing", [False, True])
-@pytest.mark.parametrize(
-    "cls",
-    [cls for cls in RAISED if issubclass(cls, errors.ExactlyOnceError) and cls not in NEVER_OF_A_BATCH],
-    ids=lambda cls: cls.__name__,
-)
-def test_a_batch_write_is_told_who_runs_it_again_and_as_what(cls: type[KafkaSinkError], committing: bool) -> None:
-    for kind in (WriteKind.VERSION, WriteKind.BATCH):
-        if kind is WriteKind.BATCH and cls in NOT_OF_A_NEW_NAME:
-            continue
-        error = in_context(cls, kind, committing)
-        assert error.write_kind is kind
-        assert "txnAppId" in str(error) or kind is WriteKind.BATCH
-        assert "same txnAppId" not in str(error) or kind is WriteKind.VERSION
-
-
 @pytest.mark.parametrize("cls", [errors.CommitOutcomeUnknown, errors.HangingTransaction, errors.BrokersUnreachable])
 def test_a_batch_write_without_a_name_is_told_what_finishes_it_in_place_of_a_rerun(cls: type[KafkaSinkError]) -> None:
     message = str(in_context(cls, WriteKind.BATCH, committing=True))
     assert "`<repair>`" in message
     assert "Do not run the write again" in message and "another" in message
     assert "un the write again" not in message.replace("Do not run the write again", "")
-
-
-@pytest.mark.parametrize(
-    "cls", [errors.CoordinatorUnavailable, errors.LeaderUnavailable, errors.TransactionRefused, errors.AttemptFenced]
-)
-def test_before_its_commit_nothing_of_a_batch_write_is_in_doubt(cls: type[KafkaSinkError]) -> None:
-    message = str(in_context(cls, WriteKind.BATCH, committing=False))
-    assert "no row of this attempt is visible" in message and "nothing of this one will be in the topic" in message
-    assert "unknown" not in message
 
 
 OF_A_RUN = [cls for cls in RAISED if {"sink", "micro_batch_id"} <= set(inspect.signature(cls).parameters)]

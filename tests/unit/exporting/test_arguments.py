@@ -25,18 +25,6 @@ def test_every_option_has_a_word_of_its_own_also_that_of_its_field() -> None:
             assert WRITING.named(NAME_OF_WORD[option.field]) is option
 
 
-@pytest.mark.parametrize(
-    ("word", "name"),
-    [
-        ("bootstrap_servers", "kafka.bootstrap.servers"), ("linger_ms", "kafka.linger.ms"), ("bad_rows", "badRows"),
-        ("ssl_keystore_location", "kafka.ssl.keystore.location"), ("checkpoint_location", "checkpointLocation"),
-        ("txn_app_id", "txnAppId"), ("client_rack", "kafka.client.rack"),
-    ],
-)  # fmt: skip
-def test_an_option_by_its_word(word: str, name: str) -> None:
-    assert said(**{word: "x"}) == {"topic": "orders", name: "x"}
-
-
 def test_values_are_texts_and_none_says_nothing() -> None:
     given = said(linger_ms=5, create_topics=True, max_bad_rows=None, options={"kafka.acks": "all"})
     assert given == {"topic": "orders", "kafka.linger.ms": "5", "createTopics": "true", "kafka.acks": "all"}

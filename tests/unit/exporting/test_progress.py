@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 from weakref import ref
@@ -16,7 +15,6 @@ from pyspark.sql import SparkSession
 from kafka_sink import Interceptor
 from kafka_sink.exporting import progress
 from kafka_sink.exporting.progress import is_looked_at, watched
-from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.monitoring import bar
 from kafka_sink.spark import source
 from kafka_sink.spark.source import KafkaDataSource, register_source, source_with
@@ -84,15 +82,6 @@ def test_many_exports_have_one_format_and_one_accumulator(monkeypatch: pytest.Mo
     assert [one() for one in bars] == [None] * 50, "the accumulator outlives the bar"
 
 
-def test_exports_at_one_time_are_told_apart_and_leave_as_many() -> None:
-    session: Any = Session()
-    for _ in range(10):
-        with ExitStack() as stack:
-            names = [stack.enter_context(watched(session, "t", wanted=True, is_remote=False)) for _ in range(3)]
-            assert len(set(names)) == 3
-    assert (len(session.registered), session.sparkContext.made) == (3, 3)
-
-
 def test_copies_of_a_session_share_a_name_and_contexts_no_accumulator() -> None:
     # foreachBatch has another object of the same copy in each micro-batch.
     context = Context()
@@ -113,15 +102,6 @@ def test_what_is_registered_later_takes_the_place_of_what_was() -> None:
     register_source(session, source_with((mask,)))
     assert format_of(session) == name
     assert session.registered[-1].name() == name and session.registered[-1].interceptors[0] is mask
-
-
-def test_a_bar_begins_at_nothing_also_with_a_tally_that_was_used() -> None:
-    session: Any = Session()
-    for _ in range(2):
-        with watched(session, "t", wanted=True, is_remote=False):
-            (tally,) = session.registered[0].interceptors
-            tally.on_acknowledgement((PartitionOffsets("t", 0, 2, 3, 4, 1, 50),), None)
-            assert [each.record_count for each in tally.value.values()] == [2]
 
 
 def test_only_the_main_session_has_a_bar_that_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

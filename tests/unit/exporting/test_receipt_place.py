@@ -45,14 +45,6 @@ def test_a_folder_that_was_asked_for_stays_and_two_exports_into_it_are_told_apar
     assert tmp_path.is_dir()
 
 
-def test_a_given_name_and_a_version_have_places_of_their_own(tmp_path: Path) -> None:
-    with place_of(config(receiptsPath=str(tmp_path), receiptName="orders-1"), is_remote=False) as place:
-        assert place.path == f"{tmp_path}/query_id=orders-1/batch-00000000000000000000.parquet"
-    version = config(deliveryGuarantee="exactly-once", txnAppId="orders", txnVersion="7")
-    with place_of(version, is_remote=False) as place:
-        assert place.path.endswith("/query_id=txnAppId%3Aorders/batch-00000000000000000007.parquet")
-
-
 def test_what_is_there_is_read_and_nothing_where_nothing_is(tmp_path: Path) -> None:
     runs = columns_of([{"topic": "t", "record_count": 7}])
     with place_of(config(receiptsPath=str(tmp_path)), is_remote=False) as place:

@@ -35,12 +35,6 @@ def test_runs_become_partitions_in_their_order() -> None:
     assert (rows_of(runs), dropped_of(runs)) == (12, 3)
 
 
-def test_a_write_of_nothing_has_no_partitions() -> None:
-    runs = columns_of([run(None, None, None, 0, rows=0)])
-    assert (partitions_of(runs), rows_of(runs), dropped_of(runs)) == ((), 0, 0)
-    assert repr(receipt(rows=0)) == "0 rows, at-least-once, in 1.25 s"
-
-
 def test_it_is_a_table() -> None:
     assert repr(receipt(partitions=PARTITIONS)).splitlines() == [
         "PARTITION     RECORDS    OFFSETS  BATCHES    BYTES",

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -54,17 +52,6 @@ def test_the_sink_takes_every_preset_of_this_repository(preset: Path) -> None:
     assert config != sink_config({"kafka.bootstrap.servers": "localhost:9092", "topic": "t"})
 
 
-def test_a_wrong_preset_ends_the_job_early(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for preset, message in (
-        (written(tmp_path, "kafka.acks = all\n= hunter2"), "line 2 is not `key = value`"),
-        (str(tmp_path / "none.conf"), "none.conf: No such file"),
-    ):
-        with pytest.raises(SystemExit) as end:
-            parse("--topic", "t", "--preset", preset)
-        error = capsys.readouterr().err
-        assert end.value.code == 2 and message in error and "hunter2" not in error
-
-
 def test_the_command_line_wins_over_the_preset(tmp_path: Path) -> None:
     preset = written(tmp_path, "kafka.bootstrap.servers = a:1\ntopic = of-the-preset\nkafka.linger.ms = 5")
     options = job_support.sink_options(parse("--topic", "t", "--bootstrap-servers", "b:2", "--preset", preset))
@@ -102,14 +89,3 @@ def test_the_number_of_partitions_is_asked_for_once_and_only_if_it_is_wanted() -
     assert job_support.kafka_columns(Frame(), args, lambda: next(counts)) == (  # type: ignore[arg-type]
         "'12' AS key", "to_json(struct(*)) AS value", "CAST(pmod(a, 12) % 12 AS INT) AS partition",
     )  # fmt: skip
-
-
-def test_sigterm_is_no_more_than_an_event() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        arrived = job_support.sigterm()
-        assert not arrived.is_set()
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert arrived.wait(10)
-    finally:
-        signal.signal(signal.SIGTERM, before)

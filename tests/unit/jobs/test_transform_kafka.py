@@ -24,14 +24,6 @@ def test_what_the_source_gets_unless_told_otherwise() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", [[], ["--subscribe", "a", "--subscribe-pattern", "b"]])
-def test_exactly_one_way_to_name_topics(capsys: pytest.CaptureFixture[str], what: list[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        job.parse([*what, *NEEDED[2:]])
-    assert end.value.code == 2
-    assert "--subscribe-pattern" in capsys.readouterr().err
-
-
 def test_arguments_win_over_the_sources_options_and_those_over_the_sinks() -> None:
     told = ["--bootstrap-servers", "new:9092", "--source-option", "kafka.Bootstrap.Servers=old:9092"]
     assert source(*told)["kafka.bootstrap.servers"] == "old:9092"

@@ -42,13 +42,6 @@ def test_it_shows_rows_of_how_many_and_megabytes() -> None:
     assert bar.value[TopicPartition("t", 0)].record_count == 4
 
 
-def test_without_a_total_it_counts() -> None:
-    shown = io.StringIO()
-    with make_bar(shown) as bar:
-        bar.on_acknowledgement(RECEIPTS, None)
-    assert "3.00 rows" in shown.getvalue()
-
-
 def test_a_task_has_its_copy_and_no_bar() -> None:
     shown = io.StringIO()
     params: list[Any] = []

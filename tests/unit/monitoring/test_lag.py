@@ -28,19 +28,6 @@ def test_a_kafka_source_is_behind_by_its_offsets(ended: str, latest: str, behind
     assert records_behind(source(ended, latest)) == behind
 
 
-@pytest.mark.parametrize(
-    ("ended", "latest"),
-    [
-        ('{"logOffset":3}', "null"), ("{'logOffset': 3}", "None"), ("19", "19"), ('{"t":{"0":5}}', "null"),
-        ('{"t":{"0":true}}', '{"t":{"0":true}}'), ('{"a":{"b":"c"}}', '{"a":{"b":"c"}}'),
-        ('{"shard-1":{"read_s":1700000000}}', '{"shard-1":{"read_s":1700000060}}'), ("{}", "{}"),
-        ("", "not an offset("),
-    ],
-)  # fmt: skip
-def test_other_sources_do_not_tell(ended: str, latest: str) -> None:
-    assert records_behind(source(ended, latest)) is None
-
-
 def test_sources_are_named_by_their_place_in_the_query() -> None:
     kafka, files = source('{"t":{"0":5}}', '{"t":{"0":6}}'), source('{"logOffset":3}', "null")
     assert lag_of([files, kafka]) == {"1": 1}

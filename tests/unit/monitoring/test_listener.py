@@ -183,14 +183,6 @@ def test_who_asks_is_told_that_a_query_runs_and_has_no_rows() -> None:
     assert len(told) == 1
 
 
-def test_a_trigger_that_found_nothing_is_not_told() -> None:
-    told = list[MicroBatch]()
-    watching = ProgressListener(make_tally(), told.append)
-    watching.onQueryProgress(event(batch_id=8, rows=0))
-    watching.onQueryProgress(event(batch_id=9, rows=1, name=None))
-    assert [(one.query, one.batch_id) for one in told] == [("query", 9)]
-
-
 def test_one_that_cannot_be_told_keeps_the_others_from_nothing(caplog: pytest.LogCaptureFixture) -> None:
     told = list[MicroBatch]()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_sink.monitoring.bounded import MOST_NAMED, OTHER
+from kafka_sink.monitoring.bounded import OTHER
 from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Read, ReadTotals, Totals, Written
 
 ONE = MicroBatch(
@@ -47,15 +47,6 @@ def test_a_line_tells_what_was_read_what_is_lost_and_which_logs_are_broken() -> 
         "; DATA LOSS: 3 partitions were deleted, created again or truncated"
     )
     assert str(replace(ONE, broken_logs={"0": 0})).endswith(" rows/s")
-
-
-def test_a_bounded_number_of_topics_that_are_read_is_named() -> None:
-    read = Read()
-    for number in range(2 * MOST_NAMED):
-        read = read.plus(Read({f"t{number}": ReadTotals(1, 2, 3)}))
-    assert len(read.topics) == MOST_NAMED + 1
-    assert read.topics[OTHER] == ReadTotals(MOST_NAMED, 2 * MOST_NAMED, 3 * MOST_NAMED)
-    assert read.total == ReadTotals(2 * MOST_NAMED, 4 * MOST_NAMED, 6 * MOST_NAMED)
 
 
 def test_a_line_names_a_few_topics() -> None:

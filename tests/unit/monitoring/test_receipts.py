@@ -27,21 +27,10 @@ def leave(folder: Path, *runs: tuple[str | None, int, int], retries: int = 0, dr
     return path
 
 
-def test_runs_add_up_by_topic(tmp_path: Path) -> None:
-    leave(tmp_path, ("t", 2, 50), ("u", 5, 70), ("t", 1, 10), (None, 9, 0))
-    written = ReceiptTotals(str(tmp_path)).written_in(RUN)
-    assert written == Written({"t": Totals(3, 2, 60), "u": Totals(5, 1, 70)}, throttled_ms=None)
-
-
 def test_retries_and_bad_rows_are_there_and_throttles_are_not_known(tmp_path: Path) -> None:
     leave(tmp_path, ("t", 2, 50), ("t", 1, 10), retries=2, dropped=4)
     written = ReceiptTotals(str(tmp_path)).written_in(RUN)
     assert written == Written({"t": Totals(3, 2, 60, 6)}, {BadRows("dropped", ""): 4}, throttled_ms=None)
-
-
-def test_of_a_micro_batch_without_rows_nothing_was_written(tmp_path: Path) -> None:
-    leave(tmp_path, (None, 0, 0))
-    assert ReceiptTotals(str(tmp_path)).written_in(RUN) == NOTHING_KNOWN
 
 
 def test_no_receipt_says_nothing_and_one_that_is_none_is_logged(

@@ -102,7 +102,7 @@ def test_it_asks_until_it_is_stopped_and_one_that_is_away_keeps_nobody(
     has_open(kafka, {"a.0": 9_000}, {})
     away, told = Told(2, raises=True), Told(2)
     with TransactionWatch(OPTIONS, away, told, every_s=0.001):
-        assert told.enough.wait(10)
+        assert told.enough.wait(60)
         assert [each.name for each in threading.enumerate()].count("pykafka-transaction-watch") == 1
     assert "pykafka-transaction-watch" not in [each.name for each in threading.enumerate()]
     assert [each.by_sink for each in told.found[:2]] == [{"a": OpenOfSink(1, 1.0)}, {}]
@@ -116,6 +116,6 @@ def test_while_the_cluster_does_not_answer_nothing_is_told_and_that_is_logged_on
     has_open(kafka, away, away, {"a.0": 9_000})
     told = Told(1)
     with TransactionWatch(OPTIONS, told, every_s=0.001):
-        assert told.enough.wait(10)
+        assert told.enough.wait(60)
     assert len([record for record in caplog.records if "are unknown until" in record.getMessage()]) == 1
     assert told.found[0].by_sink == {"a": OpenOfSink(1, 1.0)}

@@ -98,17 +98,6 @@ def test_a_time_is_a_number_of_milliseconds(text: str) -> None:
 
 
 @given(
-    st.dictionaries(st.sampled_from("ab"), st.dictionaries(st.integers(0, 99), st.integers(0, INT64_MAX), min_size=1))
-)
-def test_what_spark_would_write_is_read(said: dict[str, dict[int, int]]) -> None:
-    expected = {TopicPartition(topic, number): value for topic, of in said.items() for number, value in of.items()}
-    text = json.dumps(said)
-    if expected:
-        assert STARTING_OFFSETS.read(text) == ENDING_OFFSETS.read(text) == AtOffsets(expected)
-        assert TIMESTAMPS.read(text) == AtTimes(expected)
-
-
-@given(
     st.text(max_size=40)
     | st.recursive(st.none() | st.integers() | st.text(), lambda of: st.dictionaries(st.text(), of))
 )

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
+from kafka_sink.errors import InvalidOption, MissingOption, UnknownOption
 from kafka_sink.kafka.config import ProducerConfig, SecurityConfig
 from kafka_sink.options import cautions
 from kafka_sink.options.cautions import warn_of_given, warn_once
@@ -20,7 +20,6 @@ from kafka_sink.options.config import (
     SECURITY_RULES,
     SinkConfig,
     check_given,
-    check_stream,
     complete,
     given_conf,
     given_options,
@@ -90,15 +89,6 @@ def test_what_idempotence_cannot_have_switches_it_off_and_is_refused_beside_it(
     assert "kafka.enable.idempotence is true" in str(failure.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("kafka.retries", "1"), ("kafka.acks", "-1"), ("kafka.max.in.flight.requests.per.connection", "5")],
-)
-def test_idempotence_stays_on_at_the_limits(name: str, text: str) -> None:
-    assert sink_config({**SERVERS, name: text}).producer.enable_idempotence
-    assert sink_config({**SERVERS, name: text, "kafka.enable.idempotence": "true"}).producer.enable_idempotence
-
-
 def test_every_field_is_filled_by_one_option_and_all_of_tls_and_sasl_are_here() -> None:
     filled = sorted(option.field for option in OPTIONS if option.field is not None)
     kinds = (SecurityConfig, ProducerConfig, SinkConfig)
@@ -163,12 +153,6 @@ def test_only_a_contradiction_that_the_conf_cannot_solve_is_told_before_it() -> 
 VERSIONED = {"deliveryGuarantee": "exactly-once", "txnAppId": "orders", "txnVersion": "7"}
 
 
-def test_a_version_is_a_number_of_64_bits_under_a_name() -> None:
-    check_given(given_options(VERSIONED))
-    config = sink_config({**SERVERS, **VERSIONED, "txnVersion": str(2**63 - 1)})
-    assert (config.txn_app_id, config.txn_version) == ("orders", 2**63 - 1)
-
-
 @pytest.mark.parametrize(
     ("left_out", "added", "named", "expected"),
     [
@@ -188,21 +172,6 @@ def test_both_name_a_write_that_is_exactly_once_and_no_conf_can_add_what_is_miss
         with pytest.raises(InvalidOption, match=expected) as failure:
             check()
         assert failure.value.option == named
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("txnAppId", "transactionalIdPrefix or its checkpointLocation"),
-        ("txnVersion", "transactionalIdPrefix or its checkpointLocation"),
-        ("receiptName", "receipts have its query's id"),
-    ],
-)
-def test_a_stream_has_none_of_them(name: str, why: str) -> None:
-    check_stream(given_options({"transactionalIdPrefix": "orders"}))
-    with pytest.raises(RefusedOption, match=why) as failure:
-        check_stream(given_options({name: "7"}))
-    assert failure.value.option == name
 
 
 SIZES = {field for rule in RULES if rule not in SECURITY_RULES for field in rule.fields}
@@ -449,25 +418,6 @@ def test_who_the_client_is(options: dict[str, str], principal: str | None) -> No
     assert security.is_authenticated == ("kafka.sasl.mechanism" in options)
     if security.is_authenticated:
         assert security.credential("password") == "hunter2"
-
-
-def test_other_credentials_are_another_configuration() -> None:
-    one = sink_config({**SECURE, **USER}).producer
-    assert one == sink_config({**SECURE, **USER}).producer
-    assert one != sink_config({**SECURE, **USER, "kafka.sasl.password": "hunter3"}).producer
-    assert "hunter2" not in repr(one)
-    assert len({one, sink_config({**SECURE, **USER}).producer}) == 1
-
-
-def test_what_becomes_of_bad_rows() -> None:
-    config = sink_config(SERVERS)
-    assert (config.bad_rows, config.dead_letter_topic) == ("fail", None)
-    assert (config.max_bad_rows, config.max_bad_row_fraction) == (None, None)
-    config = sink_config(
-        {**SERVERS, "badRows": "DEADLETTER", "deadLetterTopic": "l", "maxBadRows": "0", "maxBadRowFraction": "1e-6"}
-    )
-    assert (config.bad_rows, config.dead_letter_topic) == ("deadLetter", "l")
-    assert (config.max_bad_rows, config.max_bad_row_fraction) == (0, 1e-6)
 
 
 @pytest.mark.parametrize("text", ["0" * 100_000, "9" * 100_000 + "x", "1e-" + "9" * 100_000, "." + "0" * 100_000])

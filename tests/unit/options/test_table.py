@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,11 +13,9 @@ from hypothesis import strategies as st
 from effort import each
 from kafka_sink.errors import ConfigError, InvalidOption, RefusedOption, UnknownOption
 from kafka_sink.options.config import given_options, sink_config
-from kafka_sink.options.kinds import Kind
 from kafka_sink.options.option import REQUIRED, Option
 from kafka_sink.options.table import OPTIONS, REFUSED, SPARK_OPTIONS, WRITING
-from kafka_sink.records.partitioner import PARTITIONERS
-from kafka_sink.text.redaction import Secret, redacted
+from kafka_sink.text.redaction import redacted
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -46,12 +43,6 @@ def test_no_name_is_in_two_tables() -> None:
     assert len({name.lower() for name in names}) == len(names)
 
 
-@pytest.mark.parametrize("name", SPARK_OPTIONS)
-def test_sparks_own_keys_are_passed_over(name: str) -> None:
-    assert WRITING.named(name) is None
-    assert WRITING.named(name.lower()) is None
-
-
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [
@@ -65,23 +56,6 @@ def test_an_unknown_option_comes_with_the_nearest_known(name: str, nearest: str)
         WRITING.named(name)
     assert nearest in failure.value.nearest
     assert repr(nearest) in str(failure.value)
-
-
-@given(st.sampled_from(OPTIONS), st.data())
-def test_a_slip_of_the_finger_comes_with_the_name_that_was_meant(option: Option, data: st.DataObject) -> None:
-    at = data.draw(st.integers(1, len(option.name) - 2))
-    slip = option.name[:at] + data.draw(st.sampled_from(["", "x", option.name[at] * 2])) + option.name[at + 1 :]
-    if slip.lower() == option.name.lower():
-        return
-    with pytest.raises(UnknownOption) as failure:
-        WRITING.named(slip)
-    assert option.name in failure.value.nearest
-
-
-def test_an_unknown_option_that_resembles_nothing_has_no_suggestion() -> None:
-    with pytest.raises(UnknownOption) as failure:
-        WRITING.named("zzz")
-    assert failure.value.nearest == ()
 
 
 @pytest.mark.parametrize("name", [*REFUSED, "kafka.sasl.oauthbearer.assertion.file"])
@@ -181,12 +155,6 @@ def test_a_value_that_cannot_be_used_is_named_with_what_was_expected(name: str, 
     assert "No row of this write was sent" in str(failure.value)
 
 
-@pytest.mark.parametrize(("text", "value"), [("JKS", "JKS"), ("pkcs12", "PKCS12"), ("PEM", "PEM")])
-def test_the_types_of_stores(text: str, value: str) -> None:
-    for store in ("truststore", "keystore"):
-        assert read(f"kafka.ssl.{store}.type", text) == value
-
-
 @pytest.mark.parametrize("text", ["BCFKS", "jceks", "BKS"])
 def test_another_type_of_a_store_comes_with_the_command_that_converts_it(text: str) -> None:
     with pytest.raises(InvalidOption) as failure:
@@ -203,16 +171,6 @@ def test_an_error_says_what_is_wrong_and_not_what_the_jaas_text_is() -> None:
         read("kafka.bootstrap.servers", "a:1,b")
 
 
-@pytest.mark.parametrize("name", list(PARTITIONERS))
-def test_the_option_knows_every_partitioner(name: str) -> None:
-    assert sink_config({**SERVERS, "partitioner": name.upper()}).partitioner == name
-
-
-@pytest.mark.parametrize(("text", "acks"), [("all", "all"), ("ALL", "all"), ("-1", "all"), ("1", "1"), ("0", "0")])
-def test_acks_are_written_as_kafka_has_them(text: str, acks: str) -> None:
-    assert sink_config({**SERVERS, "kafka.acks": text}).producer.acks == acks
-
-
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_any_text_is_an_option_or_a_config_error(name: str, text: str) -> None:
     try:
@@ -222,29 +180,9 @@ def test_any_text_is_an_option_or_a_config_error(name: str, text: str) -> None:
 
 
 MARK = "hunter2"
-SECRETS = st.builds(lambda before, after: f"{before}{MARK}{after}", st.text(max_size=9), st.text(max_size=9))
 
 
 def shown_by(error: BaseException) -> str:
     """Everything a log, a stack trace, or a pickled error on its way to the driver could show."""
     again = pickle.loads(pickle.dumps(error))
     return "".join([*traceback.format_exception(error), repr(error), repr(vars(error)), str(again), repr(vars(again))])
-
-
-def tattle(text: str) -> str:
-    raise ValueError(f"{text} is not what I want")
-
-
-@given(st.sampled_from(OPTIONS), SECRETS)
-def test_no_error_shows_the_value_of_a_redacted_option(option: Option, secret: str) -> None:
-    for secretive in (replace(option, redact=True), replace(option, redact=True, kind=Kind("something", tattle))):
-        try:
-            value = secretive.read(secret)
-        except InvalidOption as error:
-            assert MARK not in shown_by(error)
-            assert secretive.kind.values in str(error)
-            assert error.value is None
-        else:
-            assert isinstance(value, Secret)
-            assert MARK not in f"{value} {value!r}"
-            assert MARK not in str(secretive.invalid(secret, "something else"))

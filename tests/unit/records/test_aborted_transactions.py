@@ -6,8 +6,7 @@ import struct
 
 import pytest
 
-from kafka_sink.records.aborted_transaction import AbortedTransaction
-from kafka_sink.records.aborted_transactions import AbortedTransactions, is_abort_marker
+from kafka_sink.records.aborted_transactions import is_abort_marker
 from kafka_sink.records.record_walk import Wrong
 from record_cases import Row, scalar_record
 
@@ -29,22 +28,3 @@ def test_what_cannot_be_a_marker() -> None:
     for wrong in (*map(marker, [None, b"", b"\0\0\0", struct.pack(">hh", -1, 0)]), *cut_off):
         with pytest.raises(Wrong):
             is_abort_marker(wrong)
-
-
-def test_each_producer_is_aborted_from_its_first_offset_to_its_marker() -> None:
-    aborted = AbortedTransactions([AbortedTransaction(2, 10), AbortedTransaction(1, 4), AbortedTransaction(1, 12)])
-    assert aborted
-    aborted.begin(3)
-    assert not aborted.has(1) and not aborted.has(2)
-    aborted.begin(4)
-    assert aborted.has(1) and not aborted.has(2)
-    aborted.end(2)
-    aborted.begin(11)
-    assert aborted.has(1) and aborted.has(2)
-    aborted.end(1)
-    assert not aborted.has(1) and aborted.has(2)
-    aborted.begin(12)
-    aborted.end(2)
-    assert aborted.has(1) and aborted
-    aborted.end(1)
-    assert not aborted

@@ -68,18 +68,6 @@ def fingerprint(batch: pa.RecordBatch) -> str:
 MILD = Given(b"v", b"k", "t", 0, (("h", b"1"),), 1_000)
 
 
-@given(ROWS, TYPES, st.data())
-def test_the_fingerprint_is_of_all_rows_in_any_order_and_any_batches(
-    rows: list[Given], types: Types, data: st.DataObject
-) -> None:
-    cut = data.draw(st.integers(0, len(rows)))
-    shuffled = data.draw(st.permutations(rows))
-    in_two = Fingerprint()
-    for part in (shuffled[:cut], shuffled[cut:]):
-        in_two.update(columns_for_fingerprint(batch_of(list(part), types, ALL), now_ms=9))
-    assert in_two.digest() == fingerprint(batch_of(rows, types, ALL))
-
-
 OTHERS = [
     replace(MILD, timestamp=-1), replace(MILD, timestamp=-2), replace(MILD, timestamp=-1_000),
     replace(MILD, timestamp=None), replace(MILD, topic=None), replace(MILD, topic=""),

@@ -134,18 +134,6 @@ def test_the_other_columns_are_optional(name: str) -> None:
     check_schema(without(name), topic_option=name == "topic")
 
 
-@pytest.mark.parametrize("arrow_type", BYTES_TYPES)
-@pytest.mark.parametrize("sliced", [False, True])
-def test_bytes_are_taken_as_they_are(arrow_type: pa.DataType, sliced: bool) -> None:
-    texts = ["", "yé", None, "a long value, longer than a view's inline part"]
-    array = pa.array(["before", *texts, "after"], pa.string()).cast(arrow_type)
-    columns = columns_of(value=array.slice(1, 4) if sliced else array, key=array.slice(1, 4) if sliced else array)
-    expected = [None if text is None else text.encode() for text in texts]
-    for part in (columns.value, columns.key):
-        assert part.type in (pa.binary(), pa.large_binary())
-        assert part.to_pylist() == (expected if sliced else [b"before", *expected, b"after"])
-
-
 @pytest.mark.parametrize("arrow_type", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])
 def test_bytes_are_not_copied(arrow_type: pa.DataType) -> None:
     array = pa.array(["some", "bytes"], pa.string()).cast(arrow_type)
@@ -407,13 +395,3 @@ def test_views_are_counted_row_by_row() -> None:
     )
     taken = [plain_bytes(pa.RecordBatch.from_pydict({"value": views.slice(start, 2)})) for start in range(3)]
     assert taken == [1 + 2, 2, 4]
-
-
-def test_plain_columns_take_what_they_take() -> None:
-    batch = pa.RecordBatch.from_pylist(
-        [{"value": b"v", "key": "k", "partition": 1, "headers": [{"key": "h", "value": b"x"}]}] * 100,
-        schema=pa.schema({"value": pa.binary(), "key": pa.string(), "partition": pa.int32(), "headers": HEADERS}),
-    )
-    assert batch.nbytes * 0.8 < plain_bytes(batch) <= batch.nbytes
-    assert plain_bytes(pa.RecordBatch.from_pydict({"value": pa.nulls(3)})) == 0
-    assert plain_bytes(pa.RecordBatch.from_pydict({"value": pa.array([], pa.string_view())})) == 0

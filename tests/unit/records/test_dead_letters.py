@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from given_rows import ALL, PLAIN_TYPES, ROWS, Given, Text, batch_of
 from kafka_sink.records.bad_rows import Reason, plain
-from kafka_sink.records.columns import check_schema
 from kafka_sink.records.dead_letters import BadRows, LeftOut, Origin, dead_letters
 from kafka_sink.text.topic_name import LONGEST
 
@@ -91,14 +90,3 @@ def test_what_is_no_topics_name_is_cut() -> None:
     (letter,) = dead_letters(bad, Origin(None, None, 0), np.zeros(1, np.uint8)).to_pylist()
     headers = {entry["key"]: entry["value"] for entry in letter["headers"]}
     assert headers[b"pykafka.topic"].decode() == "é" * LONGEST
-
-
-def test_dead_letters_have_columns_that_a_record_takes() -> None:
-    rows = plain(batch_of([Given(b"v", b"k", None, -1, ((None, b""),), -1)], PLAIN_TYPES, ALL))
-    bad = BadRows(rows, np.array([1], np.uint8), np.zeros(1, np.int64), np.zeros(1, np.int64))
-    letters = dead_letters(bad, Origin("q", 1, 0), np.zeros(1, np.uint8))
-    assert letters.schema.names == ["key", "value", "headers"]
-    assert letters["headers"].null_count == 0
-    with_text_keys = letters.schema.field("headers").type
-    assert with_text_keys == pa.large_list(pa.struct([("key", pa.large_binary()), ("value", pa.large_binary())]))
-    check_schema(letters.select(["key", "value"]).schema, topic_option=True)

@@ -10,23 +10,13 @@ import pytest
 from kafka_sink.records.aborted_transaction import AbortedTransaction
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.decoder import Limits, RecordSetDecoder
-from kafka_sink.records.kernel import FALLBACK, Kernel, compiled_kernel
+from kafka_sink.records.kernel import Kernel
 from kafka_sink.records.record_batch import HEADER_BYTES
 from kafka_sink.records.undecodable import BatchTooLarge, CorruptBatch, TimestampOutOfRange, TooManyHeaders
+from kernels import KERNELS
 from record_sets import LOG_APPEND_TIME, NO_END, Batch, marker, plain, row, rows_of
 
-try:
-    COMPILED = compiled_kernel()
-except ImportError:
-    COMPILED = None
-
-BOTH = pytest.mark.parametrize(
-    "kernel",
-    [
-        pytest.param(FALLBACK, id="plain"),
-        pytest.param(COMPILED, id="compiled", marks=pytest.mark.skipif(COMPILED is None, reason="not compiled")),
-    ],
-)
+BOTH = pytest.mark.parametrize("kernel", KERNELS)
 HEADER = (b"k", b"v")
 
 

@@ -173,14 +173,6 @@ def test_wrong_arguments_are_value_errors(call: Call, wrong: dict[str, Any]) -> 
         call(ARGUMENTS[call]() | wrong)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"key": 1}, {"key": (None,)}, {"headers": [1]}, {"headers": (None,)}, {"sources": [RECORDS]}], ids=str
-)
-def test_wrong_shapes_are_type_errors(wrong: dict[str, Any]) -> None:
-    with pytest.raises(TypeError):
-        fill(fill_arguments() | wrong)
-
-
 def test_records_that_change_after_they_were_measured_are_a_value_error() -> None:
     for place in range(61, len(RECORDS)):
         for bit in range(8):

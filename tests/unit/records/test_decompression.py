@@ -1,10 +1,11 @@
-"""What other clients write: streams and raw blocks, several frames, linked blocks; limits; and damage."""
+"""What peers write: streams and raw blocks, several frames, empty ones, linked blocks; limits, and damage."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
 import struct
+import tracemalloc
 from collections.abc import Callable
 
 import lz4.frame
@@ -76,7 +77,7 @@ def test_a_byte_over_the_limit(codec_id: int, compress: Callable[[bytes], bytes]
 @NAMES
 def test_damage(name: str) -> None:
     right = ours(name, TEXT)
-    # test_decompression_of_peers.py has bytes behind the end.
+    # Bytes behind the end: below.
     for damaged in (b"\0" * 30, right[:-1], right[: len(right) // 2], right[1:]):
         with pytest.raises(DamagedRecords):
             read(IDS[name], damaged)
@@ -117,3 +118,79 @@ def test_whatever_comes_is_read_or_refused(name: str, content: bytes, data: st.D
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(DamagedRecords, TooManyBytes):
         assert len(read(IDS[name], bytes(damaged), 50_000)) <= 50_000
+
+
+MIB = 1024 * 1024
+GARBAGE = (b"\0", b"\0" * 9, b"garbage", b"\x1f", b"\x04\x22", b"\xff" * 70)
+
+
+def zstd(content: bytes, **given: bool) -> bytes:
+    """With `write_content_size=False` as zstd-jni's stream writes, that of Java's producer."""
+    return zstandard.ZstdCompressor(**given).compress(content)
+
+
+@pytest.mark.parametrize("has_size", [True, False])
+@pytest.mark.parametrize("has_checksum", [True, False])
+@pytest.mark.parametrize(
+    "parts", [(b"a" * 9, b"b"), (b"", b"b" * 100), (b"", b"", b"c"), (b"a", b""), (b"x" * 70_000,) * 3]
+)
+def test_zstd_of_several_frames(parts: tuple[bytes, ...], has_checksum: bool, has_size: bool) -> None:
+    frames = b"".join(zstd(part, write_content_size=has_size, write_checksum=has_checksum) for part in parts)
+    assert read(ZSTD, frames) == b"".join(parts)
+
+
+@pytest.mark.parametrize("has_size", [True, False])
+@pytest.mark.parametrize("more", GARBAGE)
+def test_bytes_behind_a_zstd_frame_are_damage_as_for_java(more: bytes, has_size: bool) -> None:
+    with pytest.raises(DamagedRecords):
+        read(ZSTD, zstd(b"content", write_content_size=has_size) + more)
+
+
+@pytest.mark.parametrize("more", GARBAGE)
+def test_bytes_behind_gzip_and_lz4_are_left_out_as_java_does(more: bytes) -> None:
+    content = b"content " * 5_000
+    assert read(GZIP, gzip.compress(content) + more) == content
+    assert read(GZIP, gzip.compress(content) + gzip.compress(b"second") + more) == content + b"second"
+    for more_options in ({}, {"content_checksum": True}, {"block_checksum": True}, {"store_size": False}):
+        frame = lz4.frame.compress(content, block_size=lz4.frame.BLOCKSIZE_MAX64KB, **more_options)
+        assert read(LZ4, frame + more) == content
+        assert read(LZ4, frame + lz4.frame.compress(b"second") + more) == content + b"second"
+
+
+def test_frames_of_lz4_that_are_to_be_skipped() -> None:
+    skipped = b"\x53\x2a\x4d\x18" + struct.pack("<I", 5) + b"12345"
+    assert read(LZ4, lz4.frame.compress(b"a") + skipped + lz4.frame.compress(b"b")) == b"ab"
+
+
+def test_snappy_in_blocks_of_one_byte_costs_no_more_than_its_size() -> None:
+    """20 MB took 1 GB and 12 s."""
+    compressed = xerial(*[b"x"] * 300_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DamagedRecords, match="hardly any content"):
+            read(SNAPPY, compressed, 128 * MIB)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 4 * MIB
+    assert read(SNAPPY, xerial(*[b"x"] * 900)) == b"x" * 900
+    assert read(SNAPPY, xerial(*[b"x" * 64] * 5_000)) == b"x" * 64 * 5_000
+
+
+@pytest.mark.parametrize("codec_id", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_content_is_in_memory_once(codec_id: int) -> None:
+    """Pieces that were joined took twice their size."""
+    content = bytes(64 * MIB)
+    compressed = {
+        GZIP: lambda: gzip.compress(content, 1),
+        SNAPPY: lambda: xerial(*[content[: 4 * MIB]] * 16),
+        LZ4: lambda: lz4.frame.compress(content),
+        ZSTD: lambda: zstd(content[:MIB], write_content_size=False) * 64,
+    }[codec_id]()
+    tracemalloc.start()
+    try:
+        assert len(DECOMPRESSOR.decompress(codec_id, memoryview(compressed), 128 * MIB)) == len(content)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1.4 * len(content)

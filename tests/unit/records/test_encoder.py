@@ -55,6 +55,7 @@ def test_equals_the_scalar_encoder_and_its_own_sizes(data: st.DataObject, case: 
         for position, offset, timestamp in zip(positions, offset_delta, timestamp_delta, strict=True)
     ]
     assert encoded.dtype == np.uint8
+    assert len(record_encoder) == n
     assert (sizes.dtype, offsets.dtype) == (np.int64, np.int64)
     assert encoded.tobytes() == b"".join(expected)
     assert split(encoded, offsets) == expected
@@ -67,32 +68,6 @@ def test_size_of_a_batch_of_one_row(case: Case) -> None:
     assert sizes == [61 + len(scalar_record(row, 0, 0)) for row in case.rows]
 
 
-@pytest.mark.parametrize("value_bytes", [0, 57, 58, 8183, 8184, 1_048_502, 1_048_503])
-def test_lone_batch_sizes_are_what_a_broker_would_count(value_bytes: int) -> None:
-    """On both sides of each length varint's bounds (64, 8192) and of max.request.size (1 MiB)."""
-    columns = RecordColumns.from_arrow(
-        pa.RecordBatch.from_pydict({"value": pa.array([b"v" * value_bytes], pa.binary())}), now_ms=5
-    )
-    record_encoder = RecordEncoder(columns, int64s([0]))
-    batch = whole_batch(record_encoder, slice(0, 1), int64s([5]), "none")
-    assert MemoryRecords(batch).next_batch().size_in_bytes == len(batch)
-    assert lone_batch_sizes(record_encoder.payload_sizes)[0] == len(batch)
-
-
-def test_order_leaves_rows_out_and_runs_are_runs_of_the_arrow_batch() -> None:
-    columns = RecordColumns.from_arrow(
-        pa.RecordBatch.from_pydict({"value": pa.array([b"%d" % i for i in range(10)], pa.binary())}), now_ms=0
-    )
-    record_encoder = RecordEncoder(columns, int64s([7, 8, 9, 1, 0]))
-    zeros = np.zeros(5, np.int64)
-    assert len(record_encoder) == 5
-    for rows, expected in ((slice(0, 3), [7, 8, 9]), (slice(0, 5), [7, 8, 9, 1, 0]), (slice(3, 5), [1, 0])):
-        n = len(expected)
-        assert split(*record_encoder.encode(rows, zeros[:n], zeros[:n])) == [
-            scalar_record(Row(None, b"%d" % i, None, 0), 0, 0) for i in expected
-        ]
-
-
 def test_a_header_count_of_two_bytes() -> None:
     row = Row(None, b"v", tuple((b"k%d" % i, b"v") for i in range(64)), 0)
     headers_type = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -103,18 +78,6 @@ def test_a_header_count_of_two_bytes() -> None:
     encoded, _ = record_encoder.encode(slice(0, 1), int64s([0]), int64s([0]))
     assert encoded.tobytes() == scalar_record(row, 0, 0)
     assert lone_batch_sizes(record_encoder.payload_sizes)[0] == 61 + len(encoded)
-
-
-@pytest.mark.parametrize(
-    ("total", "part_type", "expected"),
-    [(2**31 - 1, pa.binary(), pa.binary()), (2**31, pa.binary(), pa.large_binary()), (1, *[pa.large_binary()] * 2)],
-)
-def test_offsets_are_of_64_bits_where_32_do_not_reach(
-    total: int, part_type: pa.DataType, expected: pa.DataType
-) -> None:
-    joined = encoder.interleaved(total, (int64s([0]),), pa.array([b"v"], part_type), b"\0")
-    assert joined.type == expected
-    assert joined.to_pylist() == [b"\0v\0"]
 
 
 @given(st.data(), cases())

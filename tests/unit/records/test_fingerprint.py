@@ -7,11 +7,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effort import some
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint, total
 from whole_rows import ROW_TYPES, SHORT_TEXTS, SPARKS, TEXTS, RowTypes, WholeRow, arrow_batch, whole_rows
@@ -65,13 +63,6 @@ def test_order_batches_slices_and_types_make_no_difference(
 )
 def test_equal_if_and_only_if_the_rows_are(left: list[WholeRow], right: list[WholeRow], both: list[WholeRow]) -> None:
     assert (digest_of(*left, *both) == digest_of(*both, *right)) == (Counter(left) == Counter(right))
-
-
-@pytest.mark.parametrize("length", [0, 1, 8, 9, 15, 16, 17])
-def test_what_lies_behind_a_row_in_memory_makes_no_difference(length: int) -> None:
-    row = WholeRow(b"v" * length, b"k" * length, ((b"h" * length, b"w" * length),), 5, "t" * length)
-    neighbours = [[], [replace(row, value=b"another one, longer than a block")], [row] * 20]
-    assert {digest(arrow_batch([row, *more]).slice(0, 1)) for more in neighbours} == {digest_of(row)}
 
 
 def test_absent_columns_are_of_nulls_and_a_time_that_stands_in_is_not_in_it() -> None:
@@ -139,43 +130,3 @@ def test_a_row_twice_is_not_a_row_once_nor_none() -> None:
     # The number of rows alone would tell them apart: the sums must, too.
     assert len({text.rpartition(":")[2] for text in counts}) == 5
     assert digest_of(BASE, BASE, other) != digest_of(BASE, other, other)
-
-
-@pytest.mark.parametrize("length", [1, 15, 16, 17, 991, 992, 993, 1008, 2100])
-def test_every_byte_of_a_value_counts(length: int) -> None:
-    value = (bytes(range(256)) * 9)[:length]
-    seen = {digest_of(WholeRow(value))}
-    places = some(range(length), key=str(length))
-    for place in places:
-        changed = bytearray(value)
-        changed[place] ^= 1 << place % 8
-        seen.add(digest_of(WholeRow(bytes(changed))))
-    assert len(seen) == 1 + len(places)
-
-
-@pytest.mark.parametrize("blocks", [4, 130])
-def test_blocks_cannot_change_places(blocks: int) -> None:
-    value = b"".join(b"%016d" % i for i in range(blocks))
-    swapped = {value}
-    for i in range(blocks):
-        for j in (i + 1, i + 2, i + 64):
-            if j < blocks:
-                parts = [value[at : at + 16] for at in range(0, len(value), 16)]
-                parts[i], parts[j] = parts[j], parts[i]
-                swapped.add(b"".join(parts))
-    assert len({digest_of(WholeRow(one)) for one in swapped}) == len(swapped)
-
-
-def test_changes_that_make_up_for_each_other_are_seen() -> None:
-    """+1, -2, +1 in neighbouring words: what a sum with keys at even distances would not see."""
-    counters = [100] * 12
-
-    def value(*changes: tuple[int, int]) -> WholeRow:
-        numbers = counters.copy()
-        for place, change in changes:
-            numbers[place] += change
-        return WholeRow(b"".join(number.to_bytes(8, "little") for number in numbers))
-
-    changes = [(), ((0, 1), (2, -2), (4, 1)), ((1, 1), (3, -1)), ((0, 1), (1, -1)), ((0, 1), (2, -1))]
-    rows = [value(*each) for each in changes]
-    assert len({digest_of(row) for row in rows}) == len(rows)

@@ -6,7 +6,6 @@ Without the compiled kernel only the choice between the two is tested.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import subprocess
 import sys
@@ -33,7 +32,6 @@ from kafka_sink.records.row_hashes import KEYS
 from kernels import COMPILED, KERNELS, needs_kernel
 from other_threads import assert_lets_others_run
 from record_cases import Case, Row, cases, int64s, scalar_record
-from whole_rows import ROW_TYPES, TEXTS, RowTypes, WholeRow, arrow_batch, whole_rows
 
 Int64s = npt.NDArray[np.int64]
 
@@ -44,76 +42,6 @@ if COMPILED is not None:
     from kafka_sink.records import _kernel
 
 BOTH = pytest.mark.parametrize("implementation", KERNELS)
-
-
-class Buffer(ctypes.Structure):
-    """Py_buffer (CPython's object.h), which numpy and memoryview never give an empty format."""
-
-    _fields_ = (
-        ("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int), ("ndim", ctypes.c_int),
-        ("format", ctypes.c_void_p), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
-        ("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p),
-    )  # fmt: skip
-
-
-GET_BUFFER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(Buffer), ctypes.c_int)
-
-
-class Slot(ctypes.Structure):
-    _fields_ = (("slot", ctypes.c_int), ("function", ctypes.c_void_p))
-
-
-class Spec(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p), ("basicsize", ctypes.c_int), ("itemsize", ctypes.c_int), ("flags", ctypes.c_uint),
-        ("slots", ctypes.POINTER(Slot)),
-    )  # fmt: skip
-
-
-def numbers_of_format(numbers: Int64s, text: bytes) -> tuple[object, object]:
-    """Something whose buffer is `numbers` with that format, on the heap where a sanitizer watches its end; and what
-    must live as long."""
-    # No byte more than the text and its end, so that one read too many is seen.
-    libc = ctypes.CDLL(None)
-    libc.malloc.restype = ctypes.c_void_p
-    place = libc.malloc(ctypes.c_size_t(len(text) + 1))
-    ctypes.memmove(place, text + b"\0", len(text) + 1)
-    size = (ctypes.c_ssize_t * 1)(len(numbers))
-
-    def get_buffer(owner: object, view: Any, flags: int) -> int:
-        given = view.contents
-        # The release gives it back.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
-        given.buf, given.obj, given.len, given.itemsize = numbers.ctypes.data, owner, numbers.nbytes, 8
-        given.readonly, given.ndim, given.format = 0, 1, place
-        given.shape, given.strides, given.suboffsets = ctypes.addressof(size), None, None
-        return 0
-
-    function = GET_BUFFER(get_buffer)
-    # Py_bf_getbuffer of typeslots.h.
-    slots = (Slot * 2)(Slot(1, ctypes.cast(function, ctypes.c_void_p)), Slot(0, None))
-    spec = Spec(b"tests.Numbers", object.__basicsize__, 0, 0, slots)
-    make = ctypes.pythonapi.PyType_FromSpec
-    make.restype = ctypes.py_object
-    return make(ctypes.byref(spec))(), (function, slots, size, numbers, spec)
-
-
-@needs_kernel
-@pytest.mark.parametrize(
-    ("text", "is_taken"), [(b"q", True), (b"", False), (b"\0", False), (b"\0q", False), (b"d", False)]
-)
-def test_only_buffers_whose_format_is_a_whole_number_are_taken(text: bytes, is_taken: bool) -> None:
-    destination, kept = numbers_of_format(int64s([1, 0, 1]), text)
-    order, counts = int64s([7, 7, 7]), int64s([0, 0])
-    if is_taken:
-        _kernel.wire_order(destination, order, counts)
-        assert (order.tolist(), counts.tolist()) == ([1, 0, 2], [1, 2])
-    else:
-        with pytest.raises(ValueError, match="signed integers of 8 bytes"):
-            _kernel.wire_order(destination, order, counts)
-        assert order.tolist() == [7, 7, 7]
-    assert kept
 
 
 @needs_kernel
@@ -298,13 +226,6 @@ def test_payload_sizes_and_hashes_are_alike(case: Case) -> None:
     assert COMPILED.murmur2(case.columns.value).tolist() == FALLBACK.murmur2(case.columns.value).tolist()
 
 
-@needs_kernel
-@given(rows=st.lists(whole_rows(TEXTS), max_size=8), types=ROW_TYPES, skipped=st.integers(0, 8))
-def test_sums_of_row_hashes_are_alike(rows: list[WholeRow], types: RowTypes, skipped: int) -> None:
-    columns = RecordColumns.from_arrow(arrow_batch(rows, types).slice(skipped), now_ms=9)
-    assert COMPILED.sum_row_hashes(columns) == FALLBACK.sum_row_hashes(columns)
-
-
 @BOTH
 @given(rows=st.lists(st.integers(0, 300), max_size=60), more=st.integers(0, 3))
 def test_wire_order_is_a_stable_sort(implementation: Kernel, rows: list[int], more: int) -> None:
@@ -313,23 +234,6 @@ def test_wire_order_is_a_stable_sort(implementation: Kernel, rows: list[int], mo
     assert order.tolist() == sorted(range(len(rows)), key=rows.__getitem__)
     assert counts.tolist() == [rows.count(d) for d in range(destination_count)]
     assert (order.dtype, counts.dtype) == (np.int64, np.int64)
-
-
-@needs_kernel
-def test_ten_thousand_rows_for_two_thousand_batches() -> None:
-    random = np.random.default_rng(5)
-    n, k = 10_000, 2_000
-    values = pa.array([random.bytes(int(length)) for length in random.integers(0, 200, n)], pa.binary())
-    columns = RecordColumns.from_arrow(pa.record_batch({"value": values}), now_ms=7)
-    placement = Placement(
-        case=Case([], columns), destination=random.integers(0, k, n), destination_count=k, end=[61] * k,
-        room=random.integers(0, 2_000, k).tolist(), record_count=[0] * k, records_crc=[0] * k, base_timestamp=[5] * k,
-    )  # fmt: skip
-    expected_next, _, expected = fill(FALLBACK, placement)
-    next_row, _, batches = fill(COMPILED, placement)
-    assert next_row.tolist() == expected_next.tolist()
-    assert records(batches) == records(expected)
-    assert batches.records_crc.tolist() == [crc32c.crc32c(written[61:]) for written in records(batches)]
 
 
 @needs_kernel
@@ -512,13 +416,6 @@ def read_only(array: Int64s) -> Int64s:
 )  # fmt: skip
 def test_wrong_numbers_and_buffers_are_value_errors(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        _kernel.fill(*(arguments() | wrong).values())
-
-
-@needs_kernel
-@pytest.mark.parametrize("wrong", [{"value": None}, {"value": (None,)}, {"headers": [1]}, {"headers": (int64s([0]),)}])
-def test_wrong_shapes_are_type_errors(wrong: dict[str, Any]) -> None:
-    with pytest.raises(TypeError):
         _kernel.fill(*(arguments() | wrong).values())
 
 

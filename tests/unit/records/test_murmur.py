@@ -8,14 +8,12 @@ from pathlib import Path
 import mmh3
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.records.murmur import murmur2, murmur3
 
-# Output of Murmur2Vectors.java and Murmur2Digests.java, beside them.
-JAVA_VECTORS = Path(__file__).with_name("murmur2_vectors.csv")
+# Output of Murmur2Digests.java, beside it.
 JAVA_DIGESTS = Path(__file__).with_name("murmur2_digests.csv")
 
 
@@ -36,31 +34,6 @@ def scalar_murmur2(data: bytes) -> int:
         h = (h ^ int.from_bytes(data[whole:], "little")) * m & mask
     h = (h ^ h >> 13) * m & mask
     return int32(h ^ h >> 15)
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    # UtilsTest.testMurmur2
-    [
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
-    ],
-)
-def test_vectors_of_kafkas_own_test(key: bytes, expected: int) -> None:
-    assert murmur2(pa.array([key], pa.binary())).tolist() == [expected]
-    assert scalar_murmur2(key) == expected
-
-
-def test_vectors_of_kafkas_own_class() -> None:
-    lines = JAVA_VECTORS.read_text().splitlines()[1:]
-    keys, hashes = zip(*(line.split(",") for line in lines), strict=True)
-    assert len(lines) == 202
-    hashed = murmur2(pa.array([bytes.fromhex(key) for key in keys], pa.binary()))
-    assert hashed.tolist() == [int(h) for h in hashes]
 
 
 def keys_of_murmur2_digests() -> list[bytes]:
@@ -89,8 +62,3 @@ def test_slices_and_any_mix_of_lengths(keys: list[bytes], before: int, after: in
     assert murmur2(sliced).dtype == murmur3(sliced).dtype == np.int32
     assert murmur2(sliced).tolist() == [scalar_murmur2(key) for key in keys]
     assert murmur3(sliced).tolist() == [mmh3.hash(key) for key in keys]
-
-
-def test_a_null_between_keys_does_not_disturb_them() -> None:
-    hashes = murmur2(pa.array([b"21", None, b"foobar"], pa.binary()))
-    assert hashes[[0, 2]].tolist() == [-973932308, -790332482]

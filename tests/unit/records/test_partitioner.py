@@ -76,13 +76,6 @@ def test_moves_every_batch_size_bytes_to_another_partition() -> None:
     assert [rows for _, rows in stays(partitions)] == [10] * 100
 
 
-def test_all_partitions_get_their_share() -> None:
-    partitions = sticky_partitioner(batch_size=100).assign(np.full(16_000, 100), partition_count=8, available=range(8))
-    counts = np.bincount(partitions, minlength=8)
-    assert counts.min() > 1_800
-    assert counts.max() < 2_200
-
-
 SIZES = st.lists(st.integers(1, 3000), min_size=1, max_size=100)
 
 
@@ -123,12 +116,6 @@ def test_stays_where_it_is_when_others_lose_their_leader_or_all_have_none() -> N
         assert sticky.assign(np.array([1]), partition_count=4, available=available).tolist() == [first]
     partitions = sticky_partitioner(batch_size=1).assign(np.full(200, 1), partition_count=4, available=[])
     assert set(partitions.tolist()) == {0, 1, 2, 3}
-
-
-@pytest.mark.parametrize("batch_size", [0, 1])
-def test_batch_size_zero_is_a_batch_a_row(batch_size: int) -> None:
-    partitions = sticky_partitioner(batch_size).assign(np.full(50, 80), partition_count=3, available=range(3))
-    assert [rows for _, rows in stays(partitions)] == [1] * 50
 
 
 @pytest.mark.parametrize("kind", [StickyPartitioner, RoundRobinPartitioner])
@@ -238,29 +225,6 @@ def test_an_explicit_partition_comes_before_every_partitioner(partitioner: str) 
     # Partition 4 is new: beyond what keys are spread over.
     assigned = assign(columns, partition_count=5, key_partition_count=4, partitioner=partitioner)
     assert assigned.tolist() == partition.to_pylist()
-
-
-def test_explicit_before_key_before_sticky() -> None:
-    columns = columns_of(
-        key=pa.array([b"a", b"b", None, None, b""], pa.binary()),
-        value=pa.array([b"v"] * 5, pa.binary()),
-        partition=pa.array([3, None, 4, None, None], pa.int32()),
-    )
-    partitions = assign(columns, partition_count=6, available=[5])
-    assert partitions.dtype == np.int32
-    # An empty key is a key.
-    assert partitions.tolist() == [3, by_key(b"b", 6), 4, 5, by_key(b"", 6)]
-
-
-@given(st.lists(st.one_of(st.none(), st.binary(max_size=20)), max_size=60), st.integers(1, 12), st.randoms())
-def test_rows_of_one_topic_in_the_order_they_were_given(
-    keys: list[bytes | None], count: int, shuffler: random.Random
-) -> None:
-    columns = columns_of(key=pa.array(keys, pa.binary()), value=pa.array([b"v" * 100] * len(keys), pa.binary()))
-    rows = np.array(shuffler.sample(range(len(keys)), len(keys) // 2), np.int64)
-    partitions = assign(columns, rows=rows, partition_count=count, available=[0])
-    chosen = [keys[row] for row in rows]
-    assert partitions.tolist() == [0 if key is None else by_key(key, count) for key in chosen]
 
 
 def test_sticky_counts_key_less_rows_by_their_own_size() -> None:

@@ -15,25 +15,16 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
-from kafka_sink.records.kernel import FALLBACK, WriteHeader, compiled_kernel
+from kafka_sink.records.kernel import Kernel
 from kafka_sink.records.outline import outline
 from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT, first_offset
+from kernels import COMPILED, KERNELS, needs_kernel
 from record_sets import plain
 
-try:
-    COMPILED = compiled_kernel()
+if COMPILED is not None:
     from kafka_sink.records import _kernel
-except ImportError:
-    COMPILED = None
 
-needs_kernel = pytest.mark.skipif(COMPILED is None, reason="the kernel was not compiled")
-BOTH = pytest.mark.parametrize(
-    "write_header",
-    [
-        pytest.param(FALLBACK.write_header, id="vectorised"),
-        pytest.param(COMPILED and _kernel.write_header, id="compiled", marks=needs_kernel),
-    ],
-)
+BOTH = pytest.mark.parametrize("kernel", KERNELS)
 
 RECORDS = [(1_700_000_000_123, b"k", b"v"), (1_700_000_000_007, None, b"w" * 300)]
 
@@ -45,25 +36,23 @@ def kafka_python_batch(*, is_transactional: bool) -> bytes:
     return bytes(builder.build())
 
 
-def rewritten(
-    write_header: WriteHeader, batch: bytes, *, is_transactional: bool = False, knows_crc: bool = False
-) -> bytearray:
+def rewritten(kernel: Kernel, batch: bytes, *, is_transactional: bool = False, knows_crc: bool = False) -> bytearray:
     """The same records under a header of ours; whatever stood in the header's place is overwritten."""
     buffer = bytearray(b"\xff" * HEADER_BYTES + batch[HEADER_BYTES:])
     crc = crc32c.crc32c(batch[HEADER_BYTES:]) if knows_crc else None
     attributes = TRANSACTIONAL_BIT if is_transactional else 0
     timestamp = RECORDS[0][0]
     numbers = (attributes, timestamp, timestamp, 2**40 + 1, 32767, 2**31 - 1, len(RECORDS))
-    write_header(memoryview(buffer), crc, *numbers)
+    kernel.write_header(memoryview(buffer), crc, *numbers)
     return buffer
 
 
 @BOTH
 @pytest.mark.parametrize("knows_crc", [False, True])
 @pytest.mark.parametrize("is_transactional", [False, True])
-def test_same_bytes_as_kafka_python(write_header: WriteHeader, is_transactional: bool, knows_crc: bool) -> None:
+def test_same_bytes_as_kafka_python(kernel: Kernel, is_transactional: bool, knows_crc: bool) -> None:
     expected = bytearray(kafka_python_batch(is_transactional=is_transactional))
-    ours = rewritten(write_header, bytes(expected), is_transactional=is_transactional, knows_crc=knows_crc)
+    ours = rewritten(kernel, bytes(expected), is_transactional=is_transactional, knows_crc=knows_crc)
     # partition_leader_epoch, which the broker assigns and no CRC covers: -1 as in Java, 0 in kafka-python.
     assert ours[12:16] == b"\xff\xff\xff\xff"
     expected[12:16] = ours[12:16]
@@ -71,11 +60,11 @@ def test_same_bytes_as_kafka_python(write_header: WriteHeader, is_transactional:
 
 
 @BOTH
-def test_codec_and_fields_read_back(write_header: WriteHeader) -> None:
+def test_codec_and_fields_read_back(kernel: Kernel) -> None:
     buffer = bytearray(HEADER_BYTES + 7)
     codec_id, base_timestamp, max_timestamp, no_producer = 4, -5, -1, (-1, -1, -1)
     attributes = codec_id | TRANSACTIONAL_BIT
-    write_header(memoryview(buffer), None, attributes, base_timestamp, max_timestamp, *no_producer, 9)
+    kernel.write_header(memoryview(buffer), None, attributes, base_timestamp, max_timestamp, *no_producer, 9)
     batch = MemoryRecords(bytes(buffer)).next_batch()
     assert batch.validate_crc()
     assert batch.size_in_bytes == len(buffer)
@@ -89,8 +78,8 @@ def test_codec_and_fields_read_back(write_header: WriteHeader) -> None:
 
 @BOTH
 @pytest.mark.parametrize("position", [21, 23, 43, 57, HEADER_BYTES, -1])
-def test_crc_covers_attributes_to_the_last_record(write_header: WriteHeader, position: int) -> None:
-    buffer = rewritten(write_header, kafka_python_batch(is_transactional=False))
+def test_crc_covers_attributes_to_the_last_record(kernel: Kernel, position: int) -> None:
+    buffer = rewritten(kernel, kafka_python_batch(is_transactional=False))
     assert MemoryRecords(bytes(buffer)).next_batch().validate_crc()
     buffer[position] ^= 0x40
     assert not MemoryRecords(bytes(buffer)).next_batch().validate_crc()
@@ -102,21 +91,11 @@ def test_crc_covers_attributes_to_the_last_record(write_header: WriteHeader, pos
     seed=st.integers(0, 2**32),
     knows_crc=st.booleans(),
 )
-def test_the_crc_is_right_whatever_the_length(write_header: WriteHeader, size: int, seed: int, knows_crc: bool) -> None:
+def test_the_crc_is_right_whatever_the_length(kernel: Kernel, size: int, seed: int, knows_crc: bool) -> None:
     buffer = bytearray(HEADER_BYTES) + random.Random(seed).randbytes(size)
     crc = crc32c.crc32c(buffer[HEADER_BYTES:]) if knows_crc else None
-    write_header(memoryview(buffer), crc, 0, 1, 2, 3, 4, 5, 6)
+    kernel.write_header(memoryview(buffer), crc, 0, 1, 2, 3, 4, 5, 6)
     assert int.from_bytes(buffer[17:21], "big") == crc32c.crc32c(buffer[21:])
-
-
-@needs_kernel
-@pytest.mark.parametrize("number", [-(2**63), 2**63 - 1])
-def test_numbers_too_large_for_their_fields_are_cut(number: int) -> None:
-    """One less than the lowest count of records is no int64."""
-    batch = bytearray(HEADER_BYTES)
-    _kernel.write_header(memoryview(batch), None, *[number] * 7)
-    last_offset_delta = ((number - 1) % 2**32).to_bytes(4, "big")
-    assert (batch[23:27], batch[57:61]) == (last_offset_delta, (number % 2**32).to_bytes(4, "big"))
 
 
 @needs_kernel

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
@@ -47,13 +46,6 @@ def test_the_runs_are_the_records_in_order_and_each_is_as_long_as_it_may_be(rows
         assert size <= run_bytes or run.record_count == 1
         assert last == len(rows) or size + len(records[last]) > run_bytes
         first = last
-
-
-@pytest.mark.parametrize("size", [63, 64, 8_191, 8_192, 2**20 - 1, 2**20, 2**21])
-def test_lengths_of_one_to_four_bytes(size: int) -> None:
-    rows = [Row(None, bytes([n]) * size, (), BASE_TIMESTAMP) for n in range(3)]
-    runs = cut_records(b"".join(encoded(rows)), BASE_TIMESTAMP, 1)
-    assert [read(run) for run in runs] == [[row] for row in rows]
 
 
 def test_places_of_more_than_one_byte_are_told_anew() -> None:

@@ -111,15 +111,6 @@ def test_rows_of_every_number_of_blocks_around_a_chunks(implementation: Kernel) 
 
 
 @EACH
-def test_more_blocks_than_are_looked_at_together(implementation: Kernel) -> None:
-    random = np.random.default_rng(8)
-    rows = [WholeRow(random.bytes(int(n))) for n in random.integers(0, 400, 1_000)]
-    rows[500:500] = [WholeRow(random.bytes(400_000)), WholeRow(bytes(200_000)), WholeRow(b"\xff" * 200_000)]
-    columns = RecordColumns.from_arrow(arrow_batch(rows), now_ms=0)
-    assert implementation.sum_row_hashes(columns) == sums(rows)
-
-
-@EACH
 def test_what_lies_under_a_null_is_not_hashed(implementation: Kernel) -> None:
     validity, offsets, data = b"\x05", np.array([0, 1, 9, 10], np.int32), b"0123456789"
     hidden = pa.Array.from_buffers(pa.binary(), 3, [pa.py_buffer(buffer) for buffer in (validity, offsets, data)])

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.records.columns import Headers, RecordColumns
-from kafka_sink.records.kernel import FALLBACK, KERNEL
 from kafka_sink.records.row_identity import RowIdentity
 
 HEADERS = st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=4)), max_size=3)
@@ -74,13 +72,6 @@ def test_the_next_rows_may_be_more_or_fewer() -> None:
         headers = identity.added_to(columns_of([None] * count), np.arange(start, start + count)).headers
         assert headers is not None
         assert by_row(headers) == [told("t", "q", 0, 1, row) for row in range(start, start + count)]
-
-
-@pytest.mark.parametrize("own", [None, [[("a", b"1")], None, []]])
-def test_both_kernels_know_their_bytes(own: list[Any] | None) -> None:
-    columns = columns_of(own or [None] * 3, None if own is None else pa.list_(ENTRY))
-    identified = RowIdentity("q", 4, 1, "t").added_to(columns, np.array([8, 9, 10]))
-    assert KERNEL.payload_sizes(identified).tolist() == FALLBACK.payload_sizes(identified).tolist()
 
 
 def test_a_row_without_any_topic_is_the_routers_to_refuse() -> None:

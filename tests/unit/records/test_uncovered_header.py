@@ -12,23 +12,13 @@ import pytest
 
 from kafka_sink.records.batch_table import Fault
 from kafka_sink.records.decoder import RecordSetDecoder
-from kafka_sink.records.kernel import FALLBACK, Kernel, compiled_kernel
+from kafka_sink.records.kernel import Kernel
 from kafka_sink.records.outline import headers, is_damaged_length, outline
 from kafka_sink.records.undecodable import CorruptBatch, Undecodable
+from kernels import KERNELS
 from record_sets import plain, rows_of
 
-try:
-    COMPILED = compiled_kernel()
-except ImportError:
-    COMPILED = None
-
-BOTH = pytest.mark.parametrize(
-    "kernel",
-    [
-        pytest.param(FALLBACK, id="plain"),
-        pytest.param(COMPILED, id="compiled", marks=pytest.mark.skipif(COMPILED is None, reason="not compiled")),
-    ],
-)
+BOTH = pytest.mark.parametrize("kernel", KERNELS)
 ROWS_A_BATCH, BATCH_COUNT = 20, 5
 END = ROWS_A_BATCH * BATCH_COUNT
 BATCHES = [
@@ -59,14 +49,6 @@ def test_a_base_offset_that_the_next_batch_contradicts(kernel: Kernel, byte: int
         assert raised.value.fault is Fault.OFFSETS
         # Where the offsets are still those of the log.
         assert raised.value.base_offset in (which * ROWS_A_BATCH, which * ROWS_A_BATCH + ROWS_A_BATCH)
-
-
-@BOTH
-@pytest.mark.parametrize("left", [17, 61, 100])
-def test_the_next_batch_may_be_cut_off(kernel: Kernel, left: int) -> None:
-    two = flipped(BATCHES[:2], 1, 5, 0)
-    with pytest.raises(CorruptBatch, match="at offset 20 has offsets that do not ascend"):
-        offsets(kernel, two + BATCHES[2][:left])
 
 
 @BOTH
@@ -141,18 +123,6 @@ def test_where_the_log_is_right_again_is_told(kernel: Kernel) -> None:
 
 
 # --- the outline that the fetcher goes by -----------------------------------------------------------------------------
-
-
-def test_an_outline_of_batches_that_follow_one_another() -> None:
-    found = outline(memoryview(b"".join(BATCHES[:2]) + BATCHES[2][:30]), 0, END)
-    assert found is not None
-    assert (found.first, found.following, found.gap, found.ascends, found.is_followed) == (0, 40, None, True, True)
-    assert found.cut_off is not None and found.cut_off.base_offset == 40
-
-
-def test_an_outline_ends_with_the_batch_that_reaches_the_end() -> None:
-    found = outline(memoryview(flipped(BATCHES, 3, 0, 3)), 0, 50)
-    assert found is not None and (found.following, found.gap) == (60, None)
 
 
 def test_an_outline_shows_the_gap_before_the_last_batch() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.records.varint import varint_rows, varint_size, varint_sizes, varints_at
+from kafka_sink.records.varint import varint_rows, varint_sizes, varints_at
 from record_cases import varint
 
 INT64 = st.one_of(
@@ -47,11 +47,6 @@ def test_columns_interleave_row_by_row(rows: list[tuple[int, int, int]]) -> None
     expected = [b"".join(map(varint, row)) for row in rows]
     assert [data[a:b].tobytes() for a, b in pairwise(offsets)] == expected
     assert varint_sizes(columns[:, 1]).tolist() == [len(varint(row[1])) for row in rows]
-
-
-@given(INT64.filter(lambda value: value >= 0))
-def test_the_size_of_one_number_is_that_of_a_column_of_it(value: int) -> None:
-    assert [varint_size(value)] == varint_sizes(np.array([value], np.int64)).tolist()
 
 
 @given(st.lists(INT64, max_size=50))

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 import logging
-from types import SimpleNamespace
 
 import pytest
 
-from kafka_sink.errors import InvalidOption, RateOutlastsTransaction
+from kafka_sink.errors import InvalidOption
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.spark.commit_message import Pace, TaskCommitMessage
-from kafka_sink.spark.rate import pace, rate_limit, tell_throttled, tell_too_fast
+from kafka_sink.spark.rate import pace, rate_limit, tell_too_fast
 
 
 def config(**options: str) -> SinkConfig:
@@ -31,27 +30,6 @@ def test_a_task_takes_its_part_of_a_rate_if_there_is_one() -> None:
 def test_a_rate_needs_to_be_told_by_how_many_tasks_it_is_divided(option: str) -> None:
     with pytest.raises(InvalidOption, match="rateTasks with it"):
         config(**{option: "10"})
-
-
-def test_a_slow_task_of_a_transaction_knows_its_end() -> None:
-    options = {"kafka.transaction.timeout.ms": "10000", "kafka.delivery.timeout.ms": "10000"}
-    limit = rate_limit(
-        config(maxRowsPerSecond="1", rateTasks="1", **options, **{"kafka.request.timeout.ms": "5000"}),
-        transactional_id="orders.0",
-    )
-    assert limit is not None
-    with pytest.raises(RateOutlastsTransaction, match=r"orders\.0"):
-        limit.take(11, 0, monotonic_ms())
-
-
-@pytest.mark.parametrize(("longest_ms", "lines"), [(float("nan"), 0), (0.0, 0), (900.0, 1)])
-def test_a_task_that_brokers_held_back_says_so(longest_ms: float, lines: int, caplog: pytest.LogCaptureFixture) -> None:
-    figures = {"produce-throttle-time-avg": 450.0, "produce-throttle-time-max": longest_ms}
-    write = SimpleNamespace(figures=lambda: SimpleNamespace(producer=figures))
-    with caplog.at_level(logging.WARNING):
-        tell_throttled(write, config(**{"kafka.client.id": "me"}))  # type: ignore[arg-type]
-    assert len(caplog.messages) == lines
-    assert all("'me'" in message and "by 900 ms at the longest" in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize(

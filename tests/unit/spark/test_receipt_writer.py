@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
@@ -211,10 +210,3 @@ def test_a_path_that_cannot_be_a_folder(tmp_path: Path, path: str) -> None:
         make_folder(path.format(file=tmp_path / "file"))
     assert "No row of this write was sent" in str(failure.value)
     assert str(failure.value).isprintable()
-
-
-def test_what_has_no_checksum_column_is_replaced_as_no_receipt(tmp_path: Path) -> None:
-    file(tmp_path).parent.mkdir(parents=True)
-    pq.write_table(pa.table({"slot": [0]}), file(tmp_path))
-    write_receipt([message(tmp_path, 0, visible=True, count=5)])
-    assert told(tmp_path, "record_count", "base_offset") == [(5, None)]

@@ -188,13 +188,6 @@ def test_spark_4_0_keeps_the_format_that_it_has_found() -> None:
         kafka_sink.register(session)
 
 
-def test_the_module_that_spark_looks_for_has_it() -> None:
-    import pyspark_pykafka
-
-    assert pyspark_pykafka.DefaultSource is KafkaDataSource
-    assert KafkaDataSource.name() == "pykafka"
-
-
 def test_a_token_callable_travels_with_the_options_and_shows_itself_to_nobody() -> None:
     secret = "canary-1a2b"
     source = source_with((), lambda: (secret, 60.0))

@@ -22,7 +22,6 @@ from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
 from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsRequest
 from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigs, TopicConfigsRequest, TopicConfigsResponse
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
 from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
@@ -445,14 +444,6 @@ def test_a_plan_without_brokers_says_that_the_micro_batch_runs_again(kafka: Scri
     kafka.always(MetadataRequest, HANG_UP)
     with pytest.raises(errors.BrokersUnreachable, match="the micro-batch runs again and is written once"):
         plan(KafkaStreamWriter(given_options(EXACTLY_ONCE)))
-
-
-def test_a_version_looks_for_what_hangs_of_the_one_before(kafka: ScriptedKafka) -> None:
-    first = plan(KafkaBatchWriter(given_options(VERSIONED)))
-    first.commit([written(first, 0, ["a"])])
-    looked = len(kafka.asked(DescribeProducersRequest))
-    plan(KafkaBatchWriter(given_options(VERSIONED | {"txnVersion": "1"})))
-    assert len(kafka.asked(DescribeProducersRequest)) == looked + 1
 
 
 def test_a_stream_that_began_under_its_earlier_name_keeps_it(exchange: Exchange, tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
@@ -22,7 +22,6 @@ from kafka_sink.kafka.producer.rate_limit import RateLimit
 from kafka_sink.kafka.producer.runs import PackedRuns
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.options.config import given_options, sink_config
-from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.spark import at_least_once
 from kafka_sink.spark.commit_message import TaskCommitMessage
@@ -38,26 +37,20 @@ OPTIONS = given_options(TEXTS)
 class Remembering:
     """Producer and write in one."""
 
+    record_count = throttled_ms = 0
+    left_with: type[BaseException] | None = None
+    expected, topic_ids, cluster_id = CONFIG.producer, {"t": "an id"}, "c"
+    topic: str | None = "t"
+    runs, bad_rows, took = PackedRuns(), BadRowCounts(), WriteStatistics()
+    keeps_runs, partitioner = False, ""
+    rate_limit: RateLimit | None = None
+    row_identity: RowIdentity | None = None
+    # A good row asks nothing.
+    admin = None
+
     def __init__(self, acknowledged: int | None = None, failure: errors.DeliveryError | None = None) -> None:
         self.batches: list[pa.RecordBatch] = []
-        self.record_count = 0
-        self.acknowledged = acknowledged
-        self.failure = failure
-        self.left_with: type[BaseException] | None = None
-        self.expected = CONFIG.producer
-        self.topic: str | None = "t"
-        self.topic_ids = {"t": "an id"}
-        self.cluster_id = "c"
-        self.keeps_runs = False
-        self.runs = PackedRuns()
-        self.bad_rows = BadRowCounts()
-        self.took = WriteStatistics()
-        self.partitioner = ""
-        self.throttled_ms = 0
-        self.rate_limit: RateLimit | None = None
-        self.row_identity: RowIdentity | None = None
-        # A good row asks nothing.
-        self.admin: None = None
+        self.acknowledged, self.failure = acknowledged, failure
 
     def begin(
         self, *, topic: str | None, partitioner: str, rate_limit: RateLimit | None, row_identity: RowIdentity | None,
@@ -116,29 +109,20 @@ def batches(*counts: int, **columns: pa.Array) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"value": pa.array([b"v"] * count, pa.binary()), **columns})
 
 
-class TaskWithConf:
-    """As much of a TaskContext as a write looks at."""
-
-    def __init__(self, **conf: str) -> None:
-        self._localProperties = {key.replace("__", "."): text for key, text in conf.items()} | {"spark.app.id": "a"}
-
-    def partitionId(self) -> int:
-        return 3
-
-    def attemptNumber(self) -> int:
-        return 1
-
-
 @pytest.fixture
 def in_task(monkeypatch: pytest.MonkeyPatch) -> Any:
     def enter(**conf: str) -> None:
-        task = TaskWithConf(**conf)
+        properties = {key.replace("__", "."): text for key, text in conf.items()} | {"spark.app.id": "a"}
+        task = SimpleNamespace(partitionId=lambda: 3, attemptNumber=lambda: 1, _localProperties=properties)
         monkeypatch.setattr(TaskContext, "get", lambda: task)
 
     return enter
 
 
-@pytest.mark.parametrize("make", [KafkaBatchWriter, KafkaStreamWriter])
+BOTH = pytest.mark.parametrize("make", [KafkaBatchWriter, KafkaStreamWriter])
+
+
+@BOTH
 def test_write_reads_its_iterator_to_the_end_and_returns_the_receipts(using: Any, make: type) -> None:
     producer = using(Remembering())
     iterator = batches(3, 0, 5)
@@ -151,7 +135,7 @@ def test_write_reads_its_iterator_to_the_end_and_returns_the_receipts(using: Any
 
 
 @pytest.mark.parametrize("conf", [False, True])
-@pytest.mark.parametrize("make", [KafkaBatchWriter, KafkaStreamWriter])
+@BOTH
 def test_a_receipt_says_whose_it_is_and_where_it_goes_whoever_asks(
     using: Any, in_task: Any, tmp_path: Path, make: type, conf: bool
 ) -> None:
@@ -184,7 +168,7 @@ def test_batch_writes_have_receipts_of_their_own() -> None:
     assert pickle.loads(pickle.dumps(one)).guarantee.identity == one.guarantee.identity
 
 
-@pytest.mark.parametrize("make", [KafkaBatchWriter, KafkaStreamWriter])
+@BOTH
 def test_an_unusable_receipts_path_is_found_when_the_write_is_planned(tmp_path: Path, make: type) -> None:
     (tmp_path / "file").touch()
     planned = make({**OPTIONS, "receipts_path": str(tmp_path / "file" / "below")})
@@ -198,31 +182,6 @@ def test_fewer_acknowledged_than_delivered_is_never_a_success(using: Any) -> Non
         KafkaBatchWriter(OPTIONS).write(batches(8))
     assert (failure.value.received, failure.value.acknowledged) == (8, 7)
     assert producer.left_with is errors.ReceiptMismatch
-
-
-@pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
-def test_rows_know_whose_they_are_only_where_that_is_asked(using: Any, in_task: Any, kind: type) -> None:
-    in_task(sql__streaming__queryId="q", streaming__sql__batchId="7")
-    nothing = RecordColumns.from_arrow(next(batches(1)), now_ms=0)
-    told = []
-    for asked in ("false", "true"):
-        made = pickle.loads(pickle.dumps(kind(given_options({**TEXTS, "rowIdentity": asked}))))
-        for _ in ("an attempt", "another"):
-            producer = using(Remembering())
-            made.write(batches(1))
-            told.append(producer.row_identity)
-    none, none_again, first, again = told
-    assert none is none_again is None
-    assert first is not None and again is not None
-    (of_first, of_again) = (one.added_to(nothing, np.array([5])).headers for one in (first, again))
-    assert of_first is not None and of_again is not None
-    values = of_first.value.to_pylist()
-    assert values == of_again.value.to_pylist()
-    if kind is KafkaStreamWriter:
-        assert values == [b"t", b"q", b"7", b"3", b"5"]
-    else:
-        # Also in foreachBatch, which may write more than once: a write's own.
-        assert values == [b"t", made.guarantee.identity.query_id.encode(), b"0", b"3", b"5"]
 
 
 def test_a_task_takes_its_partitioner_and_rate_and_says_what_throttled_it(
@@ -248,7 +207,7 @@ def test_exactly_once_refuses_them_before_anything_is_decided(kind: type, monkey
         kind(given).commit([TaskCommitMessage(0, 0, 9, (), bad_rows=bad)], *batch_id)
 
 
-@pytest.mark.parametrize("make", [KafkaBatchWriter, KafkaStreamWriter])
+@BOTH
 def test_a_task_takes_from_the_conf_what_options_do_not_say(using: Any, in_task: Any, make: type) -> None:
     producer = using(Remembering())
     in_task(spark__pykafka__topic="t", spark__pykafka__kafka__acks="1", spark__pykafka__kafka__linger__ms="7")
@@ -306,7 +265,7 @@ class Noting(kafka_sink.Interceptor):
         self._note("close")
 
 
-@pytest.mark.parametrize("make", [KafkaBatchWriter, KafkaStreamWriter])
+@BOTH
 def test_interceptors_are_called_in_order_and_each_gets_what_the_one_before_made(using: Any, make: type) -> None:
     producer, calls = using(Remembering()), []
     took = producer.took = WriteStatistics({"t": 3}, 40, {"KeyNull": 1})
@@ -318,13 +277,6 @@ def test_interceptors_are_called_in_order_and_each_gets_what_the_one_before_made
         ("1", "on_acknowledgement", 5, type(None)), ("2", "on_acknowledgement", 5, type(None)),
         ("1", "on_statistics", took), ("2", "on_statistics", took), ("1", "close"), ("2", "close"),
     ]  # fmt: skip
-
-
-def test_a_task_without_rows_is_acknowledged_and_closed(using: Any) -> None:
-    using(Remembering())
-    calls: list[Any] = []
-    KafkaBatchWriter(OPTIONS, [Noting("1", calls)]).write(batches())
-    assert [call[1] for call in calls] == ["on_acknowledgement", "on_statistics", "close"]
 
 
 def test_on_send_that_raises_fails_the_write_and_sends_nothing_of_its_batch(using: Any) -> None:
@@ -368,18 +320,6 @@ def test_raising_at_the_end_is_logged_and_changes_nothing(
     assert [call[:2] for call in calls[2:]] == [(name, called) for called in told for name in "12"]
     (record,) = caplog.records
     assert record.getMessage() == f"interceptor Noting: {method} raised; the task goes on without it"
-
-
-def test_what_ends_a_write_from_outside_reaches_interceptors_as_it_is(using: Any) -> None:
-    def upstream() -> Iterator[pa.RecordBatch]:
-        yield from batches(1)
-        raise EOFError("upstream")
-
-    using(Remembering())
-    calls: list[Any] = []
-    with pytest.raises(EOFError):
-        KafkaBatchWriter(OPTIONS, [Noting("1", calls)]).write(upstream())
-    assert calls[1:] == [("1", "on_acknowledgement", 0, EOFError), ("1", "close")]
 
 
 class Returning(kafka_sink.Interceptor):

@@ -38,9 +38,3 @@ def test_words_are_broken_only_where_nothing_else_fits_and_newlines_stay() -> No
     narrow = table(("A", "B"), [("four", "twelve-chars")], 10)
     assert narrow == ["A     B", "four  twel", "      ve-c", "      hars"]
     assert table(("A", "B"), [("x", "found\nto do: y")]) == ["A  B", "x  found", "   to do: y"]
-
-
-def test_a_column_may_be_limited_and_keeps_its_words() -> None:
-    assert table(("A",), [("some words",), ("kafka-topics.sh --create",)], None, 6) == [
-        "A", "some words", "kafka-topics.sh", "--create",
-    ]  # fmt: skip

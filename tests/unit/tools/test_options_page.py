@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,12 +22,6 @@ MADE = {(): page, ("reading",): reading_page}
 def test_the_committed_page_is_generated(arguments: tuple[str, ...]) -> None:
     committed = (ROOT / "docs" / PAGES[arguments]).read_text(encoding="utf-8")
     assert committed == MADE[arguments](), "run `make docs`"
-
-
-@pytest.mark.parametrize("arguments", PAGES)
-def test_the_module_prints_it(arguments: tuple[str, ...]) -> None:
-    command = [sys.executable, str(ROOT / "tools" / "options_page.py"), *arguments]
-    assert subprocess.run(command, capture_output=True, check=True, text=True).stdout == MADE[arguments]()
 
 
 @pytest.mark.parametrize(("options", "text"), [(WRITING, page()), (READING, reading_page())], ids=["write", "read"])

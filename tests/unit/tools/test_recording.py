@@ -38,10 +38,3 @@ def test_the_committed_picture_shows_the_readme() -> None:
     # Commands have their comments cut off.
     assert recording.typed()[1] == "pip install --quiet ./pykafka"
     assert not [command for command in recording.typed() if "#" in command]
-
-
-def test_a_picture_has_all_lines_in_order_and_needs_no_other_host() -> None:
-    picture = recording.picture([("echo '<a> & b'", "<a> & b\n"), ("true", ""), ("echo [bold]x", "[bold]x\n\n  y\n")])
-    shown = lines_of(picture)
-    assert shown == ["$ echo '<a> & b'", "<a> & b", "$ true", "$ echo [bold]x", "[bold]x", "  y"]
-    assert hosts_of(picture) == {"http://www.w3.org/2000/svg"}

@@ -93,11 +93,6 @@ def test_a_java_store_is_handed_on_as_pem(tmp_path: Path) -> None:
     Consumer({"group.id": "g", **found}).close()
 
 
-def test_librdkafka_knows_all_of_them() -> None:
-    found = settings(security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_jaas_config=PLAIN)
-    Consumer({"group.id": "g", **found}).close()
-
-
 def test_a_client_without_kerberos_is_told_with_what_to_do() -> None:
     options = {
         "kafka.bootstrap.servers": "h:1",

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyarrow.fs import FileSystem, LocalFileSystem
 
-from kafka_sink.verification import receipt_file
-from kafka_sink.verification.receipt_file import SCHEMA, filesystem_of, paths_in, relative_path
+from kafka_sink.verification.receipt_file import filesystem_of, paths_in, relative_path
 
 
 def test_names_sort_as_numbers_do_and_folders_are_hives() -> None:
@@ -39,9 +37,3 @@ def test_hadoops_name_of_s3_is_understood(monkeypatch: pytest.MonkeyPatch) -> No
     for path in ("s3a://b/x", "s3://b/x", "/x"):
         filesystem_of(path)
     assert asked == ["s3://b/x", "s3://b/x", "/x"]
-
-
-def test_every_column_has_one_name() -> None:
-    assert len(set(SCHEMA.names)) == len(receipt_file.COLUMNS)
-    with pytest.raises(pa.ArrowInvalid):
-        filesystem_of("foo://b/x")

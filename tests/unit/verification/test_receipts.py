@@ -99,10 +99,3 @@ def test_a_file_that_is_none_is_named_and_the_others_are_read(tmp_path: Path) ->
     assert sorted(Path(file).name for file, _ in found.unreadable) == ["cut.parquet", "empty.parquet", "old.parquet"]
     assert dict(found.unreadable)[str(tmp_path / "old.parquet")] == "it has no column 'checksum'"
     assert [run.batch_id for run in found.runs()] == [1]
-
-
-def test_one_file_is_enough(tmp_path: Path) -> None:
-    file = put(tmp_path, {"batch_id": 1})
-    put(tmp_path, {"batch_id": 3})
-    found = receipts(file)
-    assert ([run.batch_id for run in found.runs()], found.gaps) == ([1], [])

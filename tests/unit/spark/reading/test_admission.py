@@ -53,15 +53,6 @@ def test_never_beyond_an_end_and_always_beyond_a_start(limit: int, of: tuple[Pos
         assert limited[each] == end if end <= start[each] else start[each] < limited[each] <= end
 
 
-@given(LIMITS, logs(2**40))
-def test_about_as_many_as_the_limit(limit: int, of: tuple[Positions, Positions]) -> None:
-    start, ends = of
-    new = {each: end - start[each] for each, end in ends.items() if end > start[each]}
-    limited = rate_limited(limit, start, ends)
-    read = sum(limited[each] - start[each] for each in new)
-    assert min(limit, sum(new.values())) - len(new) <= read <= limit + len(new)
-
-
 @given(st.integers(1, 2**40), logs(2**40))
 def test_the_same_as_sparks_source(limit: int, of: tuple[Positions, Positions]) -> None:
     start, ends = of

@@ -22,7 +22,7 @@ from kafka_sink.records.aborted_transaction import AbortedTransaction
 from kafka_sink.spark.reading import batch_reader
 from kafka_sink.spark.reading.batch_reader import KafkaBatchReader
 from kafka_sink.spark.source import KafkaDataSource, source_with
-from record_sets import TRANSACTIONAL, Batch, marker, plain
+from record_sets import Batch, marker, plain
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 from scripted_logs import ScriptedLog, serve
 
@@ -87,25 +87,6 @@ def test_rows_have_the_columns_of_sparks_source(kafka: ScriptedKafka) -> None:
     assert list(found[0]) == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     assert list(rows(reader(includeHeaders="true"))[0])[-1] == "headers"
     assert rows(reader("offset", "topic")) == [{"offset": offset, "topic": "t"} for offset in range(6)]
-
-
-def test_a_task_reads_its_range_and_nothing_of_the_batches_around(kafka: ScriptedKafka) -> None:
-    holds(kafka, plain(*(b"%d" % number for number in range(6))))
-    made = reader("value", "offset", minPartitions="3")
-    assert [(part.range.first, part.range.end) for part in made.partitions()] == [(0, 2), (2, 4), (4, 6)]
-    assert [row["offset"] for row in rows(made)] == list(range(6))
-
-
-def test_aborted_rows_are_left_out_for_readers_of_committed_records(kafka: ScriptedKafka) -> None:
-    batches = (
-        plain(b"a", b"b", base_offset=0, producer_id=1, attributes=TRANSACTIONAL),
-        marker(0, 2, 1),
-        plain(b"c", b"d", base_offset=3, producer_id=1, attributes=TRANSACTIONAL),
-        marker(1, 5, 1),
-    )
-    holds(kafka, *batches, aborted=(AbortedTransaction(1, 0),))
-    assert [row["value"] for row in rows(reader(**{"kafka.isolation.level": "read_committed"}))] == [b"c", b"d"]
-    assert [row["value"] for row in rows(reader())] == [b"a", b"b", b"c", b"d"]
 
 
 def test_a_range_without_rows_ends(kafka: ScriptedKafka, calls: list[object]) -> None:

@@ -20,12 +20,6 @@ def clip(first: int, end: int, *, fail: bool) -> Offsets:
     return clipped(PARTITION, Offsets(first, end), THERE, fail_on_data_loss=fail)
 
 
-@pytest.mark.parametrize("fail", [True, False])
-@pytest.mark.parametrize("asked", [(10, 20), (12, 15), (20, 20), (10, 10)])
-def test_what_is_there_is_read_as_it_is_asked_for(asked: tuple[int, int], fail: bool) -> None:
-    assert clip(*asked, fail=fail) == Offsets(*asked)
-
-
 @pytest.mark.parametrize(
     ("asked", "lost", "left"),
     [((5, 15), (5, 10), (10, 15)), ((0, 20), (0, 10), (10, 20)), ((3, 7), (3, 7), (10, 10))],
@@ -58,13 +52,6 @@ def test_offsets_that_are_not_written_are_told_with_where_the_log_ends(
     with caplog.at_level(logging.WARNING):
         assert clip(*asked, fail=False) == Offsets(*left)
     assert len(caplog.messages) == 1
-
-
-def test_nothing_is_lost_of_a_read_that_asks_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    for fail in (True, False):
-        found = clip(5, 5, fail=fail)
-        assert found.first == found.end
-    assert not caplog.messages
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))

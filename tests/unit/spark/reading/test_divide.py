@@ -81,12 +81,3 @@ def test_every_offset_is_in_one_range_and_ranges_keep_what_they_know(
     for number, parts in by_partition.items():
         assert (parts[0].first, parts[-1].end) == expected[number]
         assert all(one.end == following.first for one, following in itertools.pairwise(parts))
-
-
-@given(SPANS, st.integers(1, 200))
-def test_there_are_about_as_many_ranges_as_wanted(spans: Spans, min_partitions: int) -> None:
-    sizes = [end - first for _, first, end in spans if first < end]
-    found = len(divide(ranges(spans), min_partitions, None))
-    # Each range is rounded by less than one part.
-    assert found >= min(min_partitions, sum(sizes)) - len(sizes)
-    assert found <= max(min_partitions, len(sizes)) + len(sizes)

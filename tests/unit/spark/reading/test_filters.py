@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import datasource
 
-from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.kinds import INT64_MAX
 from kafka_sink.spark.reading.filters import Wanted
 
@@ -75,15 +74,6 @@ def test_filters_narrow_a_read(filters: list[Any], expected: Wanted) -> None:
 )  # fmt: skip
 def test_filters_that_say_nothing_of_partitions_and_offsets_leave_all(filter_: Any) -> None:
     assert Wanted().narrowed([filter_]) == Wanted()
-
-
-def test_which_partitions_are_wanted() -> None:
-    wanted = Wanted(topics=frozenset("a"), partitions=frozenset({1}))
-    for topic in "ab":
-        for number in range(2):
-            assert wanted.has(TopicPartition(topic, number)) is ((topic, number) == ("a", 1))
-    assert Wanted().has(TopicPartition("a", 1))
-    assert not Wanted(topics=frozenset()).has(TopicPartition("a", 1))
 
 
 OPERATORS = {

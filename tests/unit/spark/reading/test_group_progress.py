@@ -51,15 +51,6 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-def test_each_commit_is_made_over_one_client_and_none_is_logged(
-    kafka: ScriptedKafka, progress: GroupProgress, caplog: pytest.LogCaptureFixture
-) -> None:
-    for offset in range(3):
-        progress.commit({T0: offset})
-    assert (committed(kafka), warnings(caplog)) == ([0, 1, 2], [])
-    assert kept.KEPT.take(kept.AdminClient, CONFIG) is not None
-
-
 def test_a_failure_is_told_when_it_begins_when_it_changes_and_when_it_is_over(
     kafka: ScriptedKafka, progress: GroupProgress, caplog: pytest.LogCaptureFixture
 ) -> None:

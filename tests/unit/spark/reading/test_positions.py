@@ -23,10 +23,3 @@ def test_they_are_those_of_sparks_source() -> None:
 @given(POSITIONS)
 def test_they_come_back_from_a_checkpoint(positions: dict[TopicPartition, int]) -> None:
     assert positions_of(json.loads(json.dumps(checkpointed(positions)))) == positions
-
-
-@given(POSITIONS, st.randoms())
-def test_their_order_says_nothing(positions: dict[TopicPartition, int], rng: object) -> None:
-    shuffled = sorted(positions, key=lambda each: rng.random())  # type: ignore[attr-defined]
-    again = {each: positions[each] for each in shuffled}
-    assert json.dumps(checkpointed(again)) == json.dumps(checkpointed(positions))

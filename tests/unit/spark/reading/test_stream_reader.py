@@ -252,11 +252,3 @@ def test_another_cluster_behind_the_same_address_is_an_error(
     network.interruptions += 1
     with pytest.raises(KafkaSinkError, match="another"):
         made.latestOffset({"t": {"0": 6}}, limits.ReadAllAvailable())
-
-
-def test_errors_are_those_of_a_read(limits: type[_Limits], kafka: ScriptedKafka) -> None:
-    made = reader(**{"kafka.default.api.timeout.ms": "1000"})
-    start = made.initialOffset()
-    kafka.down |= kafka.brokers
-    with pytest.raises(KafkaSinkError, match="the records stay in Kafka"):
-        made.latestOffset(start, limits.ReadAllAvailable())

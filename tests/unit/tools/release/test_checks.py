@@ -66,11 +66,6 @@ def test_an_older_library_is_enough_and_a_newer_one_is_too_much(needed: str, off
     assert is_at_most(needed, offered) is fits
 
 
-def test_a_kernel_for_macos_is_signed_and_needs_the_system_alone() -> None:
-    check_macos(mach_o(ARM64, SINCE_11, NEEDS, SIGNED), MACOS)
-    check_macos(mach_o(X86_64, SINCE_10_13, NEEDS), BY_TAG["macosx_10_13_x86_64"])
-
-
 OTHER_LIBRARY = command(0x0C, b"\x18\0\0\0" + bytes(12) + b"/opt/lib/libomp.dylib\0")
 
 

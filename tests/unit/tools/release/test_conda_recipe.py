@@ -11,7 +11,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from release.stand_in_channel import as_conda_says, asked_for, with_required
+from release.stand_in_channel import as_conda_says
 
 ROOT = Path(__file__).resolve().parents[4]
 # Where conda-forge has another name than the package index.
@@ -81,23 +81,3 @@ def test_it_installs_and_tests_the_command(recipe: dict[str, Any], settings: con
     imports, commands = recipe["tests"]
     assert imports["python"]["imports"][0] == "kafka_sink" and imports["python"]["pip_check"] is True
     assert commands["script"][0] == f"{script.split()[0]} --help"
-
-
-def test_what_a_recipe_asks_for(recipe: dict[str, Any]) -> None:
-    recipe["requirements"]["build"] = ["gcc_linux-64", "sysroot_linux-64 2.28"]
-    packages, empty = asked_for(recipe)
-    assert packages >= {"pip", "setuptools", "pyspark", "kio", "abi3audit"}
-    assert not packages & {"python", "python-abi3"}
-    assert empty == {"gcc_linux-64", "sysroot_linux-64", "python-abi3"}
-
-
-@pytest.mark.parametrize(
-    ("here", "there"),
-    [("crc32c", "crc32c"), ("Py4J[all] >= 0.10.9.7, < 0.11 ; python_version > '3'", "py4j <0.11,>=0.10.9.7")],
-)
-def test_a_requirement_in_condas_words(here: str, there: str) -> None:
-    assert as_conda_says(Requirement(here)) == there
-
-
-def test_what_packages_require_is_there_as_well() -> None:
-    assert with_required({"pyspark", "kio"}) == {"pyspark", "py4j", "kio", "crc32c", "typing-extensions"}

@@ -10,10 +10,6 @@ from packaging.tags import sys_tags
 from release.targets import TARGETS, System, Target
 
 
-def test_no_two_targets_are_the_same() -> None:
-    assert len({target.tag for target in TARGETS}) == len({target.triple for target in TARGETS}) == len(TARGETS)
-
-
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.tag)
 def test_triple_and_tag_name_the_same_processor_and_version(target: Target) -> None:
     assert target.tag.endswith(f"_{target.machine}")

@@ -87,10 +87,10 @@ DECODING: tuple[Mutant, ...] = (
             within="_fault_of_header"),
     Mutant("reading: of several zstd frames the first one counts", "RFC 8878: frames may follow one another",
             "$ROOM <= $MOST and _zstd_frame_bytes($COMPRESSED) == len($COMPRESSED)", "room <= most_bytes",
-            "tests/unit/records/test_decompression_of_peers.py::test_zstd_of_several_frames"),
+            "tests/unit/records/test_decompression.py::test_zstd_of_several_frames"),
     Mutant("reading: bytes behind an lz4 frame are damage", "Lz4BlockInputStream ends with the frame",
             "$COMPRESSED[: _lz4_frames_bytes($COMPRESSED)]", "compressed",
-            "tests/unit/records/test_decompression_of_peers.py::"
+            "tests/unit/records/test_decompression.py::"
             "test_bytes_behind_gzip_and_lz4_are_left_out_as_java_does"),
     Mutant("reading: headers of a batch are not bounded", "maxHeadersPerBatch",
             "$MEASURED[Total.HEADERS] > $LIMITS.most_headers", "False",
