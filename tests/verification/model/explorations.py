@@ -311,7 +311,7 @@ def aborted_and_written_again(steps: int) -> Iterable[Events]:
 
 
 @family(
-    "group coordinators that stood still may answer for a moment", {}, {"shapes": (((1,), (1,), (1,)),)}, share=4
+    "group coordinators that stood still may answer for a moment", {}, {"shapes": (((1,), (1,), (1,)),)}, share=8
 )  # fmt: skip
 def stale_reads(steps: int) -> Iterable[Events]:
     for crash, later, changes, reads in product(range(steps), range(steps), (1, 2, 4), (1, 2, 3, 5)):

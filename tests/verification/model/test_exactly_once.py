@@ -39,7 +39,7 @@ from reliability.campaign import Campaign
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.says)
 def test_rows_are_visible_once_whatever_happens(family: Family) -> None:
     for version in VERSIONS:
-        for schedule in some(family, version, examples(200 * family.share)):
+        for schedule in some(family, version, examples(100 * family.share)):
             run(schedule)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from effort import examples
 from kafka_sink.kafka.reader import Fetch, Reader
 from kafka_sink.spark.reading import continuity, stream_logs, stream_plan
 from kafka_sink.spark.reading.positions import Positions
@@ -18,7 +17,7 @@ from simulation.streaming import StreamingWorld, run_stream
 
 # Seed 171: a task read what had replaced its records, in one answer with those before. Seed 765: the new leader had no
 # record of the known epoch. Seed 1974: a partition was added between the beginning and the first micro-batch.
-SEEDS = (*range(examples(21)), 171, 765, 1974)
+SEEDS = (171, 765, 1974)
 
 
 @functools.cache
@@ -33,7 +32,7 @@ def test_a_seed(seed: int) -> None:
 
 @pytest.mark.long
 def test_what_happens_is_real() -> None:
-    counts: Counter[str] = sum((run(seed).counts for seed in (*range(21), 171, 765, 1974)), Counter())
+    counts: Counter[str] = sum((run(seed).counts for seed in (*range(21), *SEEDS)), Counter())
     assert counts["stream: records"] > 3_000
     assert counts["stream: crashes"] > 20
     happened = (
@@ -42,13 +41,6 @@ def test_what_happens_is_real() -> None:
     )  # fmt: skip
     for what in (*happened, "records that nothing showed"):
         assert counts[f"stream: {what}"] > 0, what
-
-
-def test_a_seed_is_a_run_to_the_byte() -> None:
-    lines: list[str] = []
-    assert run_stream(5, lines.append).digest == run(5).digest
-    assert any("FAULT" in line for line in lines)
-    assert run(6).digest != run(5).digest
 
 
 def leaders_not_compared(patch: pytest.MonkeyPatch) -> None:
