@@ -7,7 +7,7 @@ seed, settings and calls give the same bytes.
 Modelled: replication by fetch rounds, high watermarks, the ISR, elections, truncation, idempotence, the produce
 purgatory, lagging metadata, throttling, a broker's quotas of produced and of read bytes, topics that go, come back and
 grow, transactions, the offsets of groups that nobody joins, brokers of several releases and their upgrade. Readers get
-what is on disk: from leaders and followers, at both isolation levels, after retention, compaction and truncation;
+what is on disk: from leaders and followers, at both isolation levels, after retention, compaction, truncation and harm;
 `readable_records` says what a correct reader delivers. Of ACLs those of readers: a topic that may not be read, or not
 be described. Not modelled: members of groups, sessions of Fetch, segments, tiered storage, other ACLs and quotas, a
 controller that fails, coordinators of transactions and groups that die, SASL and TLS, and brokers before KIP-219, which
@@ -186,6 +186,26 @@ class Cluster:
         end_offset = min(replica.last_stable_offset, log.batches[-1].base_offset) if log.batches else 0
         for batch, offsets in compact(log, end_offset, removed, stays_empty, delete_horizon_ms):
             self._journal.note_compacted(replica.key, batch, offsets)
+
+    def harm(self, topic: str, partition: int, node_id: int, bit: int) -> int | None:
+        """Flip this bit of a batch on one replica's disk: of one that has others before and behind it. Return its base
+        offset, None if there is no such batch. Readers get it so; the broker has its index, and oracles know the
+        batch as it was."""
+        replica = self.replica(topic, partition, node_id)
+        inner = [] if replica is None else list(replica.log.stored(replica.log.start_offset))[1:-1]
+        if replica is None or not inner:
+            return None
+        batch = self._rng.choice(inner)
+        data = bytearray(batch.data)
+        data[bit // 8] ^= 1 << bit % 8
+        replica.log.harmed[batch.base_offset] = bytes(data)
+        return batch.base_offset
+
+    def mend(self, topic: str, partition: int) -> None:
+        for node_id in self.node_ids:
+            replica = self.replica(topic, partition, node_id)
+            if replica is not None:
+                replica.log.harmed.clear()
 
     def _leading(self, topic: str, partition: int) -> tuple[ReplicaManager, TopicIdPartition]:
         key = TopicIdPartition(self.controller.image.topics[topic].topic_id, partition)

@@ -120,7 +120,7 @@ def _slice(log: PartitionLog, read: Read, end_offset: int) -> tuple[bytes, tuple
     for batch in log.stored(read.offset, end_offset):
         if len(data) >= limit:
             break
-        data += batch.data
+        data += log.harmed.get(batch.base_offset, batch.data)
     sliced = bytes(data[:limit])
     if first is not None and 0 < limit < len(first.data):
         # A reader could do nothing with a piece, so brokers answer none since Fetch 3.

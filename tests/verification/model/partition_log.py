@@ -33,6 +33,8 @@ class PartitionLog:
         self.end_offset = 0
         # By base offset, what compaction put there; None: nothing.
         self._cleaned: dict[int, RecordBatch | None] = {}
+        # By base offset, what readers get instead of a batch.
+        self.harmed: dict[int, bytes] = {}
 
     @property
     def last_epoch(self) -> int | None:

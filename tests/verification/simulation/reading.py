@@ -11,12 +11,13 @@ been delivered once, in order, or be among the losses that the fetcher told; and
 
 from __future__ import annotations
 
+import random
 import traceback
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
-from kafka_sink.errors import OffsetsLost, TopicAuthorizationFailed
+from kafka_sink.errors import OffsetsLost, ReadStalled, RecordsCorrupt, TopicAuthorizationFailed
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.connections import network_settings
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
@@ -28,6 +29,7 @@ from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
 from kafka_sink.records.decoder import RecordSetDecoder
+from kafka_sink.records.undecodable import Undecodable
 from model.read_journal import Isolation
 from model.readable_records import Fate
 from simulation.producer import SOFTWARE_VERSION
@@ -48,12 +50,26 @@ from simulation.scheduler import Timer
 
 # The last range is planned after HEALED_MS; a reader that is not done by then hangs.
 GIVE_UP_MS = HEALED_MS + 200_000
+# Of a batch header: base offset, length, leader epoch, format, and the CRC itself.
+UNCHECKED_BYTES = 21
+# Faults that leave gaps, or make another batch the first or the last.
+_TAKING = (
+    "retention", "delete_records", "compaction", "unclean_election", "truncation", "topic_again", "crash", "restart",
+    "lag",
+)  # fmt: skip
 # Turns before the clock moves.
 MAX_IDLE_TURNS = 100
 
 
 class ReadingWorld(ReadWorld):
+    # Of the seeds: those in which bits of batch headers are flipped on a broker's disk, and nothing else takes records.
+    share_of_harm = 0.1
+
     def __init__(self, seed: int, trace: Trace | None = None) -> None:
+        # Of its own: a seed without this fault is as it would be without this kind.
+        self._harm_rng = random.Random(f"{seed}/reading/damage")
+        self._is_harmed = self._harm_rng.random() < self.share_of_harm
+        self._has_harm = False
         super().__init__(seed, "read", trace)
         rng = self._rng
         self._topic_id = self._cluster.topic_id(TOPIC)
@@ -101,8 +117,34 @@ class ReadingWorld(ReadWorld):
         self._turned_at = (-1, 0)
         self._is_last = False
 
+    def _weights(self) -> dict[str, int]:
+        weights = super()._weights()
+        return {**weights, **dict.fromkeys(_TAKING, 0)} if self._is_harmed else weights
+
+    def _harm(self) -> None:
+        if self._scheduler.now_ms >= FAULTS_END_MS:
+            return
+        self._cluster.advance(self._scheduler.now_ms)
+        leader = self._cluster.leader(TOPIC, PARTITION)
+        bit = self._harm_rng.randrange(8 * UNCHECKED_BYTES)
+        offset = None if leader is None else self._cluster.harm(TOPIC, PARTITION, leader, bit)
+        if offset is not None:
+            self._has_harm = True
+            self.counts["read: fault harm"] += 1
+            self._say(f"FAULT bit {bit} of the batch at {offset} on {leader}")
+        self._scheduler.after(self._harm_rng.choice([300, 1_000, 3_000]), self._harm)
+
+    def _end_by_harm(self, error: Exception) -> None:
+        """The damage is told. The task's rows are lost with it, and it runs again once a whole copy leads."""
+        self._say(f"the damage is told: {error}")
+        self.counts["read: told harm"] += 1
+        self._fetcher, self._is_last, self._has_harm = None, False, False
+        self._cluster.mend(TOPIC, PARTITION)
+
     def run(self) -> None:
         self._begin()
+        if self._is_harmed:
+            self._scheduler.after(1_000, self._harm)
         self._plan_turn(0)
         while not self._is_over:
             assert self._scheduler.now_ms < GIVE_UP_MS, f"the reader hangs at {self._range}, position {self._next}"
@@ -136,6 +178,9 @@ class ReadingWorld(ReadWorld):
         record_set = fetcher.take(now_ms)
         if record_set is not None:
             self._take(record_set)
+            if self._fetcher is None:
+                self._plan_turn(100)
+                return
             # The caller takes its time.
             if now_ms < FAULTS_END_MS:
                 self._busy_until_ms = now_ms + self._rng.choice(self._pauses_ms)
@@ -236,8 +281,13 @@ class ReadingWorld(ReadWorld):
             record_set.records, first_offset=record_set.offset, end_offset=record_set.end, columns=COLUMNS,
             aborted=record_set.aborted_transactions,
         )  # fmt: skip
-        for batch in decoder:
-            self._rows += [row_of(each) for each in batch.to_pylist()]
+        try:
+            for batch in decoder:
+                self._rows += [row_of(each) for each in batch.to_pylist()]
+        except Undecodable as error:
+            if not self._has_harm:
+                raise
+            self._end_by_harm(error)
         self.counts["read: record sets"] += 1
 
     def _end_range(self, fetcher: Fetcher) -> None:
@@ -260,6 +310,8 @@ class ReadingWorld(ReadWorld):
             self._is_last = False
             self.losses.append(Loss(range_.first, failure.end, failure.cause))  # type: ignore[arg-type]
             self._next = failure.end
+        elif isinstance(failure, RecordsCorrupt | ReadStalled) and self._has_harm:
+            self._end_by_harm(failure)
         elif isinstance(failure, TopicAuthorizationFailed) and self._loses_acls:
             # Nobody has seen the rows of the task, which runs again.
             self._is_last = False

@@ -12,6 +12,7 @@ import pytest
 from kafka_sink.kafka.consumer import topic_watch
 from kafka_sink.kafka.consumer.fetch_range import Loss
 from kafka_sink.kafka.consumer.fetcher import Fetcher
+from kafka_sink.kafka.consumer.gaps import Gaps
 from kafka_sink.kafka.protocol.apis.fetch import FetchResponse
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from model.read_faults import WEIGHTS
@@ -32,6 +33,8 @@ def test_the_faults_are_real() -> None:
     assert counts["read: records"] > 3_000
     assert counts["read: losses"] > 0
     assert counts["read: OffsetsLost"] > 0
+    for what in ("fault harm", "told harm", "fault acl_describe", "TopicAuthorizationFailed"):
+        assert counts[f"read: {what}"] > 0, what
 
 
 def no_aborted_transactions(patch: pytest.MonkeyPatch) -> None:
@@ -72,11 +75,15 @@ def gaps_by_empty_answers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Fetcher, "_take_records", mistaken)
 
 
+def offsets_not_doubted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Gaps, "has_doubt", lambda *args, **facts: False)
+
+
 @pytest.mark.parametrize(
     ("mistake", "seed"),
     [
         (no_aborted_transactions, 0), (losses_untold, 17), (epochs_unchecked, 30), (topic_ids_not_compared, 15),
-        (gaps_by_empty_answers, 2),
+        (gaps_by_empty_answers, 2), (offsets_not_doubted, 27),
     ],
 )  # fmt: skip
 def test_a_reader_with_a_mistake_is_found(mistake: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
