@@ -117,9 +117,16 @@ class Caller:
         beside: Sequence[Call] = (),
     ) -> MetadataResponse:
         """Return the metadata of `topics` from any broker. The calls `beside` are done by then, in the same round trip.
-        Raises BrokersUnreachable."""
-        response = self.ask_any(MetadataRequest(topics, allow_auto_topic_creation), deadline_ms, beside)
-        assert isinstance(response, MetadataResponse)
+        A broker that lists no brokers has just started, and knows no topics either. Raises BrokersUnreachable."""
+        tries = 0
+        while True:
+            response = self.ask_any(MetadataRequest(topics, allow_auto_topic_creation), deadline_ms, beside)
+            assert isinstance(response, MetadataResponse)
+            if response.brokers:
+                break
+            tries += 1
+            if not self.pause(tries, deadline_ms):
+                raise self.unreachable()
         now_ms = self._driver.now_ms()
         for topic in response.topics:
             is_whole = not topic.error_code and all(each.leader_id >= 0 for each in topic.partitions)

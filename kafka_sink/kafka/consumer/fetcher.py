@@ -331,7 +331,8 @@ class Fetcher:
             self.failure = self._stalled(now_ms)
 
     def _on_metadata(self, answer: ClientResponse, now_ms: int) -> None:
-        if isinstance(answer.response, MetadataResponse):
+        # A broker that lists no brokers has just started, and knows no topics either.
+        if isinstance(answer.response, MetadataResponse) and answer.response.brokers:
             self._metadata.update(answer.response, now_ms)
             self._network.update_brokers(answer.response.brokers)
             self._look_for_topic(now_ms - answer.latency_ms, now_ms)

@@ -104,6 +104,7 @@ class ScriptedKafka:
         self.partitions = 0
         self.topic_id: uuid.UUID | None = None
         self.topic_error = 0
+        self.lists_brokers = True
         self.topic_codes: dict[str, int] = {}
         # Those that are there, and that a list of all topics leaves out.
         self.unlisted_topics: set[str] = set()
@@ -172,7 +173,8 @@ class ScriptedKafka:
         match request:
             case MetadataRequest(topics=topics):
                 named = self._listed_topics() if topics is None else topics
-                nodes = tuple(Broker(node, f"host{node}", 9092) for node in sorted(self.brokers))
+                listed = sorted(self.brokers) if self.lists_brokers else ()
+                nodes = tuple(Broker(node, f"host{node}", 9092) for node in listed)
                 of_topics = tuple(self._topic(topic) for topic in named)
                 return MetadataResponse(0, self.cluster_id, min(self.brokers), nodes, of_topics)
             case InitProducerIdRequest():

@@ -656,6 +656,15 @@ class TestTopics:
         cluster.topic_id = ORDERS
         assert cluster.go_on() == ALL
 
+    def test_a_broker_that_has_just_started_is_no_proof(self, cluster: Cluster) -> None:
+        """It lists no brokers, and knows no topic."""
+        cluster.topic_error, cluster.lists_brokers = 3, False
+        cluster.begin(WHOLE)
+        cluster.go_on(until=lambda: cluster.now_ms > 3 * ABSENT_PATIENCE_MS)
+        assert cluster.fetcher.failure is None
+        cluster.topic_error, cluster.lists_brokers = 0, True
+        assert cluster.go_on() == ALL
+
     @pytest.mark.parametrize("change", GONE)
     def test_one_answer_is_no_proof_however_long_the_caller_pauses(
         self, cluster: Cluster, change: dict[str, Any]

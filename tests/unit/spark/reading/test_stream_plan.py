@@ -17,7 +17,7 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse, TopicMetadata
 from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -34,7 +34,7 @@ from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 from scripted_logs import ScriptedLog, serve
 
 DENIED, NOT_LEADER, FENCED, INVALID_REQUEST = 29, 6, 74, 42
-SERVER_ERROR, LEADER_NOT_AVAILABLE, TIMED_OUT = -1, 5, 7
+SERVER_ERROR, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, TIMED_OUT = -1, 3, 5, 7
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 ID_A, ID_B, ID_AGAIN = (uuid.UUID(int=number) for number in (1, 2, 3))
 LENIENT = {"failOnDataLoss": "false"}
@@ -451,6 +451,29 @@ def test_an_error_of_a_topic_is_no_proof_that_it_is_gone(cluster: Cluster, code:
     kafka.topic_codes["a"] = code
     with pytest.raises(errors.LeaderUnavailable, match=str(code)):
         stream.end(end)
+    assert not stream.told
+
+
+@pytest.mark.parametrize("named", [{}, {"subscribePattern": "[ab]"}])
+def test_a_broker_that_has_just_started_is_no_proof_that_a_topic_is_gone(
+    cluster: Cluster, named: dict[str, str]
+) -> None:
+    """Without the cluster's state it lists no brokers either."""
+    kafka = cluster.kafka
+    stream = Stream(**named, **LENIENT)
+    end = stream.goes_on(stream.initial())
+    until_ms = kafka.now_ms + 3 * ABSENT_PATIENCE_MS
+
+    def answer(request: MetadataRequest) -> MetadataResponse | int:
+        if kafka.now_ms >= until_ms:
+            return 0
+        topics = tuple(TopicMetadata(UNKNOWN_TOPIC, name, None, ()) for name in request.topics or ())
+        return MetadataResponse(0, kafka.cluster_id, -1, (), topics)
+
+    kafka.always(MetadataRequest, answer)
+    assert Stream(**named).initial() == end
+    until_ms = kafka.now_ms + 3 * ABSENT_PATIENCE_MS
+    assert stream.goes_on(end) == end
     assert not stream.told
 
 
