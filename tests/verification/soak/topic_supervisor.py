@@ -44,7 +44,7 @@ class TopicSupervisor:
         self._sink = sink
         self._apart = apart
         self._rng = random.Random(seed)
-        self._command = [
+        self.command = [
             str(Path(sys.executable).with_name("spark-submit")), "--master", f"local[{SLOTS},4]",
             *(word for name, value in SPARK.items() for word in ("--conf", f"{name}={value}")),
             str(JOB), "--bootstrap-servers", kafka.bootstrap_servers, "--subscribe", source, "--topic", sink,
@@ -61,7 +61,7 @@ class TopicSupervisor:
 
     def run(self, seconds: float) -> None:
         """Keep the query running, and kill, for so long. Fails when it does not get on."""
-        application, command = self.application, [*self._command, "--processing-time", "0 seconds"]
+        application, command = self.application, [*self.command, "--processing-time", "0 seconds"]
         application.start(command)
         end_s = application.elapsed_s + seconds
         next_kill_s = self._next_kill_s()
@@ -89,7 +89,7 @@ class TopicSupervisor:
 
     def finish(self) -> None:
         """Kill the query, and run it once to the end of its source. Fails unless that ends well."""
-        self.application.start([*self._command, "--available-now"])
+        self.application.start([*self.command, "--available-now"])
         wait_until(lambda: self.application.status() is not None, DEADLINE_S, "the last run")
         assert self.application.status() == 0, self.application.said
 
