@@ -235,8 +235,10 @@ class PlanReused(ReadError):
             f"this DataFrame was planned by an earlier action, up to offset {self.planned_end} of "
             f"{self.topic}-{self.partition}, and there are records up to offset {self.end} now. Spark keeps the plan.",
             DataState.NOT_READ,
-            "To read all records, make the DataFrame anew with load(). To read the offsets of the first action again, "
-            "as a cached DataFrame should, set reuseOffsets=true.",
+            "To read all records, make the DataFrame anew with load(). For a view or a stream's static side, let Spark "
+            "plan each query: set spark.sql.python.filterPushdown.enabled=true, and add a filter that leaves no row "
+            'out, where("offset >= 0"). To read the offsets of the first action again, as a cached DataFrame should, '
+            "set reuseOffsets=true.",
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from applications import told_by
 from broker_admin import produce
 from kafka_reads import options_of
 from kafka_sink.broker import LocalKafka
@@ -73,3 +74,16 @@ def test_the_first_offsets_are_read_again_where_that_is_asked_for(
     produce(kafka, name, 4)
     assert frame.count() == 3
     assert load(spark, "pykafka", kafka, name).count() == 7
+
+
+@pytest.mark.long
+def test_no_later_action_is_stale_on_a_cluster(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    """In executors that have run no task of the first action, the time of the query tells."""
+    told = told_by("read_again_app.py", kafka.bootstrap_servers, *(topic(1) for _ in range(6)))
+    assert told == {
+        "count_again": "PlanReused",
+        "ask_a_view_again": "PlanReused",
+        "join_a_stream": "PlanReused",
+        "cache_and_explain_first": 2,
+        "let_spark_plan_each_query": 2,
+    }

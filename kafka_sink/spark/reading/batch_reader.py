@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafka_sink.errors.failures import told_to_spark
+from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.reading import ReadConfig
@@ -74,7 +75,8 @@ class KafkaBatchReader(DataSourceReader):
     @told_to_spark()
     def partitions(self) -> Sequence[TaskPartition]:
         """Plan the read. Raises a ReadError, ClusterError or ConfigError."""
-        return [TaskPartition(each) for each in planned_tasks(self._plan(has_worked=False))]
+        planned_ms = wall_clock_ms()
+        return [TaskPartition(each) for each in planned_tasks(self._plan(has_worked=False), planned_ms)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Return the rows of a task. Raises a ReadError, ClusterError, ConfigError or WorkerExhausted."""

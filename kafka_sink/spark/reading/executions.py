@@ -2,20 +2,27 @@
 
 Spark 4.1 to 4.3 keeps the plan of a Python source for the life of a DataFrame: a second action, a temporary view that
 is asked again, and a static side of a stream all run the tasks of the first action. Nothing in Spark plans again, so
-tasks do. Only they know the execution that they belong to, by a local property.
+tasks do. They know their execution by local properties of Spark:
 
-    first task of a plan in an executor ─> notes the execution in the executor's folder
-    task of another execution           ─> plans again, once in an executor, and notes the ranges there
+    the id of the query            has the time at which Spark began with it (UUID 7, Spark 4.2 on). Spark plans a read
+                                   in its first execution, so a query that began after the plan is a later one
+    the id of the execution        the first task of a plan in an executor notes it in the executor's folder. Another
+                                   one is a later execution
+    a task of a later execution    plans again, once in an executor, and notes the ranges there
 
 With a local master there is one executor. All tasks of an execution read the ranges of one plan there, also those that
 run again. The executors of a cluster share no folder. Each could find other ends, so `PlanReused` fails the action if
 there are newer records. With reuseOffsets=true every action reads the offsets of the first.
 
-An executor that ran no task of the first action takes the second one for it, and reads the first offsets. A note that
-cannot be kept is an error (`PlanNotNoted`), as is one that cannot be read: on a full disk a later action would read the
-first offsets, too.
+A note that cannot be kept or read is an error (`PlanNotNoted`): on a full disk a later action would read the first
+offsets.
 
-Source: org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2.getOrCreateReadInfo.
+What a cluster does not see: a query that began before the plan, and runs after another one, in executors that ran no
+task of the first. These are collect(), toPandas() and the like of a DataFrame that was made before the first action on
+it, without Spark Connect; and every query of Spark 4.1.
+
+Source: org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2.getOrCreateReadInfo,
+org.apache.spark.sql.execution.SQLExecution.
 """
 
 from __future__ import annotations
@@ -42,29 +49,32 @@ T = TypeVar("T")
 # Two for each DataFrame that has had two actions.
 MOST_NOTES = 10_000
 _EXECUTION = "spark.sql.execution.id"
+_QUERY = "spark.sql.execution.query.id"
 # Of all masters, `local`, `local[4]` and `local[4,2]` have one executor; `local-cluster[...]` has several.
 _ONE_EXECUTOR = re.compile(r"local(\[.*\])?")
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTask:
-    """A task's part of a plan. `plan_id`: the same for all tasks of the plan. `range`: None if the plan has none.
-    `ends`: where the plan ends each partition, in the last task; the own partition in a task with its last range."""
+    """A task's part of a plan. `plan_id`: the same for all tasks of the plan. `planned_ms`: when the plan was begun, by
+    the driver's clock. `range`: None if the plan has none. `ends`: where the plan ends each partition, in the last
+    task; the own partition in a task with its last range."""
 
     plan_id: str
+    planned_ms: int
     range: FetchRange | None
     ends: Mapping[TopicPartition, int]
     is_last: bool
 
 
-def planned_tasks(ranges: Sequence[FetchRange]) -> Iterator[PlannedTask]:
+def planned_tasks(ranges: Sequence[FetchRange], planned_ms: int) -> Iterator[PlannedTask]:
     """Return a task for each range, and at least one."""
     plan_id = uuid.uuid4().hex
     ends = {_of(each): each.end for each in ranges}
     for number, each in enumerate(ranges or [None], start=1):
         is_last = number >= len(ranges)
         own = {} if each is None or each.end < ends[_of(each)] else {_of(each): each.end}
-        yield PlannedTask(plan_id, each, ends if is_last else own, is_last)
+        yield PlannedTask(plan_id, planned_ms, each, ends if is_last else own, is_last)
 
 
 def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[FetchRange]]) -> list[FetchRange]:
@@ -73,8 +83,12 @@ def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[Fe
     Raises PlanReused, PlanNotNoted, and what `replan` raises.
     """
     ranges = [] if planned.range is None else [planned.range]
-    execution = task.conf.get(_EXECUTION)
-    if execution is None or execution == _noted(planned.plan_id, lambda: execution):
+    if not task.conf:
+        # Not Spark.
+        return ranges
+    # The jobs of an RDD are in no execution. They all read the same rows.
+    execution = task.conf.get(_EXECUTION, "rdd")
+    if execution == _noted(planned.plan_id, lambda: None if _began_after(planned, task) else execution):
         return ranges
     fresh = _noted(f"{planned.plan_id}-{execution}", lambda: tuple(replan()))
     last = {_of(each): each for each in fresh}
@@ -86,6 +100,14 @@ def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[Fe
         if newest.end > planned.range.end:
             ranges = [replace(planned.range, end=newest.end, leader_epoch=newest.leader_epoch)]
     return ranges + [each for each in fresh if planned.is_last and _of(each) not in planned.ends]
+
+
+def _began_after(planned: PlannedTask, task: Task) -> bool:
+    """Tell if Spark began with the task's query after the plan. Both times are of the driver's clock."""
+    with suppress(KeyError, ValueError):
+        query = uuid.UUID(task.conf[_QUERY])
+        return query.version == 7 and query.int >> 80 > planned.planned_ms
+    return False
 
 
 def _check_none_is_newer(

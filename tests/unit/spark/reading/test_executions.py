@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,8 @@ A0, A0_REST, A1 = (
 )
 GROWN = (A0, replace(A0_REST, end=12, leader_epoch=2), A1)
 ADDED = FetchRange("b", None, 0, 0, 7)
+PLANNED_MS = 1_800_000_000_000
+CLUSTERS = ("spark://host:7077", "yarn", "local-cluster[2,1,1024]", "k8s://host")
 
 
 @pytest.fixture(autouse=True)
@@ -34,17 +37,18 @@ class Plan:
     """The tasks of a plan. `fresh`: what a plan of now has. `replans`: how often tasks made one."""
 
     def __init__(self, *ranges: FetchRange, master: str = "local[2]") -> None:
-        self.tasks = list(planned_tasks(ranges))
+        self.tasks = list(planned_tasks(ranges, PLANNED_MS))
         self.fresh: Sequence[FetchRange] = ranges
         self.replans = 0
         self._master = master
 
-    def read(self, execution: str | None, number: int) -> list[FetchRange]:
-        conf = {"spark.master": self._master} | ({} if execution is None else {"spark.sql.execution.id": execution})
+    def read(self, execution: str | None, number: int, *, query: str | None = None) -> list[FetchRange]:
+        ids = {"spark.sql.execution.id": execution, "spark.sql.execution.query.id": query}
+        conf = {"spark.master": self._master} | {key: value for key, value in ids.items() if value is not None}
         return ranges_of(self.tasks[number], Task(number, 0, conf), self._replan)
 
-    def read_all(self, execution: str | None) -> list[FetchRange]:
-        return [each for number in range(len(self.tasks)) for each in self.read(execution, number)]
+    def read_all(self, execution: str | None, *, query: str | None = None) -> list[FetchRange]:
+        return [each for number in range(len(self.tasks)) for each in self.read(execution, number, query=query)]
 
     def _replan(self) -> Sequence[FetchRange]:
         self.replans += 1
@@ -81,7 +85,7 @@ def test_a_log_that_ends_earlier_by_now_is_read_as_planned() -> None:
     assert plan.read_all("2") == [A0, A0_REST]
 
 
-@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "local-cluster[2,1,1024]", "k8s://host"])
+@pytest.mark.parametrize("master", CLUSTERS)
 @pytest.mark.parametrize(
     ("fresh", "partition", "planned_end", "end"),
     [(GROWN, 0, 10, 12), ((A0, A0_REST, replace(A1, end=4)), 1, 3, 4), ((A0, A0_REST, A1, ADDED), 0, 0, 7)],
@@ -109,10 +113,66 @@ def test_each_task_sees_the_growth_of_its_own_partition() -> None:
         plan.read("2", 1)
 
 
-def test_a_task_outside_of_an_execution_reads_the_plan() -> None:
+def query_of(milliseconds_after_the_plan: int) -> str:
+    """Return the id of a query that Spark began at this time."""
+    return str(uuid.UUID(int=(PLANNED_MS + milliseconds_after_the_plan) << 80 | 7 << 76 | 2 << 62 | 0xA5))
+
+
+@pytest.mark.parametrize("master", CLUSTERS)
+def test_an_executor_that_ran_no_task_of_the_first_action_knows_a_later_one_by_the_time_of_its_query(
+    master: str,
+) -> None:
+    plan = Plan(A0, A0_REST, A1, master=master)
+    plan.fresh = GROWN
+    with pytest.raises(PlanReused, match="up to offset 12"):
+        plan.read_all("2", query=query_of(1))
+    # A query that began before the plan, and that runs after another one.
+    with pytest.raises(PlanReused):
+        plan.read_all("3", query=query_of(-1))
+    unchanged = Plan(A0, A0_REST, A1, master=master)
+    assert unchanged.read_all("4", query=query_of(1)) == [A0, A0_REST, A1]
+
+
+@pytest.mark.parametrize("milliseconds", [-3_600_000, -1, 0])
+def test_the_query_that_a_plan_was_made_in_began_before_it(milliseconds: int) -> None:
+    """However late its tasks run."""
+    plan = Plan(A0, A0_REST, A1, master="yarn")
+    plan.fresh = GROWN
+    assert plan.read_all("1", query=query_of(milliseconds)) == [A0, A0_REST, A1]
+    assert plan.replans == 0
+
+
+@pytest.mark.parametrize("query", ["", "none", str(uuid.UUID(int=(1 << 122) - 1, version=4))])
+def test_an_id_without_a_time_tells_nothing(query: str) -> None:
+    plan = Plan(A0, A0_REST, A1, master="yarn")
+    plan.fresh = GROWN
+    assert plan.read_all("1", query=query) == [A0, A0_REST, A1]
+
+
+def test_an_rdd_that_is_made_later_reads_what_has_arrived_since_and_then_the_same() -> None:
+    plan = Plan(A0, A0_REST, A1)
+    plan.read_all("1")
+    plan.fresh = GROWN
+    assert plan.read_all(None) == [A0, GROWN[1], A1]
+    plan.fresh = (*GROWN, ADDED)
+    assert plan.read_all(None) == [A0, GROWN[1], A1]
+    assert plan.read_all("2") == [A0, GROWN[1], A1, ADDED]
+
+
+def test_an_rdd_that_is_made_first_keeps_its_rows() -> None:
     plan = Plan(A0, A0_REST)
     plan.fresh = GROWN
-    assert plan.read_all(None) == plan.read_all("1") == plan.read_all(None) == [A0, A0_REST]
+    assert plan.read_all(None) == plan.read_all(None) == [A0, A0_REST]
+    assert plan.read_all("1") == [A0, GROWN[1], A1]
+    assert plan.read_all(None) == [A0, A0_REST]
+
+
+def test_a_task_of_another_engine_reads_the_plan(executor: Path) -> None:
+    plan = Plan(A0)
+    plan.fresh = GROWN
+    for _ in range(2):
+        assert ranges_of(plan.tasks[0], Task(0, 0, {}), plan._replan) == [A0]
+    assert not list(executor.iterdir())
 
 
 @pytest.mark.parametrize("first", ["1", None])

@@ -10,8 +10,14 @@ _READER = "tests/unit/kafka/test_reader.py"
 READING: tuple[Mutant, ...] = (
     Mutant("reading: a later action counts as the one that a plan was made for",
            "a DataFrame that is used again shows what has arrived since",
-           "$EXECUTION is None or $EXECUTION == $NOTED", "True",
+           "$EXECUTION == $FIRST", "True",
            f"{_READING}/test_executions.py::test_a_later_action_reads_what_has_arrived_since", within="ranges_of"),
+    Mutant("reading: only an executor that ran the first action knows a later one",
+           "no later action is stale in silence, in whatever executor it runs",
+           "query.int >> 80 > $PLANNED", "False",
+           f"{_READING}/test_executions.py::"
+           "test_an_executor_that_ran_no_task_of_the_first_action_knows_a_later_one_by_the_time_of_its_query",
+           within="_began_after"),
     Mutant("reading: each task of a later action plans for itself",
            "all tasks of an action, and those that run again, read the ranges of one plan",
            '$NOTED(f"{$PLANNED.plan_id}-{$EXECUTION}", $MAKE)', "tuple(replan())",
