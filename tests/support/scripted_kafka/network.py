@@ -15,7 +15,7 @@ from kafka_sink.kafka.protocol.needs import Guarantee
 from scripted_kafka.kafka import ScriptedKafka
 
 # More polls than any test needs.
-MOST_POLLS = 2_000
+MOST_POLLS = 10_000
 
 
 @dataclass(eq=False)

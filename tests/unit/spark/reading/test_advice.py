@@ -44,7 +44,9 @@ TOO_LARGE = Batch(rows=[(0, row(b"large", None, 0, (b"1", b""), (b"2", b"")))])
 
 # The advice is about brokers, ACLs, a transaction or a group, and a second run of the same read has all rows. What
 # PlanReused advises is run with real Spark (integration/test_read_again.py).
-NO_ROWS = {errors.ReadStalled, errors.FetchRefused, errors.GroupCommitFailed, errors.PlanReused}
+NO_ROWS = {
+    errors.ReadStalled, errors.FetchRefused, errors.GroupCommitFailed, errors.PlanReused, errors.PlanNotNoted,
+}  # fmt: skip
 
 
 @dataclass

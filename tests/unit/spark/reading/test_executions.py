@@ -187,7 +187,6 @@ def test_where_no_note_can_be_kept_an_action_fails_and_reads_no_old_offsets(
     with pytest.raises(PlanNotNoted, match="reuseOffsets=true") as raised:
         plan.read_all("2")
     assert (raised.value.folder, raised.value.reason) == (str(executor / "gone"), "No such file or directory")
-    assert plan.read_all(None) == [A0]
 
 
 def test_plans_of_two_dataframes_are_apart_and_leave_one_file_each(executor: Path) -> None:
