@@ -82,8 +82,7 @@ class Caller:
         # Topic -> (time of the response in ms, metadata).
         self._topics: dict[str, tuple[int, TopicMetadata]] = {}
         self._ends_ms: int | None = None
-        # How long a request waits at most.
-        self.limit_ms = config.api_timeout_ms
+        self._within_ms: int | None = None
         # When the last request began, on the clock of `clock_ms`.
         self._began_ms = self.clock_ms()
 
@@ -91,11 +90,17 @@ class Caller:
     def within(self, milliseconds: int) -> Iterator[None]:
         """Limit all requests in this context together to this time, if it is shorter than `max.block.ms`."""
         self._ends_ms = self.clock_ms() + milliseconds
-        self.limit_ms = min(milliseconds, self._config.api_timeout_ms)
+        self._within_ms = milliseconds
         try:
             yield
         finally:
-            self._ends_ms, self.limit_ms = None, self._config.api_timeout_ms
+            self._ends_ms = self._within_ms = None
+
+    @property
+    def limit_ms(self) -> int:
+        """How long a request waits at most."""
+        limit_ms = self._config.api_timeout_ms
+        return limit_ms if self._within_ms is None else min(limit_ms, self._within_ms)
 
     def collect(self) -> None:
         """Process responses that came since the last use."""
