@@ -121,9 +121,9 @@ def test_records_that_go_wrong() -> None:
 
 def test_answers() -> None:
     def record(metrics: Metrics) -> None:
-        metrics.produce_response(1, latency_ms=10, throttle_ms=0)
+        metrics.produce_response(1, latency_ms=30, throttle_ms=0)
         metrics.produce_response(2, latency_ms=40, throttle_ms=30)
-        metrics.produce_response(1, latency_ms=30, throttle_ms=6)
+        metrics.produce_response(1, latency_ms=10, throttle_ms=6)
 
     figures = task(record)
     assert values(figures.producer, "request-latency-avg", "request-latency-max") == [pytest.approx(80 / 3), 40]

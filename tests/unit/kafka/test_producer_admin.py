@@ -133,7 +133,8 @@ def test_the_producers_end_ends_the_wait(
 def test_a_producer_whose_question_failed_is_not_used_again(network: Live) -> None:
     network.kafka.leaders = {("t", 0): -1}
     asking = lease_producer(config(1))
-    with pytest.raises(errors.LeaderUnavailable), asking as first:
+    # The second on a machine that is too busy to ask for the leader again in time.
+    with pytest.raises((errors.LeaderUnavailable, errors.BrokersUnreachable)), asking as first:
         first.admin.topics(("t",))
         let_wait(first, 300)
         first.admin.ask_leaders([("t", 0)], lambda partitions: pytest.fail("asked"))  # type: ignore[call-overload]

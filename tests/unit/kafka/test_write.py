@@ -473,6 +473,17 @@ def test_rows_that_leaders_refuse_are_counted_and_become_dead_letters(dead_lette
     ]  # fmt: skip
 
 
+def test_rows_that_leaders_refuse_count_among_those_that_may_be_bad() -> None:
+    write = sorting_write(Topic(2, refused=[REFUSED, REFUSED]), limits=BadRowLimits(max_rows=1))
+    write.append(explicit(0, 1, 1))
+    with pytest.raises(errors.TooManyBadRows, match=r"2 of 3 rows cannot be written to Kafka \(RefusedByLeader: 2\)"):
+        write.finish()
+    write = sorting_write(Topic(2, refused=[REFUSED]))
+    write.append(explicit(0, 1, 1))
+    write.finish()
+    assert write.bad_rows.dropped == {"RefusedByLeader": 1}
+
+
 def test_headers_of_an_identity_are_not_in_the_dead_letter_of_a_refused_row(routed: list[RecordColumns]) -> None:
     body = b"\x01\x02v\x0c" + b"".join(b"\x02%c\x02x" % name for name in b"abcdef")
     sorting_write(Topic(refused=[REFUSED._replace(body=body)]), "letters", row_identity=IDENTITY).finish()

@@ -98,7 +98,7 @@ def test_work_is_driven_until_its_answer_is_there_and_no_more(
 ) -> None:
     network.kafka.silent.add(1)
     asked = asking(work := Request(guest))
-    assert guest.run_once(NOW_MS) == 40
+    assert (guest.run_once(NOW_MS), guest.network.last_error) == (40, network.last_error)
     assert guest.take(network.poll(0), NOW_MS) == []
     assert asked[1] == []
     network.kafka.silent.clear()

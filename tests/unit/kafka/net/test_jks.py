@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzz.java_stores import jks_file, protected_key
-from kafka_sink.kafka.net.jks import DamagedStore, WrongPassword, read_jks
+from kafka_sink.kafka.net.jks import DamagedStore, JavaKeyStore, WrongPassword, read_jks
 
 PLAIN = b"a private key of more than one block of the stream, in truth DER"
 STORE = jks_file([b"ca"], [(protected_key(PLAIN, "of the key"), [b"leaf", b"root"])])
@@ -61,3 +62,24 @@ def test_a_store_that_was_changed_is_noticed(data: st.DataObject) -> None:
 def test_a_store_that_was_cut_is_noticed_without_a_password_too(size: int) -> None:
     with pytest.raises(DamagedStore):
         read_jks(STORE[:size], None)
+
+
+@given(st.data())
+def test_damaged_bytes_are_understood_or_refused(data: st.DataObject) -> None:
+    changed = bytearray(STORE)
+    for _ in range(data.draw(st.integers(1, 4))):
+        changed[data.draw(st.integers(4, len(STORE) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(WrongPassword, DamagedStore):
+        use(read_jks(bytes(changed), None))
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_as_a_key(protected: bytes) -> None:
+    (key,) = read_jks(jks_file([], [(protected, [])]), "changeit").keys
+    with pytest.raises((WrongPassword, DamagedStore)):
+        key.unlocked("changeit")
+
+
+def use(store: JavaKeyStore) -> None:
+    for key in store.keys:
+        key.unlocked("of the key")

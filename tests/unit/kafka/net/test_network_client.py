@@ -328,7 +328,10 @@ class TestConnectionLost:
         assert {response.error for response in responses} == {world.client.last_error}
         assert world.client.last_error.startswith(reason)
         assert not world.client.has_in_flight
-        assert world.poll() == []
+        assert world.poll(timeout_ms=100) == []
+        world.open()
+        world.send("left at the end")
+        assert [(each.token, each.response) for each in world.client.close()] == [("left at the end", None)]
 
     @pytest.mark.parametrize("words", ["correlation id", "a frame of 1001 bytes", "cut off"])
     def test_the_answers_before_a_bad_one_count(self, words: str) -> None:

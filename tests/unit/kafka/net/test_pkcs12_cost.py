@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fuzz.java_stores import SALT, ber, der, derivation, integer, pkcs12_file
-from kafka_sink.kafka.net.pkcs12_cost import TooCostly, iterations
+from kafka_sink.kafka.net.pkcs12_cost import NotPkcs12, TooCostly, iterations
 
 SCRYPT = bytes.fromhex("06092b06010401da47040b")
 HUGE = 2**31
@@ -68,3 +71,10 @@ def test_the_search_itself_ends_soon(content: bytes) -> None:
     with pytest.raises(TooCostly):
         iterations(content)
     assert time.process_time() - begun_s < 5
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes(content: bytes) -> None:
+    for whole in (content, der(0x30, content), ber(0x30, content), der(0x30, der(0x04, der(0x30, content)))):
+        with contextlib.suppress(NotPkcs12, TooCostly):
+            assert iterations(whole) >= 0

@@ -224,6 +224,38 @@ def test_bytes_go_both_ways(version: str, host: str) -> None:
     assert events == [Connected(1), Sent(1), Received(1, b"hello")]
 
 
+def test_more_than_the_socket_takes_at_once() -> None:
+    payload = os.urandom(1 << 20) * 8
+    got = bytearray()
+    go = threading.Event()
+
+    def swallow(sock: socket.socket) -> None:
+        go.wait(DEADLINE_S)
+        while len(got) < len(payload) + 9:
+            got.extend(sock.recv(1 << 16))
+        sock.sendall(b"thanks" * 20_000)
+
+    server = Server(BROKER, swallow)
+    selector = Selector(metrics=Metrics(), tls=Contexts(TRUSTING))
+    with closing(server):
+        selector.connect(1, server.address("localhost"))
+        events: list[Event] = []
+        deadline = time.monotonic() + DEADLINE_S
+        while Connected(1) not in events:
+            events += selector.poll(1000)
+        view = memoryview(payload)
+        selector.send(1, [b"head", view[:3_000_000], b"", view[3_000_000:]])
+        selector.send(1, [b"after"])
+        assert Sent(1) not in selector.poll(0)
+        go.set()
+        while sum(len(event.data) for event in events if isinstance(event, Received)) < 120_000:
+            assert time.monotonic() < deadline
+            events += selector.poll(1000)
+        selector.close_all()
+    assert bytes(got) == b"head" + payload + b"after"
+    assert events.count(Sent(1)) == 2
+
+
 def test_a_client_certificate_is_shown(tmp_path: Path) -> None:
     seen: list[object] = []
 

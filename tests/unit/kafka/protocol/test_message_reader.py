@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import tracemalloc
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -137,6 +138,24 @@ class TestMalformed:
             with pytest.raises(ProtocolError):
                 read_message(message_type, raw[:length])
 
+    @pytest.mark.parametrize("message_type", MESSAGES, ids=lambda t: f"{t.__name__}-v{t.__version__}")
+    @pytest.mark.parametrize("flip", ["each bit", "each byte a huge varint", "each byte a huge varint inserted"])
+    def test_damage_anywhere(self, message_type: type, flip: str) -> None:
+        raw = written(SAMPLES[message_type])
+        huge = b"\xff\xff\xff\xff\x7f"
+        if flip == "each bit":
+            damaged = [raw[:i] + bytes([raw[i] ^ 1 << bit]) + raw[i + 1 :] for i in range(len(raw)) for bit in range(8)]
+        else:
+            skip = 1 if flip == "each byte a huge varint" else 0
+            damaged = [raw[:i] + huge + raw[i + skip :] for i in range(len(raw))]
+        tracemalloc.start()
+        for bad in damaged:
+            read_or_refuse(message_type, bad)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        # A length that is believed is of gigabytes; other threads may allocate a little meanwhile.
+        assert peak < 10_000_000
+
     @pytest.mark.parametrize(
         ("message_type", "raw", "words"),
         [
@@ -156,3 +175,11 @@ class TestMalformed:
         begins = b"\0\0\0\0" if message_type is MetadataResponse13 else b"\0\0\1\0"
         with pytest.raises(ProtocolError, match=words):
             read_message(message_type, begins + raw)
+
+
+def read_or_refuse(message_type: type, raw: bytes) -> None:
+    try:
+        _, position = read_message(message_type, raw)
+    except ProtocolError:
+        return
+    assert position <= len(raw)

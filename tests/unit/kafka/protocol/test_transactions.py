@@ -492,6 +492,7 @@ REFUSED: list[tuple[Any, int, dict[str, Any], str]] = [
     (FIND, 6, {"coordinators": [found("s.0")]}, "missing: 's.1'; .*: none"),
     (FIND, 6, {"coordinators": []}, "missing: 's.0' and 1 more"),
     (FIND, 6, {"coordinators": [found("s.0"), found("s.1"), found("s.2")]}, "missing: none; .*: 's.2'"),
+    (FIND, 6, {"coordinators": [found("s.0")] * 1_000}, "1000 elements where at most"),
     (OFFSET, 5, {"topics": committed([("state", 1, 0)])}, "missing: state-0; .*: state-1"),
     (MARKERS, 1, {"markers": [marked(ALL_ADDED, producer_id=5)]}, f"missing: {BIG}; .*: 5"),
     (GROUP, 5, {"groups": []}, "another group"),
