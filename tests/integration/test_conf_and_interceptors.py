@@ -113,7 +113,7 @@ def test_a_stream_keeps_the_conf_that_it_was_started_with(
         ({"kafka.sasl.login.class": "hunter2"}, "RefusedOption: option 'spark.pykafka.kafka.sasl.login.class'"),
         ({"kafka.sasl.jaas.config": "hunter2;"}, "InvalidOption: option 'spark.pykafka.kafka.sasl.jaas.config'"),
         ({"kafka.ssl.truststore.location": "/ca.pem"}, "MissingOption: option 'kafka.security.protocol' is required"),
-        ({"kafka.request.timeout.ms": "120000"}, "InvalidOption: option 'kafka.delivery.timeout.ms'"),
+        ({"kafka.request.timeout.ms": "400000"}, "InvalidOption: option 'kafka.delivery.timeout.ms'"),
     ],
 )
 def test_a_wrong_conf_is_an_error_before_any_row_and_shows_no_secret(

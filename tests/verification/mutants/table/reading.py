@@ -24,7 +24,7 @@ READING: tuple[Mutant, ...] = (
            f"{_READING}/test_executions.py::test_a_later_action_reads_what_has_arrived_since", within="ranges_of"),
     Mutant("reading: on a full disk a later action reads the first offsets",
            "a DataFrame that is used again shows what has arrived since, or the action fails",
-           "execution is None or execution == $NOTED(planned.plan_id, $MAKE)", "True",
+           "execution == $NOTED(planned.plan_id, $MAKE)", "True",
            f"{_READING}/test_executions.py::test_where_no_note_can_be_kept_an_action_fails_and_reads_no_old_offsets",
            within="ranges_of"),
     Mutant("reading: executors that cannot agree read what each of them finds",
