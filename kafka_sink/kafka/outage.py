@@ -30,11 +30,11 @@ TELL_AGAIN_MS = 60_000
 class Contact:
     """What a client knows of its servers now.
 
-    `is_reached`: a connection to a broker of the cluster's list is open.
+    `is_reached`: a broker of the cluster's list has let the client in.
     `began_ms`: when the client first tried to connect, None if it has not.
     `away_since_ms`: when it began to try since the last open connection, None if one is open or nothing was tried.
-    `is_refused`: each bootstrap server refused the last attempt, or answered as no broker does.
-    `is_unanswered`: each bootstrap server refused the last attempt, hung up, or is connected and silent.
+    `is_refused`: each bootstrap server refused the last attempt, or answered as no broker does, and none ever let the
+    client in. `is_unanswered`: each refused the last attempt, hung up, or is connected and silent, and none ever did.
     """
 
     is_reached: bool = False

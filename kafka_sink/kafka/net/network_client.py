@@ -168,6 +168,7 @@ class NetworkClient:
         # The first attempt to connect, and the first since a connection was ready (ms).
         self._began_ms: int | None = None
         self._away_since_ms: int | None = None
+        self._was_reached = False
         # The first error that no retry fixes.
         self.failure: ClusterError | WorkerExhausted | None = None
         # First and last failure of a connection for lack of files or memory (ms). None: none since the last success.
@@ -316,9 +317,10 @@ class NetworkClient:
     def contact(self, now_ms: int) -> Contact:
         """Return what the client knows of its servers now."""
         is_connected = self._is_connected
-        endings = [] if is_connected else [_ending(node, now_ms) for node in self._nodes.bootstrap]
+        # A server that has answered once is no wrong address.
+        endings = [] if self.handshakes else [_ending(node, now_ms) for node in self._nodes.bootstrap]
         return Contact(
-            is_reached=is_connected and any(broker.state is NodeState.READY for broker in self._nodes.brokers),
+            is_reached=self._was_reached,
             began_ms=self._began_ms,
             away_since_ms=None if is_connected else self._away_since_ms,
             is_refused=bool(endings) and all(each is Ending.REFUSED for each in endings),
@@ -485,6 +487,7 @@ class NetworkClient:
             if self._is_connected and not self._has_witness(node):
                 self.interruptions += 1
             node.ready(now_ms)
+            self._was_reached |= node.node_id >= 0
             self._away_since_ms = None
             self._identity.connected(node.server)
             self._hold(now_ms)

@@ -868,7 +868,9 @@ def test_a_write_that_is_throttled_says_so_on_its_way(
     with caplog.at_level(logging.WARNING, "kafka_sink"):
         thread, _ = in_background(write.finish)
         wait_until(lambda: len(caplog.messages) >= 3, 30, "three lines")
+    throttle(network, 0)
     network.release()
     thread.join(30)
+    assert not thread.is_alive()
     assert "by a quota of its user or of client id 'nightly', for 0 s so far" in caplog.messages[0]
     assert "bytes for them, which need at least 600 s more" in caplog.messages[0]
