@@ -192,13 +192,7 @@ def running(command: list[str], folder: Path, stderr: int) -> Iterator[subproces
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
     job = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        text=True,
-        start_new_session=True,
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
     )
     deadline = threading.Timer(JOB_TIMEOUT_S, os.killpg, (job.pid, signal.SIGKILL))
     deadline.start()

@@ -179,11 +179,7 @@ class LocalKafka:
                 raise BrokerDied(node=node, status=broker.returncode, log_tail=log_tail)
 
     def create_topic(
-        self,
-        name: str,
-        partitions: int,
-        replication_factor: int = 1,
-        config: Mapping[str, object] | None = None,
+        self, name: str, partitions: int, replication_factor: int = 1, config: Mapping[str, object] | None = None
     ) -> None:
         """Create a topic. Return when every running node knows a leader for each partition.
 

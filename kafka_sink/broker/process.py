@@ -105,11 +105,7 @@ class LeashedProcess:
 
 
 def run(
-    command: Sequence[str | Path],
-    *,
-    timeout_seconds: float,
-    input: bytes | None = None,
-    cwd: Path | None = None,
+    command: Sequence[str | Path], *, timeout_seconds: float, input: bytes | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command as subprocess.run does, with captured output.
 

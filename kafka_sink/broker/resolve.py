@@ -84,11 +84,7 @@ def kraft_release(version: str, logging_of_version: Logging) -> Release:
 DEFAULT_KAFKA_VERSION = "4.3.1"
 KAFKA_VERSIONS: Mapping[str, Release] = {
     release.version: release
-    for release in (
-        kraft_release("3.9.2", RELOAD4J),
-        kraft_release("4.3.1", LOG4J2),
-        kraft_release("4.4.0", LOG4J2),
-    )
+    for release in (kraft_release("3.9.2", RELOAD4J), kraft_release("4.3.1", LOG4J2), kraft_release("4.4.0", LOG4J2))
 }
 
 Command = Sequence[str | Path]

@@ -26,16 +26,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kafka_sink.command_line import (
-    add_json,
-    add_options,
-    options_of,
-    parser_of,
-    say,
-    tell,
-    tell_json,
-    terminal_width,
-)
+from kafka_sink.command_line import add_json, add_options, options_of, parser_of, say, tell, tell_json, terminal_width
 from kafka_sink.doctor.reading import examine_read
 from kafka_sink.doctor.report import Report, Verdict, warning
 from kafka_sink.doctor.writing import examine

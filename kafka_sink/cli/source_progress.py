@@ -83,10 +83,7 @@ class SourceProgress:
 
 
 def topic_progress(
-    topic: str,
-    position: Mapping[int, int],
-    planned: Mapping[int, int],
-    logs: Mapping[TopicPartition, Log | None],
+    topic: str, position: Mapping[int, int], planned: Mapping[int, int], logs: Mapping[TopicPartition, Log | None]
 ) -> TopicProgress:
     """Return the progress in one topic.
 

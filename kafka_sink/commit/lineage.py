@@ -32,12 +32,7 @@ def check_replay(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id
 
 
 def check_decision(
-    sink: Sink,
-    facts: Facts,
-    prepared: Sequence[SlotPrepared],
-    *,
-    micro_batch_id: int,
-    allow_lost_state: bool,
+    sink: Sink, facts: Facts, prepared: Sequence[SlotPrepared], *, micro_batch_id: int, allow_lost_state: bool
 ) -> None:
     """Check that these rows may follow the sink's last decision, as `plan` found it.
 
@@ -55,12 +50,7 @@ def check_decision(
     again = {each.slot: each.fingerprint for each in prepared}
     changed = sorted(slot for slot, marker in visible.items() if slot not in again or not marker.may_be_of(again[slot]))
     if changed and missing:
-        raise TornBatch(
-            sink=sink.names.sink,
-            micro_batch_id=micro_batch_id,
-            visible=sorted(visible),
-            missing=missing,
-        )
+        raise TornBatch(sink=sink.names.sink, micro_batch_id=micro_batch_id, visible=sorted(visible), missing=missing)
     if not missing:
         # All rows of the micro-batch are visible, so rows of an additional slot are new rows.
         changed += [each.slot for each in prepared if each.slot >= len(decision.pinned) and each.partitions]
@@ -89,9 +79,7 @@ def check_lineage(sink: Sink, facts: Facts, *, query_id: str, micro_batch_id: in
         return
     if decision.micro_batch_id > micro_batch_id:
         raise CheckpointBehind(
-            sink=sink_name,
-            micro_batch_id=micro_batch_id,
-            committed_micro_batch_id=decision.micro_batch_id,
+            sink=sink_name, micro_batch_id=micro_batch_id, committed_micro_batch_id=decision.micro_batch_id
         )
     missing = facts.missing
     if facts.unproved and not allow_lost_state:

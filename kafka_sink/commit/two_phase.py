@@ -67,15 +67,9 @@ from kafka_sink.errors import (
     TransactionTimedOut,
     UnreadableState,
 )
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    TransactionDescription,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.list_transactions import (
-    ListTransactionsRequest,
-)
+from kafka_sink.kafka.protocol.apis.describe_transactions import TransactionDescription
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnResponse
+from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
@@ -502,9 +496,7 @@ def begin(
     if marker is not None and marker.query_id == query_id:
         if marker.micro_batch_id > micro_batch_id:
             raise CheckpointBehind(
-                sink=sink.names.sink,
-                micro_batch_id=micro_batch_id,
-                committed_micro_batch_id=marker.micro_batch_id,
+                sink=sink.names.sink, micro_batch_id=micro_batch_id, committed_micro_batch_id=marker.micro_batch_id
             )
         if marker.micro_batch_id == micro_batch_id:
             visible = marker
@@ -782,12 +774,7 @@ def _lost(sink: Sink, decision: Decision) -> Steps[ExactlyOnceError]:
 
 
 def _verify(
-    sink: Sink,
-    facts: Facts,
-    prepared: Sequence[SlotPrepared],
-    unproved: Sequence[SlotPrepared],
-    *,
-    micro_batch_id: int,
+    sink: Sink, facts: Facts, prepared: Sequence[SlotPrepared], unproved: Sequence[SlotPrepared], *, micro_batch_id: int
 ) -> Steps[None]:
     """Check that every marker is visible, and end hanging transactions.
 

@@ -23,24 +23,11 @@ from kafka_sink.kafka.deadline import within
 from kafka_sink.kafka.net.resolver import resolve
 from kafka_sink.kafka.net.tls import HUNG_UP, explain
 from kafka_sink.kafka.net.transport import Address
-from kafka_sink.kafka.protocol.apis.api_versions import (
-    ApiVersionsRequest,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProducePartition,
-    ProduceRequest,
-)
+from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
+from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.connection import Connection, State
-from kafka_sink.kafka.protocol.requests import (
-    Buffer,
-    Request,
-    Response,
-    api_of,
-)
+from kafka_sink.kafka.protocol.requests import Buffer, Request, Response, api_of
 from kafka_sink.kafka.security import authenticator, tls_contexts
 
 # A bootstrap server and an advertised address may both time out. The report still comes within ten seconds.

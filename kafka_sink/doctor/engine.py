@@ -21,25 +21,15 @@ from kafka_sink.doctor.reaching import Attempt, address_text, advertised, dispen
 from kafka_sink.doctor.report import DRIVER, Finding, Report, Verdict, failed, skipped
 from kafka_sink.doctor.steps import HOST_STEPS, STEPS, because_of
 from kafka_sink.kafka.config import ClientConfig
-from kafka_sink.kafka.protocol.apis.describe_groups import (
-    DescribeGroupRequest,
-    DescribeGroupResponse,
-)
+from kafka_sink.kafka.protocol.apis.describe_groups import DescribeGroupRequest, DescribeGroupResponse
 from kafka_sink.kafka.protocol.apis.find_coordinator import (
     CoordinatorKind,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-    MetadataRequest,
-    MetadataResponse,
-    TopicMetadata,
-)
+from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest, MetadataResponse, TopicMetadata
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
-from kafka_sink.kafka.protocol.requests import (
-    Request,
-)
+from kafka_sink.kafka.protocol.requests import Request
 
 # Hosts that the doctor connects to in parallel.
 AT_ONCE = 16

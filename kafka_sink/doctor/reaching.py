@@ -184,9 +184,7 @@ def not_kafka(error: ProtocolError) -> Failure:
             )
         case SaslRefused():
             return Failure(
-                "sasl",
-                f"{error.mechanism} as {error.user!r}: {error.reason}",
-                error.remedy or _sasl_remedy(error),
+                "sasl", f"{error.mechanism} as {error.user!r}: {error.reason}", error.remedy or _sasl_remedy(error)
             )
         case _:
             return Failure(

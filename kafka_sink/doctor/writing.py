@@ -19,12 +19,8 @@ from kafka_sink.doctor.engine import Examination, Hosts, NotMade, NotReached, is
 from kafka_sink.doctor.report import Finding, Report, Status, Verdict, skipped
 from kafka_sink.kafka.admin.topics import create_request, is_busy, not_taken
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.protocol.acl_operation import (
-    AclOperation,
-)
-from kafka_sink.kafka.protocol.apis.create_topics import (
-    CreateTopicsResponse,
-)
+from kafka_sink.kafka.protocol.acl_operation import AclOperation
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsResponse
 from kafka_sink.kafka.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -32,20 +28,10 @@ from kafka_sink.kafka.protocol.apis.describe_configs import (
     TopicConfigsRequest,
     TopicConfigsResponse,
 )
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-    EndTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    TopicMetadata,
-)
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import COMMIT_TOPIC_PARTITIONS, EXACTLY_ONCE, SinkConfig
 
@@ -85,11 +71,7 @@ class _WriteExamination(Examination):
         self.take("acks", topic, lambda: judging.acks(config.producer))
         letters = config.dead_letter_topic
         if letters is not None:
-            self.take(
-                "dead letter topic",
-                f"topic {letters}",
-                lambda: self._dead_letter_topic(letters),
-            )
+            self.take("dead letter topic", f"topic {letters}", lambda: self._dead_letter_topic(letters))
         if config.delivery_guarantee == EXACTLY_ONCE:
             prefix = config.transactional_id_prefix or config.txn_app_id or DERIVED_PREFIX
             self.take("read acl", topic, lambda: judging.may(AclOperation.READ, self._said, config.producer))

@@ -131,12 +131,7 @@ comes from a table in `wording.py`.
 
 from __future__ import annotations
 
-from kafka_sink.errors.base import (
-    Explanation,
-    KafkaSinkError,
-    Parts,
-    named_principal,
-)
+from kafka_sink.errors.base import Explanation, KafkaSinkError, Parts, named_principal
 from kafka_sink.errors.cluster import (
     AuthenticationFailed,
     BrokersUnreachable,
@@ -278,10 +273,7 @@ from kafka_sink.errors.transactions import (
     WrittenOtherwise,
     advice_on_refusal,
 )
-from kafka_sink.errors.wording import (
-    DataState,
-    WriteKind,
-)
+from kafka_sink.errors.wording import DataState, WriteKind
 
 __all__ = [
     "REFUSALS", "AbortedRowsOpen", "AnotherCheckpoint", "ApisMissing", "AttemptFenced", "AttemptReplaced",

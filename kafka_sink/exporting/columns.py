@@ -42,10 +42,7 @@ Headers = Mapping[str, object] | ColumnOrName
 
 WHOLE_ROW = ("json", "avro", "protobuf")
 # Spark's default formats end at milliseconds. A time has the session's time zone, with its offset.
-TO_JSON = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
+TO_JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
 # The prefix of the record's columns while the frame still has the DataFrame's own columns too.
 STAGED = "__pykafka_"
 _HEADER = "header_"

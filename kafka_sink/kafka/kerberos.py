@@ -160,11 +160,7 @@ class _Negotiation:
         except _Failed as failed:
             failure = failed.failure
         raise SaslRefused(
-            mechanism="GSSAPI",
-            user=self._user,
-            reason=failure.reason,
-            remedy=failure.remedy,
-            is_final=failure.is_final,
+            mechanism="GSSAPI", user=self._user, reason=failure.reason, remedy=failure.remedy, is_final=failure.is_final
         )
 
 

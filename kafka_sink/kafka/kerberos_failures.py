@@ -54,10 +54,7 @@ class Failure:
         return replace(self, reason=self.reason.format(**facts), remedy=self.remedy.format(**facts))
 
 
-NO_LIBRARY = Failure(
-    "this machine has no libgssapi_krb5",
-    f"install it on the driver and on all executors: {INSTALL}",
-)
+NO_LIBRARY = Failure("this machine has no libgssapi_krb5", f"install it on the driver and on all executors: {INSTALL}")
 BUSY = Failure("the KDC did not answer in time", "check the KDCs in krb5.conf from this host", is_final=False)
 _KINIT = "run kinit as this process's user on this machine, or use a keytab (useKeyTab, keyTab and principal)"
 _CLOCK = "compare the clocks of this machine, the broker and the KDC, and run NTP on all"

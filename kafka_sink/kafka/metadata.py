@@ -20,12 +20,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from kafka_sink.kafka.backoff import backoff_ms
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-    MetadataRequest,
-    MetadataResponse,
-    TopicMetadata,
-)
+from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest, MetadataResponse, TopicMetadata
 from kafka_sink.kafka.protocol.topic_id import ids_differ
 
 NO_LEADER = -1

@@ -227,10 +227,7 @@ class Write:
         self._producer.metrics.largest_record(size_bytes)
         if size_bytes > max_bytes:
             raise RecordTooLarge(
-                topic=topic_partition.topic,
-                size_bytes=size_bytes,
-                max_bytes=max_bytes,
-                limit="kafka.max.request.size",
+                topic=topic_partition.topic, size_bytes=size_bytes, max_bytes=max_bytes, limit="kafka.max.request.size"
             )
 
     def _locate(self, error: BadRow, arrow_batch: pa.RecordBatch, started_ms: int) -> None:

@@ -25,11 +25,7 @@ from crc32c import crc32c
 from typing_extensions import Buffer
 
 from kafka_sink.records.aborted_transaction import AbortedTransaction
-from kafka_sink.records.aborted_transactions import (
-    NO_PRODUCER_ID,
-    AbortedTransactions,
-    is_abort_marker,
-)
+from kafka_sink.records.aborted_transactions import NO_PRODUCER_ID, AbortedTransactions, is_abort_marker
 from kafka_sink.records.arrow_rows import ArrowRows
 from kafka_sink.records.batch_table import (
     CODEC_BITS,

@@ -12,9 +12,7 @@ from kafka_sink.doctor.report import Finding, Status
 from kafka_sink.errors import ClusterError, TopicNotCreated
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.topics import await_leaders, create_topic
-from kafka_sink.kafka.protocol.apis.metadata import (
-    TopicMetadata,
-)
+from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kept import once
 from kafka_sink.options.config import SinkConfig

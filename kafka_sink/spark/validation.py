@@ -45,10 +45,7 @@ def validated(
     check_spark_schema(df.schema, topic_option=config.topic is not None)
     columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in df.schema)
     kind = "stream" if df.isStreaming else "batch write"
-    here = (
-        Verdict("options", kind, ok(config.delivery_guarantee)),
-        Verdict("columns", kind, ok(columns)),
-    )
+    here = (Verdict("options", kind, ok(config.delivery_guarantee)), Verdict("columns", kind, ok(columns)))
     report = Report(here) + examine(config)
     return report + examine_from_executors(df.sparkSession, config.producer) if executors else report
 

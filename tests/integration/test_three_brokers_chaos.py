@@ -281,10 +281,7 @@ def test_an_unclean_election_in_the_midst_of_transactions_that_are_read(
     options = {"subscribe": name, "startingOffsets": "earliest", "kafka.isolation.level": isolation}
     frames = {fail: stream(spark, PYKAFKA, cluster, **options, failOnDataLoss=fail) for fail in ("true", "false")}
     seen = {b"both": 10, b"lost": 10} | ({} if isolation == "read_committed" else {b"aborted": 10, b"open": 10})
-    with (
-        running(frames["true"], tmp_path / "true") as strict,
-        running(frames["false"], tmp_path / "false") as lenient,
-    ):
+    with running(frames["true"], tmp_path / "true") as strict, running(frames["false"], tmp_path / "false") as lenient:
         cluster.kill(second)
         transact("abort", b"aborted")
         transact("commit", b"lost")

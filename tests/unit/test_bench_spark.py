@@ -12,12 +12,7 @@ import pytest
 
 import process_tree
 from spark_driver import Cost
-from spark_peers import (
-    JVM,
-    PYKAFKA,
-    SAME,
-    Peer,
-)
+from spark_peers import JVM, PYKAFKA, SAME, Peer
 from spark_process import SparkProcess
 from spark_report import figure, ratios
 

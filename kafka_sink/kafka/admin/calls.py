@@ -26,16 +26,9 @@ from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.outage import Outage, limit_text, time_of_day
 from kafka_sink.kafka.producer.coordinators import Ask, Coordinators
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-    TopicMetadata,
-)
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse, TopicMetadata
 from kafka_sink.kafka.protocol.client_response import ClientResponse
-from kafka_sink.kafka.protocol.requests import (
-    Request,
-    Response,
-)
+from kafka_sink.kafka.protocol.requests import Request, Response
 from kafka_sink.kafka.throttles import without_throttles
 
 log = logging.getLogger("kafka_sink")

@@ -51,45 +51,24 @@ from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.outage import Outage
 from kafka_sink.kafka.producer.coordinators import Ask, Next, error_code_of, next_after
 from kafka_sink.kafka.producer.error_policy import Action, on_produce_error
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
+from kafka_sink.kafka.protocol.api import PartitionResult
 from kafka_sink.kafka.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     TopicConfigsRequest,
     TopicConfigsResponse,
 )
-from kafka_sink.kafka.protocol.apis.describe_producers import (
-    DescribeProducersRequest,
-    ProducersOfPartition,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import (
-    EndTxnRequest,
-)
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-)
+from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest, ProducersOfPartition
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
 from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffsetsRequest
-from kafka_sink.kafka.protocol.apis.metadata import (
-    TopicMetadata,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProducePartition,
-    ProduceRequest,
-)
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersRequest,
-)
+from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
+from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.needs import REPAIR, Guarantee
-from kafka_sink.kafka.protocol.requests import (
-    Request,
-    Response,
-)
+from kafka_sink.kafka.protocol.requests import Request, Response
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")

@@ -26,14 +26,10 @@ from kafka_sink.errors import KafkaSinkError, ProducerClosed
 from kafka_sink.kafka.admin.driver import Work
 from kafka_sink.kafka.network import LONGEST_POLL_MS, AdminNetwork
 from kafka_sink.kafka.outage import Contact
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-)
+from kafka_sink.kafka.protocol.apis.metadata import Broker
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.needs import Guarantee
-from kafka_sink.kafka.protocol.requests import (
-    Request,
-)
+from kafka_sink.kafka.protocol.requests import Request
 
 
 class SharedNetwork(AdminNetwork, Protocol):

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kafka_sink.kafka.protocol.api import (
-    PartitionResult,
-)
-from kafka_sink.kafka.protocol.apis.describe_producers import (
-    DescribeProducersResponse,
-    ProducersOfPartition,
-)
+from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersResponse, ProducersOfPartition
 from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffsetsResponse
-from kafka_sink.kafka.protocol.apis.metadata import (
-    TopicMetadata,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersResponse,
-)
+from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
-from kafka_sink.kafka.protocol.requests import (
-    Response,
-)
+from kafka_sink.kafka.protocol.requests import Response
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 Partitions = tuple[TopicPartition, ...]

@@ -8,13 +8,8 @@ from kafka_sink.kafka.admin.leaders import named
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.protocol.apis.create_topics import (
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    TopicMetadata,
-)
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 from kafka_sink.kafka.protocol.requests import api_of
 

@@ -71,22 +71,13 @@ from kafka_sink.kafka.net.transport import (
 )
 from kafka_sink.kafka.outage import Contact
 from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES
-from kafka_sink.kafka.protocol.apis.api_versions import (
-    ApiVersionsRequest,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-)
-from kafka_sink.kafka.protocol.apis.produce import (
-    ProduceRequest,
-)
+from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
+from kafka_sink.kafka.protocol.apis.metadata import Broker
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.connection import Answer, Connection, State
 from kafka_sink.kafka.protocol.needs import Guarantee, lacking
-from kafka_sink.kafka.protocol.requests import (
-    Request,
-    api_of,
-)
+from kafka_sink.kafka.protocol.requests import Request, api_of
 from kafka_sink.kafka.protocol.sasl import Authentication
 from kafka_sink.kafka.throttles import MAX_THROTTLE_MS
 

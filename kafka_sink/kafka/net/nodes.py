@@ -15,9 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from kafka_sink.kafka.net.node import Node, NodeState, Server
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-)
+from kafka_sink.kafka.protocol.apis.metadata import Broker
 
 
 class Nodes:

@@ -33,11 +33,7 @@ _SEQUENCE = b"\x30"
 # PFX begins with its version, the INTEGER 3 (RFC 7292, section 4). The lengths before it take 1 to 5 bytes.
 _VERSION, _MOST_BEFORE_VERSION = b"\x02\x01\x03", 6
 # JCEKS has the form of JKS and another protection of keys. Stores of BouncyCastle begin with their version.
-_FOREIGN: Mapping[bytes, str] = {
-    b"\xce\xce\xce\xce": "JCEKS",
-    b"\0\0\0\1": "BKS",
-    b"\0\0\0\2": "BKS",
-}
+_FOREIGN: Mapping[bytes, str] = {b"\xce\xce\xce\xce": "JCEKS", b"\0\0\0\1": "BKS", b"\0\0\0\2": "BKS"}
 Read = TypeVar("Read")
 
 

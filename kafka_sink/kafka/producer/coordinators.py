@@ -44,41 +44,23 @@ from typing import Any
 from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
 from kafka_sink.kafka.producer.combined_reads import READS_TOGETHER, alike, parts, together
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
-    AddPartitionsToTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.delete_groups import (
-    DeleteGroupsResponse,
-)
-from kafka_sink.kafka.protocol.apis.describe_producers import (
-    DescribeProducersResponse,
-)
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsResponse,
-)
+from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
+from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsResponse
+from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersResponse
+from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsResponse
 from kafka_sink.kafka.protocol.apis.find_coordinator import (
     CoordinatorKind,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
 )
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-)
+from kafka_sink.kafka.protocol.apis.metadata import Broker
 from kafka_sink.kafka.protocol.apis.offset_commit import ProgressCommitResponse
-from kafka_sink.kafka.protocol.apis.offset_fetch import (
-    OffsetFetchResponse,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersResponse,
-)
+from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchResponse
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
-from kafka_sink.kafka.protocol.requests import (
-    Request,
-    Response,
-    api_of,
-)
+from kafka_sink.kafka.protocol.requests import Request, Response, api_of
 from kafka_sink.kafka.throttles import without_throttles
 
 # While markers are written: 40 quick retries, about 60 ms in all. Then the usual backoff begins.

@@ -6,10 +6,7 @@ question without an answer is not repeated, because the next connection may lead
 
 from __future__ import annotations
 
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-)
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
 
 
 class Probe:

@@ -62,14 +62,8 @@ from kafka_sink.kafka.producer.transaction_manager import (
     is_of_transaction,
     transaction_refused,
 )
-from kafka_sink.kafka.protocol.apis.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-)
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.kafka.protocol.apis.produce import (
     UNKNOWN_OFFSET,
     ProducePartition,

@@ -18,10 +18,7 @@ import uuid
 from collections.abc import Collection, Mapping
 
 from kafka_sink.errors import TopicRecreated
-from kafka_sink.kafka.protocol.apis.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-)
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.kafka.protocol.topic_id import ids_differ
 
 

@@ -29,13 +29,8 @@ from kafka_sink.errors import AttemptFenced, KafkaSinkError, TopicAuthorizationF
 from kafka_sink.kafka.metadata import NO_LEADER
 from kafka_sink.kafka.producer.coordinators import Ask, Coordinators
 from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-)
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-)
+from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
@@ -66,10 +61,7 @@ class State(Enum):
     OPEN = auto()
 
 
-TRANSITIONS: dict[tuple[State, str], State] = {
-    (State.IDLE, "begin"): State.OPEN,
-    (State.OPEN, "end"): State.IDLE,
-}
+TRANSITIONS: dict[tuple[State, str], State] = {(State.IDLE, "begin"): State.OPEN, (State.OPEN, "end"): State.IDLE}
 
 
 class TransactionManager:

@@ -103,8 +103,7 @@ READING = Guarantee(
 )
 # No guarantee needs it: a write can only end hanging transactions with it.
 REPAIR = Guarantee(
-    "repair",
-    (Need(WriteTxnMarkersRequest(0, 0, False, 0, ()), "1.1", "ends transactions that hang (KIP-664)"),),
+    "repair", (Need(WriteTxnMarkersRequest(0, 0, False, 0, ()), "1.1", "ends transactions that hang (KIP-664)"),)
 )
 
 

@@ -26,10 +26,7 @@ ABORT_MS = 60_000
 
 
 def abort_micro_batch(
-    given: GivenOptions,
-    messages: Sequence[WriterCommitMessage | None],
-    *,
-    checkpoint: str | None = None,
+    given: GivenOptions, messages: Sequence[WriterCommitMessage | None], *, checkpoint: str | None = None
 ) -> None:
     """End the open transactions of a stream's micro-batch. Never raises, like `abort_run`.
 

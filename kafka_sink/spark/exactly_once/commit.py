@@ -83,11 +83,7 @@ def _prove(client: AdminClient, plan: Plan, messages: Sequence[PreparedCommitMes
     prepared, micro_batch_id = [message.prepared for message in messages], messages[0].micro_batch_id
     run(client, check_generation(plan.sink, plan.facts.generation))
     check_decision(
-        plan.sink,
-        plan.facts,
-        prepared,
-        micro_batch_id=micro_batch_id,
-        allow_lost_state=plan.allow_lost_state,
+        plan.sink, plan.facts, prepared, micro_batch_id=micro_batch_id, allow_lost_state=plan.allow_lost_state
     )
     check_replay(plan.sink, prepared, micro_batch_id=micro_batch_id)
     write_receipt(messages)

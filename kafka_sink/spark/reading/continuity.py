@@ -71,10 +71,7 @@ class LogEnd:
             # Records of other earlier leaders, which could not be read then.
             return self
         return replace(
-            self,
-            record_epoch=before.record_epoch,
-            record_start=before.record_start,
-            epoch_start=before.epoch_start,
+            self, record_epoch=before.record_epoch, record_start=before.record_start, epoch_start=before.epoch_start
         )
 
     def with_start(self, epoch: int, start: int) -> LogEnd:

@@ -24,13 +24,7 @@ from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kept import lease_reader
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.records.decoder import Limits, RecordSetDecoder
-from kafka_sink.records.undecodable import (
-    BatchTooLarge,
-    OldFormat,
-    TimestampOutOfRange,
-    TooManyHeaders,
-    Undecodable,
-)
+from kafka_sink.records.undecodable import BatchTooLarge, OldFormat, TimestampOutOfRange, TooManyHeaders, Undecodable
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.columns import Rows
 from kafka_sink.spark.reading.reported import reported

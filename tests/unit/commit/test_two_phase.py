@@ -848,10 +848,7 @@ def test_an_abort_that_is_fenced_was_made_by_whoever_fenced_it(code: int, versio
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
 
-@pytest.mark.parametrize(
-    ("age_ms", "is_in_time"),
-    [(0, True), (55_000, True), (55_001, False), (60_001, False)],
-)
+@pytest.mark.parametrize(("age_ms", "is_in_time"), [(0, True), (55_000, True), (55_001, False), (60_001, False)])
 def test_nothing_is_decided_that_may_time_out_before_it_is_committed(age_ms: int, is_in_time: bool) -> None:
     exchange, found, done = after_tasks(1)
     if is_in_time:

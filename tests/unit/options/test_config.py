@@ -373,8 +373,7 @@ def test_what_protects_less_than_it_could_is_logged_once(
 
 
 @pytest.mark.parametrize(
-    "options",
-    [SERVERS, TLS, {**SECURE, **USER}, {**SERVERS, "kafka.ssl.endpoint.identification.algorithm": ""}],
+    "options", [SERVERS, TLS, {**SECURE, **USER}, {**SERVERS, "kafka.ssl.endpoint.identification.algorithm": ""}]
 )
 def test_what_is_as_it_should_be_is_not_logged(options: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
     warn_once(sink_config(options).producer.security)

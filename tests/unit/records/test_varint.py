@@ -16,10 +16,7 @@ INT64 = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
     # Around every length there is: 2^6 is the first number of two bytes, -2^6 the last of one.
     st.builds(
-        lambda bits, sign, off: sign * 2**bits + off,
-        st.integers(0, 62),
-        st.sampled_from([1, -1]),
-        st.integers(-1, 1),
+        lambda bits, sign, off: sign * 2**bits + off, st.integers(0, 62), st.sampled_from([1, -1]), st.integers(-1, 1)
     ),
 )
 

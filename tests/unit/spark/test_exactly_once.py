@@ -233,8 +233,7 @@ def test_a_run_looks_for_what_hangs_of_the_last_decision(
 
 
 @pytest.mark.parametrize(
-    ("option", "rows", "topics"),
-    [("t", 3, ("t",)), ("t", 0, ()), (None, 3, ("a", "b")), (None, 0, ())],
+    ("option", "rows", "topics"), [("t", 3, ("t",)), ("t", 0, ()), (None, 3, ("a", "b")), (None, 0, ())]
 )
 def test_rows_that_are_visible_are_counted_and_their_topics_told(
     exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], option: str | None, rows: int,

@@ -34,11 +34,7 @@ def test_a_rate_needs_to_be_told_by_how_many_tasks_it_is_divided(option: str) ->
 
 @pytest.mark.parametrize(
     ("times", "most"),
-    [
-        ([(0, 10), (10, 20), (10, 30)], 2),
-        ([(0, 10), (9, 20), (5, 12)], 3),
-        ([(0, 100), (10, 20), (30, 40)], 2),
-    ],
+    [([(0, 10), (10, 20), (10, 30)], 2), ([(0, 10), (9, 20), (5, 12)], 3), ([(0, 100), (10, 20), (30, 40)], 2)],
 )
 def test_a_commit_says_that_more_tasks_wrote_at_once_than_were_told(
     times: list[tuple[int, int]], most: int, caplog: pytest.LogCaptureFixture

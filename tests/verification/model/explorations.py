@@ -23,9 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_sink.commit.effects import ToLeaders
-from kafka_sink.kafka.protocol.apis.write_txn_markers import (
-    WriteTxnMarkersRequest,
-)
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from model.schedules import (
     ALL_EXPIRE_MS,
     ALWAYS,

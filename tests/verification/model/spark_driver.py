@@ -176,11 +176,7 @@ class Driver:
     def _is_written(self, facts: Facts, version: int) -> Generator[Step, Any, bool]:
         is_written: bool = yield from one_by_one(
             two_phase.is_written(
-                self.sink,
-                facts,
-                query_id=QUERY,
-                version=version,
-                allow_lost_state=self.allow_lost_state,
+                self.sink, facts, query_id=QUERY, version=version, allow_lost_state=self.allow_lost_state
             )
         )
         return is_written

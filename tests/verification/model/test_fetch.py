@@ -8,14 +8,7 @@ import pytest
 
 from model.byte_client import ByteClient, client_of_topic, record_batch, values_of
 from model.partition_log import EpochAndOffset
-from model.read_client import (
-    NEWEST_FETCH,
-    Got,
-    Wanted,
-    fetch_answer,
-    fetch_request,
-    read_client,
-)
+from model.read_client import NEWEST_FETCH, Got, Wanted, fetch_answer, fetch_request, read_client
 from model.record_batches import RecordBatch, next_batch
 from model.settings import FETCH
 

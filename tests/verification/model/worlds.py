@@ -26,9 +26,7 @@ from kafka_sink.commit.effects import Pause
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import Names
 from kafka_sink.errors import ExactlyOnceError, NonDeterministicReplay, StateWentBack, TornBatch
-from kafka_sink.kafka.protocol.apis.offset_fetch import (
-    OffsetFetchResponse,
-)
+from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from model.logical_kafka import LogicalKafka, Produce
 from model.schedules import (

@@ -35,8 +35,7 @@ def kio_api_versions(kio: Any, version: int, request: ApiVersionsRequest) -> Any
     if version < NAMES_THE_CLIENT:
         return kio.ApiVersionsRequest()
     return kio.ApiVersionsRequest(
-        client_software_name=request.client_software_name,
-        client_software_version=request.client_software_version,
+        client_software_name=request.client_software_name, client_software_version=request.client_software_version
     )
 
 

@@ -44,9 +44,7 @@ def describe_configs_response(request: DescribeConfigsRequest, message: Mapping[
     check_answered("DescribeConfigs", [str(request.node_id)], [result["resource_name"] for result in results])
     values = {config["name"]: config["value"] for config in results[0]["configs"]}
     return DescribeConfigsResponse(
-        throttle_time_ms=message["throttle_time"],
-        error_code=results[0]["error_code"],
-        value=values.get(request.name),
+        throttle_time_ms=message["throttle_time"], error_code=results[0]["error_code"], value=values.get(request.name)
     )
 
 

@@ -72,9 +72,7 @@ def kio_list_offsets(kio: Any, version: int, request: ListOffsetsRequest) -> Any
     for each in request.asked:
         topics.setdefault(each.topic, []).append(
             kio.ListOffsetsPartition(
-                partition_index=each.partition,
-                current_leader_epoch=each.leader_epoch,
-                timestamp=each.timestamp_ms,
+                partition_index=each.partition, current_leader_epoch=each.leader_epoch, timestamp=each.timestamp_ms
             )
         )
     timeout = {"timeout": timedelta(milliseconds=request.timeout_ms)} if version >= _WITH_TIMEOUT else {}

@@ -21,8 +21,7 @@ def clip(first: int, end: int, *, fail: bool) -> Offsets:
 
 
 @pytest.mark.parametrize(
-    ("asked", "lost", "left"),
-    [((5, 15), (5, 10), (10, 15)), ((0, 20), (0, 10), (10, 20)), ((3, 7), (3, 7), (10, 10))],
+    ("asked", "lost", "left"), [((5, 15), (5, 10), (10, 15)), ((0, 20), (0, 10), (10, 20)), ((3, 7), (3, 7), (10, 10))]
 )
 def test_deleted_offsets_are_lost_and_told_which(
     asked: tuple[int, int], lost: tuple[int, int], left: tuple[int, int], caplog: pytest.LogCaptureFixture
