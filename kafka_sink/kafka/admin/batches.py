@@ -39,14 +39,14 @@ class StoredBatch(NamedTuple):
 
     def may_become(self, other: StoredBatch) -> bool:
         """Return whether `other` may be the same batch, later. Compaction removes records, and keeps offsets and
-        producers."""
+        producers. A replica compacts on its own, so a new leader may have more records."""
         if self.crc == other.crc and self.base_offset == other.base_offset:
             return True
         if (self.base_offset, self.last_offset, self.producer) != (
             other.base_offset, other.last_offset, other.producer,
         ):  # fmt: skip
             return False
-        is_cleaned = other.record_count < self.record_count
+        is_cleaned = other.record_count != self.record_count
         return is_cleaned or bool((self.attributes | other.attributes) & _DELETE_HORIZON_BIT)
 
 

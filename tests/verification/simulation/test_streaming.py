@@ -16,8 +16,9 @@ from simulation.read_world import TOPIC, ReadResult
 from simulation.streaming import StreamingWorld, run_stream
 
 # Seed 171: a task read what had replaced its records, in one answer with those before. Seed 765: the new leader had no
-# record of the known epoch. Seed 1974: a partition was added between the beginning and the first micro-batch.
-SEEDS = (171, 765, 1974)
+# record of the known epoch. Seed 1974: a partition was added between the beginning and the first micro-batch. Seed 172:
+# the new leader had not compacted the batch before the position yet.
+SEEDS = (171, 172, 765, 1974)
 
 
 @functools.cache

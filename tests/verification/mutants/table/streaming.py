@@ -153,6 +153,10 @@ STREAMING: tuple[Mutant, ...] = (
             "$BATCH.base_offset <= $MARK.offset and not $MARK.batch.may_become($BATCH)", "False",
             "tests/unit/spark/reading/test_marks.py::"
             "test_a_restored_log_that_has_grown_past_the_position_breaks_the_stream"),
+    Mutant("streaming: a new leader that has not compacted yet is taken for a restore",
+            "each replica compacts on its own",
+            "$OTHER.record_count != self.record_count", "$OTHER.record_count < self.record_count",
+            "tests/unit/spark/reading/test_marks.py::test_a_new_leader_may_not_have_compacted_the_batch_yet"),
     Mutant("streaming: compaction of the batch before the position is taken for a restore",
             "LogCleaner keeps offsets and producers of a batch, and removes records",
             "$CLEANED or bool(($ATTRIBUTES | $OTHER.attributes) & _DELETE_HORIZON_BIT)", "False",
