@@ -89,7 +89,7 @@ test: java $(WHEEL) $(CLASSES)  ## run the gate against the installed wheel: all
 # For development: runs the sources, with a kernel built in place. Properties use fewer examples than in `make test`, and
 # tests that start many programs run only if ARGS names them.
 .PHONY: unit
-unit: $(DEPS) $(KERNEL)  ## run the unit tests against the sources, in 1 to 2 minutes; ARGS="tests/unit/kafka/net -k throttle"
+unit: $(DEPS) $(KERNEL)  ## run the unit tests against the sources, in a minute; ARGS="tests/unit/kafka/net -k throttle"
 	PYKAFKA_TEST_SOURCES=1 $(BIN)/pytest --numprocesses 3 --hypothesis-profile=quick --durations 10 \
 		$(if $(filter tests/%,$(ARGS)),,tests/unit -m "not programs") $(ARGS)
 
