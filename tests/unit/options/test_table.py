@@ -171,6 +171,14 @@ def test_an_error_says_what_is_wrong_and_not_what_the_jaas_text_is() -> None:
         read("kafka.bootstrap.servers", "a:1,b")
 
 
+@pytest.mark.parametrize("text", ["user:hunter2:9092", "SASL_SSL://user:hunter2:9092", "h:1,user:hunter2:9092"])
+def test_a_user_and_a_password_are_no_host(text: str) -> None:
+    """They would be sent to name servers."""
+    with pytest.raises(InvalidOption, match="is not host:port") as raised:
+        sink_config({"topic": "t", "kafka.bootstrap.servers": text})
+    assert "hunter2" not in str(raised.value)
+
+
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_any_text_is_an_option_or_a_config_error(name: str, text: str) -> None:
     try:
