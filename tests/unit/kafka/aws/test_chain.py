@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import itertools
 import json
 import logging
 import os
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import parse_qs
 
 import pytest
@@ -192,8 +194,12 @@ def test_what_sts_answers_is_in_no_log(aws: Aws, caplog: pytest.LogCaptureFixtur
     assert CANARY not in caplog.text
 
 
-def test_a_principal_stays_the_same_for_the_life_of_a_process(aws: Aws, tmp_path: Path) -> None:
-    """botocore names a session at random, and brokers refuse another principal on the same connection."""
+def test_a_principal_stays_the_same_for_the_life_of_a_process(
+    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """botocore names a session by its second, and brokers refuse another principal on the same connection."""
+    seconds = itertools.count(1_800_000_000)
+    monkeypatch.setattr("botocore.credentials.time", SimpleNamespace(time=lambda: next(seconds)))
     role = "[profile role]\nrole_arn=arn:aws:iam::123456789012:role/msk\nsource_profile=user\nregion=eu-west-1\n"
     write_aws(tmp_path, "config", f"{role}[profile user]\naws_access_key_id=AK\naws_secret_access_key={CANARY}\n")
     aws.sts_gives(120)  # botocore renews so young a session at each use
