@@ -201,7 +201,7 @@ class Cluster:
         replica.log.harmed[batch.base_offset] = bytes(data)
         return batch.base_offset
 
-    def mend(self, topic: str, partition: int) -> None:
+    def repair(self, topic: str, partition: int) -> None:
         for node_id in self.node_ids:
             replica = self.replica(topic, partition, node_id)
             if replica is not None:

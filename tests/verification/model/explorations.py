@@ -309,7 +309,7 @@ def aborted_and_written_again(steps: int) -> Iterable[Events]:
 
 
 @family(
-    "group coordinators that stood still may answer for a moment", {}, {"shapes": (((1,), (1,), (1,)),)}, share=8
+    "stale group coordinators may answer for a moment", {}, {"shapes": (((1,), (1,), (1,)),)}, share=8
 )  # fmt: skip
 def stale_reads(steps: int) -> Iterable[Events]:
     for crash, later, changes, reads in product(range(steps), range(steps), (1, 2, 4), (1, 2, 3, 5)):
@@ -338,13 +338,13 @@ def stale_reads_of_parts(steps: int) -> Iterable[Events]:
         yield (crash, Crash()), (crash + 1 + later, StandStill(changes, reads))
 
 
-@family("transaction coordinators that stood still may answer for a moment", *EVERY_ROW, share=3)
+@family("stale transaction coordinators may answer for a moment", *EVERY_ROW, share=3)
 def stale_coordinators(steps: int) -> Iterable[Events]:
     for crash, later, changes, requests in product(range(steps), range(steps), (1, 2, 3, 5), (1, 2, 3, 5)):
         yield (crash, Crash()), (crash + 1 + later, CoordinatorsStandStill(changes, requests))
 
 
-@family("leaders that stood still may answer for a moment", share=3)
+@family("stale leaders may answer for a moment", share=3)
 def stale_leaders(steps: int) -> Iterable[Events]:
     for crash, later, changes, requests in product(range(steps), range(steps), (1, 2, 3, 5), (1, 2, 4)):
         yield (crash, Crash()), (crash + 1 + later, LeadersStandStill(changes, requests))

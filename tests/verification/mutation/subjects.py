@@ -46,7 +46,7 @@ _EXPLORATIONS = tuple(
         "transactions may time out at any time",
         "a replay with other rows replaces what is not visible and stops at what is",
         "a version that a leader hides is not passed over as written",
-        *(f"{who} coordinators that stood still may answer for a moment" for who in ("group", "transaction")),
+        *(f"stale {who} coordinators may answer for a moment" for who in ("group", "transaction")),
     )
 )
 SUBJECTS: tuple[Subject, ...] = (

@@ -139,7 +139,7 @@ class ReadingWorld(ReadWorld):
         self._say(f"the damage is told: {error}")
         self.counts["read: told harm"] += 1
         self._fetcher, self._is_last, self._has_harm = None, False, False
-        self._cluster.mend(TOPIC, PARTITION)
+        self._cluster.repair(TOPIC, PARTITION)
 
     def run(self) -> None:
         self._begin()
