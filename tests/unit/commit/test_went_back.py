@@ -49,6 +49,21 @@ def test_a_micro_batch_that_the_offsets_do_not_know_any_more_is_not_written_agai
 
 
 @BOTH_VERSIONS
+def test_a_first_micro_batch_is_not_written_again_by_slots_that_say_that_nothing_was_committed(version: int) -> None:
+    """The offsets go back to a moment in its tasks, which have written their first markers."""
+    exchange = Exchange(version, is_new=True)
+    exchange.kafka.remember()
+    found, done = exchange.tasks(2)
+    exchange.kafka.mark()
+    exchange.run(two_phase.end_what_hangs(exchange.sink, found, exchange.touched(2)))
+    exchange.commit(found, done)
+    exchange.kafka.roll_offsets_back_to_mark()
+    error = stopped(exchange)
+    assert (error.topic, error.decided_micro_batch_id, error.slots) == (OFFSETS, None, (0, 1))
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+@BOTH_VERSIONS
 def test_rows_of_a_lost_decision_that_is_carried_out_in_part_are_not_aborted(version: int) -> None:
     exchange = Exchange(version, is_new=True)
     exchange.micro_batch(2)

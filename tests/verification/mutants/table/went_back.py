@@ -30,7 +30,7 @@ WENT_BACK: tuple[Mutant, ...] = (
            f"{UNIT}test_a_coordinator_that_went_back_by_an_attempt_gives_out_ids_of_the_decision"),
     Mutant("a marker of nothing does not say which transaction wrote it", RULE,
            "Marker.nothing($IDS, $SINK.transaction_version)", 'Marker(0, "", "")',
-           f"{UNIT}test_a_micro_batch_that_the_offsets_do_not_know_any_more_is_not_written_again"),
+           f"{UNIT}test_a_first_micro_batch_is_not_written_again_by_slots_that_say_that_nothing_was_committed"),
     Mutant("the check does not mention that an internal topic has one replica",
            "docs/guarantees.md: internal topics that lose records",
            '$WEAK += [f"{$EACH.name} has one replica"] * ($FACTOR < 2)', "pass",
