@@ -97,6 +97,13 @@ def each_asked(count: int, *arrays: str) -> dict[str, int]:
     return dict.fromkeys(arrays, count + _TO_BE_NAMED)
 
 
+# More than any cluster has. A topic of 100,000 partitions has more than Kafka creates in ten requests (KRaft's limit is
+# 10,000 each).
+MOST_BROKERS = 10_000
+MOST_PARTITIONS_OF_A_TOPIC = 100_000
+MOST_PARTITIONS = 350_000
+
+
 def check_answered(api: str, asked: Iterable[Any], answered: Iterable[Any]) -> None:
     """Raise ProtocolError unless `answered` is `asked`, in any order."""
     wanted, got = Counter(asked), Counter(answered)

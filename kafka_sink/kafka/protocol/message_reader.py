@@ -34,6 +34,8 @@ from kafka_sink.errors import ProtocolError
 # The most elements of all arrays of a message, without numbers, and tagged fields: 350,000 partitions in Metadata, each
 # the only one of its topic (as `connection.MAX_FRAME_BYTES`).
 MAX_ELEMENTS = 700_000
+# Kafka's own generated readers refuse a longer string, in flexible versions too.
+MAX_STRING_BYTES = 0x7FFF
 # Look at the deadline after so many elements of one array.
 _ELEMENTS_A_LOOK = 1_024
 
@@ -63,6 +65,11 @@ class Budget:
         if count > self._elements:
             raise ProtocolError(f"{name} has {count} elements; a message may have {MAX_ELEMENTS}")
         self._elements -= count
+
+    def take_numbers(self, name: str, count: int) -> None:
+        """Raise ProtocolError if `count` numbers more are too many. Only a limit of their array counts them."""
+        if name in self._left:
+            self.take(name, count)
 
     def check_time(self) -> None:
         if self.is_late():
@@ -168,6 +175,8 @@ def _string_of(read_length: ReadLength) -> Read:
 
     def read(data: bytes, position: int, budget: Budget) -> tuple[str | None, int]:
         raw, position = read_bytes(data, position, budget)
+        if raw is not None and len(raw) > MAX_STRING_BYTES:
+            raise ProtocolError(f"a string has {len(raw)} bytes; it may have {MAX_STRING_BYTES}")
         return (None if raw is None else raw.decode("utf-8")), position
 
     return read
@@ -259,7 +268,7 @@ def _field_reader(field: Field[Any], flexible: bool) -> Read:
         element_type = _strip_optional(element_type)[0]
         number = None if is_dataclass(element_type) else _NUMBERS.get(field.metadata["kafka_type"])
         if number is not None:
-            reader = _array_of_numbers(number, read_length)
+            reader = _array_of_numbers(field.name, number, read_length)
         else:
             reader = _array(field.name, _value_reader(field, element_type, flexible), read_length)
         return reader if nullable else _not_null(field.name, reader)
@@ -299,7 +308,7 @@ def _array(name: str, read_element: Read, read_length: ReadLength) -> Read:
     return read
 
 
-def _array_of_numbers(format: str, read_length: ReadLength) -> Read:
+def _array_of_numbers(name: str, format: str, read_length: ReadLength) -> Read:
     """All in one call. A number takes 9 times its bytes on the wire, a partition made of it 20 times, so the frame
     limits them."""
     size = struct.calcsize(f">{format}")
@@ -309,6 +318,7 @@ def _array_of_numbers(format: str, read_length: ReadLength) -> Read:
         if count < 0:
             return None, position
         _check_remaining(count * size, data, position)
+        budget.take_numbers(name, count)
         return struct.unpack_from(f">{count}{format}", data, position), position + count * size
 
     return read

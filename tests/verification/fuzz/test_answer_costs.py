@@ -7,15 +7,18 @@ import tracemalloc
 
 import pytest
 
-from fuzz.answers import EXCHANGES, Exchange, answer
+from fuzz.answers import EXCHANGES, Exchange, Said, answer
 from fuzz.arrays import largest_arrays
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol import message_reader
 from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES
 from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
+from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigsRequest
+from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
 from kafka_sink.kafka.protocol.apis.fetch import MAX_BATCH_BYTES, FetchRequest
 from kafka_sink.kafka.protocol.apis.list_offsets import LATEST, AskedOffset, ListOffsetsRequest
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.connection import MAX_HANDSHAKE_FRAME_BYTES, Connection, State
 from kafka_sink.kafka.protocol.requests import Request, decode_response
 
@@ -62,6 +65,36 @@ def test_more_than_was_asked_is_refused_before_it_is_read(request_: Request, arr
     fields = {of_topics: [topic] * (5_000 if array == "topics" else 1)}
     with pytest.raises(ProtocolError, match="has 5000 elements where at most 9 can answer"):
         decode_response(request_, version, answer(request_, version, fields))
+
+
+METADATA = MetadataRequest(("orders",), allow_auto_topic_creation=False)
+CONFIGS = TopicConfigsRequest(("orders",), ("retention.ms",))
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "fields", "array", "most"),
+    [
+        (METADATA, 12, {"topics": [{"partitions": [{}] * 100_009}]}, "partitions", 100_008),
+        (MetadataRequest((), False), 12, {"topics": [{"partitions": [{}] * 9}]}, "partitions", 8),
+        (MetadataRequest(None, False), 12, {"brokers": [{}] * 10_009}, "brokers", 10_008),
+        (CONFIGS, 4, {"results": [{"configs": [{}] * 10}]}, "configs", 9),
+        (CONFIGS, 4, {"results": [{"configs": [{"synonyms": [{}] * 10}]}]}, "synonyms", 9),
+        (DescribeTransactionsRequest(("s.0",)), 0,
+         {"transaction_states": [{"topics": [{"partitions": [0] * 350_009}]}]}, "partitions", 350_008),
+    ],
+)  # fmt: skip
+def test_parts_of_what_was_asked_are_as_many_as_there_can_be(
+    request_: Request, version: int, fields: Said, array: str, most: int
+) -> None:
+    with pytest.raises(ProtocolError, match=f"{array} has {most + 1} elements where at most {most} can answer"):
+        decode_response(request_, version, answer(request_, version, fields))
+
+
+def test_a_string_is_no_longer_than_kafka_writes_one() -> None:
+    """In flexible versions its length is a varint: one of 128 MiB became 512 MiB of text."""
+    topic = {"name": "a" * 0x8000, "partitions": []}
+    with pytest.raises(ProtocolError, match="a string has 32768 bytes; it may have 32767"):
+        decode_response(METADATA, 12, answer(METADATA, 12, {"topics": [topic]}))
 
 
 def test_tagged_fields_count_too(monkeypatch: pytest.MonkeyPatch) -> None:

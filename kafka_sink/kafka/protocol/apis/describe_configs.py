@@ -118,7 +118,7 @@ API = Api(
     kio_describe_configs,
     describe_configs_response,
     client_throttles_from=2,
-    most=lambda request: each_asked(1, "results"),
+    most=lambda request: each_asked(1, "results", "configs", "synonyms"),
 )
 
 
@@ -131,5 +131,8 @@ TOPICS_API = Api(
     kio_topic_configs,
     topic_configs_response,
     client_throttles_from=2,
-    most=lambda request: each_asked(len(request.topics), "results"),
+    most=lambda request: (
+        each_asked(len(request.topics), "results")
+        | each_asked(len(request.topics) * len(request.names), "configs", "synonyms")
+    ),
 )

@@ -40,6 +40,10 @@ def describe_group_response(request: DescribeGroupRequest, message: Mapping[str,
     )
 
 
+# `group.max.size` has no limit by default. An answer of 16 MiB has room for 100,000 members with 160 bytes each.
+_MOST_MEMBERS = 100_000
+
+
 # Version 3 is the first that tells the operations.
 API = Api(
     "DescribeGroups",
@@ -49,5 +53,5 @@ API = Api(
     DescribeGroupRequest,
     kio_describe_group,
     describe_group_response,
-    most=lambda request: each_asked(1, "groups"),
+    most=lambda request: each_asked(1, "groups") | each_asked(_MOST_MEMBERS, "members"),
 )

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, check_answered, check_number, check_topic_name, each_asked
+from kafka_sink.kafka.protocol.api import (
+    MOST_PARTITIONS,
+    Api,
+    check_answered,
+    check_number,
+    check_topic_name,
+    each_asked,
+)
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 
@@ -90,5 +97,8 @@ API = Api(
     kio_describe_transactions,
     describe_transactions_response,
     check_describe_transactions_response,
-    most=lambda request: each_asked(len(request.transactional_ids), "transaction_states"),
+    most=lambda request: (
+        each_asked(len(request.transactional_ids), "transaction_states")
+        | each_asked(MOST_PARTITIONS, "topics", "partitions")
+    ),
 )

@@ -18,7 +18,7 @@ from typing import Any
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.protocol.api import Api, Versions, check_answered, check_number, each_asked
+from kafka_sink.kafka.protocol.api import MOST_BROKERS, Api, Versions, check_answered, check_number, each_asked
 from kafka_sink.records.aborted_transaction import AbortedTransaction
 
 LOWEST_FETCH = 11
@@ -144,7 +144,11 @@ _MOST_OPEN_TRANSACTIONS = 100_000
 
 def fetch_most(request: FetchRequest) -> Mapping[str, int]:
     aborted = _MOST_OPEN_TRANSACTIONS + request.max_bytes // _MARKER_BYTES
-    return each_asked(1, "responses", "partitions") | {"aborted_transactions": aborted}
+    return (
+        each_asked(1, "responses", "partitions")
+        | each_asked(MOST_BROKERS, "node_endpoints")
+        | {"aborted_transactions": aborted}
+    )
 
 
 API = Api(

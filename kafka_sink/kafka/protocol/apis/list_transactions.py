@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.api import Api, check_answered, check_number
+from kafka_sink.kafka.protocol.api import Api, check_answered, check_number, each_asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,4 +83,5 @@ API = Api(
     kio_list_transactions,
     list_transactions_response,
     check_list_transactions_response,
+    most=lambda request: each_asked(len(request.states), "unknown_state_filters"),
 )

@@ -9,7 +9,15 @@ from typing import Any
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD
-from kafka_sink.kafka.protocol.api import Api, check_number, check_topic_name, each_asked
+from kafka_sink.kafka.protocol.api import (
+    MOST_BROKERS,
+    MOST_PARTITIONS,
+    MOST_PARTITIONS_OF_A_TOPIC,
+    Api,
+    check_number,
+    check_topic_name,
+    each_asked,
+)
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
@@ -159,6 +167,15 @@ def check_metadata_response(request: MetadataRequest, response: MetadataResponse
             raise ProtocolError(f"a Metadata answer with an impossible broker: {broker}")
 
 
+def metadata_most(request: MetadataRequest) -> Mapping[str, int]:
+    brokers = each_asked(MOST_BROKERS, "brokers")
+    if request.topics is None:
+        return brokers | each_asked(MOST_PARTITIONS, "partitions")
+    count = len(request.topics)
+    partitions = min(count * MOST_PARTITIONS_OF_A_TOPIC, MOST_PARTITIONS)
+    return brokers | each_asked(count, "topics") | each_asked(partitions, "partitions")
+
+
 API = Api(
     "Metadata",
     3,
@@ -169,5 +186,5 @@ API = Api(
     metadata_response,
     check_metadata_response,
     client_throttles_from=6,
-    most=lambda request: {} if request.topics is None else each_asked(len(request.topics), "topics"),
+    most=metadata_most,
 )

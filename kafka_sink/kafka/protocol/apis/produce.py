@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.api import MAX_OFFSET, Api, Versions, check_number, each_asked
+from kafka_sink.kafka.protocol.api import MAX_OFFSET, MOST_BROKERS, Api, Versions, check_number, each_asked
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
@@ -174,5 +174,8 @@ API = Api(
     produce_response,
     check_produce_response,
     produce_versions,
-    most=lambda request: each_asked(len(request.partitions), "responses", "partition_responses"),
+    most=lambda request: (
+        each_asked(len(request.partitions), "responses", "partition_responses")
+        | each_asked(MOST_BROKERS, "node_endpoints")
+    ),
 )
