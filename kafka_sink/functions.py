@@ -14,6 +14,8 @@
 
 Every number is big-endian, as java.nio.ByteBuffer writes it. A null stays null. A null `value` is a tombstone.
 
+A name is as for `F.col`: in backticks if it has a dot, "`order.id`".
+
 Columns are cast first, by Spark's rules. With `spark.sql.ansi.enabled`, Spark's default, a number that does not fit is
 an error. Without it Spark silently wraps the number.
 

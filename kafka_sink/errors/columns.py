@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from kafka_sink.errors.base import Explanation, KafkaSinkError
@@ -12,6 +13,11 @@ class SchemaError(KafkaSinkError):
     """A column is missing, unknown, or has a type that does not fit a Kafka record."""
 
     column: str
+
+
+def in_code(name: str) -> str:
+    """Return the name as `F.col` and its like take it: in backticks, unless it is a plain one."""
+    return name if re.fullmatch(r"\w+", name) else f"`{name.replace('`', '``')}`"
 
 
 class MissingColumn(SchemaError):
@@ -33,7 +39,7 @@ class UnexpectedColumn(SchemaError):
         return Explanation(
             f"column {self.column!r} has no place in a Kafka record (columns are: {', '.join(self.allowed)}).",
             DataState.NOTHING_SENT,
-            f"Fold it into the value, e.g. to_json(struct('{self.column}', ...)).alias('value'), or drop it.",
+            f"Fold it into the value, e.g. to_json(struct('{in_code(self.column)}', ...)).alias('value'), or drop it.",
         )
 
 

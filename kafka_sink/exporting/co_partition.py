@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 
 from kafka_sink.errors import InvalidArgument
 from kafka_sink.errors.failures import told_to_spark
-from kafka_sink.exporting.columns import STAGED, ColumnOrName
+from kafka_sink.exporting.columns import STAGED, ColumnOrName, named
 from kafka_sink.functions import kafka_partition
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.topics import partition_count
@@ -87,7 +87,7 @@ def co_partitioned(
     frame: DataFrame, record: dict[str, Column], n: int, order_by: Sequence[ColumnOrName]
 ) -> tuple[DataFrame, dict[str, Column]]:
     """Return `frame` in n Spark partitions, one for each Kafka partition of the same number, and the record's columns.
-    Each partition is sorted by `order_by`. Raises InvalidArgument on Spark 4.0."""
+    Each partition is sorted by `order_by`. Raises InvalidArgument on Spark 4.0, and errors of a column's name."""
     if not hasattr(frame, "repartitionById"):
         raise InvalidArgument(argument="co_partition", reason="it needs Spark 4.1 or later (repartitionById).")
     places = [record["partition"]] if "partition" in record else []
@@ -96,5 +96,6 @@ def co_partitioned(
     places.append(F.pmod(F.xxhash64(record["value"]), F.lit(n)).cast("int"))
     placed = frame.withColumn(CO_PARTITION, F.coalesce(*places)).repartitionById(n, CO_PARTITION)
     if order_by:
-        placed = placed.sortWithinPartitions(*order_by)
+        by = (each if isinstance(each, Column) else named(placed, each, "order_by names it.") for each in order_by)
+        placed = placed.sortWithinPartitions(*by)
     return placed, {**record, "partition": F.col(CO_PARTITION)}

@@ -24,14 +24,16 @@ of Spark Connect both work. Only `registry` needs Python on executors; all other
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as spark_types
 
-from kafka_sink.errors import ColumnTypeMismatch, InvalidArgument, MissingColumn, UnexpectedColumn
+from kafka_sink.errors import ColumnTypeMismatch, DuplicateColumn, InvalidArgument, MissingColumn, UnexpectedColumn
 from kafka_sink.records.columns import COLUMNS
 
 if TYPE_CHECKING:
@@ -145,14 +147,16 @@ def _of_a_record(frame: DataFrame, arguments: ColumnArguments, framing: Framing)
             hint='value="json" makes it from all columns; value=... names another column, or is a Column.',
         )
     of_headers = arguments.headers.values() if isinstance(arguments.headers, Mapping) else (arguments.headers,)
-    mentioned = {
-        given
-        for given in (arguments.key, arguments.partition, arguments.timestamp, *of_headers)
-        if isinstance(given, str)
+    given = {
+        each for each in (arguments.key, arguments.partition, arguments.timestamp, *of_headers) if isinstance(each, str)
     }
+    # An argument may have another case, or backticks: Spark has found the column by it.
+    otherwise = {(_unquoted(each) or each).lower() for each in given - set(frame.columns)}
     for name in frame.columns:
-        if name not in COLUMNS and name not in mentioned:
+        if name not in COLUMNS and name not in given and name.lower() not in otherwise:
             raise UnexpectedColumn(column=name, allowed=tuple(COLUMNS))
+        if name in COLUMNS and frame.columns.count(name) > 1:
+            raise DuplicateColumn(column=name)
     # A topic option overrides the rows' own topics.
     kept = [name for name in frame.columns if name in COLUMNS and (name != "topic" or framing.topic is None)]
     return {name: F.col(name) for name in kept}
@@ -191,17 +195,43 @@ def _is_column(given: object) -> bool:
 
 
 def _column(frame: DataFrame, given: Any, argument: str) -> Column:
-    """Return the column. Raises MissingColumn for an unknown name, TypeError for other types than str and Column."""
+    """Return the column. Raises MissingColumn, DuplicateColumn for a name, TypeError for other types than str and
+    Column."""
     if isinstance(given, Column):
         return given
     if not isinstance(given, str):
         raise TypeError(f"{argument}: a column's name or a Column, not {type(given).__name__}")
-    # As for `F.col`, `a.b` is the field b of the column a.
-    if given not in frame.columns and given.partition(".")[0].strip("`").lower() not in map(str.lower, frame.columns):
-        raise MissingColumn(
-            column=given, found=frame.columns, hint=f"{argument} names a column; F.lit({given!r}) is a value."
-        )
-    return F.col(given)
+    return named(frame, given, f"{argument} names a column; F.lit({given!r}) is a value.")
+
+
+def named(frame: DataFrame, name: str, hint: str) -> Column:
+    """Return the column of this very name, whatever characters it has; else what `F.col` makes of the name.
+
+    Then `a.b` is the field b of the column a. Raises MissingColumn, DuplicateColumn."""
+    found = [each for each in frame.columns if each.lower() == name.lower()]
+    if set(found) - {name} and frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
+        found = [each for each in found if each == name]
+    if len(found) > 1:
+        raise DuplicateColumn(column=name)
+    if found:
+        return F.col(quoted(name))
+    if not name.endswith("*"):  # F.col takes it for several columns.
+        with suppress(AnalysisException):
+            column = F.col(name)
+            _ = frame.select(column).schema
+            return column
+    raise MissingColumn(column=name, found=frame.columns, hint=hint)
+
+
+def quoted(name: str) -> str:
+    """Return the name as Spark reads it as one column's: in backticks."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def _unquoted(name: str) -> str | None:
+    """Return the name within backticks, None if there is not one within them."""
+    inner = name[1:-1].replace("``", "`")
+    return inner if name == quoted(inner) else None
 
 
 def _header(with_raw: DataFrame, position: int, name: str) -> Column:

@@ -33,6 +33,7 @@ from kafka_sink.options.bounds import (
     is_reversed,
 )
 from kafka_sink.options.config import SECURITY_FIELDS, SECURITY_RULES, GivenOptions, check_protocol_is_named
+from kafka_sink.options.java_pattern import java_pattern
 from kafka_sink.options.kinds import INT64_MAX, KIB, MIB, OUTAGE_MS, Kind
 from kafka_sink.options.option import REQUIRED, Option, OptionTable, Section
 from kafka_sink.options.table import REFUSED, REFUSED_PREFIXES, SPARK_OPTIONS, WRITING
@@ -43,7 +44,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     if not text:
         raise ValueError
     try:
-        return re.compile(text)
+        return java_pattern(text)
     except re.error as error:
         raise kinds.Problem(f"{error.msg} at position {error.pos}") from None
 
@@ -90,7 +91,7 @@ SECTIONS: tuple[Section, ...] = (
     Section("What to read", "Exactly one of `subscribe`, `subscribePattern` and `assign` is required.", (
         *_of_writes("kafka.bootstrap.servers"),
         Option("subscribe", "subscribe", SUBSCRIBED, None, "topics to read, all partitions of them"),
-        Option("subscribePattern", "subscribe_pattern", Kind("a regular expression of Python", _pattern), None,
+        Option("subscribePattern", "subscribe_pattern", Kind("a Java regular expression", _pattern), None,
                "topics in whose names it is found; ^ and $ stand for start and end of a name"),
         Option("assign", "assign", ASSIGNED, None, "partitions to read"),
         Option("includeHeaders", "include_headers", kinds.BOOLEAN, False,

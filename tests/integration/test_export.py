@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,14 +25,18 @@ from kafka_sink import functions as K
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import (
     ColumnTypeMismatch,
+    DuplicateColumn,
     InvalidArgument,
     MissingColumn,
     MissingOption,
     UnexpectedColumn,
     WriteWouldFail,
 )
+from kafka_sink.exporting.co_partition import co_partitioned
 from kafka_sink.exporting.columns import ColumnArguments, ColumnOrName, Framing, record_frame, staged
+from kafka_sink.registry import serialized
 from read_back import read_topic
+from variants import variants
 
 DEADLINE_S = 60
 TASKS, PARTITIONS, ROWS, KEYS = 6, 8, 24_000, 200
@@ -144,9 +149,37 @@ def test_a_frame_that_is_a_record_already_is_taken_as_it_is(spark: SparkSession)
         record(frame.drop("value"))
 
 
+@pytest.mark.parametrize("name", variants("order.id", "x`y", "`q`", "a b", "日本.ö", "*", "Case.Id", "", "json"))
+def test_a_column_is_named_whatever_characters_its_name_has(spark: SparkSession, name: str) -> None:
+    frame = spark.createDataFrame([("k", "v")], [name, "other"])
+    client = SchemaRegistryClient.new_client({"url": "mock://"})
+    framed = serialized(frame, [name], topic="t", form="json", registry=client)
+    in_code = f"`{name.replace('`', '``')}`"
+    for given in (name, in_code, name.upper()):
+        made = one(record(frame, key=given, value="other", headers={"h": given}))
+        assert made == {"key": "k", "value": "v", "headers": [{"key": "h", "value": b"k"}]}
+        assert one(record(frame.withColumnRenamed("other", "value"), key=given)) == {"key": "k", "value": "v"}
+    assert json.loads(bytes(one(frame.select(framed.alias("f")))["f"])[5:]) == {name: "k"}
+    assert one(frame.select(K.string_bytes(in_code).alias("b"))) == {"b": b"k"}
+    numbers = spark.createDataFrame([(2, "b"), (0, "d")], [name, "value"]).coalesce(1)
+    made_of = co_partitioned(
+        *staged(numbers, ColumnArguments(key=name, partition=name), Framing(topic="t")), 1, (name,)
+    )
+    assert [row.key for row in record_frame(*made_of).collect()] == ["0", "2"]
+
+
+def test_a_name_is_the_columns_before_it_is_a_field(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT 'k' AS `Order.Id`, struct('f' AS id) AS order, 'v' AS value")
+    keys = {"order.id": "k", "`order`.id": "f", "t.order.id": "f"}
+    assert {name: one(record(frame.alias("t"), key=name, value="value"))["key"] for name in keys} == keys
+
+
 @pytest.mark.parametrize(
     ("said", "error", "told"),
     [
+        ({"key": "st.*", "value": "json"}, MissingColumn, r"'st\.\*'"),
+        ({"key": "a`b", "value": "json"}, MissingColumn, "'a`b'"),
+        ({"key": "id", "value": "json", "headers": {"h": "two"}}, DuplicateColumn, "'two'"),
         ({"key": "no", "value": "json"}, MissingColumn, r"'no'.*F\.lit\('no'\)"),
         ({"value": "json", "headers": {"h": "v1"}}, MissingColumn, r"headers\['h'\]"),
         ({"key": "x", "value": "json"}, ColumnTypeMismatch, "'key' is double"),
@@ -162,7 +195,7 @@ def test_what_cannot_be_a_record_is_told(
     spark: SparkSession, said: dict[str, Any], error: type[Exception], told: str
 ) -> None:
     with pytest.raises(error, match=told):
-        record(spark.range(1).selectExpr("id", "1.5D AS x", "struct(id) AS st"), **said)
+        record(spark.range(1).selectExpr("id", "1.5D AS x", "struct(id) AS st", "1 AS two", "2 AS TWO"), **said)
 
 
 def test_a_registry_frames_the_whole_row(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:

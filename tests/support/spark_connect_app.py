@@ -78,7 +78,8 @@ of_option = failure_of(
 to_exported: dict[str, Any] = {
     "topic": exported, "key": F.col("value"), "co_partition": True, "bootstrap_servers": bootstrap_servers
 }  # fmt: skip
-receipt = kafka_sink.export(numbers(0, 1_000).repartition(3), order_by=F.col("value").cast("int"), **to_exported)
+named = numbers(0, 1_000).withColumn("order.id", F.col("value")).repartition(3)
+receipt = kafka_sink.export(named, order_by=F.col("value").cast("int"), **to_exported | {"key": "order.id"})
 numbers(1_000, 2_000).write.parquet(f"{folder}/exported")
 source = spark.readStream.schema("value STRING").parquet(f"{folder}/exported")
 finish(

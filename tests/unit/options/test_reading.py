@@ -218,11 +218,13 @@ def test_exactly_one_option_says_what_to_read() -> None:
         read_config(given_options({"subscribe": "t"}, table=READING))
 
 
-def test_a_pattern_is_one_of_python() -> None:
+def test_a_pattern_is_one_of_java() -> None:
     made = read_config(given_options({"kafka.bootstrap.servers": "a:1", "subscribePattern": "t[0-9]"}, table=READING))
-    assert made.subscribe_pattern == re.compile("t[0-9]")
+    assert made.subscribe_pattern == re.compile("t[0-9]", re.ASCII)
     with pytest.raises(InvalidOption, match="missing \\), unterminated subpattern at position 7"):
         config(subscribePattern="orders-(")
+    with pytest.raises(InvalidOption, match="begins at position 1 is not read as Java reads it"):
+        config(subscribePattern="a{,3}")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
