@@ -3,7 +3,9 @@
 It checks DNS, TCP, TLS, versions and SASL of each bootstrap server, and of each broker at its advertised address. Then
 it checks the topic, its leaders, replicas and settings, and the ACLs and brokers that the guarantee needs. Its options
 are the options of the write. It writes nothing; with createTopics=true it creates a missing topic. With --read it
-checks the topics of a read, their leaders and the ACL TOPIC READ, and its options are those of the read.
+checks the topics of a read, their leaders and the ACL TOPIC READ, and its options are those of the read. With
+--checkpoint it also says why a stream is stuck: no new records, a lag that grows, an open transaction, a throttle, one
+hot partition, a broker that is away, or Python workers that do not start. It looks twice, --wait seconds apart.
 
 examples:
     pykafka check --bootstrap-servers localhost:9092 --topic orders
@@ -11,11 +13,12 @@ examples:
     pykafka check --preset conf/production.conf --topic orders --json | jq '.verdicts[] | select(.status=="FAILED")'
     pykafka check --preset conf/production.conf --topic orders --spark spark://master:7077
     pykafka check --read --preset conf/production.conf --topic orders,clicks
+    pykafka check --bootstrap-servers localhost:9092 --checkpoint /data/checkpoints/orders --topic orders-upper
     PYSPARK_SUBMIT_ARGS="--master yarn --archives environment.tar.gz#environment pyspark-shell" \\
         pykafka check --preset conf/production.conf --topic orders --spark
 
 with --json: ok; counts, by status; verdicts: status (OK, WARNING, FAILED, SKIPPED), step, where, seen_from, found,
-remedy
+remedy; with --checkpoint also cause: the verdict to begin with, or null
 
 exit status: 0 no step failed (there may be warnings); 1 a step failed; 2 wrong usage, or an option is wrong
 """
@@ -26,6 +29,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kafka_sink.cli import stuck
 from kafka_sink.command_line import add_json, add_options, options_of, parser_of, say, tell, tell_json, terminal_width
 from kafka_sink.doctor.reading import examine_read
 from kafka_sink.doctor.report import Report, Verdict, warning
@@ -43,6 +47,8 @@ OK, FAILED, WRONG_USAGE = 0, 1, 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
+    if args.read and args.checkpoint is not None:
+        return say("error: --checkpoint is for the options of the write: leave --read out", WRONG_USAGE)
     try:
         config = read_configuration(args) if args.read else configuration(args)
     except ConfigError as error:
@@ -51,11 +57,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.spark is not None:
         client = config.consumer if isinstance(config, ReadConfig) else config.producer
         report += from_spark(client, args.spark)
-    if args.json:
+    if args.checkpoint is not None and isinstance(config, SinkConfig):
+        report += stuck.examine_stream(args.checkpoint, config, args.wait, stuck.pause)
+        tell_cause(report, as_json=args.json)
+    elif args.json:
         tell_json(report.document())
     else:
         tell(*report.text(terminal_width()).split("\n"))
     return OK if report.ok else FAILED
+
+
+def tell_cause(report: Report, *, as_json: bool) -> None:
+    """Print the report, and the verdict that says why the stream is stuck."""
+    cause = stuck.cause(report)
+    if as_json:
+        first = None if cause is None else Report((cause,)).document()["verdicts"][0]
+        tell_json(report.document() | {"cause": first})
+        return
+    tell(*report.text(terminal_width()).split("\n"))
+    if cause is None:
+        tell("", "Nothing here holds the stream up.")
+    else:
+        tell("", f"Begin with: {cause.step}, {cause.where}: {cause.finding.found}. To fix it: {cause.finding.remedy}.")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -69,6 +92,13 @@ def parser() -> argparse.ArgumentParser:
         help="also check the Python, version and kernel of the driver, the planner and the tasks, and each broker from "
         "the executors. Default of MASTER: that of PYSPARK_SUBMIT_ARGS, SPARK_REMOTE or spark-defaults.conf",
     )  # fmt: skip
+    made.add_argument(
+        "--checkpoint", metavar="LOCATION",
+        help="the checkpointLocation of a stream: say why it is stuck. --topic is the topic that it writes, if any",
+    )  # fmt: skip
+    made.add_argument(
+        "--wait", type=float, default=5, metavar="SECONDS", help="between the two looks at it; default: 5"
+    )
     add_json(made, "one document")
     return made
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pyarrow.fs import FileSelector, FileSystem, FileType
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 
 from kafka_sink.commit.markers import Decision
 
@@ -32,11 +32,13 @@ NO_OFFSETS = "-"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The last micro-batch in offsets/ (`planned`) and the last one in commits/ (`recorded`). None: none yet."""
+    """The last micro-batch in offsets/ (`planned`) and the last one in commits/ (`recorded`). None: none yet.
+    `written_s`: when the newer of both files was written, since 1970; None if it is unknown."""
 
     query_id: str
     planned: int | None
     recorded: int | None
+    written_s: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,10 @@ def read_checkpoint(location: str) -> Checkpoint:
     system, folder = _opened(location)
     with system.open_input_stream(posixpath.join(folder, "metadata")) as file:
         query_id = str(json.loads(file.read())["id"])
-    return Checkpoint(query_id, _last(system, folder, "offsets"), _last(system, folder, "commits"))
+    planned, recorded = _last(system, folder, "offsets"), _last(system, folder, "commits")
+    times_ns = [each.mtime_ns for each in (planned, recorded) if each is not None and each.mtime_ns is not None]
+    written_s = max(times_ns) / 1e9 if times_ns else None
+    return Checkpoint(query_id, _number(planned), _number(recorded), written_s)
 
 
 def read_sources(location: str, checkpoint: Checkpoint) -> dict[str, SourceOffsets]:
@@ -87,11 +92,15 @@ def _offsets(system: FileSystem, path: str) -> dict[str, str]:
     raise OSError(f"{path} has another format than v1 and v2")
 
 
-def _last(system: FileSystem, folder: str, log: str) -> int | None:
-    """Return the highest file name that is a number. The folder also has checksums and temporary files."""
+def _last(system: FileSystem, folder: str, log: str) -> FileInfo | None:
+    """Return the file whose name is the highest number. The folder also has checksums and temporary files."""
     found = system.get_file_info(FileSelector(posixpath.join(folder, log), allow_not_found=True))
-    numbers = [int(file.base_name) for file in found if file.type == FileType.File and file.base_name.isdecimal()]
-    return max(numbers, default=None)
+    numbered = [file for file in found if file.type == FileType.File and file.base_name.isdecimal()]
+    return max(numbered, key=lambda file: int(file.base_name), default=None)
+
+
+def _number(file: FileInfo | None) -> int | None:
+    return None if file is None else int(file.base_name)
 
 
 def compared(checkpoint: Checkpoint, decision: Decision | None) -> str:

@@ -9,6 +9,7 @@ make the findings. This module sends the requests.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,13 +22,16 @@ from kafka_sink.doctor.reaching import Attempt, address_text, advertised, dispen
 from kafka_sink.doctor.report import DRIVER, Finding, Report, Verdict, failed, skipped
 from kafka_sink.doctor.steps import HOST_STEPS, STEPS, because_of
 from kafka_sink.kafka.config import ClientConfig
+from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.apis.describe_groups import DescribeGroupRequest, DescribeGroupResponse
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest
 from kafka_sink.kafka.protocol.apis.find_coordinator import (
     CoordinatorKind,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
 from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest, MetadataResponse, TopicMetadata
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 from kafka_sink.kafka.protocol.requests import Request
 
@@ -38,6 +42,11 @@ HOSTS_TIMEOUT_S = 20.0
 # Brokers create a coordinator's internal topic at the first request, and a new topic needs time to get leaders.
 PATIENCE_S = 4.0
 PAUSE_S = 0.2
+# Brokers count the bytes of these for the quotas of writes and reads. They write and read nothing.
+_FOR_QUOTAS: tuple[Request, ...] = (
+    ProduceRequest(-1, 0, ()),
+    FetchRequest("", None, 0, 0, -1, IsolationLevel.READ_UNCOMMITTED, max_bytes=1, min_bytes=0, max_wait_ms=0),
+)
 # A throttle is told from this on.
 TOLD_THROTTLE_MS = 1_000
 
@@ -173,6 +182,9 @@ class Examination:
         if self._hosts.bootstrap is not None and self._hosts.bootstrap not in dialogues.values():
             dialogues["the bootstrap server"] = self._hosts.bootstrap
         for where, dialogue in dialogues.items():
+            for request in _FOR_QUOTAS:
+                with contextlib.suppress(NoAnswer):
+                    dialogue.ask(request)
             if dialogue.throttle_time_ms >= TOLD_THROTTLE_MS:
                 finding = judging.throttled(dialogue.throttle_time_ms, self._client)
                 self.verdicts.append(Verdict("throttle", where, finding))

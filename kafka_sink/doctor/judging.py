@@ -483,7 +483,7 @@ def throttled(throttle_time_ms: int, client: ClientConfig) -> Finding:
     """Judge the longest throttle (KIP-219) in a broker's answers to a few small requests."""
     found = f"it throttles this client for {throttle_time_ms / 1_000:,.0f} s, after a few small requests"
     remedy = (
-        f"raise the quota of the user or of client id {client.client_id!r} (request_percentage); if no quota explains "
-        "the time, check what answers at this address"
+        f"raise the quota of the user or of client id {client.client_id!r} (producer_byte_rate, consumer_byte_rate, "
+        "request_percentage); if no quota explains the time, check what answers at this address"
     )
     return failed(found, remedy) if throttle_time_ms >= LONG_THROTTLE_MS else warning(found, remedy)

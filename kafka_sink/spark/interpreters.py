@@ -33,6 +33,7 @@ _SCHEMA = "process STRING, host STRING, interpreter STRING"
 _VARIABLES = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
 # The most useful lines of Spark's long texts, the best first.
 _TELLING = (
+    re.compile(r"Python worker failed to connect back[^\n]*"),
     re.compile(r"ModuleNotFoundError: [^\n]*"),
     re.compile(r"Cannot run program [^\n]*"),
     re.compile(r"\[PYTHON_VERSION_MISMATCH\][^\n]*"),

@@ -1,20 +1,25 @@
-"""`pykafka transactions status` shows how far a real stream is in its topics, beside what the brokers have."""
+"""How far a real stream is in its topics, by `pykafka transactions status`, and why it is stuck, by `pykafka check`."""
 
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_admin import delete_topic, produce
+from broker_admin import delete_topic, limit, produce, producer, send
 from code_blocks import words_of
+from committed_rows import leader
 from kafka_reads import JVM, PYKAFKA
 from kafka_sink.broker import LocalKafka
-from kafka_sink.cli import transactions
+from kafka_sink.cli import check, stuck, transactions
+from kafka_sink.doctor import worker_start
+from kafka_sink.doctor.report import Status
 from variants import variants
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -72,7 +77,116 @@ def test_status_tells_how_far_a_stream_is(
     (of_source,) = json.loads(said("--json"))["sources"]
     (of_topic,) = of_source["topics"]
     assert [(each["position"], each["behind"]) for each in of_topic["partitions"]] == [(30, 3), (20, 1_200)]
+    capsys.readouterr()
+    line_of_check = ["--bootstrap-servers", kafka.bootstrap_servers, "--checkpoint", str(tmp_path / "checkpoint")]
+    assert check.main([*line_of_check, "--wait", "0"]) == 0
+    assert f"Begin with: hot partition, {read_topic}-1: it has 1,200 of the 1,203 records" in capsys.readouterr().out
     # Spark would go on from here: nothing of the checkpoint has changed.
     assert state_of(tmp_path / "checkpoint") == before
     delete_topic(kafka, read_topic)
     assert f"{read_topic} is not on this cluster" in said()
+
+
+# --- stuck ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_a_stream_that_is_stuck_is_told_why(
+    session: SparkSession,
+    kafka: LocalKafka,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One symptom after the other comes to a stream, and goes."""
+    read_topic, write_topic, checkpoint = topic(2), topic(1), tmp_path / "checkpoint"
+    produce(kafka, read_topic, 30, 20)
+    copy_all(session, kafka, PYKAFKA, read_topic, write_topic, checkpoint)
+    replaced = {
+        "localhost:9092": kafka.bootstrap_servers, "/data/checkpoints/orders": str(checkpoint),
+        "orders-upper": write_topic,
+    }  # fmt: skip
+    line = words_of("docs/operations.md", "My stream is stuck", 0, replaced)[2:]
+    look_at_worker = worker_start.look_at_worker
+    starts = look_at_worker()
+    assert starts.status is not Status.FAILED
+    monkeypatch.setattr(worker_start, "look_at_worker", lambda: starts)
+    meanwhile: list[Callable[[], None]] = []
+    monkeypatch.setattr(stuck, "pause", lambda seconds: [each() for each in meanwhile])
+
+    def told(*more: str) -> tuple[str, str]:
+        capsys.readouterr()
+        check.main([*line, "--json", *more])
+        document = json.loads(capsys.readouterr().out)
+        return document["cause"]["step"], f"{document['cause']['where']}: {document['cause']['found']}"
+
+    def in_between(what: Callable[[], None], *more: str) -> tuple[str, str]:
+        meanwhile[:] = [what]
+        return told(*more)
+
+    assert told()[0] == "new records"
+    assert in_between(lambda: produce(kafka, read_topic, 7, 7)) == (
+        "lag", "source 0: it grows: 14 records behind, 0 some 5 s before"
+    )  # fmt: skip
+    meanwhile.clear()
+    step, found = told()
+    assert step == "micro-batch" and "none was planned although there are records" in found
+    newest = max((checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+    planned = newest.with_name(str(int(newest.name) + 1))
+    planned.write_bytes(newest.read_bytes())
+    step, found = told()
+    assert step == "micro-batch" and f"micro-batch {planned.name} was planned" in found and "is not recorded" in found
+    planned.unlink()
+    produce(kafka, read_topic, 0, 1_200)
+    step, found = told()
+    assert (step, found.split(":")[0]) == ("hot partition", f"{read_topic}-1")
+    for held, what in ((read_topic, "source with read_committed"), (write_topic, "readers of committed records")):
+        writer = producer(kafka, **{"transactional.id": f"{held}-left"})
+        writer.init_transactions(60)
+        writer.begin_transaction()
+        send(writer, held, [b"open"], partition=0)
+        step, found = told()
+        assert (step, found.split(":")[0]) == ("open transaction", f"{held}-0")
+        assert what in found and f"'{held}-left', from offset " in found and "Ongoing for " in found
+        writer.abort_transaction(60)
+    limit(kafka, read_topic, producer_byte_rate=100)
+    produce(kafka, write_topic, 100, **{"client.id": read_topic})
+    step, found = told("--option", f"kafka.client.id={read_topic}")
+    assert step == "throttle" and "it throttles this client for " in found
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 60\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(worker_start, "LIMIT_S", 0.5)
+    with monkeypatch.context() as busy:
+        busy.setattr(worker_start, "look_at_worker", look_at_worker)
+        busy.setenv("PYSPARK_DRIVER_PYTHON", str(python))
+        step, found = told()
+    assert step == "python worker" and "Python worker failed to connect back" in found
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        away = listener.getsockname()[1]
+    assert told("--bootstrap-servers", f"127.0.0.1:{away}")[0] == "tcp"
+    delete_topic(kafka, read_topic)
+    step, found = told()
+    assert step == "data loss" and f"{read_topic} is not on this cluster" in found
+
+
+@pytest.mark.long
+def test_a_stream_that_waits_for_a_broker(
+    session: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LocalKafka(nodes=3) as kafka:
+        kafka.create_topic("read", 3)
+        kafka.create_topic("write", 1, 2)
+        produce(kafka, "read", 10, 10, 10)
+        copy_all(session, kafka, PYKAFKA, "read", "write", tmp_path / "checkpoint")
+        kafka.kill(next(node for node in (2, 3) if node != leader(kafka, "write", 0)))
+        line = ["--bootstrap-servers", kafka.bootstrap_servers, "--checkpoint", str(tmp_path / "checkpoint")]
+
+        def cause() -> str:
+            capsys.readouterr()
+            check.main([*line, "--json", "--wait", "0"])
+            document = json.loads(capsys.readouterr().out)
+            return f"{document['cause']['step']} {document['cause']['found']}"
+
+        wait_until(lambda: "no leader for read-" in cause(), 60, "the others notice")

@@ -106,7 +106,8 @@ MOST_PARTITIONS = 350_000
 
 def check_answered(api: str, asked: Iterable[Any], answered: Iterable[Any]) -> None:
     """Raise ProtocolError unless `answered` is `asked`, in any order."""
-    wanted, got = Counter(asked), Counter(answered)
+    # A mapping counts by its keys: Counter would take its values for counts.
+    wanted, got = Counter(iter(asked)), Counter(iter(answered))
     if wanted == got:
         return
     missing, surplus = wanted - got, got - wanted

@@ -7,6 +7,7 @@ import io
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from kio.serial import entity_writer
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD
+from kafka_sink.kafka.protocol.api import check_answered
 from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.kafka.protocol.apis.metadata import (
@@ -365,3 +367,10 @@ sys.exit("; ".join(failed) or 0)
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("found", [{"a": 0, "b": 2}, ["b", "a"]])
+def test_a_mapping_of_answers_counts_each_key_once(found: Iterable[str]) -> None:
+    check_answered("Metadata", {"a": 3, "b": 0}, found)
+    with pytest.raises(ProtocolError):
+        check_answered("Metadata", ["a"], found)
