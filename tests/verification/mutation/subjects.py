@@ -33,8 +33,8 @@ def _consumer(name: str, *neighbours: str) -> Subject:
     return Subject(f"kafka_sink/kafka/consumer/{name}.py", paths)
 
 
-def _stream(name: str, *neighbours: str) -> Subject:
-    paths = tuple(f"tests/unit/spark/reading/test_{test}.py" for test in (name, *neighbours))
+def _stream(name: str, *tests: str) -> Subject:
+    paths = tuple(f"tests/unit/spark/reading/test_{test}.py" for test in (*tests, "stream_plan"))
     return Subject(f"kafka_sink/spark/reading/{name}.py", paths)
 
 
@@ -65,11 +65,11 @@ SUBJECTS: tuple[Subject, ...] = (
     _consumer("topic_watch", "topic_watch"),
     _consumer("preferred_replica", "preferred_replica"),
     _consumer("patience", "patience"),
-    _stream("continuity", "stream_plan"),
-    _stream("admission", "stream_plan"),
-    _stream("positions"),
-    _stream("stream_logs", "stream_plan"),
-    _stream("losses", "stream_plan"),
+    _stream("continuity", "continuity"),
+    _stream("admission", "admission"),
+    _stream("positions", "positions"),
+    _stream("stream_logs", "marks"),
+    _stream("losses", "marks"),
     _stream("stream_plan"),
     Subject("kafka_sink/records/record_batch.py", ("tests/unit/records/test_record_batch.py",)),
     Subject("kafka_sink/commit/two_phase.py", ("tests/unit/commit", *_EXPLORATIONS)),
