@@ -13,7 +13,6 @@ from broker_admin import produce
 from kafka_reads import options_of
 from kafka_sink.broker import LocalKafka
 
-DEADLINE_S = 90
 SOURCES = ("pykafka", "kafka")
 
 

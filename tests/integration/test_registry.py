@@ -29,7 +29,6 @@ from registry_rows import COLUMNS, message_class, read_from_protobuf, with_empty
 from registry_stand_in import INCOMPATIBLE, registry_stand_in
 
 FORMS = ("avro", "json", "protobuf")
-KEY = T.StructType([COLUMNS["id"]])
 
 
 def record(*fields: dict[str, Any]) -> str:

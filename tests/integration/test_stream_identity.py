@@ -22,8 +22,6 @@ from kafka_sink.cli import transactions
 from kafka_sink.commit.stream_name import FILE_NAME, query_name, spelled_name
 from kafka_sink.errors import StateExpired, WrittenOtherwise
 
-FILES = 3
-
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:

@@ -20,7 +20,6 @@ from kafka_sink.cli import transactions
 from kafka_sink.kafka.admin.client import AdminClient as SinkClient
 from kafka_sink.options.config import given_options, sink_config
 
-DEADLINE_S = 60
 ROWS = [["1", "2"], ["3"]]
 ONCE = Counter([1, 2, 3])
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -56,14 +55,3 @@ def test_version_for_people_and_for_scripts(capsys: pytest.CaptureFixture[str]) 
     found = json.loads(capsys.readouterr().out)
     assert {name: version or "not installed" for name, version in found.items()} == lines
     assert lines["python"] == ".".join(map(str, sys.version_info[:3]))
-
-
-@pytest.mark.programs
-@pytest.mark.parametrize("module", ["kafka_sink", *(module for module, _ in COMMANDS.values())])
-def test_a_closed_pipe_is_the_readers_wish(module: str) -> None:
-    command = [sys.executable, "-m", module, "--help"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == ""
-    assert process.returncode == 0

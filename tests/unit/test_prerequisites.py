@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -59,14 +58,6 @@ def test_no_java(tmp_path: Path) -> None:
     status, said = check("java", path=str(tmp_path))
     assert status == 1
     assert "no java on the PATH" in said and "apt install" in said
-
-
-def test_this_python_will_do_and_no_python_will_not(tmp_path: Path) -> None:
-    assert check("python", sys.executable) == (0, "")
-    status, said = check("python", "python3", path=str(tmp_path))
-    assert status == 1
-    assert "python3 not found" in said
-    assert "make PYTHON=" in said
 
 
 @pytest.mark.parametrize(
