@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 DAY = datetime.timedelta(days=1)
@@ -27,14 +27,15 @@ class Identity:
 
 
 class Authority:
-    """A CA. Its certificates are valid from yesterday until tomorrow."""
+    """A CA, of its own or below `parent`. Its certificates are valid from yesterday until tomorrow."""
 
-    def __init__(self, name: str = "Test CA") -> None:
+    def __init__(self, name: str = "Test CA", parent: Authority | None = None) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(name)
-        builder = _builder(self._name, self._name, self._key.public_key())
+        issuer = self if parent is None else parent
+        builder = _builder(self._name, issuer._name, self._key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        self.certificate = _pem(builder.sign(self._key, hashes.SHA256()))
+        self.certificate = _pem(builder.sign(issuer._key, hashes.SHA256()))
 
     def issue(
         self,
@@ -44,10 +45,11 @@ class Authority:
         mails: tuple[str, ...] = (),
         expired: bool = False,
         password: str | None = None,
+        rsa_bits: int | None = None,
     ) -> Identity:
         """A certificate for `hosts` (names and addresses) and `mails`, and its key, encrypted if there is a `password`.
-        With neither it has no subjectAltName."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        With neither it has no subjectAltName. `rsa_bits`: an RSA key of that length, not one of an elliptic curve."""
+        key = ec.generate_private_key(ec.SECP256R1()) if rsa_bits is None else rsa.generate_private_key(65537, rsa_bits)
         builder = _builder(_name(common_name), self._name, key.public_key(), expired=expired)
         names = [*map(_general, hosts), *map(x509.RFC822Name, mails)]
         if names:
@@ -66,7 +68,11 @@ def _name(common_name: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, *, expired: bool = False
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
+    *,
+    expired: bool = False,
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     begin, end = (now - 3 * DAY, now - 2 * DAY) if expired else (now - DAY, now + DAY)

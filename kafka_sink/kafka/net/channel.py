@@ -94,9 +94,10 @@ class TlsChannel(Channel):
     def establish(self) -> int | None:
         if not self._wrapped:
             _check_connected(self.sock)
-            # The file descriptor stays the same, so the selector's registration stays valid.
+            # The file descriptor stays the same, so the selector's registration stays valid. No certificate has the dot
+            # at the end of an absolute name.
             self.sock = self.context.wrap_socket(
-                self.sock, server_hostname=self.server_name, do_handshake_on_connect=False
+                self.sock, server_hostname=self.server_name.removesuffix("."), do_handshake_on_connect=False
             )
             self._wrapped = True
         try:

@@ -160,7 +160,7 @@ def _pem(file: _File) -> str:
         raise RefusedOption(
             option=f"{file.name}.password", instead=f"the file is PEM, which has no such password: remove it.{key}"
         )
-    return file.content.decode("ascii", "replace")
+    return file.content.decode("utf-8-sig", "replace")
 
 
 def _as_pem(file: _File, certificates: Iterable[bytes]) -> str:

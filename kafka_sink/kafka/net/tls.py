@@ -73,6 +73,8 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     # During a renegotiation writes would wait for reads. Kafka's brokers never ask for one.
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.check_hostname = settings.verify_host_name
+    # As in Java, every certificate of the truststore is trusted for itself: an intermediate CA's, or a broker's own.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.sslsocket_class = _NamedPeer
     _trust(context, settings)
     _identify(context, settings)
@@ -140,13 +142,13 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
         option = "kafka.ssl.truststore.location"
         pem = truststore_pem(settings.truststore_location, settings.truststore_password)
     elif settings.truststore_certificates is not None:
-        option, pem = "kafka.ssl.truststore.certificates", _in_lines(settings.truststore_certificates)
+        option, pem = "kafka.ssl.truststore.certificates", settings.truststore_certificates
     else:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         return
     loaded = False
     try:
-        context.load_verify_locations(cadata=pem.encode("ascii", "replace").decode())
+        context.load_verify_locations(cadata=_in_lines(pem).encode("ascii", "replace").decode())
         loaded = context.cert_store_stats()["x509"] > 0
     except (ssl.SSLError, ValueError):
         pass
@@ -164,35 +166,42 @@ def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:
     if settings.keystore_location is not None:
         option = "kafka.ssl.keystore.location"
         store = keystore_pem(settings.keystore_location, settings.keystore_password, settings.key_password)
-        pem, password = store.pem, store.password
+        pem, password = _in_lines(store.pem), store.password
     elif settings.keystore_certificate_chain is not None:
         option = "kafka.ssl.keystore.key"
         pem = _in_lines(f"{settings.keystore_certificate_chain}\n{settings.keystore_key or ''}")
     else:
         return
-    encrypted = "ENCRYPTED" in pem
+    encrypted = _ENCRYPTED.search(pem) is not None
     if encrypted and password is None:
         raise InvalidOption(
             option=option, value=None, expected="a private key without a password, or kafka.ssl.key.password"
         )
-    failed = False
+    reason: str | None = None
     with _private_file(pem) as path:
         try:
             # Pass a password always: without one, OpenSSL would ask for it at the terminal.
             context.load_cert_chain(path, password=password or "")
-        except (ssl.SSLError, ValueError):
-            failed = True
+        except (ssl.SSLError, ValueError) as error:
+            reason = getattr(error, "reason", None) or ""
     # Raised outside of the handler, so that no OpenSSL exception is chained.
-    if failed and encrypted:
-        option = "kafka.ssl.key.password"
-        raise InvalidOption(option=option, value=None, expected="the password of the private key")
-    if failed:
+    if reason is None:
+        return
+    if reason in _OWN_REASONS:
+        raise InvalidOption(option=option, value=None, expected=_OWN_REASONS[reason])
+    if encrypted:
         raise InvalidOption(
-            option=option,
+            option="kafka.ssl.key.password",
             value=None,
-            expected="PEM: the private key ('-----BEGIN PRIVATE KEY-----'), and the certificate that belongs to it, "
-            "followed by those that lead to its CA; or a JKS or PKCS12 store with both",
+            expected="the password of the private key; OpenSSL reads no key that is encrypted with MD5, RC2 or single "
+            "DES: write it anew with openssl pkcs8 -topk8 -provider legacy -provider default",
         )
+    raise InvalidOption(
+        option=option,
+        value=None,
+        expected="PEM: the private key ('-----BEGIN PRIVATE KEY-----'), and the certificate that belongs to it, "
+        "followed by those that lead to its CA; or a JKS or PKCS12 store with both",
+    )
 
 
 @contextmanager
@@ -216,12 +225,24 @@ def _private_file(text: str) -> Iterator[str]:
             Path(path).unlink()
 
 
+_WEAK = "RSA keys of at least 2,048 bits, and signatures with SHA-256: OpenSSL refuses a certificate with less"
+# OpenSSL's reasons not to take the client's certificate -> what it expects.
+_OWN_REASONS: Mapping[str, str] = {
+    "NO_CERTIFICATE_ASSIGNED": "the certificate of the private key first, then those that lead to its CA; the first "
+    "one here belongs to another key",
+    "KEY_VALUES_MISMATCH": "a private key and its own certificate; these do not belong together",
+    "EE_KEY_TOO_SMALL": _WEAK,
+    "CA_KEY_TOO_SMALL": _WEAK,
+    "CA_MD_TOO_WEAK": _WEAK,
+}
+# PKCS#8, and the older form of OpenSSL.
+_ENCRYPTED = re.compile("-----BEGIN ENCRYPTED|Proc-Type: *4, *ENCRYPTED")
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
 
 
 def _in_lines(text: str) -> str:
-    """Return inline PEM in lines, as OpenSSL requires. In a .properties file a line break is written as backslash and
-    n. Kafka also accepts blanks for it."""
+    """Return PEM in lines, as OpenSSL requires. In a .properties file a line break is written as backslash and n. Java
+    also accepts blanks for it, and blanks, text or a byte order mark before a block."""
     return _PEM_BLOCK.sub(_rewrapped, text.replace("\\n", "\n"))
 
 

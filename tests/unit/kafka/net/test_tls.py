@@ -18,7 +18,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from certificates import Authority, Identity
 from fuzz.java_stores import jks_file, protected_key
@@ -285,6 +291,74 @@ def test_inline_pem_in_one_line(line_end: str) -> None:
         truststore_certificates=trusted, keystore_certificate_chain=chain, keystore_key=key, key_password="opensesame"
     )
     assert isinstance(events_of(Server(BROKER, echo, client_ca=CA), settings)[-1], Received)
+
+
+RSA_CLIENT = CA.issue("alice", rsa_bits=2048)
+
+
+@pytest.mark.parametrize("password", [None, "opensesame"], ids=["plain", "encrypted"])
+@pytest.mark.parametrize("key_format", [PrivateFormat.TraditionalOpenSSL, PrivateFormat.PKCS8])
+@pytest.mark.parametrize("alice", [CA.issue("alice"), RSA_CLIENT], ids=["EC", "RSA"])
+def test_a_private_key_of_each_format(alice: Identity, key_format: PrivateFormat, password: str | None) -> None:
+    """PKCS#1 and SEC 1, which OpenSSL calls traditional, and PKCS#8."""
+    encryption = BestAvailableEncryption(password.encode()) if password else NoEncryption()
+    key = load_pem_private_key(alice.key.encode(), None).private_bytes(Encoding.PEM, key_format, encryption).decode()
+    settings = replace(TRUSTING, keystore_certificate_chain=alice.chain, keystore_key=key)
+    if password:
+        with pytest.raises(InvalidOption, match=r"kafka\.ssl\.key\.password"):
+            client_context(settings)
+    settings = replace(settings, key_password=password)
+    assert isinstance(events_of(Server(BROKER, echo, client_ca=CA), settings)[-1], Received)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        lambda pem: "\ufeff" + pem,
+        lambda pem: pem.replace("\n", "\r\n"),
+        lambda pem: "subject=CN = alice, über\nENCRYPTED: no\n" + pem + "the end",
+        lambda pem: "\n".join(f"  {line} " for line in pem.split("\n")),
+    ],
+    ids=["byte order mark", "CRLF", "text around", "blanks"],
+)
+@pytest.mark.parametrize("key_first", [True, False])
+def test_pem_files_as_tools_write_them(tmp_path: Path, text: Callable[[str], str], key_first: bool) -> None:
+    store, trusted = tmp_path / "client.pem", tmp_path / "ca.pem"
+    parts = [RSA_CLIENT.key, RSA_CLIENT.chain + CA.certificate]
+    store.write_text(text("".join(parts if key_first else reversed(parts))), newline="")
+    trusted.write_text(text(OTHER_CA.certificate + CA.certificate), newline="")
+    settings = TlsSettings(truststore_location=str(trusted), keystore_location=str(store))
+    assert isinstance(events_of(Server(BROKER, echo, client_ca=CA), settings)[-1], Received)
+
+
+def test_a_truststore_may_have_an_intermediate_ca_or_the_broker_alone() -> None:
+    """As in Java, whose truststore is a set of anchors."""
+    middle = Authority("Intermediate CA", CA)
+    broker = middle.issue("broker")
+    for trusted in (CA.certificate, middle.certificate, broker.chain):
+        server = Server(replace(broker, chain=broker.chain + middle.certificate), echo)
+        assert isinstance(events_of(server, TlsSettings(truststore_certificates=trusted))[-1], Received)
+    assert "not trusted" in failure_of(Server(broker, echo), TlsSettings(truststore_certificates=BROKER.chain)).reason
+
+
+@pytest.mark.parametrize("host", ["my_broker.example", "localhost.", "my_broker.example."])
+def test_a_host_name_with_an_underscore_or_a_dot_at_its_end(host: str) -> None:
+    identity = CA.issue("broker", hosts=("my_broker.example", "localhost"))
+    assert isinstance(events_of(Server(identity, echo), host=host)[-1], Received)
+
+
+@pytest.mark.parametrize(
+    ("chain", "key", "expected"),
+    [
+        (CA.certificate + RSA_CLIENT.chain, RSA_CLIENT.key, "the certificate of the private key first"),
+        (BROKER.chain, RSA_CLIENT.key, "do(es)? not belong|another key"),
+        (*(lambda weak: (weak.chain, weak.key))(CA.issue("alice", rsa_bits=1024)), "2,048 bits"),
+    ],
+    ids=["chain in the wrong order", "two identities", "short key"],
+)
+def test_why_a_client_certificate_cannot_be_used(chain: str, key: str, expected: str) -> None:
+    with pytest.raises(InvalidOption, match=expected):
+        client_context(replace(TRUSTING, keystore_certificate_chain=chain, keystore_key=key))
 
 
 def test_the_host_name_counts_for_nothing_where_that_is_asked_for() -> None:
