@@ -13,7 +13,9 @@ at one time.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +29,7 @@ from pyspark.sql import SparkSession
 from kafka_sink.spark.source import KafkaDataSource, source_of
 from kafka_sink.spark.tally import Tally
 
+log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 
 
@@ -50,7 +53,7 @@ def watched(spark: SparkSession, topic: str | None, *, wanted: bool | None, is_r
     """Yield the name of the format for the write. With `wanted` None there is a bar in a terminal or notebook."""
     source = source_of(spark)
     is_wanted = is_looked_at() and is_main(spark) if wanted is None else wanted
-    if is_remote or source is None or not is_wanted or find_spec("tqdm") is None:
+    if is_remote or source is None or not is_wanted or not can_draw():
         yield KafkaDataSource.name()
         return
     from kafka_sink.monitoring.bar import ExportBar
@@ -58,6 +61,15 @@ def watched(spark: SparkSession, topic: str | None, *, wanted: bool | None, is_r
     with _format(spark) as form, ExportBar(spark, tally=form.tally, desc=topic):
         _register(form, spark, source)
         yield form.name
+
+
+@functools.cache
+def can_draw() -> bool:
+    """Log what is missing, once per process."""
+    if find_spec("tqdm") is not None:
+        return True
+    log.warning("there is no progress bar without tqdm: pip install 'pyspark-pykafka[progress]'")
+    return False
 
 
 def is_looked_at() -> bool:

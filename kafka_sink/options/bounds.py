@@ -53,6 +53,17 @@ class AtTimes:
 Bound = AtOffset | AtOffsets | AtTime | AtTimes
 
 
+def text_of(bound: Bound) -> str:
+    """Return `bound` for a message. Where it goes by partition it is no JSON, because messages hide `"name":value`."""
+    match bound:
+        case AtOffset(offset):
+            return {EARLIEST: "earliest", LATEST: "latest"}[offset]
+        case AtTime(timestamp_ms):
+            return str(timestamp_ms)
+        case AtOffsets(by_partition) | AtTimes(by_partition):
+            return ", ".join(f"{each.topic}-{each.partition}: {value}" for each, value in by_partition.items())
+
+
 def begins_at_latest(starting: Bound) -> bool:
     """Return whether any partition begins where it ends."""
     match starting:

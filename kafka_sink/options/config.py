@@ -367,15 +367,15 @@ SECURITY_RULES = (
         lambda values: "SSL or PLAINTEXT without kafka.sasl.mechanism, or that option with it",
     ),
     Rule(
-        ("allow_plaintext_credentials", "security_protocol", "sasl_mechanism"),
+        ("security_protocol", "allow_plaintext_credentials", "sasl_mechanism"),
         lambda values: (
             values["security_protocol"] != "SASL_PLAINTEXT"
             or values["sasl_mechanism"] not in BARE_MECHANISMS
             or values["allow_plaintext_credentials"]
         ),
         lambda values: (
-            f"true, because {values['sasl_mechanism']} over SASL_PLAINTEXT shows the credentials to everybody on "
-            "the network; better use kafka.security.protocol=SASL_SSL"
+            f"SASL_SSL, because {values['sasl_mechanism']} without TLS shows the credentials to everybody on the "
+            "network. For a network that you trust set allowPlaintextCredentials=true"
         ),
     ),
     Rule(

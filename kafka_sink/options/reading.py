@@ -31,6 +31,7 @@ from kafka_sink.options.bounds import (
     Bound,
     begins_at_latest,
     is_reversed,
+    text_of,
 )
 from kafka_sink.options.config import SECURITY_FIELDS, SECURITY_RULES, GivenOptions, check_protocol_is_named
 from kafka_sink.options.java_pattern import java_pattern
@@ -272,9 +273,11 @@ def read_config(given: GivenOptions, *, is_stream: bool = False) -> ReadConfig:
     if is_stream:
         _check_stream(given, values)
     elif begins_at_latest(starting):
-        raise InvalidOption(option=starting_option, value=None, expected="where records are; a batch would have none")
+        expected = "earliest, a timestamp or offsets: a batch that begins at the end (latest, -1) reads nothing"
+        raise InvalidOption(option=starting_option, value=text_of(starting), expected=expected)
     if is_reversed(starting, ending):
-        raise InvalidOption(option=ending_option, value=None, expected=f"not before {starting_option}, as it is")
+        expected = f"nothing before {starting_option}, which is {text_of(starting)}"
+        raise InvalidOption(option=ending_option, value=text_of(ending), expected=expected)
     return ReadConfig(
         consumer=consumer,
         starting=starting,
@@ -307,9 +310,11 @@ def _bound(values: Mapping[str, Any], which: str) -> tuple[Bound, str]:
     return values[field], _OPTION_OF[field].name
 
 
-def _check_what(values: Mapping[str, object]) -> None:
-    said = [_OPTION_OF[field].name for field in _WHAT if values[field] is not None]
+def _check_what(values: Mapping[str, Any]) -> None:
+    said = [(_OPTION_OF[field].name, values[field]) for field in _WHAT if values[field] is not None]
     if not said:
         raise MissingOption(option="subscribe", hint="or subscribePattern, or assign: what to read.")
     if len(said) > 1:
-        raise InvalidOption(option=said[0], value=None, expected=f"no value beside {said[1]}: only one of them counts")
+        (option, value), (other, _) = said[:2]
+        text = value.pattern if isinstance(value, re.Pattern) else ",".join(str(each) for each in value)
+        raise InvalidOption(option=option, value=text, expected=f"no value beside {other}: only one of them counts")

@@ -19,7 +19,7 @@ from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.apis.list_offsets import EARLIEST, LATEST, NO_OFFSET, ListedOffset
 from kafka_sink.kafka.protocol.needs import READING
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.options.bounds import AtOffset, AtOffsets, AtTime, AtTimes, Bound
+from kafka_sink.options.bounds import AtOffset, AtOffsets, AtTime, AtTimes, Bound, text_of
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.reading.clip import Offsets, clipped
 from kafka_sink.spark.reading.divide import divide
@@ -71,15 +71,25 @@ def check_named(partitions: Sequence[TopicPartition], bound: Bound, which: str) 
             option = f"{which}OffsetsByTimestamp"
         case _:
             return
-    for each in partitions:
-        if each not in named:
-            raise _misnamed(option, f"{each.topic}-{each.partition} has none")
-    for each in named.keys() - set(partitions):
-        raise _misnamed(option, f"{each.topic}-{each.partition} is no partition of it")
+    missing = [each for each in partitions if each not in named]
+    unread = sorted(named.keys() - set(partitions))
+    if not missing and not unread:
+        return
+    problems = []
+    if missing:
+        problems.append(f"{_first(missing)} {'has' if len(missing) == 1 else 'have'} none")
+    if unread:
+        problems.append(f"{_first(unread)} {'is' if len(unread) == 1 else 'are'} not read")
+    topics = {each.topic for each in partitions}
+    if any(each.topic not in topics for each in unread):
+        problems.append(f"the read has {_first(sorted(topics)) or 'no topic'}")
+    expected = f"a value for each partition of the read and no other: {'; '.join(problems)}"
+    raise InvalidOption(option=option, value=text_of(bound), expected=expected)
 
 
-def _misnamed(option: str, problem: str) -> InvalidOption:
-    return InvalidOption(option=option, value=None, expected=f"a value for each partition of the read; {problem}")
+def _first(names: Sequence[str | TopicPartition], most: int = 3) -> str:
+    texts = [each if isinstance(each, str) else f"{each.topic}-{each.partition}" for each in names[:most]]
+    return ", ".join(texts) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 class LogBounds:

@@ -133,9 +133,18 @@ def test_no_bar_where_none_is_wanted_seen_or_possible(
     assert session.registered == []
 
 
-def test_nor_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nor_without_the_extra_which_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(progress, "find_spec", lambda name: None)
-    assert format_of(Session()) == "pykafka"
+    progress.can_draw.cache_clear()
+    try:
+        assert format_of(Session(), wanted=False) == format_of(Session()) == format_of(Session()) == "pykafka"
+    finally:
+        progress.can_draw.cache_clear()
+    assert [each.getMessage() for each in caplog.records] == [
+        "there is no progress bar without tqdm: pip install 'pyspark-pykafka[progress]'"
+    ]
 
 
 def test_a_terminal_and_a_notebook_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

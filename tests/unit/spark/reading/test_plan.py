@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import uuid
 
 import pytest
@@ -201,19 +202,21 @@ def test_a_partition_without_a_record_that_is_as_new_is_an_error_or_is_not_read(
 @pytest.mark.parametrize(
     ("which", "named", "missing"),
     [
-        ("startingOffsets", {"a": {0: 20}}, "a-1 has none"),
-        ("endingOffsets", {"a": {0: 20}}, "a-1 has none"),
+        ("startingOffsets", {"a": {0: 20}}, "a-1 has none$"),
+        ("endingOffsets", {"a": {0: 20}}, "a-1 has none$"),
         ("startingOffsetsByTimestamp", {"a": {1: 20}}, "a-0 has none"),
-        ("endingOffsetsByTimestamp", {"b": {0: 20}}, "a-0 has none"),
-        ("startingOffsets", {"a": {0: 20, 1: 0, 2: 0}}, "a-2 is no partition of it"),
-        ("endingOffsets", {"a": {0: 20, 1: 0}, "b": {0: 20}}, "b-0 is no partition of it"),
+        ("endingOffsetsByTimestamp", {"b": {0: 20}}, "a-0, a-1 have none; b-0 is not read; the read has a$"),
+        ("startingOffsets", {"a": {0: 20, 1: 0, 2: 0}}, "a-2 is not read$"),
+        ("endingOffsets", {"a": {0: 20, 1: 0}, "b": {0: 20}}, "b-0 is not read; the read has a$"),
     ],
 )
 def test_an_option_that_goes_by_partition_names_each_of_the_read_and_no_other(
     which: str, named: dict[str, dict[int, int]], missing: str
 ) -> None:
-    with pytest.raises(errors.InvalidOption, match=f"'{which}'.*a value for each partition of the read; {missing}"):
+    with pytest.raises(errors.InvalidOption, match=f"'{which}'") as failure:
         planned(subscribe="a", **{which: json.dumps(named)})
+    assert re.search(f"for each partition of the read and no other: {missing}", failure.value.expected)
+    assert failure.value.value is not None and failure.value.value.startswith(f"{next(iter(named))}-")
 
 
 def test_offsets_that_are_not_there_are_an_error_or_left_out() -> None:
@@ -245,7 +248,7 @@ def test_filters_leave_partitions_and_offsets_out_and_spare_options_no_check(kaf
     asked = len(kafka.asked(ListOffsetsRequest))
     assert spans(Wanted(partitions=frozenset()), subscribe="a,b") == []
     assert len(kafka.asked(ListOffsetsRequest)) == asked, "nothing is asked of what nobody wants"
-    with pytest.raises(errors.InvalidOption, match="a-1 has none"):
+    with pytest.raises(errors.InvalidOption, match=r"other: a-1 has none\."):
         planned(Wanted(partitions=frozenset({0})), subscribe="a", startingOffsets=said(a={0: 20}))
 
 
