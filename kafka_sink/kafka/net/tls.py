@@ -225,15 +225,16 @@ def _private_file(text: str) -> Iterator[str]:
             Path(path).unlink()
 
 
-_WEAK = "RSA keys of at least 2,048 bits, and signatures with SHA-256: OpenSSL refuses a certificate with less"
-# OpenSSL's reasons not to take the client's certificate -> what it expects.
+_STRONG = "RSA keys of at least 2,048 bits, and signatures with SHA-256"
+_OTHER_KEY = (
+    "the certificate of the private key first, then those that lead to its CA; the first one here belongs to another "
+    "key"
+)
+# OpenSSL's reasons not to take the client's certificate -> what is expected.
 _OWN_REASONS: Mapping[str, str] = {
-    "NO_CERTIFICATE_ASSIGNED": "the certificate of the private key first, then those that lead to its CA; the first "
-    "one here belongs to another key",
-    "KEY_VALUES_MISMATCH": "a private key and its own certificate; these do not belong together",
-    "EE_KEY_TOO_SMALL": _WEAK,
-    "CA_KEY_TOO_SMALL": _WEAK,
-    "CA_MD_TOO_WEAK": _WEAK,
+    "NO_CERTIFICATE_ASSIGNED": _OTHER_KEY,
+    "KEY_VALUES_MISMATCH": _OTHER_KEY,
+    **dict.fromkeys(("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"), _STRONG),
 }
 # PKCS#8, and the older form of OpenSSL.
 _ENCRYPTED = re.compile("-----BEGIN ENCRYPTED|Proc-Type: *4, *ENCRYPTED")
@@ -264,6 +265,8 @@ _HOST_NAME_ADVICE = (
     "connect by a name that is in it (kafka.bootstrap.servers, and the advertised.listeners of the brokers), or have "
     "it issued for this one"
 )
+_NOT_FIT = "the broker's certificate, or one that leads to it, is not fit for this"
+_FIT_ADVICE = f"have it issued with {_STRONG}, for servers (extendedKeyUsage), by a CA that is one (basicConstraints)"
 # Not an OpenSSL code: `_NamedPeer` sets it.
 _NO_NAME = -1
 # verify_code (X509_V_ERR_*) -> meaning and advice.
@@ -276,6 +279,8 @@ _VERIFY: Mapping[int, tuple[str, str]] = {
     19: (_UNKNOWN_CA, _CA_ADVICE),
     20: (_UNKNOWN_CA, _CA_ADVICE),
     21: (_UNKNOWN_CA, _CA_ADVICE),
+    # The purpose, no CA, and too weak: its key, a CA's key, a signature.
+    **dict.fromkeys((26, 24, 79, 66, 67, 68), (_NOT_FIT, _FIT_ADVICE)),
     62: (_HOST_NAME, _HOST_NAME_ADVICE),
     64: (_HOST_NAME, _HOST_NAME_ADVICE),
     _NO_NAME: (

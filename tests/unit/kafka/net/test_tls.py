@@ -31,7 +31,7 @@ from fuzz.java_stores import jks_file, protected_key
 from kafka_sink.errors import InvalidOption
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.selector import Selector
-from kafka_sink.kafka.net.tls import Contexts, TlsSettings, client_context
+from kafka_sink.kafka.net.tls import Contexts, TlsSettings, client_context, explain
 from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent
 
 DEADLINE_S = 20
@@ -351,14 +351,26 @@ def test_a_host_name_with_an_underscore_or_a_dot_at_its_end(host: str) -> None:
     ("chain", "key", "expected"),
     [
         (CA.certificate + RSA_CLIENT.chain, RSA_CLIENT.key, "the certificate of the private key first"),
-        (BROKER.chain, RSA_CLIENT.key, "do(es)? not belong|another key"),
+        (CA.certificate + BROKER.chain, BROKER.key, "the certificate of the private key first"),
+        (BROKER.chain, RSA_CLIENT.key, "another key"),
         (*(lambda weak: (weak.chain, weak.key))(CA.issue("alice", rsa_bits=1024)), "2,048 bits"),
     ],
-    ids=["chain in the wrong order", "two identities", "short key"],
+    ids=["chain in the wrong order", "all of one kind", "two identities", "short key"],
 )
 def test_why_a_client_certificate_cannot_be_used(chain: str, key: str, expected: str) -> None:
     with pytest.raises(InvalidOption, match=expected):
         client_context(replace(TRUSTING, keystore_certificate_chain=chain, keystore_key=key))
+
+
+@pytest.mark.parametrize("code", [24, 26, 66, 67, 68, 79])
+def test_a_certificate_that_is_not_fit_is_not_called_unknown(code: int) -> None:
+    """The purpose, no CA, a weak key: none of it is found in the truststore."""
+    error = ssl.SSLCertVerificationError(ssl.SSL_ERROR_SSL, "")
+    error.verify_code, error.verify_message = code, "EE certificate key too weak"
+    failure = explain(error)
+    assert failure is not None
+    assert "not fit" in failure.step
+    assert "truststore" not in failure.advice
 
 
 def test_the_host_name_counts_for_nothing_where_that_is_asked_for() -> None:
