@@ -14,10 +14,12 @@ at one time.
 from __future__ import annotations
 
 import itertools
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from weakref import ref
 
@@ -27,6 +29,7 @@ from pyspark.sql import SparkSession
 from kafka_sink.spark.source import KafkaDataSource, source_of
 from kafka_sink.spark.tally import Tally
 
+log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 
 
@@ -50,7 +53,11 @@ def watched(spark: SparkSession, topic: str | None, *, wanted: bool | None, is_r
     """Yield the name of the format for the write. With `wanted` None there is a bar in a terminal or notebook."""
     source = source_of(spark)
     is_wanted = is_looked_at() and is_main(spark) if wanted is None else wanted
-    if is_remote or source is None or not is_wanted or find_spec("tqdm") is None:
+    is_possible = is_wanted and source is not None and not is_remote
+    if is_possible and find_spec("tqdm") is None:
+        _say_what_is_missing()
+        is_possible = False
+    if source is None or not is_possible:
         yield KafkaDataSource.name()
         return
     from kafka_sink.monitoring.bar import ExportBar
@@ -58,6 +65,12 @@ def watched(spark: SparkSession, topic: str | None, *, wanted: bool | None, is_r
     with _format(spark) as form, ExportBar(spark, tally=form.tally, desc=topic):
         _register(form, spark, source)
         yield form.name
+
+
+@cache
+def _say_what_is_missing() -> None:
+    """Log it once for each process: a program may have thousands of exports."""
+    log.warning("no progress bar: it needs tqdm: pip install 'pyspark-pykafka[progress]'. progress=False asks for none")
 
 
 def is_looked_at() -> bool:

@@ -133,9 +133,17 @@ def test_no_bar_where_none_is_wanted_seen_or_possible(
     assert session.registered == []
 
 
-def test_nor_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nor_without_the_extra_which_one_line_names_if_a_bar_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    progress._say_what_is_missing.cache_clear()
     monkeypatch.setattr(progress, "find_spec", lambda name: None)
-    assert format_of(Session()) == "pykafka"
+    for more in ({"wanted": False}, {"is_remote": True}):
+        assert format_of(Session(), **more) == "pykafka"
+    assert caplog.messages == []
+    assert [format_of(Session()) for _ in range(3)] == ["pykafka"] * 3
+    (line,) = caplog.messages
+    assert "pip install 'pyspark-pykafka[progress]'" in line
 
 
 def test_a_terminal_and_a_notebook_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
