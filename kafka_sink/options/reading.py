@@ -272,7 +272,12 @@ def read_config(given: GivenOptions, *, is_stream: bool = False) -> ReadConfig:
     if is_stream:
         _check_stream(given, values)
     elif begins_at_latest(starting):
-        raise InvalidOption(option=starting_option, value=None, expected="where records are; a batch would have none")
+        raise InvalidOption(
+            option=starting_option,
+            value="latest" if isinstance(starting, AtOffset) else None,
+            expected="earliest (-2), a timestamp, or offsets: latest (-1) is for streams, and a batch that starts at "
+            "the end reads nothing",
+        )
     if is_reversed(starting, ending):
         raise InvalidOption(option=ending_option, value=None, expected=f"not before {starting_option}, as it is")
     return ReadConfig(

@@ -117,7 +117,7 @@ sasl.mechanism=PLAIN
 sasl.jaas.config=kafkashaded.org.apache.kafka.common.security.plain.PlainLoginModule required \
 username="alice" password="{SECRET}";
 """,
-    {"allowPlaintextCredentials": "true"},
+    {"kafka.security.protocol": "SASL_SSL"},
 )
 OAUTH = ClientProperties(
     "client credentials as in Kafka's documentation (KIP-768)",

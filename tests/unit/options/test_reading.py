@@ -178,7 +178,7 @@ def test_a_value_that_cannot_be_used_is_named_with_what_was_expected(name: str, 
 
 @pytest.mark.parametrize("text", ["latest", '{"t":{"0":5,"1":-1}}'])
 def test_only_a_stream_begins_at_the_latest_offset(text: str) -> None:
-    with pytest.raises(InvalidOption, match="a batch would have none"):
+    with pytest.raises(InvalidOption, match=r"expected earliest \(-2\), a timestamp, or offsets: latest \(-1\) is for"):
         config(startingOffsets=text)
     assert begins_at_latest(stream_config(startingOffsets=text).starting)
 
