@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from itertools import permutations
 from typing import Any, Literal
 
 from kafka_sink.errors import MissingOption, RefusedOption
@@ -367,15 +368,15 @@ SECURITY_RULES = (
         lambda values: "SSL or PLAINTEXT without kafka.sasl.mechanism, or that option with it",
     ),
     Rule(
-        ("security_protocol", "allow_plaintext_credentials", "sasl_mechanism"),
+        ("security_protocol", "sasl_mechanism", "allow_plaintext_credentials"),
         lambda values: (
             values["security_protocol"] != "SASL_PLAINTEXT"
             or values["sasl_mechanism"] not in BARE_MECHANISMS
             or values["allow_plaintext_credentials"]
         ),
         lambda values: (
-            f"SASL_SSL, because {values['sasl_mechanism']} without TLS shows the credentials to everybody on the "
-            "network. For a network that you trust set allowPlaintextCredentials=true"
+            f"SASL_SSL, because {values['sasl_mechanism']} over SASL_PLAINTEXT shows the credentials to everybody on "
+            "the network; or, if that is wanted, allowPlaintextCredentials=true with it"
         ),
     ),
     Rule(
@@ -407,24 +408,37 @@ SECURITY_RULES = (
         ),
     ),
     Rule(
-        ("sasl_kerberos_service_name", "sasl_mechanism", "sasl_jaas_config"),
-        lambda values: values["sasl_mechanism"] != "GSSAPI" or len(_service_names(values)) == 1,
+        ("sasl_mechanism", "sasl_kerberos_service_name", "sasl_jaas_config"),
+        lambda values: values["sasl_mechanism"] != "GSSAPI" or bool(_service_names(values)),
         lambda values: (
-            "the same as serviceName in kafka.sasl.jaas.config, or only one of both"
-            if _service_names(values)
-            else "the first part of the brokers' principals, mostly kafka, with kafka.sasl.mechanism = GSSAPI"
+            "kafka.sasl.kerberos.service.name with it: the first part of the brokers' principals, mostly kafka"
+        ),
+    ),
+    Rule(
+        ("sasl_kerberos_service_name", "sasl_mechanism", "sasl_jaas_config"),
+        lambda values: values["sasl_mechanism"] != "GSSAPI" or len(_service_names(values)) <= 1,
+        lambda values: "the same as serviceName in kafka.sasl.jaas.config, or only one of both",
+    ),
+    Rule(
+        ("sasl_mechanism", "sasl_oauthbearer_token_endpoint_url", "token_callable"),
+        lambda values: (
+            values["sasl_mechanism"] != "OAUTHBEARER"
+            or values["sasl_oauthbearer_token_endpoint_url"] is not None
+            or values["token_callable"] is not None
+        ),
+        lambda values: (
+            "kafka.sasl.oauthbearer.token.endpoint.url with it, or else a callable given to "
+            "kafka_sink.register(spark, token=...)"
         ),
     ),
     Rule(
         ("sasl_oauthbearer_token_endpoint_url", "sasl_mechanism", "token_callable"),
         lambda values: (
             values["sasl_mechanism"] != "OAUTHBEARER"
-            or (values["sasl_oauthbearer_token_endpoint_url"] is None) != (values["token_callable"] is None)
+            or values["sasl_oauthbearer_token_endpoint_url"] is None
+            or values["token_callable"] is None
         ),
-        lambda values: (
-            "the URL of the token endpoint for OAUTHBEARER, or else a callable given to "
-            "kafka_sink.register(spark, token=...), not both"
-        ),
+        lambda values: "no value beside a callable given to kafka_sink.register(spark, token=...): only one of both",
     ),
     Rule(
         ("sasl_oauthbearer_token_endpoint_url", "sasl_jaas_config", *CREDENTIALS.values()),
@@ -458,10 +472,13 @@ SECURITY_RULES = (
         ),
         lambda values: "either it, or kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key",
     ),
-    Rule(
-        ("ssl_keystore_key", "ssl_keystore_certificate_chain"),
-        lambda values: (values["ssl_keystore_key"] is None) == (values["ssl_keystore_certificate_chain"] is None),
-        lambda values: "both kafka.ssl.keystore.key and kafka.ssl.keystore.certificate.chain, or neither",
+    *(
+        Rule(
+            (said, other),
+            lambda values, said=said, other=other: values[said] is None or values[other] is not None,  # type: ignore[misc]
+            lambda values: "both kafka.ssl.keystore.key and kafka.ssl.keystore.certificate.chain, or neither",
+        )
+        for said, other in permutations(("ssl_keystore_key", "ssl_keystore_certificate_chain"))
     ),
     # As DefaultSslEngineFactory: the passwords are for files.
     *(
