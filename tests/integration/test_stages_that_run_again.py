@@ -45,6 +45,7 @@ REPLACED = "AttemptReplaced"
         ),
         pytest.param(KILLED, "batch", CLUSTER, REPLACED, id="executor killed"),
         pytest.param(GONE, "batch", (*CLUSTER, *DECOMMISSION), REPLACED, id="executor decommissioned"),
+        pytest.param(GONE, "stream", (*CLUSTER, *DECOMMISSION), REPLACED, id="executor decommissioned under a stream"),
     ],
 )  # fmt: skip
 def test_each_row_is_there_once(
