@@ -87,8 +87,10 @@ _WORDS = {
     DataState.NO_DATA: Words(""),
     DataState.NOTHING_SENT: Words("No row of this write was sent."),
     DataState.SENT_AGAIN: Words(
-        "The write fails, so Spark does not record it as done: when the task or the micro-batch runs again, all its "
-        "rows are sent again. Nothing is lost; rows that had already been acknowledged will then be in the topic twice."
+        "The write fails, so Spark does not record it as done. Acknowledged rows are in the topic, others may be "
+        "missing there until it runs again: Spark runs a failed task again, and a restarted query its micro-batch; run "
+        "a failed batch write again yourself. Then all its rows are sent again. Nothing is lost then; rows that are in "
+        "the topic by then will be in the topic twice."
     ),
     DataState.WRITTEN: Words(
         "Nothing is lost: all other rows of the write are in Kafka, and its dead letters. But for Spark it has failed, "

@@ -108,6 +108,11 @@ NOTHING_VISIBLE = words(DataState.NOTHING_VISIBLE, WriteKind.STREAM).data
 UNKNOWN = words(DataState.OUTCOME_UNKNOWN, WriteKind.STREAM).data
 
 
+def test_a_failed_batch_write_says_what_the_topic_has_now_and_what_running_it_again_does() -> None:
+    parts = "rows are in the topic", "others may be missing", "run a failed batch write again", "in the topic twice"
+    assert all(part in SENT_AGAIN for part in parts)
+
+
 @each("cls", RAISED)
 def test_in_a_transaction_no_message_says_that_rows_will_be_there_twice(cls: type[KafkaSinkError]) -> None:
     was_to_be_sent_again = SENT_AGAIN in str(example(cls))
