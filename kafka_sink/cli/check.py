@@ -29,7 +29,6 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kafka_sink.cli import stuck
 from kafka_sink.command_line import add_json, add_options, options_of, parser_of, say, tell, tell_json, terminal_width
 from kafka_sink.doctor.reading import examine_read
 from kafka_sink.doctor.report import Report, Verdict, warning
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
+MAX_WAIT_S = 3_600
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,8 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         client = config.consumer if isinstance(config, ReadConfig) else config.producer
         report += from_spark(client, args.spark)
     if args.checkpoint is not None and isinstance(config, SinkConfig):
+        from kafka_sink.cli import stuck
+
         report += stuck.examine_stream(args.checkpoint, config, args.wait, stuck.pause)
-        tell_cause(report, as_json=args.json)
+        tell_cause(report, stuck.cause(report), as_json=args.json)
     elif args.json:
         tell_json(report.document())
     else:
@@ -67,9 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return OK if report.ok else FAILED
 
 
-def tell_cause(report: Report, *, as_json: bool) -> None:
-    """Print the report, and the verdict that says why the stream is stuck."""
-    cause = stuck.cause(report)
+def tell_cause(report: Report, cause: Verdict | None, *, as_json: bool) -> None:
+    """Print the report, and `cause`, which says why the stream is stuck."""
     if as_json:
         first = None if cause is None else Report((cause,)).document()["verdicts"][0]
         tell_json(report.document() | {"cause": first})
@@ -79,6 +80,13 @@ def tell_cause(report: Report, *, as_json: bool) -> None:
         tell("", "Nothing here holds the stream up.")
     else:
         tell("", f"Begin with: {cause.step}, {cause.where}: {cause.finding.found}. To fix it: {cause.finding.remedy}.")
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds <= MAX_WAIT_S:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and {MAX_WAIT_S} seconds")
+    return seconds
 
 
 def parser() -> argparse.ArgumentParser:
@@ -97,7 +105,7 @@ def parser() -> argparse.ArgumentParser:
         help="the checkpointLocation of a stream: say why it is stuck. --topic is the topic that it writes, if any",
     )  # fmt: skip
     made.add_argument(
-        "--wait", type=float, default=5, metavar="SECONDS", help="between the two looks at it; default: 5"
+        "--wait", type=_seconds, default=5.0, metavar="SECONDS", help="between the two looks at it; default: 5"
     )
     add_json(made, "one document")
     return made

@@ -18,16 +18,23 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+import re
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
-from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
+import pyarrow as pa
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 
 from kafka_sink.commit.markers import Decision
+from kafka_sink.verification.receipt_file import filesystem_of
 
 # 100,000 partitions take about 2 MB.
 MAX_OFFSETS_BYTES = 16 * 1024 * 1024
 # In the log of offsets, instead of the offsets of a source that has none.
 NO_OFFSETS = "-"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+# What a URI has beside letters, digits and `_.-~`. Anything else, such as a blank, is written as its code.
+_OF_URIS = "%/:@?&=+,;$!*'()#[]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,11 @@ def read_checkpoint(location: str) -> Checkpoint:
     """Return the checkpoint at `location`. Raises OSError if it does not exist or cannot be read."""
     system, folder = _opened(location)
     with system.open_input_stream(posixpath.join(folder, "metadata")) as file:
-        query_id = str(json.loads(file.read())["id"])
+        text = file.read()
+    try:
+        query_id = str(json.loads(text)["id"])
+    except (ValueError, LookupError, TypeError):
+        raise OSError("its file metadata has no query id") from None
     planned, recorded = _last(system, folder, "offsets"), _last(system, folder, "commits")
     times_ns = [each.mtime_ns for each in (planned, recorded) if each is not None and each.mtime_ns is not None]
     written_s = max(times_ns) / 1e9 if times_ns else None
@@ -72,9 +83,16 @@ def read_sources(location: str, checkpoint: Checkpoint) -> dict[str, SourceOffse
 
 
 def _opened(location: str) -> tuple[FileSystem, str]:
-    # pyarrow does not accept relative paths.
-    system, folder = FileSystem.from_uri(location if ":" in location else os.path.abspath(location))
-    return system, folder
+    """Open a location as Spark spells it: with the scheme or without, and with any character as it is. Raises
+    OSError."""
+    if _SCHEME.match(location) is None:
+        return LocalFileSystem(), os.path.abspath(location)
+    if location.startswith("file:"):
+        return LocalFileSystem(), os.path.abspath(location[len("file:") :])
+    try:
+        return filesystem_of(quote(location, safe=_OF_URIS))
+    except pa.ArrowException as error:
+        raise OSError(str(error)) from None
 
 
 def _offsets(system: FileSystem, path: str) -> dict[str, str]:

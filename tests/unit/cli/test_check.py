@@ -25,8 +25,13 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Verdict]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["--topic", "t"], ["--option", "x"], [*SERVERS, "--option", "kafka.ack=1"], ["--preset", "none"]]
-)
+    "arguments",
+    [
+        [], ["--topic", "t"], ["--option", "x"], [*SERVERS, "--option", "kafka.ack=1"], ["--preset", "none"],
+        *([*SERVERS, "--checkpoint", "c", "--wait", each] for each in ("-1", "nan", "inf", "1 s")),
+        [*SERVERS, "--read", "--option", "subscribe=t", "--checkpoint", "c"],
+    ],
+)  # fmt: skip
 def test_a_wrong_line_is_refused(arguments: list[str], found: list[Verdict]) -> None:
     try:
         assert main(arguments) == WRONG_USAGE

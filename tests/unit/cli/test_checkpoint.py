@@ -26,10 +26,12 @@ def decided(micro_batch_id: int, query_id: str = QUERY) -> Decision:
     return Decision(micro_batch_id, query_id, Ids(1, 0), 2, 0, (Ids(2, 0),))
 
 
-@pytest.mark.parametrize("scheme", ["", "file://"])
-def test_the_last_of_each_log_counts_by_number(tmp_path: Path, scheme: str) -> None:
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+@pytest.mark.parametrize("name", ["orders", "check point ü", "a%20b#?"])
+def test_the_last_of_each_log_counts_by_number(tmp_path: Path, name: str, scheme: str) -> None:
+    """Spark takes each character of a location as it is."""
     offsets, commits = (dict.fromkeys(names.split(), "v1") for names in ("8 9 10 .10.crc 11.tmp", "8 9 notes"))
-    folder = checkpoint_in(tmp_path, offsets=offsets, commits=commits)
+    folder = checkpoint_in(tmp_path / name, offsets=offsets, commits=commits)
     (folder / "offsets" / "12").mkdir()
     assert checkpoint.read_checkpoint(f"{scheme}{folder}") == Checkpoint(QUERY, planned=10, recorded=9)
 
@@ -40,6 +42,19 @@ def test_a_query_that_has_just_begun_has_neither(tmp_path: Path, monkeypatch: py
     (tmp_path / "metadata").write_text(f'{{"id":"{QUERY}"}}')
     monkeypatch.chdir(tmp_path.parent)
     assert checkpoint.read_checkpoint(tmp_path.name) == Checkpoint(QUERY, planned=None, recorded=None)
+
+
+@pytest.mark.parametrize("location", ["gopher://a/b", "hdfs://a b/c", "s3a://"])
+def test_a_location_that_cannot_be_opened_is_an_oserror(location: str) -> None:
+    with pytest.raises(OSError):
+        checkpoint.read_checkpoint(location)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", "{"])
+def test_nor_is_a_folder_without_a_query_a_checkpoint(tmp_path: Path, text: str) -> None:
+    (tmp_path / "metadata").write_text(text)
+    with pytest.raises(OSError, match="no query id"):
+        checkpoint.read_checkpoint(str(tmp_path))
 
 
 METADATA = '{"batchWatermarkMs":0,"conf":{"a":"b"}}'
