@@ -88,9 +88,9 @@ _WORDS = {
     DataState.NOTHING_SENT: Words("No row of this write was sent."),
     DataState.SENT_AGAIN: Words(
         "The write fails, so Spark does not record it as done. Acknowledged rows are in the topic, others may be "
-        "missing there until it runs again: Spark runs a failed task again, and a restarted query its micro-batch; run "
-        "a failed batch write again yourself. Then all its rows are sent again. Nothing is lost then; rows that are in "
-        "the topic by then will be in the topic twice."
+        "missing until the write runs again. Spark runs a failed task again, and a restarted query runs its "
+        "micro-batch again; run a failed batch write again yourself. Then all its rows are sent again. Nothing is "
+        "lost, and those that are in the topic now will be in the topic twice."
     ),
     DataState.WRITTEN: Words(
         "Nothing is lost: all other rows of the write are in Kafka, and its dead letters. But for Spark it has failed, "
