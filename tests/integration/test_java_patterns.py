@@ -24,21 +24,8 @@ MEMBERS = [
     "{", r"\p{Upper}", r"\Qa-\E", " ", "#", "x-z", "--", "0-9", r"\x61",
 ]  # fmt: skip
 OPENINGS = [
-    "(",
-    "(?:",
-    "(?=",
-    "(?!",
-    "(?<=",
-    "(?<!",
-    "(?>",
-    "(?<n>",
-    "(?P<n>",
-    "(?i:",
-    "(?s-i:",
-    "(?x)",
-    "(?i)",
-    "(?u)",
-]
+    "(", "(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?<n>", "(?P<n>", "(?i:", "(?s-i:", "(?x)", "(?i)", "(?u)",
+]  # fmt: skip
 classes = st.tuples(st.sampled_from(["[", "[^"]), st.lists(st.sampled_from(MEMBERS), max_size=5)).map(
     lambda parts: f"{parts[0]}{''.join(parts[1])}]"
 )

@@ -218,6 +218,19 @@ def test_exactly_one_option_says_what_to_read() -> None:
         read_config(given_options({"subscribe": "t"}, table=READING))
 
 
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("^[a-z&&[^b]]$", "ac"), ("^[a[A-B]]$", "aAB"), (r"^[\p{Upper}0]$", "ABC0"), (r"^\Q.\E$", "."),
+        (r"^\P{Alpha}\z", "0."), ("[a&&c]", ""),
+    ],
+)  # fmt: skip
+def test_a_construct_of_java_finds_what_it_finds_there(pattern: str, names: str) -> None:
+    made = read_config(given_options({"kafka.bootstrap.servers": "a:1", "subscribePattern": pattern}, table=READING))
+    assert made.subscribe_pattern is not None
+    assert {each for each in "abcABC0." if made.subscribe_pattern.search(each)} == set(names)
+
+
 def test_a_pattern_is_one_of_java() -> None:
     made = read_config(given_options({"kafka.bootstrap.servers": "a:1", "subscribePattern": "t[0-9]"}, table=READING))
     assert made.subscribe_pattern == re.compile("t[0-9]", re.ASCII)

@@ -8,6 +8,10 @@ _READING = "tests/unit/spark/reading"
 _READER = "tests/unit/kafka/test_reader.py"
 
 READING: tuple[Mutant, ...] = (
+    Mutant("reading: a class of Java with && is the list of its first part",
+           "subscribePattern finds the topics that Java finds",
+           "$IS_PLAIN, $FOUND = False, $FOUND & $OTHER", "$IS_PLAIN = False",
+           "tests/unit/options/test_reading.py::test_a_construct_of_java_finds_what_it_finds_there", within="_members"),
     Mutant("reading: a later action counts as the one that a plan was made for",
            "a DataFrame that is used again shows what has arrived since",
            "$EXECUTION == $FIRST", "True",
