@@ -209,7 +209,7 @@ def named(frame: DataFrame, name: str, hint: str) -> Column:
 
     Then `a.b` is the field b of the column a. Raises MissingColumn, DuplicateColumn."""
     found = [each for each in frame.columns if each.lower() == name.lower()]
-    if set(found) - {name} and frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
+    if set(found) - {name} and frame.sparkSession.conf.get("spark.sql.caseSensitive") in ("true", "True", "TRUE"):
         found = [each for each in found if each == name]
     if len(found) > 1:
         raise DuplicateColumn(column=name)
