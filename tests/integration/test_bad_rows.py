@@ -185,8 +185,8 @@ def test_texts_of_spark_that_are_not_utf8(here: Here, guarantee: str) -> None:
     assert "HeaderKeyNotUtf8" in failed(frame.where("id = 1"), here.kafka, None, fail)
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
-@pytest.mark.parametrize("bad_rows", ["drop", "deadLetter"])
+@pytest.mark.parametrize("guarantee", variants(*GUARANTEES))
+@pytest.mark.parametrize("bad_rows", variants("deadLetter", "drop"))
 def test_rows_that_only_the_settings_of_their_topic_refuse(here: Here, guarantee: str, bad_rows: str) -> None:
     hour = {"message.timestamp.after.max.ms": 3_600_000, "message.timestamp.before.max.ms": 3_600_000}
     # Brokers from 4.0 on have a limit of an hour ahead by default.

@@ -84,6 +84,7 @@ def test_a_stream_has_no_version(here: Here) -> None:
     assert read(here.kafka, name, "read_uncommitted") == Counter()
 
 
+@pytest.mark.long
 def test_of_two_writes_under_one_name_the_first_is_fenced(here: Here) -> None:
     name, gate = here.topic(1), here.folder / "gate"
     many = here.numbers(4 * ARROW_BATCH_ROWS)

@@ -217,6 +217,7 @@ def test_a_stream_has_new_interceptors_for_each_micro_batch(
     assert_each_write_is_whole(traces(folder), "a")
 
 
+@pytest.mark.long
 def test_a_tally_sums_up_batches_and_streams_beside_other_interceptors(
     session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ def test_a_bootstrap_server_with_another_name_is_left(kafka: LocalKafka, topic: 
     assert connections_of_writes(servers, topic(PARTITIONS)) == [{port: 1}] * 2
 
 
+@pytest.mark.long
 def test_a_producer_of_three_brokers_has_one_connection_to_each(three: LocalKafka) -> None:
     each_once = dict.fromkeys(ports(three.bootstrap_servers), 1)
     assert connections_of_writes(three.bootstrap_servers, "t") == [each_once] * 2

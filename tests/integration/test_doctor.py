@@ -29,6 +29,7 @@ from kafka_sink.errors import BrokersUnreachable, InvalidOption, MissingColumn, 
 from scripted_kafka import advertises
 from scripted_peers import hangs_up, peer, says_nothing, silent_host, speaks_http
 from secure_kafka import Acl, SecureKafka
+from variants import variants
 from waiting import wait_until
 
 DEADLINE_S = 60
@@ -84,9 +85,9 @@ SSL = {"kafka.security.protocol": "SSL"}
     ("host", "more", "step", "found", "remedy"),
     [
         (closed, {}, "tcp", "refused", "check the port"),
-        (silent_host, {}, "tcp", "does not answer at all", "firewall"),
-        (lambda: peer(says_nothing), {}, "api versions", "", "load balancer"),
-        (lambda: peer(says_nothing), SSL, "tls", "", "load balancer"),
+        pytest.param(silent_host, {}, "tcp", "does not answer at all", "firewall", marks=pytest.mark.long),
+        pytest.param(lambda: peer(says_nothing), {}, "api versions", "", "load balancer", marks=pytest.mark.long),
+        pytest.param(lambda: peer(says_nothing), SSL, "tls", "", "load balancer", marks=pytest.mark.long),
         (lambda: peer(speaks_http), {}, "api versions", "HTTP", "REST proxy"),
         (lambda: peer(speaks_http), SSL, "tls", "does not speak TLS", ""),
         (lambda: peer(hangs_up), {}, "api versions", "closed the connection", ""),
@@ -177,6 +178,7 @@ def test_fewer_replicas_than_have_to_be_in_sync(kafka: LocalKafka, topic: Callab
     assert "replication factor" in failure.finding.remedy
 
 
+@pytest.mark.long
 def test_brokers_that_are_down() -> None:
     """A partition without its leader, one with too few in sync, and the broker itself."""
     with LocalKafka(nodes=3) as kafka:
@@ -302,7 +304,7 @@ def test_the_command(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Pat
     assert re.search(r"^FAILED +topic +topic missing +there is no such topic$", bad.stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize("other_python", [False, True])
+@pytest.mark.parametrize("other_python", variants(False, True))
 def test_the_command_from_executors(
     here: Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], other_python: bool
 ) -> None:

@@ -300,6 +300,7 @@ def slots(spark: SparkSession, folder: Path) -> set[tuple[int, int]]:
     return {(row.slot, row.partition) for row in written.select("slot", "partition").distinct().collect()}
 
 
+@pytest.mark.long
 def test_one_task_a_partition_makes_fewer_batches_and_one_order(here: Here, orders: DataFrame) -> None:
     plain, together = here.topic(PARTITIONS), here.topic(PARTITIONS)
     sink: Mapping[str, Any] = {"key": "tenant_id", "value": "json", "bootstrap_servers": here.servers}

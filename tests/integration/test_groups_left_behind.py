@@ -64,6 +64,7 @@ def test_a_batch_write_leaves_no_group_and_its_transactions_tell_what_became_of_
     assert read(cluster, "export") == ONCE + ONCE
 
 
+@pytest.mark.long
 def test_what_comes_again_under_its_name_keeps_its_groups(cluster: LocalKafka) -> None:
     cluster.create_topic("kept", 2)
     write_batch(options(cluster, "kept", txnAppId="daily", txnVersion="0"), ROWS)

@@ -20,6 +20,7 @@ from kafka_reads import PYKAFKA, frame, reader_of
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import FetchRefused, KafkaSinkError, RecordsCorrupt
 from stream_reads import running, stream
+from variants import variants
 
 ROWS_A_BATCH, BATCH_COUNT = 20, 5
 LEVELS = ("read_uncommitted", "read_committed")
@@ -58,7 +59,7 @@ FLIPS: Mapping[str, Flip] = {
     "format-to-3": Flip(16, 0),
 }
 # What is run with Spark, too.
-OF_SPARK = ("intact", "offset-0", "offset-6", "length-8")
+OF_SPARK = variants("offset-0", "intact", "offset-6", "length-8")
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +122,8 @@ def test_a_reader_has_every_row_or_names_the_damage(broker: LocalKafka, name: st
         judge(error, values, name)
 
 
-@pytest.mark.parametrize(("name", "level"), list(zip(OF_SPARK, 2 * LEVELS, strict=True)))
+@pytest.mark.parametrize("level", variants(*LEVELS))
+@pytest.mark.parametrize("name", OF_SPARK)
 def test_a_batch_of_spark(spark: SparkSession, broker: LocalKafka, name: str, level: str) -> None:
     error, values = None, []
     try:
@@ -132,7 +134,8 @@ def test_a_batch_of_spark(spark: SparkSession, broker: LocalKafka, name: str, le
     judge(error, values, name)
 
 
-@pytest.mark.parametrize(("name", "level"), list(zip(OF_SPARK, 2 * LEVELS[::-1], strict=True)))
+@pytest.mark.parametrize("level", variants(*LEVELS[::-1]))
+@pytest.mark.parametrize("name", OF_SPARK)
 def test_a_stream_of_spark(spark: SparkSession, broker: LocalKafka, tmp_path: Path, name: str, level: str) -> None:
     asked = stream(spark, PYKAFKA, broker, startingOffsets="earliest", **options_of(name, level))
     with running(asked, tmp_path, availableNow=True) as read:

@@ -120,6 +120,7 @@ def test_the_second_broker_begins_with_the_classes_of_the_first(
         assert "[cds]" not in (kafka.dir / "node-1" / "broker.log").read_text()
 
 
+@pytest.mark.long
 def test_no_topic_by_writing_to_it() -> None:
     with LocalKafka() as kafka:
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "message.timeout.ms": 2000})

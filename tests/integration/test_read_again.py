@@ -12,8 +12,9 @@ from applications import told_by
 from broker_admin import produce
 from kafka_reads import options_of
 from kafka_sink.broker import LocalKafka
+from variants import variants
 
-SOURCES = ("pykafka", "kafka")
+SOURCES = variants("pykafka", "kafka")
 
 
 def load(spark: SparkSession, source: str, kafka: LocalKafka, topic: str, **more: str) -> DataFrame:

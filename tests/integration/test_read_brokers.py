@@ -42,6 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Sequence[tuple[int, Request]]:
     return found
 
 
+@pytest.mark.long
 def test_a_quota_makes_a_read_slow_and_loses_nothing(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     """A throttling broker answers without partitions. The time does not count for kafkaConsumer.pollTimeoutMs."""
     name = topic(1)

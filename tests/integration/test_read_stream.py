@@ -303,6 +303,7 @@ def test_a_topic_that_is_deleted(both: SparkSession, broker: LocalKafka, tmp_pat
     assert entry == {deleted: {"0": 7}, stays: {"0": 15}}
 
 
+@pytest.mark.long
 def test_topics_that_are_created_again(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
     """With fewer, as many, and more records than the stream has read."""
     counts = {written(broker, 10): count for count in (3, 10, 30)}

@@ -355,6 +355,7 @@ def test_a_replay_of_at_least_once_replaces_its_own(here: Here) -> None:
     assert verify(folder, here.kafka).status == EQUAL
 
 
+@pytest.mark.long
 def test_the_same_version_again_leaves_its_receipt(here: Here) -> None:
     name, folder = here.topic(1, KEPT), here.folder / "receipts"
     versioned = {"deliveryGuarantee": "exactly-once", "txnAppId": f"{name}.app"}

@@ -313,8 +313,14 @@ Options = Callable[[SecureKafka], dict[str, str]]
         (lambda at: at.tls("MTLS") | own(CA.issue("alice", expired=True)), *NOT_ACCEPTED),
         (lambda at: to(at, "TLS", {}), *SPEAKS_TLS),
         (lambda at: to(at, "SASL", {}), *SPEAKS_TLS),
-        (lambda at: to(at, None, at.tls(max_block_ms="5000")), *PLAINTEXT, ["plaintext listener"]),
-        (lambda at: to(at, None, at.sasl("PLAIN", max_block_ms="5000")), *PLAINTEXT, ["plaintext listener"]),
+        pytest.param(
+            lambda at: to(at, None, at.tls(max_block_ms="5000")), *PLAINTEXT, ["plaintext listener"],
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            lambda at: to(at, None, at.sasl("PLAIN", max_block_ms="5000")), *PLAINTEXT, ["plaintext listener"],
+            marks=pytest.mark.long,
+        ),
         (
             lambda at: to(at, "TLS", at.sasl("PLAIN")), AuthenticationFailed, ["expects no authentication"], "sasl",
             ["expects no authentication"],
