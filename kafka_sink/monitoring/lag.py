@@ -39,11 +39,29 @@ def records_behind(source: Source) -> int | None:
 
     Offsets without a record (transaction markers, compacted records) count too.
     """
+    behind = _behind(source)
+    return None if behind is None else sum(behind)
+
+
+def source_metrics(source: Source) -> dict[str, str]:
+    """Return what Spark's `format("kafka")` has in `metrics` of its progress, by the same keys and in the same form.
+
+    Spark up to 4.3 has no call by which a Python source could report it. Empty if the offsets are unknown.
+    """
+    behind = _behind(source)
+    if not behind:
+        return {}
+    found = {"avg": sum(behind) / len(behind), "max": max(behind), "min": min(behind)}
+    return {f"{name}OffsetsBehindLatest": str(value) for name, value in found.items()}
+
+
+def _behind(source: Source) -> list[int] | None:
+    """Return the lag of each partition."""
     latest, ended = kafka_offsets(source.latestOffset), kafka_offsets(source.endOffset)
     if latest is None or ended is None:
         return None
-    return sum(
+    return [
         max(0, offset - ended.get(topic, {}).get(partition, offset))
         for topic, partitions in latest.items()
         for partition, offset in partitions.items()
-    )
+    ]

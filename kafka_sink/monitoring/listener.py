@@ -44,7 +44,7 @@ from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.monitoring.broken_logs import broken_logs_of
-from kafka_sink.monitoring.lag import lag_of
+from kafka_sink.monitoring.lag import lag_of, source_metrics
 from kafka_sink.monitoring.micro_batch import (
     Attentive,
     BadRows,
@@ -161,6 +161,7 @@ def micro_batch_of(progress: StreamingQueryProgress, counted: Counted, *, ended_
         written=counted.written_in(run),
         read=counted.read_in(run),
         lag=lag_of(progress.sources),
+        source_metrics={str(n): found for n, each in enumerate(progress.sources) if (found := source_metrics(each))},
         broken_logs=broken_logs_of(progress.sources),
     )
 

@@ -131,6 +131,7 @@ class MicroBatch:
     - `read`: what tasks have read by `format("pykafka")`. Other sources count in `input_row_count` only.
     - `lag`: records that a source had and the micro-batch did not read, by the source's number in the query. Sources
       that do not report it are absent.
+    - `source_metrics`: `avgOffsetsBehindLatest` and the like of each source; see `lag.source_metrics`
     - `broken_logs`: partitions whose log did not go on where the query had read, by the source's number; see
       `broken_logs.py`
     """
@@ -144,6 +145,7 @@ class MicroBatch:
     written: Written = field(default_factory=Written)
     read: Read = field(default_factory=Read)
     lag: Mapping[str, int] = field(default_factory=dict)
+    source_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     broken_logs: Mapping[str, int] = field(default_factory=dict)
 
     @property

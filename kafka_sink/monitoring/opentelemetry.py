@@ -39,9 +39,10 @@ class OpenTelemetry(Attentive, TransactionWatcher):
         self._throttled = self._counter("throttled", "s", "Time that brokers throttled tasks, summed over tasks.")
         self._duration = meter.create_histogram("pykafka.micro_batch.duration", "s", "Duration of a micro-batch.")
         self._write = meter.create_histogram("pykafka.write.duration", "s", "Its part in tasks and commit.")
-        # _seen_s by query; _lag by query and source.
+        # _seen_s by query; _lag by query and source; _behind also by metric.
         self._seen_s: dict[str, float] = {}
         self._lag: dict[tuple[str, str], int] = {}
+        self._behind: dict[tuple[str, str, str], float] = {}
         # By the prefix of the sinks' names.
         self._transactions: dict[str, OpenTransactions] = {}
         self._observe()
@@ -54,6 +55,12 @@ class OpenTelemetry(Attentive, TransactionWatcher):
         for name, unit, text, observed in (
             ("query.seen", "s", "When Spark last reported on it, since 1970.", self._seen_now),
             ("source.lag", "{record}", "Records that the last micro-batch did not read.", self._lag_now),
+            (
+                "source.offsets_behind_latest",
+                "{record}",
+                "The same by Spark's names, over partitions.",
+                self._behind_now,
+            ),
             ("open_transactions", "{transaction}", "Transactions that a sink has open.", self._open_now),
             ("open_transactions.oldest_age", "s", "Age of the oldest open transaction.", self._oldest_now),
             ("transactions.seen", "s", "When brokers last answered, since 1970.", self._asked_now),
@@ -84,6 +91,8 @@ class OpenTelemetry(Attentive, TransactionWatcher):
         self._duration.record(micro_batch.duration_ms / 1000, of_query)
         self._write.record(micro_batch.write_ms / 1000, of_query)
         self._lag |= {(query, source): records for source, records in micro_batch.lag.items()}
+        for source, metrics in micro_batch.source_metrics.items():
+            self._behind |= {(query, source, metric): float(value) for metric, value in metrics.items()}
         self._seen_s[query] = micro_batch.ended_s
 
     def idle(self, query: str, seen_s: float) -> None:
@@ -100,6 +109,10 @@ class OpenTelemetry(Attentive, TransactionWatcher):
     def _lag_now(self, options: CallbackOptions) -> Iterable[Observation]:
         found = list(self._lag.items())
         return [Observation(records, {"query": query, "source": source}) for (query, source), records in found]
+
+    def _behind_now(self, options: CallbackOptions) -> Iterable[Observation]:
+        names = "query", "source", "metric"
+        return [Observation(value, dict(zip(names, key, strict=True))) for key, value in list(self._behind.items())]
 
     def _open_now(self, options: CallbackOptions) -> Iterable[Observation]:
         return [Observation(each.count, {"sink": sink}) for sink, each in self._sinks_now()]

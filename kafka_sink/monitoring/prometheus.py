@@ -20,7 +20,8 @@ from kafka_sink.monitoring.micro_batch import Attentive, MicroBatch
 from kafka_sink.monitoring.transactions import OpenTransactions, TransactionWatcher
 
 BY_QUERY, BY_TOPIC, BY_SOURCE = ("query",), ("query", "topic"), ("query", "source")
-BY_OUTCOME, BY_SINK, BY_PREFIX = ("query", "outcome", "reason"), ("sink",), ("prefix",)
+BY_METRIC, BY_OUTCOME = ("query", "source", "metric"), ("query", "outcome", "reason")
+BY_SINK, BY_PREFIX = ("sink",), ("prefix",)
 
 
 class Prometheus(Attentive, TransactionWatcher):
@@ -61,6 +62,9 @@ class Prometheus(Attentive, TransactionWatcher):
         )
         self._lag = self._gauge(
             "source_lag_records", "Records that a source had and the last micro-batch did not read.", BY_SOURCE
+        )
+        self._behind = self._gauge(
+            "source_offsets_behind_latest", "The same over partitions, by the name in Spark's progress.", BY_METRIC
         )
         self._broken_logs = self._counter(
             "source_broken_logs", "Data loss: partitions that were deleted, created again or truncated.", BY_SOURCE
@@ -113,6 +117,9 @@ class Prometheus(Attentive, TransactionWatcher):
             self._left_out.labels(*labels).inc(read.left_out_count)
         for source, records in micro_batch.lag.items():
             self._lag.labels(query, source).set(records)
+        for source, metrics in micro_batch.source_metrics.items():
+            for metric, value in metrics.items():
+                self._behind.labels(query, source, metric).set(float(value))
         for source, partitions in micro_batch.broken_logs.items():
             self._broken_logs.labels(query, source).inc(partitions)
         self._input_rows.labels(query).inc(micro_batch.input_row_count)

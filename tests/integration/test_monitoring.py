@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming import StreamingQuery
 
 import kafka_sink
 import waiting
@@ -315,11 +316,16 @@ def test_a_micro_batch_that_reads_and_writes_counts_each_once(here: Here) -> Non
 
 def copied(
     session: SparkSession, kafka: LocalKafka, source: str, sink: str, home: Path, options: Mapping[str, str]
-) -> None:
+) -> StreamingQuery:
     """Copy what is there from topic to topic, exactly once, in a stream that ends."""
     options = {"subscribe": source, "startingOffsets": "earliest", **of_cluster(kafka), **options}
     frame = session.readStream.format("pykafka").options(**options).load().select("value")
-    finish(start(frame, kafka, sink, home, {"deliveryGuarantee": "exactly-once", "queryName": "copies"}))
+    query = start(frame, kafka, sink, home, {"deliveryGuarantee": "exactly-once", "queryName": "copies"})
+    finish(query)
+    return query
+
+
+ZEROS = {"avg": 0.0, "max": 0, "min": 0}
 
 
 @pytest.mark.long
@@ -329,7 +335,7 @@ def test_a_stream_from_topic_to_topic_counts_both_sides_once(here: Here) -> None
     filled(session, here.kafka, source, 500)
     lines = io.StringIO()
     with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
-        copied(session, here.kafka, source, sink, here.folder, {"maxOffsetsPerTrigger": "200"})
+        query = copied(session, here.kafka, source, sink, here.folder, {"maxOffsetsPerTrigger": "200"})
         wait_until(lambda: sum(one.input_row_count for one in told) >= 500, 30, "the listener was told")
     assert sum(one.read.total.row_count for one in told) == sum(one.total.row_count for one in told) == 500
     assert [one.read.total.row_count for one in told] == [one.input_row_count for one in told]
@@ -339,6 +345,10 @@ def test_a_stream_from_topic_to_topic_counts_both_sides_once(here: Here) -> None
     assert f" read (0.0 MB) from {source}" in lines.getvalue()
     if hasattr(DataSourceStreamReader, "reportLatestOffset"):
         assert [one.lag for one in told] == [{"0": 300}, {"0": 100}, {"0": 0}]
+        assert [float(one.source_metrics["0"]["avgOffsetsBehindLatest"]) for one in told] == [150, 50, 0]
+        names = run_python("docs/operations.md", "What Spark's own progress says", 1, {}, {"query": query})
+        assert names["metrics"] == {f"{name}OffsetsBehindLatest": f"{zero}" for name, zero in ZEROS.items()}
+        assert not query.lastProgress.sources[0].metrics, "Spark has them now: the docs say it has not"
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark import InheritableThread
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -76,6 +77,36 @@ def test_exports_run_in_threads_and_leave_them_the_session_they_had(here: Here, 
     thread.join()
     assert left == [None]
     assert values(here.kafka, name) == sorted([*"01" * 2, *"012" * 2, "0"])
+
+
+@pytest.mark.long
+def test_in_a_thread_sparks_own_writes_need_its_session_made_active(here: Here) -> None:
+    """One line in the thread does it, and `register` does not. Reads need nothing."""
+    name = here.topic(1)
+    options = {"kafka.bootstrap.servers": here.servers, "topic": name, "checkpointLocation": str(here.folder / "point")}
+    source, frame = here.arriving(here.numbers(2)), here.numbers(1)
+
+    def write() -> None:
+        frame.write.format("pykafka").mode("append").options(**options).save()
+
+    def stream() -> None:
+        query = source.writeStream.format("pykafka").options(**options).trigger(availableNow=True).start()
+        assert query.awaitTermination(DEADLINE_S)
+
+    def read() -> int:
+        asked = {"kafka.bootstrap.servers": here.servers, "subscribe": name}
+        assert here.spark.readStream.format("pykafka").options(**asked).load().isStreaming
+        return here.spark.read.format("pykafka").options(**asked).load().count()
+
+    kafka_sink.register(here.spark)
+    for action in write, stream:
+        with ThreadPoolExecutor(1) as pool:
+            with pytest.raises(Py4JJavaError, match="DATA_SOURCE_NOT_FOUND"):
+                pool.submit(action).result()
+            pool.submit(here.spark.createDataFrame, [], "x INT").result()
+            pool.submit(action).result()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(read).result() == 3
 
 
 def test_a_stream_starts_in_a_thread(here: Here) -> None:

@@ -12,4 +12,5 @@ A_MICRO_BATCH = MicroBatch(
         throttled_ms=250,
     ),
     read=Read({"in": ReadTotals(40, 900, 6)}), lag={"0": 5_000}, broken_logs={"0": 2},
+    source_metrics={"0": {"avgOffsetsBehindLatest": "2500.5", "maxOffsetsBehindLatest": "5000"}},
 )  # fmt: skip

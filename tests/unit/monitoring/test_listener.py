@@ -136,6 +136,8 @@ def test_a_watcher_is_told_what_spark_and_the_leaders_say(in_task: dict[str, str
         MicroBatch(
             query="orders", batch_id=7, input_row_count=8, duration_ms=90, write_ms=60, ended_s=12.5,
             written=Written(TOPICS), read=Read({"in": ReadTotals(8, 90)}), lag={"0": 4}, broken_logs={"0": 0},
+            source_metrics={"0": {"avgOffsetsBehindLatest": "4.0", "maxOffsetsBehindLatest": "4",
+                                  "minOffsetsBehindLatest": "4"}},
         )
     ]  # fmt: skip
 

@@ -41,6 +41,8 @@ def test_counters_add_up_and_durations_are_a_histogram() -> None:
         ("pykafka.read.offsets_left_out", "in"): 12, ("pykafka.source.lag", "0"): 5_000,
         ("pykafka.source.broken_logs", "0"): 4, ("pykafka.query.seen", ""): 1_700_000_090,
         ("pykafka.input_rows", ""): 80,
+        ("pykafka.source.offsets_behind_latest", "avgOffsetsBehindLatest/0"): 2_500.5,
+        ("pykafka.source.offsets_behind_latest", "maxOffsetsBehindLatest/0"): 5_000,
     }  # fmt: skip
     duration = points["pykafka.micro_batch.duration", ""]
     assert (duration.count, duration.sum) == (2, 3.0)

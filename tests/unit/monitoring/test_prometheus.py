@@ -59,6 +59,8 @@ def test_a_file_has_what_was_counted_so_far(tmp_path: Path) -> None:
         ("pykafka_throttled_seconds_total", "orders", ""): 0.25, ("pykafka_read_rows_total", "orders", "in"): 45,
         ("pykafka_read_bytes_total", "orders", "in"): 1_000, ("pykafka_read_offsets_left_out_total", "orders", "in"): 6,
         ("pykafka_source_lag_records", "orders", "0"): 40, ("pykafka_source_broken_logs_total", "orders", "0"): 4,
+        ("pykafka_source_offsets_behind_latest", "orders", "avgOffsetsBehindLatest/0"): 2_500.5,
+        ("pykafka_source_offsets_behind_latest", "orders", "maxOffsetsBehindLatest/0"): 5_000,
         ("pykafka_query_seen_timestamp_seconds", "orders", ""): 1_700_000_090,
         ("pykafka_input_rows_total", "orders", ""): 80, ("pykafka_micro_batches_total", "orders", ""): 2,
         ("pykafka_micro_batch_seconds_total", "orders", ""): 3, ("pykafka_write_seconds_total", "orders", ""): 2,
