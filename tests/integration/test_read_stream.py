@@ -304,6 +304,35 @@ def test_a_topic_that_is_deleted(both: SparkSession, broker: LocalKafka, tmp_pat
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("is_there_again", ["before the restart", "after the restart"])
+def test_a_checkpoint_without_a_topic_goes_on_with_the_next_one(
+    both: SparkSession, broker: LocalKafka, tmp_path: Path, is_there_again: str
+) -> None:
+    """The offset log ends with `{}`, where `format("kafka")` keeps the offsets of the topic that is gone."""
+    prefix = next(names)
+    name = f"{prefix}-a"
+    broker.create_topic(name, 1)
+    write(broker, name, 10)
+    options = {"subscribePattern": f"^{prefix}-", "startingOffsets": "earliest", "failOnDataLoss": "false"}
+    frame = stream(both, PYKAFKA, broker, **options)
+    with running(frame, tmp_path) as read:
+        assert len(read.catch_up()) == 10
+        delete_topic(broker, name)
+        wait_until(lambda: logged(tmp_path)[-1] == {}, DEADLINE_S, "the topic leaves the checkpoint")
+    if is_there_again == "before the restart":
+        broker.create_topic(name, 1)
+        write(broker, name, 7)
+    with running(frame, tmp_path, read):
+        read.catch_up()
+        if is_there_again == "after the restart":
+            broker.create_topic(name, 1)
+            write(broker, name, 7)
+        wait_until(lambda: len(read.catch_up()) == 17, DEADLINE_S, "all rows of the next topic")
+    assert places(read.rows) == sorted([*((0, n) for n in range(10)), *((0, n) for n in range(7))])
+    assert logged(tmp_path)[-1] == {name: {"0": 7}}
+
+
+@pytest.mark.long
 def test_topics_that_are_created_again(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
     """With fewer, as many, and more records than the stream has read."""
     counts = {written(broker, 10): count for count in (3, 10, 30)}

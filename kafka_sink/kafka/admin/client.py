@@ -45,9 +45,10 @@ from kafka_sink.errors import (
 )
 from kafka_sink.kafka.admin.calls import Call, Caller
 from kafka_sink.kafka.admin.driver import Driver, OwnConnections
-from kafka_sink.kafka.admin.leaders import Partitions, by_leader, named, of_partitions
+from kafka_sink.kafka.admin.leaders import Partitions, absent, by_leader, named, of_partitions
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ClientConfig
+from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.outage import Outage
 from kafka_sink.kafka.producer.coordinators import Ask, Next, error_code_of, next_after
 from kafka_sink.kafka.producer.error_policy import Action, on_produce_error
@@ -184,26 +185,36 @@ class AdminClient:
         partitions: Iterable[TopicPartition],
         request_of: Callable[[Partitions], ListOffsetsRequest],
         is_final: Callable[[int], bool],
+        *,
+        may_be_absent: bool = False,
     ) -> dict[TopicPartition, ListedOffset]: ...
     def ask_leaders(
         self,
         partitions: Iterable[TopicPartition],
         request_of: Callable[[Partitions], Request],
         is_final: Callable[[int], bool] = _is_final,
+        *,
+        may_be_absent: bool = False,
     ) -> dict[TopicPartition, Any]:
         """Ask the leader of each partition. Return its answer by partition. `request_of` makes the request for the
         partitions that one broker leads. `is_final`: whether an answer with this error code is not asked for again.
+        `may_be_absent`: leave out what brokers have called absent for ABSENT_PATIENCE_MS.
 
         Raises LeaderUnavailable or BrokersUnreachable after `max.block.ms`.
         """
         deadline_ms = self.caller.deadline_ms()
         results: dict[TopicPartition, Any] = {}
         missing = list(dict.fromkeys(partitions))
+        # Since when each partition is absent in every answer.
+        since_ms: dict[TopicPartition, int] = {}
         tries = 0
         while missing:
             names = tuple(dict.fromkeys(topic for topic, _ in missing))
-            known = self.caller.said_of(names)
+            known, asked_ms = self.caller.said_of(names), self.caller.now_ms()
             topics = self.caller.metadata(names, deadline_ms).topics if known is None else known
+            if may_be_absent:
+                since_ms = {each: since_ms.get(each, self.caller.now_ms()) for each in absent(missing, topics)}
+                missing = [each for each in missing if asked_ms - since_ms.get(each, asked_ms) < ABSENT_PATIENCE_MS]
             led, reasons = by_leader(missing, topics)
             calls = [Call(leader, request_of(of_leader)) for leader, of_leader in led.items()]
             self.caller.run(calls, deadline_ms)

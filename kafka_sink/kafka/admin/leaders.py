@@ -39,6 +39,17 @@ def by_leader(
     return {leader_id: tuple(of_leader) for leader_id, of_leader in led.items()}, reasons
 
 
+def absent(partitions: Iterable[TopicPartition], topics: Iterable[TopicMetadata]) -> set[TopicPartition]:
+    """Return which of `partitions` are not there, by a Metadata answer that has or denies each topic."""
+    there: dict[str, set[int]] = {}
+    for topic in topics:
+        if topic.error_code == ErrorCode.NONE:
+            there[topic.name] = {each.partition for each in topic.partitions}
+        elif topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            there[topic.name] = set()
+    return {each for each in partitions if each.topic in there and each.partition not in there[each.topic]}
+
+
 def of_partitions(response: Response | None) -> Sequence[ProducersOfPartition | PartitionResult | ListedOffset]:
     match response:
         case DescribeProducersResponse(partitions=partitions):

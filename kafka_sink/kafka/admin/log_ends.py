@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from kafka_sink.kafka.admin.calls import Call
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.leaders import by_leader, of_partitions
-from kafka_sink.kafka.admin.offsets import is_final, list_offsets, list_offsets_request, raise_if_refused
+from kafka_sink.kafka.admin.offsets import is_final, list_offsets_request, offsets_there, raise_if_refused
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.apis.list_offsets import LATEST, ListedOffset
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
@@ -48,7 +48,8 @@ def log_ends(
 
     `earlier`: the last answer. `expected`: topics that are asked for by name if the list of all lacks them. A list
     leaves out a topic that the principal may not describe, an answer by name tells it from one that is gone.
-    Raises TopicAuthorizationFailed, FetchRefused, LeaderUnavailable, BrokersUnreachable.
+    What goes while it is asked for has no end. Raises TopicAuthorizationFailed, FetchRefused, LeaderUnavailable,
+    BrokersUnreachable.
     """
     caller = client.caller
     deadline_ms = caller.deadline_ms()
@@ -72,7 +73,7 @@ def log_ends(
     found = {each: ends[each] for each in partitions if each in ends and _is_same(each.topic, earlier.topics, topics)}
     raise_if_refused(found.values())
     rest = dict.fromkeys((each for each in partitions if each not in found), LATEST)
-    return Logs(topics, found | list_offsets(client, rest, isolation_level))
+    return Logs(topics, found | offsets_there(client, rest, isolation_level))
 
 
 def _is_same(name: str, earlier: Topics, now: Topics) -> bool:

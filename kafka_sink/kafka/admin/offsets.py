@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafka_sink.errors import FetchRefused, TopicAuthorizationFailed
+from kafka_sink.errors import FetchRefused, TopicAuthorizationFailed, TopicToReadMissing
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.leaders import Partitions
 from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
@@ -25,14 +25,24 @@ def list_offsets(
     client: AdminClient, timestamps_ms: Mapping[TopicPartition, int], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, ListedOffset]:
     """Return for each partition the first offset that is not older than its time, or its end or start for LATEST and
-    EARLIEST. Raises TopicAuthorizationFailed, FetchRefused, LeaderUnavailable, BrokersUnreachable.
+    EARLIEST. Raises TopicToReadMissing, TopicAuthorizationFailed, FetchRefused, LeaderUnavailable, BrokersUnreachable.
     """
+    found = offsets_there(client, timestamps_ms, isolation_level)
+    for each in timestamps_ms.keys() - found.keys():
+        raise TopicToReadMissing(topic=each.topic)
+    return found
+
+
+def offsets_there(
+    client: AdminClient, timestamps_ms: Mapping[TopicPartition, int], isolation_level: IsolationLevel
+) -> dict[TopicPartition, ListedOffset]:
+    """As `list_offsets`, without the partitions that have gone meanwhile."""
 
     def request_of(partitions: Partitions) -> ListOffsetsRequest:
         of_leader = {each: timestamps_ms[each] for each in partitions}
         return list_offsets_request(of_leader, isolation_level, client.config.request_timeout_ms)
 
-    found = client.ask_leaders(timestamps_ms, request_of, is_final)
+    found = client.ask_leaders(timestamps_ms, request_of, is_final, may_be_absent=True)
     raise_if_refused(found.values())
     return found
 

@@ -23,7 +23,7 @@ from kafka_sink.errors import ReadError
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.log_ends import Logs, epoch_ends, log_ends
-from kafka_sink.kafka.admin.offsets import list_offsets
+from kafka_sink.kafka.admin.offsets import offsets_there
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, NO_EPOCH
@@ -244,7 +244,7 @@ class StreamLogs:
             # A transaction is open again if a truncation took its end. DeleteRecords may delete the first part of one.
             # Both leave the last stable offset before the position, in a log that goes on there.
             behind = [each for each, position in positions.items() if each in ends and ends[each].offset < position]
-            high_watermarks = list_offsets(client, dict.fromkeys(behind, LATEST), IsolationLevel.READ_UNCOMMITTED)
+            high_watermarks = offsets_there(client, dict.fromkeys(behind, LATEST), IsolationLevel.READ_UNCOMMITTED)
             for each, found in high_watermarks.items():
                 ends[each] = replace(ends[each], offset=max(ends[each].offset, min(found.offset, positions[each])))
         return ends

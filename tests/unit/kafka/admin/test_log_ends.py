@@ -11,6 +11,7 @@ from kafka_sink.errors import TopicAuthorizationFailed
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.log_ends import Logs, Topics, epoch_ends, log_ends
 from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
@@ -24,7 +25,7 @@ from kafka_sink.options.reading import READING, read_config
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
 from scripted_logs import ScriptedLog, serve
 
-DENIED, FENCED = 29, 74
+UNKNOWN, DENIED, FENCED = 3, 29, 74
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -98,6 +99,26 @@ def test_a_partition_that_is_gone_is_in_no_answer(client: AdminClient, kafka: Sc
     earlier = ends(client, Logs())
     del kafka.leaders[Q]
     assert offsets(ends(client, earlier)) == {P: 10}
+
+
+@pytest.mark.parametrize("goes", ["the partition", "the topic"])
+def test_what_goes_while_it_is_asked_for_is_in_no_answer(client: AdminClient, kafka: ScriptedKafka, goes: str) -> None:
+    """Its leader does not have it any more, and later no broker does."""
+    earlier = ends(client, Logs())
+
+    def refuse(request: ListOffsetsRequest) -> ListOffsetsResponse:
+        if goes == "the topic":
+            kafka.topic_codes["t"] = UNKNOWN
+        else:
+            kafka.leaders.pop(Q, None)
+        of_each = {0: (0, -1, 10, 0), 1: (UNKNOWN, -1, -1, -1)}
+        answers = (ListedOffset("t", each.partition, *of_each[each.partition]) for each in request.asked)
+        return ListOffsetsResponse(0, tuple(answers))
+
+    kafka.always(ListOffsetsRequest, refuse)
+    before_ms = client.caller.now_ms()
+    assert offsets(ends(client, earlier)) == {P: 10}
+    assert ABSENT_PATIENCE_MS <= client.caller.now_ms() - before_ms < 2 * ABSENT_PATIENCE_MS
 
 
 def test_a_missing_acl_is_an_error(client: AdminClient, kafka: ScriptedKafka) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.errors import LeaderUnavailable, TopicAuthorizationFailed
+from kafka_sink.errors import LeaderUnavailable, TopicAuthorizationFailed, TopicToReadMissing
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.offsets import list_offsets
 from kafka_sink.kafka.isolation import IsolationLevel
@@ -25,7 +25,7 @@ from scripted_logs import ScriptedLog, serve
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LOGS = {T0: ScriptedLog(3, 9, stable=7, times={3: 100, 8: 200}), T1: ScriptedLog(0, 0)}
 UNCOMMITTED, COMMITTED = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
-OFFLINE, NOT_LEADER, DENIED = 5, 6, 29
+UNKNOWN, OFFLINE, NOT_LEADER, DENIED = 3, 5, 6, 29
 
 pytestmark = pytest.mark.usefixtures("network")
 
@@ -38,7 +38,7 @@ def kafka() -> ScriptedKafka:
 
 
 def offsets(timestamps_ms: dict[TopicPartition, int], isolation_level: IsolationLevel) -> dict[TopicPartition, int]:
-    config = sink_config({"kafka.bootstrap.servers": "a:1", "topic": "t", "kafka.max.block.ms": "5000"}).producer
+    config = sink_config({"kafka.bootstrap.servers": "a:1", "topic": "t", "kafka.max.block.ms": "10000"}).producer
     with once(AdminClient, config) as client:
         return {each: found.offset for each, found in list_offsets(client, timestamps_ms, isolation_level).items()}
 
@@ -79,7 +79,14 @@ def test_trouble_that_stays_ends_in_time_and_is_named(kafka: ScriptedKafka) -> N
     kafka.always(ListOffsetsRequest, refusal(NOT_LEADER))
     with pytest.raises(LeaderUnavailable, match="NOT_LEADER_OR_FOLLOWER"):
         offsets({T0: EARLIEST}, UNCOMMITTED)
-    assert 4_000 <= kafka.now_ms <= 5_000
+    assert 9_000 <= kafka.now_ms <= 10_000
+
+
+def test_a_topic_that_is_gone_is_not_waited_for_as_a_leader_is(kafka: ScriptedKafka) -> None:
+    kafka.always(ListOffsetsRequest, refusal(UNKNOWN))
+    kafka.topic_codes["t"] = UNKNOWN
+    with pytest.raises(TopicToReadMissing):
+        offsets({T0: EARLIEST}, UNCOMMITTED)
 
 
 def test_a_missing_acl_is_an_error_at_once(kafka: ScriptedKafka) -> None:
