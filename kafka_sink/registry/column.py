@@ -7,14 +7,15 @@ query keeps the id until it is started again.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from kafka_sink.errors import DuplicateColumn, MissingColumn, SchemaUnreadable
+from kafka_sink.kafka.deadline import within
 from kafka_sink.registry import avro, json_schema, protobuf
 from kafka_sink.registry.extra import extra
 from kafka_sink.registry.framing import prefix
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from google.protobuf.message import Message
     from pyspark.sql import Column, DataFrame
+
+T = TypeVar("T")
+
+# A schema is foreign text. The libraries that read it promise no time.
+READ_TIMEOUT_S = 60.0
 
 FORMS: dict[str, ModuleType] = {"avro": avro, "json": json_schema, "protobuf": protobuf}
 
@@ -85,17 +91,26 @@ def pinned_schema(
     """Return the encoding and the id of its schema. The schema is checked before it is registered."""
     if registry.uses_latest:
         latest = registry.latest(subject_of(name), form.REGISTRY_FORMAT)
-        return form.fitted(latest.text, fields), latest.schema_id
+        return _in_time(form, lambda: form.fitted(latest.text, fields)), latest.schema_id
     if schema is None and form is protobuf:
         # The derived schema keeps the field numbers of the latest one.
         before = registry.latest_or_none(subject_of(name), form.REGISTRY_FORMAT)
-        schema = protobuf.derived(fields, name, None if before is None else before.text)
+        text = None if before is None else before.text
+        schema = _in_time(form, lambda: protobuf.derived(fields, name, text))
     elif schema is None:
         schema = form.derived(fields, name)
-    encoding = form.fitted(schema, fields)
+    encoding = _in_time(form, lambda: form.fitted(schema, fields))
     references = encoding.references(registry.version)
     whole = extra("confluent_kafka.schema_registry").Schema(encoding.text, encoding.schema_type, references)
     return encoding, registry.schema_id(subject_of(encoding.name), whole)
+
+
+def _in_time(form: Any, read: Callable[[], T]) -> T:
+    """Return what `read` makes of a schema. Raises SchemaUnreadable if that takes too long, and what `read` raises."""
+    try:
+        return within(READ_TIMEOUT_S, read)
+    except TimeoutError:
+        raise SchemaUnreadable(form=form.FORM, reason=f"it was not read within {READ_TIMEOUT_S:g} s") from None
 
 
 def fields_of(frame: DataFrame, columns: Sequence[str]) -> StructType:

@@ -238,7 +238,7 @@ class ProtobufEncoding:
     def references(self, version: Callable[[str, Any], int]) -> list[Any]:
         """Return the schema's imports as SchemaReferences. `version` registers or looks up one import, and returns its
         version."""
-        return _references(self.file, version)
+        return _references(self.file, version, {})
 
     def column(self, record: Column, head: bytes) -> Column:
         """Return the encoded column (binary). It is null where `record` is null."""
@@ -300,15 +300,18 @@ def fitted(schema: str | type[Message], columns: T.StructType) -> ProtobufEncodi
     return ProtobufEncoding(text, name, descriptor.file, files, plan, tuple(_indexes(descriptor)))
 
 
-def _references(file: FileDescriptor, version: Callable[[str, Any], int]) -> list[Any]:
+def _references(file: FileDescriptor, version: Callable[[str, Any], int], known: dict[str, Any]) -> list[Any]:
+    """`known`: those of files that were registered or looked up before, which grows."""
     official = extra("confluent_kafka.schema_registry")
-    found = []
+    names = [imported.name for imported in file.dependencies if not imported.name.startswith(KNOWN_FOLDERS)]
     for imported in file.dependencies:
-        if not imported.name.startswith(KNOWN_FOLDERS):
+        if imported.name in names and imported.name not in known:
             text = base64.b64encode(imported.serialized_pb).decode("ascii")
-            schema = official.Schema(text, SCHEMA_TYPE, _references(imported, version))
-            found.append(official.SchemaReference(imported.name, imported.name, version(imported.name, schema)))
-    return found
+            schema = official.Schema(text, SCHEMA_TYPE, _references(imported, version, known))
+            known[imported.name] = official.SchemaReference(
+                imported.name, imported.name, version(imported.name, schema)
+            )
+    return [known[name] for name in names]
 
 
 def _file(text: str) -> FileDescriptorProto:
@@ -332,19 +335,22 @@ def _imported(file: FileDescriptorProto) -> list[bytes]:
         if not path.startswith(KNOWN_FOLDERS):
             reason = f"it imports {path}. Give the message class that protoc makes of it"
             raise SchemaUnreadable(form=FORM, reason=reason)
-        for one in _files(extra(module).DESCRIPTOR):
-            found.setdefault(one.name, one.serialized_pb)
+        _add_files(extra(module).DESCRIPTOR, found)
     return list(found.values())
 
 
 def _with_imports(file: FileDescriptor) -> list[bytes]:
-    return list({one.name: one.serialized_pb for one in _files(file)}.values())
+    found: dict[str, bytes] = {}
+    _add_files(file, found)
+    return list(found.values())
 
 
-def _files(file: FileDescriptor) -> Iterator[FileDescriptor]:
-    for imported in file.dependencies:
-        yield from _files(imported)
-    yield file
+def _add_files(file: FileDescriptor, found: dict[str, bytes]) -> None:
+    """Add the file behind its imports, each once: where two files import the same ones, they would double a level."""
+    if file.name not in found:
+        for imported in file.dependencies:
+            _add_files(imported, found)
+        found[file.name] = file.serialized_pb
 
 
 def _indexes(descriptor: Descriptor) -> Iterator[int]:

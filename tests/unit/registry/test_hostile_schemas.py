@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
+import threading
 import time
 import traceback
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as T
 
 from kafka_sink.errors import RegistryError, SchemaError, SchemaUnreadable
-from kafka_sink.registry import avro, json_schema, protobuf
-from kafka_sink.registry.registering import MAX_DEPTH, depth_of
+from kafka_sink.registry import avro, column, json_schema, protobuf
+from kafka_sink.registry.registering import MAX_DEPTH, Registry, depth_of
 
 COLUMNS = T.StructType([T.StructField("a", T.StringType())])
 
@@ -78,6 +82,43 @@ def test_a_value_may_have_only_so_many_schemas() -> None:
         json_schema.fitted(json.dumps(schema), COLUMNS)
     branches.pop()
     json_schema.fitted(json.dumps(schema), COLUMNS)
+
+
+def test_imports_that_double_are_read_and_registered_once() -> None:
+    """Both files of each level import both of the next: 25 levels were 2^25 files, and as many requests."""
+    pool = descriptor_pool.DescriptorPool()
+    pairs = [[f"{level}{side}.proto" for side in "lr"] for level in range(25)]
+    for pair, imports in reversed(list(zip(pairs, [*pairs[1:], []], strict=True))):
+        for name in pair:
+            pool.Add(FileDescriptorProto(name=name, dependency=imports))  # type: ignore[no-untyped-call]
+    top = FileDescriptorProto(name="top.proto", syntax="proto3", dependency=pairs[0])
+    field = top.message_type.add(name="m").field.add(name="a", number=1)
+    field.type, field.label = FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.LABEL_OPTIONAL
+    pool.Add(top)  # type: ignore[no-untyped-call]
+    message = message_factory.GetMessageClass(pool.FindMessageTypeByName("m"))
+    asked: list[str] = []
+
+    def version(name: str, schema: Any) -> int:
+        asked.append(name)
+        return 1
+
+    def read() -> None:
+        encoding = protobuf.fitted(message, COLUMNS)
+        assert [each.name for each in encoding.references(version)] == pairs[0]
+
+    assert cpu_s(read) < 2
+    assert sorted(asked) == sorted(itertools.chain(*pairs))
+
+
+def test_a_text_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However a library reads it. The driver goes on."""
+    never = threading.Event()
+    monkeypatch.setattr(column, "READ_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(avro, "fitted", lambda text, columns: never.wait())
+    registry = SchemaRegistryClient({"url": "http://127.0.0.1:1"})
+    with pytest.raises(SchemaUnreadable, match=r"not read within 0\.05 s"):
+        column.pinned_schema(avro, COLUMNS, "m", Registry.of(registry), str, "{}")
+    never.set()
 
 
 def _with_any_part(value: Any, parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
