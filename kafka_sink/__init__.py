@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kafka_sink.doctor.report import Report
     from kafka_sink.exporting.columns import ColumnOrName, Headers
     from kafka_sink.exporting.result import ExportResult
+    from kafka_sink.spark.validation import ArrowStream
 
 __all__ = [
     "Interceptor", "__version__", "dedupe", "error_of", "export", "partition_count", "receipts", "register", "to_kafka",
@@ -107,10 +108,9 @@ def dedupe(df: DataFrame, *, watermark: str | None = None) -> DataFrame:
     Raises ValueError if columns are missing, TypeError if `df` is not a DataFrame.
     """
     from kafka_sink.spark.duplicates import without_duplicates
-    from kafka_sink.spark.validation import check_frame
+    from kafka_sink.spark.validation import frame_of
 
-    check_frame(df)
-    return without_duplicates(df, watermark)
+    return without_duplicates(frame_of(df), watermark)
 
 
 def partition_count(
@@ -144,7 +144,7 @@ def partition_count(
 
 
 def validate(
-    df: DataFrame,
+    df: DataFrame | ArrowStream,
     topic: str | None = None,
     *,
     exactly_once: bool = False,
@@ -168,15 +168,14 @@ def validate(
     DataFrame or `token` is not callable.
     """
     from kafka_sink.exporting.arguments import sink_options
-    from kafka_sink.spark.validation import check_frame, validated
+    from kafka_sink.spark.validation import frame_of, validated
 
-    check_frame(df)
     named = sink_options(topic, exactly_once=exactly_once, options=options or {}, words=more_options)
-    return validated(df, named, executors=executors, token=token)
+    return validated(frame_of(df), named, executors=executors, token=token)
 
 
 def export(
-    df: DataFrame,
+    df: DataFrame | ArrowStream,
     topic: str | Column,
     *,
     key: ColumnOrName | None = None,
@@ -197,6 +196,9 @@ def export(
     **more_options: object,
 ) -> ExportResult:
     """Write `df` to `topic` once, and return the result: rows, offsets of each partition, bad rows, duration.
+
+    `df`: a DataFrame of Spark. A frame of pandas, pyarrow, polars or another library with Arrow's PyCapsule interface
+    becomes one in the active session.
 
     `topic`: a name, or a Column with each row's topic. `key`, `value`, `headers`, `partition`, `timestamp`: a column's
     name or a Column. A key that is a whole number, boolean, date, or decimal with at most 6 decimal places is converted
@@ -220,16 +222,15 @@ def export(
     """
     from kafka_sink.exporting.columns import ColumnArguments, Framing
     from kafka_sink.exporting.writing import ExportSettings, export_batch
-    from kafka_sink.spark.validation import check_frame
+    from kafka_sink.spark.validation import frame_of
 
-    check_frame(df)
     name, column = (topic, None) if isinstance(topic, str) else (None, topic)
     arguments = ColumnArguments(
         key=key, value=value, headers=headers, partition=partition, timestamp=timestamp, topic=column
     )
     framing = Framing(topic=name, registry=registry, schema=schema, subject=subject)
     settings = ExportSettings.of(name, exactly_once, options, more_options, co_partition, order_by, validate, token)
-    return export_batch(df, arguments, framing, settings, progress=progress)
+    return export_batch(frame_of(df), arguments, framing, settings, progress=progress)
 
 
 def to_kafka(
@@ -266,9 +267,8 @@ def to_kafka(
     """
     from kafka_sink.exporting.columns import ColumnArguments, Framing
     from kafka_sink.exporting.writing import ExportSettings, start_stream
-    from kafka_sink.spark.validation import check_frame
+    from kafka_sink.spark.validation import frame_of
 
-    check_frame(df)
     name, column = (topic, None) if isinstance(topic, str) else (None, topic)
     arguments = ColumnArguments(
         key=key, value=value, headers=headers, partition=partition, timestamp=timestamp, topic=column
@@ -278,4 +278,4 @@ def to_kafka(
     settings = ExportSettings.of(
         name, exactly_once, options, {**more_options, **of_spark}, co_partition, (), validate, token
     )
-    return start_stream(df, arguments, framing, settings, trigger=trigger, output_mode=output_mode)
+    return start_stream(frame_of(df), arguments, framing, settings, trigger=trigger, output_mode=output_mode)

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Protocol
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import DataFrame, SparkSession
 
 from kafka_sink.doctor.report import Report, Verdict, ok
 from kafka_sink.doctor.writing import examine
@@ -31,10 +34,31 @@ from kafka_sink.spark.stream_naming import expected_name
 from kafka_sink.spark.writes import check_spark_schema
 
 
-def check_frame(df: object) -> None:
-    """Raise TypeError unless `df` is a DataFrame."""
-    if not isinstance(df, DataFrame):
+class ArrowStream(Protocol):
+    """A frame of pandas, pyarrow, polars or another library. Source: Arrow's PyCapsule interface."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+def frame_of(df: object) -> DataFrame:
+    """Return `df`, or a DataFrame of its rows in the session that is active. NaN of pandas is null, as in Arrow.
+
+    Raises TypeError if `df` is no frame, or if there is no session.
+    """
+    if isinstance(df, DataFrame):
+        return df
+    kind = f"{type(df).__module__.partition('.')[0]}.{type(df).__name__}"
+    if kind == "pandas.DataFrame":
+        table = pa.Table.from_pandas(df, preserve_index=False)
+    elif hasattr(df, "__arrow_c_stream__"):
+        table = pa.table(df)
+    else:
         raise TypeError(f"df is a DataFrame, not {type(df).__name__}: spark.createDataFrame(rows, schema) makes one")
+    try:
+        spark = SparkSession.active()
+    except PySparkRuntimeError:
+        raise TypeError(f"df is a {kind}, which needs a SparkSession: SparkSession.builder.getOrCreate()") from None
+    return spark.createDataFrame(table)
 
 
 def validated(

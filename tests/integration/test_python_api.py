@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark import InheritableThread
@@ -341,6 +343,25 @@ def test_a_table_with_columns_is_made_by_spark_and_cannot_be_read_or_filled(here
         here.spark.sql("INSERT INTO with_columns VALUES ('a')")
     assert isinstance(kafka_sink.error_of(failure.value), MissingOption)
     assert values(here.kafka, name) == []
+
+
+class Lazy:
+    """As a frame of polars or duckdb."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.__arrow_c_stream__ = table.__arrow_c_stream__
+
+
+def test_a_frame_of_another_library_is_written(here: Here) -> None:
+    name = here.topic(1)
+    pandas = pd.DataFrame({"n": [1, 2], "amount": [0.5, float("nan")], "at": pd.to_datetime(["2026-11-01", None])})
+    for frame in (pandas.set_index("n", drop=False), pa.table({"n": [3]}), Lazy(pa.table({"n": [4]}))):
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(kafka_sink.export, frame, name, value="json", bootstrap_servers=here.servers).result()
+    first, *others = map(json.loads, values(here.kafka, name))
+    assert first.pop("at").startswith("2026-11-01T00:00:00")
+    assert [first, *others] == [{"n": 1, "amount": 0.5}, {"n": 2}, {"n": 3}, {"n": 4}]
+    assert kafka_sink.validate(pa.table({"value": ["x"]}), name, bootstrap_servers=here.servers).ok
 
 
 @pytest.mark.parametrize("call", [kafka_sink.export, kafka_sink.to_kafka, kafka_sink.validate])
