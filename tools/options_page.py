@@ -66,8 +66,11 @@ def _of_reads(section: Section) -> str:
 
 
 def _not_taken(options: OptionTable, what: str) -> list[str]:
-    refused = [*options.refused.items()]
-    refused += ((f"{prefix}*", instead) for prefix, instead in options.refused_prefixes.items())
+    by_advice: dict[str, list[str]] = {}
+    prefixes = {f"{prefix}*": instead for prefix, instead in options.refused_prefixes.items()}
+    for name, instead in {**options.refused, **prefixes}.items():
+        by_advice.setdefault(instead, []).append(f"`{name}`")
+    refused = ((", ".join(names), instead) for instead, names in by_advice.items())
     not_yet = ", ".join(f"`{prefix}*`" for prefix in options.not_yet_prefixes)
     ignored = ", ".join(f"`{name}`" for name in options.sparks)
     return [
@@ -93,7 +96,7 @@ def table(options: Iterable[Option]) -> str:
 
 
 def _two_columns(left: str, right: str, rows: Iterable[tuple[str, str]]) -> str:
-    return "\n".join((f"| {left} | {right} |", "|---|---|", *(f"| `{name}` | {_cell(text)} |" for name, text in rows)))
+    return "\n".join((f"| {left} | {right} |", "|---|---|", *(f"| {name} | {_cell(text)} |" for name, text in rows)))
 
 
 def _meaning(option: Option) -> str:

@@ -468,4 +468,18 @@ REFUSED_PREFIXES: Mapping[str, str] = {
     "kafka.metadata.recovery.": "remove it: pykafka has no such setting.",
 }
 
-WRITING = OptionTable(SECTIONS, SPARK_OPTIONS, REFUSED, REFUSED_PREFIXES, NOT_YET_PREFIXES)
+# A user gives them to a write with a dict for both, or with INSERT INTO a view that reads.
+_OF_READS_ONLY = (
+    "subscribePattern", "assign", "failOnDataLoss", "startingOffsets", "startingTimestamp",
+    "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp",
+    "endingOffsetsByTimestamp", "reuseOffsets", "minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger", "maxTriggerDelay", "groupId", "maxDecompressedBatchBytes", "maxHeadersPerBatch",
+    "kafkaConsumer.pollTimeoutMs", "groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
+)  # fmt: skip
+OF_READS: Mapping[str, str] = {
+    "subscribe": "use topic: 'subscribe' is an option of reads. A view that is made with topic and with its columns, "
+    "(key STRING, value STRING), takes INSERT INTO.",
+    **dict.fromkeys(_OF_READS_ONLY, "remove it: it is an option of reads."),
+}
+
+WRITING = OptionTable(SECTIONS, SPARK_OPTIONS, {**REFUSED, **OF_READS}, REFUSED_PREFIXES, NOT_YET_PREFIXES)

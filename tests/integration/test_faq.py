@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import kafka_sink
-from code_blocks import ROOT, run_bash
+from code_blocks import ROOT, run_bash, run_python
 from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import WriteModeUnsupported, WriteWouldFail
@@ -48,3 +48,19 @@ def test_sparks_progress_has_the_rows_that_it_handed_over(here: Here) -> None:
     written = [progress.sink.numOutputRows for progress in query.recentProgress if progress.numInputRows]
     assert "`sink.numOutputRows` is the number of rows" in FAQ
     assert written == [ROWS]
+
+
+def test_rows_are_inserted_by_sql_into_a_view_of_a_topic(here: Here) -> None:
+    """A view that reads has the columns of a read, which Spark compares first."""
+    name, spark = here.topic(1), here.spark
+    replaced = {"localhost:9092": here.servers, "topic 'orders'": f"topic '{name}'"}
+    run_python("docs/faq.md", "INSERT INTO: INSERT_COLUMN_ARITY_MISMATCH", 0, replaced, {"spark": spark})
+    assert here.values(name) == [b'{"id":0}', b'{"id":1}', b'{"id":2}']
+    options = f"'kafka.bootstrap.servers' '{here.servers}', subscribe '{name}'"
+    spark.sql(f"CREATE TEMPORARY VIEW shows USING pykafka OPTIONS ({options})")
+    with pytest.raises(AnalysisException, match="INSERT_COLUMN_ARITY_MISMATCH"):
+        spark.sql("INSERT INTO shows SELECT 'k', 'v'")
+    with pytest.raises(AnalysisException, match=r"Use topic: 'subscribe' is an option of reads\."):
+        spark.sql("INSERT INTO shows SELECT * FROM shows")
+    spark.sql("DROP VIEW shows")
+    spark.sql("DROP VIEW orders")

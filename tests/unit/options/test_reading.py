@@ -96,6 +96,14 @@ def test_every_option_that_sparks_guide_has_for_a_batch_is_taken(name: str) -> N
     assert READING.named(name) is not None
 
 
+@each("name", [name for name in READING.by_key.keys() - WRITING.by_key.keys() if not name.startswith("kafka.")])
+def test_an_option_of_reads_is_told_to_a_write(name: str) -> None:
+    try:
+        assert WRITING.named(name) is not None, "it is accepted without effect"
+    except RefusedOption as refused:
+        assert "option of reads" in refused.instead
+
+
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
