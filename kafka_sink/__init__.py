@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_sink.errors.failures import error_of
 from kafka_sink.kafka.config import VERSION as __version__
+from kafka_sink.spark.driver_python import warn_if_it_lacks_the_package
 from kafka_sink.spark.interceptors import Interceptor
 
 if TYPE_CHECKING:
@@ -279,3 +280,6 @@ def to_kafka(
         name, exactly_once, options, {**more_options, **of_spark}, co_partition, (), validate, token
     )
     return start_stream(frame_of(df), arguments, framing, settings, trigger=trigger, output_mode=output_mode)
+
+
+warn_if_it_lacks_the_package()

@@ -36,7 +36,7 @@ from kafka_sink.exporting.result import ExportResult, dropped_of, partitions_of,
 from kafka_sink.exporting.streams import each_micro_batch, in_update_mode, telling
 from kafka_sink.options.config import SinkConfig
 from kafka_sink.spark.active_session import active, is_connect
-from kafka_sink.spark.source import KafkaDataSource, registered
+from kafka_sink.spark.source import KafkaDataSource, make_findable, registered
 from kafka_sink.spark.validation import configuration
 from kafka_sink.spark.writes import check_spark_schema
 from kafka_sink.text.redaction import reason_for, redacted
@@ -100,6 +100,7 @@ def export_batch(
     if frame.isStreaming:
         raise InvalidArgument(argument="df", reason="it is a stream: kafka_sink.to_kafka(df, ...) starts its query.")
     with active(frame.sparkSession), told_by_spark():
+        make_findable(frame.sparkSession)
         return _export(
             frame.sparkSession, made_ready(frame, arguments, framing, settings), settings, framing.topic, progress
         )
@@ -138,6 +139,7 @@ def start_stream(
     if update := _is_update(output_mode):
         settings = replace(settings, options=in_update_mode(settings.options))
     with active(frame.sparkSession), told_by_spark():
+        make_findable(frame.sparkSession)
         ready = made_ready(frame, arguments, framing, settings)
         writer = ready.records.writeStream
         if update:

@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 from kafka_sink.errors import FormatNotReplaced, ReadUnsupported
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.kafka.registered_token import RegisteredToken
+from kafka_sink.spark import driver_python
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.text.redaction import Secret
 
@@ -123,6 +124,7 @@ REGISTERED: WeakKeyDictionary[SparkSession, type[KafkaDataSource]] = WeakKeyDict
 
 def register_source(spark: SparkSession, source: type[KafkaDataSource]) -> None:
     """Register `source` as `format("pykafka")` of `spark`. Raises FormatNotReplaced, only on Spark 4.0."""
+    driver_python.use(spark)
     try:
         spark.dataSource.register(source)
     except AnalysisException as error:
@@ -132,6 +134,12 @@ def register_source(spark: SparkSession, source: type[KafkaDataSource]) -> None:
         if source is not KafkaDataSource:
             raise FormatNotReplaced(spark_version=spark.version) from None
     REGISTERED[spark] = source
+
+
+def make_findable(spark: SparkSession) -> None:
+    """Register the format where Spark cannot find it by itself and the caller has not done so."""
+    if spark not in REGISTERED and driver_python.use(spark):
+        register_source(spark, KafkaDataSource)
 
 
 def source_of(spark: SparkSession) -> type[KafkaDataSource] | None:

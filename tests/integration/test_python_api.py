@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import venv
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
+from applications import told_by
 from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import (
@@ -343,6 +345,17 @@ def test_a_table_with_columns_is_made_by_spark_and_cannot_be_read_or_filled(here
         here.spark.sql("INSERT INTO with_columns VALUES ('a')")
     assert isinstance(kafka_sink.error_of(failure.value), MissingOption)
     assert values(here.kafka, name) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", ["export", "register"])
+def test_an_environment_that_is_not_activated_works_on_a_local_master(here: Here, way: str) -> None:
+    """Spark's own look-up starts a Python that has neither the package nor pyarrow."""
+    name = here.topic(1)
+    venv.create(here.folder / "other")
+    told = told_by("not_activated_app.py", here.servers, name, here.folder / "other" / "bin", way)
+    assert told["before"], "Spark finds the format by itself"
+    assert told["there"] == (6 if way == "export" else 3)
 
 
 class Lazy:
