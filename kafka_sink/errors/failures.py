@@ -59,6 +59,7 @@ _SPARKS_WORDS = re.compile(
     """,
     re.VERBOSE,
 )
+_PLACE = re.compile(r"@([0-9]{1,5})\+([0-9]{1,5})", re.ASCII)
 _ERROR = re.compile(r"kafka_sink\.errors\.(\w+): ([^\n]*)(?:\n" + _FIELDS + r"(\{[^\n]*\}))?")
 
 
@@ -81,8 +82,10 @@ def legible(error: KafkaSinkError) -> KafkaSinkError:
     A traceback prints notes after the message.
     """
     if not getattr(error, "__notes__", ()):
-        error.args = (_one_line(str(error)),)
-        told = json.dumps(dict(_told_fields(error)), separators=(",", ":"))
+        message = _one_line(str(error))
+        error.args = (message,)
+        fields = {name: _shorter(value, message) for name, value in _told_fields(error)}
+        told = json.dumps(fields, separators=(",", ":"))
         if len(told) <= _MAX_FIELDS_CHARACTERS:
             error.add_note(_FIELDS + told)
         cause = next(_causes(error), None)
@@ -133,9 +136,9 @@ def _one_line(text: str) -> str:
 
 
 def _told_fields(error: KafkaSinkError) -> Iterator[tuple[str, Any]]:
-    """Yield the fields that JSON can represent, which are all fields of an error."""
+    """Yield the fields that JSON can represent, which are all fields of an error, but for those with their default."""
     for name, value in vars(error).items():
-        if name.startswith("_"):
+        if name.startswith("_") or (hasattr(type(error), name) and value == getattr(type(error), name)):
             continue
         told = value.name if isinstance(value, Enum) else value
         try:
@@ -143,6 +146,17 @@ def _told_fields(error: KafkaSinkError) -> Iterator[tuple[str, Any]]:
         except TypeError:
             continue
         yield name, told
+
+
+def _shorter(value: Any, message: str) -> Any:
+    """Return a text that the message has, too, as its place there: "@first+length". Any other that begins with @ has
+    another @ before it."""
+    if not isinstance(value, str):
+        return value
+    place = f"@{message.find(value)}+{len(value)}"
+    if value in message and len(place) < len(value):
+        return place
+    return f"@{value}" if value.startswith("@") else value
 
 
 def _causes(exception: BaseException) -> Iterator[BaseException]:
@@ -170,20 +184,27 @@ def _read(text: str) -> KafkaSinkError | None:
         return None
     error = cls.__new__(cls, found[2])
     error.args = (found[2],)
-    error.__dict__.update(_read_fields(found[3]))
+    error.__dict__.update(_read_fields(found[3], found[2]))
     return error
 
 
-def _read_fields(text: str | None) -> dict[str, Any]:
-    """Return the fields, or none if the text was cut off."""
+def _read_fields(text: str | None, message: str) -> dict[str, Any]:
+    """Return the fields, or none if the text was cut off. Some are places in the message (`_shorter`)."""
     try:
         told = json.loads(text or "{}")
     except ValueError:
         return {}
-    return {name: _as_told(name, value) for name, value in told.items() if name.isidentifier() and name[0] != "_"}
+    return {
+        name: _as_told(name, value, message) for name, value in told.items() if name.isidentifier() and name[0] != "_"
+    }
 
 
-def _as_told(name: str, value: Any) -> Any:
+def _as_told(name: str, value: Any, message: str) -> Any:
     if name == "write_kind":
         return WriteKind[value] if value in WriteKind.__members__ else None
-    return tuple(_as_told("", each) for each in value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(_as_told("", each, message) for each in value)
+    if name and isinstance(value, str) and value.startswith("@"):
+        place = _PLACE.fullmatch(value)
+        return value[1:] if place is None else message[int(place[1]) :][: int(place[2])]
+    return value

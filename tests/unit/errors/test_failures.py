@@ -93,7 +93,8 @@ def test_every_error_arrives_with_its_class_its_message_and_its_fields(cls: type
     found = error_of(RuntimeError(IN_TASK + worker_says(error)))
     assert type(found) is cls
     assert str(found) == str(error)
-    assert vars(found) == fields
+    assert {name: getattr(found, name) for name in fields} == fields
+    assert vars(found).keys() <= fields.keys()
 
 
 def test_it_is_one_line_whatever_a_peer_says_and_a_line_of_fields_follows() -> None:
@@ -146,6 +147,16 @@ def test_an_error_of_a_rows_values_and_of_a_query_is_found() -> None:
     query.exception = lambda: None
     assert error_of(query) is None
     assert error_of(None) is None
+
+
+@pytest.mark.parametrize("topic", ["orders", "@1+2", "@@1+2", "@", "of-a-long-name-that-the-message-has-too", ""])
+def test_a_text_that_the_message_has_is_not_told_twice(topic: str) -> None:
+    text = worker_says(TopicNotFound(topic=topic, waited_ms=500))
+    error = error_of(text)
+    assert isinstance(error, TopicNotFound)
+    assert (error.topic, error.waited_ms) == (topic, 500)
+    assert text.count(topic) == 1 or len(topic) < 10
+    assert "null" not in text and "false" not in text, "defaults are not told"
 
 
 @pytest.mark.parametrize("cut", ["pykafka: {", '"topic":'])
