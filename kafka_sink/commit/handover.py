@@ -94,7 +94,8 @@ class SlotPrepared:
 
     The task counts visible rows again and does not write them. `partitions`: the partitions that the task wrote to, or
     all partitions that may have the visible rows. `first_offsets`: the offset of the first row by written partition,
-    None if the leader did not return it.
+    None if the leader did not return it. `record_counts`: how many records the leader acknowledged, by written
+    partition.
     """
 
     slot: int
@@ -104,6 +105,7 @@ class SlotPrepared:
     visible: Marker | None
     partitions: tuple[TopicPartition, ...] = ()
     first_offsets: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    record_counts: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def command(sink: Sink, name: str, *, topic: str | None = None) -> str:

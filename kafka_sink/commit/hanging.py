@@ -17,22 +17,29 @@ from kafka_sink.commit.exchanges import check_generation
 from kafka_sink.commit.handover import Sink, SlotPrepared, command
 from kafka_sink.commit.markers import Ids
 from kafka_sink.errors import AbortedRowsOpen, HangingTransaction, PreparedRowsGone, VerificationRefused
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from kafka_sink.kafka.protocol.apis.describe_producers import (
+    ActiveProducer,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
 from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 # Stands for the start offset of a producer that has no open transaction.
 NOTHING_OPEN = -1
+# Behind it sequences begin at 0 again.
+MAX_SEQUENCE = 2**31 - 1
 NO_MARKERS = "the brokers have no WriteTxnMarkers"
 
 
 def check_leaders(sink: Sink, slots: Sequence[SlotPrepared], *, generation: Ids, micro_batch_id: int) -> Steps[int]:
-    """Check on every leader that each slot's transaction begins with the slot's first row.
+    """Check on every leader that each slot's transaction begins with the slot's first row and ends with its last one.
 
     If it begins earlier, the leader missed the abort of an earlier attempt, and a commit would show the aborted rows
     too. If it begins later or not at all, acknowledged rows are in no transaction: somebody aborted it on the leader
-    alone, or an unclean election removed the rows.
+    alone, or an unclean election removed the rows. If the leader's last sequence is an earlier one, an unclean election
+    removed the last rows. (Each attempt of a slot has an epoch of its own, so its sequences begin at 0.)
 
     A replaced leader answers with old data until it learns of its successor. So the leaders are asked again for up to
     33 s if an answer may be stale. Returns the milliseconds of this wait, so that the caller can repeat older reads.
@@ -40,9 +47,9 @@ def check_leaders(sink: Sink, slots: Sequence[SlotPrepared], *, generation: Ids,
     Raises AbortedRowsOpen or PreparedRowsGone (then the micro-batch is aborted), VerificationRefused, DriverFenced.
     """
     written = {
-        (topic, partition, each.ids.producer_id): (each, first)
+        (*partition, each.ids.producer_id): (each, first)
         for each in slots
-        for (topic, partition), first in each.first_offsets.items()
+        for partition, first in each.first_offsets.items()
     }
     if not written:
         return 0
@@ -64,9 +71,10 @@ def check_leaders(sink: Sink, slots: Sequence[SlotPrepared], *, generation: Ids,
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A leader's start offset of a slot's transaction, where it differs from the offset of the slot's first row.
+    """A slot's transaction on a leader, where it differs from what the slot wrote.
 
     `since`: the leader's start offset, or NOTHING_OPEN. `first`: the offset of the first row, None if unknown.
+    `lacks`: how many of the last rows the leader does not have.
     """
 
     topic: str
@@ -74,10 +82,11 @@ class _Begun:
     slot: int
     first: int | None
     since: int
+    lacks: int = 0
 
     @property
     def are_rows_gone(self) -> bool:
-        return self.since == NOTHING_OPEN or (self.first is not None and self.since > self.first)
+        return self.since == NOTHING_OPEN or bool(self.lacks) or (self.first is not None and self.since > self.first)
 
     def error(self, sink: Sink, micro_batch_id: int) -> PreparedRowsGone | AbortedRowsOpen:
         transactional_id = sink.names.slot(self.slot)
@@ -89,6 +98,7 @@ class _Begun:
                 transactional_id=transactional_id,
                 open_since_offset=None if self.since == NOTHING_OPEN else self.since,
                 first_offset=self.first,
+                lacking_count=self.lacks,
             )
         return AbortedRowsOpen(
             micro_batch_id=micro_batch_id,
@@ -102,28 +112,42 @@ class _Begun:
 
 def _may_be_from_before(begun: _Begun) -> bool:
     """Return True if the leader's answer may be older than the slot's first row."""
-    return begun.since == NOTHING_OPEN or (begun.first is not None and begun.since < begun.first)
+    return begun.since == NOTHING_OPEN or bool(begun.lacks) or (begun.first is not None and begun.since < begun.first)
 
 
 def _begun_elsewhere(
     sink: Sink, written: Mapping[tuple[str, int, int], tuple[SlotPrepared, int | None]], micro_batch_id: int
 ) -> Steps[list[_Begun]]:
-    """Return the slots' transactions that do not begin with the slot's first row. Raises VerificationRefused.
+    """Return the slots' transactions that do not have just the slot's rows. Raises VerificationRefused.
 
     `written`: the slot and the offset of its first row, by topic, partition and producer id.
     """
     touched = sorted({TopicPartition(topic, partition) for topic, partition, _ in written})
     answer = yield from producers(sink, touched, micro_batch_id, committed=False)
-    began = {
-        (found.topic, found.partition, producer.producer_id): producer.current_txn_start_offset
+    there = {
+        (found.topic, found.partition, producer.producer_id): producer
         for found in answer.partitions
         for producer in found.producers
     }
-    return [
-        _Begun(*where[:2], slot.slot, first, since)
+    begun = [
+        _Begun(
+            *where[:2],
+            slot.slot,
+            first,
+            since=NOTHING_OPEN if (producer := there.get(where)) is None else producer.current_txn_start_offset,
+            lacks=_lacking(slot, TopicPartition(*where[:2]), producer),
+        )
         for where, (slot, first) in written.items()
-        if (since := began.get(where, NOTHING_OPEN)) != first
     ]
+    return [each for each in begun if each.since != each.first or each.lacks]
+
+
+def _lacking(slot: SlotPrepared, partition: TopicPartition, producer: ActiveProducer | None) -> int:
+    """Return how many of the slot's last records the leader does not have, 0 if it does not tell."""
+    count = slot.record_counts.get(partition, 0)
+    if producer is None or producer.last_sequence < 0 or count > MAX_SEQUENCE:
+        return 0
+    return max(0, count - 1 - producer.last_sequence)
 
 
 @dataclass(frozen=True, slots=True)

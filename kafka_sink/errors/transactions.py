@@ -523,11 +523,16 @@ class AbortedRowsOpen(LeaderDisagrees):
 
 
 class PreparedRowsGone(LeaderDisagrees):
-    """The leader has fewer rows: a commit would leave acknowledged rows out."""
+    """The leader has fewer rows: a commit would leave acknowledged rows out. `lacking_count`: how many of the last
+    rows it lacks, if it has the first."""
+
+    lacking_count: int = 0
 
     def explanation(self) -> Explanation:
         since = self.open_since_offset
         has = "has nothing open" if since is None else f"has only rows from offset {since} on"
+        if since is not None and self.lacking_count:
+            has = f"lacks the last {self.lacking_count}"
         return Explanation(
             f"{self._not_committed} transaction {self.transactional_id!r} has lost acknowledged rows, from offset "
             f"{self.first_offset} of {self.topic}-{self.partition} on. Its coordinator has it open, but the leader of "

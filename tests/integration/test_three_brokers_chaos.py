@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -21,7 +22,18 @@ from committed_rows import held_back, leader, open_transactions, read
 from exactly_once_runs import ALL_ONCE, ROWS_A_FILE, Run, go_on, incoming
 from kafka_reads import PYKAFKA
 from kafka_sink.broker import LocalKafka
-from kafka_sink.errors import LogBroken
+from kafka_sink.commit import two_phase
+from kafka_sink.commit.commit_topic import ensure_commit_topic
+from kafka_sink.commit.handover import Sink, SlotPrepared
+from kafka_sink.commit.markers import Marker, Names
+from kafka_sink.commit.runner import run
+from kafka_sink.errors import LogBroken, PreparedRowsGone
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.kafka.producer.transaction_manager import Transaction
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kept import lease_producer, once
+from kafka_sink.options.config import sink_config
 from read_back import read_topic
 from soak import topic_comparison
 from soak.application import ALL, DRIVER, PLANNER
@@ -254,6 +266,41 @@ def test_rows_of_a_transaction_are_gone_after_an_unclean_election_in_mid_commit(
         go_on(spark, cluster, name, tmp_path)
         assert read(cluster, name) == ALL_ONCE - OF_FIRST_MICRO_BATCH
     assert (open_transactions(cluster, name), held_back(cluster, name)) == ([], 0)
+
+
+def test_the_last_rows_of_a_transaction_are_gone_after_an_unclean_election(
+    cluster: LocalKafka, record_property: Callable[[str, object], None]
+) -> None:
+    """The other replica leads with the first rows, so the transaction begins where it began. Nothing is committed."""
+    record_property("fault", "unclean election, of a replica with the first rows of a transaction")
+    name = "gone-last"
+    first, second = unclean_topic(cluster, name)
+    config = sink_config({"kafka.bootstrap.servers": cluster.bootstrap_servers}).producer
+    with once(AdminClient, config) as client, lease_producer(config) as writer:
+        sink = Sink(Names(name, COMMIT_TOPIC), 120_000, client.transaction_version())
+        ensure_commit_topic(client, COMMIT_TOPIC)
+        facts = run(client, two_phase.plan(sink))
+        begun = run(client, two_phase.begin(sink, facts, slot=0, micro_batch_id=0, query_id="q"))
+        transaction = Transaction(
+            sink.names.slot(0), begun.ids.producer_id, begun.ids.producer_epoch, sink.transaction_version
+        )
+        write = writer.begin(topic=name, transaction=transaction)
+        write.append(pa.record_batch({"value": ["1", "2"]}))
+        wait_until(lambda: len(read(cluster, name, "read_uncommitted")) == 2, DEADLINE_S, "both replicas have them")
+        cluster.kill(second)
+        wait_until(lambda: in_sync(cluster, name) == {first}, DEADLINE_S, "the other replica is away")
+        write.append(pa.record_batch({"value": ["3", "4", "5"]}))
+        (receipt,) = write.finish()
+        partition = TopicPartition(name, 0)
+        run(client, two_phase.prepare(sink, begun, Marker(0, "q", "f")))
+        elect(cluster, name, first, second)
+        slot = SlotPrepared(
+            0, begun.ids, "q", "f", None, (partition,), {partition: receipt.first_offset}, {partition: 5}
+        )
+        with pytest.raises(PreparedRowsGone, match="lacks the last 3"):
+            run(client, two_phase.commit(sink, facts, [slot], micro_batch_id=0, now_ms=wall_clock_ms()))
+        run(client, two_phase.abort(sink, facts.generation))
+    assert read(cluster, name) == Counter()
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])

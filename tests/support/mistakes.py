@@ -202,8 +202,8 @@ compares the line.
 |---|---|
 | `kafka_sink.export`, and the query of `kafka_sink.to_kafka` | the last line of the traceback |
 | Spark's own API | the first that begins with `kafka_sink.errors.`; `kafka_sink.error_of(failure)` gives the error |
-| Spark's own API over Spark Connect | the same; `spark.conf.set("spark.sql.connect.serverStacktrace.enabled", "false")` \
-leaves out the 109 lines of Java behind it |
+| Spark's own API over Spark Connect | the same; \
+`spark.conf.set("spark.sql.connect.serverStacktrace.enabled", "false")` leaves out the 109 lines of Java behind it |
 | Spark's own API, where Spark refuses the call itself | the first that begins with `pyspark.errors.` |
 
 In the lines below, `localhost:9092` is the cluster, `orders` a topic that is there, and `QUERY-1` the id of a query.

@@ -15,6 +15,7 @@ from kafka_sink.commit.runner import run
 from kafka_sink.errors import AnotherCheckpoint, NotPlanned, RefusedOption
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import lease_producer
@@ -144,8 +145,8 @@ class _Slot:
         )
         digest = digest_of(fingerprint, self.config)
         run(self.producer.admin, two_phase.prepare(sink, begun, Marker(micro_batch_id, query_id, digest)))
-        first_offsets = {TopicPartition(each.topic, each.partition): each.first_offset for each in rows.partitions}
-        return rows, self._prepared(begun, digest, tuple(first_offsets), first_offsets)
+        written = {TopicPartition(each.topic, each.partition): each for each in rows.partitions}
+        return rows, self._prepared(begun, digest, tuple(written), written)
 
     def read_again(
         self, begun: SlotBegun, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
@@ -162,7 +163,7 @@ class _Slot:
         begun: SlotBegun,
         digest: str,
         partitions: tuple[TopicPartition, ...],
-        first_offsets: Mapping[TopicPartition, int | None],
+        written: Mapping[TopicPartition, PartitionOffsets],
     ) -> SlotPrepared:
         return SlotPrepared(
             slot=self.task.slot,
@@ -171,7 +172,8 @@ class _Slot:
             fingerprint=digest,
             visible=begun.visible,
             partitions=partitions,
-            first_offsets=first_offsets,
+            first_offsets={partition: each.first_offset for partition, each in written.items()},
+            record_counts={partition: each.record_count for partition, each in written.items()},
         )
 
 

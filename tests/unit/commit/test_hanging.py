@@ -29,9 +29,9 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 NOTHING = DescribeProducersResponse(0, (ProducersOfPartition("t", 1, 0, None, ()),))
 
 
-def open_on(partition: int, ids: Ids, offset: int = 17) -> DescribeProducersResponse:
+def open_on(partition: int, ids: Ids, offset: int = 17, last_sequence: int = -1) -> DescribeProducersResponse:
     ids_of_both = ((ids.producer_id + 1000, ids.producer_epoch), (ids.producer_id, ids.producer_epoch))
-    producers = tuple(ActiveProducer(*each, offset) for each in ids_of_both)
+    producers = tuple(ActiveProducer(*each, offset, last_sequence=last_sequence) for each in ids_of_both)
     return DescribeProducersResponse(0, (ProducersOfPartition("t", partition, 0, None, producers),))
 
 
@@ -209,6 +209,30 @@ def test_rows_that_are_in_no_transaction_any_more_are_not_taken_for_committed(si
     assert (error.open_since_offset, error.first_offset) == (18 if since == 18 else None, 17)
     assert exchange.pauses_ms == ([] if since == 18 else list(PAUSES_MS))
     nothing_was_committed_and_the_next_run_is(exchange, found)
+
+
+COUNTED = {"first_offsets": {("t", 1): 17}, "record_counts": {("t", 1): 5}}
+
+
+def test_of_a_transaction_that_lost_its_last_rows_nothing_is_committed() -> None:
+    """An unclean election: the leader has its first rows only."""
+    exchange, found, done = after_tasks(2)
+    exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids, 17, last_sequence=2))
+    done[1] = replace(done[1], **COUNTED)
+    with pytest.raises(errors.PreparedRowsGone, match="lacks the last 2") as raised:
+        exchange.commit(found, done)
+    assert (raised.value.lacking_count, raised.value.open_since_offset, raised.value.first_offset) == (2, 17, 17)
+    assert exchange.pauses_ms == list(PAUSES_MS)
+    nothing_was_committed_and_the_next_run_is(exchange, found)
+
+
+@pytest.mark.parametrize("last_sequence", [4, -1], ids=["all are there", "the leader does not tell"])
+def test_of_a_transaction_with_all_its_rows_all_are_committed(last_sequence: int) -> None:
+    exchange, found, done = after_tasks(2)
+    exchange.answer = in_turn(*[open_on(1, done[1].ids, 17, sequence) for sequence in (3, last_sequence)])
+    exchange.commit(found, [done[0], replace(done[1], **COUNTED)])
+    assert exchange.pauses_ms == [PAUSES_MS[0]]
+    assert exchange.kafka.visible == ["0/0", "0/1"]
 
 
 @pytest.mark.parametrize("since", [None, -1, 3])

@@ -111,13 +111,14 @@ Producers = dict[int, tuple[ActiveProducer, ...]]
 class _Producer:
     """A leader's entry of a producer id (ProducerStateEntry), with what came last. `start_offset`: of what is open, and
     `rows` are in it, of whatever epochs; `committed`: those whose coordinator has committed them. `epoch_of_rows`: that
-    of the last rows; a marker may have raised `producer_epoch` since."""
+    of the last rows; a marker may have raised `producer_epoch` since, and `last_sequence` is -1 then."""
 
     producer_epoch: int = -1
     epoch_of_rows: int = -1
     start_offset: int = NO_OFFSET
     rows: list[str] = field(default_factory=list)
     committed: list[str] = field(default_factory=list)
+    last_sequence: int = -1
 
 
 @dataclass(slots=True)
@@ -357,6 +358,7 @@ class LogicalKafka:
         if producer.start_offset == NO_OFFSET:
             producer.start_offset = base_offset
         producer.rows += produce.rows
+        producer.last_sequence = len(produce.rows) - 1
         leader.end_offset += len(produce.rows)
         return Produced(ErrorCode.NONE, base_offset)
 
@@ -477,7 +479,10 @@ class LogicalKafka:
 
     def _producers(self, partition: int) -> tuple[ActiveProducer, ...]:
         producers = self._leaders[partition].producers.items()
-        return tuple(ActiveProducer(ident, each.producer_epoch, each.start_offset) for ident, each in producers)
+        return tuple(
+            ActiveProducer(ident, each.producer_epoch, each.start_offset, last_sequence=each.last_sequence)
+            for ident, each in producers
+        )
 
     def _write_marker(self, marker: WriteTxnMarkersRequest, partition: int) -> int:
         """Behind the coordinators' back. (Of a transaction that is not hanging: the tests do not send that.)"""
@@ -491,7 +496,8 @@ class LogicalKafka:
         """End everything that the producer has open there, as one marker does."""
         leader = self._leaders[partition]
         producer = leader.producers[producer_id]
-        producer.producer_epoch = max(producer.producer_epoch, producer_epoch)
+        if producer_epoch > producer.producer_epoch:
+            producer.producer_epoch, producer.last_sequence = producer_epoch, -1
         (self.visible if committed else self.aborted).extend(producer.rows)
         leader.end_offset += 1
         producer.start_offset, producer.rows, producer.committed = NO_OFFSET, [], []

@@ -267,6 +267,7 @@ class Driver:
         rows = self.rows(task)
         fingerprint = fingerprint_of(rows)
         first_offsets: dict[TopicPartition, int | None] = {}
+        counts: dict[TopicPartition, int] = {}
         if begun.visible is None:
             if rows:
                 name = self.sink.names.slot(slot)
@@ -274,8 +275,9 @@ class Driver:
                 if produced.error_code != ErrorCode.NONE:
                     raise TaskFailed(produced.error_code)
                 first_offsets[TopicPartition("t", slot)] = produced.base_offset
+                counts[TopicPartition("t", slot)] = len(rows)
             marker = Marker(micro_batch_id, QUERY, fingerprint)
             yield from one_by_one(two_phase.prepare(self.sink, begun, marker))
         yield Message(slot)
         partitions = (TopicPartition("t", slot),) if rows else ()
-        return SlotPrepared(slot, begun.ids, QUERY, fingerprint, begun.visible, partitions, first_offsets), rows
+        return SlotPrepared(slot, begun.ids, QUERY, fingerprint, begun.visible, partitions, first_offsets, counts), rows

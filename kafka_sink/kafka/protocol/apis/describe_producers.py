@@ -20,12 +20,14 @@ class DescribeProducersRequest:
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
     """`current_txn_start_offset`: the first record of the open transaction, -1 without one. `coordinator_epoch`: that
-    of the last marker, -1 without one. The leader refuses a marker with a lower epoch."""
+    of the last marker, -1 without one. The leader refuses a marker with a lower epoch. `last_sequence`: that of the
+    last record of this epoch, -1 if the leader knows none."""
 
     producer_id: int
     producer_epoch: int
     current_txn_start_offset: int
     coordinator_epoch: int = -1
+    last_sequence: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ def describe_producers_response(
                         producer_epoch=producer["producer_epoch"],
                         current_txn_start_offset=producer["current_txn_start_offset"],
                         coordinator_epoch=producer["coordinator_epoch"],
+                        last_sequence=producer["last_sequence"],
                     )
                     for producer in partition["active_producers"]
                 ),
