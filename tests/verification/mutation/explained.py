@@ -34,6 +34,9 @@ PRODUCER_BATCH = "kafka_sink/kafka/producer/producer_batch.py"
 FILLING = "kafka_sink/kafka/producer/filling.py"
 BUFFER_POOL = "kafka_sink/kafka/producer/buffer_pool.py"
 HANGING = "kafka_sink/commit/hanging.py"
+EXCHANGES = "kafka_sink/commit/exchanges.py"
+PATIENCE = "kafka_sink/kafka/consumer/patience.py"
+POSITIONS = "kafka_sink/spark/reading/positions.py"
 
 EXPLAINED: tuple[Explained, ...] = (
     Explained(SEQUENCES, "", "NEVER = -1", "NEVER = -2",
@@ -85,13 +88,17 @@ EXPLAINED: tuple[Explained, ...] = (
               "buffer = self._several(count) if True else self._one()",
               "the search for several neighbouring buffers also finds one buffer, more slowly"),
     Explained(HANGING, "_Begun.are_rows_gone",
-              "return self.since == NOTHING_OPEN or (self.first is not None and self.since > self.first)",
-              "return self.since == NOTHING_OPEN or (self.first is not None and self.since >= self.first)",
-              "a `_Begun` is not made if the two offsets are equal"),
+              "return self.since == NOTHING_OPEN or bool(self.lacks) or "
+              "(self.first is not None and self.since > self.first)",
+              "return self.since == NOTHING_OPEN or bool(self.lacks) or "
+              "(self.first is not None and self.since >= self.first)",
+              "a `_Begun` with equal offsets is made only if rows are lacking"),
     Explained(HANGING, "_may_be_from_before",
-              "return begun.since == NOTHING_OPEN or (begun.first is not None and begun.since < begun.first)",
-              "return begun.since == NOTHING_OPEN or (begun.first is not None and begun.since <= begun.first)",
-              "the function is not called if the two offsets are equal"),
+              "return begun.since == NOTHING_OPEN or bool(begun.lacks) or "
+              "(begun.first is not None and begun.since < begun.first)",
+              "return begun.since == NOTHING_OPEN or bool(begun.lacks) or "
+              "(begun.first is not None and begun.since <= begun.first)",
+              "with equal offsets the function is called only if rows are lacking"),
     Explained(PRODUCER_BATCH, "ProducerBatch.__init__", "self.last_attempt_ms = 0", "self.last_attempt_ms = -1",
               "it is read only after the batch was sent, and sending sets it"),
     Explained(PRODUCER_BATCH, "ProducerBatch.__init__", "self.retry_at_ms = 0", "pass",
@@ -118,4 +125,12 @@ EXPLAINED: tuple[Explained, ...] = (
     Explained(HANGING, "write_commit_markers", "codes = [answer.results[0].error_code for answer in answers]",
               "codes = [answer.results[-1].error_code for answer in answers]",
               "each request is about one partition, and so is its answer"),
+    Explained(PRODUCER_BATCH, "ProducerBatch.__init__", "self.place = 0", "pass",
+              "only a batch of a Filling has a place, and the Filling sets it"),
+    Explained(PATIENCE, "Patience.is_over", "if self._began is None:", "if False:",
+              "nobody has waited then, and the limit is above 0: the rest says the same"),
+    Explained(POSITIONS, "", "Checkpointed: TypeAlias = dict[str, dict[str, int]]",
+              "Checkpointed: TypeAlias = dict[str, dict[int]]", "a type that is read by mypy alone"),
+    Explained(EXCHANGES, "_behind_barrier", "for group_id, answer in zip(missing, written, strict=True):",
+              "for group_id, answer in zip(missing, written, strict=False):", "there is an answer to each request"),
 )  # fmt: skip

@@ -54,7 +54,7 @@ SUBJECTS: tuple[Subject, ...] = (
     _producer("accumulator", "sender"),
     _producer("filling", "accumulator"),
     _producer("buffer_pool"),
-    _producer("producer_batch", "filling", "sender"),
+    _producer("producer_batch", "filling", "runs", "sender"),
     _producer("batch_split", "sender"),
     _producer("sequences", "sender"),
     _producer("error_policy", "sender"),

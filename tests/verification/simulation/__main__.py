@@ -26,6 +26,14 @@ def main() -> int:
     arguments = _arguments()
     # What the product logs of the faults that it meets.
     logging.disable()
+    try:
+        return _main(arguments)
+    finally:
+        # A test calls `main` in a process of other tests.
+        logging.disable(logging.NOTSET)
+
+
+def _main(arguments: argparse.Namespace) -> int:
     if arguments.seed is not None:
         return _replay(arguments.seed, arguments.trace)
     seeds = range(arguments.first, arguments.first + arguments.seeds)

@@ -10,7 +10,7 @@ LIMIT_MS = 1_000
 def test_nobody_waits_at_first_nor_after_a_record_set() -> None:
     patience = Patience(LIMIT_MS)
     assert not patience.is_over(10**6, 0)
-    assert patience.throttled_ms(500) == 0
+    assert patience.throttled_ms(500) == patience.waited_ms(10**6, 500) == 0
     patience.begin(10**6, 0)
     patience.end()
     assert not patience.is_over(10**9, 10**6)

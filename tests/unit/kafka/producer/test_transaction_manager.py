@@ -184,6 +184,13 @@ def test_new_partitions_wait_and_those_of_the_transaction_do_not() -> None:
     assert written(send_rows(core, 1, 2)) == [(0, [0]), (1, [1])]
 
 
+def test_a_partition_of_the_transaction_holds_no_new_one_up() -> None:
+    core = begun(NEW, 1, leaders=(0, 1, 1))
+    core.answer_produce(core.only())
+    send_rows(core, 1)
+    assert written(send_rows(core, 0)) == [(1, [1]), (0, [0])]
+
+
 def test_a_leader_with_more_new_partitions_goes_behind_the_others() -> None:
     core = begun(NEW, 0, 1, leaders=(0, 1, 0))
     first = core.only()
