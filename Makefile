@@ -297,7 +297,7 @@ $(DEPS): setup.cfg pyproject.toml requirements/dev.txt | python
 # An archive of Spark's parsed and verified classes, which `tests/conftest.py` gives to each Spark of the tests, and
 # Spark's compiled Python modules.
 $(CLASSES): $(DEPS) | java
-	$(BIN)/python tests/support/compiled_pyspark.py
+	$(BIN)/pykafka warm
 	SPARK_CONF_DIR=none JDK_JAVA_OPTIONS="-Dlog4j2.configurationFile=$(CURDIR)/conf/log4j2.properties -Xlog:cds*=off" \
 		$(BIN)/spark-submit --driver-java-options "-XX:ArchiveClassesAtExit=$@" tests/support/spark_classes.py
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "transactions": ("kafka_sink.cli.transactions", "list, describe, repair and abort a sink's transactions"),
     "explain": ("kafka_sink.cli.explain", "what an option or an error is, and what to do"),
     "broker": ("kafka_sink.broker.__main__", "a local Kafka, for development and tests"),
+    "warm": ("kafka_sink.cli.warm", "compile pyspark once, so that Spark's Python workers start faster"),
     "version": ("kafka_sink.cli.versions", "which versions are installed here"),
 }
 

@@ -11,6 +11,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kafka_sink.doctor.pyspark_archives import compiles_pyspark
 from kafka_sink.doctor.report import Finding, ok, warning
 from kafka_sink.kafka.config import VERSION
 from kafka_sink.records.kernel import KERNEL
@@ -21,7 +22,8 @@ class Interpreter:
     """The interpreter of one process.
 
     `folder` is the folder or zip that contains the package. `loss` and `remedy` say why the compiled kernel is not in
-    use, and what to do. Both are empty if it is in use, or was switched off.
+    use, and what to do. Both are empty if it is in use, or was switched off. `compiles`: the process compiles pyspark's
+    modules, because nobody has called `pykafka warm`.
     """
 
     executable: str
@@ -31,6 +33,7 @@ class Interpreter:
     kernel: str
     loss: str = ""
     remedy: str = ""
+    compiles: bool = False
 
     def __str__(self) -> str:
         return (
@@ -52,6 +55,7 @@ def this_interpreter() -> Interpreter:
         kernel=KERNEL.name,
         loss="" if loss is None else loss.reason,
         remedy="" if loss is None else loss.remedy,
+        compiles=compiles_pyspark(),
     )
 
 
@@ -69,4 +73,5 @@ def judged(found: Interpreter, driver: Interpreter) -> Finding:
         )
     if found.loss:
         return warning(f"{found}: {found.loss}. One core encodes only about a sixth of the rows/s", found.remedy)
-    return ok(str(found))
+    cold = ". It compiles pyspark in each process: `pykafka warm` on this host saves 0.4 s a process"
+    return ok(f"{found}{cold if found.compiles else ''}")

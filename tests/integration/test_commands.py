@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 import broker_admin
 import kafka_sink
 from kafka_sink.broker import LocalKafka
+from kafka_sink.doctor.pyspark_archives import is_compiled, own_archives
 
 DEADLINE_S = 120
 COLUMNS = 80
@@ -133,3 +134,10 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 65_536)
     except OSError:
         return b""
+
+
+def test_warm_makes_spark_take_compiled_modules(spark: SparkSession) -> None:
+    """`make` has called the command for the pyspark of the tests."""
+    (taken,) = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.modules["pyspark"].__file__ or "").collect()
+    (archive,) = [each for each in own_archives() if taken.startswith(f"{each}/")]
+    assert taken.endswith("/pyspark/__init__.pyc" if is_compiled(archive) else "/pyspark/__init__.py")
