@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,7 +46,8 @@ def main(servers: str, source: str, target: str, folder: str, command: str, *con
     kafka_sink.register(spark)
     kafka = {"kafka.bootstrap.servers": servers}
     read = spark.read.format("pykafka").options(**kafka, subscribe=source).load().select("value")
-    reused = spark.read.format("pykafka").options(**kafka, subscribe=source, reuseOffsets="true").load().select("value")
+    bounds = {"startingTimestamp": f"{(time.time() - 1_800) * 1_000:.0f}", "reuseOffsets": "true"}
+    reused = spark.read.format("pykafka").options(**kafka, subscribe=source, **bounds).load().select("value")
     numbers = spark.range(0, 100, 1, 2).selectExpr("cast(id AS STRING) AS value")
 
     def write(guarantee: str) -> None:
