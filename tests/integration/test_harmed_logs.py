@@ -6,17 +6,19 @@ Each read has every row, or fails with an error that names the place. One start 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import kafka_sink
 import segment_files
-from kafka_reads import PYKAFKA, frame, reader_of
+from kafka_reads import JVM, PYKAFKA, frame, reader_of
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import FetchRefused, KafkaSinkError, RecordsCorrupt
 from stream_reads import running, stream
@@ -58,6 +60,11 @@ FLIPS: Mapping[str, Flip] = {
     "format-to-0": Flip(16, 1),
     "format-to-3": Flip(16, 0),
 }
+# The rows that Spark's own source has of a log with all of them, without an error.
+JAVA_ROWS = {
+    "intact": 100, "offset-0-top": 80, "offset-0": 40, "offset-5": 40, "offset-6": 40, "offset-7": 40,
+    "offset-7-down": 92, "length-8-then-start": 40, "epoch-12": 100, "epoch-15": 100,
+}  # fmt: skip
 # What is run with Spark, too.
 OF_SPARK = variants("offset-0", "intact", "offset-6", "length-8")
 
@@ -132,6 +139,15 @@ def test_a_batch_of_spark(spark: SparkSession, broker: LocalKafka, name: str, le
         error = kafka_sink.error_of(raised)
         assert error is not None, raised
     judge(error, values, name)
+
+
+@pytest.mark.long
+def test_sparks_own_source_leaves_rows_of_most_damaged_offsets_out(both: SparkSession, broker: LocalKafka) -> None:
+    found = {}
+    for name in FLIPS:
+        with suppress(Py4JJavaError, PySparkException):
+            found[name] = len(frame(both, JVM, broker, **options_of(name, LEVELS[0])).collect())
+    assert found == JAVA_ROWS
 
 
 @pytest.mark.parametrize("level", variants(*LEVELS[::-1]))

@@ -3,7 +3,6 @@ interceptors did, what `kafka_sink.dedupe` makes of it, and the progress in grou
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -14,7 +13,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
 import kafka_sink
@@ -24,7 +22,7 @@ from committed_rows import held_back, read_values
 from kafka_reads import PYKAFKA, frame
 from kafka_sink.broker import LocalKafka
 from killed_app import DEAD, GROUP, GUARANTEES, SOURCE
-from stream_reads import committed
+from stream_reads import assert_group_is_not_ahead, committed
 from waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3_000)]
@@ -50,11 +48,11 @@ def test_every_row_letter_and_mark_is_there_once(spark: SparkSession, tmp_path: 
             write(kafka, number)
             kill_after(chance.randint(1, 4), kafka, tmp_path, chance.choice([0.0, 0.1, 0.3, 0.7]))
             for guarantee in GUARANTEES:
-                assert_group_is_not_ahead(kafka, guarantee, tmp_path / guarantee)
+                assert_group_is_not_ahead(kafka, GROUP + guarantee, tmp_path / guarantee, SOURCE, PARTITIONS)
         read_on(kafka, tmp_path)
         assert_all_is_there(kafka)
         for guarantee in GUARANTEES:
-            assert_group_is_not_ahead(kafka, guarantee, tmp_path / guarantee)
+            assert_group_is_not_ahead(kafka, GROUP + guarantee, tmp_path / guarantee, SOURCE, PARTITIONS)
             assert_dedupe_leaves_one_of_each(spark, kafka, guarantee)
 
 
@@ -111,17 +109,6 @@ def read_on(kafka: LocalKafka, folder: Path) -> None:
             return
         assert "failed to connect back" in ended.stderr or "CANNOT_OPEN_SOCKET" in ended.stderr, ended.stderr
     raise AssertionError(ended.stderr)
-
-
-def assert_group_is_not_ahead(kafka: LocalKafka, guarantee: str, checkpoint: Path) -> None:
-    """The group shows no offset behind the last micro-batch that Spark has recorded."""
-    last = max(committed(checkpoint), default=None)
-    ends = {} if last is None else json.loads((checkpoint / "offsets" / f"{last}").read_text().splitlines()[2])[SOURCE]
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": GROUP + guarantee})
-    found = consumer.committed([TopicPartition(SOURCE, number) for number in range(PARTITIONS)], DEADLINE_S)
-    consumer.close()
-    shown = {str(each.partition): each.offset for each in found}
-    assert all(offset <= ends.get(partition, 0) for partition, offset in shown.items()), (shown, ends)
 
 
 def assert_all_is_there(kafka: LocalKafka) -> None:

@@ -284,7 +284,7 @@ def test_a_pattern_does_not_take_a_topic_that_it_may_not_see_for_deleted(
     spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path, fails: str
 ) -> None:
     produce(secure.kafka, topic, ROWS)
-    acl = Acl(ResourceType.TOPIC, topic, AclOperation.READ)
+    acl = Acl(ResourceType.TOPIC, topic, AclOperation.READ, prefixed=fails == "false")
     pattern = {**secure.sasl("SCRAM-SHA-512", "bob"), "subscribePattern": f"^{topic}$", "failOnDataLoss": fails}
     frame = spark.readStream.format("pykafka").options(startingOffsets="earliest", **pattern).load()
     seen: list[int] = []
@@ -300,6 +300,7 @@ def test_a_pattern_does_not_take_a_topic_that_it_may_not_see_for_deleted(
         run()
     secure.allow(acl)
     run()
+    secure.revoke(acl)
     assert seen == list(range(ROWS))
 
 

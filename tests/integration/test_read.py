@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceReader
 import kafka_sink
 from broker_admin import add_partitions, delete_records, delete_topic, producer, send
 from committed_rows import read_values
-from kafka_reads import JVM, PYKAFKA, assert_same, frame, offsets_read, reader_of, topic_for_old_records
+from kafka_reads import COMPACTED, JVM, PYKAFKA, assert_same, frame, offsets_read, reader_of, topic_for_old_records
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import (
     ColumnTypeMismatch,
@@ -40,7 +40,6 @@ from waiting import wait_until
 DEADLINE_S = 60
 MIB = 1024 * 1024
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0001, "segment.bytes": MIB}
 NOON_MS = 1_714_564_800_000
 
 names = (f"reads-{number}" for number in itertools.count())
@@ -144,7 +143,6 @@ def test_a_compacted_log_with_gaps(both: SparkSession, broker: LocalKafka) -> No
     name, of = new_topic(broker, **COMPACTED), producer(broker)
     for number in range(300):
         of.produce(name, b"%d" % number, b"%d" % (number % 7), partition=0)
-    # Segments roll at a megabyte, and only those before the last are compacted.
     for key in (b"x", b"x", b"y"):
         send(of, name, [bytes(600_000)], key=key)
     wait_until(lambda: sum(read_values(broker, name).values()) < 20, DEADLINE_S, "a compacted log")

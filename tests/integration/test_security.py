@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
+import ssl
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,16 +15,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AclOperation, ResourceType
+from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import kafka_sink
+from broker_admin import producer, send
 from careless_broker import careless_java
 from certificates import Authority, Identity
 from code_blocks import run_python
+from committed_rows import read_values
 from doctor_reports import CANARY, failure_found
 from java_stores import FORMS, PASSWORD, keystore, truststore
+from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import check
 from kafka_sink.errors import (
     AuthenticationFailed,
@@ -53,7 +59,9 @@ from secure_kafka import (
     quoted,
     secure_kafka,
 )
+from segment_files import down
 from token_endpoint import Idp, body, token_endpoint, token_for
+from waiting import wait_until
 
 # Half of the time that a write waits for a cluster that it does not reach.
 ERROR_S = 30
@@ -114,6 +122,68 @@ def test_tls(secure: SecureKafka, topic: str, tmp_path: Path) -> None:
         (receipt,) = write(options, topic)
         assert receipt.record_count == 100
     assert count_in(secure, topic) == 300
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_stream_goes_on_when_the_brokers_certificate_changes(spark: SparkSession, tmp_path: Path) -> None:
+    """While it runs and by a restart: of the same CA, of another one that the truststore's file got before. A CA that
+    is not in the file ends it, and what it left is written when the file has it."""
+    setting, trust, sent = "listener.name.tls.ssl.keystore.location", tmp_path / "ca.pem", 0
+    unknown = Authority("Unknown CA")
+
+    def certificate(number: int, authority: Authority) -> str:
+        file = tmp_path / f"{number}.pem"
+        file.write_text(authority.issue("broker").pem)
+        return str(file)
+
+    first = {setting: certificate(0, CA), "listener.name.tls.ssl.keystore.type": "PEM"}
+    trust.write_text(CA.certificate)
+    with LocalKafka(listeners={"TLS": "SSL"}, config=first) as kafka:
+        options = SecureKafka(kafka).tls(ssl_truststore_location=str(trust))
+        del options["kafka.ssl.truststore.certificates"]
+        host, port = kafka.addresses_of("TLS").split(":")
+        served = ssl.get_server_certificate((host, int(port)))
+        kafka.create_topic("in", 2)
+        kafka.create_topic("out", 2)
+        frame = spark.readStream.format("pykafka").options(**options, subscribe="in", startingOffsets="earliest")
+        writer = frame.load().select("value").writeStream.format("pykafka").options(**options, topic="out")
+        writer.option("deliveryGuarantee", "exactly-once").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.start()
+
+        def rows_arrive() -> None:
+            nonlocal sent
+            send(producer(kafka), "in", [b"%d" % number for number in range(sent, sent + 20)])
+            sent += 20
+            query.processAllAvailable()
+            assert read_values(kafka, "out") == Counter(b"%d" % number for number in range(sent))
+
+        rows_arrive()
+        for number, authority in enumerate((CA, OTHER_CA, unknown), 1):
+            if authority is OTHER_CA:
+                trust.write_text(CA.certificate + OTHER_CA.certificate)
+            change = ConfigEntry(setting, certificate(number, authority), incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[change])
+            client = SecureKafka(kafka).admin  # held: without it what it was asked for is broken off
+            client.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
+            wait_until(
+                lambda: ssl.get_server_certificate((host, int(port))) != served,  # noqa: B023
+                DEADLINE_S, "the new certificate",
+            )  # fmt: skip
+            served = ssl.get_server_certificate((host, int(port)))
+            if authority is not unknown:
+                rows_arrive()
+            with down(kafka):
+                pass
+            if authority is not unknown:
+                rows_arrive()
+        with pytest.raises(StreamingQueryException) as failure:
+            query.awaitTermination(5 * DEADLINE_S)
+        assert isinstance(kafka_sink.error_of(failure.value), TlsFailed)
+        trust.write_text(unknown.certificate)
+        query = writer.start()
+        rows_arrive()
+        query.stop()
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from kafka_sink.spark.source import KafkaDataSource
 from spark_jars import resolve_spark_jars
 
 PYKAFKA, JVM = "pykafka", "kafka"
+# Of a topic: segments roll at a megabyte, and those before the last are compacted.
+COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0001, "segment.bytes": 1024 * 1024}
 
 
 def add_jvm_source(spark: SparkSession) -> None:

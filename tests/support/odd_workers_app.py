@@ -1,6 +1,7 @@
-"""Reads and writes in a Spark whose Python workers have little. Run as a script:
+"""Reads and writes in a Spark whose Python workers are not as usual. Run as a script:
 
     odd_workers_app.py <bootstrap servers> <topic to read, with 100 records> <topic to write> <folder> <shell command>
+        [<key=value of Spark's conf>]...
 
 The command, as `ulimit -n 64`, runs before each worker's Python. Prints a JSON object: what was done -> its result, or
 the name of our error.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,13 +37,17 @@ def limited_python(folder: str, command: str) -> str:
     return str(script)
 
 
-def main(servers: str, source: str, target: str, folder: str, command: str) -> None:
+def main(servers: str, source: str, target: str, folder: str, command: str, *conf: str) -> None:
     os.environ["PYSPARK_PYTHON"] = limited_python(folder, command)
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    for each in conf:
+        builder = builder.config(*each.split("=", 1))
+    spark = builder.getOrCreate()
     kafka_sink.register(spark)
     kafka = {"kafka.bootstrap.servers": servers}
     read = spark.read.format("pykafka").options(**kafka, subscribe=source).load().select("value")
-    reused = spark.read.format("pykafka").options(**kafka, subscribe=source, reuseOffsets="true").load().select("value")
+    bounds = {"startingTimestamp": f"{(time.time() - 1_800) * 1_000:.0f}", "reuseOffsets": "true"}
+    reused = spark.read.format("pykafka").options(**kafka, subscribe=source, **bounds).load().select("value")
     numbers = spark.range(0, 100, 1, 2).selectExpr("cast(id AS STRING) AS value")
 
     def write(guarantee: str) -> None:

@@ -1,7 +1,7 @@
 """Later actions on a DataFrame of a batch read, on a cluster, in executors that have run no task of the first action.
 
-python read_again_app.py BOOTSTRAP_SERVERS FACTS TOPIC... prints what each of them showed: a number of rows, or the name
-of the error. Each takes a topic that is empty at first. It gets two records before the later action.
+python read_again_app.py SOURCE BOOTSTRAP_SERVERS FACTS TOPIC... prints what each of them showed: a number of rows, or
+the name of the error. Each takes a topic that is empty at first. It gets two records before the later action.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
 from broker_admin import send
+from kafka_reads import JVM, add_jvm_source
 
 # Spark makes the folders of executors in it.
 FOLDER = tempfile.mkdtemp()
@@ -28,7 +29,7 @@ CONF: dict[str, bool | float | int | str | None] = {
     "spark.sql.shuffle.partitions": 1,
     "spark.task.maxFailures": 1,
 }
-SERVERS, FACTS, *TOPICS = sys.argv[1:]
+SOURCE, SERVERS, FACTS, *TOPICS = sys.argv[1:]
 
 spark = SparkSession.builder.master("local-cluster[2,1,1024]").config(map=CONF).getOrCreate()
 writer = Producer({"bootstrap.servers": SERVERS})
@@ -39,7 +40,7 @@ def options(topic: str) -> dict[str, str]:
 
 
 def load(topic: str, **more: str) -> DataFrame:
-    return spark.read.format("pykafka").options(**options(topic), **more).load()
+    return spark.read.format(SOURCE).options(**options(topic), **more).load()
 
 
 def arrive(topic: str) -> None:
@@ -66,7 +67,7 @@ def ask_a_view_again(topic: str) -> int:
 def join_a_stream(topic: str) -> int:
     """Each micro-batch sees the static side."""
     static = load(topic).selectExpr("offset", "value AS name")
-    facts = spark.readStream.format("pykafka").options(**options(FACTS), startingOffsets="earliest").load()
+    facts = spark.readStream.format(SOURCE).options(**options(FACTS), startingOffsets="earliest").load()
     seen: list[int] = []
     query = (
         facts.select("partition").join(static).writeStream
@@ -113,5 +114,7 @@ def shown_by(later_action: Callable[[str], int], topic: str) -> int | str:
 ACTIONS = count_again, ask_a_view_again, join_a_stream, cache_and_explain_first, let_spark_plan_each_query
 
 if __name__ == "__main__":
+    if SOURCE == JVM:
+        add_jvm_source(spark)
     send(writer, FACTS, [b"first"])
     print(json.dumps({each.__name__: shown_by(each, topic) for each, topic in zip(ACTIONS, TOPICS, strict=True)}))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -101,6 +102,18 @@ def logged(checkpoint: Path) -> list[Offsets]:
 def committed(checkpoint: Path) -> list[int]:
     """The numbers of the micro-batches in the commit log."""
     return [int(each.name) for each in _entries(checkpoint / "commits")]
+
+
+def assert_group_is_not_ahead(kafka: LocalKafka, group: str, checkpoint: Path, topic: str, partitions: int) -> bool:
+    """The group shows no offset behind the last micro-batch that Spark has recorded. Return whether it is level."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+    found = consumer.committed([TopicPartition(topic, number) for number in range(partitions)], DEADLINE_S)
+    consumer.close()
+    last = max(committed(checkpoint), default=None)
+    ends = {} if last is None else json.loads((checkpoint / "offsets" / f"{last}").read_text().splitlines()[2])[topic]
+    shown = {str(each.partition): each.offset for each in found}
+    assert all(offset <= ends.get(partition, 0) for partition, offset in shown.items()), (shown, ends)
+    return shown == ends
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -103,8 +103,8 @@ COMMIT: tuple[Mutant, ...] = (
            f"{_WORLDS}[a leader may not hear of an abort]"),
     Mutant("rows that their leader has in no transaction any more are taken for committed",
            "docs/design/exactly-once.md: a commit asks the leaders where each transaction begins",
-           "($SINCE := $BEGAN.get($WHERE, NOTHING_OPEN)) != $FIRST",
-           "($SINCE := $BEGAN.get($WHERE, NOTHING_OPEN)) not in ($FIRST, NOTHING_OPEN)",
+           "$EACH.since != $EACH.first or $EACH.lacks",
+           "$EACH.since not in ($EACH.first, NOTHING_OPEN) or $EACH.lacks",
            "tests/unit/commit/test_hanging.py::"
            "test_rows_that_are_in_no_transaction_any_more_are_not_taken_for_committed"),
     Mutant("a transaction that hangs on a leader is passed over",

@@ -52,6 +52,6 @@ PEERS: tuple[Mutant, ...] = (
            "test_that_take_longer_than_a_request_may_are_told"),
     Mutant("API: a peer's text in an error makes lines of its own",
            "docs/security.md: text of a peer is escaped and cut",
-           "$ERROR.args = ($ONE_LINE(str($ERROR)),)", "pass",
+           "$MESSAGE = _one_line(str($ERROR))", "$MESSAGE = str($ERROR)",
            "tests/unit/errors/test_failures.py::test_it_is_one_line_whatever_a_peer_says_and_a_line_of_fields_follows"),
 )  # fmt: skip
