@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkRuntimeError, PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
 
 from kafka_sink.doctor.report import Report, Verdict, ok
@@ -43,22 +43,52 @@ class ArrowStream(Protocol):
 def frame_of(df: object) -> DataFrame:
     """Return `df`, or a DataFrame of its rows in the session that is active. NaN of pandas is null, as in Arrow.
 
-    Raises TypeError if `df` is no frame, or if there is no session.
+    Raises TypeError if `df` is no frame, if Spark has no type for a column, or if there is no session.
     """
     if isinstance(df, DataFrame):
         return df
-    kind = f"{type(df).__module__.partition('.')[0]}.{type(df).__name__}"
-    if kind == "pandas.DataFrame":
-        table = pa.Table.from_pandas(df, preserve_index=False)
-    elif hasattr(df, "__arrow_c_stream__"):
-        table = pa.table(df)
-    else:
-        raise TypeError(f"df is a DataFrame, not {type(df).__name__}: spark.createDataFrame(rows, schema) makes one")
+    kind = f"{type(df).__module__.partition('.')[0]}.{type(df).__name__}".removeprefix("builtins.")
+    if kind != "pandas.DataFrame" and not hasattr(df, "__arrow_c_stream__"):
+        raise TypeError(f"df is a DataFrame, not {kind}: spark.createDataFrame(rows, schema) makes one")
     try:
         spark = SparkSession.active()
     except PySparkRuntimeError:
         raise TypeError(f"df is a {kind}, which needs a SparkSession: SparkSession.builder.getOrCreate()") from None
-    return spark.createDataFrame(table)
+    try:
+        table = pa.Table.from_pandas(df, preserve_index=False) if kind == "pandas.DataFrame" else pa.table(df)
+        columns = [_as_spark_takes_it(column) for column in table.columns]
+        if table.num_rows:
+            return spark.createDataFrame(pa.table(columns, table.column_names))
+        # Spark Connect takes no table without rows.
+        nulls = [pa.nulls(1, column.type) for column in columns]
+        return spark.createDataFrame(pa.table(nulls, table.column_names)).limit(0)
+    except (pa.ArrowException, PySparkTypeError) as error:
+        reason = f"{error}".rstrip(".")
+        raise TypeError(f"df is a {kind} that Spark cannot take: {reason}. Convert that column first") from error
+
+
+def _as_spark_takes_it(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        # No cast: pyarrow has none for a dictionary of views, as of a categorical of polars.
+        kind = _sparks_kind(column.type.value_type)
+        return pa.chunked_array([each.dictionary.cast(kind).take(each.indices) for each in column.chunks], kind)
+    return column.cast(_sparks_kind(column.type))
+
+
+def _sparks_kind(kind: pa.DataType) -> pa.DataType:
+    """Return the type that `kind` has in Spark, where Spark refuses it: texts of polars, unsigned numbers."""
+    of = pa.types
+    if of.is_list(kind) or of.is_large_list(kind):
+        return pa.list_(_sparks_kind(kind.value_type))
+    if of.is_struct(kind):
+        return pa.struct([(field.name, _sparks_kind(field.type)) for field in kind])
+    return _KINDS.get(kind, kind)
+
+
+_KINDS = {
+    pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary(),
+    pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20),
+}  # fmt: skip
 
 
 def validated(

@@ -374,6 +374,16 @@ def test_a_frame_of_another_library_is_written(here: Here) -> None:
     first, *others = map(json.loads, values(here.kafka, name))
     assert first.pop("at").startswith("2026-11-01T00:00:00")
     assert [first, *others] == [{"n": 1, "amount": 0.5}, {"n": 2}, {"n": 3}, {"n": 4}]
+    view = pa.array(["a", None], pa.string_view())
+    coded = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.uint32()), view.slice(0, 1))
+    texts, counts = pa.array([["b"], []], pa.large_list(pa.string_view())), pa.array([2**64 - 1, 0], pa.uint64())
+    of_polars = pa.table({"s": view, "c": coded, "l": texts, "u": counts})
+    for frame in (Lazy(of_polars), of_polars.slice(2)):
+        kafka_sink.export(frame, name, value="json", bootstrap_servers=here.servers)
+    nulls, full = sorted((row for row in map(json.loads, values(here.kafka, name)) if "u" in row), key=len)
+    assert (full, nulls) == ({"s": "a", "c": "a", "l": ["b"], "u": 2**64 - 1}, {"l": [], "u": 0})
+    with pytest.raises(TypeError, match=r"df is a pandas\.DataFrame that Spark cannot take: .*column a"):
+        kafka_sink.export(pd.DataFrame({"a": [1, "x"]}), name, bootstrap_servers=here.servers)
     assert kafka_sink.validate(pa.table({"value": ["x"]}), name, bootstrap_servers=here.servers).ok
 
 
