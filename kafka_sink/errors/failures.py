@@ -86,7 +86,7 @@ def legible(error: KafkaSinkError) -> KafkaSinkError:
         error.args = (message,)
         fields = {name: _shorter(value, message) for name, value in _told_fields(error)}
         told = json.dumps(fields, separators=(",", ":"))
-        if len(told) <= _MAX_FIELDS_CHARACTERS:
+        if fields and len(told) <= _MAX_FIELDS_CHARACTERS:
             error.add_note(_FIELDS + told)
         cause = next(_causes(error), None)
         # If the error was read from Spark's text, that text would only repeat it.

@@ -20,6 +20,7 @@ from kafka_sink.errors import (
     TornBatch,
     ValueNotInSchema,
     WriteKind,
+    WriteModeUnsupported,
 )
 from kafka_sink.errors.failures import told_by_spark, told_to_spark
 
@@ -157,6 +158,7 @@ def test_a_text_that_the_message_has_is_not_told_twice(topic: str) -> None:
     assert (error.topic, error.waited_ms) == (topic, 500)
     assert text.count(topic) == 1 or len(topic) < 10
     assert "null" not in text and "false" not in text, "defaults are not told"
+    assert "pykafka: " not in worker_says(WriteModeUnsupported()), "no line for no field"
 
 
 @pytest.mark.parametrize("cut", ["pykafka: {", '"topic":'])
