@@ -54,9 +54,9 @@ def warn_if_it_lacks_the_package() -> None:
         return
     if status:
         log.warning(
-            'Spark starts %s, which has no pyspark-pykafka, so it finds no format("pykafka"). Set PYSPARK_PYTHON=%s '
-            "before the session starts, or activate that environment. With a local master kafka_sink.register(spark) "
-            "does it, too.",
+            'A Spark of this process starts %s, which has no pyspark-pykafka, so it finds no format("pykafka"). Set '
+            "PYSPARK_PYTHON=%s before the session starts, or activate that environment. With a local master "
+            "kafka_sink.register(spark) does it, too.",
             python,
             sys.executable,
         )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -54,6 +55,8 @@ COLUMNS = (
 SCHEMA = pa.schema([(column.name, column.arrow_type) for column in COLUMNS])
 SPARK_SCHEMA = ", ".join(f"{column.name} {column.spark_type}" for column in COLUMNS)
 SUFFIX = ".parquet"
+# In memory. A write of 5 TB in batches of 1 MiB has about so many.
+MAX_BYTES = 1024**3
 
 
 def folder_of(query_id: str) -> str:
@@ -92,15 +95,36 @@ def paths_in(filesystem: FileSystem, path: str) -> list[str]:
 
 
 def read(filesystem: FileSystem, path: str) -> pa.Table:
-    """Return one file with the columns of SCHEMA. Raises OSError, or ArrowException if it is not a receipt file."""
+    """Return one file with the columns of SCHEMA. Raises OSError, or ArrowException if it is not a receipt file.
+
+    A few kB of Parquet can be gigabytes of equal rows, so a file that needs more than MAX_BYTES is none.
+    """
     import pyarrow.parquet as pq
 
-    with filesystem.open_input_file(path) as file:
-        table = pq.read_table(file)
-    missing = [name for name in SCHEMA.names if name not in table.column_names]
-    if missing:
-        raise pa.ArrowInvalid(f"it has no column {missing[0]!r}")
+    texts = [field.name for field in SCHEMA if pa.types.is_string(field.type)]
+    with filesystem.open_input_file(path) as file, pq.ParquetFile(file, read_dictionary=texts) as found:
+        missing = [name for name in SCHEMA.names if name not in found.schema_arrow.names]
+        if missing:
+            raise pa.ArrowInvalid(f"it has no column {missing[0]!r}")
+        size_bytes = sum(field.type.bit_width // 8 for field in SCHEMA if field.name not in texts)
+        _check_size(found.metadata.num_rows * size_bytes)
+        table = found.read(SCHEMA.names)
+    # Each text is there once until here.
+    _check_size(sum(_text_bytes(chunk) for name in texts for chunk in table[name].chunks))
     return table.select(SCHEMA.names).cast(SCHEMA)
+
+
+def _text_bytes(column: pa.Array) -> int:
+    lengths = pc.binary_length(column.dictionary) if pa.types.is_dictionary(column.type) else pc.binary_length(column)
+    every = lengths.take(column.indices) if pa.types.is_dictionary(column.type) else lengths
+    return int(pc.sum(every.cast(pa.int64()), min_count=0).as_py())
+
+
+def _check_size(size_bytes: int) -> None:
+    if size_bytes > MAX_BYTES:
+        raise pa.ArrowInvalid(
+            f"its rows take {size_bytes:,} bytes in memory, and those of a write at most {MAX_BYTES:,}"
+        )
 
 
 def columns_of(rows: list[dict[str, Any]]) -> pa.Table:
