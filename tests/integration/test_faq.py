@@ -62,5 +62,7 @@ def test_rows_are_inserted_by_sql_into_a_view_of_a_topic(here: Here) -> None:
         spark.sql("INSERT INTO shows SELECT 'k', 'v'")
     with pytest.raises(AnalysisException, match=r"Use topic: 'subscribe' is an option of reads\."):
         spark.sql("INSERT INTO shows SELECT * FROM shows")
+    with pytest.raises(AnalysisException, match=r"Use subscribe: 'topic' is an option of writes\."):
+        spark.sql("SELECT * FROM orders").collect()
     spark.sql("DROP VIEW shows")
     spark.sql("DROP VIEW orders")

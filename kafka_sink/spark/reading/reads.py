@@ -37,8 +37,10 @@ def reader_of(
     """Return the reader of the columns of `schema`. `token`: the pickled token callable. Raises ConfigError,
     SchemaError."""
     with of_read():
+        # Options first: a view that was made for writes has other columns, too.
+        config = _config(options, token)
         check_user_schema(schema)
-        return KafkaBatchReader(_config(options, token), tuple(schema.names), interceptors)
+        return KafkaBatchReader(config, tuple(schema.names), interceptors)
 
 
 def stream_reader_of(
@@ -49,8 +51,8 @@ def stream_reader_of(
 ) -> KafkaStreamReader:
     """Return the stream reader of the columns of `schema`; see `reader_of`."""
     with of_read():
-        check_user_schema(schema)
         config = _config(options, token, is_stream=True)
+        check_user_schema(schema)
         check_limits(config)
         log_once(group_caution(options, config.group_id))
         return KafkaStreamReader(config, tuple(schema.names), interceptors)
