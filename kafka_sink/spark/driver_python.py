@@ -16,8 +16,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafka_sink.spark.active_session import is_connect
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -65,6 +63,9 @@ def warn_if_it_lacks_the_package() -> None:
 def use(spark: SparkSession) -> bool:
     """Make a local Spark start the running Python from now on. Return whether it would have started another one, and so
     does not find the format by itself."""
+    # An import of the package imports this module, and must not import Spark.
+    from kafka_sink.spark.active_session import is_connect
+
     if is_connect(spark) or other_python() is None or not str(spark.sparkContext.master).startswith("local"):
         return False
     spark.sparkContext.pythonExec = sys.executable

@@ -92,6 +92,7 @@ def check_describe_producers_response(request: DescribeProducersRequest, respons
             check_number("DescribeProducers", "producer epoch", producer.producer_epoch)
             check_number("DescribeProducers", "start of a transaction", producer.current_txn_start_offset)
             check_number("DescribeProducers", "coordinator epoch", producer.coordinator_epoch)
+            check_number("DescribeProducers", "last sequence", producer.last_sequence)
 
 
 API = Api(

@@ -421,7 +421,7 @@ DECODED: list[tuple[Any, Any, dict[str, Any], Any]] = [
             9,
             (
                 ProducersOfPartition(
-                    "clicks", 0, 0, None, (ActiveProducer(BIG, 3, -1, 7), ActiveProducer(5, 3, 77, 7))
+                    "clicks", 0, 0, None, (ActiveProducer(BIG, 3, -1, 7, 5), ActiveProducer(5, 3, 77, 7, 5))
                 ),
                 ProducersOfPartition("orders", 2, 0, None, ()),
                 ProducersOfPartition("orders", 0, 6, "why", ()),
