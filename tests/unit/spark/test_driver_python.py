@@ -7,8 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from kafka_sink.spark import driver_python
 
 WARNED = "which has no pyspark-pykafka"
 
@@ -54,3 +58,21 @@ def test_nothing_is_said_in_an_environment_that_is_activated(tmp_path: Path) -> 
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     code = f"import os; os.environ['PATH'] = {path!r}; import kafka_sink"
     assert WARNED not in said(tmp_path, 1, "-c", code)
+
+
+@pytest.mark.parametrize(
+    ("master", "other", "started"),
+    [
+        ("local[2]", "/usr/bin/python3", sys.executable),
+        ("local[2]", None, "python3"),
+        ("spark://master:7077", "/usr/bin/python3", "python3"),
+        ("yarn", "/usr/bin/python3", "python3"),
+    ],
+)
+def test_only_a_local_spark_is_given_the_running_python(
+    monkeypatch: pytest.MonkeyPatch, master: str, other: str | None, started: str
+) -> None:
+    monkeypatch.setattr(driver_python, "other_python", lambda: other)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master, pythonExec="python3"))
+    assert driver_python.use(spark) is (started == sys.executable)
+    assert spark.sparkContext.pythonExec == started

@@ -5,6 +5,17 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 OPERATORS: tuple[Mutant, ...] = (
+    Mutant("a cluster's executors are given the driver's Python", "docs/deploying.md: other hosts may not have it",
+           'str(spark.sparkContext.master).startswith("local")', "True",
+           "tests/unit/spark/test_driver_python.py::test_only_a_local_spark_is_given_the_running_python"),
+    Mutant("modules of another source are taken for compiled", "Python runs what the archive's sources say",
+           "$OPENED.read($NAME).startswith($HEADER)", "True",
+           "tests/unit/cli/test_warm.py::"
+           "test_what_is_of_another_python_or_of_another_source_is_not_taken_for_compiled", within="_missing"),
+    Mutant("a small receipt file may take any memory", "docs/security.md: what a file costs is bounded",
+           "$SIZE > MAX_BYTES", "False",
+           "tests/unit/verification/test_receipt_file.py::"
+           "test_a_small_file_of_many_equal_rows_is_refused_before_they_are_made"),
     Mutant("an operator's abort ends a transaction that the decision names",
            "docs/design/exactly-once.md: a decision is committed whole, by every plan and commit",
            "$DECISION is not None and $DECIDED", "False",
