@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import ssl
 import time
@@ -16,8 +17,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from pyspark import cloudpickle
-from pyspark.errors import StreamingQueryException
+from pyspark import TaskContext, cloudpickle
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 import kafka_sink
@@ -564,6 +565,59 @@ def test_a_token_of_a_callable(secure: SecureKafka, topic: str) -> None:
     assert kafka_sink.partition_count({**options, "topic": topic}, token=lambda: (token, 60.0)) == 1
     with pytest.raises(InvalidOption, match="sasl"):
         kafka_sink.partition_count({**options, "topic": topic})
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_two_tenants_in_one_worker_reach_their_own_topics_only(
+    spark: SparkSession, secure: SecureKafka, tmp_path: Path
+) -> None:
+    """Both register the same function, which looks up the current user. Bob also writes with a password."""
+    current_user, asked = tmp_path / "current-user", tmp_path / "asked"
+    tokens = {user: token_for(user, 3600) for user in ("bob", "dan")}
+    own_topics = {user: f"of-{user}-{next(topic_numbers)}" for user in tokens}
+    for user, name in own_topics.items():
+        secure.kafka.create_topic(name, 1)
+        secure.allow(
+            *(Acl(ResourceType.TOPIC, name, may) for may in (AclOperation.WRITE, AclOperation.READ)), user=user
+        )
+
+    def of_current_user() -> tuple[str, float]:
+        user = current_user.read_text()
+        with asked.open("a") as file:
+            file.write(f"{user} {os.getpid()} {TaskContext.get() is not None}\n")
+        return tokens[user], 3600.0
+
+    options = {**secure.tokens("https://unused.example/"), "kafka.client.id": own_topics["bob"]}
+    del options["kafka.sasl.oauthbearer.token.endpoint.url"], options["kafka.sasl.jaas.config"]
+    sessions = {user: spark.newSession() for user in tokens}
+
+    def writes(user: str, topic: str, given: dict[str, str] = options) -> None:
+        current_user.write_text(user)
+        frame = sessions[user].sql(f"select '{user}' as value").coalesce(1)
+        frame.write.format("pykafka").options(**given, topic=topic).mode("append").save()
+
+    def reads(user: str, topic: str) -> list[str]:
+        current_user.write_text(user)
+        frame = sessions[user].read.format("pykafka").options(**options, subscribe=topic).load()
+        return [bytes(row.value).decode() for row in frame.collect()]
+
+    for user, session in sessions.items():
+        kafka_sink.register(session, token=of_current_user)
+        writes(user, own_topics[user])
+        assert reads(user, own_topics[user]) == [user]
+    writes("bob", own_topics["bob"], secure.sasl("SCRAM-SHA-512", "bob"))
+    for user, other in (("bob", "dan"), ("dan", "bob")):
+        for refused in (writes, reads):
+            with pytest.raises(PySparkException, match=f"not allowed to .*{own_topics[other]}"):
+                refused(user, own_topics[other])
+    with pytest.raises(PySparkException, match=f"{own_topics['dan']} WRITE.*User:bob"):
+        writes("bob", own_topics["dan"], secure.sasl("SCRAM-SHA-512", "bob"))
+    assert reads("bob", own_topics["bob"]) == ["bob", "bob"]
+    assert reads("dan", own_topics["dan"]) == ["dan"]
+    in_tasks = {tuple(line.split()[:2]) for line in asked.read_text().splitlines() if line.endswith("True")}
+    workers = [{pid for each, pid in in_tasks if each == user} for user in tokens]
+    assert set.intersection(*workers), "or they had workers of their own"
 
 
 def test_a_token_of_an_endpoint_that_a_java_truststore_trusts(
