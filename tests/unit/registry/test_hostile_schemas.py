@@ -110,6 +110,81 @@ def test_imports_that_double_are_read_and_registered_once() -> None:
     assert sorted(asked) == sorted(itertools.chain(*pairs))
 
 
+def _avro_of(fields: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}, *fields]}
+
+
+def _avro_diamond(levels: int) -> dict[str, Any]:
+    made: Any = "string"
+    for level in range(levels):
+        again = f"d{level - 1}" if level else "string"
+        made = {
+            "type": "record",
+            "name": f"d{level}",
+            "fields": [{"name": "x", "type": made}, {"name": "y", "type": again}],
+        }
+    return _avro_of([{"name": "b", "type": made, "default": {}}])
+
+
+def _avro_deep(levels: int) -> dict[str, Any]:
+    made: Any = ["null", "string"]
+    for level in range(levels):
+        made = [
+            "null",
+            {"type": "record", "name": f"d{level}", "fields": [{"name": "x", "type": made, "default": None}]},
+        ]
+    return _avro_of([{"name": "b", "type": made, "default": None}])
+
+
+def _avro_wide(branches: int) -> dict[str, Any]:
+    union = [{"type": "record", "name": f"n{number}", "fields": []} for number in range(branches)]
+    return _avro_of([{"name": "b", "type": union, "default": {}}])
+
+
+def _json_of(a: Any, defs: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": a}, "$defs": defs}
+
+
+def _json_spellings(levels: int) -> dict[str, Any]:
+    """Each level refers to the next one in ten ways."""
+    defs: dict[str, Any] = {
+        f"d{level}": {"anyOf": [{"$ref": f"#{'/' * slashes}$defs/d{level + 1}"} for slashes in range(1, 11)]}
+        for level in range(levels)
+    }
+    return _json_of({"$ref": "#/$defs/d0"}, {**defs, f"d{levels}": {"type": "string"}})
+
+
+def _json_wide(levels: int) -> dict[str, Any]:
+    defs: dict[str, Any] = {
+        f"d{level}": {"anyOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 100} for level in range(levels)
+    }
+    last = {"anyOf": [{"type": "string", "maxLength": number} for number in range(json_schema.MAX_BRANCHES)]}
+    return _json_of({"$ref": "#/$defs/d0"}, {**defs, f"d{levels}": last})
+
+
+def _json_deep(levels: int) -> dict[str, Any]:
+    made: Any = {"type": "string"}
+    for _ in range(levels):
+        made = {"anyOf": [made, {"type": "null"}]}
+    return _json_of(made, {})
+
+
+@pytest.mark.parametrize(
+    ("form", "bomb", "size"),
+    [
+        (avro, _avro_diamond, 60), (avro, _avro_deep, 45), (avro, _avro_wide, 20_000),
+        (json_schema, _json_spellings, 30), (json_schema, _json_wide, 10), (json_schema, _json_deep, 95),
+    ],
+)  # fmt: skip
+def test_a_text_that_grows_is_read_in_time_that_grows_as_it_does(
+    form: Any, bomb: Callable[[int], dict[str, Any]], size: int
+) -> None:
+    """At the most that `depth_of` lets through. The deadline could not help: a parser in C may hold the interpreter."""
+    text = json.dumps(bomb(size))
+    assert depth_of(text) <= MAX_DEPTH
+    assert cpu_s(lambda: form.fitted(text, COLUMNS)) < 2
+
+
 def test_a_text_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """However a library reads it. The driver goes on."""
     never = threading.Event()
