@@ -124,7 +124,8 @@ def _as_it_is_here(block: Block, replaced: Mapping[str, str]) -> str:
     text = block.text
     if block.language == "diff":
         text = "".join(f"{line[1:]}\n" for line in text.splitlines() if not line.startswith("-"))
-    for what, instead in replaced.items():
+    for what in replaced:
         assert what in text, f"{what} is not in the block"
-        text = text.replace(what, instead)
-    return text
+    # In one pass: what comes in, such as a port, may have what another replaces.
+    longest_first = sorted(replaced, key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, longest_first)), lambda found: replaced[found[0]], text) if replaced else text
