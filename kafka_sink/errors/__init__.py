@@ -60,6 +60,7 @@
     ├── DeliveryError                rows were accepted by the sink and not acknowledged by the broker
     │   ├── DeliveryTimeout
     │   ├── ProduceRejected
+    │   ├── AcknowledgedRowsGone
     │   ├── TopicRecreated
     │   ├── BufferExhausted
     │   ├── ReceiptMismatch
@@ -163,6 +164,7 @@ from kafka_sink.errors.columns import (
     UnexpectedColumn,
 )
 from kafka_sink.errors.delivery import (
+    AcknowledgedRowsGone,
     ApisMissing,
     BufferExhausted,
     DeliveryError,
@@ -276,8 +278,8 @@ from kafka_sink.errors.transactions import (
 from kafka_sink.errors.wording import DataState, WriteKind
 
 __all__ = [
-    "REFUSALS", "AbortedRowsOpen", "AnotherCheckpoint", "ApisMissing", "AttemptFenced", "AttemptReplaced",
-    "AuthenticationFailed",
+    "REFUSALS", "AbortedRowsOpen", "AcknowledgedRowsGone", "AnotherCheckpoint", "ApisMissing", "AttemptFenced",
+    "AttemptReplaced", "AuthenticationFailed",
     "BadRow", "BatchOverLimit", "BrokerUnavailable", "BrokerUnsupported", "BrokersUnreachable", "BufferExhausted",
     "CheckpointBehind", "CheckpointUnusable", "ClusterChanged", "ClusterError", "ColumnNotInSchema",
     "ColumnNotRead", "ColumnTypeMismatch", "CommitOutcomeUnknown", "CommitRefused", "CommitTopicMissing",

@@ -85,6 +85,27 @@ class ProduceRejected(DeliveryError):
         return Explanation(happened, DataState.SENT_AGAIN, advice)
 
 
+class AcknowledgedRowsGone(DeliveryError):
+    """`offset`: where the leader wrote rows. `before`: up to where it had acknowledged earlier rows of the transaction;
+    or from where later ones, if those came first."""
+
+    topic: str
+    partition: int
+    offset: int
+    before: int
+    transactional_id: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"rows of transaction {self.transactional_id!r} that were acknowledged are gone: the leader of "
+            f"{self.topic}-{self.partition} wrote the next ones at offset {self.offset}, and offset {self.before} had "
+            "been acknowledged before. A replica that lacks rows became leader (unclean election), or the topic was "
+            "created again.",
+            DataState.SENT_AGAIN,
+            "Set unclean.leader.election.enable=false for the topic.",
+        )
+
+
 class TopicRecreated(DeliveryError):
     topic: str
     old_topic_id: str

@@ -24,10 +24,10 @@ from kafka_reads import PYKAFKA
 from kafka_sink.broker import LocalKafka
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.commit_topic import ensure_commit_topic
-from kafka_sink.commit.handover import Sink, SlotPrepared
+from kafka_sink.commit.handover import Facts, Sink, SlotBegun, SlotPrepared
 from kafka_sink.commit.markers import Marker, Names
 from kafka_sink.commit.runner import run
-from kafka_sink.errors import LogBroken, PreparedRowsGone
+from kafka_sink.errors import AcknowledgedRowsGone, LogBroken, PreparedRowsGone, ProduceRejected
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.producer.transaction_manager import Transaction
@@ -268,6 +268,21 @@ def test_rows_of_a_transaction_are_gone_after_an_unclean_election_in_mid_commit(
     assert (open_transactions(cluster, name), held_back(cluster, name)) == ([], 0)
 
 
+def begun_slot(client: AdminClient, name: str) -> tuple[Sink, Facts, SlotBegun, Transaction]:
+    """The first slot of the first micro-batch of a sink, and its transaction."""
+    sink = Sink(Names(name, COMMIT_TOPIC), 120_000, client.transaction_version())
+    ensure_commit_topic(client, COMMIT_TOPIC)
+    facts = run(client, two_phase.plan(sink))
+    begun = run(client, two_phase.begin(sink, facts, slot=0, micro_batch_id=0, query_id="q"))
+    ids = begun.ids
+    return (
+        sink,
+        facts,
+        begun,
+        Transaction(sink.names.slot(0), ids.producer_id, ids.producer_epoch, sink.transaction_version),
+    )
+
+
 def test_the_last_rows_of_a_transaction_are_gone_after_an_unclean_election(
     cluster: LocalKafka, record_property: Callable[[str, object], None]
 ) -> None:
@@ -277,13 +292,7 @@ def test_the_last_rows_of_a_transaction_are_gone_after_an_unclean_election(
     first, second = unclean_topic(cluster, name)
     config = sink_config({"kafka.bootstrap.servers": cluster.bootstrap_servers}).producer
     with once(AdminClient, config) as client, lease_producer(config) as writer:
-        sink = Sink(Names(name, COMMIT_TOPIC), 120_000, client.transaction_version())
-        ensure_commit_topic(client, COMMIT_TOPIC)
-        facts = run(client, two_phase.plan(sink))
-        begun = run(client, two_phase.begin(sink, facts, slot=0, micro_batch_id=0, query_id="q"))
-        transaction = Transaction(
-            sink.names.slot(0), begun.ids.producer_id, begun.ids.producer_epoch, sink.transaction_version
-        )
+        sink, facts, begun, transaction = begun_slot(client, name)
         write = writer.begin(topic=name, transaction=transaction)
         write.append(pa.record_batch({"value": ["1", "2"]}))
         wait_until(lambda: len(read(cluster, name, "read_uncommitted")) == 2, DEADLINE_S, "both replicas have them")
@@ -301,6 +310,33 @@ def test_the_last_rows_of_a_transaction_are_gone_after_an_unclean_election(
             run(client, two_phase.commit(sink, facts, [slot], micro_batch_id=0, now_ms=wall_clock_ms()))
         run(client, two_phase.abort(sink, facts.generation))
     assert read(cluster, name) == Counter()
+
+
+@pytest.mark.parametrize(("version", "error"), [(1, AcknowledgedRowsGone), (2, ProduceRejected)])
+def test_rows_of_a_transaction_are_gone_before_its_next_rows_come(
+    version: int, error: type[Exception], record_property: Callable[[str, object], None]
+) -> None:
+    """The other replica leads without any of them. With transactions of version 1 a leader that knows nothing of the
+    producer takes the next rows, where the first ones were (KIP-360)."""
+    record_property("fault", f"unclean election in mid-write, transaction.version {version}")
+    name = f"gone-between-{version}"
+    with LocalKafka(nodes=3) as kafka:
+        if version == 1:
+            switch_version(kafka, "downgrade", 1)
+        first, second = unclean_topic(kafka, name)
+        config = sink_config({"kafka.bootstrap.servers": kafka.bootstrap_servers}).producer
+        with once(AdminClient, config) as client:
+            *_, transaction = begun_slot(client, name)
+            assert transaction.version == version
+            kafka.kill(second)
+            wait_until(lambda: in_sync(kafka, name) == {first}, DEADLINE_S, "the other replica is away")
+            with pytest.raises(error), lease_producer(config) as writer:
+                write = writer.begin(topic=name, transaction=transaction)
+                write.append(pa.record_batch({"value": ["1", "2"]}))
+                wait_until(lambda: len(read(kafka, name, "read_uncommitted")) == 2, DEADLINE_S, "they are there")
+                elect(kafka, name, first, second)
+                write.append(pa.record_batch({"value": ["3", "4", "5"]}))
+                write.finish()
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])

@@ -4,9 +4,10 @@ the test gives."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -38,6 +39,7 @@ from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent
 TOPIC = "t"
 TOPIC_ID = uuid.UUID(int=7)
 NODES = (0, 1, 2)
+STEP = 1_000_000
 E = TypeVar("E", bound=Exception)
 # As a Router's, they go on from one Arrow batch to the next.
 DESTINATIONS: list[TopicPartition] = []
@@ -110,6 +112,7 @@ class Core:
         core = wire(config, network=cast(Network, self.handover), lock=lock, metrics=self.metrics, rng=random.Random(1))
         self.accumulator, self.metadata, self.sender = core.accumulator, core.metadata, core.sender
         self.leaders = list(leaders)
+        self._written: dict[TopicPartition, Iterator[int]] = {}
         self.metadata.want([TOPIC], 0)
         self.run()
         self.answer_metadata()
@@ -163,16 +166,19 @@ class Core:
         self.answer(self.network.take(InitProducerIdRequest), answer)
         self.run()
 
-    def answer_produce(
-        self, sent: Sent, code: int = 0, offsets: Callable[[TopicPartition], int] = lambda tp: 0
-    ) -> None:
+    def answer_produce(self, sent: Sent, code: int = 0, offsets: Callable[[TopicPartition], int] | None = None) -> None:
+        """`offsets`: None for the next of each partition, in steps that no batch of the tests fills."""
+        offset_of = offsets or self._next_offset
         results = tuple(
             ProduceResult(
-                p.topic, p.topic_id, p.partition, code, None, offsets(TopicPartition(p.topic, p.partition)), -1
+                p.topic, p.topic_id, p.partition, code, None, offset_of(TopicPartition(p.topic, p.partition)), -1
             )
             for p in sent.request.partitions
         )
         self.answer(sent, ProduceResponse(0, results))
+
+    def _next_offset(self, partition: TopicPartition) -> int:
+        return STEP * next(self._written.setdefault(partition, itertools.count()))
 
     def lose(self, sent: Sent) -> None:
         self.answer(sent, None, "the connection was lost")

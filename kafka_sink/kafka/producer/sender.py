@@ -30,6 +30,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from kafka_sink.errors import (
+    AcknowledgedRowsGone,
     DeliveryTimeout,
     KafkaSinkError,
     ProduceRejected,
@@ -491,6 +492,12 @@ class Sender:
 
     def _acknowledge(self, batch: ProducerBatch, base_offset: int | None, now_ms: int) -> None:
         if self._release_if_failed(batch) or self._ends_renumbering(batch):
+            return
+        try:
+            self._transactions.acknowledged(batch.topic_partition, batch.base_sequence, base_offset, batch.record_count)
+        except AcknowledgedRowsGone as gone:
+            self._fail(gone)
+            self._accumulator.deallocate(batch)
             return
         self.sequences.acknowledged(batch, now_ms)
         self._throttling.acknowledged(batch.node_id, batch.size_bytes, now_ms)

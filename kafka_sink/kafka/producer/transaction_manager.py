@@ -25,10 +25,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from kafka_sink.errors import AttemptFenced, KafkaSinkError, TopicAuthorizationFailed, TransactionRefused
+from kafka_sink.errors import (
+    AcknowledgedRowsGone,
+    AttemptFenced,
+    KafkaSinkError,
+    TopicAuthorizationFailed,
+    TransactionRefused,
+)
 from kafka_sink.kafka.metadata import NO_LEADER
 from kafka_sink.kafka.producer.coordinators import Ask, Coordinators
 from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
+from kafka_sink.kafka.producer.sequences import SEQUENCE_COUNT
 from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
@@ -80,6 +87,8 @@ class TransactionManager:
         self._joining: set[TopicPartition] = set()
         self._joining_until_ms = 0
         self._last_joining = NO_LEADER
+        # Of each partition's latest acknowledged batch: its first sequence, and its first and last offset.
+        self._latest: dict[TopicPartition, tuple[int, int, int]] = {}
 
     def begin(self, transaction: Transaction) -> ProducerIdAndEpoch:
         """Put batches into `transaction` from now on. Return the producer id and epoch for them."""
@@ -93,6 +102,7 @@ class TransactionManager:
         self._transaction = self._adding = None
         self._added.clear()
         self._wanted.clear()
+        self._latest.clear()
 
     def _step(self, event: str) -> None:
         """Move to the state that TRANSITIONS gives. Raises KeyError for a missing pair, a bug of the caller."""
@@ -163,6 +173,30 @@ class TransactionManager:
         if self._joining:
             self._joining.difference_update(partitions)
             self._added.update(partitions)
+
+    def acknowledged(self, partition: TopicPartition, sequence: int, first: int | None, record_count: int) -> None:
+        """A batch of the transaction is at offset `first`, None if the leader did not tell. Sequences begin at 0 for
+        each partition.
+
+        Raises AcknowledgedRowsGone if the offset does not ascend with the sequence. A log's end goes back only by an
+        unclean election. A leader without any state of the producer then takes whatever sequence comes (KIP-360).
+        """
+        if self._transaction is None or first is None:
+            return
+        known_sequence, known_first, known_last = self._latest.get(partition, (sequence, -1, -1))
+        # After the highest sequence comes 0.
+        is_later = (sequence - known_sequence) % SEQUENCE_COUNT < SEQUENCE_COUNT // 2
+        # A batch may be acknowledged before an earlier one.
+        ascends = first > known_last if is_later else first + record_count <= known_first
+        if is_later:
+            self._latest[partition] = sequence, first, first + record_count - 1
+        if not ascends:
+            raise AcknowledgedRowsGone(
+                **partition._asdict(),
+                offset=first,
+                before=known_last if is_later else known_first,
+                transactional_id=self._transaction.transactional_id,
+            )
 
     def _take(self, adding: Ask) -> None:
         """Process the coordinator's response, a result for each partition. Raises an error without a response."""

@@ -257,7 +257,7 @@ def spent_epochs(steps: int) -> Iterable[Events]:
 
 
 @family("an operator may abort what is prepared", *EVERY_ROW, share=1)
-def by_hand(steps: int) -> Iterable[Events]:
+def manual_requests(steps: int) -> Iterable[Events]:
     for aborted, crash, slot in product(range(steps), range(2 * steps), (0, 1)):
         yield (aborted, AbortByHand(slot)), (crash, Crash())
 

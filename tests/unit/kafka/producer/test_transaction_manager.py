@@ -440,3 +440,55 @@ def test_every_state_takes_the_events_of_the_table_and_no_other(state: State, ev
         with pytest.raises(KeyError):
             step()
         assert (manager.transaction is not None) == (state is State.OPEN)
+
+
+Places = list[tuple[int, int, int]]
+
+
+@pytest.mark.parametrize(
+    ("places", "gone"),
+    [
+        # Sequence, offset and count of each acknowledged batch.
+        ([(0, 7, 2), (2, 9, 3), (5, 40, 1)], None),
+        ([(0, 7, 2), (2, 7, 3)], (7, 8)),
+        ([(0, 7, 2), (2, 8, 3)], (8, 8)),
+        ([(0, 7, 2), (2, 0, 3)], (0, 8)),
+        # The later one first.
+        ([(2, 9, 3), (0, 7, 2), (5, 12, 1)], None),
+        ([(2, 9, 3), (0, 8, 2)], (8, 9)),
+        ([(2**31 - 2, 50, 2), (0, 52, 1)], None),
+        ([(2**31 - 2, 50, 2), (0, 50, 1)], (50, 51)),
+    ],
+)
+def test_offsets_ascend_with_sequences_or_acknowledged_rows_are_gone(
+    places: Places, gone: tuple[int, int] | None
+) -> None:
+    manager, *_ = managing()
+    manager.begin(NEW)
+    told = None
+    for sequence, first, count in places:
+        try:
+            manager.acknowledged(TopicPartition("t", 0), sequence, first, count)
+        except errors.AcknowledgedRowsGone as error:
+            told = error.offset, error.before
+    assert told == gone
+
+
+def test_another_partition_and_the_next_transaction_begin_anew() -> None:
+    manager, *_ = managing()
+    manager.begin(NEW)
+    manager.acknowledged(TopicPartition("t", 0), 0, 7, 2)
+    manager.acknowledged(TopicPartition("t", 1), 0, 3, 2)
+    manager.end()
+    manager.acknowledged(TopicPartition("t", 0), 2, 1, 2)
+    manager.begin(NEW)
+    manager.acknowledged(TopicPartition("t", 0), 0, 2, 2)
+
+
+def test_a_leader_that_lacks_rows_of_the_transaction_fails_its_write() -> None:
+    core = begun(NEW, 0)
+    core.answer_produce(core.only(), offsets=lambda at: 40)
+    send_rows(core, 0)
+    core.answer_produce(core.network.produce()[-1], offsets=lambda at: 40)
+    failure = core.failed(errors.AcknowledgedRowsGone)
+    assert (failure.topic, failure.partition, failure.offset, failure.before) == ("t", 0, 40, 40)

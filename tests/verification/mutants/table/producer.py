@@ -5,6 +5,10 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 PRODUCER: tuple[Mutant, ...] = (
+    Mutant("rows at the place of acknowledged ones are taken for the next", "docs/guarantees.md: unclean elections",
+           "$FIRST > $KNOWN_LAST if $IS_LATER else $END <= $KNOWN_FIRST", "True",
+           "tests/unit/kafka/producer/test_transaction_manager.py::"
+           "test_a_leader_that_lacks_rows_of_the_transaction_fails_its_write", within="TransactionManager"),
     Mutant("a leader that does not answer keeps the others out of a transaction", "waits are bounded",
            "$JOINING and $NOW_MS < $UNTIL_MS", "$JOINING",
            "tests/unit/kafka/producer/test_transaction_manager.py::"
