@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from client_properties import FILES, SECRET, ClientProperties, read_properties
 from effort import each
 from kafka_sink.errors import ConfigError, InvalidOption, MissingOption, RefusedOption
+from kafka_sink.kafka.config import ConsumerConfig, SecurityConfig
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.bounds import EARLIEST, LATEST, AtOffset, AtOffsets, AtTime, AtTimes, begins_at_latest
@@ -51,10 +53,13 @@ def test_every_option_is_found_in_any_case_and_has_a_meaning(option: Option) -> 
     assert option.doc
 
 
-def test_no_name_is_there_twice() -> None:
-    names = [*(option.name for option in READING.options), *READING.refused, *READING.sparks]
-    assert len({name.lower() for name in names}) == len(names)
-    assert len(READING.by_key) == len(READING.options)
+def test_every_option_that_is_taken_reaches_the_read() -> None:
+    """Reads have the sections of connections and security in common with writes: an option there that only the producer
+    obeys would be taken and ignored."""
+    reached = {field.name for owner in (ReadConfig, ConsumerConfig, SecurityConfig) for field in fields(owner)}
+    bounds = {f"{which}_{what}" for which in ("starting", "ending") for what in ("timestamp", "timestamps", "offsets")}
+    taken = {option.field for option in READING.options if option.field is not None}
+    assert taken - reached == bounds
 
 
 @each("name", [*WRITING.by_key, *(name.lower() for name in WRITING.refused)])

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from effort import each
 from kafka_sink.errors import ConfigError, InvalidOption, RefusedOption, UnknownOption
 from kafka_sink.options.config import given_options, sink_config
-from kafka_sink.options.option import REQUIRED, Option
-from kafka_sink.options.table import OPTIONS, REFUSED, SPARK_OPTIONS, WRITING
+from kafka_sink.options.option import REQUIRED, Option, OptionTable
+from kafka_sink.options.reading import READING
+from kafka_sink.options.table import OPTIONS, REFUSED, WRITING
 from kafka_sink.text.redaction import redacted
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -38,9 +39,11 @@ def test_every_option_is_found_in_any_case_has_a_meaning_and_reads_its_own_defau
         assert option.read(f" {option.default} ") == option.default
 
 
-def test_no_name_is_in_two_tables() -> None:
-    names = [*(option.name for option in OPTIONS), *REFUSED, *SPARK_OPTIONS]
-    assert len({name.lower() for name in names}) == len(names)
+@pytest.mark.parametrize("table", [WRITING, READING], ids=["writing", "reading"])
+def test_no_name_is_both_taken_and_refused_or_there_twice(table: OptionTable) -> None:
+    names = [name.lower() for name in (*(option.name for option in table.options), *table.refused, *table.sparks)]
+    assert len(set(names)) == len(names)
+    assert [name for name in table.by_key if name.startswith((*table.refused_prefixes, *table.not_yet_prefixes))] == []
 
 
 @pytest.mark.parametrize(

@@ -79,13 +79,20 @@ class Exchange:
 
 def answer(request: Request, version: int, said: Said, correlation_id: int = 0) -> bytes:
     """A frame without its size."""
+    return frame(message(request, version, said), correlation_id)
+
+
+def message(request: Request, version: int, said: Said) -> Any:
+    """Return kio's entity."""
     api = api_of(request)
     kio_version = importlib.import_module(f"kio.schema.{api.kio_package}.v{version}.response")
-    message_type = getattr(kio_version, f"{api.name}Response")
-    header_type = message_type.__header_schema__
+    return filled(getattr(kio_version, f"{api.name}Response"), said)
+
+
+def frame(entity: Any, correlation_id: int = 0) -> bytes:
     buffer = io.BytesIO()
-    for entity in (header_type(correlation_id=correlation_id), filled(message_type, said)):
-        kio.serial.entity_writer(type(entity))(buffer, entity)
+    for part in (entity.__header_schema__(correlation_id=correlation_id), entity):
+        kio.serial.entity_writer(type(part))(buffer, part)
     return buffer.getvalue()
 
 

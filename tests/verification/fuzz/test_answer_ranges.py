@@ -1,10 +1,10 @@
-"""Numbers of an answer that become offsets, epochs, partitions or ids are ones that there can be, and a topic of a
-cluster has a name that Kafka allows: in every version of every API."""
+"""Numbers of an answer that become offsets, epochs, partitions or ids are ones that there can be, what was asked for is
+answered once, and a topic of a cluster has a name that Kafka allows: in every version of every API."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass, replace
 from typing import Any
 
 import pytest
@@ -68,6 +68,46 @@ def test_a_number_that_cannot_be_is_not_believed(
             finally:
                 damaged[0] = ""
             assert [each for each in numbers(response) if each[1] < -1] == [], name
+
+
+# Arrays that no request asks for by name: a cluster says what it has.
+ANY_NUMBER = {
+    "api_keys", "supported_features", "finalized_features", "mechanisms", "brokers", "replica_nodes", "isr_nodes",
+    "offline_replicas", "transaction_states", "unknown_state_filters", "active_producers", "aborted_transactions",
+    "preferred_read_replica", "configs", "synonyms", "members", "node_endpoints", "old_style_offsets", "record_errors",
+    "eligible_leader_replicas", "last_known_elr",
+}  # fmt: skip
+# The only topic may be left out: where no record came in time, or where all topics of a cluster were asked for.
+ALLOWED = {("Fetch", "fewer responses"), ("Fetch", "fewer partitions"), ("Metadata", "fewer topics")}
+
+
+def with_fewer_or_more(entity: Any) -> Iterator[tuple[str, Any]]:
+    """Yield kio's entity with the last element of one array left out, and with it twice, for each array."""
+    for field in fields(entity):
+        value = getattr(entity, field.name)
+        if is_dataclass(value):
+            yield from ((name, replace(entity, **{field.name: each})) for name, each in with_fewer_or_more(value))
+        if not isinstance(value, tuple) or not value or field.name in ANY_NUMBER:
+            continue
+        yield f"fewer {field.name}", replace(entity, **{field.name: value[:-1]})
+        yield f"more {field.name}", replace(entity, **{field.name: (*value, value[-1])})
+        if is_dataclass(value[-1]):
+            yield from (
+                (name, replace(entity, **{field.name: (*value[:-1], each)}))
+                for name, each in with_fewer_or_more(value[-1])
+            )
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda each: f"{each.api.name}-{EXCHANGES.index(each)}")
+def test_what_was_asked_for_is_answered_once(exchange: Exchange) -> None:
+    """An API whose `check` is missing, or looks at less than it was asked for, fails here."""
+    for version in exchange.versions():
+        for name, damaged in with_fewer_or_more(answers.message(exchange.request, version, exchange.answers[0])):
+            if (exchange.api.name, name) in ALLOWED:
+                continue
+            with pytest.raises(ProtocolError):
+                decode_response(exchange.request, version, answers.frame(damaged))
+                pytest.fail(f"version {version}: {name} are believed: {damaged}")
 
 
 @pytest.mark.parametrize(("timestamp_ms", "offset"), [(LATEST, -1), (EARLIEST, -1), (5, -2), (LATEST, 2**63 - 1)])
