@@ -71,7 +71,7 @@ def with_topic(topic: str) -> str:
 
 
 STEPS = (
-    Step("packages of notebooks and Spark Connect", "pip install --quiet nbclient ipykernel 'pyspark[connect]'"),
+    Step("packages of notebooks and Spark Connect", "pip install --quiet nbclient ipykernel pandas 'pyspark[connect]'"),
     Step("notebook, as Jupyter runs it", "jupyter execute $CLONE/notebooks/export.ipynb"),
     Step(
         "exports in threads",
@@ -100,6 +100,20 @@ STEPS = (
         done
         {has(2_000, "one")}
         {has(1_000, "other")}
+        """,
+    ),
+    Step(
+        "frames, SQL, a thread and a closed port; not activated",
+        f"""
+        PATH=${{PATH#*:}} $(command -v python) $CLONE/.ci/hour/frames_and_threads.py
+        {has(1_000, "from-pandas", "from-pyarrow", "from-sql", "from-thread")}
+        """,
+    ),
+    Step(
+        "stuck or not: a stream by its checkpoint",
+        """
+        pykafka check --bootstrap-servers $SERVERS --checkpoint other/checkpoint --topic other
+        pykafka warm
         """,
     ),
     Step(
