@@ -95,4 +95,4 @@ class KafkaBatchReader(DataSourceReader):
     def _plan(self, *, has_worked: bool) -> Sequence[FetchRange]:
         """`has_worked`: there is an earlier plan, so brokers have answered."""
         with of_read(), lease_admin_client(self._config.consumer, has_worked=has_worked) as client:
-            return plan(client, self._config, self.wanted)
+            return plan(client, self._config, self.wanted, by_task=not has_worked)

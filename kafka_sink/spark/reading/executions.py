@@ -78,7 +78,8 @@ def planned_tasks(ranges: Sequence[FetchRange], planned_ms: int) -> Iterator[Pla
 
 
 def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[FetchRange]]) -> list[FetchRange]:
-    """Return the ranges that the task reads in its execution. `replan`: plans the read anew.
+    """Return the ranges that the task reads in its execution. `replan`: plans the read anew, and returns what there is
+    to read of each partition, also if it is nothing: a log of which retention has left nothing is read no more.
 
     Raises PlanReused, PlanNotNoted, and what `replan` raises.
     """
@@ -92,14 +93,18 @@ def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[Fe
         return ranges
     fresh = _noted(f"{planned.plan_id}-{execution}", lambda: tuple(replan()))
     last = {_of(each): each for each in fresh}
+    # What retention has deleted since is no part of the read any more.
+    begins = {_of(each): each.first for each in reversed(fresh)}
+    ranges = [replace(each, first=max(each.first, begins.get(_of(each), 0))) for each in ranges]
     if not _ONE_EXECUTOR.fullmatch(task.conf.get("spark.master", "")):
         _check_none_is_newer(planned, fresh, last)
-        return ranges
-    if planned.range is not None and _of(planned.range) in planned.ends:
-        newest = last.get(_of(planned.range), planned.range)
-        if newest.end > planned.range.end:
-            ranges = [replace(planned.range, end=newest.end, leader_epoch=newest.leader_epoch)]
-    return ranges + [each for each in fresh if planned.is_last and _of(each) not in planned.ends]
+    else:
+        if planned.range is not None and _of(planned.range) in planned.ends:
+            newest = last.get(_of(planned.range), planned.range)
+            if newest.end > planned.range.end:
+                ranges = [replace(ranges[0], end=newest.end, leader_epoch=newest.leader_epoch)]
+        ranges += [each for each in fresh if planned.is_last and _of(each) not in planned.ends]
+    return [each for each in ranges if each.first < each.end]
 
 
 def _began_after(planned: PlannedTask, task: Task) -> bool:

@@ -85,6 +85,17 @@ def test_a_log_that_ends_earlier_by_now_is_read_as_planned() -> None:
     assert plan.read_all("2") == [A0, A0_REST]
 
 
+@pytest.mark.parametrize("master", ["local", *CLUSTERS])
+def test_an_action_after_retention_begins_where_the_log_begins_by_then(master: str) -> None:
+    """Nothing is lost of a read from the earliest offset. A read from an offset that is gone fails in its new plan."""
+    plan = Plan(A0, A0_REST, A1, master=master)
+    plan.read_all("1")
+    plan.fresh = (replace(A0_REST, first=7), A1)
+    assert plan.read_all("2") == [plan.fresh[0], A1]
+    plan.fresh = (replace(A0_REST, first=10), A1)
+    assert plan.read_all("3") == [A1], "all is deleted"
+
+
 @pytest.mark.parametrize("master", CLUSTERS)
 @pytest.mark.parametrize(
     ("fresh", "partition", "planned_end", "end"),

@@ -230,6 +230,33 @@ def test_offsets_that_are_not_there_are_an_error_or_left_out() -> None:
     assert spans(**after, failOnDataLoss="false") == [("a", 0, 10, 50)]
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"startingOffsets": said(a={0: 31}), "endingTimestamp": "3000"},
+         "'endingTimestamp' is '3000'; expected nothing before startingOffsets: a-0 would begin at offset 31"),
+        ({"startingTimestamp": "4000", "endingOffsets": said(a={0: 30})},
+         "'endingOffsets' is 'a-0: 30'; .* startingTimestamp: .* at offset 45 and end at 30"),
+        ({"startingOffsets": said(a={0: 50}), "endingOffsetsByTimestamp": said(a={0: 1_000})},
+         "'endingOffsetsByTimestamp' is 'a-0: 1000'; .* at offset 50 and end at 10"),
+        ({"startingOffsets": said(a={0: 30}), "endingTimestamp": "3000"}, None),
+        ({"startingOffsets": said(a={0: 50}), "endingTimestamp": "9000"}, None),
+        ({"endingOffsets": said(a={0: 4})}, None),
+        ({"startingTimestamp": "9000", "endingOffsets": said(a={0: 30})}, None),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_a_partition_that_ends_before_it_begins_is_an_error_and_not_empty(
+    options: dict[str, str], problem: str | None, fail_on_data_loss: str
+) -> None:
+    options = {"assign": '{"a": [0]}', "startingOffsetsByTimestampStrategy": "latest", **options}
+    if problem is None:
+        assert planned(**options, failOnDataLoss=fail_on_data_loss) == []
+    else:
+        with pytest.raises(errors.InvalidOption, match=problem):
+            planned(**options, failOnDataLoss=fail_on_data_loss)
+
+
 def test_a_reader_of_committed_records_ends_before_the_first_open_transaction() -> None:
     committed = {"kafka.isolation.level": "read_committed", "assign": '{"a": [0]}'}
     assert spans(**committed) == [("a", 0, 10, 40)]
