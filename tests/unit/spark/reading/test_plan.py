@@ -100,6 +100,8 @@ def test_a_pattern_finds_topics_that_may_be_read_or_says_that_there_is_none(
         assert planned(subscribePattern="orders-.*") == []
     assert "'orders-.*' matches none of the topics" in caplog.text
     kafka.topic_codes["b"] = DENIED
+    # Those of Kafka itself are no user's to read by a pattern.
+    serve(kafka, LOGS | {("__consumer_offsets", 0): ScriptedLog(0, 5)})
     assert {topic for topic, *_ in spans(subscribePattern=".*")} == {"a"}
     # Anywhere in a name, as Spark's source finds it.
     serve(kafka, {(topic, 0): ScriptedLog(0, 5) for topic in ("orders", "orders-eu", "all-orders", "order")})
