@@ -67,9 +67,11 @@ def check_named(partitions: Sequence[TopicPartition], bound: Bound, which: str) 
     """Raise InvalidOption unless an option that goes by partition names those of the read, as Spark's source asks."""
     if not isinstance(bound, AtOffsets | AtTimes):
         return
-    named = bound.by_partition
-    missing = [each for each in partitions if each not in named]
-    unread = sorted(named.keys() - set(partitions))
+    offsets = bound if isinstance(bound, AtOffsets) else AtOffsets(bound.by_partition)
+    topics = {each.topic for each in partitions}
+    missing = [each for each in partitions if each not in offsets]
+    unread: list[str | TopicPartition] = [*sorted(offsets.by_partition.keys() - set(partitions))]
+    unread += sorted(offsets.by_topic.keys() - topics)
     if not missing and not unread:
         return
     problems = []
@@ -77,8 +79,7 @@ def check_named(partitions: Sequence[TopicPartition], bound: Bound, which: str) 
         problems.append(f"{_first(missing)} {'has' if len(missing) == 1 else 'have'} none")
     if unread:
         problems.append(f"{_first(unread)} {'is' if len(unread) == 1 else 'are'} not read")
-    topics = {each.topic for each in partitions}
-    if any(each.topic not in topics for each in unread):
+    if any((each if isinstance(each, str) else each.topic) not in topics for each in unread):
         problems.append(f"the read has {_first(sorted(topics)) or 'no topic'}")
     expected = f"a value for each partition of the read and no other: {'; '.join(problems)}"
     raise InvalidOption(option=_option_of(bound, which), value=text_of(bound), expected=expected)
@@ -139,8 +140,8 @@ class LogBounds:
         match bound:
             case AtOffset(offset):
                 return {each: self._absolute(each, offset) for each in self._partitions}
-            case AtOffsets(by_partition):
-                return {each: self._absolute(each, by_partition[each]) for each in self._partitions}
+            case AtOffsets():
+                return {each: self._absolute(each, bound.of(each)) for each in self._partitions}
             case AtTime(timestamp_ms):
                 return self._since(dict.fromkeys(self._partitions, timestamp_ms), "startingTimestamp" if strict else "")
             case AtTimes(by_partition):

@@ -159,6 +159,8 @@ def planned(**options: str) -> tuple[Stream, Positions, Positions]:
             {A0: 10, A1: 0},
         ),
         ({"assign": '{"a": [1], "b": [0]}'}, {A1: 0, B0: 100}),
+        ({"subscribe": "a,b", "startingOffsets": '{"a": "earliest", "b": {"0": 7}}'}, {A0: 2, A1: 0, B0: 7}),
+        ({"subscribe": "a,b", "startingOffsets": '{"a": "earliest", "b": "latest"}'}, {A0: 2, A1: 0, B0: 100}),
         ({"subscribePattern": "[ab]"}, {A0: 10, A1: 0, B0: 100}),
         ({"subscribePattern": "x"}, {}),
     ],
