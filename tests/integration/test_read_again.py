@@ -52,6 +52,10 @@ def test_a_later_action_misses_nothing_that_retention_took_in_between(
     assert frame.isEmpty()
     produce(kafka, name, 4)
     assert frame.union(frame).count() == 8
+    # Jobs of an RDD, which Spark runs in no query.
+    assert frame.rdd.count() == 4
+    produce(kafka, name, 1)
+    assert frame.rdd.count() == 5
 
 
 @pytest.mark.parametrize("source", SOURCES)
