@@ -1,7 +1,7 @@
 """Where a read begins and ends, as the options say it, and the readers of their texts.
 
 The texts are those of Spark's Kafka source: `earliest`, `latest`, or JSON by topic and partition, in which -2 is the
-earliest offset and -1 the latest.
+earliest offset and -1 the latest. In JSON `earliest` and `latest` may stand for a whole topic (SPARK-58774).
 
 Source: org.apache.spark.sql.kafka010.KafkaSourceProvider, JsonUtils.
 """
@@ -9,8 +9,8 @@ Source: org.apache.spark.sql.kafka010.KafkaSourceProvider, JsonUtils.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -20,6 +20,8 @@ from kafka_sink.text.topic_name import is_topic_name
 # As in Kafka's ListOffsets.
 LATEST = -1
 EARLIEST = -2
+_NAMES = {EARLIEST: "earliest", LATEST: "latest"}
+_NAMED = {name: offset for offset, name in _NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,16 @@ class AtOffset:
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """An offset, EARLIEST or LATEST, for each partition."""
+    """An offset, EARLIEST or LATEST, for each partition. `by_topic`: EARLIEST or LATEST for all of a topic."""
 
     by_partition: Mapping[TopicPartition, int]
+    by_topic: Mapping[str, int] = field(default_factory=dict)
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self.by_partition or partition.topic in self.by_topic
+
+    def of(self, partition: TopicPartition) -> int:
+        return self.by_partition[partition] if partition in self.by_partition else self.by_topic[partition.topic]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +66,18 @@ def text_of(bound: Bound) -> str:
     """Return `bound` for a message. Where it goes by partition it is no JSON, because messages hide `"name":value`."""
     match bound:
         case AtOffset(offset):
-            return {EARLIEST: "earliest", LATEST: "latest"}[offset]
+            return _NAMES[offset]
         case AtTime(timestamp_ms):
             return str(timestamp_ms)
-        case AtOffsets(by_partition) | AtTimes(by_partition):
-            return ", ".join(f"{each.topic}-{each.partition}: {value}" for each, value in by_partition.items())
+        case AtOffsets(by_partition, by_topic):
+            topics = (f"{topic}: {_NAMES[offset]}" for topic, offset in by_topic.items())
+            return ", ".join([*_texts_of(by_partition), *topics])
+        case AtTimes(by_partition):
+            return ", ".join(_texts_of(by_partition))
+
+
+def _texts_of(by_partition: Mapping[TopicPartition, int]) -> Iterable[str]:
+    return (f"{each.topic}-{each.partition}: {value}" for each, value in by_partition.items())
 
 
 def begins_at_latest(starting: Bound) -> bool:
@@ -69,8 +85,8 @@ def begins_at_latest(starting: Bound) -> bool:
     match starting:
         case AtOffset(offset):
             return offset == LATEST
-        case AtOffsets(by_partition):
-            return LATEST in by_partition.values()
+        case AtOffsets(by_partition, by_topic):
+            return LATEST in (*by_partition.values(), *by_topic.values())
     return False
 
 
@@ -86,19 +102,32 @@ def is_reversed(starting: Bound, ending: Bound) -> bool:
 
 def _json_of(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_once)
+    except Problem:
+        raise
     except (ValueError, RecursionError):
         raise Problem("it is no JSON") from None
 
 
-def _partitions_of(text: str, read: Any) -> dict[TopicPartition, int]:
-    """Return what JSON like {"topic": {"0": 23}} says of each partition."""
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise Problem("a name is there twice")
+    return found
+
+
+def _by_topic(text: str) -> dict[str, Any]:
     said = _json_of(text)
-    found: dict[TopicPartition, int] = {}
-    if not isinstance(said, dict) or not said:
+    if not isinstance(said, dict) or not said or not all(map(is_topic_name, said)):
         raise ValueError
+    return said
+
+
+def _partitions_of(said: Mapping[str, Any], read: Any) -> dict[TopicPartition, int]:
+    """Return what JSON like {"topic": {"0": 23}} says of each partition."""
+    found: dict[TopicPartition, int] = {}
     for topic, by_number in said.items():
-        if not is_topic_name(topic) or not isinstance(by_number, dict):
+        if not isinstance(by_number, dict):
             raise ValueError
         for number, value in by_number.items():
             if not number.isascii() or not number.isdigit() or type(value) is not int:
@@ -119,9 +148,17 @@ def _time(value: int) -> int:
     return value
 
 
+def _offsets(text: str) -> AtOffsets:
+    said = _by_topic(text)
+    named = {topic: _NAMED.get(value.lower()) for topic, value in said.items() if isinstance(value, str)}
+    by_topic = {topic: offset for topic, offset in named.items() if offset is not None}
+    rest = {topic: value for topic, value in said.items() if topic not in by_topic}
+    return AtOffsets(_partitions_of(rest, _offset), by_topic)
+
+
 def _starting_offsets(text: str) -> Bound:
-    known = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
-    return AtOffsets(_partitions_of(text, _offset)) if known is None else AtOffset(known)
+    known = _NAMED.get(text.lower())
+    return _offsets(text) if known is None else AtOffset(known)
 
 
 def _ending_offsets(text: str) -> Bound:
@@ -129,10 +166,10 @@ def _ending_offsets(text: str) -> Bound:
         return AtOffset(LATEST)
     if text.lower() == "earliest":
         raise Problem("a batch read that ends at the earliest offset has no rows")
-    offsets = _partitions_of(text, _offset)
-    if EARLIEST in offsets.values():
+    offsets = _offsets(text)
+    if EARLIEST in (*offsets.by_partition.values(), *offsets.by_topic.values()):
         raise Problem("a batch read cannot end at the earliest offset, -2")
-    return AtOffsets(offsets)
+    return offsets
 
 
 def _timestamp(text: str) -> Bound:
@@ -142,16 +179,13 @@ def _timestamp(text: str) -> Bound:
 
 
 def _timestamps(text: str) -> Bound:
-    return AtTimes(_partitions_of(text, _time))
+    return AtTimes(_partitions_of(_by_topic(text), _time))
 
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
-    said = _json_of(text)
-    if not isinstance(said, dict) or not said:
-        raise ValueError
     found: list[TopicPartition] = []
-    for topic, numbers in said.items():
-        if not is_topic_name(topic) or not isinstance(numbers, list) or not numbers:
+    for topic, numbers in _by_topic(text).items():
+        if not isinstance(numbers, list) or not numbers:
             raise ValueError
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise ValueError
@@ -169,8 +203,10 @@ def _subscribed(text: str) -> tuple[str, ...]:
     return topics
 
 
-STARTING_OFFSETS = Kind('earliest, latest, or JSON like {"orders": {"0": 23, "1": -2}}', _starting_offsets)
-ENDING_OFFSETS = Kind('latest, or JSON like {"orders": {"0": 50, "1": -1}}', _ending_offsets)
+STARTING_OFFSETS = Kind(
+    'earliest, latest, or JSON like {"orders": {"0": 23, "1": -2}, "clicks": "earliest"}', _starting_offsets
+)
+ENDING_OFFSETS = Kind('latest, or JSON like {"orders": {"0": 50, "1": -1}, "clicks": "latest"}', _ending_offsets)
 TIMESTAMP = Kind("milliseconds since 1970", _timestamp)
 TIMESTAMPS = Kind('JSON like {"orders": {"0": 1700000000000}}, milliseconds since 1970', _timestamps)
 ASSIGNED = Kind('JSON like {"orders": [0, 1]}', _assigned)

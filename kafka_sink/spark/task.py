@@ -10,11 +10,13 @@ from pyspark import TaskContext
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One attempt of one Spark partition. `conf`: Spark's conf, with the local properties that Spark adds."""
+    """One attempt of one Spark partition. `conf`: Spark's conf, with the local properties that Spark adds. The jobs of
+    an RDD have these alone."""
 
     slot: int
     attempt_number: int
     conf: Mapping[str, str]
+    stage: int = 0
 
     @property
     def is_of_later_micro_batch(self) -> bool:
@@ -28,4 +30,4 @@ class Task:
         if context is None:
             return cls(0, 0, {})
         # `getLocalProperty` needs exact names, and so it cannot find misspelled options.
-        return cls(context.partitionId(), context.attemptNumber(), context._localProperties or {})
+        return cls(context.partitionId(), context.attemptNumber(), context._localProperties or {}, context.stageId())

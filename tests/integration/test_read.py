@@ -25,6 +25,7 @@ from kafka_reads import COMPACTED, JVM, PYKAFKA, assert_same, frame, offsets_rea
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import (
     ColumnTypeMismatch,
+    InvalidOption,
     KafkaSinkError,
     NoRecordSince,
     OffsetNotWritten,
@@ -287,6 +288,11 @@ def test_a_user_gets_the_error_behind_sparks(spark: SparkSession, broker: LocalK
         ({"subscribe": name, "startingOffset": "earliest"}, UnknownOption, "Did you mean 'startingOffsets'"),
         ({"subscribe": name, "endingOffsets": by_partition(name, 11)}, OffsetNotWritten, "which ends at 10"),
         ({"subscribe": name, "startingTimestamp": str(NOON_MS + 10)}, NoRecordSince, "has no record from time"),
+        (
+            {"subscribe": name, "startingOffsets": by_partition(name, 8), "endingTimestamp": str(NOON_MS + 5)},
+            InvalidOption,
+            "would begin at offset 8 and end at 5",
+        ),
     ):
         error = error_of(lambda options=options: frame(spark, PYKAFKA, broker, **options).collect())  # type: ignore[misc]
         assert isinstance(error, expected)

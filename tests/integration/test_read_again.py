@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_jars
 from applications import told_by
-from broker_admin import produce
+from broker_admin import delete_records, produce
 from kafka_reads import options_of
 from kafka_sink.broker import LocalKafka
 from variants import variants
@@ -37,6 +37,25 @@ def test_a_later_action_shows_new_rows(
     assert both.sql("SELECT count(*) FROM again").first() == (7,)
     # One action on both: a join of the frame with itself.
     assert frame.alias("a").join(frame.alias("b"), ["partition", "offset"]).count() == 7
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("source", ["pykafka", "kafka"])
+def test_a_later_action_misses_nothing_that_retention_took_in_between(
+    both: SparkSession, kafka: LocalKafka, topic: Callable[..., str], source: str
+) -> None:
+    name = topic(1)
+    produce(kafka, name, 3)
+    frame = load(both, source, kafka, name)
+    assert frame.count() == 3
+    delete_records(kafka, name, 3)
+    assert frame.isEmpty()
+    produce(kafka, name, 4)
+    assert frame.union(frame).count() == 8
+    # Jobs of an RDD, which Spark runs in no query.
+    assert frame.rdd.count() == 4
+    produce(kafka, name, 1)
+    assert frame.rdd.count() == 5
 
 
 @pytest.mark.parametrize("source", SOURCES)

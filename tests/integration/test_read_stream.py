@@ -182,11 +182,15 @@ def test_the_progress_says_what_was_read_and_what_is_there(
     assert told[PYKAFKA][0][1:] == (None, {name: {"0": 41, "1": 8}}, {name: {"0": 100, "1": 20}})
 
 
-def test_transactions(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", variants({}, {"maxOffsetsPerTrigger": "7"}))
+def test_transactions(both: SparkSession, broker: LocalKafka, tmp_path: Path, limit: dict[str, str]) -> None:
+    """With a limit some micro-batches have no row: all that they read is aborted, or a marker."""
     name = new_topic(broker, 2)
     of = {ends: producer(broker, **{"transactional.id": f"{name}-{ends}"}) for ends in ("commit", "abort", "open")}
-    options = {"subscribe": name, "startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
-    ours, theirs = (stream(both, source, broker, **options) for source in (PYKAFKA, JVM))
+    options = {"subscribe": name, "startingOffsets": "earliest", "kafka.isolation.level": "read_committed", **limit}
+    ours = stream(both, PYKAFKA, broker, **options)
+    # It waits for as long where a micro-batch has no row.
+    theirs = stream(both, JVM, broker, **options, **{"kafkaConsumer.pollTimeoutMs": "2000"})
     with running(ours, tmp_path / PYKAFKA) as found, running(theirs, tmp_path / JVM) as expected:
         for ends in ("commit", "abort"):
             of[ends].init_transactions(DEADLINE_S)
@@ -487,7 +491,8 @@ def test_two_topics_one_source_twice_and_a_join(both: SparkSession, broker: Loca
     found = {}
     for source in (PYKAFKA, JVM):
         one, other = (
-            stream(both, source, broker, subscribe=name, startingOffsets="earliest") for name in (first, second)
+            stream(both, source, broker, subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger="8")
+            for name in (first, second)
         )
         union = read_now(one.union(other), tmp_path / source / "union")
         twice = read_now(one.union(one), tmp_path / source / "twice")
@@ -499,6 +504,39 @@ def test_two_topics_one_source_twice_and_a_join(both: SparkSession, broker: Loca
         ]
     assert [rows for rows, _ in found[PYKAFKA]] == [50, 60, 20]
     assert found[PYKAFKA] == found[JVM]
+
+
+@pytest.mark.long
+def test_windows_and_duplicates_of_event_time(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
+    name = written(broker, 100, 100)
+    found = {}
+    for source in (PYKAFKA, JVM):
+        frame = stream(both, source, broker, subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger="60")
+        once = frame.withWatermark("timestamp", "10 milliseconds").dropDuplicates(["value", "timestamp"])
+        counts = once.groupBy(F.window("timestamp", "20 milliseconds")).count()
+        placed = counts.selectExpr("'' AS topic", "0 AS partition", "window.start AS offset", "count")
+        read = read_now(placed, tmp_path / source)
+        found[source] = read.rows
+    # The watermark has not passed the last window.
+    assert [row["count"] for row in found[PYKAFKA]] == [20] * 4
+    assert found[PYKAFKA] == found[JVM]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("trigger", "words"),
+    [
+        ({"continuous": "1 second"}, "does not support continuous processing"),
+        ({"realTime": "5 minutes"}, "is not supported in Real-time Mode"),
+    ],
+)
+def test_spark_refuses_other_triggers(
+    spark: SparkSession, broker: LocalKafka, tmp_path: Path, trigger: dict[str, str], words: str
+) -> None:
+    writer = stream(spark, PYKAFKA, broker, subscribe=written(broker, 1)).writeStream.format("console")
+    writer = writer.outputMode("update" if "realTime" in trigger else "append").trigger(**trigger)  # type: ignore[call-overload]
+    with pytest.raises(PySparkException, match=words):
+        writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(DEADLINE_S)
 
 
 def planners() -> list[int]:

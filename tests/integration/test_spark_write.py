@@ -208,6 +208,8 @@ def test_a_row_that_is_too_large_is_an_error_with_its_size_and_without_its_paylo
 def test_overwrite_and_complete_mode_are_refused(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match="WriteModeUnsupported"):
         pykafka(numbers(spark, 3).write.mode("overwrite"), kafka, "t").save()
+    with pytest.raises(PySparkException, match='cannot be written in the "Ignore" mode'):
+        pykafka(numbers(spark, 3).write.mode("ignore"), kafka, "t").save()
     counts = spark.readStream.format("rate").load().groupBy().count().selectExpr("cast(count AS STRING) AS value")
     writer = pykafka(counts.writeStream.outputMode("complete"), kafka, "t")
     with pytest.raises(PySparkException, match="WriteModeUnsupported"):

@@ -1,4 +1,4 @@
-"""docs/cases.md: each test that it names is there, and no case goes without a test or a reason."""
+"""docs/cases*.md: each test that they name is there, and no case goes without a test or a reason."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "cases.md").read_text(encoding="utf-8")
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("cases*.md")}
 HEADING = re.compile(r"^## (.+): (\d+) cases$", re.MULTILINE)
 TEST = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
 REASON = re.compile(r"(?<![\w*])\*([^*]+)\*")
@@ -27,11 +29,11 @@ def table(text: str) -> Iterator[tuple[str, str]]:
         yield left, right
 
 
-def sections() -> dict[str, list[tuple[str, str]]]:
+def sections(page: str) -> dict[str, list[tuple[str, str]]]:
     """The rows of each table of cases, by its heading."""
-    headings = list(HEADING.finditer(PAGE))
-    ends = [*(heading.start() for heading in headings[1:]), len(PAGE)]
-    return {heading[0]: list(table(PAGE[heading.end() : end])) for heading, end in zip(headings, ends, strict=True)}
+    headings = list(HEADING.finditer(page))
+    ends = [*(heading.start() for heading in headings[1:]), len(page)]
+    return {heading[0]: list(table(page[heading.end() : end])) for heading, end in zip(headings, ends, strict=True)}
 
 
 def cases(cell: str) -> list[str]:
@@ -52,16 +54,18 @@ def _tests(body: list[ast.stmt], prefix: str) -> Iterator[str]:
             yield prefix + node.name
 
 
-def test_each_test_that_is_named_is_there() -> None:
-    named = TEST.findall(PAGE)
+@pytest.mark.parametrize("page", PAGES)
+def test_each_test_that_is_named_is_there(page: str) -> None:
+    named = TEST.findall(PAGES[page])
     assert named
     assert [f"{path}::{test}" for path, test in named if test not in names_in(path)] == []
 
 
-def test_each_case_has_a_test_or_a_reason() -> None:
-    reasons = {reason[1] for left, _ in table(PAGE) if (reason := REASON.search(left))}
+@pytest.mark.parametrize("page", PAGES)
+def test_each_case_has_a_test_or_a_reason(page: str) -> None:
+    reasons = {reason[1] for left, _ in table(PAGES[page]) if (reason := REASON.search(left))}
     given = set()
-    for heading, rows in sections().items():
+    for heading, rows in sections(PAGES[page]).items():
         for left, right in rows:
             tests, why = TEST.findall(right), REASON.findall(right)
             assert tests or why, f"{heading}: {left}"
@@ -70,8 +74,9 @@ def test_each_case_has_a_test_or_a_reason() -> None:
     assert given == reasons
 
 
-def test_each_case_is_told_of_once_and_all_are_counted() -> None:
-    for heading, rows in sections().items():
+@pytest.mark.parametrize("page", PAGES)
+def test_each_case_is_told_of_once_and_all_are_counted(page: str) -> None:
+    for heading, rows in sections(PAGES[page]).items():
         names = Counter(name for left, _ in rows for name in cases(left))
         assert max(names.values()) == 1, f"{heading}: {names.most_common(1)}"
         assert heading.endswith(f": {names.total()} cases"), f"{heading}: {names.total()}"

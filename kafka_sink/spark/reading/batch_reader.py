@@ -20,7 +20,7 @@ from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.interceptors import Interceptor
-from kafka_sink.spark.reading.executions import PlannedTask, planned_tasks, ranges_of
+from kafka_sink.spark.reading.executions import PlannedTask, blocks_folder, planned_tasks, ranges_of
 from kafka_sink.spark.reading.filters import Wanted
 from kafka_sink.spark.reading.plan import plan
 from kafka_sink.spark.reading.range_reader import RangePartition, RangeReader, of_read
@@ -76,7 +76,8 @@ class KafkaBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[TaskPartition]:
         """Plan the read. Raises a ReadError, ClusterError or ConfigError."""
         planned_ms = wall_clock_ms()
-        return [TaskPartition(each) for each in planned_tasks(self._plan(has_worked=False), planned_ms)]
+        ranges = self._plan(has_worked=False)
+        return [TaskPartition(each) for each in planned_tasks(ranges, planned_ms, blocks_folder())]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Return the rows of a task. Raises a ReadError, ClusterError, ConfigError or WorkerExhausted."""
@@ -95,4 +96,4 @@ class KafkaBatchReader(DataSourceReader):
     def _plan(self, *, has_worked: bool) -> Sequence[FetchRange]:
         """`has_worked`: there is an earlier plan, so brokers have answered."""
         with of_read(), lease_admin_client(self._config.consumer, has_worked=has_worked) as client:
-            return plan(client, self._config, self.wanted)
+            return plan(client, self._config, self.wanted, by_task=not has_worked)

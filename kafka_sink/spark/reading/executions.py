@@ -8,11 +8,13 @@ tasks do. They know their execution by local properties of Spark:
                                    in its first execution, so a query that began after the plan is a later one
     the id of the execution        the first task of a plan in an executor notes it in the executor's folder. Another
                                    one is a later execution
+    the stage                      counts as the execution of a job of an RDD, which has neither id
     a task of a later execution    plans again, once in an executor, and notes the ranges there
 
-With a local master there is one executor. All tasks of an execution read the ranges of one plan there, also those that
-run again. The executors of a cluster share no folder. Each could find other ends, so `PlanReused` fails the action if
-there are newer records. With reuseOffsets=true every action reads the offsets of the first.
+With a local master there is one executor: it has the driver's folder for blocks. All tasks of an execution read the
+ranges of one plan there, also those that run again. The executors of a cluster share no folder. Each could find other
+ends, so `PlanReused` fails the action if there are newer records. With reuseOffsets=true every action reads the
+offsets of the first.
 
 A note that cannot be kept or read is an error (`PlanNotNoted`): on a full disk a later action would read the first
 offsets.
@@ -30,7 +32,6 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-import re
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,35 +51,40 @@ T = TypeVar("T")
 MOST_NOTES = 10_000
 _EXECUTION = "spark.sql.execution.id"
 _QUERY = "spark.sql.execution.query.id"
-# Of all masters, `local`, `local[4]` and `local[4,2]` have one executor; `local-cluster[...]` has several.
-_ONE_EXECUTOR = re.compile(r"local(\[.*\])?")
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTask:
     """A task's part of a plan. `plan_id`: the same for all tasks of the plan. `planned_ms`: when the plan was begun, by
-    the driver's clock. `range`: None if the plan has none. `ends`: where the plan ends each partition, in the last
-    task; the own partition in a task with its last range."""
+    the driver's clock. `driver`: the driver's folder for blocks. `range`: None if the plan has none. `ends`: where the
+    plan ends each partition, in the last task; the own partition in a task with its last range."""
 
     plan_id: str
     planned_ms: int
+    driver: str
     range: FetchRange | None
     ends: Mapping[TopicPartition, int]
     is_last: bool
 
 
-def planned_tasks(ranges: Sequence[FetchRange], planned_ms: int) -> Iterator[PlannedTask]:
+def blocks_folder() -> str:
+    """Return Spark's folder for blocks of the process that this one belongs to: of the driver, or of an executor."""
+    return os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+
+
+def planned_tasks(ranges: Sequence[FetchRange], planned_ms: int, driver: str) -> Iterator[PlannedTask]:
     """Return a task for each range, and at least one."""
     plan_id = uuid.uuid4().hex
     ends = {_of(each): each.end for each in ranges}
     for number, each in enumerate(ranges or [None], start=1):
         is_last = number >= len(ranges)
         own = {} if each is None or each.end < ends[_of(each)] else {_of(each): each.end}
-        yield PlannedTask(plan_id, planned_ms, each, ends if is_last else own, is_last)
+        yield PlannedTask(plan_id, planned_ms, driver, each, ends if is_last else own, is_last)
 
 
 def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[FetchRange]]) -> list[FetchRange]:
-    """Return the ranges that the task reads in its execution. `replan`: plans the read anew.
+    """Return the ranges that the task reads in its execution. `replan`: plans the read anew, and returns what there is
+    to read of each partition, also if it is nothing: a log of which retention has left nothing is read no more.
 
     Raises PlanReused, PlanNotNoted, and what `replan` raises.
     """
@@ -86,20 +92,25 @@ def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[Fe
     if not task.conf:
         # Not Spark.
         return ranges
-    # The jobs of an RDD are in no execution. They all read the same rows.
-    execution = task.conf.get(_EXECUTION, "rdd")
+    is_one_executor = planned.driver != "" and planned.driver == blocks_folder()
+    # The jobs of an RDD are in no execution. Where executors cannot agree, they all read the same rows.
+    execution = task.conf.get(_EXECUTION, f"rdd-{task.stage}" if is_one_executor else "rdd")
     if execution == _noted(planned.plan_id, lambda: None if _began_after(planned, task) else execution):
         return ranges
     fresh = _noted(f"{planned.plan_id}-{execution}", lambda: tuple(replan()))
     last = {_of(each): each for each in fresh}
-    if not _ONE_EXECUTOR.fullmatch(task.conf.get("spark.master", "")):
+    # What retention has deleted since is no part of the read any more.
+    begins = {_of(each): each.first for each in reversed(fresh)}
+    ranges = [replace(each, first=max(each.first, begins.get(_of(each), 0))) for each in ranges]
+    if not is_one_executor:
         _check_none_is_newer(planned, fresh, last)
-        return ranges
-    if planned.range is not None and _of(planned.range) in planned.ends:
-        newest = last.get(_of(planned.range), planned.range)
-        if newest.end > planned.range.end:
-            ranges = [replace(planned.range, end=newest.end, leader_epoch=newest.leader_epoch)]
-    return ranges + [each for each in fresh if planned.is_last and _of(each) not in planned.ends]
+    else:
+        if planned.range is not None and _of(planned.range) in planned.ends:
+            newest = last.get(_of(planned.range), planned.range)
+            if newest.end > planned.range.end:
+                ranges = [replace(ranges[0], end=newest.end, leader_epoch=newest.leader_epoch)]
+        ranges += [each for each in fresh if planned.is_last and _of(each) not in planned.ends]
+    return [each for each in ranges if each.first < each.end]
 
 
 def _began_after(planned: PlannedTask, task: Task) -> bool:
@@ -129,7 +140,7 @@ def _of(part: FetchRange) -> TopicPartition:
 def _noted(name: str, make: Callable[[], T]) -> T:
     """Return what the executor's first task noted under `name`: what `make` returned there. Raises PlanNotNoted."""
     # Spark removes its folder with the executor.
-    parent = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or tempfile.gettempdir()
+    parent = blocks_folder() or tempfile.gettempdir()
     folder = Path(parent, f"pykafka-plans-{os.getuid()}")
     place = folder / name
     with _usable(parent), suppress(FileNotFoundError):

@@ -27,8 +27,8 @@ from kafka_sink.spark.reading.filters import Wanted
 from kafka_sink.spark.reading.topics import partitions_there, topics_to_read
 
 
-def plan(client: AdminClient, config: ReadConfig, wanted: Wanted) -> list[FetchRange]:
-    """Return the ranges of the read, one for each task.
+def plan(client: AdminClient, config: ReadConfig, wanted: Wanted, *, by_task: bool = True) -> list[FetchRange]:
+    """Return the ranges of the read, one for each task; or one for each partition, which may be empty.
 
     Raises a ReadError, ClusterError or ConfigError.
     """
@@ -41,6 +41,7 @@ def plan(client: AdminClient, config: ReadConfig, wanted: Wanted) -> list[FetchR
     logs = LogBounds(client, config, partitions)
     starting = logs.starting_offsets()
     ending = logs.ending_offsets()
+    logs.check_ascending(starting, ending)
     since = None if wanted.timestamp_ms is None else logs.first_since(dict.fromkeys(partitions, wanted.timestamp_ms))
     ranges = []
     for each in partitions:
@@ -56,7 +57,7 @@ def plan(client: AdminClient, config: ReadConfig, wanted: Wanted) -> list[FetchR
                 leader_epoch=logs.latest[each].leader_epoch,
             )
         )
-    return divide(ranges, config.min_partitions, config.max_records_per_partition)
+    return divide(ranges, config.min_partitions, config.max_records_per_partition) if by_task else ranges
 
 
 # --- where to begin and to end ----------------------------------------------------------------------------------------
@@ -64,15 +65,13 @@ def plan(client: AdminClient, config: ReadConfig, wanted: Wanted) -> list[FetchR
 
 def check_named(partitions: Sequence[TopicPartition], bound: Bound, which: str) -> None:
     """Raise InvalidOption unless an option that goes by partition names those of the read, as Spark's source asks."""
-    match bound:
-        case AtOffsets(named):
-            option = f"{which}Offsets"
-        case AtTimes(named):
-            option = f"{which}OffsetsByTimestamp"
-        case _:
-            return
-    missing = [each for each in partitions if each not in named]
-    unread = sorted(named.keys() - set(partitions))
+    if not isinstance(bound, AtOffsets | AtTimes):
+        return
+    offsets = bound if isinstance(bound, AtOffsets) else AtOffsets(bound.by_partition)
+    topics = {each.topic for each in partitions}
+    missing = [each for each in partitions if each not in offsets]
+    unread: list[str | TopicPartition] = [*sorted(offsets.by_partition.keys() - set(partitions))]
+    unread += sorted(offsets.by_topic.keys() - topics)
     if not missing and not unread:
         return
     problems = []
@@ -80,11 +79,14 @@ def check_named(partitions: Sequence[TopicPartition], bound: Bound, which: str) 
         problems.append(f"{_first(missing)} {'has' if len(missing) == 1 else 'have'} none")
     if unread:
         problems.append(f"{_first(unread)} {'is' if len(unread) == 1 else 'are'} not read")
-    topics = {each.topic for each in partitions}
-    if any(each.topic not in topics for each in unread):
+    if any((each if isinstance(each, str) else each.topic) not in topics for each in unread):
         problems.append(f"the read has {_first(sorted(topics)) or 'no topic'}")
     expected = f"a value for each partition of the read and no other: {'; '.join(problems)}"
-    raise InvalidOption(option=option, value=text_of(bound), expected=expected)
+    raise InvalidOption(option=_option_of(bound, which), value=text_of(bound), expected=expected)
+
+
+def _option_of(bound: Bound, which: str) -> str:
+    return which + {AtTime: "Timestamp", AtTimes: "OffsetsByTimestamp"}.get(type(bound), "Offsets")
 
 
 def _first(names: Sequence[str | TopicPartition], most: int = 3) -> str:
@@ -115,6 +117,20 @@ class LogBounds:
     def ending_offsets(self) -> dict[TopicPartition, int]:
         return self._offsets(self._config.ending, strict=False)
 
+    def check_ascending(self, starting: Mapping[TopicPartition, int], ending: Mapping[TopicPartition, int]) -> None:
+        """Raise InvalidOption if options end a partition before they begin it. Options that say so whatever the cluster
+        has were refused before."""
+        bounds = self._config.starting, self._config.ending
+        for each in self._partitions:
+            first, end, latest = starting[each], ending[each], self.latest[each].offset
+            # Without a record that is as new as a time, a partition begins or ends where its log ends.
+            has_record = first < latest or isinstance(bounds[0], AtOffsets)
+            if end < latest and max(end, self.earliest[each].offset) < first and has_record:
+                starting_option, ending_option = map(_option_of, bounds, ("starting", "ending"))
+                name = f"{each.topic}-{each.partition}"
+                expected = f"nothing before {starting_option}: {name} would begin at offset {first} and end at {end}"
+                raise InvalidOption(option=ending_option, value=text_of(bounds[1]), expected=expected)
+
     def first_since(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the first offset that is not older than its time, or the end of the log. Every offset before is of an
         older record."""
@@ -124,8 +140,8 @@ class LogBounds:
         match bound:
             case AtOffset(offset):
                 return {each: self._absolute(each, offset) for each in self._partitions}
-            case AtOffsets(by_partition):
-                return {each: self._absolute(each, by_partition[each]) for each in self._partitions}
+            case AtOffsets():
+                return {each: self._absolute(each, bound.of(each)) for each in self._partitions}
             case AtTime(timestamp_ms):
                 return self._since(dict.fromkeys(self._partitions, timestamp_ms), "startingTimestamp" if strict else "")
             case AtTimes(by_partition):

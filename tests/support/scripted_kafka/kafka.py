@@ -236,7 +236,8 @@ class ScriptedKafka:
             PartitionMetadata(0 if leader >= 0 else 5, number, leader, self.leader_epoch)
             for number, leader in enumerate(leaders)
         )
-        return TopicMetadata(code, name, self.topic_ids.get(name, self.topic_id), partitions)
+        topic_id, is_internal = self.topic_ids.get(name, self.topic_id), name.startswith("__")
+        return TopicMetadata(code, name, topic_id, partitions, is_internal=is_internal)
 
     def _topic_configs(self, topic: str, names: tuple[str, ...], code: int) -> TopicConfigs:
         code = code or self.topic_codes.get(topic, 0)

@@ -189,7 +189,13 @@ def test_a_value_that_cannot_be_used_is_named_with_what_was_expected(name: str, 
     assert repr(text) in str(failure.value)
 
 
-@pytest.mark.parametrize(("text", "shown"), [("latest", "latest"), ('{"t":{"0":5,"1":-1}}', "t-0: 5, t-1: -1")])
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("latest", "latest"), ('{"t":{"0":5,"1":-1}}', "t-0: 5, t-1: -1"),
+        ('{"t":{"0":5},"u":"latest"}', "t-0: 5, u: latest"),
+    ],
+)  # fmt: skip
 def test_only_a_stream_begins_at_the_latest_offset(text: str, shown: str) -> None:
     with pytest.raises(InvalidOption, match=f"is '{shown}'; expected earliest, a timestamp or offsets"):
         config(startingOffsets=text)

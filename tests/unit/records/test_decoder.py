@@ -194,6 +194,16 @@ def test_control_batches_give_no_rows_and_move_the_offset(kernel: Kernel, codec:
         assert reading.next_offset == 4
 
 
+@BOTH
+def test_a_control_batch_that_compaction_has_emptied_ends_no_transaction(kernel: Kernel) -> None:
+    emptied = Batch(base_offset=2, last_offset_delta=0, attributes=CONTROL | TRANSACTIONAL, producer_id=1)
+    given = [transactional(1, b"a", b"b", base_offset=0), emptied, transactional(1, b"c", base_offset=3)]
+    for aborted, offsets_left in ([], [0, 1, 3]), ([AbortedTransaction(1, 0)], []):
+        reading = decoder(kernel, *given, marker(0, 4, 1), aborted=aborted)
+        assert [each["offset"] for each in rows_of(reading)] == offsets_left
+        assert reading.next_offset == 5
+
+
 def transactional(producer_id: int, *values: bytes, base_offset: int, **fields: Any) -> Batch:
     return plain(*values, base_offset=base_offset, producer_id=producer_id, attributes=TRANSACTIONAL, **fields)
 

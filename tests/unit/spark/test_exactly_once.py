@@ -668,7 +668,7 @@ def test_a_plan_tells_of_groups_that_were_lost(exchange: Exchange, caplog: pytes
 def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """In a task of Spark partition 0; the conf it knows is what a test puts in here."""
     conf: dict[str, str] = {}
-    context = SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: 2, _localProperties=conf)
+    context = SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: 2, stageId=int, _localProperties=conf)
     monkeypatch.setattr(TaskContext, "get", lambda: context)
     return conf
 

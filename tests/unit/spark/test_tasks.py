@@ -420,7 +420,7 @@ def test_a_guarantee_that_only_the_conf_names_is_refused_by_tasks(
     kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conf = {"spark.pykafka.deliveryGuarantee": "exactly-once", "spark.pykafka.transactionalIdPrefix": "orders"}
-    context = SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: 0, _localProperties=conf)
+    context = SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: 0, stageId=int, _localProperties=conf)
     planned = plan(KafkaBatchWriter(given_options(AT_LEAST_ONCE)))
     monkeypatch.setattr(TaskContext, "get", lambda: context)
     with pytest.raises(errors.NotPlanned, match="deliveryGuarantee=exactly-once"):

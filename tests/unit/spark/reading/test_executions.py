@@ -6,13 +6,14 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafka_sink.errors import PlanNotNoted, PlanReused
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.spark.reading import executions
-from kafka_sink.spark.reading.executions import planned_tasks, ranges_of
+from kafka_sink.spark.reading.executions import blocks_folder, planned_tasks, ranges_of
 from kafka_sink.spark.task import Task
 
 A0, A0_REST, A1 = (
@@ -23,7 +24,8 @@ A0, A0_REST, A1 = (
 GROWN = (A0, replace(A0_REST, end=12, leader_epoch=2), A1)
 ADDED = FetchRange("b", None, 0, 0, 7)
 PLANNED_MS = 1_800_000_000_000
-CLUSTERS = ("spark://host:7077", "yarn", "local-cluster[2,1,1024]", "k8s://host")
+# The folder for blocks of a driver whose executors are other processes.
+CLUSTER = "/of/the/driver"
 
 
 @pytest.fixture(autouse=True)
@@ -36,28 +38,26 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class Plan:
     """The tasks of a plan. `fresh`: what a plan of now has. `replans`: how often tasks made one."""
 
-    def __init__(self, *ranges: FetchRange, master: str = "local[2]") -> None:
-        self.tasks = list(planned_tasks(ranges, PLANNED_MS))
+    def __init__(self, *ranges: FetchRange, driver: str | None = None) -> None:
+        self.tasks = list(planned_tasks(ranges, PLANNED_MS, blocks_folder() if driver is None else driver))
         self.fresh: Sequence[FetchRange] = ranges
         self.replans = 0
-        self._master = master
 
-    def read(self, execution: str | None, number: int, *, query: str | None = None) -> list[FetchRange]:
+    def read(self, execution: str | None, number: int, *, query: str | None = None, stage: int = 1) -> list[FetchRange]:
         ids = {"spark.sql.execution.id": execution, "spark.sql.execution.query.id": query}
-        conf = {"spark.master": self._master} | {key: value for key, value in ids.items() if value is not None}
-        return ranges_of(self.tasks[number], Task(number, 0, conf), self._replan)
+        conf = {"callSite.short": ""} | {key: value for key, value in ids.items() if value is not None}
+        return ranges_of(self.tasks[number], Task(number, 0, conf, stage), self._replan)
 
-    def read_all(self, execution: str | None, *, query: str | None = None) -> list[FetchRange]:
-        return [each for number in range(len(self.tasks)) for each in self.read(execution, number, query=query)]
+    def read_all(self, execution: str | None, **more: Any) -> list[FetchRange]:
+        return [each for number in range(len(self.tasks)) for each in self.read(execution, number, **more)]
 
     def _replan(self) -> Sequence[FetchRange]:
         self.replans += 1
         return self.fresh
 
 
-@pytest.mark.parametrize("master", ["local", "local[2]", "local[*, 3]"])
-def test_a_later_action_reads_what_has_arrived_since(master: str) -> None:
-    plan = Plan(A0, A0_REST, A1, master=master)
+def test_a_later_action_reads_what_has_arrived_since() -> None:
+    plan = Plan(A0, A0_REST, A1)
     assert plan.read_all("1") == [A0, A0_REST, A1]
     plan.fresh = (*GROWN, ADDED)
     assert plan.read_all("1") == [A0, A0_REST, A1]
@@ -85,15 +85,26 @@ def test_a_log_that_ends_earlier_by_now_is_read_as_planned() -> None:
     assert plan.read_all("2") == [A0, A0_REST]
 
 
-@pytest.mark.parametrize("master", CLUSTERS)
+@pytest.mark.parametrize("driver", [None, CLUSTER])
+def test_an_action_after_retention_begins_where_the_log_begins_by_then(driver: str | None) -> None:
+    """Nothing is lost of a read from the earliest offset. A read from an offset that is gone fails in its new plan."""
+    plan = Plan(A0, A0_REST, A1, driver=driver)
+    plan.read_all("1")
+    plan.fresh = (replace(A0_REST, first=7), A1)
+    assert plan.read_all("2") == [plan.fresh[0], A1]
+    plan.fresh = (replace(A0_REST, first=10), A1)
+    assert plan.read_all("3") == [A1], "all is deleted"
+
+
+@pytest.mark.parametrize("driver", [CLUSTER, ""])
 @pytest.mark.parametrize(
     ("fresh", "partition", "planned_end", "end"),
     [(GROWN, 0, 10, 12), ((A0, A0_REST, replace(A1, end=4)), 1, 3, 4), ((A0, A0_REST, A1, ADDED), 0, 0, 7)],
 )
 def test_where_executors_cannot_agree_newer_records_are_an_error(
-    master: str, fresh: Sequence[FetchRange], partition: int, planned_end: int, end: int
+    driver: str, fresh: Sequence[FetchRange], partition: int, planned_end: int, end: int
 ) -> None:
-    plan = Plan(A0, A0_REST, A1, master=master)
+    plan = Plan(A0, A0_REST, A1, driver=driver)
     plan.read_all("1")
     assert plan.read_all("2") == [A0, A0_REST, A1]
     plan.fresh = fresh
@@ -105,7 +116,7 @@ def test_where_executors_cannot_agree_newer_records_are_an_error(
 
 def test_each_task_sees_the_growth_of_its_own_partition() -> None:
     """An executor may run only some of the tasks."""
-    plan = Plan(A0, A0_REST, A1, master="yarn")
+    plan = Plan(A0, A0_REST, A1, driver=CLUSTER)
     plan.read_all("1")
     plan.fresh = GROWN
     assert plan.read("2", 0) == [A0]
@@ -118,25 +129,22 @@ def query_of(milliseconds_after_the_plan: int) -> str:
     return str(uuid.UUID(int=(PLANNED_MS + milliseconds_after_the_plan) << 80 | 7 << 76 | 2 << 62 | 0xA5))
 
 
-@pytest.mark.parametrize("master", CLUSTERS)
-def test_an_executor_that_ran_no_task_of_the_first_action_knows_a_later_one_by_the_time_of_its_query(
-    master: str,
-) -> None:
-    plan = Plan(A0, A0_REST, A1, master=master)
+def test_an_executor_that_ran_no_task_of_the_first_action_knows_a_later_one_by_the_time_of_its_query() -> None:
+    plan = Plan(A0, A0_REST, A1, driver=CLUSTER)
     plan.fresh = GROWN
     with pytest.raises(PlanReused, match="up to offset 12"):
         plan.read_all("2", query=query_of(1))
     # A query that began before the plan, and that runs after another one.
     with pytest.raises(PlanReused):
         plan.read_all("3", query=query_of(-1))
-    unchanged = Plan(A0, A0_REST, A1, master=master)
+    unchanged = Plan(A0, A0_REST, A1, driver=CLUSTER)
     assert unchanged.read_all("4", query=query_of(1)) == [A0, A0_REST, A1]
 
 
 @pytest.mark.parametrize("milliseconds", [-3_600_000, -1, 0])
 def test_the_query_that_a_plan_was_made_in_began_before_it(milliseconds: int) -> None:
     """However late its tasks run."""
-    plan = Plan(A0, A0_REST, A1, master="yarn")
+    plan = Plan(A0, A0_REST, A1, driver=CLUSTER)
     plan.fresh = GROWN
     assert plan.read_all("1", query=query_of(milliseconds)) == [A0, A0_REST, A1]
     assert plan.replans == 0
@@ -144,27 +152,30 @@ def test_the_query_that_a_plan_was_made_in_began_before_it(milliseconds: int) ->
 
 @pytest.mark.parametrize("query", ["", "none", str(uuid.UUID(int=(1 << 122) - 1, version=4))])
 def test_an_id_without_a_time_tells_nothing(query: str) -> None:
-    plan = Plan(A0, A0_REST, A1, master="yarn")
+    plan = Plan(A0, A0_REST, A1, driver=CLUSTER)
     plan.fresh = GROWN
     assert plan.read_all("1", query=query) == [A0, A0_REST, A1]
 
 
-def test_an_rdd_that_is_made_later_reads_what_has_arrived_since_and_then_the_same() -> None:
+def test_each_job_of_an_rdd_reads_what_has_arrived_since() -> None:
     plan = Plan(A0, A0_REST, A1)
-    plan.read_all("1")
+    assert plan.read_all(None) == plan.read_all(None) == [A0, A0_REST, A1]
     plan.fresh = GROWN
-    assert plan.read_all(None) == [A0, GROWN[1], A1]
-    plan.fresh = (*GROWN, ADDED)
-    assert plan.read_all(None) == [A0, GROWN[1], A1]
-    assert plan.read_all("2") == [A0, GROWN[1], A1, ADDED]
-
-
-def test_an_rdd_that_is_made_first_keeps_its_rows() -> None:
-    plan = Plan(A0, A0_REST)
-    plan.fresh = GROWN
-    assert plan.read_all(None) == plan.read_all(None) == [A0, A0_REST]
     assert plan.read_all("1") == [A0, GROWN[1], A1]
-    assert plan.read_all(None) == [A0, A0_REST]
+    assert plan.read_all(None, stage=2) == [A0, GROWN[1], A1]
+    plan.fresh = (*GROWN, ADDED)
+    # Tasks of a stage that run again.
+    assert plan.read_all(None, stage=2) == [A0, GROWN[1], A1]
+    assert plan.read_all(None, stage=3) == [A0, GROWN[1], A1, ADDED]
+
+
+def test_where_executors_cannot_agree_all_jobs_of_an_rdd_read_the_same() -> None:
+    plan = Plan(A0, A0_REST, driver=CLUSTER)
+    plan.read_all(None)
+    plan.fresh = GROWN
+    assert plan.read_all(None, stage=2) == [A0, A0_REST]
+    with pytest.raises(PlanReused):
+        plan.read_all("1")
 
 
 def test_a_task_of_another_engine_reads_the_plan(executor: Path) -> None:

@@ -56,7 +56,7 @@ def spans(wanted: Wanted = Wanted(), **options: str) -> list[tuple[str, int, int
     return [(each.topic, each.partition, each.first, each.end) for each in planned(wanted, **options)]
 
 
-def said(**topics: dict[int, int]) -> str:
+def said(**topics: dict[int, int] | str) -> str:
     return json.dumps(topics)
 
 
@@ -100,6 +100,8 @@ def test_a_pattern_finds_topics_that_may_be_read_or_says_that_there_is_none(
         assert planned(subscribePattern="orders-.*") == []
     assert "'orders-.*' matches none of the topics" in caplog.text
     kafka.topic_codes["b"] = DENIED
+    # Those of Kafka itself are no user's to read by a pattern.
+    serve(kafka, LOGS | {("__consumer_offsets", 0): ScriptedLog(0, 5)})
     assert {topic for topic, *_ in spans(subscribePattern=".*")} == {"a"}
     # Anywhere in a name, as Spark's source finds it.
     serve(kafka, {(topic, 0): ScriptedLog(0, 5) for topic in ("orders", "orders-eu", "all-orders", "order")})
@@ -176,6 +178,7 @@ def test_brokers_and_leaders_that_stay_away_end_the_plan_in_time(kafka: Scripted
         ({}, 10, 50),
         ({"startingOffsets": said(a={0: 20, 1: -2}), "endingOffsets": said(a={0: 30, 1: -1})}, 20, 30),
         ({"startingOffsets": said(a={0: -2, 1: 0}), "endingOffsets": said(a={0: 50, 1: 0})}, 10, 50),
+        ({"startingOffsets": said(a="earliest"), "endingOffsets": said(a="latest")}, 10, 50),
         ({"startingTimestamp": "1001"}, 30, 50),
         ({"startingTimestamp": "1001", "endingTimestamp": "4000"}, 30, 45),
         # Where no record is as new, the partition is read to its end.
@@ -207,6 +210,7 @@ def test_a_partition_without_a_record_that_is_as_new_is_an_error_or_is_not_read(
         ("startingOffsetsByTimestamp", {"a": {1: 20}}, "a-0 has none"),
         ("endingOffsetsByTimestamp", {"b": {0: 20}}, "a-0, a-1 have none; b-0 is not read; the read has a$"),
         ("startingOffsets", {"a": {0: 20, 1: 0, 2: 0}}, "a-2 is not read$"),
+        ("startingOffsets", {"b": "earliest"}, "a-0, a-1 have none; b is not read; the read has a$"),
         ("endingOffsets", {"a": {0: 20, 1: 0}, "b": {0: 20}}, "b-0 is not read; the read has a$"),
     ],
 )
@@ -216,7 +220,7 @@ def test_an_option_that_goes_by_partition_names_each_of_the_read_and_no_other(
     with pytest.raises(errors.InvalidOption, match=f"'{which}'") as failure:
         planned(subscribe="a", **{which: json.dumps(named)})
     assert re.search(f"for each partition of the read and no other: {missing}", failure.value.expected)
-    assert failure.value.value is not None and failure.value.value.startswith(f"{next(iter(named))}-")
+    assert failure.value.value is not None and failure.value.value.startswith(next(iter(named)))
 
 
 def test_offsets_that_are_not_there_are_an_error_or_left_out() -> None:
@@ -228,6 +232,33 @@ def test_offsets_that_are_not_there_are_an_error_or_left_out() -> None:
     with pytest.raises(errors.OffsetNotWritten, match="endingOffsets names offset 51 of a-0, which ends at 50"):
         planned(**after)
     assert spans(**after, failOnDataLoss="false") == [("a", 0, 10, 50)]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"startingOffsets": said(a={0: 31}), "endingTimestamp": "3000"},
+         "'endingTimestamp' is '3000'; expected nothing before startingOffsets: a-0 would begin at offset 31"),
+        ({"startingTimestamp": "4000", "endingOffsets": said(a={0: 30})},
+         "'endingOffsets' is 'a-0: 30'; .* startingTimestamp: .* at offset 45 and end at 30"),
+        ({"startingOffsets": said(a={0: 50}), "endingOffsetsByTimestamp": said(a={0: 1_000})},
+         "'endingOffsetsByTimestamp' is 'a-0: 1000'; .* at offset 50 and end at 10"),
+        ({"startingOffsets": said(a={0: 30}), "endingTimestamp": "3000"}, None),
+        ({"startingOffsets": said(a={0: 50}), "endingTimestamp": "9000"}, None),
+        ({"endingOffsets": said(a={0: 4})}, None),
+        ({"startingTimestamp": "9000", "endingOffsets": said(a={0: 30})}, None),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_a_partition_that_ends_before_it_begins_is_an_error_and_not_empty(
+    options: dict[str, str], problem: str | None, fail_on_data_loss: str
+) -> None:
+    options = {"assign": '{"a": [0]}', "startingOffsetsByTimestampStrategy": "latest", **options}
+    if problem is None:
+        assert planned(**options, failOnDataLoss=fail_on_data_loss) == []
+    else:
+        with pytest.raises(errors.InvalidOption, match=problem):
+            planned(**options, failOnDataLoss=fail_on_data_loss)
 
 
 def test_a_reader_of_committed_records_ends_before_the_first_open_transaction() -> None:

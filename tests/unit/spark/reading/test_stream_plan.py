@@ -159,6 +159,8 @@ def planned(**options: str) -> tuple[Stream, Positions, Positions]:
             {A0: 10, A1: 0},
         ),
         ({"assign": '{"a": [1], "b": [0]}'}, {A1: 0, B0: 100}),
+        ({"subscribe": "a,b", "startingOffsets": '{"a": "earliest", "b": {"0": 7}}'}, {A0: 2, A1: 0, B0: 7}),
+        ({"subscribe": "a,b", "startingOffsets": '{"a": "earliest", "b": "latest"}'}, {A0: 2, A1: 0, B0: 100}),
         ({"subscribePattern": "[ab]"}, {A0: 10, A1: 0, B0: 100}),
         ({"subscribePattern": "x"}, {}),
     ],
@@ -172,6 +174,8 @@ def test_beginnings_that_cannot_be(cluster: Cluster) -> None:
     cluster.logs[A0] = ScriptedLog(2, 10)
     with pytest.raises(errors.TopicToReadMissing):
         Stream(subscribe="a,x").initial()
+    with pytest.raises(errors.NoRecordSince, match="a-0 has no record from time 900"):
+        Stream(startingTimestamp="900").initial()
     with pytest.raises(errors.InvalidOption, match="a-1 has none"):
         Stream(startingOffsets='{"a": {"0": 5}}').initial()
     before, behind = ({"startingOffsets": json.dumps({"a": {"0": offset, "1": 0}})} for offset in (1, 11))
@@ -375,6 +379,28 @@ def test_available_now_with_a_step_into_a_new_topic(cluster: Cluster) -> None:
     cluster.logs[A0].latest = 8
     following = stream.end(end)
     assert stream.ranges(end, following) == [FetchRange("a", ID_AGAIN, 0, 0, 4, 0)]
+
+
+def test_available_now_ends_with_a_log_that_breaks_before_it_was_read(cluster: Cluster) -> None:
+    stream = Stream(startingOffsets="earliest", maxOffsetsPerTrigger="6")
+    stream.plan.end_now()
+    end = stream.goes_on(stream.initial())
+    # With fewer partitions, and fewer records than the stream is to read.
+    cluster.recreate("a", ScriptedLog(0, 7, leader_epoch=3))
+    with pytest.raises(errors.LogBroken, match=r"a-0 does not go on at offset 6.*created again"):
+        stream.end(end)
+
+
+def test_available_now_runs_a_micro_batch_again_although_partitions_are_new(cluster: Cluster) -> None:
+    stream = Stream(startingOffsets="earliest")
+    stream.plan.end_now()
+    logged = stream.end(stream.initial())
+    a2 = TopicPartition("a", 2)
+    cluster.add(a2, ScriptedLog(0, 4))
+    again = Stream(startingOffsets="earliest")
+    again.plan.end_now()
+    assert again.spans(again.initial(), logged) == [("a", 0, 0, 10)]
+    assert again.spans(logged, again.end(logged)) == [("a", 2, 0, 4)]
 
 
 def test_a_look_is_one_round_trip(cluster: Cluster, network: ScriptedNetwork) -> None:
