@@ -1,6 +1,6 @@
 """`make release`: PYTHONPATH=tools python -m release --flights build/flights/<...>.tar.gz --out build/release
 
-Prints what it did with each archive. Exit status 1 if an archive must not be uploaded.
+Prints each archive that it builds, and what it did with it. Exit status 1 if an archive must not be uploaded.
 """
 
 from __future__ import annotations
@@ -50,21 +50,27 @@ def release(folder: Path, flights: Path, *, runs: bool) -> None:
     with TemporaryDirectory(prefix="pykafka-again.") as name:
         again, _ = build(Path(name), time)
         compare(folder, again.parent)
-    print(f"two builds: the same bytes in {1 + len(wheels)} archives")
+    say(f"two builds: the same bytes in {1 + len(wheels)} archives")
     check_metadata([archive, *wheels])
     for wheel, target in wheels.items():
         check_wheel(wheel, target, ROOT)
     write_digests(folder, [archive, *wheels])
     for wheel, target in wheels.items():
-        print(f"{wheel.name}: {wheel.stat().st_size:,} bytes, checked, {ran(wheel, target, flights, runs=runs)}")
+        say(f"{wheel.name}: {wheel.stat().st_size:,} bytes, checked, {ran(wheel, target, flights, runs=runs)}")
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
 
 
 def build(folder: Path, time: int) -> tuple[Path, dict[Path, Target | None]]:
     """Build all archives into `folder`: the source archive, and the wheels with their targets."""
+    say("building the source archive")
     with TemporaryDirectory(prefix="pykafka-sources.") as name:
         archive = build_source_archive(ROOT, folder, Path(name), time)
     wheels = {}
     for target in WHEELS:
+        say(f"building the wheel for {target.tag if target else 'every other platform'}")
         with TemporaryDirectory(prefix="pykafka-build.") as name:
             wheels[build_wheel(archive, target, folder, Path(name), time)] = target
     return archive, wheels
