@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -537,6 +538,9 @@ def test_spark_refuses_other_triggers(
     writer = writer.outputMode("update" if "realTime" in trigger else "append").trigger(**trigger)  # type: ignore[call-overload]
     with pytest.raises(PySparkException, match=words):
         writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(DEADLINE_S)
+    # Spark leaves that of a query in real-time mode.
+    for planner in planners():
+        os.kill(planner, signal.SIGTERM)
 
 
 def planners() -> list[int]:
