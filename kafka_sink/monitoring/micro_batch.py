@@ -176,8 +176,8 @@ class MicroBatch:
         return "; ".join(
             (
                 f"{quoted(self.query)} #{self.batch_id}: {self.input_row_count:,} rows in, "
-                f"{total.row_count:,} acknowledged ({total.byte_count / 1e6:,.1f} MB, {total.batch_count:,} batches) by {_named(self.topics)} "
-                f"in {self.duration_ms / 1000:.2f} s, {self.rows_per_s:,.0f} rows/s",
+                f"{total.row_count:,} acknowledged ({total.byte_count / 1e6:,.1f} MB, {total.batch_count:,} batches) "
+                f"by {_named(self.topics)} in {self.duration_ms / 1000:.2f} s, {self.rows_per_s:,.0f} rows/s",
                 *self._notable(),
             )
         )

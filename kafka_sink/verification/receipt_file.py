@@ -141,7 +141,8 @@ def _check_layout(metadata: FileMetaData) -> None:
             raise pa.ArrowInvalid(f"its column {field.name!r} is nested or there twice")
         groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
         width = 4 if pa.types.is_string(field.type) else field.type.bit_width // 8
-        size_bytes += width * sum(abs(group.column(numbers[0]).num_values) for group in groups)
+        chunks = [group.column(numbers[0]) for group in groups]
+        size_bytes += sum(max(width * abs(chunk.num_values), abs(chunk.total_uncompressed_size)) for chunk in chunks)
     _check_size(size_bytes)
 
 

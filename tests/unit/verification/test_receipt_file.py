@@ -99,6 +99,13 @@ def test_columns_that_are_nested_or_there_twice_are_refused_before_they_are_read
     assert refusal_of(table, tmp_path) == f"its column {name!r} is nested or there twice"
 
 
+def test_a_long_text_is_counted_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipt_file, "MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(pq.ParquetFile, "read", pytest.fail)
+    long = WITH_ONE.set_column(SCHEMA.get_field_index("topic"), "topic", pa.array(["x" * 2_000_000]))
+    assert "bytes in memory" in refusal_of(long, tmp_path)
+
+
 def test_a_footer_that_says_fewer_rows_than_its_columns_hides_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
