@@ -29,8 +29,12 @@ def last_receipt(receipts_path: str, query_id: str) -> LastReceipt | None:
     try:
         filesystem, folder = receipt_file.filesystem_of(receipts_path)
         paths = receipt_file.paths_in(filesystem, f"{folder}/{receipt_file.folder_of(query_id)}")
-        runs = receipt_file.read(filesystem, paths[-1]).to_pylist()
+        table = receipt_file.read(filesystem, paths[-1])
     except (FileNotFoundError, IndexError):
+        return None
+    receipt_file.refuse_nulls(table, "batch_id", "started_at", "duration_ms")
+    runs = table.to_pylist()
+    if not runs:
         return None
     return LastReceipt(
         micro_batch_id=runs[0]["batch_id"],

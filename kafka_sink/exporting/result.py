@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
+from kafka_sink.text.quoting import quoted
 from kafka_sink.text.redaction import redacted
 
 _HEADS = ("PARTITION", "RECORDS", "OFFSETS", "BATCHES", "BYTES")
@@ -72,7 +73,7 @@ class ExportResult:
         told = [self._what_was_written()]
         told += [f"{self.dropped:,} bad rows dropped"] if self.dropped else []
         told += [f"{self.dead_lettered:,} bad rows in the dead-letter topic"] if self.dead_lettered else []
-        told += [f"receipt: {redacted(self.path)}"] if self.path is not None else []
+        told += [f"receipt: {quoted(redacted(self.path))}"] if self.path is not None else []
         return "; ".join(told)
 
     def _what_was_written(self) -> str:
@@ -112,7 +113,7 @@ class ExportResult:
 def _row(each: PartitionOffsets) -> tuple[str, ...]:
     offsets = "unknown" if each.first_offset is None else f"{each.first_offset:,} - {each.last_offset:,}"
     return (
-        f"{each.topic}-{each.partition}", f"{each.record_count:,}", offsets, f"{each.batch_count:,}",
+        quoted(f"{each.topic}-{each.partition}"), f"{each.record_count:,}", offsets, f"{each.batch_count:,}",
         size_text(each.batch_bytes),
     )  # fmt: skip
 

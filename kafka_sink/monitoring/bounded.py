@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Container, Sized
 from typing import Protocol
 
+from kafka_sink.text.quoting import quoted
+
 MOST_NAMED = 100
 # This is not a valid topic name.
 OTHER = "(other)"
@@ -29,8 +31,8 @@ class Names:
         self._known: set[str] = set()
 
     def __call__(self, name: str) -> str:
-        """Return the name under which `name` is counted."""
-        named = counted_as(name, self._known)
+        """Return the name under which `name` is counted: in one printable line."""
+        named = counted_as(quoted(name), self._known)
         if named is not OTHER:
             self._known.add(named)
         return named

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.monitoring.bounded import OTHER, counted_as
+from kafka_sink.text.quoting import quoted
 
 # Topics named in one line.
 MOST_SHOWN = 8
@@ -174,9 +175,9 @@ class MicroBatch:
         total = self.total
         return "; ".join(
             (
-                f"{self.query} #{self.batch_id}: {self.input_row_count:,} rows in, {total.row_count:,} acknowledged "
-                f"({total.byte_count / 1e6:,.1f} MB, {total.batch_count:,} batches) by {_named(self.topics)} "
-                f"in {self.duration_ms / 1000:.2f} s, {self.rows_per_s:,.0f} rows/s",
+                f"{quoted(self.query)} #{self.batch_id}: {self.input_row_count:,} rows in, "
+                f"{total.row_count:,} acknowledged ({total.byte_count / 1e6:,.1f} MB, {total.batch_count:,} batches) "
+                f"by {_named(self.topics)} in {self.duration_ms / 1000:.2f} s, {self.rows_per_s:,.0f} rows/s",
                 *self._notable(),
             )
         )
@@ -209,7 +210,7 @@ def _named(topics: Iterable[str]) -> str:
     every = set(topics)
     named = sorted(every - {OTHER})
     more = len(named) > MOST_SHOWN or OTHER in every
-    return ", ".join(named[:MOST_SHOWN] + ["others"] * more) or "no topic"
+    return ", ".join([*map(quoted, named[:MOST_SHOWN]), *["others"] * more]) or "no topic"
 
 
 # Called with each micro-batch. The listener logs its OSError and continues.

@@ -28,6 +28,7 @@ from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.monitoring.bounded import counted_as
 from kafka_sink.options.config import sink_config
+from kafka_sink.text.quoting import quoted
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +111,8 @@ class TransactionWatch:
         now_ms, by_sink = wall_clock_ms(), dict[str, OpenOfSink]()
         for name, transaction in found.items():
             if (sink := sink_named(name)) is not None:
-                named = counted_as(sink, by_sink)
+                # Brokers said it, and dashboards, files and terminals show it.
+                named = counted_as(quoted(sink), by_sink)
                 one = OpenOfSink(1, max(0, now_ms - transaction.start_time_ms) / 1000)
                 by_sink[named] = by_sink[named].plus(one) if named in by_sink else one
         return OpenTransactions(self._prefix, by_sink, now_ms / 1000)

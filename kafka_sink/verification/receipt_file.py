@@ -20,8 +20,11 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_sink.text.topic_name import is_topic_name
+
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
+    from pyarrow.parquet import FileMetaData
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,13 @@ SPARK_SCHEMA = ", ".join(f"{column.name} {column.spark_type}" for column in COLU
 SUFFIX = ".parquet"
 # In memory. A write of 5 TB in batches of 1 MiB has about so many.
 MAX_BYTES = 1024**3
+# So many rows of a slot that no sum of MAX_BYTES of them overflows, and about the year 4000 in microseconds.
+_MOST_ROWS, _LAST_US = 2**39, 2**56
+_RANGES = {
+    "rows": (0, 2**62), "started_at": (0, _LAST_US), "duration_ms": (-(2**40), 2**40), "partition": (0, 2**31 - 1),
+    "base_offset": (0, 2**63 - 1 - 2**31), "record_count": (0, _MOST_ROWS), "dropped": (0, _MOST_ROWS),
+    "batch_bytes": (0, 2**31 - 1), "retries": (0, 2**31 - 1), "base_timestamp": (-1, 2**63 - 1),
+}  # fmt: skip
 
 
 def folder_of(query_id: str) -> str:
@@ -97,21 +107,65 @@ def paths_in(filesystem: FileSystem, path: str) -> list[str]:
 def read(filesystem: FileSystem, path: str) -> pa.Table:
     """Return one file with the columns of SCHEMA. Raises OSError, or ArrowException if it is not a receipt file.
 
-    A few kB of Parquet can be gigabytes of equal rows, so a file that needs more than MAX_BYTES is none.
+    A few kB of Parquet can be gigabytes of equal rows, so a file that needs more than MAX_BYTES is none. Nor is one
+    with values that the sink does not write, such as a negative count.
     """
     import pyarrow.parquet as pq
 
     texts = [field.name for field in SCHEMA if pa.types.is_string(field.type)]
-    with filesystem.open_input_file(path) as file, pq.ParquetFile(file, read_dictionary=texts) as found:
-        missing = [name for name in SCHEMA.names if name not in found.schema_arrow.names]
-        if missing:
-            raise pa.ArrowInvalid(f"it has no column {missing[0]!r}")
-        size_bytes = sum(field.type.bit_width // 8 for field in SCHEMA if field.name not in texts)
-        _check_size(found.metadata.num_rows * size_bytes)
-        table = found.read(SCHEMA.names)
+    with filesystem.open_input_file(path) as file:
+        metadata = pq.ParquetFile(file).metadata
+        _check_layout(metadata)
+        with pq.ParquetFile(file, metadata=metadata, read_dictionary=texts) as found:
+            table = found.read(SCHEMA.names)
     # Each text is there once until here.
     _check_size(sum(_text_bytes(chunk) for name in texts for chunk in table[name].chunks))
-    return table.select(SCHEMA.names).cast(SCHEMA)
+    table = table.select(SCHEMA.names).cast(SCHEMA)
+    _check_values(table)
+    return table
+
+
+def _check_layout(metadata: FileMetaData) -> None:
+    """Raise ArrowInvalid if the columns are not each there once and flat, or take more than MAX_BYTES.
+
+    Arrow reads as many values as the column chunks say. The numbers of rows may be others.
+    """
+    leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+    size_bytes = 0
+    for field in SCHEMA:
+        numbers = [number for number, leaf in enumerate(leaves) if leaf.path.split(".")[0] == field.name]
+        if not numbers:
+            raise pa.ArrowInvalid(f"it has no column {field.name!r}")
+        leaf = leaves[numbers[0]]
+        if len(numbers) > 1 or leaf.path != field.name or leaf.max_repetition_level or leaf.max_definition_level > 1:
+            raise pa.ArrowInvalid(f"its column {field.name!r} is nested or there twice")
+        groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+        width = 4 if pa.types.is_string(field.type) else field.type.bit_width // 8
+        chunks = [group.column(numbers[0]) for group in groups]
+        size_bytes += sum(max(width * abs(chunk.num_values), abs(chunk.total_uncompressed_size)) for chunk in chunks)
+    _check_size(size_bytes)
+
+
+def _check_values(table: pa.Table) -> None:
+    """Raise ArrowInvalid if a value is none that the sink writes."""
+    is_placed = pc.is_valid(table["base_offset"])
+    refuse_nulls(table, "rows", "record_count")
+    refuse_nulls(table.select(["topic", "partition"]).filter(is_placed), "topic", "partition")
+    in_batches = pc.if_else(is_placed, table["record_count"], 0)
+    ranges = [(name, table[name].cast(pa.int64()), most) for name, most in _RANGES.items()]
+    for name, column, (first, last) in [*ranges, ("record_count", in_batches, (0, 2**31))]:
+        found = pc.min_max(column).as_py()
+        if found["min"] is not None and not first <= found["min"] <= found["max"] <= last:
+            raise pa.ArrowInvalid(f"its column {name!r} has a value that cannot be")
+    for name in table["topic"].unique().drop_null().to_pylist():
+        if not is_topic_name(name):
+            raise pa.ArrowInvalid("it names a topic as Kafka does not allow")
+
+
+def refuse_nulls(table: pa.Table, *names: str) -> None:
+    for name in names:
+        if table[name].null_count:
+            raise pa.ArrowInvalid(f"its column {name!r} has nulls")
 
 
 def _text_bytes(column: pa.Array) -> int:

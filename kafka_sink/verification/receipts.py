@@ -135,6 +135,9 @@ def _check(table: pa.Table) -> None:
     """Raise ArrowInvalid if this sink cannot have written the file with this content."""
     if table.num_rows == 0:
         raise pa.ArrowInvalid("it has no rows, but even an empty micro-batch has one row")
+    receipt_file.refuse_nulls(table, "query_id", "batch_id", "kind", "guarantee")
+    placed = table.select(["base_offset", "checksum", "base_timestamp"]).filter(pc.is_valid(table["base_offset"]))
+    receipt_file.refuse_nulls(placed, "checksum", "base_timestamp")
     rows, records, dropped = table["rows"][0].as_py(), _sum(table["record_count"]), _sum(table["dropped"])
     if rows != records + dropped:
         left_out = f" and {dropped} that were left out" if dropped else ""

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import MagicMock, patch
 
@@ -20,9 +20,11 @@ from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, KafkaSin
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
-from kerberized_kafka import SESSION_MS, KerberizedKafka, kerberized_kafka, of_cache, of_keytab
+from kerberized_kafka import HOST, SESSION_MS, KerberizedKafka, kerberized_kafka, of_cache, of_keytab
 from kerberos_realm import NAME, program
+from lying_kerberos import END, OFFER, REPLY, Acceptor, Lie, lying_broker
 from read_back import read_topic
+from scripted_peers import peer
 from secure_kafka import CA
 from standalone_spark import SPARK_HOME, bare_environment, standalone_spark
 from waiting import wait_until
@@ -356,3 +358,81 @@ def test_a_krb5_conf_without_the_realm(
     monkeypatch.setenv("KRB5_CONFIG", str(tmp_path / "krb5.conf"))
     keytab = kerberized.realm.keytab("nowhere")
     assert_told(kerberized.options(of_keytab(keytab, "nowhere")), "does not say which realm or KDC", "KRB5_CONFIG")
+
+
+# --- a broker with the real key of its principal, which lies once the client's ticket is accepted ---------------------
+
+FORGED = "\x1b[2J\r\nERROR all is lost\u202e"
+HONEST = b"\x01\x00\x00\x00"
+
+
+def krb_error(text: bytes) -> bytes:
+    """A KRB-ERROR (RFC 4120, 5.9.1) of `text`, as the token of a context."""
+
+    def tlv(tag: int, content: bytes) -> bytes:
+        size = len(content)
+        length = bytes([size]) if size < 128 else b"\x82" + size.to_bytes(2, "big")
+        return bytes([tag]) + length + content
+
+    realm, name = tlv(0x1B, NAME.encode()), tlv(0x30, tlv(0xA0, b"\x02\x01\x01") + tlv(0xA1, tlv(0x30, b"")))
+    fields = {0: b"\x02\x01\x05", 1: b"\x02\x01\x1e", 4: tlv(0x18, b"20260101000000Z"), 5: b"\x02\x01\x00",
+              6: b"\x02\x01\x3c", 9: realm, 10: name, 11: tlv(0x1B, text)}  # fmt: skip
+    error = tlv(0x7E, tlv(0x30, b"".join(tlv(0xA0 + number, value) for number, value in fields.items())))
+    return tlv(0x60, bytes.fromhex("06092a864886f712010202") + b"\x03\x00" + error)
+
+
+def flipped(message: bytes) -> bytes:
+    return message[:-1] + bytes([message[-1] ^ 1])
+
+
+def at(stage: int, change: Callable[[bytes, Acceptor], bytes]) -> Lie:
+    return lambda now, honest, acceptor: change(honest, acceptor) if now == stage else honest
+
+
+NOT_KERBEROS = "the peer's answer is not Kerberos' or was changed on the way"
+LIES: dict[str, tuple[Lie, bytes, str]] = {
+    "a reply with a bit changed": (at(REPLY, lambda said, _: flipped(said)), HONEST, "Decrypt integrity check failed"),
+    "a reply with more behind it": (at(REPLY, lambda said, _: said + b"x" * 60_000), HONEST, NOT_KERBEROS),
+    "a reply that is too long": (at(REPLY, lambda said, _: said + b"x" * 70_000), HONEST, "a token of 70"),
+    "a length that lies": (at(REPLY, lambda said, _: b"\x60\x84\xff\xff\xff\xff" + said[2:]), HONEST, NOT_KERBEROS),
+    "no reply": (at(REPLY, lambda *_: b""), HONEST, "it sends no token before the exchange is complete"),
+    "an error with a hostile text": (at(REPLY, lambda *_: krb_error(FORGED.encode() * 300)), HONEST, "(Generic error"),
+    "an offer that is not wrapped": (at(OFFER, lambda *_: HONEST), HONEST, NOT_KERBEROS),
+    "no offer": (at(OFFER, lambda *_: b""), HONEST, "it sends no offer of security layers"),
+    "an offer with a bit changed": (at(OFFER, lambda said, _: flipped(said)), HONEST, NOT_KERBEROS),
+    "integrity only": (at(END, lambda said, _: said), b"\x02\x00\xff\xff", "use SASL_SSL"),
+    "confidentiality only": (at(END, lambda said, _: said), b"\x06\xff\xff\xff", "use SASL_SSL"),
+    "no layer at all": (at(END, lambda said, _: said), b"\x00\x00\x00\x00", "use SASL_SSL"),
+    "an offer of three bytes": (at(END, lambda said, _: said), b"\x01\x00\x00", "layers has 3 bytes"),
+    "an offer of 60,000 bytes": (at(END, lambda said, _: said), b"\x01" * 60_000, "layers has 60000 bytes"),
+    "an offer that never ends": (at(END, lambda _, by: by.wrap(HONEST)), HONEST, "it goes on after its last message"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_broker_that_has_the_key_and_lies_gets_no_rows_and_no_word_of_its_own(
+    kerberized: KerberizedKafka, monkeypatch: pytest.MonkeyPatch, lie: str
+) -> None:
+    monkeypatch.setenv("KRB5_KTNAME", f"FILE:{kerberized.realm.dir}/kafka-{HOST}.keytab")
+    lied, offer, why = LIES[lie]
+    asked: list[int | bytes] = []
+    with peer(lying_broker(lied, offer, asked)) as port:
+        options = kerberized.by_keytab() | {"kafka.bootstrap.servers": f"{HOST}:{port}"}
+        failure, found = failure_of(options), finding_of(options)
+    assert isinstance(failure, AuthenticationFailed) and found.startswith("sasl: ")
+    for told in (str(failure), found):
+        assert why in told and told.isprintable() and len(told) < 2_000
+        assert "all is lost" not in told
+    # ApiVersions, SaslHandshake, SaslAuthenticate, and the client's choice at most.
+    assert {each for each in asked if isinstance(each, int)} == {18, 17, 36}
+
+
+def test_sizes_of_layers_that_kafka_does_not_have_are_not_believed(
+    kerberized: KerberizedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KRB5_KTNAME", f"FILE:{kerberized.realm.dir}/kafka-{HOST}.keytab")
+    asked: list[int | bytes] = []
+    with peer(lying_broker(lambda _, honest, __: honest, b"\x07\xff\xff\xff", asked)) as port:
+        options = kerberized.by_keytab() | {"kafka.bootstrap.servers": f"{HOST}:{port}"}
+        assert not finding_of(options).startswith("sasl: ")
+    assert HONEST in asked

@@ -90,6 +90,8 @@ class Gssapi:
         return token
 
     def _choice(self, received: bytes) -> bytes:
+        if not received:
+            raise self._refused("it sends no offer of security layers")
         offer = self._login.context.unwrap(received)
         if len(offer) != _OFFER_BYTES:
             raise self._refused(f"its offer of security layers has {len(offer)} bytes")

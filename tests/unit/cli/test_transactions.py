@@ -303,7 +303,8 @@ def write_receipt(folder: Path, batch_id: int) -> Path:
     path = folder / receipt_file.relative_path("q", batch_id)
     path.parent.mkdir(parents=True, exist_ok=True)
     constants = {"batch_id": batch_id, "rows": 1_234, "started_at": AT_MS * 1_000, "duration_ms": 5_000}
-    runs = [{**constants, "topic": topic, "batch_bytes": size} for topic, size in (("t", 2_000), (None, None))]
+    places = (("t", 2_000), (None, None))
+    runs = [{**constants, "record_count": 617, "topic": topic, "batch_bytes": size} for topic, size in places]
     pq.write_table(receipt_file.columns_of(runs), path)
     return path
 

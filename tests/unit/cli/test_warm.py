@@ -7,6 +7,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from kafka_sink.cli import warm
@@ -106,5 +107,5 @@ def test_without_pyspark_or_with_a_broken_archive_nothing_is_changed(
 def test_a_process_knows_that_it_compiles(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not compiles_pyspark()
     for name, compiles in (("__init__.py", True), ("__init__.pyc", False)):
-        monkeypatch.setattr(sys.modules["pyspark"], "__file__", f"{archive}/pyspark/{name}")
+        monkeypatch.setattr(pyspark, "__file__", f"{archive}/pyspark/{name}")
         assert compiles_pyspark() is compiles

@@ -46,7 +46,7 @@ def test_a_folder_that_was_asked_for_stays_and_two_exports_into_it_are_told_apar
 
 
 def test_what_is_there_is_read_and_nothing_where_nothing_is(tmp_path: Path) -> None:
-    runs = columns_of([{"topic": "t", "record_count": 7}])
+    runs = columns_of([{"topic": "t", "rows": 7, "record_count": 7}])
     with place_of(config(receiptsPath=str(tmp_path)), is_remote=False) as place:
         assert place.read(NO_SPARK).num_rows == 0
         Path(place.path).parent.mkdir()

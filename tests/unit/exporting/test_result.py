@@ -72,6 +72,15 @@ def test_of_many_partitions_some_are_shown_and_all_are_counted() -> None:
     assert "more" not in repr(receipt(partitions=many[:MAX_SHOWN]))
 
 
+def test_what_a_name_or_a_path_has_prints_in_one_line() -> None:
+    hostile = "\x1b[2J\r\nERROR\u202e"
+    told = receipt(partitions=(PartitionOffsets(hostile, 0, 1, 0, 0, 1, 1),), path=hostile)
+    assert len(repr(told).split("\n")) == 5
+    for text in (*repr(told).split("\n"), told._repr_html_()):
+        assert text.isprintable()
+    assert repr(told).count(r"\x1b[2J\r\nERROR\u202e") == told._repr_html_().count(r"\x1b[2J\r\nERROR\u202e") == 2
+
+
 def test_a_notebook_gets_a_table_in_which_nothing_is_markup() -> None:
     class Tags(HTMLParser):
         def __init__(self) -> None:

@@ -49,6 +49,14 @@ def test_a_line_tells_what_was_read_what_is_lost_and_which_logs_are_broken() -> 
     assert str(replace(ONE, broken_logs={"0": 0})).endswith(" rows/s")
 
 
+def test_a_line_is_one_whatever_names_have() -> None:
+    hostile = "\x1b[2J\r\nERROR\u202e"
+    lossy = Read({hostile: ReadTotals(1, 1, 1)})
+    line = str(replace(ONE, query=hostile, written=Written({hostile: Totals(1, 1, 1)}), read=lossy))
+    assert line.isprintable()
+    assert line.count(r"\x1b[2J\r\nERROR\u202e") == 4
+
+
 def test_a_line_names_a_few_topics() -> None:
     many = Written({f"t{number:02}": Totals(1, 1, 1) for number in range(20)})
     assert "by t00, t01, t02, t03, t04, t05, t06, t07, others in" in str(replace(ONE, written=many))

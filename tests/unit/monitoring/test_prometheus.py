@@ -95,6 +95,20 @@ def test_a_stream_that_names_ever_new_topics_has_a_bounded_number_of_series() ->
     assert rows[OTHER] == MOST_NAMED
 
 
+def test_names_forge_no_series_and_move_no_cursor(tmp_path: Path) -> None:
+    file = tmp_path / "pykafka.prom"
+    watcher = Prometheus(textfile=file)
+    hostile = 'a"} 1\npykafka_rows_total{query="forged"} 9\n\\\r\x1b[2J\u202e\ud800' + "x" * 20_000
+    totals = Written({hostile: Totals(5, 1, 50)}), Read({hostile: ReadTotals(5, 100)})
+    watcher(replace(A_MICRO_BATCH, query=hostile, written=totals[0], read=totals[1]))
+    watcher.idle(hostile, 1.0)
+    text = file.read_text()
+    assert all(line.isprintable() for line in text.split("\n")) and len(text) < 100_000
+    (query,) = {query for _, query, _ in samples(text)}
+    assert samples(text)["pykafka_rows_total", query, query] == 5
+    assert query.startswith('a"} 1\\npykafka_rows') and r"\x1b[2J\u202e\ud800" in query
+
+
 class Gateway(BaseHTTPRequestHandler):
     pushed: list[tuple[str, str]]
 

@@ -19,7 +19,7 @@ def leave(folder: Path, *runs: tuple[str | None, int, int], retries: int = 0, dr
     path = folder / receipt_file.relative_path(RUN.query_id, RUN.batch_id)
     path.parent.mkdir(parents=True)
     rows: list[dict[str, Any]] = [
-        {"topic": topic, "record_count": count, "batch_bytes": size, "retries": retries, "dropped": 0}
+        {"topic": topic, "rows": 9, "record_count": count, "batch_bytes": size, "retries": retries, "dropped": 0}
         for topic, count, size in runs
     ]
     rows[0]["dropped"] = dropped

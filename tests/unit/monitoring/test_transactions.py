@@ -88,6 +88,12 @@ def test_transactions_are_counted_by_sink_with_the_oldest_and_most_are_named(kaf
     assert found[OTHER] == OpenOfSink(20, 10.0)
 
 
+def test_a_name_that_brokers_say_is_told_in_one_line(kafka: ScriptedKafka) -> None:
+    has_open(kafka, {f"pykafka-\x1b[2J\r\nERROR{'x' * 20_000}.0": 2_000})
+    (sink,) = TransactionWatch(OPTIONS).look().by_sink
+    assert sink.startswith(r"pykafka-\x1b[2J\r\nERRORx") and len(sink) == 1_000
+
+
 def test_sinks_are_those_of_the_writes_own_prefix(kafka: ScriptedKafka) -> None:
     has_open(kafka, {})
     assert TransactionWatch({**OPTIONS, "transactionalIdPrefix": "orders"}).look().prefix == "orders"

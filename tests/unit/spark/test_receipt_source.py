@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from kafka_sink.spark.receipt_source import ReceiptReader, ReceiptSource
 from kafka_sink.verification.receipt_file import SCHEMA, columns_of
 
-RUNS = columns_of([{"topic": "t", "partition": 3, "base_offset": None, "record_count": 7}])
+RUNS = columns_of([{"topic": "t", "partition": 3, "base_offset": None, "rows": 7, "record_count": 7}])
 
 
 def read(path: Path, remove: str = "") -> pa.Table:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -48,6 +50,7 @@ def test_a_small_file_of_many_equal_rows_is_refused_before_they_are_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_count: int, text: str
 ) -> None:
     row = {field.name: text if pa.types.is_string(field.type) else 1 for field in SCHEMA}
+    row["topic"] = "t"
     row["started_at"] = datetime.datetime.now(datetime.UTC)
     table = pa.Table.from_pylist([row], SCHEMA).take(pa.array([0] * row_count))
     file = str(tmp_path / "batch-1.parquet")
@@ -57,3 +60,81 @@ def test_a_small_file_of_many_equal_rows_is_refused_before_they_are_made(
     monkeypatch.setattr(receipt_file, "MAX_BYTES", 1_000_000)
     with pytest.raises(pa.ArrowInvalid, match=r"its rows take [\d,]+ bytes in memory"):
         read(LocalFileSystem(), file)
+
+
+ROW = {
+    "query_id": "q", "batch_id": 0, "kind": "stream", "guarantee": "at-least-once", "rows": 5, "slot": 0, "topic": "t",
+    "started_at": datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), "duration_ms": 5, "partition": 0,
+    "base_offset": 0, "record_count": 5, "checksum": 1, "base_timestamp": 0,
+}  # fmt: skip
+WITH_ONE = pa.Table.from_pylist([ROW], SCHEMA)
+
+
+def refusal_of(table: pa.Table, folder: Path, alter: Callable[[bytes], bytes] = bytes) -> str:
+    file = folder / "batch-1.parquet"
+    pq.write_table(table, file, compression="none")
+    file.write_bytes(alter(file.read_bytes()))
+    with pytest.raises(pa.ArrowInvalid) as refused:
+        read(LocalFileSystem(), str(file))
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "more"),
+    [
+        ("slot", pa.array([[0] * 200_000]), {}), ("topic", pa.array([{"t": "x"}]), {}),
+        ("topic", pa.array([[("k", "v")]], pa.map_(pa.string(), pa.string())), {}),
+        ("slot", pa.array([{"a": 1, "b": 2}]), {}), ("topic", pa.array(["t"]), {"topic": pa.array(["u"])}),
+        ("slot", pa.array([0], pa.int32()), {"slot.more": pa.array([0])}),
+    ],
+    ids=["list", "struct", "map", "struct of two", "twice", "a name that begins so"],
+)  # fmt: skip
+def test_columns_that_are_nested_or_there_twice_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, values: pa.Array, more: dict[str, pa.Array]
+) -> None:
+    monkeypatch.setattr(pq.ParquetFile, "read", pytest.fail)
+    table = WITH_ONE.set_column(SCHEMA.get_field_index(name), name, values)
+    for other, column in more.items():
+        table = table.append_column(other, column)
+    assert refusal_of(table, tmp_path) == f"its column {name!r} is nested or there twice"
+
+
+def test_a_long_text_is_counted_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipt_file, "MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(pq.ParquetFile, "read", pytest.fail)
+    long = WITH_ONE.set_column(SCHEMA.get_field_index("topic"), "topic", pa.array(["x" * 2_000_000]))
+    assert "bytes in memory" in refusal_of(long, tmp_path)
+
+
+def test_a_footer_that_says_fewer_rows_than_its_columns_hides_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_one_row(parquet: bytes) -> bytes:
+        """The first 1,000 (a varint in zigzag) of the footer, which is the file's number of rows."""
+        start = len(parquet) - 8 - int.from_bytes(parquet[-8:-4], "little")
+        return parquet[:start] + parquet[start:].replace(b"\xd0\x0f", b"\x82\x00", 1)
+
+    monkeypatch.setattr(receipt_file, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(pq.ParquetFile, "read", pytest.fail)
+    every = WITH_ONE.take(pa.array([0] * 1_000))
+    assert "bytes in memory" in refusal_of(every, tmp_path, with_one_row)
+    assert pq.read_metadata(tmp_path / "batch-1.parquet").num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"record_count": -5}, "'record_count' has a value that cannot be"),
+        ({"record_count": 2**40, "base_offset": None}, "'record_count' has a value that cannot be"),
+        ({"record_count": 2**32}, "'record_count' has a value that cannot be"),
+        ({"base_offset": 2**63 - 1}, "'base_offset' has a value that cannot be"),
+        ({"partition": -1}, "'partition' has a value that cannot be"),
+        ({"base_timestamp": -(2**63)}, "'base_timestamp' has a value that cannot be"),
+        ({"duration_ms": 2**62}, "'duration_ms' has a value that cannot be"), ({"rows": None}, "'rows' has nulls"),
+        ({"topic": None}, "'topic' has nulls"), ({"partition": None}, "'partition' has nulls"),
+        ({"topic": "\x1b[2J"}, "it names a topic as Kafka does not allow"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_values_that_the_sink_does_not_write_are_refused(tmp_path: Path, changed: dict[str, Any], why: str) -> None:
+    assert why in refusal_of(pa.Table.from_pylist([ROW, ROW | changed], SCHEMA), tmp_path)

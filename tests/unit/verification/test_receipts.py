@@ -19,7 +19,7 @@ ROW = {
 def put(folder: Path, *rows: dict[str, Any]) -> Path:
     """One file of a micro-batch of `rows`, which say what differs from ROW."""
     every = [ROW | row for row in rows]
-    file = folder / receipt_file.relative_path(every[0]["query_id"], every[0]["batch_id"])
+    file = folder / receipt_file.relative_path(every[0]["query_id"] or "", every[0]["batch_id"] or 0)
     file.parent.mkdir(parents=True, exist_ok=True)
     total = sum(row["record_count"] for row in every)
     pq.write_table(receipt_file.columns_of([{"rows": total} | row for row in every]), file)
@@ -70,6 +70,10 @@ def test_numbers_that_are_missing_are_a_streams_only(tmp_path: Path) -> None:
     [
         ({"rows": 6}, "5 records, but Spark delivered 6 rows"),
         ({"rows": 4}, "5 records, but Spark delivered 4 rows"),
+        *(
+            ({name: None}, f"its column {name!r} has nulls")
+            for name in ("query_id", "batch_id", "kind", "guarantee", "checksum", "base_timestamp")
+        ),
         ({"rows": 6, "dropped": 2}, "5 records and 2 that were left out, but Spark delivered 6 rows"),
     ],
 )

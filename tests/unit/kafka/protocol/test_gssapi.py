@@ -79,7 +79,7 @@ def test_no_step_is_taken_before_the_computation_runs() -> None:
         (b"<\x00\x00\x00\x00>", "requires integrity or confidentiality"),
         (b"<>", "has 0 bytes"),
         (b"<\x01\x00\x00\x00more>", "has 8 bytes"),
-        (b"", "not its integrity"),
+        (b"", "it sends no offer"),
         (OFFER, "not its integrity"),
     ],
 )
