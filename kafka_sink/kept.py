@@ -24,17 +24,16 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-from kafka_sink.doctor.first_aid import look_at_hosts
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.errors.exhaustion import exhaustion_named
-from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ClientConfig, ConsumerConfig
 from kafka_sink.kafka.outage import Outage
 from kafka_sink.options.cautions import warn_once
 
 if TYPE_CHECKING:
+    from kafka_sink.kafka.admin.client import AdminClient
+    from kafka_sink.kafka.client import Producer
     from kafka_sink.kafka.reader import Reader
 
 # A micro-batch writes with one configuration; foreachBatch may write with a few in turn.
@@ -206,6 +205,8 @@ def _use(
             # Any exception, also an interrupt: the next user must not inherit unfinished work of this one.
             client.close()
             if isinstance(error, KafkaSinkError):
+                from kafka_sink.doctor.first_aid import look_at_hosts
+
                 error.of_principal(config.security.principal)
                 look_at_hosts(error, config)
             raise
@@ -216,6 +217,9 @@ def lease_producer(
     config: ClientConfig, cluster_id: str | None = None, *, spark_partition: int = 0, has_worked: bool = False
 ) -> AbstractContextManager[Producer]:
     """Lease a producer for one write; see `lease`."""
+    # Imported here, as the other two: a process mostly needs one kind of client.
+    from kafka_sink.kafka.client import Producer
+
     return lease(Producer, config, cluster_id, spark_partition, has_worked=has_worked)
 
 
@@ -223,12 +227,13 @@ def lease_admin_client(
     config: ClientConfig, cluster_id: str | None = None, *, has_worked: bool = False
 ) -> AbstractContextManager[AdminClient]:
     """Lease an admin client for one commit or for other requests; see `lease`."""
+    from kafka_sink.kafka.admin.client import AdminClient
+
     return lease(AdminClient, config, cluster_id, has_worked=has_worked)
 
 
 def lease_reader(config: ConsumerConfig, *, spark_partition: int = 0) -> AbstractContextManager[Reader]:
     """Lease a reader for one range; see `lease`."""
-    # Imported here, because writes do not need it.
     from kafka_sink.kafka.reader import Reader
 
     return lease(Reader, config, spark_partition=spark_partition)

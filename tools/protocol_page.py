@@ -22,7 +22,7 @@ from typing import Any
 
 from kafka_sink.broker import resolve
 from kafka_sink.broker.java import find_java
-from kafka_sink.kafka.protocol.requests import APIS
+from kafka_sink.kafka.protocol.all_apis import APIS
 
 NEWEST = list(resolve.KAFKA_VERSIONS)[-1]
 _INTRODUCTION = """\

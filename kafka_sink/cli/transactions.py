@@ -101,8 +101,8 @@ from kafka_sink.errors import (
 )
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.needs import EXACTLY_ONCE
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
 from kafka_sink.options.cautions import warn_once
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.text.redaction import reason_for

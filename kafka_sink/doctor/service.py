@@ -13,7 +13,9 @@ import re
 from collections.abc import Collection, Mapping
 
 from kafka_sink.doctor.report import Finding, failed, ok, skipped
-from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENCE, READING, Guarantee, lacking
+from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, Guarantee, lacking
+from kafka_sink.kafka.protocol.read_needs import READING
+from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
 
 # API key -> (lowest, highest) version.
 Ranges = Mapping[int, tuple[int, int]]

@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from kafka_sink.errors import (
     BrokersUnreachable,
@@ -33,7 +34,6 @@ from kafka_sink.errors import (
     TopicNotFound,
 )
 from kafka_sink.errors.exhaustion import exhausted
-from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.guest import Guest
 from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kafka.config import ProducerConfig
@@ -58,6 +58,9 @@ from kafka_sink.records.compression import Codec
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.kernel import KERNEL, warn_of_loss
 from kafka_sink.records.row_identity import RowIdentity
+
+if TYPE_CHECKING:
+    from kafka_sink.kafka.admin.client import AdminClient
 
 log = logging.getLogger(__name__)
 
@@ -131,6 +134,8 @@ class Producer:
     def admin(self) -> AdminClient:
         """A client for other requests, over the connections of this producer. For the thread that uses the producer.
         It ends with the producer. Each of its methods may also raise the error that ended the producer."""
+        from kafka_sink.kafka.admin.client import AdminClient
+
         return AdminClient(self.config, driver=self._guest)
 
     def may_go_on(self, cluster_id: str | None = None) -> bool:

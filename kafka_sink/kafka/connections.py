@@ -11,8 +11,7 @@ from kafka_sink.kafka.config import VERSION, ClientConfig, ConsumerConfig, Produ
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.selector import RECEIVE_CHUNK_BYTES, Selector
-from kafka_sink.kafka.protocol.apis.fetch import MAX_BATCH_BYTES
-from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, READING
+from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE
 from kafka_sink.kafka.security import authenticator, tls_contexts
 
 # An answer with records has about 1 MiB. With the chunks of other clients a read takes a sixth more CPU.
@@ -76,5 +75,8 @@ def _of_kind(config: ClientConfig) -> dict[str, Any]:
                 "guarantees": (AT_LEAST_ONCE, IDEMPOTENCE) if config.enable_idempotence else (AT_LEAST_ONCE,),
             }
         case ConsumerConfig():
+            from kafka_sink.kafka.protocol.apis.fetch import MAX_BATCH_BYTES
+            from kafka_sink.kafka.protocol.read_needs import READING
+
             return {"guarantees": (READING,), "max_response_bytes": MAX_BATCH_BYTES + config.fetch_bytes}
     raise AssertionError(f"{type(config).__name__} is no configuration of a client")

@@ -12,18 +12,21 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-from kafka_sink.kafka.aws.credentials import IamLogin
-from kafka_sink.kafka.aws.msk_iam import IF_REFUSED, MskIamSigner
 from kafka_sink.kafka.config import VERSION, SecurityConfig
 from kafka_sink.kafka.jaas import EXTENSION
 from kafka_sink.kafka.jaas_kerberos import KEYTAB, PRINCIPAL, TICKET_CACHE
-from kafka_sink.kafka.kerberos import Kerberos, KerberosIdentity
 from kafka_sink.kafka.net.network_client import Authenticate
-from kafka_sink.kafka.net.tls import Contexts, TlsSettings
-from kafka_sink.kafka.oauth import Fetch, TokenEndpoint, Tokens, fetched_by, subject_of
 from kafka_sink.kafka.protocol.sasl import Authentication, Login, PasswordLogin, TokenLogin, authentication
 from kafka_sink.text.redaction import Secret
+
+# A process imports what its protocol and mechanism need.
+if TYPE_CHECKING:
+    from kafka_sink.kafka.aws.msk_iam import MskIamSigner
+    from kafka_sink.kafka.kerberos import Kerberos, KerberosIdentity
+    from kafka_sink.kafka.net.tls import Contexts
+    from kafka_sink.kafka.oauth import Fetch, Tokens
 
 NONCE_BYTES = 24
 
@@ -32,6 +35,8 @@ def tls_contexts(security: SecurityConfig) -> Contexts | None:
     """Return the TLS contexts, or None without encryption. Raises ConfigError for certificates that cannot be used."""
     if not security.is_encrypted:
         return None
+    from kafka_sink.kafka.net.tls import Contexts, TlsSettings
+
     return Contexts(
         TlsSettings(
             truststore_location=security.ssl_truststore_location,
@@ -74,6 +79,8 @@ def _password_login(security: SecurityConfig) -> Callable[[str], Login]:
 
 
 def _token_login(security: SecurityConfig) -> Callable[[str], Login]:
+    from kafka_sink.kafka.oauth import subject_of
+
     tokens = _tokens_of(security)
     options = () if security.jaas is None else security.jaas.options
     extensions = tuple((name.removeprefix(EXTENSION), value) for name, value in options if name.startswith(EXTENSION))
@@ -90,6 +97,8 @@ def _kerberos_login(security: SecurityConfig) -> Callable[[str], Login]:
 
 
 def _msk_iam_login(security: SecurityConfig, hosts: tuple[str, ...]) -> Callable[[str], Login]:
+    from kafka_sink.kafka.aws.msk_iam import IF_REFUSED
+
     signer, tokens = _signer_of(security, hosts)
 
     def login(host: str) -> TokenLogin:
@@ -117,6 +126,8 @@ _kept_lock = threading.Lock()
 
 def _tokens_of(security: SecurityConfig) -> Tokens:
     """Return the tokens that all connections with these credentials share."""
+    from kafka_sink.kafka.oauth import Tokens
+
     with _kept_lock:
         if security not in _kept:
             _kept[security] = Tokens(_fetch(security), clock_s=time.monotonic)
@@ -127,6 +138,8 @@ def _tokens_of(security: SecurityConfig) -> Tokens:
 
 def _kerberos_of(security: SecurityConfig) -> Kerberos:
     """Return the tickets that all connections of this identity share."""
+    from kafka_sink.kafka.kerberos import Kerberos, KerberosIdentity
+
     service_name, jaas = security.kerberos_service_name, security.jaas
     assert service_name is not None, "a rule of config says so"
     files = {} if jaas is None else dict(jaas.options)
@@ -139,6 +152,8 @@ def _kerberos_of(security: SecurityConfig) -> Kerberos:
 
 def _signer_of(security: SecurityConfig, hosts: tuple[str, ...]) -> tuple[MskIamSigner, Tokens]:
     """Return the signer for a cluster, and the tokens that all connections to it share."""
+    from kafka_sink.kafka.oauth import Tokens
+
     with _kept_lock:
         if (security, hosts) not in _kept_signers:
             signer = msk_iam_signer(security, hosts)
@@ -148,6 +163,9 @@ def _signer_of(security: SecurityConfig, hosts: tuple[str, ...]) -> tuple[MskIam
 
 def msk_iam_signer(security: SecurityConfig, hosts: tuple[str, ...]) -> MskIamSigner:
     """Return a new signer with the credentials of this process. `hosts`: those of the bootstrap servers."""
+    from kafka_sink.kafka.aws.credentials import IamLogin
+    from kafka_sink.kafka.aws.msk_iam import MskIamSigner
+
     options = {} if security.jaas is None else dict(security.jaas.options)
     login = IamLogin(
         profile=options.get("awsProfileName"),
@@ -160,6 +178,8 @@ def msk_iam_signer(security: SecurityConfig, hosts: tuple[str, ...]) -> MskIamSi
 
 
 def _fetch(security: SecurityConfig) -> Fetch:
+    from kafka_sink.kafka.oauth import TokenEndpoint, fetched_by
+
     if security.token_callable is not None:
         return fetched_by(pickle.loads(security.token_callable.value))
     url = security.sasl_oauthbearer_token_endpoint_url
@@ -181,6 +201,8 @@ def _endpoint_contexts(security: SecurityConfig) -> Contexts | None:
     url = security.sasl_oauthbearer_token_endpoint_url or ""
     if not url.lower().startswith("https:"):
         return None
+    from kafka_sink.kafka.net.tls import Contexts, TlsSettings
+
     return Contexts(
         TlsSettings(
             truststore_location=security.ssl_truststore_location,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,6 +100,8 @@ class OptionTable:
 
     def _nearest(self, folded: str) -> list[str]:
         """Return up to two known names that are similar to `folded`, else similar to it with or without `kafka.`."""
+        import difflib  # for an unknown option only
+
         for attempt in (folded, f"kafka.{folded}", folded.removeprefix("kafka.")):
             near = difflib.get_close_matches(attempt, self.by_key, n=2, cutoff=0.75)
             if near:

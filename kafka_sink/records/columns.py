@@ -36,7 +36,6 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kafka_sink.errors import (
     ColumnTypeMismatch,
@@ -179,6 +178,8 @@ class Headers:
         if not _is_utf8(key):
             raise HeaderKeyNotUtf8
         row_offsets = np.zeros(len(headers) + 1, np.int64)
+        import pyarrow.compute as pc
+
         np.cumsum(_numpy(pc.list_value_length(headers), np.int64), out=row_offsets[1:])
         return cls(row_offsets, key, value)
 
@@ -363,10 +364,14 @@ def _lengths(array: pa.Array) -> pa.Array:
     """Return the bytes of each value of a binary or string array. Arrow has no length function for views; the first
     four of a view's 16 bytes are its length."""
     if array.type not in _VIEWS:
+        import pyarrow.compute as pc
+
         return pc.binary_length(array)
     views = np.frombuffer(array.buffers()[1], "<i4").reshape(-1, 4)[array.offset : array.offset + len(array)]
     return pa.array(views[:, 0], mask=~_is_valid(array))
 
 
 def _total(numbers: pa.Array) -> int:
+    import pyarrow.compute as pc
+
     return int(pc.sum(numbers.cast(pa.int64()), min_count=0).as_py())

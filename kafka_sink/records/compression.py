@@ -24,7 +24,6 @@ from types import MappingProxyType
 from typing import Protocol
 
 import pyarrow as pa
-import zstandard
 
 
 class Codec(Protocol):
@@ -167,6 +166,9 @@ class Zstd:
     PARAMETERS: Mapping[str, int] = MappingProxyType({"hash_log": 15, "min_match": 6, "window_log": 18})
 
     def __init__(self, level: int | None = None) -> None:
+        # Imported by those who use this codec.
+        import zstandard
+
         if level is None:
             parameters = zstandard.ZstdCompressionParameters.from_level(self.LEVEL_OF_FAST, **self.PARAMETERS)
             self._compressor = zstandard.ZstdCompressor(compression_params=parameters)
@@ -177,6 +179,8 @@ class Zstd:
         return self._compressor.compress(records)
 
     def decompress(self, compressed: memoryview, size_bytes: int) -> bytes:
+        import zstandard
+
         return zstandard.ZstdDecompressor().stream_reader(compressed).read(size_bytes)
 
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from crc32c import crc32c
 from typing_extensions import Buffer
 
 from kafka_sink.records.aborted_transaction import AbortedTransaction
@@ -38,6 +37,7 @@ from kafka_sink.records.batch_table import (
     Total,
     new_table,
 )
+from kafka_sink.records.checksum import crc32c
 from kafka_sink.records.decompression import Content, DamagedRecords, Decompressor, TooManyBytes
 from kafka_sink.records.kernel import KERNEL, SLOW_READING, Kernel, warn_of_loss
 from kafka_sink.records.outline import headers

@@ -19,25 +19,28 @@ import os
 import zipimport
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from typing_extensions import Buffer
-
-from kafka_sink.records.columns import RecordColumns
-from kafka_sink.records.encoder import RecordEncoder
-from kafka_sink.records.murmur import murmur2
-from kafka_sink.records.open_batches import OpenBatches
-from kafka_sink.records.record_batch import write_header
-from kafka_sink.records.record_size import payload_sizes
-from kafka_sink.records.record_walk import ColumnBuffers, fill_columns, measure_records, scan_batches
-from kafka_sink.records.row_hashes import sum_row_hashes
-from kafka_sink.records.wire_order import wire_order
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from kafka_sink.records.columns import RecordColumns
+    from kafka_sink.records.open_batches import OpenBatches
+    from kafka_sink.records.record_walk import ColumnBuffers
+
+    # The batch, and the parameters of record_batch.write_header.
+    WriteHeader = Callable[[memoryview, int | None, int, int, int, int, int, int, int], None]
+    # The parameters of the functions of these names in record_walk.py.
+    ScanBatches = Callable[[Buffer, Int64s, int, int, bool, Int64s], int]
+    MeasureRecords = Callable[[tuple[Buffer, ...], Int64s, int, int, int, int, bool, Int64s], None]
+    FillColumns = Callable[[tuple[Buffer, ...], Int64s, int, int, int, int, ColumnBuffers], None]
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +51,6 @@ class Encoder(Protocol):
     payload_sizes: Int64s
 
     def fill(self, places: Int64s, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None: ...
-
-
-# The batch, and the parameters of record_batch.write_header.
-WriteHeader = Callable[[memoryview, int | None, int, int, int, int, int, int, int], None]
-# The parameters of the functions of these names in record_walk.py.
-ScanBatches = Callable[[Buffer, Int64s, int, int, bool, Int64s], int]
-MeasureRecords = Callable[[tuple[Buffer, ...], Int64s, int, int, int, int, bool, Int64s], None]
-FillColumns = Callable[[tuple[Buffer, ...], Int64s, int, int, int, int, ColumnBuffers], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +78,30 @@ class Kernel:
     loss: Loss | None = None
 
 
-FALLBACK = Kernel(
-    "vectorised",
-    murmur2,
-    wire_order,
-    payload_sizes,
-    sum_row_hashes,
-    RecordEncoder,
-    False,
-    write_header,
-    scan_batches,
-    measure_records,
-    fill_columns,
-)
+@functools.cache
+def fallback() -> Kernel:
+    """Return the vectorised kernel. A process that has the compiled one does not import it."""
+    from kafka_sink.records.encoder import RecordEncoder
+    from kafka_sink.records.murmur import murmur2
+    from kafka_sink.records.record_batch import write_header
+    from kafka_sink.records.record_size import payload_sizes
+    from kafka_sink.records.record_walk import fill_columns, measure_records, scan_batches
+    from kafka_sink.records.row_hashes import sum_row_hashes
+    from kafka_sink.records.wire_order import wire_order
+
+    return Kernel(
+        "vectorised",
+        murmur2,
+        wire_order,
+        payload_sizes,
+        sum_row_hashes,
+        RecordEncoder,
+        False,
+        write_header,
+        scan_batches,
+        measure_records,
+        fill_columns,
+    )
 
 
 def compiled_kernel() -> Kernel:
@@ -110,8 +116,8 @@ def compiled_kernel() -> Kernel:
         compiled.sum_row_hashes,
         compiled.CompiledEncoder,
         compiled.SUMS_RECORDS,
-        compiled.write_header if compiled.SUMS_RECORDS else write_header,
-        compiled.scan_batches if compiled.SUMS_RECORDS else scan_batches,
+        compiled.write_header if compiled.SUMS_RECORDS else fallback().write_header,
+        compiled.scan_batches if compiled.SUMS_RECORDS else fallback().scan_batches,
         compiled.measure_records,
         compiled.fill_columns,
     )
@@ -120,7 +126,7 @@ def compiled_kernel() -> Kernel:
 def choose(environment: Mapping[str, str]) -> Kernel:
     """Return the kernel to use. Raises ImportError if the environment requires a kernel that is missing."""
     if environment.get("PYKAFKA_KERNEL") == "off":
-        return FALLBACK
+        return fallback()
     try:
         return compiled_kernel()
     except ImportError as error:
@@ -130,7 +136,7 @@ def choose(environment: Mapping[str, str]) -> Kernel:
                 f"({error}). Install a C compiler and the package again, or unset the variable: the sink then "
                 "writes the same bytes more slowly."
             ) from error
-        return replace(FALLBACK, loss=_loss(error, from_zip=isinstance(__spec__.loader, zipimport.zipimporter)))
+        return replace(fallback(), loss=_loss(error, from_zip=isinstance(__spec__.loader, zipimport.zipimporter)))
 
 
 def _loss(error: ImportError, *, from_zip: bool) -> Loss:

@@ -12,8 +12,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from kafka_sink.records.checksum import crc32c
 from kafka_sink.records.record_batch import HEADER_BYTES, MAGIC
 
 _LENGTH_END = 12

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
+from kafka_sink.records.checksum import crc32c
 
 HEADER_BYTES = 61
 MAGIC = 2

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from crc32c import crc32c
 from typing_extensions import Buffer
 
 from kafka_sink.records.batch_table import LOG_APPEND_TIME_BIT, Column, Fault, Int64s, State, Total
+from kafka_sink.records.checksum import crc32c
 from kafka_sink.records.record_batch import HEADER_BYTES, MAGIC
 
 # validity (None: no nulls), offsets, data

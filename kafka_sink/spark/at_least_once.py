@@ -1,94 +1,68 @@
-"""At-least-once: rows are in Kafka, and visible to all readers, when their task returns.
-
-There is no plan and no rollback. The rows of a failed attempt stay in Kafka, and the next attempt writes them again.
-"""
+"""At-least-once: what a task and the commit of a `guarantee.AtLeastOnce` do."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from kafka_sink.errors import NotPlanned, WriteKind
+from kafka_sink.errors import NotPlanned
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kept import lease_producer
-from kafka_sink.options.config import EXACTLY_ONCE, GivenOptions, SinkConfig, complete, over_conf
-from kafka_sink.spark.bad_rows import ask_client, bad_row_policy, check_bad_rows
+from kafka_sink.options.config import EXACTLY_ONCE, GivenOptions, complete, over_conf
+from kafka_sink.spark.bad_rows import ask_over, bad_row_policy, check_bad_rows
 from kafka_sink.spark.commit_message import TaskCommitMessage, check_all_present
 from kafka_sink.spark.interceptor_chain import InterceptorChain
-from kafka_sink.spark.proof import ONLY_MICRO_BATCH, Identity, row_identity, stream_identity, task_proof
+from kafka_sink.spark.proof import Identity, row_identity, stream_identity, task_proof
 from kafka_sink.spark.rate import pace, tell_too_fast
 from kafka_sink.spark.receipt_writer import leave_receipt
 from kafka_sink.spark.rows import produce_rows
 from kafka_sink.spark.task import Task
 
 
-class AtLeastOnce:
-    """A `Guarantee`.
+def write_rows(
+    options: GivenOptions, identity: Identity | None, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
+) -> TaskCommitMessage:
+    """Write the rows of one task attempt. `identity`: of a batch write. Raises as `Guarantee.write`."""
+    started_ms, task = wall_clock_ms(), Task.current()
+    config = complete(over_conf(options, task.conf))
+    if config.delivery_guarantee == EXACTLY_ONCE:
+        raise NotPlanned(option="deliveryGuarantee=exactly-once")
+    if config.create_topics:
+        from kafka_sink.spark.created_topic import ensure_topic
 
-    `identity`: the identity of a batch write, for its receipt and its rows' headers. None for a stream, because its
-    tasks know their identity.
-    """
-
-    def __init__(self, options: GivenOptions, identity: Identity | None = None) -> None:
-        self.options = options
-        self.identity = identity
-
-    @classmethod
-    def of_batch(cls, options: GivenOptions) -> AtLeastOnce:
-        # Spark gives a batch write no id, so make one.
-        name = options.get("receipt_name")
-        return cls(options, Identity(str(uuid.uuid4()), ONLY_MICRO_BATCH, WriteKind.BATCH, receipt_name=name))
-
-    def plan(self) -> None:
-        """Do nothing: at-least-once needs no request before the tasks."""
-
-    def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
-        started_ms, task = wall_clock_ms(), Task.current()
-        config = complete(over_conf(self.options, task.conf))
-        if config.delivery_guarantee == EXACTLY_ONCE:
-            raise NotPlanned(option="deliveryGuarantee=exactly-once")
-        if config.create_topics:
-            from kafka_sink.spark.created_topic import ensure_topic
-
-            ensure_topic(config)
-        identity = self._identity(config, task)
-        lease = lease_producer(config.producer, spark_partition=task.slot, has_worked=task.is_of_later_micro_batch)
-        with lease as producer:
-            rows = produce_rows(
-                producer,
-                config,
-                chain,
-                arrow_batches,
-                bad_rows=bad_row_policy(config, task.conf, ask_client(producer.admin)),
-                row_identity=row_identity(config, identity, task.slot),
-            )
-        return TaskCommitMessage(
-            spark_partition_id=task.slot,
-            attempt_number=task.attempt_number,
-            record_count=rows.record_count,
-            partitions=rows.partitions,
-            topic_ids=rows.topic_ids,
-            proof=task_proof(config, identity, started_ms, rows.runs),
-            bad_rows=rows.bad_rows,
-            pace=pace(config, started_ms),
-            cluster_id=rows.cluster_id,
-            statistics=rows.statistics,
+        ensure_topic(config)
+    if identity is None and (config.receipts_path is not None or config.row_identity):
+        identity = stream_identity(task.conf)
+    lease = lease_producer(config.producer, spark_partition=task.slot, has_worked=task.is_of_later_micro_batch)
+    with lease as producer:
+        rows = produce_rows(
+            producer,
+            config,
+            chain,
+            arrow_batches,
+            bad_rows=bad_row_policy(config, task.conf, ask_over(producer)),
+            row_identity=row_identity(config, identity, task.slot),
         )
+    return TaskCommitMessage(
+        spark_partition_id=task.slot,
+        attempt_number=task.attempt_number,
+        record_count=rows.record_count,
+        partitions=rows.partitions,
+        topic_ids=rows.topic_ids,
+        proof=task_proof(config, identity, started_ms, rows.runs),
+        bad_rows=rows.bad_rows,
+        pace=pace(config, started_ms),
+        cluster_id=rows.cluster_id,
+        statistics=rows.statistics,
+    )
 
-    def _identity(self, config: SinkConfig, task: Task) -> Identity | None:
-        if self.identity is None and (config.receipts_path is not None or config.row_identity):
-            return stream_identity(task.conf)
-        return self.identity
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
-        receipts = check_all_present(messages, micro_batch_id=micro_batch_id)
-        # The rows are in Kafka, so the steps below cannot undo them. They report problems to the user.
-        tell_too_fast(receipts)
-        leave_receipt(receipts)
-        check_bad_rows(receipts, rows_are_written=True)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing: written rows stay in Kafka."""
+def report(messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
+    """Leave the receipt of a write. Raises as `Guarantee.commit`."""
+    receipts = check_all_present(messages, micro_batch_id=micro_batch_id)
+    # The rows are in Kafka, so the steps below cannot undo them. They report problems to the user.
+    tell_too_fast(receipts)
+    leave_receipt(receipts)
+    check_bad_rows(receipts, rows_are_written=True)

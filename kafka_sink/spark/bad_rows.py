@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pyspark import TaskContext
 
 from kafka_sink.errors import ReceiptMismatch
-from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowLimits, BadRowPolicy, check_limits, total
 from kafka_sink.kafka.producer.row_limits import SETTINGS, TopicRules, topic_rules
@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 Ask = Callable[[Collection[str]], Mapping[str, Mapping[str, str]]]
 
 
-def ask_client(client: AdminClient) -> Ask:
-    return lambda topics: client.topic_settings(topics, SETTINGS)
+def ask_over(producer: Producer) -> Ask:
+    return lambda topics: producer.admin.topic_settings(topics, SETTINGS)
 
 
 def bad_row_policy(

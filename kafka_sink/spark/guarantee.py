@@ -6,21 +6,27 @@
 
 A stream's commit runs on a new object, made from the options, that has no plan. A batch write's commit runs on a copy
 of the object that planned.
+
+Each step runs in a process of its own, which imports what that step needs.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
+from kafka_sink.errors import WriteKind
 from kafka_sink.options.config import EXACTLY_ONCE, GivenOptions
-from kafka_sink.spark.at_least_once import AtLeastOnce
-from kafka_sink.spark.commit_message import TaskCommitMessage
-from kafka_sink.spark.exactly_once.guarantee import ExactlyOnceBatch, ExactlyOnceStream
-from kafka_sink.spark.interceptor_chain import InterceptorChain
+from kafka_sink.spark.proof import ONLY_MICRO_BATCH, Identity
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafka_sink.spark.commit_message import TaskCommitMessage
+    from kafka_sink.spark.interceptor_chain import InterceptorChain
 
 
 class Guarantee(Protocol):
@@ -44,15 +50,60 @@ class Guarantee(Protocol):
         """Clean up after a task or `commit` has failed. `messages`: as for `commit`. Never raises."""
 
 
+class AtLeastOnce:
+    """Rows are in Kafka, and visible to all readers, when their task returns.
+
+    There is no plan and no rollback. The rows of a failed attempt stay in Kafka, and the next attempt writes them
+    again.
+
+    `identity`: the identity of a batch write, for its receipt and its rows' headers. None for a stream, because its
+    tasks know their identity.
+    """
+
+    def __init__(self, options: GivenOptions, identity: Identity | None = None) -> None:
+        self.options = options
+        self.identity = identity
+
+    @classmethod
+    def of_batch(cls, options: GivenOptions) -> AtLeastOnce:
+        # Spark gives a batch write no id, so make one.
+        name = options.get("receipt_name")
+        return cls(options, Identity(str(uuid.uuid4()), ONLY_MICRO_BATCH, WriteKind.BATCH, receipt_name=name))
+
+    def plan(self) -> None:
+        """Do nothing: at-least-once needs no request before the tasks."""
+
+    def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
+        from kafka_sink.spark.at_least_once import write_rows
+
+        return write_rows(self.options, self.identity, chain, arrow_batches)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
+        from kafka_sink.spark.at_least_once import report
+
+        report(messages, micro_batch_id)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Do nothing: written rows stay in Kafka."""
+
+
 def is_exactly_once(given: GivenOptions) -> bool:
     return given.get("delivery_guarantee") == EXACTLY_ONCE
 
 
 def of_batch(given: GivenOptions) -> Guarantee:
     """Return the guarantee of a batch write with these options."""
-    return ExactlyOnceBatch(given) if is_exactly_once(given) else AtLeastOnce.of_batch(given)
+    if not is_exactly_once(given):
+        return AtLeastOnce.of_batch(given)
+    from kafka_sink.spark.exactly_once.guarantee import ExactlyOnceBatch
+
+    return ExactlyOnceBatch(given)
 
 
 def of_stream(given: GivenOptions, checkpoint: str | None) -> Guarantee:
     """Return the guarantee of a stream with these options and this checkpoint location."""
-    return ExactlyOnceStream(given, checkpoint) if is_exactly_once(given) else AtLeastOnce(given)
+    if not is_exactly_once(given):
+        return AtLeastOnce(given)
+    from kafka_sink.spark.exactly_once.guarantee import ExactlyOnceStream
+
+    return ExactlyOnceStream(given, checkpoint)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kafka_sink.errors import WriteKind
 from kafka_sink.kafka.clock import wall_clock_ms
-from kafka_sink.kafka.producer.runs import PackedRuns
 from kafka_sink.options.config import SinkConfig
-from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.text.redaction import Discreet
+
+if TYPE_CHECKING:
+    from kafka_sink.kafka.producer.runs import PackedRuns
+    from kafka_sink.records.row_identity import RowIdentity
 
 # A batch write without a version is the only micro-batch of its own query.
 ONLY_MICRO_BATCH = 0
@@ -71,6 +74,8 @@ def row_identity(config: SinkConfig, identity: Identity | None, slot: int) -> Ro
     """Return the identity for the headers of a task's rows, or None if the option rowIdentity is off."""
     if not config.row_identity or identity is None:
         return None
+    from kafka_sink.records.row_identity import RowIdentity
+
     return RowIdentity(identity.query_id, identity.batch_id, slot, config.topic)
 
 

@@ -13,9 +13,8 @@ Source: pyspark/sql/datasource.py, pyspark/sql/worker/write_into_data_source.py,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
@@ -24,14 +23,16 @@ from kafka_sink.errors.exhaustion import exhaustion_named
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.options.config import GivenOptions
 from kafka_sink.spark import guarantee
-from kafka_sink.spark.commit_message import TaskCommitMessage
 from kafka_sink.spark.garbage import freeze_modules
 from kafka_sink.spark.guarantee import Guarantee
-from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.interceptors import Interceptor
-from kafka_sink.spark.receipt_writer import make_folder
 from kafka_sink.spark.stream_arrow_writer import StreamArrowWriter
 from kafka_sink.spark.task import Task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafka_sink.spark.commit_message import TaskCommitMessage
 
 
 def write_task(
@@ -41,6 +42,9 @@ def write_task(
 
     Raises as `Guarantee.write`: then the task fails, and Spark decides if there is another attempt.
     """
+    # Only tasks need it.
+    from kafka_sink.spark.interceptor_chain import InterceptorChain
+
     chain = InterceptorChain(interceptors)
     try:
         with exhaustion_named():
@@ -121,6 +125,8 @@ class KafkaStreamWriter(StreamArrowWriter):
 def _plan(options: GivenOptions, write: Guarantee) -> None:
     # A path from Spark's conf is unknown here. It is checked when the file is written.
     if (path := options.get("receipts_path")) is not None:
+        from kafka_sink.spark.receipt_writer import make_folder
+
         make_folder(path)
     write.plan()
     freeze_modules()

@@ -17,7 +17,7 @@ from committed_rows import open_transactions, read_values
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.producer import throttling
 from kafka_sink.options.config import given_options
-from kafka_sink.spark.at_least_once import AtLeastOnce
+from kafka_sink.spark.guarantee import AtLeastOnce
 from kafka_sink.spark.writer import write_task
 from spark_writes import pykafka
 

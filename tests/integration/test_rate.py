@@ -14,7 +14,7 @@ import pytest
 from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.options.config import given_options
-from kafka_sink.spark.at_least_once import AtLeastOnce
+from kafka_sink.spark.guarantee import AtLeastOnce
 from kafka_sink.spark.writer import write_task
 from read_back import read_topic
 from record_digest import Record

@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, TopicPartition
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.client import Producer
 from kafka_sink.options.config import SinkConfig, sink_config
-from kafka_sink.spark.bad_rows import ask_client, bad_row_policy
+from kafka_sink.spark.bad_rows import ask_over, bad_row_policy
 
 ROWS = 1_000_000
 ARROW_BATCH_ROWS = 10_000
@@ -108,7 +108,7 @@ def write(kafka: LocalKafka, case: Case, topic: str, letters: str, batches: Sequ
 
 
 def send(producer: Producer, config: SinkConfig, topic: str, batches: Sequence[pa.RecordBatch]) -> None:
-    policy = bad_row_policy(config, {}, ask_client(producer.admin))
+    policy = bad_row_policy(config, {}, ask_over(producer))
     to = producer.begin(topic=topic, partitioner="murmur2", bad_rows=policy)
     for batch in batches:
         to.append(batch)

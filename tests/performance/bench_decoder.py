@@ -24,7 +24,7 @@ from kafka_sink.records.arrow_rows import TYPES
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.decoder import RecordSetDecoder
-from kafka_sink.records.kernel import FALLBACK, KERNEL, Kernel
+from kafka_sink.records.kernel import KERNEL, Kernel, fallback
 from kafka_sink.records.open_batches import OpenBatches
 from kafka_sink.records.record_batch import HEADER_BYTES
 
@@ -150,7 +150,7 @@ def measure(cases: Sequence[Case], rounds: int) -> list[Figure]:
 
 
 def measure_case(case: Case, rounds: int) -> Iterator[Figure]:
-    kernels = [KERNEL] if KERNEL.name == FALLBACK.name else [KERNEL, FALLBACK]
+    kernels = [KERNEL] if KERNEL.name == fallback().name else [KERNEL, fallback()]
     sets = record_sets(case)
     # A record set is enough for the loop in Python.
     chosen = {kernel: sets if kernel is KERNEL else sets[:1] for kernel in kernels}

@@ -220,32 +220,10 @@ def write(path: Path, source: str) -> None:
     path.write_text(source, encoding="utf-8")
 
 
-# What a worker has no use for until something is wrong, and would wait for before its first row.
-NOT_FOR_EVERY_WORKER = (
-    "pandas", "html", "pyarrow.fs", "pyarrow.parquet", "kafka_sink.doctor.engine",
-    "kafka_sink.doctor.writing", "kafka_sink.registry", "fastavro",
-    "google.protobuf", "confluent_kafka", "cryptography",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("modules", "needed", "not_needed"),
-    [
-        ("kafka_sink.spark.writes", "kafka_sink.kafka.client", NOT_FOR_EVERY_WORKER),
-        # Two processes of each query only look the format up and make the source.
-        ("pyspark_pykafka", "kafka_sink.spark.source",
-         ("numpy", "pyarrow", "kio", "kafka_sink.options", "kafka_sink.records", "kafka_sink.kafka.client")),
-        # A worker that encodes needs fastavro or google.protobuf, once it has rows; the client is the driver's alone.
-        ("kafka_sink.registry", "kafka_sink.registry.avro",
-         ("pandas", "fastavro", "google.protobuf", "jsonschema", "confluent_kafka")),
-    ],
-)  # fmt: skip
-def test_a_worker_does_not_import_what_it_may_never_need(
-    modules: str, needed: str, not_needed: tuple[str, ...]
-) -> None:
-    """Arrow imports pandas, which takes longer than all of this package, at the first `pa.array` of a list."""
-    script = f"import sys, {modules}; print(*sys.modules)"
+def test_a_worker_that_encodes_imports_an_encoder_once_it_has_rows() -> None:
+    """The client of the registry is the driver's alone. `integration/test_cold_steps.py` has the steps of a query."""
+    script = "import sys, kafka_sink.registry; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     imported = set(ran.stdout.split())
-    assert needed in imported
-    assert imported.isdisjoint(not_needed), imported.intersection(not_needed)
+    assert "kafka_sink.registry.avro" in imported
+    assert imported.isdisjoint(("pandas", "fastavro", "google.protobuf", "jsonschema", "confluent_kafka"))

@@ -6,6 +6,8 @@ import configparser
 import re
 from pathlib import Path
 
+from kafka_sink.kafka.config import VERSION
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -20,6 +22,7 @@ def test_the_facts_are_those_of_setup_cfg_and_of_what_was_tried() -> None:
         r"^pyspark >= " + re.escape(sparks[0]) + "$", settings["options"]["install_requires"], re.MULTILINE
     )
     python = settings["options"]["python_requires"].removeprefix(">= ")
+    assert settings["metadata"]["version"] == VERSION
     licence = {"Apache-2.0": "Apache License 2.0"}[settings["metadata"]["license"]]
     facts = (f"Python {python} or later", f"Spark {sparks[0]} to {sparks[-1]}", f"Kafka {kafkas[0]} to {kafkas[-1]}")
     assert readme.splitlines()[2] == " · ".join((*facts, "Linux", licence))

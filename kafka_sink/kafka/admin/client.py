@@ -68,7 +68,7 @@ from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequ
 from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
 from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
-from kafka_sink.kafka.protocol.needs import REPAIR, Guarantee
+from kafka_sink.kafka.protocol.needs import Guarantee
 from kafka_sink.kafka.protocol.requests import Request, Response
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
@@ -369,6 +369,8 @@ class AdminClient:
 
     def can_repair(self) -> bool:
         """Return False if a broker has no WriteTxnMarkers. Raises BrokersUnreachable."""
+        from kafka_sink.kafka.protocol.transaction_needs import REPAIR
+
         return not self._look(lambda node_id: self.caller.network.lacks(node_id, REPAIR))
 
     def transaction_version(self) -> int:

@@ -16,13 +16,16 @@ import selectors
 import socket
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kafka_sink.errors import ConfigError
 from kafka_sink.errors.exhaustion import is_exhaustion
 from kafka_sink.kafka.metrics import Metrics
-from kafka_sink.kafka.net.channel import Channel, TlsChannel
-from kafka_sink.kafka.net.tls import Contexts
+from kafka_sink.kafka.net.channel import Channel
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
+
+if TYPE_CHECKING:
+    from kafka_sink.kafka.net.tls import Contexts
 
 RECEIVE_CHUNK_BYTES = 64 * 1024
 _WAKEUP = None
@@ -80,9 +83,13 @@ class Selector:
             sock.close()
             self._staged.append(Disconnected(key, os.strerror(code)))
             return
-        channel = (
-            Channel(key, sock) if context is None else TlsChannel(key, sock, context=context, server_name=address.host)
-        )
+        if context is None:
+            channel = Channel(key, sock)
+        else:
+            # OpenSSL and readers of key stores are for connections with TLS.
+            from kafka_sink.kafka.net.tls_channel import TlsChannel
+
+            channel = TlsChannel(key, sock, context=context, server_name=address.host)
         # A socket becomes writable when its connection is established or has failed.
         try:
             self._selector.register(sock, selectors.EVENT_WRITE, channel)

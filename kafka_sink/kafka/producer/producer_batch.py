@@ -19,12 +19,12 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import Buffer
 from kafka_sink.kafka.producer.producer_id import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.records.checksum import crc32c
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.kernel import KERNEL
 from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT

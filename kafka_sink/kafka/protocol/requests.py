@@ -2,7 +2,7 @@
 
 The only module that uses kio. kio has a class for every version of every message. Each module of `apis` says which
 versions the client uses, how its request becomes kio's (given kio's module), and how kio's response becomes its own. A
-new API is a new module there and its row in `APIS`.
+new API is a new module there, with its row `API`.
 
 Non-obvious:
 
@@ -19,178 +19,136 @@ from __future__ import annotations
 
 import functools
 import struct
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.lazy_import import import_lazily
 from kafka_sink.kafka.protocol.api import Api
-from kafka_sink.kafka.protocol.apis import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    api_versions,
-    create_topics,
-    delete_groups,
-    describe_configs,
-    describe_groups,
-    describe_producers,
-    describe_transactions,
-    end_txn,
-    fetch,
-    find_coordinator,
-    init_producer_id,
-    list_offsets,
-    list_transactions,
-    metadata,
-    offset_commit,
-    offset_fetch,
-    offset_for_leader_epoch,
-    produce,
-    sasl_authenticate,
-    sasl_handshake,
-    txn_offset_commit,
-    write_txn_markers,
-)
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kafka_sink.kafka.protocol.apis.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    TopicConfigsRequest,
-    TopicConfigsResponse,
-)
-from kafka_sink.kafka.protocol.apis.describe_groups import DescribeGroupRequest, DescribeGroupResponse
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest, DescribeProducersResponse
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
-from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
-from kafka_sink.kafka.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.kafka.protocol.apis.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
-from kafka_sink.kafka.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    ProgressCommitRequest,
-    ProgressCommitResponse,
-)
-from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
-from kafka_sink.kafka.protocol.apis.produce import ProduceRequest, ProduceResponse
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.message_reader import Budget, read_message
 
-Request = (
-    ProduceRequest
-    | MetadataRequest
-    | InitProducerIdRequest
-    | ApiVersionsRequest
-    | SaslHandshakeRequest
-    | SaslAuthenticateRequest
-    | FindCoordinatorRequest
-    | AddPartitionsToTxnRequest
-    | AddOffsetsToTxnRequest
-    | EndTxnRequest
-    | WriteTxnMarkersRequest
-    | TxnOffsetCommitRequest
-    | OffsetCommitRequest
-    | ProgressCommitRequest
-    | OffsetFetchRequest
-    | DeleteGroupsRequest
-    | DescribeTransactionsRequest
-    | ListTransactionsRequest
-    | DescribeProducersRequest
-    | CreateTopicsRequest
-    | DescribeConfigsRequest
-    | TopicConfigsRequest
-    | DescribeGroupRequest
-    | FetchRequest
-    | ListOffsetsRequest
-    | OffsetForLeaderEpochRequest
-)
-Response = (
-    ProduceResponse
-    | MetadataResponse
-    | InitProducerIdResponse
-    | ApiVersionsResponse
-    | SaslHandshakeResponse
-    | SaslAuthenticateResponse
-    | FindCoordinatorResponse
-    | AddPartitionsToTxnResponse
-    | AddOffsetsToTxnResponse
-    | EndTxnResponse
-    | WriteTxnMarkersResponse
-    | TxnOffsetCommitResponse
-    | OffsetCommitResponse
-    | ProgressCommitResponse
-    | OffsetFetchResponse
-    | DeleteGroupsResponse
-    | DescribeTransactionsResponse
-    | ListTransactionsResponse
-    | DescribeProducersResponse
-    | CreateTopicsResponse
-    | DescribeConfigsResponse
-    | TopicConfigsResponse
-    | DescribeGroupResponse
-    | FetchResponse
-    | ListOffsetsResponse
-    | OffsetForLeaderEpochResponse
-)
+# A process imports the modules of the requests that it sends.
+if TYPE_CHECKING:
+    from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+    from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnResponse,
+    )
+    from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsResponse
+    from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
+    from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+    from kafka_sink.kafka.protocol.apis.describe_configs import (
+        DescribeConfigsRequest,
+        DescribeConfigsResponse,
+        TopicConfigsRequest,
+        TopicConfigsResponse,
+    )
+    from kafka_sink.kafka.protocol.apis.describe_groups import DescribeGroupRequest, DescribeGroupResponse
+    from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+    from kafka_sink.kafka.protocol.apis.describe_transactions import (
+        DescribeTransactionsRequest,
+        DescribeTransactionsResponse,
+    )
+    from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
+    from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+    from kafka_sink.kafka.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+    from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+    from kafka_sink.kafka.protocol.apis.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+    from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+    from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
+    from kafka_sink.kafka.protocol.apis.offset_commit import (
+        OffsetCommitRequest,
+        OffsetCommitResponse,
+        ProgressCommitRequest,
+        ProgressCommitResponse,
+    )
+    from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+    from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderEpochResponse,
+    )
+    from kafka_sink.kafka.protocol.apis.produce import ProduceRequest, ProduceResponse
+    from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+    from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+    from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+    from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-# What each guarantee needs of these: `needs.py`.
-APIS: tuple[Api, ...] = (
-    produce.API,
-    metadata.API,
-    init_producer_id.API,
-    api_versions.API,
-    sasl_handshake.API,
-    sasl_authenticate.API,
-    find_coordinator.API,
-    add_partitions_to_txn.API,
-    add_offsets_to_txn.API,
-    end_txn.API,
-    write_txn_markers.API,
-    txn_offset_commit.API,
-    offset_commit.API,
-    offset_commit.PROGRESS_API,
-    offset_fetch.API,
-    delete_groups.API,
-    describe_transactions.API,
-    list_transactions.API,
-    describe_producers.API,
-    create_topics.API,
-    describe_configs.API,
-    describe_configs.TOPICS_API,
-    describe_groups.API,
-    fetch.API,
-    list_offsets.API,
-    offset_for_leader_epoch.API,
-)
+    Request = (
+        ProduceRequest
+        | MetadataRequest
+        | InitProducerIdRequest
+        | ApiVersionsRequest
+        | SaslHandshakeRequest
+        | SaslAuthenticateRequest
+        | FindCoordinatorRequest
+        | AddPartitionsToTxnRequest
+        | AddOffsetsToTxnRequest
+        | EndTxnRequest
+        | WriteTxnMarkersRequest
+        | TxnOffsetCommitRequest
+        | OffsetCommitRequest
+        | ProgressCommitRequest
+        | OffsetFetchRequest
+        | DeleteGroupsRequest
+        | DescribeTransactionsRequest
+        | ListTransactionsRequest
+        | DescribeProducersRequest
+        | CreateTopicsRequest
+        | DescribeConfigsRequest
+        | TopicConfigsRequest
+        | DescribeGroupRequest
+        | FetchRequest
+        | ListOffsetsRequest
+        | OffsetForLeaderEpochRequest
+    )
+    Response = (
+        ProduceResponse
+        | MetadataResponse
+        | InitProducerIdResponse
+        | ApiVersionsResponse
+        | SaslHandshakeResponse
+        | SaslAuthenticateResponse
+        | FindCoordinatorResponse
+        | AddPartitionsToTxnResponse
+        | AddOffsetsToTxnResponse
+        | EndTxnResponse
+        | WriteTxnMarkersResponse
+        | TxnOffsetCommitResponse
+        | OffsetCommitResponse
+        | ProgressCommitResponse
+        | OffsetFetchResponse
+        | DeleteGroupsResponse
+        | DescribeTransactionsResponse
+        | ListTransactionsResponse
+        | DescribeProducersResponse
+        | CreateTopicsResponse
+        | DescribeConfigsResponse
+        | TopicConfigsResponse
+        | DescribeGroupResponse
+        | FetchResponse
+        | ListOffsetsResponse
+        | OffsetForLeaderEpochResponse
+    )
+else:
+    Request = Response = Any
 
 Buffer = bytes | memoryview
 
 
-_BY_REQUEST_TYPE = {api.request_type: api for api in APIS}
-
-
 def api_of(request: Request) -> Api:
     """Return the row of the request's API."""
-    return _BY_REQUEST_TYPE[type(request)]
+    request_type: type = type(request)
+    return _api_of(request_type)
+
+
+@functools.cache
+def _api_of(request_type: type) -> Api:
+    rows = vars(sys.modules[request_type.__module__]).values()
+    return next(row for row in rows if isinstance(row, Api) and row.request_type is request_type)
 
 
 def select_version(request: Request, ranges: Mapping[int, tuple[int, int]]) -> int | None:

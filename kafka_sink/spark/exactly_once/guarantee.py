@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.options.config import GivenOptions
-from kafka_sink.spark.bad_rows import check_bad_rows
-from kafka_sink.spark.commit_message import TaskCommitMessage, check_all_present
-from kafka_sink.spark.exactly_once.abort import abort_micro_batch, abort_run
-from kafka_sink.spark.exactly_once.commit import commit_micro_batch
-from kafka_sink.spark.exactly_once.plan import Plan, plan_batch, plan_stream
-from kafka_sink.spark.exactly_once.slot import write_slot
-from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
-from kafka_sink.spark.interceptor_chain import InterceptorChain
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafka_sink.spark.commit_message import TaskCommitMessage
+    from kafka_sink.spark.exactly_once.plan import Plan
+    from kafka_sink.spark.interceptor_chain import InterceptorChain
 
 
 class _ExactlyOnce:
@@ -27,11 +26,18 @@ class _ExactlyOnce:
 
     def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Write the rows into open transactions. read_committed readers do not see them yet."""
+        from kafka_sink.spark.exactly_once.slot import write_slot
+
         assert self.planned is not None, "a task has its writer from the process that planned"
         return write_slot(self.options, self.planned, chain, arrow_batches)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
         """Make the rows visible."""
+        from kafka_sink.spark.bad_rows import check_bad_rows
+        from kafka_sink.spark.commit_message import check_all_present
+        from kafka_sink.spark.exactly_once.commit import commit_micro_batch
+        from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
+
         with told_of_a_transaction(None if self.planned is None else self.planned.batch):
             present = check_all_present(messages, micro_batch_id=micro_batch_id)
             check_bad_rows(present, rows_are_written=False)
@@ -40,11 +46,15 @@ class _ExactlyOnce:
 
 class ExactlyOnceBatch(_ExactlyOnce):
     def plan(self) -> None:
+        from kafka_sink.spark.exactly_once.plan import plan_batch
+
         if self.planned is None:
             self.planned = plan_batch(self.options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Abort the transactions of the rows, so that read_committed readers never see them."""
+        from kafka_sink.spark.exactly_once.abort import abort_run
+
         if self.planned is not None:
             abort_run(self.options, self.planned.sink.names.sink, self.planned.facts.generation)
 
@@ -57,9 +67,13 @@ class ExactlyOnceStream(_ExactlyOnce):
         self.checkpoint = checkpoint
 
     def plan(self) -> None:
+        from kafka_sink.spark.exactly_once.plan import plan_stream
+
         if self.planned is None:
             self.planned = plan_stream(self.options, self.checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Abort the transactions of the rows, if the generation of the run is known."""
+        from kafka_sink.spark.exactly_once.abort import abort_micro_batch
+
         abort_micro_batch(self.options, messages, checkpoint=self.checkpoint)

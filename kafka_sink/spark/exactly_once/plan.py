@@ -15,8 +15,8 @@ from kafka_sink.commit.stream_name import StreamName
 from kafka_sink.errors import InvalidOption, MissingOption, TopicAuthorizationFailed, TopicNotFound
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.clock import monotonic_ms
-from kafka_sink.kafka.protocol.needs import EXACTLY_ONCE
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import GivenOptions, SinkConfig, complete
 from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity

@@ -21,7 +21,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import GivenOptions, SinkConfig, complete, over_conf
 from kafka_sink.records.fingerprint import Fingerprint
-from kafka_sink.spark.bad_rows import ask_client, bad_row_policy
+from kafka_sink.spark.bad_rows import ask_over, bad_row_policy
 from kafka_sink.spark.exactly_once.counting import count_rows, digest_of
 from kafka_sink.spark.exactly_once.messages import CountedCommitMessage, PreparedCommitMessage
 from kafka_sink.spark.exactly_once.plan import Plan
@@ -137,7 +137,7 @@ class _Slot:
             chain,
             arrow_batches,
             bad_rows=bad_row_policy(
-                self.config, self.task.conf, ask_client(self.producer.admin), query_id=query_id, batch_id=micro_batch_id
+                self.config, self.task.conf, ask_over(self.producer), query_id=query_id, batch_id=micro_batch_id
             ),
             row_identity=row_identity(self.config, self.identity, self.task.slot),
             transaction=_transaction(sink, begun),

@@ -22,8 +22,9 @@ from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.executions import PlannedTask, blocks_folder, planned_tasks, ranges_of
 from kafka_sink.spark.reading.filters import Wanted
+from kafka_sink.spark.reading.of_read import of_read
 from kafka_sink.spark.reading.plan import plan
-from kafka_sink.spark.reading.range_reader import RangePartition, RangeReader, of_read
+from kafka_sink.spark.reading.range_partition import RangePartition
 from kafka_sink.spark.task import Task
 
 # Spark up to 4.3 keeps the plan of a filtered read for every later query of the same DataFrame: a plan that leaves rows
@@ -82,6 +83,8 @@ class KafkaBatchReader(DataSourceReader):
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Return the rows of a task. Raises a ReadError, ClusterError, ConfigError or WorkerExhausted."""
         assert isinstance(partition, TaskPartition)
+        from kafka_sink.spark.reading.range_reader import RangeReader
+
         reader = RangeReader(self._config, self._columns, self._interceptors, goes_on=True)
         for range_ in self._ranges(partition.planned):
             yield from reader.rows(RangePartition(range_))

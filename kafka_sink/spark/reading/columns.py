@@ -5,6 +5,7 @@ Source: org.apache.spark.sql.kafka010.KafkaRecordToRowConverter.kafkaSchema.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -63,7 +64,12 @@ class Rows:
 
     def __init__(self, names: tuple[str, ...], topic: str, partition: int) -> None:
         self._names = names
-        self._topic, self._partition = topic, partition
+        # Made of buffers: `pa.scalar` imports pandas, which takes longer than all else before the first row.
+        text = topic.encode()
+        offsets = pa.py_buffer(struct.pack("=ii", 0, len(text)))
+        self._topic = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(text)])[0]
+        number = pa.py_buffer(struct.pack("=i", partition))
+        self._partition = pa.Array.from_buffers(pa.int32(), 1, [None, number])[0]
         self._topics = self._partitions = pa.nulls(0)
 
     @property
@@ -79,8 +85,8 @@ class Rows:
     def _completed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         rows = batch.num_rows
         if len(self._topics) < rows:
-            self._topics = pa.repeat(pa.scalar(self._topic, pa.string()), rows)
-            self._partitions = pa.repeat(pa.scalar(self._partition, pa.int32()), rows)
+            self._topics = pa.repeat(self._topic, rows)
+            self._partitions = pa.repeat(self._partition, rows)
         constant = {"topic": self._topics.slice(0, rows), "partition": self._partitions.slice(0, rows)}
         return pa.RecordBatch.from_arrays(
             [constant[name] if name in constant else batch.column(name) for name in self._names], list(self._names)

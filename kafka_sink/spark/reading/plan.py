@@ -17,7 +17,7 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.offsets import list_offsets
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.apis.list_offsets import EARLIEST, LATEST, NO_OFFSET, ListedOffset
-from kafka_sink.kafka.protocol.needs import READING
+from kafka_sink.kafka.protocol.read_needs import READING
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.bounds import AtOffset, AtOffsets, AtTime, AtTimes, Bound, text_of
 from kafka_sink.options.reading import ReadConfig

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from kafka_sink.errors import (
-    BatchOverLimit,
-    KafkaSinkError,
-    MessageFormatTooOld,
-    ReadError,
-    RecordsCorrupt,
-    TimestampNotReadable,
-)
+from kafka_sink.errors import BatchOverLimit, MessageFormatTooOld, ReadError, RecordsCorrupt, TimestampNotReadable
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.consumer.statistics import ReadStatistics
@@ -27,27 +19,12 @@ from kafka_sink.records.decoder import Limits, RecordSetDecoder
 from kafka_sink.records.undecodable import BatchTooLarge, OldFormat, TimestampOutOfRange, TooManyHeaders, Undecodable
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.columns import Rows
+from kafka_sink.spark.reading.of_read import of_read
+from kafka_sink.spark.reading.range_partition import RangePartition
 from kafka_sink.spark.reading.reported import reported
 from kafka_sink.spark.task import Task
 
 log = logging.getLogger("kafka_sink")
-
-
-class RangePartition(InputPartition):
-    """One range of offsets, which one task reads."""
-
-    def __init__(self, range_: FetchRange) -> None:
-        super().__init__(range_)
-        self.range = range_
-
-
-@contextmanager
-def of_read() -> Iterator[None]:
-    """Mark errors as those of a read: what they mean for the data is not what they mean for a write's."""
-    try:
-        yield
-    except KafkaSinkError as error:
-        raise error.of_read() from None
 
 
 class RangeReader:

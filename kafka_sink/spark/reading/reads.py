@@ -1,8 +1,12 @@
-"""Makes the schema and the reader of a read from its options. The data source imports it for reads only."""
+"""Makes the schema and the reader of a read from its options. The data source imports it for reads only.
+
+The process that asks for the schema makes no reader, and a batch has no stream's. So each imports what it makes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pyspark.sql import types as spark_types
 
@@ -10,12 +14,13 @@ from kafka_sink.options.cautions import group_caution, log_once
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, ReadConfig, read_config
 from kafka_sink.spark.interceptors import Interceptor
-from kafka_sink.spark.reading.batch_reader import KafkaBatchReader
 from kafka_sink.spark.reading.columns import check_user_schema, whole_schema
-from kafka_sink.spark.reading.range_reader import of_read
-from kafka_sink.spark.reading.read_limits import check_limits
-from kafka_sink.spark.reading.stream_reader import KafkaStreamReader
+from kafka_sink.spark.reading.of_read import of_read
 from kafka_sink.text.redaction import Secret
+
+if TYPE_CHECKING:
+    from kafka_sink.spark.reading.batch_reader import KafkaBatchReader
+    from kafka_sink.spark.reading.stream_reader import KafkaStreamReader
 
 
 def schema_of(options: Mapping[str, str], token: Secret | None) -> spark_types.StructType:
@@ -36,6 +41,8 @@ def reader_of(
 ) -> KafkaBatchReader:
     """Return the reader of the columns of `schema`. `token`: the pickled token callable. Raises ConfigError,
     SchemaError."""
+    from kafka_sink.spark.reading.batch_reader import KafkaBatchReader
+
     with of_read():
         # Options first: a view that was made for writes has other columns, too.
         config = _config(options, token)
@@ -50,6 +57,9 @@ def stream_reader_of(
     interceptors: Sequence[Interceptor] = (),
 ) -> KafkaStreamReader:
     """Return the stream reader of the columns of `schema`; see `reader_of`."""
+    from kafka_sink.spark.reading.read_limits import check_limits
+    from kafka_sink.spark.reading.stream_reader import KafkaStreamReader
+
     with of_read():
         config = _config(options, token, is_stream=True)
         check_user_schema(schema)

@@ -25,7 +25,7 @@ from kafka_sink.kafka.admin.offsets import list_offsets
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.apis.list_offsets import EARLIEST
-from kafka_sink.kafka.protocol.needs import READING
+from kafka_sink.kafka.protocol.read_needs import READING
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.reading.admission import Delay, rate_limited

@@ -21,8 +21,9 @@ from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.group_progress import GroupProgress
+from kafka_sink.spark.reading.of_read import of_read
 from kafka_sink.spark.reading.positions import Checkpointed, Positions, checkpointed, positions_of
-from kafka_sink.spark.reading.range_reader import RangePartition, RangeReader, of_read
+from kafka_sink.spark.reading.range_partition import RangePartition
 from kafka_sink.spark.reading.read_limits import StreamReader, is_limited, read_limit
 from kafka_sink.spark.reading.stream_plan import StreamPlan
 
@@ -72,6 +73,8 @@ class KafkaStreamReader(StreamReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Return the rows of a range. Raises a ReadError, ClusterError or WorkerExhausted."""
+        from kafka_sink.spark.reading.range_reader import RangeReader
+
         return RangeReader(self._config, self._columns, self._interceptors, goes_on=False).rows(partition)
 
     def _show(self, begins: Positions) -> None:

@@ -7,9 +7,10 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from fuzz.answers import Said, answer
+from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.requests import APIS, Request, api_of
+from kafka_sink.kafka.protocol.requests import Request, api_of
 
 _SOFTWARE = ApiVersionsRequest("any", "1")
 _CLUSTER = MetadataRequest((), allow_auto_topic_creation=False)

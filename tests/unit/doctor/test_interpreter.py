@@ -10,7 +10,7 @@ import pytest
 from kafka_sink.doctor import interpreter
 from kafka_sink.doctor.interpreter import Interpreter, interpreter_of, judged, this_interpreter
 from kafka_sink.doctor.report import Status
-from kafka_sink.records.kernel import FALLBACK, Loss
+from kafka_sink.records.kernel import Loss, fallback
 
 DRIVER = Interpreter("/venv/bin/python", "3.11.7", "0.1.0", "/venv/lib", "compiled")
 
@@ -22,7 +22,7 @@ def test_a_process_knows_its_python_and_says_it_to_the_driver() -> None:
 
 
 def test_a_process_says_why_it_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreter, "KERNEL", replace(FALLBACK, loss=Loss("nobody built it", "build it")))
+    monkeypatch.setattr(interpreter, "KERNEL", replace(fallback(), loss=Loss("nobody built it", "build it")))
     here = this_interpreter()
     assert (here.kernel, here.loss, here.remedy) == ("vectorised", "nobody built it", "build it")
 

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_sink.doctor import service
 from kafka_sink.doctor.report import Status
-from kafka_sink.kafka.protocol.requests import APIS
+from kafka_sink.kafka.protocol.all_apis import APIS
 
 EVERYTHING = {api.key: (0, api.max_version) for api in APIS}
 # As brokers of 2.1.1 and 2.8.2 told them, as far as it matters here.

@@ -28,7 +28,7 @@ from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kept import MOST, lease_producer, ramp_s
 from kafka_sink.records.compression import codec_for
-from kafka_sink.records.kernel import FALLBACK, Loss
+from kafka_sink.records.kernel import Loss, fallback
 from live_producers import Live, config, in_background, let_wait, refresh, rows, takes_rows
 from producer_core import routed
 from scripted_kafka import HANG_UP, ScriptedNetwork, connect_clients
@@ -134,7 +134,7 @@ def test_a_write_without_rows_needs_no_broker() -> None:
 def test_writes_without_the_compiled_kernel_log_one_warning(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "KERNEL", replace(FALLBACK, loss=Loss("nobody built it", "build it")))
+    monkeypatch.setattr(client, "KERNEL", replace(fallback(), loss=Loss("nobody built it", "build it")))
     for _ in range(2):
         with lease_producer(config(closed_port())) as producer:
             producer.begin(topic="t").finish()

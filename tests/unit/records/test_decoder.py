@@ -20,7 +20,7 @@ from kafka_sink.records.aborted_transaction import AbortedTransaction
 from kafka_sink.records.arrow_rows import TYPES
 from kafka_sink.records.batch_table import Fault
 from kafka_sink.records.decoder import DEFAULT_LIMITS, MOST_BYTES, Limits, RecordSetDecoder
-from kafka_sink.records.kernel import FALLBACK, Kernel, Loss
+from kafka_sink.records.kernel import Kernel, Loss, fallback
 from kafka_sink.records.undecodable import BatchTooLarge, CorruptBatch, OldFormat, Undecodable
 from kernels import COMPILED, KERNELS, needs_kernel
 from record_cases import Row, scalar_record, varint
@@ -82,7 +82,7 @@ def test_every_record_set_gives_the_rows_that_javas_consumer_gives(kernel: Kerne
 @needs_kernel
 @given(case=cases(), limits=LIMITS)
 def test_both_kernels_stop_at_the_same_rows(case: Case, limits: Limits) -> None:
-    one, other = (decoder(kernel, bytes(case), **wanted(case), limits=limits) for kernel in (FALLBACK, COMPILED))
+    one, other = (decoder(kernel, bytes(case), **wanted(case), limits=limits) for kernel in (fallback(), COMPILED))
     for expected, found in zip(one, other, strict=True):
         assert found.equals(expected)
         assert (other.next_offset, other.used_bytes) == (one.next_offset, one.used_bytes)
@@ -436,7 +436,7 @@ def test_both_kernels_find_the_same_in_damaged_bytes(case: Case, data: st.DataOb
     for _ in range(data.draw(st.integers(1, 4))):
         if damaged:
             damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-    outcomes = [outcome(kernel, bytes(damaged), case, checks) for kernel in (FALLBACK, COMPILED)]
+    outcomes = [outcome(kernel, bytes(damaged), case, checks) for kernel in (fallback(), COMPILED)]
     assert outcomes[0] == outcomes[1]
 
 
@@ -453,7 +453,7 @@ def outcome(kernel: Kernel, records: bytes, case: Case, checks: bool) -> tuple[o
 
 
 def test_slow_reading_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    lost = replace(FALLBACK, loss=Loss("it was not built", "install a C compiler"))
+    lost = replace(fallback(), loss=Loss("it was not built", "install a C compiler"))
     for _ in range(3):
         assert values(lost, plain(b"v")) == [b"v"]
     (record,) = caplog.records

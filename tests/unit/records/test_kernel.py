@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 import kafka_sink
 from kafka_sink.records import kernel
 from kafka_sink.records.columns import RecordColumns
-from kafka_sink.records.kernel import FALLBACK, Kernel, choose, warn_of_loss
+from kafka_sink.records.kernel import Kernel, choose, fallback, warn_of_loss
 from kafka_sink.records.open_batches import OpenBatches
 from kafka_sink.records.row_hashes import KEYS
 from kernels import COMPILED, KERNELS, needs_kernel
@@ -47,7 +47,7 @@ BOTH = pytest.mark.parametrize("implementation", KERNELS)
 @needs_kernel
 def test_the_compiled_kernel_is_taken_unless_it_is_switched_off() -> None:
     assert choose({}).name == choose({"PYKAFKA_REQUIRE_KERNEL": "1"}).name == "compiled"
-    assert choose({"PYKAFKA_KERNEL": "off"}) is FALLBACK
+    assert choose({"PYKAFKA_KERNEL": "off"}) is fallback()
 
 
 def raise_not_built() -> Kernel:
@@ -57,7 +57,7 @@ def raise_not_built() -> Kernel:
 def test_without_a_kernel_the_fallback_is_taken_or_the_import_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "compiled_kernel", raise_not_built)
     lost = choose({})
-    assert lost.name == FALLBACK.name and lost.loss is not None
+    assert lost.name == fallback().name and lost.loss is not None
     assert "No module named '_kernel'" in lost.loss.reason
     with pytest.raises(ImportError, match=r"PYKAFKA_REQUIRE_KERNEL=1, but .*No module named '_kernel'"):
         choose({"PYKAFKA_REQUIRE_KERNEL": "1"})
@@ -158,7 +158,7 @@ def records(batches: OpenBatches) -> list[bytes]:
 @needs_kernel
 @given(placements())
 def test_compiled_and_vectorised_fill_alike(placement: Placement) -> None:
-    expected_next, _, expected = fill(FALLBACK, placement)
+    expected_next, _, expected = fill(fallback(), placement)
     next_row, _, batches = fill(COMPILED, placement)
     assert next_row.tolist() == expected_next.tolist()
     for name in ("end", "record_count", "max_timestamp"):
@@ -221,9 +221,9 @@ def test_a_row_that_fits_to_the_byte_is_placed_and_one_that_lacks_a_byte_is_not(
 @needs_kernel
 @given(cases())
 def test_payload_sizes_and_hashes_are_alike(case: Case) -> None:
-    assert COMPILED.payload_sizes(case.columns).tolist() == FALLBACK.payload_sizes(case.columns).tolist()
+    assert COMPILED.payload_sizes(case.columns).tolist() == fallback().payload_sizes(case.columns).tolist()
     # Also what lies under a null: both hash it.
-    assert COMPILED.murmur2(case.columns.value).tolist() == FALLBACK.murmur2(case.columns.value).tolist()
+    assert COMPILED.murmur2(case.columns.value).tolist() == fallback().murmur2(case.columns.value).tolist()
 
 
 @BOTH
@@ -247,7 +247,7 @@ def test_data_beyond_32_bits() -> None:
     ends = array.slice(2)
     assert COMPILED.murmur2(ends).tolist() == [-790332482]  # UtilsTest.testMurmur2
     columns = RecordColumns.from_arrow(pa.record_batch({"value": array}), now_ms=5)
-    assert COMPILED.payload_sizes(columns).tolist() == FALLBACK.payload_sizes(columns).tolist()
+    assert COMPILED.payload_sizes(columns).tolist() == fallback().payload_sizes(columns).tolist()
     encoder = COMPILED.encoder(columns, int64s([2, 0, 1]))
     batches = one_batch(64)
     next_row = int64s([0])

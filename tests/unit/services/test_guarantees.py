@@ -10,7 +10,8 @@ from certificates import Authority
 from code_blocks import ROOT
 from kafka_services import EVENT_HUBS_PREMIUM, EVENT_HUBS_STANDARD, REDPANDA, WARPSTREAM, Service, ServiceDouble
 from kafka_sink.cli.check import main
-from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENCE, REPAIR, lacking
+from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, lacking
+from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE, REPAIR
 
 EXACTLY_ONCE_OPTIONS = (
     "--option", "deliveryGuarantee=exactly-once", "--option", "txnAppId=orders", "--option", "txnVersion=0"

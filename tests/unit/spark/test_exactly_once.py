@@ -21,6 +21,7 @@ from kafka_sink.commit.effects import ToCoordinator
 from kafka_sink.commit.exchanges import PARTITION
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
+from kafka_sink.doctor import first_aid
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.producer.runs import PackedRuns
 from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
@@ -46,6 +47,7 @@ from kafka_sink.records.bad_rows import columns_for_fingerprint
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.spark.exactly_once import guarantee, many_slots
+from kafka_sink.spark.exactly_once import plan as planning
 from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity
 from kafka_sink.spark.exactly_once.commit import FORGET_MS, commit_micro_batch
 from kafka_sink.spark.exactly_once.messages import CountedCommitMessage, PreparedCommitMessage
@@ -158,8 +160,8 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         made.append(checkpoint)
         return PLAN
 
-    monkeypatch.setattr(guarantee, "plan_batch", plan)
-    monkeypatch.setattr(guarantee, "plan_stream", plan)
+    monkeypatch.setattr(planning, "plan_batch", plan)
+    monkeypatch.setattr(planning, "plan_stream", plan)
     return made
 
 
@@ -467,7 +469,7 @@ def test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts(
     caplog: pytest.LogCaptureFixture, answer: Any,
 ) -> None:  # fmt: skip
     looked: list[object] = []
-    monkeypatch.setattr(kept, "look_at_hosts", lambda error, config: looked.append(error))
+    monkeypatch.setattr(first_aid, "look_at_hosts", lambda error, config: looked.append(error))
     kafka.always(DeleteGroupsRequest, answer)
     KafkaBatchWriter(GIVEN).commit(receipts(exchange, batch=ONCE))
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]

@@ -13,7 +13,7 @@ from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import given_options
 from kafka_sink.spark import writer
-from kafka_sink.spark.at_least_once import AtLeastOnce
+from kafka_sink.spark.guarantee import AtLeastOnce
 from live_producers import rows
 from scripted_kafka import LiveNetwork
 

@@ -25,7 +25,7 @@ from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.spark import at_least_once
 from kafka_sink.spark.commit_message import TaskCommitMessage
-from kafka_sink.spark.exactly_once import guarantee as exactly_once
+from kafka_sink.spark.exactly_once import commit
 from kafka_sink.spark.proof import Identity
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
@@ -199,7 +199,7 @@ def test_a_task_takes_its_partitioner_and_rate_and_says_what_throttled_it(
 
 @pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
 def test_exactly_once_refuses_them_before_anything_is_decided(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exactly_once, "commit_micro_batch", lambda *_: pytest.fail("decided"))
+    monkeypatch.setattr(commit, "commit_micro_batch", lambda *_: pytest.fail("decided"))
     bad = BadRowCounts({}, {"TopicNull": 2}, ((0, 0),), BadRowLimits(max_rows=1))
     given = given_options({**TEXTS, "deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "p"})
     batch_id = () if kind is KafkaBatchWriter else (3,)

@@ -21,6 +21,7 @@ from kio.schema.errors import ErrorCode
 
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.new_topic import BROKERS_DEFAULT
+from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.api import Api
 from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -46,7 +47,7 @@ from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateReq
 from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
 from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
-from kafka_sink.kafka.protocol.requests import APIS, Request, api_of
+from kafka_sink.kafka.protocol.requests import Request, api_of
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 Said = Mapping[str, Any]

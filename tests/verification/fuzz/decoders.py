@@ -48,6 +48,7 @@ from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 from kafka_sink.kafka.oauth import TokenEndpoint, Tokens, subject_of
 from kafka_sink.kafka.protocol import sasl
+from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsResponse, TransactionDescription
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
@@ -59,13 +60,13 @@ from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateReq
 from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from kafka_sink.kafka.protocol.connection import Connection, State
 from kafka_sink.kafka.protocol.gssapi import MAX_STEPS, KerberosLogin
-from kafka_sink.kafka.protocol.requests import APIS, Response, api_of, decode_response, encode_request, select_version
+from kafka_sink.kafka.protocol.requests import Response, api_of, decode_response, encode_request, select_version
 from kafka_sink.kafka.protocol.sasl import MECHANISMS, Authentication, Login, PasswordLogin, TokenLogin, authentication
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.aborted_transaction import AbortedTransaction
 from kafka_sink.records.arrow_rows import TYPES
 from kafka_sink.records.decoder import Limits, RecordSetDecoder
-from kafka_sink.records.kernel import FALLBACK, Kernel, compiled_kernel
+from kafka_sink.records.kernel import Kernel, compiled_kernel, fallback
 from kafka_sink.records.outline import headers, is_damaged_length, outline
 from kafka_sink.records.undecodable import Undecodable
 
@@ -493,7 +494,7 @@ def _record_set() -> Decoder:
     # So small that the limits are reached. Of ten bytes a codec makes all that a batch may have, of each batch again.
     limits = Limits(most_rows=40, most_bytes=4_000, most_batch_bytes=8_192)
     most_arrow_batches = 10
-    kernels = [FALLBACK]
+    kernels = [fallback()]
     with contextlib.suppress(ImportError):
         kernels.append(compiled_kernel())
 

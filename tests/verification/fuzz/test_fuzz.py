@@ -20,9 +20,9 @@ from fuzz.kept import Kept, kept_inputs
 from fuzz.mutations import damaged
 from fuzz.reached import Lines
 from kafka_sink.errors import KafkaSinkError, ProtocolError
+from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.api import Api
 from kafka_sink.kafka.protocol.message_reader import read_message
-from kafka_sink.kafka.protocol.requests import APIS
 
 INPUTS = 150
 BIG_ARRAYS = {api.name: list(largest_arrays(api, api.min_version, 4_000)) for api in APIS}

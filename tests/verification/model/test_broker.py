@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENCE, lacking
+from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, lacking
+from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
 from model.byte_client import Answer, client_of_topic, record_batch
 from model.settings import RELEASES
 

@@ -11,7 +11,7 @@
 
 Each module has, in this order: the request, the response, a function that makes kio's request (given kio's module of
 the version), and a function that reads kio's response. Then follows the check of a response against its request:
-anything that is missing, answered twice or not requested is a ProtocolError. The last is the row of `requests.APIS`.
+anything that is missing, answered twice or not requested is a ProtocolError. The last is the row of `all_apis.APIS`.
 
 Non-obvious:
 

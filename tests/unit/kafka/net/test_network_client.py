@@ -27,8 +27,9 @@ from kafka_sink.kafka.protocol.apis.metadata import Broker
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.gssapi import KerberosLogin
-from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENCE
+from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE
 from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin, authentication
+from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
 from network_world import (
     END_TXN,
     INIT,

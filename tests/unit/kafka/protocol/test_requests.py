@@ -16,6 +16,7 @@ from kio.serial import entity_writer
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD
+from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.api import check_answered
 from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -34,7 +35,7 @@ from kafka_sink.kafka.protocol.apis.produce import (
     RefusedRecord,
 )
 from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from kafka_sink.kafka.protocol.requests import APIS, Request, api_of, decode_response, encode_request, select_version
+from kafka_sink.kafka.protocol.requests import Request, api_of, decode_response, encode_request, select_version
 from their_messages import answered, as_they_read, encoded, lacks, name_of, written
 
 ORDERS, CLICKS = uuid.UUID(int=7), uuid.UUID(int=8)

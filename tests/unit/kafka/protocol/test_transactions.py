@@ -10,6 +10,7 @@ import pytest
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD, AclOperation, allows
+from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.api import PartitionResult
 from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -56,7 +57,7 @@ from kafka_sink.kafka.protocol.apis.offset_commit import (
 from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
 from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from kafka_sink.kafka.protocol.requests import APIS, Request, api_of, select_version
+from kafka_sink.kafka.protocol.requests import Request, api_of, select_version
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from their_messages import answered, as_they_read, lacks, name_of, to_other_questions
 

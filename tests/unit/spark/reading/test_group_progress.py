@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from kafka_sink import kept
 from kafka_sink.errors import AuthenticationFailed
+from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.api import PartitionResult
 from kafka_sink.kafka.protocol.apis.offset_commit import ProgressCommitRequest, ProgressCommitResponse
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -117,7 +117,7 @@ def test_no_error_of_the_connection_ends_the_stream_or_shows_a_secret(
     def refuse(*_: object) -> None:
         raise AuthenticationFailed(broker="a:1", mechanism="PLAIN", user="bob", reason="Authentication failed")
 
-    monkeypatch.setattr(kept.AdminClient, "ask_all", refuse)
+    monkeypatch.setattr(AdminClient, "ask_all", refuse)
     progress.commit({T0: 1})
     (warning,) = warnings(caplog)
     assert "user 'bob' were not authenticated" in warning and "rows" not in warning
@@ -127,6 +127,6 @@ def test_a_mistake_of_ours_is_not_hidden(progress: GroupProgress, monkeypatch: p
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(kept.AdminClient, "ask_all", fail)
+    monkeypatch.setattr(AdminClient, "ask_all", fail)
     with pytest.raises(ZeroDivisionError):
         progress.commit({T0: 1})

@@ -1,0 +1,61 @@
+"""What each process of a query imports over Spark's own modules: a number of modules, and none that the step can do
+without. Modules are what a cold start takes; their time would depend on the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from applications import told_by
+from kafka_sink.broker import LocalKafka
+
+CLIENTS = ("kafka_sink.kafka.client", "kafka_sink.kafka.reader", "kafka_sink.kafka.admin.client")
+TRANSACTIONS = (
+    "kafka_sink.commit.two_phase",
+    "kafka_sink.spark.exactly_once",
+    "kafka_sink.kafka.protocol.transaction_needs",
+)
+OTHER_SECURITY = ("kafka_sink.kafka.kerberos", "kafka_sink.kafka.oauth", "kafka_sink.kafka.aws")
+TLS = ("kafka_sink.kafka.net.tls", "kafka_sink.kafka.net.stores")
+ROWS = ("kafka_sink.records.kernel", "kafka_sink.records.decoder", "pyarrow.compute", "zstandard")
+NEVER = (
+    "pandas", "importlib.metadata", "argparse", "crc32c", "html", "pyarrow.fs", "pyarrow.parquet", "fastavro",
+    "google.protobuf", "confluent_kafka", "cryptography", "kafka_sink.registry", "kafka_sink.doctor",
+    "kafka_sink.kafka.protocol.all_apis", *OTHER_SECURITY,
+)  # fmt: skip
+FROM_PLAINTEXT = (*NEVER, *TLS)
+NO_REQUEST = (*FROM_PLAINTEXT, *CLIENTS, *ROWS, "kio")
+
+# The most modules of ours and of kio, and what is none of them.
+STEPS = {
+    "look-up": (30, 0, ("numpy", "kafka_sink.options", "kafka_sink.records", *NO_REQUEST)),
+    "create for a write": (30, 0, ("numpy", "kafka_sink.options", "kafka_sink.records", *NO_REQUEST)),
+    "create for a read": (50, 0, ("kafka_sink.records", *NO_REQUEST)),
+    "plan of a write": (55, 0, (*TRANSACTIONS, *NO_REQUEST)),
+    "plan of a stream's write": (55, 0, (*TRANSACTIONS, *NO_REQUEST)),
+    "plan, exactly-once": (140, 65, (*ROWS, *FROM_PLAINTEXT, *CLIENTS[:2], "kafka_sink.spark.exactly_once.slot")),
+    "plan of a read": (130, 45, (*TRANSACTIONS, *ROWS, *FROM_PLAINTEXT, *CLIENTS[:2])),
+    "plan of a stream's read": (140, 45, (*TRANSACTIONS, *ROWS, *FROM_PLAINTEXT, *CLIENTS[:2])),
+    "first row of a write": (160, 50, (*TRANSACTIONS, *FROM_PLAINTEXT, *CLIENTS[1:])),
+    "first row, exactly-once": (190, 70, (*FROM_PLAINTEXT, CLIENTS[1])),
+    "first row of a read": (160, 45, (*TRANSACTIONS, *FROM_PLAINTEXT, CLIENTS[0])),
+    "SASL": (75, 0, FROM_PLAINTEXT),
+    "TLS": (80, 0, NEVER),
+    "SASL over TLS": (80, 0, NEVER),
+}
+
+
+def test_a_step_imports_what_it_uses(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
+    imported = told_by("cold_steps_app.py", kafka.bootstrap_servers, topic(partitions=1), tmp_path)
+    assert set(imported) == set(STEPS)
+    too_many, unused = [], []
+    for step, (ours, of_kio, without) in STEPS.items():
+        for package, most in (("kafka_sink", ours), ("kio", of_kio)):
+            found = [module for module in imported[step] if is_of(module, package)]
+            too_many += [(step, package, len(found))] if len(found) > most else []
+        unused += [(step, module) for module in imported[step] if any(is_of(module, name) for name in without)]
+    assert (too_many, unused) == ([], [])
+
+
+def is_of(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
