@@ -5,6 +5,7 @@
     InitProducerId ─> AddPartitionsToTxn ─> Produce ─> AddOffsetsToTxn ─> TxnOffsetCommit ─> EndTxn
     OffsetFetch, DescribeTransactions, ListTransactions, DescribeProducers ─> the state of a transaction
     OffsetCommit ─> how far a reader is; a barrier behind which offsets are read
+    ListOffsets, OffsetForLeaderEpoch, Fetch ─> where logs begin and end, and their records
     DeleteGroups ─> deletes groups that are not needed any more
     WriteTxnMarkers ─> ends a hanging transaction (KIP-664)
     CreateTopics, DescribeConfigs, DescribeGroups ─> what a cluster must have and allow
@@ -23,6 +24,4 @@ Non-obvious:
   int32, which means "not reported", not "none".
 * DescribeGroups is used only up to version 5. From version 6 on (KIP-1043) a group that does not exist is an error
   without operations; before, it is a dead group with operations.
-
-A consumer's Fetch and ListOffsets would be two more modules.
 """
