@@ -124,6 +124,9 @@ SECTIONS: tuple[Section, ...] = (
                "splits partitions into ranges of offsets, so that the DataFrame has about as many partitions"),
         Option("maxRecordsPerPartition", "max_records_per_partition", kinds.integer(1, INT64_MAX), None,
                "most offsets in one partition of the DataFrame"),
+        Option("maxPartitions", "max_partitions", kinds.integer(1), None,
+               "most partitions of the DataFrame: one of them then has ranges of several partitions of Kafka. At least "
+               "minPartitions, and not beside maxRecordsPerPartition"),
     )),
     Section("How much a micro-batch reads", _PACE, (
         Option("maxOffsetsPerTrigger", "max_offsets_per_trigger", kinds.integer(1, INT64_MAX), None,
@@ -238,6 +241,7 @@ class ReadConfig(Discreet):
     reuse_offsets: bool
     min_partitions: int | None
     max_records_per_partition: int | None
+    max_partitions: int | None
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
@@ -261,6 +265,7 @@ def read_config(given: GivenOptions, *, is_stream: bool = False) -> ReadConfig:
             option = _OPTION_OF[field]
             raise MissingOption(option=option.name, hint=f"{option.kind.values}: {option.doc}.")
     _check_what(values)
+    _check_division(values)
     check_protocol_is_named(given)
     for rule in SECURITY_RULES:
         rule.check(values)
@@ -301,6 +306,22 @@ def _check_stream(given: GivenOptions, values: Mapping[str, Any]) -> None:
     if least is not None and most is not None and least > most:
         name = _OPTION_OF["min_offsets_per_trigger"].name
         raise InvalidOption(option=name, value=str(least), expected=f"at most maxOffsetsPerTrigger, which is {most}")
+
+
+def _check_division(values: Mapping[str, Any]) -> None:
+    """Raise InvalidOption for a limit of tasks that another option contradicts."""
+    most = values["max_partitions"]
+    if most is None:
+        return
+    name, least = _OPTION_OF["max_partitions"].name, values["min_partitions"]
+    if values["max_records_per_partition"] is not None:
+        expected = (
+            "no value beside maxRecordsPerPartition: as many records as there are cannot be in partitions that are "
+            "both few and small"
+        )
+        raise InvalidOption(option=name, value=str(most), expected=expected)
+    if least is not None and least > most:
+        raise InvalidOption(option=name, value=str(most), expected=f"at least minPartitions, which is {least}")
 
 
 def _bound(values: Mapping[str, Any], which: str) -> tuple[Bound, str]:

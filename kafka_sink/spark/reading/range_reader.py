@@ -1,4 +1,4 @@
-"""Reads the rows of one range in a task: a record set after the other becomes Arrow batches."""
+"""Reads the rows of ranges in a task: a record set after the other becomes Arrow batches."""
 
 from __future__ import annotations
 
@@ -40,14 +40,15 @@ class RangeReader:
         self._goes_on = goes_on
 
     def rows(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a range. Spark reads None if there is no range.
+        """Return the rows of a task's ranges. Spark reads None if there is no range.
 
         Raises a ReadError, ClusterError or WorkerExhausted.
         """
         if not isinstance(partition, RangePartition):
             return
         with told_to_spark(), of_read():
-            yield from reported(self._rows(partition.range), self._interceptors)
+            for each in partition.ranges:
+                yield from reported(self._rows(each), self._interceptors)
 
     def _rows(self, range_: FetchRange) -> Generator[pa.RecordBatch, None, ReadStatistics]:
         config = self._config

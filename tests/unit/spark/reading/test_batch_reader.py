@@ -232,7 +232,7 @@ def test_pushed_filters_narrow_a_plan_that_no_other_query_gets(
     filters = [datasource.GreaterThan(("offset",), 3), datasource.EqualTo(("value",), b"x")]
     # Spark applies all of them again.
     assert list(made.pushFilters(filters)) == filters
-    assert [(part.range.first, part.range.end) for part in made.partitions()] == [left]
+    assert [(each.first, each.end) for part in made.partitions() for each in part.ranges] == [left]
 
 
 def test_spark_takes_the_reader_for_one_without_pushdown_unless_it_is_on() -> None:
