@@ -85,7 +85,8 @@ source for less than all."""
 
 _FETCHING = """\
 A task has one request under way while Spark takes the rows of the answer before. So a task holds at most two answers,
-and one Arrow batch. An answer has at most `kafka.max.partition.fetch.bytes`, or one record batch if that is larger."""
+and one Arrow batch. An answer has at most `kafka.max.partition.fetch.bytes`, or one record batch if that is larger.
+With `maxPartitions` a request asks for several partitions of a leader. A task holds two answers of each leader then."""
 
 
 SECTIONS: tuple[Section, ...] = (
@@ -149,7 +150,7 @@ SECTIONS: tuple[Section, ...] = (
                1 * MIB,
                "bytes of record batches in one answer"),
         Option("kafka.fetch.max.bytes", "fetch_max_bytes", kinds.integer(1 * KIB), 50 * MIB,
-               "as kafka.max.partition.fetch.bytes: a request is for one partition, and the smaller value counts"),
+               "as kafka.max.partition.fetch.bytes: both limit a whole answer, and the smaller value counts"),
         Option("kafka.fetch.min.bytes", "fetch_min_bytes", kinds.integer(1), 1,
                "bytes for which a broker waits up to kafka.fetch.max.wait.ms"),
         Option("kafka.fetch.max.wait.ms", "fetch_max_wait_ms", kinds.MILLISECONDS_OR_NONE, 500,
