@@ -13,17 +13,20 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
 
+from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kafka.config import ConsumerConfig
 from kafka_sink.kafka.connections import connect
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
-from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings
+from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings, Wait
 from kafka_sink.kafka.metadata import MAX_IDLE_MS, NO_LEADER, Metadata, MetadataSnapshot
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.outage import Outage, time_of_day
+from kafka_sink.kafka.protocol.client_response import ClientResponse
 
 log = logging.getLogger("kafka_sink")
 
@@ -65,10 +68,9 @@ class Reader:
         """Close the connections."""
         self._network.close()
 
-    def fetch(self, range_: FetchRange, *, fail_on_data_loss: bool, goes_on: bool, poll_timeout_ms: int) -> Fetch:
-        """Begin to read a range. `poll_timeout_ms`: how long it may wait for a record. Others: see `FetchSettings`."""
+    def _settings(self, fail_on_data_loss: bool, goes_on: bool, poll_timeout_ms: int) -> FetchSettings:
         config = self._config
-        settings = FetchSettings(
+        return FetchSettings(
             isolation_level=config.isolation_level,
             max_bytes=config.fetch_bytes,
             min_bytes=config.fetch_min_bytes,
@@ -82,18 +84,44 @@ class Reader:
             fail_on_data_loss=fail_on_data_loss,
             goes_on=goes_on,
         )
+
+    def fetch(
+        self, range_: FetchRange, *, fail_on_data_loss: bool, goes_on: bool, poll_timeout_ms: int
+    ) -> Fetch[RecordSet, Loss]:
+        """Begin to read a range. `poll_timeout_ms`: how long it may wait for a record. Others: see `FetchSettings`."""
         fetcher = Fetcher(
             range_,
-            settings=settings,
+            settings=self._settings(fail_on_data_loss, goes_on, poll_timeout_ms),
             network=self._network,
-            metadata=self._metadata_of(range_),
+            metadata=self._metadata_of([range_]),
             rng=self._rng,
             now_ms=monotonic_ms(),
         )
         return Fetch(self._network, fetcher, self.outage)
 
-    def _metadata_of(self, range_: FetchRange) -> Metadata:
-        """Return metadata for one range, with what the range before knew of the same topic."""
+    def fetch_all(
+        self, ranges: Sequence[FetchRange], *, fail_on_data_loss: bool, goes_on: bool, poll_timeout_ms: int
+    ) -> Fetch[tuple[FetchRange, RecordSet], tuple[FetchRange, Loss]]:
+        """Begin to read ranges, of several partitions at once; see `fetch`."""
+        # Most reads have no use for it.
+        from kafka_sink.kafka.consumer.shared_fetcher import SharedFetcher
+
+        by_topic: dict[str, list[FetchRange]] = {}
+        for each in ranges:
+            by_topic.setdefault(each.topic, []).append(each)
+        fetcher = SharedFetcher(
+            ranges,
+            settings=self._settings(fail_on_data_loss, goes_on, poll_timeout_ms),
+            network=self._network,
+            metadata_of=lambda topic: self._metadata_of(by_topic[topic]),
+            rng=self._rng,
+            now_ms=monotonic_ms(),
+        )
+        return Fetch(self._network, fetcher, self.outage)
+
+    def _metadata_of(self, ranges: Sequence[FetchRange]) -> Metadata:
+        """Return metadata for ranges of one topic, with what the range before knew of the same topic."""
+        topic = ranges[0].topic
         config = self._config
         metadata = Metadata(
             max_age_ms=config.metadata_max_age_ms,
@@ -103,10 +131,10 @@ class Reader:
             rng=self._rng,
             creates_topics=False,
         )
-        earlier = self._known.pop(range_.topic, None)
-        if earlier is not None and _has_leader(earlier.snapshot, range_):
-            metadata.take_over(range_.topic, earlier)
-        self._known[range_.topic] = metadata
+        earlier = self._known.pop(topic, None)
+        if earlier is not None and all(_has_leader(earlier.snapshot, each) for each in ranges):
+            metadata.take_over(topic, earlier)
+        self._known[topic] = metadata
         if len(self._known) > MOST_TOPICS:
             del self._known[next(iter(self._known))]
         return metadata
@@ -125,22 +153,41 @@ def _has_leader(snapshot: MetadataSnapshot, range_: FetchRange) -> bool:
     return topic.leader_epochs[range_.partition] >= range_.leader_epoch
 
 
-class Fetch:
-    """One range that is being read. Iterates over its record sets, in order.
+T_co = TypeVar("T_co", covariant=True)
+L_co = TypeVar("L_co", covariant=True)
+
+
+class _Driven(Protocol[T_co, L_co]):
+    """What a Fetcher and a SharedFetcher have in common. They say what it does."""
+
+    @property
+    def failure(self) -> KafkaSinkError | None: ...
+    @property
+    def losses(self) -> Sequence[L_co]: ...
+    @property
+    def is_done(self) -> bool: ...
+    def take(self, now_ms: int) -> T_co | None: ...
+    def wait(self, now_ms: int) -> Wait | None: ...
+    def run_once(self, now_ms: int) -> int: ...
+    def handle(self, answers: Sequence[ClientResponse], now_ms: int) -> None: ...
+
+
+class Fetch(Generic[T_co, L_co]):
+    """One range that is being read, or several. Iterates over the record sets, in order; of several with their ranges.
 
     Iteration raises OffsetsLost, ReadStalled, another ReadError, or a ClusterError. `losses`: what was left out so far,
     if that is no failure.
     """
 
-    def __init__(self, network: NetworkClient, fetcher: Fetcher, outage: Outage) -> None:
+    def __init__(self, network: NetworkClient, fetcher: _Driven[T_co, L_co], outage: Outage) -> None:
         self._network = network
         self._fetcher = fetcher
         self._outage = outage
 
-    def __iter__(self) -> Iterator[RecordSet]:
+    def __iter__(self) -> Iterator[T_co]:
         return self
 
-    def __next__(self) -> RecordSet:
+    def __next__(self) -> T_co:
         fetcher = self._fetcher
         while not fetcher.is_done:
             record_set = fetcher.take(monotonic_ms())
@@ -153,7 +200,7 @@ class Fetch:
         raise StopIteration
 
     @property
-    def losses(self) -> Sequence[Loss]:
+    def losses(self) -> Sequence[L_co]:
         return self._fetcher.losses
 
     def go_on(self) -> None:

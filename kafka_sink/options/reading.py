@@ -85,7 +85,8 @@ source for less than all."""
 
 _FETCHING = """\
 A task has one request under way while Spark takes the rows of the answer before. So a task holds at most two answers,
-and one Arrow batch. An answer has at most `kafka.max.partition.fetch.bytes`, or one record batch if that is larger."""
+and one Arrow batch. An answer has at most `kafka.max.partition.fetch.bytes`, or one record batch if that is larger.
+With `maxPartitions` a request asks for several partitions of a leader. A task holds two answers of each leader then."""
 
 
 SECTIONS: tuple[Section, ...] = (
@@ -124,6 +125,9 @@ SECTIONS: tuple[Section, ...] = (
                "splits partitions into ranges of offsets, so that the DataFrame has about as many partitions"),
         Option("maxRecordsPerPartition", "max_records_per_partition", kinds.integer(1, INT64_MAX), None,
                "most offsets in one partition of the DataFrame"),
+        Option("maxPartitions", "max_partitions", kinds.integer(1), None,
+               "most partitions of the DataFrame: one of them then has ranges of several partitions of Kafka. At least "
+               "minPartitions, and not beside maxRecordsPerPartition"),
     )),
     Section("How much a micro-batch reads", _PACE, (
         Option("maxOffsetsPerTrigger", "max_offsets_per_trigger", kinds.integer(1, INT64_MAX), None,
@@ -146,7 +150,7 @@ SECTIONS: tuple[Section, ...] = (
                1 * MIB,
                "bytes of record batches in one answer"),
         Option("kafka.fetch.max.bytes", "fetch_max_bytes", kinds.integer(1 * KIB), 50 * MIB,
-               "as kafka.max.partition.fetch.bytes: a request is for one partition, and the smaller value counts"),
+               "as kafka.max.partition.fetch.bytes: both limit a whole answer, and the smaller value counts"),
         Option("kafka.fetch.min.bytes", "fetch_min_bytes", kinds.integer(1), 1,
                "bytes for which a broker waits up to kafka.fetch.max.wait.ms"),
         Option("kafka.fetch.max.wait.ms", "fetch_max_wait_ms", kinds.MILLISECONDS_OR_NONE, 500,
@@ -238,6 +242,7 @@ class ReadConfig(Discreet):
     reuse_offsets: bool
     min_partitions: int | None
     max_records_per_partition: int | None
+    max_partitions: int | None
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
@@ -261,6 +266,7 @@ def read_config(given: GivenOptions, *, is_stream: bool = False) -> ReadConfig:
             option = _OPTION_OF[field]
             raise MissingOption(option=option.name, hint=f"{option.kind.values}: {option.doc}.")
     _check_what(values)
+    _check_division(values)
     check_protocol_is_named(given)
     for rule in SECURITY_RULES:
         rule.check(values)
@@ -301,6 +307,22 @@ def _check_stream(given: GivenOptions, values: Mapping[str, Any]) -> None:
     if least is not None and most is not None and least > most:
         name = _OPTION_OF["min_offsets_per_trigger"].name
         raise InvalidOption(option=name, value=str(least), expected=f"at most maxOffsetsPerTrigger, which is {most}")
+
+
+def _check_division(values: Mapping[str, Any]) -> None:
+    """Raise InvalidOption for a limit of tasks that another option contradicts."""
+    most = values["max_partitions"]
+    if most is None:
+        return
+    name, least = _OPTION_OF["max_partitions"].name, values["min_partitions"]
+    if values["max_records_per_partition"] is not None:
+        expected = (
+            "no value beside maxRecordsPerPartition: as many records as there are cannot be in partitions that are "
+            "both few and small"
+        )
+        raise InvalidOption(option=name, value=str(most), expected=expected)
+    if least is not None and least > most:
+        raise InvalidOption(option=name, value=str(most), expected=f"at least minPartitions, which is {least}")
 
 
 def _bound(values: Mapping[str, Any], which: str) -> tuple[Bound, str]:

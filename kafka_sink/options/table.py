@@ -472,9 +472,10 @@ REFUSED_PREFIXES: Mapping[str, str] = {
 _OF_READS_ONLY = (
     "subscribePattern", "assign", "failOnDataLoss", "startingOffsets", "startingTimestamp",
     "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp",
-    "endingOffsetsByTimestamp", "reuseOffsets", "minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger", "maxTriggerDelay", "groupId", "maxDecompressedBatchBytes", "maxHeadersPerBatch",
-    "kafkaConsumer.pollTimeoutMs", "groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
+    "endingOffsetsByTimestamp", "reuseOffsets", "minPartitions", "maxRecordsPerPartition", "maxPartitions",
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupId", "maxDecompressedBatchBytes",
+    "maxHeadersPerBatch", "kafkaConsumer.pollTimeoutMs", "groupIdPrefix", "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
 )  # fmt: skip
 OF_READS: Mapping[str, str] = {
     "subscribe": "use topic: 'subscribe' is an option of reads. A view that is made with topic and with its columns, "

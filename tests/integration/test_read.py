@@ -189,6 +189,15 @@ def test_divisions(both: SparkSession, broker: LocalKafka) -> None:
     assert tasks(PYKAFKA, maxRecordsPerPartition="40") == sorted([(p, n) for p in range(3) for n in (33, 33, 34)])
 
 
+def test_few_tasks_read_many_partitions(both: SparkSession, broker: LocalKafka) -> None:
+    name = written(broker, 50, partitions=20)
+    found = assert_same(both, broker, subscribe=name, maxPartitions="3", includeHeaders="true")
+    assert len(found) == 1_000
+    read = frame(both, PYKAFKA, broker, subscribe=name, maxPartitions="3", minPartitions="3")
+    tasks = Counter(row[0] for row in read.select(F.spark_partition_id()).collect())
+    assert sorted(tasks.values()) == [300, 350, 350]
+
+
 def test_topics_by_name_by_pattern_and_by_partition(both: SparkSession, broker: LocalKafka) -> None:
     first, second = (written(broker, 5, partitions=2) for _ in range(2))
     for options, count in (

@@ -32,13 +32,15 @@ MAIN_GOAL, OTHER_GOAL = (2.0, 0.55), (1.0, None)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`headers`: of a row. `share`: of the rows of the run, for rows that are larger."""
+    """`headers`: of a row. `share`: of the rows of the run, for rows that are larger. `max_partitions`: of pykafka's
+    DataFrame, 0 for no limit."""
 
     name: str
     value_bytes: int = 100
     compression: str = "none"
     headers: int = 0
     partitions: int = 4
+    max_partitions: int = 0
     share: float = 1.0
     goal: tuple[float, float | None] = OTHER_GOAL
 
@@ -53,6 +55,7 @@ SHAPES = (
     Shape("1 KB", value_bytes=1_000, share=0.25),
     Shape("3 headers", headers=3, share=0.5),
     Shape("200 partitions", partitions=200),
+    Shape("200 partitions, maxPartitions=4", partitions=200, max_partitions=4, goal=(20.0, 0.45)),
 )
 
 

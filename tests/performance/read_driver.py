@@ -52,6 +52,9 @@ def frame_of(spark: SparkSession, servers: str, asked: SimpleNamespace) -> DataF
         shape = {name: str(getattr(asked, name)) for name in ("rows", "value_bytes", "headers", "partitions")}
         return reader.options(**shape).load()
     options = {"kafka.bootstrap.servers": servers, "subscribe": asked.topic, "includeHeaders": bool(asked.headers)}
+    if asked.max_partitions:
+        # Spark's source ignores it.
+        options["maxPartitions"] = str(asked.max_partitions)
     return reader.options(**options).load()
 
 

@@ -20,13 +20,13 @@ def by_leader(
     partitions: Iterable[TopicPartition], topics: Iterable[TopicMetadata]
 ) -> tuple[dict[int, Partitions], dict[TopicPartition, str]]:
     """Return which of `partitions` each node leads, and for each of the others the reason why it has no leader."""
-    leaders: dict[TopicPartition, int] = {}
-    codes: dict[TopicPartition, int] = {}
     of_topic = {topic.name: topic for topic in topics}
-    for topic in of_topic.values():
-        for each in topic.partitions:
-            leaders[TopicPartition(topic.name, each.partition)] = each.leader_id
-            codes[TopicPartition(topic.name, each.partition)] = each.error_code
+    leaders = leaders_of(of_topic.values())
+    codes = {
+        TopicPartition(topic.name, each.partition): each.error_code
+        for topic in of_topic.values()
+        for each in topic.partitions
+    }
     led: dict[int, list[TopicPartition]] = {}
     reasons = {}
     for partition in partitions:
@@ -37,6 +37,11 @@ def by_leader(
             code = of_topic[partition[0]].error_code or codes.get(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             reasons[partition] = named(code)
     return {leader_id: tuple(of_leader) for leader_id, of_leader in led.items()}, reasons
+
+
+def leaders_of(topics: Iterable[TopicMetadata]) -> dict[TopicPartition, int]:
+    """Return the leader of each partition, -1 if it has none."""
+    return {TopicPartition(topic.name, each.partition): each.leader_id for topic in topics for each in topic.partitions}
 
 
 def absent(partitions: Iterable[TopicPartition], topics: Iterable[TopicMetadata]) -> set[TopicPartition]:

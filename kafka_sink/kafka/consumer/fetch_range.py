@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafka_sink.errors.reading import LossCause
-from kafka_sink.kafka.metadata import NO_EPOCH
+from kafka_sink.kafka.metadata import NO_EPOCH, NO_LEADER
 from kafka_sink.records.aborted_transaction import AbortedTransaction
 
 
@@ -18,6 +18,7 @@ class FetchRange:
     `leader_epoch`: the partition's leader epoch when the log was seen to reach `end`; NO_EPOCH if unknown.
     `record_epoch`: that of the leader that wrote the last record before `end`; NO_EPOCH if unknown. `record_start`:
     where the records of that leader begin.
+    `leader`: the node that led when the range was planned, for `divide.packed`; NO_LEADER if unknown, as in streams.
     """
 
     topic: str
@@ -28,6 +29,7 @@ class FetchRange:
     leader_epoch: int = NO_EPOCH
     record_epoch: int = NO_EPOCH
     record_start: int = 0
+    leader: int = field(default=NO_LEADER, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,10 @@ class Wait:
 
 
 class Fetcher:
-    """Fetches one range. `failure`: the error that ended it. `losses`: what was left out, if that is no failure."""
+    """Fetches one range. `failure`: the error that ended it. `losses`: what was left out, if that is no failure.
+
+    `patience`: of the task, if it reads several ranges; then `take_answers` is used instead of `handle`.
+    """
 
     def __init__(
         self,
@@ -124,6 +127,7 @@ class Fetcher:
         metadata: Metadata,
         rng: random.Random,
         now_ms: int,
+        patience: Patience | None = None,
     ) -> None:
         self.failure: KafkaSinkError | None = None
         self.losses: list[Loss] = []
@@ -140,7 +144,7 @@ class Fetcher:
         self._is_asking = False
         self._not_before_ms = now_ms
         self._tries = 0
-        self._patience = Patience(settings.no_progress_ms)
+        self._patience = Patience(settings.no_progress_ms) if patience is None else patience
         # The leader epoch of the last record of the range, and the newest under which the log reaches the range's end.
         self._end_epoch = range_.leader_epoch if range_.record_epoch == NO_EPOCH else range_.record_epoch
         self._checked_epoch = range_.leader_epoch
@@ -168,6 +172,21 @@ class Fetcher:
     def is_done(self) -> bool:
         """True after the last record set was taken, and after a failure."""
         return self.failure is not None or (self._has_all and self._fetched is None)
+
+    @property
+    def record_set(self) -> RecordSet | None:
+        """What `take` returns next."""
+        return self._fetched
+
+    @property
+    def has_records(self) -> bool:
+        """True if that has records: the caller's wait is over."""
+        return self._fetched is not None and self._fetched.has_records
+
+    @property
+    def has_work(self) -> bool:
+        """True if `run_once` may have something to send. Otherwise it waits for an answer, or for `take`."""
+        return not self._is_asking and self._fetched is None
 
     @property
     def _has_all(self) -> bool:
@@ -316,17 +335,21 @@ class Fetcher:
 
     def handle(self, answers: Sequence[ClientResponse], now_ms: int) -> None:
         """Take the answers of this fetcher's requests."""
+        self.take_answers(answers, now_ms)
+        self.look_at_clock(now_ms)
+
+    def take_answers(self, answers: Sequence[ClientResponse], now_ms: int) -> None:
         for answer in answers:
             if answer.token is self._of_metadata:
                 self._on_metadata(answer, now_ms)
             elif answer.token is self._of_read:
                 self._is_asking = False
                 self._on_answer(answer, now_ms)
-        if not self.is_done and (self._fetched is None or not self._fetched.has_records):
-            self._look_at_clock(now_ms)
 
-    def _look_at_clock(self, now_ms: int) -> None:
+    def look_at_clock(self, now_ms: int) -> None:
         """Fail if the caller has waited for too long, and no answer that was there has ended its wait."""
+        if self.is_done or self.has_records:
+            return
         if self._patience.is_over(now_ms, self._network.throttled_ms(now_ms)):
             self.failure = self._stalled(now_ms)
 
@@ -335,11 +358,12 @@ class Fetcher:
         if isinstance(answer.response, MetadataResponse) and answer.response.brokers:
             self._metadata.update(answer.response, now_ms)
             self._network.update_brokers(answer.response.brokers)
-            self._look_for_topic(now_ms - answer.latency_ms, now_ms)
+            self.look_for_topic(now_ms - answer.latency_ms, now_ms)
         else:
             self._metadata.failed(now_ms)
 
-    def _look_for_topic(self, sent_ms: int, now_ms: int) -> None:
+    def look_for_topic(self, sent_ms: int, now_ms: int) -> None:
+        """Take what the metadata say by now, of a request that was sent at `sent_ms`."""
         snapshot = self._metadata.snapshot
         self._gone = self._watch.answered(snapshot, sent_ms, now_ms)
         if on_read_error(snapshot.errors.get(self._range.topic, ErrorCode.NONE)) is Action.DENIED:

@@ -54,7 +54,12 @@ if TYPE_CHECKING:
         DescribeTransactionsResponse,
     )
     from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
-    from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+    from kafka_sink.kafka.protocol.apis.fetch import (
+        FetchRequest,
+        FetchResponse,
+        SharedFetchRequest,
+        SharedFetchResponse,
+    )
     from kafka_sink.kafka.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
     from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
     from kafka_sink.kafka.protocol.apis.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -102,6 +107,7 @@ if TYPE_CHECKING:
         | TopicConfigsRequest
         | DescribeGroupRequest
         | FetchRequest
+        | SharedFetchRequest
         | ListOffsetsRequest
         | OffsetForLeaderEpochRequest
     )
@@ -130,6 +136,7 @@ if TYPE_CHECKING:
         | TopicConfigsResponse
         | DescribeGroupResponse
         | FetchResponse
+        | SharedFetchResponse
         | ListOffsetsResponse
         | OffsetForLeaderEpochResponse
     )

@@ -20,6 +20,7 @@ from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.interceptors import Interceptor
+from kafka_sink.spark.reading.divide import packed
 from kafka_sink.spark.reading.executions import PlannedTask, blocks_folder, planned_tasks, ranges_of
 from kafka_sink.spark.reading.filters import Wanted
 from kafka_sink.spark.reading.of_read import of_read
@@ -57,7 +58,7 @@ class TaskPartition(InputPartition):
     def __init__(self, planned: PlannedTask) -> None:
         super().__init__(planned)
         self.planned = planned
-        self.range = planned.range
+        self.ranges = planned.ranges
 
 
 class KafkaBatchReader(DataSourceReader):
@@ -77,8 +78,8 @@ class KafkaBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[TaskPartition]:
         """Plan the read. Raises a ReadError, ClusterError or ConfigError."""
         planned_ms = wall_clock_ms()
-        ranges = self._plan(has_worked=False)
-        return [TaskPartition(each) for each in planned_tasks(ranges, planned_ms, blocks_folder())]
+        tasks = packed(self._plan(has_worked=False), self._config.max_partitions)
+        return [TaskPartition(each) for each in planned_tasks(tasks, planned_ms, blocks_folder())]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Return the rows of a task. Raises a ReadError, ClusterError, ConfigError or WorkerExhausted."""
@@ -86,13 +87,12 @@ class KafkaBatchReader(DataSourceReader):
         from kafka_sink.spark.reading.range_reader import RangeReader
 
         reader = RangeReader(self._config, self._columns, self._interceptors, goes_on=True)
-        for range_ in self._ranges(partition.planned):
-            yield from reader.rows(RangePartition(range_))
+        yield from reader.rows(RangePartition(self._ranges(partition.planned)))
 
     @told_to_spark()
     def _ranges(self, planned: PlannedTask) -> Sequence[FetchRange]:
         if self._config.reuse_offsets:
-            return [] if planned.range is None else [planned.range]
+            return planned.ranges
         with of_read():
             return ranges_of(planned, Task.current(), lambda: self._plan(has_worked=True))
 

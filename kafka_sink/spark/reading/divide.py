@@ -1,11 +1,13 @@
-"""Divides ranges of offsets into those of tasks, as Spark's Kafka source does. Pure.
+"""Divides ranges of offsets as Spark's Kafka source does, and packs them into tasks. Pure.
 
-Source: org.apache.spark.sql.kafka010.KafkaOffsetRangeCalculator.
+Source: org.apache.spark.sql.kafka010.KafkaOffsetRangeCalculator. It has no packing: each range is a task there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
@@ -27,6 +29,60 @@ def divide(
     rest = total - sum(map(_size, whole))
     wanted = max(min_partitions - len(whole), 1)
     return [part for each in found for part in _cut(each, 1 if each in whole else _parts(_size(each), rest, wanted))]
+
+
+def packed(ranges: Sequence[FetchRange], max_partitions: int | None) -> list[tuple[FetchRange, ...]]:
+    """Return the ranges of each task, at most `max_partitions` of them. Tasks have about as many offsets, and the
+    ranges of one leader are in few tasks. The ranges of a task keep their order."""
+    if max_partitions is None or len(ranges) <= max_partitions:
+        return [(each,) for each in ranges]
+    largest_first = sorted(range(len(ranges)), key=lambda number: -_size(ranges[number]))
+    tasks = _even(ranges, largest_first, max_partitions)
+    most = max(_total(ranges, task) for task in tasks)
+    tasks = _by_leader(ranges, largest_first, max_partitions, most) or tasks
+    return [tuple(ranges[number] for number in sorted(task)) for task in sorted(tasks, key=min)]
+
+
+def _even(ranges: Sequence[FetchRange], largest_first: Iterable[int], count: int) -> list[list[int]]:
+    """Give each range to the task that has the fewest offsets (LPT)."""
+    tasks: list[list[int]] = [[] for _ in range(count)]
+    sizes = [(0, place) for place in range(count)]
+    for number in largest_first:
+        size, place = heapq.heappop(sizes)
+        tasks[place].append(number)
+        heapq.heappush(sizes, (size + _size(ranges[number]), place))
+    return tasks
+
+
+def _by_leader(
+    ranges: Sequence[FetchRange], largest_first: Sequence[int], count: int, most: int
+) -> list[list[int]] | None:
+    """Give the ranges of one leader to as few tasks as hold them, with at most `most` offsets in each. None if they do
+    not fit so."""
+    led: dict[int, list[int]] = defaultdict(list)
+    for number in largest_first:
+        led[ranges[number].leader].append(number)
+    tasks: list[list[int]] = [[] for _ in range(count)]
+    sizes = [0] * count
+    if len(led) == 1:
+        return None
+    for of_leader in sorted(led.values(), key=lambda numbers: -_total(ranges, numbers)):
+        own: list[int] = []
+        for number in of_leader:
+            size = _size(ranges[number])
+            place = next((place for place in own if sizes[place] + size <= most), None)
+            if place is None:
+                place = min(range(count), key=sizes.__getitem__)
+                own.append(place)
+            tasks[place].append(number)
+            sizes[place] += size
+            if sizes[place] > most:
+                return None
+    return tasks if all(tasks) else None
+
+
+def _total(ranges: Sequence[FetchRange], numbers: Iterable[int]) -> int:
+    return sum(_size(ranges[number]) for number in numbers)
 
 
 def _size(range_: FetchRange) -> int:

@@ -30,11 +30,12 @@ org.apache.spark.sql.execution.SQLExecution.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import pickle
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,13 +57,13 @@ _QUERY = "spark.sql.execution.query.id"
 @dataclass(frozen=True, slots=True)
 class PlannedTask:
     """A task's part of a plan. `plan_id`: the same for all tasks of the plan. `planned_ms`: when the plan was begun, by
-    the driver's clock. `driver`: the driver's folder for blocks. `range`: None if the plan has none. `ends`: where the
-    plan ends each partition, in the last task; the own partition in a task with its last range."""
+    the driver's clock. `driver`: the driver's folder for blocks. `ranges`: none if the plan has none. `ends`: where the
+    plan ends each partition, in the last task; in others, those partitions whose last ranges they have."""
 
     plan_id: str
     planned_ms: int
     driver: str
-    range: FetchRange | None
+    ranges: tuple[FetchRange, ...]
     ends: Mapping[TopicPartition, int]
     is_last: bool
 
@@ -72,14 +73,14 @@ def blocks_folder() -> str:
     return os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
 
 
-def planned_tasks(ranges: Sequence[FetchRange], planned_ms: int, driver: str) -> Iterator[PlannedTask]:
-    """Return a task for each range, and at least one."""
+def planned_tasks(tasks: Sequence[tuple[FetchRange, ...]], planned_ms: int, driver: str) -> Iterator[PlannedTask]:
+    """Return a task for each group of ranges, and at least one."""
     plan_id = uuid.uuid4().hex
-    ends = {_of(each): each.end for each in ranges}
-    for number, each in enumerate(ranges or [None], start=1):
-        is_last = number >= len(ranges)
-        own = {} if each is None or each.end < ends[_of(each)] else {_of(each): each.end}
-        yield PlannedTask(plan_id, planned_ms, driver, each, ends if is_last else own, is_last)
+    ends = _ends_of(itertools.chain.from_iterable(tasks))
+    for number, ranges in enumerate(tasks or [()], start=1):
+        is_last = number >= len(tasks)
+        own = {_of(each): each.end for each in ranges if each.end == ends[_of(each)]}
+        yield PlannedTask(plan_id, planned_ms, driver, ranges, ends if is_last else own, is_last)
 
 
 def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[FetchRange]]) -> list[FetchRange]:
@@ -88,7 +89,7 @@ def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[Fe
 
     Raises PlanReused, PlanNotNoted, and what `replan` raises.
     """
-    ranges = [] if planned.range is None else [planned.range]
+    ranges = list(planned.ranges)
     if not task.conf:
         # Not Spark.
         return ranges
@@ -105,10 +106,10 @@ def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[Fe
     if not is_one_executor:
         _check_none_is_newer(planned, fresh, last)
     else:
-        if planned.range is not None and _of(planned.range) in planned.ends:
-            newest = last.get(_of(planned.range), planned.range)
-            if newest.end > planned.range.end:
-                ranges = [replace(ranges[0], end=newest.end, leader_epoch=newest.leader_epoch)]
+        for number, each in enumerate(planned.ranges):
+            newest = last.get(_of(each), each)
+            if each.end == planned.ends.get(_of(each)) and newest.end > each.end:
+                ranges[number] = replace(ranges[number], end=newest.end, leader_epoch=newest.leader_epoch)
         ranges += [each for each in fresh if planned.is_last and _of(each) not in planned.ends]
     return [each for each in ranges if each.first < each.end]
 
@@ -131,6 +132,14 @@ def _check_none_is_newer(
         planned_end, end = planned.ends.get(partition, each.first), last[partition].end
         if planned_end < end:
             raise PlanReused(**partition._asdict(), planned_end=planned_end, end=end)
+
+
+def _ends_of(ranges: Iterable[FetchRange]) -> dict[TopicPartition, int]:
+    """Return where the last range of each partition ends."""
+    ends: dict[TopicPartition, int] = {}
+    for each in ranges:
+        ends[_of(each)] = max(each.end, ends.get(_of(each), 0))
+    return ends
 
 
 def _of(part: FetchRange) -> TopicPartition:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from kafka_sink.errors import InvalidOption, NoRecordSince
 from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.admin.leaders import leaders_of
 from kafka_sink.kafka.admin.offsets import list_offsets
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.apis.list_offsets import EARLIEST, LATEST, NO_OFFSET, ListedOffset
@@ -28,7 +29,7 @@ from kafka_sink.spark.reading.topics import partitions_there, topics_to_read
 
 
 def plan(client: AdminClient, config: ReadConfig, wanted: Wanted, *, by_task: bool = True) -> list[FetchRange]:
-    """Return the ranges of the read, one for each task; or one for each partition, which may be empty.
+    """Return the ranges of the read, divided for its tasks; or one for each partition, which may be empty.
 
     Raises a ReadError, ClusterError or ConfigError.
     """
@@ -44,6 +45,7 @@ def plan(client: AdminClient, config: ReadConfig, wanted: Wanted, *, by_task: bo
     logs.check_ascending(starting, ending)
     since = None if wanted.timestamp_ms is None else logs.first_since(dict.fromkeys(partitions, wanted.timestamp_ms))
     ranges = []
+    leaders = leaders_of(topics.values())
     for each in partitions:
         asked = Offsets(starting[each], ending[each])
         found = clipped(each, asked, logs.there(each), fail_on_data_loss=config.fail_on_data_loss)
@@ -55,6 +57,7 @@ def plan(client: AdminClient, config: ReadConfig, wanted: Wanted, *, by_task: bo
                 first=max(found.first, wanted.first_offset, 0 if since is None else since[each]),
                 end=min(found.end, wanted.end_offset),
                 leader_epoch=logs.latest[each].leader_epoch,
+                leader=leaders[each],
             )
         )
     return divide(ranges, config.min_partitions, config.max_records_per_partition) if by_task else ranges

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql.datasource import InputPartition
 
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 
 
 class RangePartition(InputPartition):
-    """One range of offsets, which one task reads."""
+    """The ranges of offsets that one task reads."""
 
-    def __init__(self, range_: FetchRange) -> None:
-        super().__init__(range_)
-        self.range = range_
+    def __init__(self, ranges: Sequence[FetchRange]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges

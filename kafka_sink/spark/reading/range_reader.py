@@ -1,17 +1,18 @@
-"""Reads the rows of one range in a task: a record set after the other becomes Arrow batches."""
+"""Reads the rows of ranges in a task: a record set after the other becomes Arrow batches."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from kafka_sink.errors import BatchOverLimit, MessageFormatTooOld, ReadError, RecordsCorrupt, TimestampNotReadable
 from kafka_sink.errors.failures import told_to_spark
-from kafka_sink.kafka.consumer.fetch_range import FetchRange
+from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
 from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kept import lease_reader
 from kafka_sink.options.reading import ReadConfig
@@ -23,6 +24,9 @@ from kafka_sink.spark.reading.of_read import of_read
 from kafka_sink.spark.reading.range_partition import RangePartition
 from kafka_sink.spark.reading.reported import reported
 from kafka_sink.spark.task import Task
+
+if TYPE_CHECKING:
+    from kafka_sink.kafka.reader import Reader
 
 log = logging.getLogger("kafka_sink")
 
@@ -40,48 +44,90 @@ class RangeReader:
         self._goes_on = goes_on
 
     def rows(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a range. Spark reads None if there is no range.
+        """Return the rows of a task's ranges. Spark reads None if there is no range.
 
         Raises a ReadError, ClusterError or WorkerExhausted.
         """
         if not isinstance(partition, RangePartition):
             return
         with told_to_spark(), of_read():
-            yield from reported(self._rows(partition.range), self._interceptors)
+            if self._config.max_partitions is not None and len(partition.ranges) > 1:
+                yield from reported(self._rows_of_many(partition.ranges), self._interceptors)
+                return
+            for each in partition.ranges:
+                yield from reported(self._rows(each), self._interceptors)
 
-    def _rows(self, range_: FetchRange) -> Generator[pa.RecordBatch, None, ReadStatistics]:
-        config = self._config
+    def _rows(self, range_: FetchRange) -> Generator[pa.RecordBatch, None, Sequence[ReadStatistics]]:
         row_count = byte_count = 0
         rows = Rows(self._columns, range_.topic, range_.partition)
-        with lease_reader(config.consumer, spark_partition=Task.current().slot) as reader:
-            fetch = reader.fetch(
-                range_,
-                fail_on_data_loss=config.fail_on_data_loss,
-                goes_on=self._goes_on,
-                poll_timeout_ms=config.poll_timeout_ms,
-            )
+        with self._reader() as (reader, settings):
+            fetch = reader.fetch(range_, **settings)
             for record_set in fetch:
                 byte_count += record_set.records.nbytes
-                decoder = RecordSetDecoder(
-                    record_set.records,
-                    first_offset=record_set.offset,
-                    end_offset=record_set.end,
-                    columns=rows.decoded,
-                    aborted=record_set.aborted_transactions,
-                    check_crcs=config.consumer.check_crcs,
-                    limits=Limits(most_batch_bytes=config.max_batch_bytes, most_headers=config.max_headers_per_batch),
-                )
-                for batch in rows.complete(_decoded(decoder, range_)):
+                for batch in rows.complete(self._decoded(record_set, range_, rows.decoded)):
                     row_count += batch.num_rows
                     yield batch
                     fetch.go_on()
-            for loss in fetch.losses:
-                log.warning(
-                    "offsets %d to %d of %s-%d are left out: %s (failOnDataLoss is false)",
-                    loss.first, loss.end - 1, range_.topic, range_.partition, loss.cause,
-                )  # fmt: skip
+            _warn(range_, fetch.losses)
         left_out_count = sum(loss.end - loss.first for loss in fetch.losses)
-        return ReadStatistics(range_.topic, range_.partition, row_count, byte_count, left_out_count)
+        return [ReadStatistics(range_.topic, range_.partition, row_count, byte_count, left_out_count)]
+
+    def _rows_of_many(
+        self, ranges: Sequence[FetchRange]
+    ) -> Generator[pa.RecordBatch, None, Sequence[ReadStatistics]]:  # fmt: skip
+        read = {each: [0, 0, 0] for each in ranges}
+        with self._reader() as (reader, settings):
+            fetch = reader.fetch_all(ranges, **settings)
+            for range_, record_set in fetch:
+                of_range = read[range_]
+                of_range[1] += record_set.records.nbytes
+                # Made anew, because of many partitions the constant columns would add up.
+                rows = Rows(self._columns, range_.topic, range_.partition)
+                for batch in rows.complete(self._decoded(record_set, range_, rows.decoded)):
+                    of_range[0] += batch.num_rows
+                    yield batch
+                    fetch.go_on()
+            for range_, loss in fetch.losses:
+                _warn(range_, [loss])
+                read[range_][2] += loss.end - loss.first
+        return [ReadStatistics(each.topic, each.partition, *counts) for each, counts in read.items()]
+
+    @contextmanager
+    def _reader(self) -> Iterator[tuple[Reader, dict[str, Any]]]:
+        """Lease a reader. Return it with what it needs to know of each read."""
+        config = self._config
+        with lease_reader(config.consumer, spark_partition=Task.current().slot) as reader:
+            yield (
+                reader,
+                {
+                    "fail_on_data_loss": config.fail_on_data_loss,
+                    "goes_on": self._goes_on,
+                    "poll_timeout_ms": config.poll_timeout_ms,
+                },
+            )
+
+    def _decoded(
+        self, record_set: RecordSet, range_: FetchRange, columns: tuple[str, ...]
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        config = self._config
+        decoder = RecordSetDecoder(
+            record_set.records,
+            first_offset=record_set.offset,
+            end_offset=record_set.end,
+            columns=columns,
+            aborted=record_set.aborted_transactions,
+            check_crcs=config.consumer.check_crcs,
+            limits=Limits(most_batch_bytes=config.max_batch_bytes, most_headers=config.max_headers_per_batch),
+        )
+        return _decoded(decoder, range_)
+
+
+def _warn(range_: FetchRange, losses: Iterable[Loss]) -> None:
+    for loss in losses:
+        log.warning(
+            "offsets %d to %d of %s-%d are left out: %s (failOnDataLoss is false)",
+            loss.first, loss.end - 1, range_.topic, range_.partition, loss.cause,
+        )  # fmt: skip
 
 
 def _decoded(decoder: RecordSetDecoder, range_: FetchRange) -> Iterator[pa.RecordBatch]:

@@ -12,12 +12,12 @@ from kafka_sink.spark.interceptors import Interceptor
 
 
 def reported(
-    rows: Generator[pa.RecordBatch, None, ReadStatistics], interceptors: Sequence[Interceptor]
+    rows: Generator[pa.RecordBatch, None, Sequence[ReadStatistics]], interceptors: Sequence[Interceptor]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range. Notify the interceptors when Spark asks for more than the last of them."""
+    """Yield the rows of ranges. Notify the interceptors when Spark asks for more than the last of them."""
     chain = InterceptorChain(interceptors)
     try:
-        statistics = yield from rows
-        chain.on_read(statistics)
+        for statistics in (yield from rows):
+            chain.on_read(statistics)
     finally:
         chain.close()

@@ -104,8 +104,9 @@ class StreamPlan:
         return self._limited(client, start, ends) if is_limited else ends
 
     def ranges(self, client: AdminClient, start: Positions, end: Positions) -> list[FetchRange]:
-        """Return the ranges of the micro-batch from `start` to `end`, one for each task. Spark may plan a micro-batch
-        several times, and again in a process that has just started."""
+        """Return the ranges of the micro-batch from `start` to `end`. Spark may plan a micro-batch several times, and
+        again in a process that has just started: the same ranges, whoever leads, because an exactly-once sink compares
+        the rows of each task with those of the attempt before."""
         self.is_begun = True
         if start == end:
             return []

@@ -20,6 +20,7 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.interceptors import Interceptor
+from kafka_sink.spark.reading.divide import packed
 from kafka_sink.spark.reading.group_progress import GroupProgress
 from kafka_sink.spark.reading.of_read import of_read
 from kafka_sink.spark.reading.positions import Checkpointed, Positions, checkpointed, positions_of
@@ -65,14 +66,14 @@ class KafkaStreamReader(StreamReader):
         self._next = end
         with self._client() as client:
             ranges = self._plan.ranges(client, positions_of(start), positions_of(end))
-        return [RangePartition(each) for each in ranges]
+        return [RangePartition(each) for each in packed(ranges, self._config.max_partitions)]
 
     def commit(self, end: Checkpointed) -> None:
         """Note that Spark has recorded the micro-batch that ends at `end`."""
         self._plan.is_begun = True
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a range. Raises a ReadError, ClusterError or WorkerExhausted."""
+        """Return the rows of a task. Raises a ReadError, ClusterError or WorkerExhausted."""
         from kafka_sink.spark.reading.range_reader import RangeReader
 
         return RangeReader(self._config, self._columns, self._interceptors, goes_on=False).rows(partition)

@@ -29,7 +29,7 @@ from kafka_sink.kafka.protocol.apis.describe_producers import (
 )
 from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
-from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse, SharedFetchRequest, SharedFetchResponse
 from kafka_sink.kafka.protocol.apis.find_coordinator import (
     CoordinatorKind,
     FindCoordinatorRequest,
@@ -157,6 +157,9 @@ class ScriptedKafka:
         """Return the response; None if the broker hangs up."""
         if node_id in self.down:
             return None
+        if isinstance(request, SharedFetchRequest):
+            parts = [self.answer(node_id, part) for part in request.parts]
+            return None if None in parts else SharedFetchResponse(0, tuple(parts))
         script = self._script[type(request)]
         answer = script.popleft() if script else self._always.get(type(request), 0)
         if callable(answer):

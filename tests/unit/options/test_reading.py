@@ -177,7 +177,8 @@ def test_a_read_that_ends_before_it_begins_is_refused(options: dict[str, str]) -
         ("subscribe", " , "), ("subscribePattern", ""), ("subscribePattern", "orders-("), ("assign", '{"t": []}'),
         ("endingOffsets", "earliest"), ("startingTimestamp", "yesterday"),
         ("startingOffsetsByTimestampStrategy", "earliest"), ("failOnDataLoss", "maybe"), ("minPartitions", "0"),
-        ("maxRecordsPerPartition", "0"), ("includeHeaders", "1"), ("kafka.isolation.level", "serializable"),
+        ("maxRecordsPerPartition", "0"), ("maxPartitions", "0"), ("includeHeaders", "1"),
+        ("kafka.isolation.level", "serializable"),
         ("kafka.max.partition.fetch.bytes", "1"), ("kafka.max.partition.fetch.bytes", str(2**31)),
         ("kafka.fetch.max.wait.ms", "-1"), ("kafkaConsumer.pollTimeoutMs", "0"),
     ],
@@ -224,6 +225,14 @@ def test_how_much_a_micro_batch_reads(text: str, milliseconds: int) -> None:
         stream_config(maxOffsetsPerTrigger="20", minOffsetsPerTrigger="21")
     with pytest.raises(InvalidOption, match="maxTriggerDelay"):
         stream_config(maxTriggerDelay="soon")
+
+
+def test_a_limit_of_tasks_that_another_option_contradicts_is_refused() -> None:
+    assert config(maxPartitions="8", minPartitions="8").max_partitions == 8
+    with pytest.raises(InvalidOption, match=r"'maxPartitions' is '7'; expected at least minPartitions, which is 8"):
+        config(maxPartitions="7", minPartitions="8")
+    with pytest.raises(InvalidOption, match=r"'maxPartitions'.*no value beside maxRecordsPerPartition: "):
+        stream_config(maxPartitions="8", maxRecordsPerPartition="10")
 
 
 def test_exactly_one_option_says_what_to_read() -> None:

@@ -33,7 +33,7 @@ from kafka_sink.kafka.protocol.apis.describe_groups import DescribeGroupRequest
 from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
 from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.fetch import FetchRequest
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, SharedFetchRequest
 from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
 from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
 from kafka_sink.kafka.protocol.apis.list_offsets import LATEST, AskedOffset, ListOffsetsRequest
@@ -295,6 +295,20 @@ EXCHANGES: tuple[Exchange, ...] = (
             ],
         )
         for topic_id in (None, ORDERS)
+    ),
+    Exchange(
+        SharedFetchRequest(
+            tuple(
+                FetchRequest("orders", ORDERS, number, 5, 7, IsolationLevel.READ_COMMITTED, 1_000, 1, 500)
+                for number in (2, 3)
+            ),
+            1_000,
+            500,
+        ),
+        [
+            {"responses": [_FETCHED | {"partitions": [{"partition_index": 2}, {"partition_index": 3}]}]},
+            {"responses": []},
+        ],
     ),
     Exchange(
         ListOffsetsRequest(tuple(AskedOffset(*each, LATEST) for each in PARTITIONS), IsolationLevel.READ_COMMITTED, 1),

@@ -29,7 +29,7 @@ import random
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -65,6 +65,7 @@ from kafka_sink.options.reading import READING, read_config
 from kafka_sink.records.decoder import RecordSetDecoder
 from kafka_sink.spark.reading import stream_logs, stream_plan
 from kafka_sink.spark.reading.continuity import LogEnds
+from kafka_sink.spark.reading.divide import packed
 from kafka_sink.spark.reading.positions import Positions, checkpointed, positions_of
 from kafka_sink.spark.reading.stream_plan import StreamPlan
 from model.partition import Partition
@@ -145,10 +146,17 @@ class StreamingWorld(ReadWorld):
     faults_apart_ms = (10, 50, 100, 500)
     share_of_network = 0.1
 
+    # Of the seeds: those in which a task reads all partitions at once.
+    share_of_packed = 0.3
+
     def __init__(self, seed: int, trace: Trace | None = None) -> None:
         super().__init__(seed, "stream", trace, partitions=2)
         rng = self._rng
         given = {"kafka.bootstrap.servers": self._servers, **self._options()}
+        # Drawn apart: a seed without this option is as it would be without this kind.
+        is_packed = random.Random(f"{seed}/streaming/packed").random() < self.share_of_packed
+        if is_packed and "minPartitions" not in given:
+            given = {**given, "maxPartitions": "1"}
         self._config = read_config(given_options(given, table=READING), is_stream=True)
         self._is_limited = self._config.max_offsets_per_trigger is not None
         # As a job that is started again and again, with a trigger that ends.
@@ -340,14 +348,15 @@ class StreamingWorld(ReadWorld):
         return end
 
     def _micro_batch(self, plan: StreamPlan, client: AdminClient, reader: Reader, start: Positions | None) -> None:
+        config = self._config
         end = positions_of(json.loads(self._offset_log[self._committed]))
         begins = plan.initial(client) if start is None else start
         ranges = plan.ranges(client, begins, end)
         rows: list[tuple[Log, Row]] = []
         losses: list[Told] = []
-        for range_ in ranges:
-            self._say(f"reads {range_}")
-            rows += self._task(reader, range_, losses)
+        for task in packed(ranges, config.max_partitions):
+            self._say(f"reads {task}")
+            rows += self._task(reader, task, losses)
         if start is None:
             # Without the checkpoint of a first micro-batch, the earliest offset is where it is by now.
             begins_at_latest = self._config.starting == AtOffset(LATEST)
@@ -359,13 +368,20 @@ class StreamingWorld(ReadWorld):
         self.told += losses
         self._deliver(rows)
 
-    def _task(self, reader: Reader, range_: FetchRange, losses: list[Told]) -> list[tuple[Log, Row]]:
+    def _task(self, reader: Reader, ranges: Sequence[FetchRange], losses: list[Told]) -> list[tuple[Log, Row]]:
         rows = []
         config = self._config
-        fetch = reader.fetch(
-            range_, fail_on_data_loss=config.fail_on_data_loss, goes_on=False, poll_timeout_ms=config.poll_timeout_ms
-        )
-        for record_set in fetch:
+        settings: dict[str, Any] = {
+            "fail_on_data_loss": config.fail_on_data_loss, "goes_on": False, "poll_timeout_ms": config.poll_timeout_ms
+        }  # fmt: skip
+        if len(ranges) > 1:
+            self.counts["stream: shared reads"] += 1
+            shared = reader.fetch_all(ranges, **settings)
+            found = iter(shared)
+        else:
+            alone = reader.fetch(ranges[0], **settings)
+            found = ((ranges[0], each) for each in alone)
+        for range_, record_set in found:
             decoder = RecordSetDecoder(
                 record_set.records, first_offset=record_set.offset, end_offset=record_set.end, columns=COLUMNS,
                 aborted=record_set.aborted_transactions,
@@ -374,7 +390,7 @@ class StreamingWorld(ReadWorld):
             rows += [(log, row_of(each)) for batch in decoder for each in batch.to_pylist()]
             self.wait(self._rng.choice(self._pauses_ms))
         self._note_without_row()
-        for loss in fetch.losses:
+        for range_, loss in shared.losses if len(ranges) > 1 else [(ranges[0], each) for each in alone.losses]:
             self._say(f"lost: {loss}")
             losses.append(Told(range_.partition, loss.first, loss.end, loss.cause, range_.leader_epoch))
         return rows

@@ -31,14 +31,20 @@ def test_a_seed(seed: int) -> None:
     assert run(seed).problem is None
 
 
+def test_a_task_that_reads_all_partitions_at_once() -> None:
+    result = run_stream(3, kind=Packed)
+    assert result.problem is None
+    assert result.counts["stream: shared reads"] > 3
+
+
 @pytest.mark.long
 def test_what_happens_is_real() -> None:
     counts: Counter[str] = sum((run(seed).counts for seed in (*range(21), *SEEDS)), Counter())
     assert counts["stream: records"] > 3_000
     assert counts["stream: crashes"] > 20
     happened = (
-        "told LogBroken truncated", "told LogBroken topic_recreated", "OffsetsLost", "LogBroken", "fault acl_read",
-        "fault acl_describe", "fault acl_trouble", "TopicAuthorizationFailed",
+        "shared reads", "told LogBroken truncated", "told LogBroken topic_recreated", "OffsetsLost", "LogBroken",
+        "fault acl_read", "fault acl_describe", "fault acl_trouble", "TopicAuthorizationFailed",
     )  # fmt: skip
     for what in (*happened, "records that nothing showed"):
         assert counts[f"stream: {what}"] > 0, what
@@ -63,7 +69,7 @@ def losses_untold(patch: pytest.MonkeyPatch) -> None:
 def tasks_read_what_replaced_their_records(patch: pytest.MonkeyPatch) -> None:
     fetch = Reader.fetch
 
-    def mistaken(self: Reader, *args: Any, **settings: Any) -> Fetch:
+    def mistaken(self: Reader, *args: Any, **settings: Any) -> Fetch[Any, Any]:
         return fetch(self, *args, **{**settings, "goes_on": True})
 
     patch.setattr(Reader, "fetch", mistaken)
@@ -108,6 +114,12 @@ class Harsh(StreamingWorld):
 
     def _weights(self) -> dict[str, int]:
         return {**super()._weights(), "truncation": 60, "topic_again": 3}
+
+
+class Packed(Harsh):
+    """One task reads all partitions."""
+
+    share_of_packed = 1
 
 
 class FromLatest(Harsh):

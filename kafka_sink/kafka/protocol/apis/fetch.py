@@ -1,7 +1,7 @@
-"""Fetch: the records of one partition from an offset on.
+"""Fetch: the records of one partition from an offset on, or of several partitions in one request.
 
-A request asks for one partition, because a reader has one range of one partition. It has no fetch session (KIP-227):
-sessions save bytes in requests for many partitions.
+There is no fetch session (KIP-227). It saves the names of partitions that are asked for again and again. A reader of
+ranges asks for a few partitions at a time, those that fill an answer.
 
 Version 11 is the first that names a rack (KIP-392); Kafka 2.3 has it. From 13 on, topics are named by id (KIP-516).
 
@@ -10,8 +10,10 @@ Source: FetchRequest.json, FetchResponse.json; org.apache.kafka.common.requests.
 
 from __future__ import annotations
 
+import itertools
+import operator
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -49,6 +51,17 @@ class FetchRequest:
     rack_id: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class SharedFetchRequest:
+    """Asks for several partitions at once, of different numbers or topics, with one isolation level, rack and
+    `min_bytes`. The broker takes batches in the order of `parts`: up to `max_bytes` together, and up to its own limit
+    from each. The first batch of all comes whole (KIP-74)."""
+
+    parts: tuple[FetchRequest, ...]
+    max_bytes: int
+    max_wait_ms: int
+
+
 _NOTHING = memoryview(b"")
 
 
@@ -71,41 +84,77 @@ class FetchResponse:
     records: memoryview = _NOTHING
 
 
+@dataclass(frozen=True, slots=True)
+class SharedFetchResponse:
+    """`parts`: in the order of the request's."""
+
+    throttle_time_ms: int
+    parts: tuple[FetchResponse, ...]
+
+
 def fetch_versions(request: FetchRequest) -> Versions:
     """Return the versions for `request`. A topic without an id can only be named."""
     return LOWEST_FETCH, HIGHEST_FETCH if request.topic_id else FETCH_BY_TOPIC_ID - 1
 
 
+def shared_fetch_versions(request: SharedFetchRequest) -> Versions:
+    return LOWEST_FETCH, min(fetch_versions(each)[1] for each in request.parts)
+
+
 def kio_fetch(kio: Any, version: int, request: FetchRequest) -> Any:
-    named = {"topic_id": request.topic_id} if version >= FETCH_BY_TOPIC_ID else {"topic": request.topic}
-    partition = kio.FetchPartition(
-        partition=request.partition,
-        current_leader_epoch=request.leader_epoch,
-        fetch_offset=request.offset,
-        partition_max_bytes=request.max_bytes,
-    )
+    return kio_shared_fetch(kio, version, SharedFetchRequest((request,), request.max_bytes, request.max_wait_ms))
+
+
+def kio_shared_fetch(kio: Any, version: int, request: SharedFetchRequest) -> Any:
+    """Neighbours of one topic are put together. A topic may come twice, because the order of the parts counts."""
+    name = "topic_id" if version >= FETCH_BY_TOPIC_ID else "topic"
+    topics = []
+    for key, parts in itertools.groupby(request.parts, operator.attrgetter(name)):
+        partitions = tuple(
+            kio.FetchPartition(
+                partition=each.partition,
+                current_leader_epoch=each.leader_epoch,
+                fetch_offset=each.offset,
+                partition_max_bytes=each.max_bytes,
+            )
+            for each in parts
+        )
+        topics.append(kio.FetchTopic(**{name: key}, partitions=partitions))
+    first = request.parts[0]
     return kio.FetchRequest(
         max_wait=timedelta(milliseconds=request.max_wait_ms),
-        min_bytes=request.min_bytes,
+        min_bytes=first.min_bytes,
         max_bytes=request.max_bytes,
-        isolation_level=request.isolation_level.value,
-        topics=(kio.FetchTopic(**named, partitions=(partition,)),),
+        isolation_level=first.isolation_level.value,
+        topics=tuple(topics),
         forgotten_topics_data=(),
-        rack_id=request.rack_id,
+        rack_id=first.rack_id,
     )
 
 
 def fetch_response(request: FetchRequest, message: Mapping[str, Any]) -> FetchResponse:
+    return _of_parts((request,), message)[0]
+
+
+def shared_fetch_response(request: SharedFetchRequest, message: Mapping[str, Any]) -> SharedFetchResponse:
+    return SharedFetchResponse(message["throttle_time"], tuple(_of_parts(request.parts, message)))
+
+
+def _of_parts(asked: Sequence[FetchRequest], message: Mapping[str, Any]) -> list[FetchResponse]:
     throttle_time_ms, error_code = message["throttle_time"], message["error_code"]
     found = [(topic, partition) for topic in message["responses"] for partition in topic["partitions"]]
     if not found and (error_code or throttle_time_ms):
         # The whole request is refused. Or a quota is exceeded: then a broker answers without partitions.
-        return FetchResponse(throttle_time_ms, error_code)
-    by_id = any("topic_id" in topic for topic, _ in found)
-    named = request.topic_id if by_id else request.topic
-    answered = [(topic["topic_id" if by_id else "topic"], each["partition_index"]) for topic, each in found]
-    check_answered("Fetch", [(named, request.partition)], answered)
-    _, partition = found[0]
+        return [FetchResponse(throttle_time_ms, error_code)] * len(asked)
+    name = "topic_id" if any("topic_id" in topic for topic, _ in found) else "topic"
+    wanted = [(getattr(each, name), each.partition) for each in asked]
+    answered = [(topic[name], each["partition_index"]) for topic, each in found]
+    check_answered("Fetch", wanted, answered)
+    by_place = {place: partition for place, (_, partition) in zip(answered, found, strict=True)}
+    return [_of_partition(throttle_time_ms, error_code, by_place[place]) for place in wanted]
+
+
+def _of_partition(throttle_time_ms: int, error_code: int, partition: Mapping[str, Any]) -> FetchResponse:
     return FetchResponse(
         throttle_time_ms=throttle_time_ms,
         error_code=error_code or partition["error_code"],
@@ -134,6 +183,11 @@ def check_fetch_response(request: FetchRequest, response: FetchResponse) -> None
         check_number("Fetch", "an aborted transaction from offset", each.first_offset, least=0)
 
 
+def check_shared_fetch_response(request: SharedFetchRequest, response: SharedFetchResponse) -> None:
+    for asked, part in zip(request.parts, response.parts, strict=True):
+        check_fetch_response(asked, part)
+
+
 # The largest record batch that a reader takes: an answer always has its first batch whole (KIP-74). As librdkafka's
 # receive.message.max.bytes, rounded up.
 MAX_BATCH_BYTES = 128 * 1024 * 1024
@@ -142,10 +196,11 @@ _MARKER_BYTES = 64
 _MOST_OPEN_TRANSACTIONS = 100_000
 
 
-def fetch_most(request: FetchRequest) -> Mapping[str, int]:
+def fetch_most(request: FetchRequest | SharedFetchRequest) -> Mapping[str, int]:
     aborted = _MOST_OPEN_TRANSACTIONS + request.max_bytes // _MARKER_BYTES
+    count = len(request.parts) if isinstance(request, SharedFetchRequest) else 1
     return (
-        each_asked(1, "responses", "partitions")
+        each_asked(count, "responses", "partitions")
         | each_asked(MOST_BROKERS, "node_endpoints")
         | {"aborted_transactions": aborted}
     )
@@ -161,6 +216,19 @@ API = Api(
     fetch_response,
     check_fetch_response,
     fetch_versions,
+    most=fetch_most,
+    largest_frame=lambda request: MAX_BATCH_BYTES + request.max_bytes,
+)
+SHARED_API = Api(
+    "Fetch",
+    1,
+    LOWEST_FETCH,
+    HIGHEST_FETCH,
+    SharedFetchRequest,
+    kio_shared_fetch,
+    shared_fetch_response,
+    check_shared_fetch_response,
+    shared_fetch_versions,
     most=fetch_most,
     largest_frame=lambda request: MAX_BATCH_BYTES + request.max_bytes,
 )

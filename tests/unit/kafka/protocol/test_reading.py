@@ -10,7 +10,7 @@ import pytest
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse, SharedFetchRequest, SharedFetchResponse
 from kafka_sink.kafka.protocol.apis.list_offsets import (
     EARLIEST,
     LATEST,
@@ -29,6 +29,10 @@ from their_messages import answered, as_they_read, lacks, to_other_questions, wr
 
 ORDERS, OTHER = uuid.UUID(int=9), uuid.UUID(int=10)
 FETCH = FetchRequest("orders", ORDERS, 2, 2**40, 7, IsolationLevel.READ_COMMITTED, 1 << 20, 1, 500, "a")
+# A topic comes twice, because the order of partitions counts.
+SHARED = SharedFetchRequest(
+    (FETCH, replace(FETCH, topic="clicks", topic_id=OTHER, partition=0), replace(FETCH, partition=3)), 1 << 20, 0
+)
 OFFSETS = ListOffsetsRequest(
     (AskedOffset("orders", 2, LATEST, 7), AskedOffset("orders", 0, EARLIEST), AskedOffset("clicks", 0, 1_700_000_000)),
     IsolationLevel.READ_COMMITTED,
@@ -47,6 +51,12 @@ ENCODED: list[tuple[Request, Any, dict[str, Any]]] = [
         {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 1, "rack_id": "a"}
         | {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": []}
         | {"topics": [{"partitions": [FETCHED | {"log_start_offset": -1}]}]},
+    ),
+    (
+        SHARED,
+        FETCH_VERSIONS,
+        {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 1, "rack_id": "a"}
+        | {"topics": [{"partitions": [FETCHED | {"partition": number}]} for number in (2, 0, 3)]},
     ),
     (FETCH, range(11, 13), {"topics": [{"topic": "orders"}]}),
     (FETCH, range(13, 19), {"topics": [{"topic_id": ORDERS}]}),
@@ -120,6 +130,31 @@ class TestFetch:
                 continue  # that version has no name of a topic
             with pytest.raises(ProtocolError, match=f"Fetch version {version}: a Fetch answer for something else than"):
                 answered(FETCH, version, **said)
+
+    @pytest.mark.parametrize("version", FETCH_VERSIONS)
+    def test_partitions_of_one_answer_in_any_order(self, version: int) -> None:
+        assert select_version(SHARED, {1: (4, version)}) == version
+        of_clicks = {"topic": "clicks", "topic_id": OTHER, "partitions": [{"partition_index": 0, "records": b"c"}]}
+        of_orders = fetched(error_code=6, records=None)["responses"][0]
+        of_orders["partitions"].append({"partition_index": 3, "records": b"o", "high_watermark": 7})
+        said = {"throttle_time_ms": 5, "responses": [of_clicks, of_orders]}
+        response = answered(SHARED, version, **said)
+        assert isinstance(response, SharedFetchResponse)
+        found = [(each.error_code, bytes(each.records)) for each in response.parts]
+        assert found == [(6, b""), (0, b"c"), (0, b"o")]
+        assert response.parts[2].high_watermark == 7
+        for wrong in ([of_clicks], [of_clicks, of_orders, of_clicks], [of_orders, {**of_clicks, "topic_id": ORDERS}]):
+            if version < 13 and len(wrong) == 2:
+                continue  # such a version has no ids
+            with pytest.raises(ProtocolError, match="a Fetch answer for something else than asked"):
+                answered(SHARED, version, responses=wrong)
+
+    def test_a_refusal_of_the_whole_request_is_of_each_partition(self) -> None:
+        refused = answered(SHARED, 18, error_code=71, responses=[])
+        assert refused == SharedFetchResponse(0, (FetchResponse(0, 71),) * 3)
+        assert answered(SHARED, 18, throttle_time_ms=9, responses=[]) == SharedFetchResponse(
+            9, (FetchResponse(9, 0),) * 3
+        )
 
     def test_records_beside_an_error_are_nobodys(self) -> None:
         with pytest.raises(ProtocolError, match="a Fetch answer with error 6 and 5120 bytes"):

@@ -146,7 +146,7 @@ class World:
         """Raises an error, and then nobody has seen a row."""
         found: Counter[str] = Counter()
         for each in ranges:
-            for batch in RangeReader(config, columns, goes_on=goes_on).rows(RangePartition(each)):
+            for batch in RangeReader(config, columns, goes_on=goes_on).rows(RangePartition([each])):
                 found.update(value.decode() for value in batch.column("value").to_pylist())
         self.rows += found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -178,6 +179,37 @@ def test_each_range_is_reported_at_its_end(kafka: ScriptedKafka, calls: list[obj
     ]  # fmt: skip
 
 
+def test_a_task_of_several_partitions_tells_each_of_them(
+    kafka: ScriptedKafka, calls: list[object], caplog: pytest.LogCaptureFixture
+) -> None:
+    serve(kafka, {("t", number): ScriptedLog(0, 3) for number in range(5)})
+    batches = {number: plain(b"a", b"b", b"%d" % number) for number in range(5)}
+
+    def answer(request: FetchRequest) -> FetchResponse:
+        if request.partition == 3 and request.offset < 2:
+            return FetchResponse(0, OUT_OF_RANGE)
+        return FetchResponse(0, 0, 3, 3, 0, records=memoryview(bytes(batches[request.partition])))
+
+    kafka.always(FetchRequest, answer)
+    made = reader("partition", "offset", failOnDataLoss="false", maxPartitions="2", interceptors=(Noting(),))
+    parts = made.partitions()
+    assert [[each.partition for each in part.ranges] for part in parts] == [[0, 2, 4], [1, 3]]
+    serve(kafka, {("t", 3): ScriptedLog(2, 3)})
+    found = Counter(
+        (row["partition"], row["offset"]) for part in parts for b in made.read(part) for row in b.to_pylist()
+    )
+    assert found == Counter((number, offset) for number in range(5) for offset in range(2 * (number == 3), 3))
+    size = len(bytes(batches[0]))
+    assert calls == [
+        *(ReadStatistics("t", number, 3, size) for number in (0, 2, 4)), "close",
+        ReadStatistics("t", 1, 3, size), ReadStatistics("t", 3, 1, size, 2), "close",
+    ]  # fmt: skip
+    assert "offsets 0 to 1 of t-3 are left out: deleted (failOnDataLoss is false)" in caplog.text
+    batches[2] = plain(b"a", b"b", b"c", crc=1)
+    with pytest.raises(errors.RecordsCorrupt, match="offset 0 of t-2 is damaged"):
+        list(made.read(parts[0]))
+
+
 def test_a_range_that_fails_or_is_not_read_to_its_end_is_closed_and_not_reported(
     kafka: ScriptedKafka, calls: list[object]
 ) -> None:
@@ -232,7 +264,7 @@ def test_pushed_filters_narrow_a_plan_that_no_other_query_gets(
     filters = [datasource.GreaterThan(("offset",), 3), datasource.EqualTo(("value",), b"x")]
     # Spark applies all of them again.
     assert list(made.pushFilters(filters)) == filters
-    assert [(part.range.first, part.range.end) for part in made.partitions()] == [left]
+    assert [(each.first, each.end) for part in made.partitions() for each in part.ranges] == [left]
 
 
 def test_spark_takes_the_reader_for_one_without_pushdown_unless_it_is_on() -> None:

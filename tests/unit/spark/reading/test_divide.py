@@ -1,8 +1,9 @@
-"""Ranges of tasks: those of Spark's source, and never an offset lost or doubled."""
+"""Ranges of tasks: those of Spark's source, packed if asked for, and never an offset lost or doubled."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
-from kafka_sink.spark.reading.divide import divide
+from kafka_sink.spark.reading.divide import divide, packed
 
 Spans = list[tuple[int, int, int]]
 
@@ -91,3 +92,67 @@ def test_every_offset_is_in_one_range_and_ranges_keep_what_they_know(
     for number, parts in by_partition.items():
         assert (parts[0].first, parts[-1].end) == expected[number]
         assert all(one.end == following.first for one, following in itertools.pairwise(parts))
+
+
+def led(*of_leaders: tuple[int, list[int]]) -> list[FetchRange]:
+    """Ranges of these leaders and sizes, one partition each."""
+    sizes = [(leader, size) for leader, sizes in of_leaders for size in sizes]
+    return [
+        FetchRange("t", None, number, 5, 5 + size, leader=leader) for number, (leader, size) in enumerate(sizes)
+    ]  # fmt: skip
+
+
+def size(task: Iterable[FetchRange]) -> int:
+    return sum(each.end - each.first for each in task)
+
+
+def test_without_a_limit_each_range_is_a_task() -> None:
+    ranges = led((0, [3, 1]), (1, [2]))
+    for limit in (None, 3, 10):
+        assert packed(ranges, limit) == [(each,) for each in ranges]
+
+
+@pytest.mark.parametrize(
+    ("of_leaders", "limit", "sizes", "leaders"),
+    [
+        # Each leader has tasks of its own where that is as even.
+        ([(0, [10] * 8), (1, [10] * 8)], 2, [80, 80], [{0}, {1}]),
+        ([(0, [10] * 8), (1, [10] * 8)], 4, [40] * 4, [{0}, {0}, {1}, {1}]),
+        ([(leader, [7] * 64) for leader in range(3)], 6, [7 * 32] * 6, [{0}, {0}, {1}, {1}, {2}, {2}]),
+        # One that has more than its share has a part of another's task.
+        ([(0, [10] * 6), (1, [10] * 2)], 2, [40, 40], [{0}, {0, 1}]),
+        # Evenness counts more.
+        ([(0, [9, 1]), (1, [5, 5])], 3, [5, 6, 9], None),
+        ([(0, [4, 9, 9]), (1, [6, 6, 8])], 2, [21, 21], None),
+        ([(0, [100, 1, 1, 1]), (1, [1, 1])], 2, [5, 100], None),
+    ],
+)
+def test_tasks_are_even_and_of_few_leaders(
+    of_leaders: list[tuple[int, list[int]]], limit: int, sizes: list[int], leaders: list[set[int]] | None
+) -> None:
+    tasks = packed(led(*of_leaders), limit)
+    assert sorted(map(size, tasks)) == sorted(sizes)
+    if leaders is not None:
+        assert [{each.leader for each in task} for task in tasks] == leaders
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 300)), min_size=1, max_size=60),
+    st.integers(1, 20),
+    st.none() | st.integers(1, 80),
+)
+def test_packing_loses_and_doubles_no_range_and_keeps_their_order(
+    drawn: list[tuple[int, int]], limit: int, min_partitions: int | None
+) -> None:
+    whole = led(*((leader, [size]) for leader, size in drawn))
+    ranges = divide(whole, None if min_partitions is None else min(min_partitions, limit), None)
+    tasks = packed(ranges, limit)
+    assert len(tasks) == min(limit, len(ranges))
+    assert all(tasks)
+    places = {id(each): place for place, each in enumerate(ranges)}
+    assert sorted(places[id(each)] for task in tasks for each in task) == list(range(len(ranges)))
+    for task in tasks:
+        assert [places[id(each)] for each in task] == sorted(places[id(each)] for each in task)
+    # No packing at all has a largest task of less than the mean and the largest range (Graham).
+    largest = max(size([each]) for each in ranges)
+    assert max(map(size, tasks)) <= max(largest, size(ranges) / len(tasks) + largest * (1 - 1 / len(tasks)))

@@ -39,9 +39,18 @@ class Plan:
     """The tasks of a plan. `fresh`: what a plan of now has. `replans`: how often tasks made one."""
 
     def __init__(self, *ranges: FetchRange, driver: str | None = None) -> None:
-        self.tasks = list(planned_tasks(ranges, PLANNED_MS, blocks_folder() if driver is None else driver))
-        self.fresh: Sequence[FetchRange] = ranges
+        self._of([(each,) for each in ranges], driver)
         self.replans = 0
+
+    @classmethod
+    def packed(cls, *tasks: tuple[FetchRange, ...]) -> Plan:
+        made = cls()
+        made._of(list(tasks))
+        return made
+
+    def _of(self, tasks: list[tuple[FetchRange, ...]], driver: str | None = None) -> None:
+        self.tasks = list(planned_tasks(tasks, PLANNED_MS, blocks_folder() if driver is None else driver))
+        self.fresh: Sequence[FetchRange] = [each for ranges in tasks for each in ranges]
 
     def read(self, execution: str | None, number: int, *, query: str | None = None, stage: int = 1) -> list[FetchRange]:
         ids = {"spark.sql.execution.id": execution, "spark.sql.execution.query.id": query}
@@ -68,6 +77,15 @@ def test_a_later_action_reads_what_has_arrived_since() -> None:
     assert plan.read_all("2") == [A0, GROWN[1], A1, ADDED]
     assert plan.read_all("3") == [A0, GROWN[1], replace(A1, end=30)]
     assert plan.replans == 2
+
+
+def test_only_the_last_range_of_a_partition_grows_whatever_task_has_it() -> None:
+    for tasks in ([(A0_REST, A1), (A0,)], [(A0, A1), (A0_REST,)], [(A1,), (A0, A0_REST)]):
+        plan = Plan.packed(*tasks)
+        planned = plan.read_all("1")
+        plan.fresh = (*GROWN, ADDED)
+        grown = [GROWN[1] if each == A0_REST else each for each in planned]
+        assert plan.read_all("2") == [*grown, ADDED]
 
 
 def test_an_action_that_found_nothing_hides_nothing_from_the_next() -> None:

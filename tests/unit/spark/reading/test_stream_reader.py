@@ -85,7 +85,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> type[_Limits]:
 
 
 def ranges(partitions: Any) -> list[tuple[int, int]]:
-    return [(each.range.first, each.range.end) for each in partitions]
+    return [(each.first, each.end) for part in partitions for each in part.ranges]
 
 
 def test_offsets_are_those_of_sparks_source(limits: type[_Limits]) -> None:
@@ -98,6 +98,23 @@ def test_offsets_are_those_of_sparks_source(limits: type[_Limits]) -> None:
     assert ranges(made.partitions(start, end)) == [(0, 6)]
     assert made.reportLatestOffset() == end
     made.commit(end)
+
+
+def test_a_micro_batch_that_is_planned_again_has_the_same_tasks_whoever_leads(
+    kafka: ScriptedKafka, limits: type[_Limits]
+) -> None:
+    """An exactly-once sink compares the rows of each task with those of the attempt before."""
+    serve(kafka, {("t", number): ScriptedLog(0, 6 + number % 2) for number in range(7)})
+    found = []
+    for node_ids in ((1, 1), (1, 2), (2, 1)):
+        kafka.brokers = set(node_ids)
+        kafka.leaders |= {("t", number): node_ids[number % 2] for number in range(7)}
+        made = reader(maxPartitions="2")
+        start = made.initialOffset()
+        parts = made.partitions(start, made.latestOffset(start, limits.ReadAllAvailable()))
+        found.append([[(each.partition, each.first, each.end) for each in part.ranges] for part in parts])
+    assert found[0] == found[1] == found[2]
+    assert [len(ranges) for ranges in found[0]] == [4, 3]
 
 
 def committed(kafka: ScriptedKafka) -> list[int]:

@@ -112,7 +112,7 @@ FETCHING: tuple[Mutant, ...] = (
            f"{_TESTS}::TestEpochs::test_a_truncation_may_take_the_end_of_a_transaction"),
     Mutant("fetching: empty batches end the wait for a record",
             "pollTimeoutMs: how long a task waits for the next record",
-            "$SET is not None and $SET.has_records", "record_set is not None",
+            "record_set is not None and record_set.has_records", "record_set is not None",
             f"{_GAPS}::test_empty_batches_are_no_record_that_a_task_has_waited_for"),
     Mutant("fetching: a batch beyond the high watermark is believed",
             "No record is skipped in silence: a CRC does not cover the base offset",
