@@ -37,6 +37,7 @@ STEPS = {
     "plan of a read": (130, 45, (*TRANSACTIONS, *ROWS, *FROM_PLAINTEXT, *CLIENTS[:2])),
     "plan of a stream's read": (140, 45, (*TRANSACTIONS, *ROWS, *FROM_PLAINTEXT, *CLIENTS[:2])),
     "first row of a write": (160, 50, (*TRANSACTIONS, *FROM_PLAINTEXT, *CLIENTS[1:])),
+    "commit of a write": (60, 0, (*TRANSACTIONS, *NO_REQUEST)),
     "first row, exactly-once": (190, 70, (*FROM_PLAINTEXT, CLIENTS[1])),
     "first row of a read": (160, 45, (*TRANSACTIONS, *FROM_PLAINTEXT, CLIENTS[0])),
     "SASL": (75, 0, FROM_PLAINTEXT),
