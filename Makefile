@@ -266,6 +266,10 @@ bench-confs: java $(WHEEL)  ## measure settings of Spark that may affect every P
 bench-latency: java $(WHEEL)  ## measure a micro-batch of one row, and the first batch of a new worker
 	$(BENCH)/bench_latency.py $(ARGS)
 
+.PHONY: bench-cold
+bench-cold: java $(WHEEL)  ## measure the first write, read, micro-batch and export of an application, and after an idle minute, 75 minutes; ARGS="--rounds 1 --only write --idle 0"
+	$(BENCH)/bench_cold.py $(ARGS)
+
 .PHONY: bench-scale
 bench-scale: java $(WHEEL)  ## measure connections, memory and speed of many Python workers beside the JVM sink, 15 minutes; ARGS="--brokers 3 --masters local[8]"
 	$(BENCH)/bench_scale.py $(ARGS)

@@ -1,22 +1,20 @@
-"""At-least-once: what a task and the commit of a `guarantee.AtLeastOnce` do."""
+"""At-least-once: what a task of a `guarantee.AtLeastOnce` does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.errors import NotPlanned
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import EXACTLY_ONCE, GivenOptions, complete, over_conf
-from kafka_sink.spark.bad_rows import ask_over, bad_row_policy, check_bad_rows
-from kafka_sink.spark.commit_message import TaskCommitMessage, check_all_present
+from kafka_sink.spark.bad_rows import ask_over, bad_row_policy
+from kafka_sink.spark.commit_message import TaskCommitMessage
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.proof import Identity, row_identity, stream_identity, task_proof
-from kafka_sink.spark.rate import pace, tell_too_fast
-from kafka_sink.spark.receipt_writer import leave_receipt
+from kafka_sink.spark.rate import pace
 from kafka_sink.spark.rows import produce_rows
 from kafka_sink.spark.task import Task
 
@@ -57,12 +55,3 @@ def write_rows(
         cluster_id=rows.cluster_id,
         statistics=rows.statistics,
     )
-
-
-def report(messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
-    """Leave the receipt of a write. Raises as `Guarantee.commit`."""
-    receipts = check_all_present(messages, micro_batch_id=micro_batch_id)
-    # The rows are in Kafka, so the steps below cannot undo them. They report problems to the user.
-    tell_too_fast(receipts)
-    leave_receipt(receipts)
-    check_bad_rows(receipts, rows_are_written=True)

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
 from kafka_sink.errors import ReceiptMismatch
-from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowLimits, BadRowPolicy, check_limits, total
-from kafka_sink.kafka.producer.row_limits import SETTINGS, TopicRules, topic_rules
-from kafka_sink.kafka.write import Write
 from kafka_sink.options.config import FAIL, SinkConfig
-from kafka_sink.records.dead_letters import Origin
 from kafka_sink.spark.commit_message import TaskCommitMessage
+
+# A commit asks for the sum only.
+if TYPE_CHECKING:
+    from kafka_sink.kafka.client import Producer
+    from kafka_sink.kafka.producer.row_limits import TopicRules
+    from kafka_sink.kafka.write import Write
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +33,8 @@ Ask = Callable[[Collection[str]], Mapping[str, Mapping[str, str]]]
 
 
 def ask_over(producer: Producer) -> Ask:
+    from kafka_sink.kafka.producer.row_limits import SETTINGS
+
     return lambda topics: producer.admin.topic_settings(topics, SETTINGS)
 
 
@@ -45,6 +50,8 @@ def bad_row_policy(
         return None
     if query_id is None and "streaming.sql.batchId" in conf:
         query_id, batch_id = conf.get("sql.streaming.queryId"), int(conf["streaming.sql.batchId"])
+    from kafka_sink.records.dead_letters import Origin
+
     context = TaskContext.get()
     return BadRowPolicy(
         dead_letter_topic=config.dead_letter_topic,
@@ -55,6 +62,8 @@ def bad_row_policy(
 
 
 def _asking(ask: Ask, max_request_size: int) -> Callable[[Collection[str]], Mapping[str, TopicRules]]:
+    from kafka_sink.kafka.producer.row_limits import topic_rules
+
     was_told = False
 
     def rules(topics: Collection[str]) -> Mapping[str, TopicRules]:

@@ -79,9 +79,16 @@ class AtLeastOnce:
         return write_rows(self.options, self.identity, chain, arrow_batches)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
-        from kafka_sink.spark.at_least_once import report
+        from kafka_sink.spark.bad_rows import check_bad_rows
+        from kafka_sink.spark.commit_message import check_all_present
+        from kafka_sink.spark.rate import tell_too_fast
+        from kafka_sink.spark.receipt_writer import leave_receipt
 
-        report(messages, micro_batch_id)
+        receipts = check_all_present(messages, micro_batch_id=micro_batch_id)
+        # The rows are in Kafka, so the steps below cannot undo them. They report problems to the user.
+        tell_too_fast(receipts)
+        leave_receipt(receipts)
+        check_bad_rows(receipts, rows_are_written=True)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: written rows stay in Kafka."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from applications import told_by
 from kafka_sink.broker import LocalKafka
 
@@ -37,6 +39,7 @@ STEPS = {
     "plan of a read": (130, 45, (*TRANSACTIONS, *ROWS, *FROM_PLAINTEXT, *CLIENTS[:2])),
     "plan of a stream's read": (140, 45, (*TRANSACTIONS, *ROWS, *FROM_PLAINTEXT, *CLIENTS[:2])),
     "first row of a write": (160, 50, (*TRANSACTIONS, *FROM_PLAINTEXT, *CLIENTS[1:])),
+    "commit of a write": (60, 0, (*TRANSACTIONS, *NO_REQUEST)),
     "first row, exactly-once": (190, 70, (*FROM_PLAINTEXT, CLIENTS[1])),
     "first row of a read": (160, 45, (*TRANSACTIONS, *FROM_PLAINTEXT, CLIENTS[0])),
     "SASL": (75, 0, FROM_PLAINTEXT),
@@ -55,6 +58,19 @@ def test_a_step_imports_what_it_uses(kafka: LocalKafka, topic: Callable[..., str
             too_many += [(step, package, len(found))] if len(found) > most else []
         unused += [(step, module) for module in imported[step] if any(is_of(module, name) for name in without)]
     assert (too_many, unused) == ([], [])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("daemon", ["kafka_sink.spark.daemon", "pyspark.daemon"])
+def test_workers_of_both_fork_servers_do_the_same(kafka: LocalKafka, topic: Callable[..., str], daemon: str) -> None:
+    found = told_by("forked_workers_app.py", daemon, kafka.bootstrap_servers, topic(partitions=2), f"x-{daemon}")
+    workers, memory_mb = found.pop("workers"), found.pop("private MB")
+    assert found == {"read": 200, "distinct": 100, "of a function": [0, 2, 4, 6, 8], "of a UDF": [1, 2, 3]}
+    assert {worker["parent"] for worker in workers} == {daemon}
+    assert len({worker["random"] for worker in workers}) == 2
+    # A worker of Spark's server imports them, and this one has run nothing of ours.
+    assert {worker["has our modules"] for worker in workers} == {daemon == "kafka_sink.spark.daemon"}
+    assert memory_mb
 
 
 def is_of(module: str, package: str) -> bool:

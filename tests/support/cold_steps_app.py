@@ -82,6 +82,11 @@ def write(writer: Any) -> Any:
     return writer.write(iter([rows()]))
 
 
+def commit(handed: tuple[bytes, bytes]) -> None:
+    writer, message = map(pickle.loads, handed)
+    writer.commit([message])
+
+
 def connect(options: dict[str, str]) -> None:
     """What a client does before its first connection."""
     from kafka_sink.kafka.connections import connect as connected
@@ -116,7 +121,8 @@ def main(servers: str, topic: str, folder: str) -> None:
         "plan of a stream's write", lambda given: source(given).streamWriter(SCHEMA, False),
         options(write_options, checkpoint),
     )  # fmt: skip
-    run("first row of a write", write, planned)
+    message = run("first row of a write", write, planned)
+    run("commit of a write", commit, pickle.dumps((planned, message)))
     planned = run("plan, exactly-once", lambda given: source(given).writer(SCHEMA, False), options(of_slots))
     run("first row, exactly-once", write, planned)
     run("plan of a stream's read", plan_read_of_stream, options(read_options))

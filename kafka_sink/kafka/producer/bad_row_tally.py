@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from kafka_sink.errors import TooManyBadRows
-from kafka_sink.kafka.producer.row_limits import TopicRules
-from kafka_sink.records.bad_rows import GOOD, Reason, Reasons
-from kafka_sink.records.dead_letters import Origin
+
+# A commit sums the counts, and has no rows.
+if TYPE_CHECKING:
+    from kafka_sink.kafka.producer.row_limits import TopicRules
+    from kafka_sink.records.bad_rows import Reasons
+    from kafka_sink.records.dead_letters import Origin
 
 Int64s = npt.NDArray[np.int64]
 
@@ -115,6 +119,8 @@ class BadRowTally:
 
         Raises TooManyBadRows once there are more than `max_rows`. The fraction is checked at the end.
         """
+        from kafka_sink.records.bad_rows import GOOD, Reason
+
         counts = np.bincount(reasons, minlength=max(Reason) + 1)
         assert not counts[GOOD]
         self._counts.update({reason.name: int(counts[reason]) for reason in Reason if counts[reason]})
@@ -129,6 +135,8 @@ class BadRowTally:
 
         Raises TooManyBadRows.
         """
+        from kafka_sink.records.bad_rows import Reason
+
         self._counts[Reason.RefusedByLeader.name] += count
         so_far = BadRowLimits(max_rows=self._policy.limits.max_rows)
         check_limits(self._receipt(so_far), rows, rows_are_written=False)

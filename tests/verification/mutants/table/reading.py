@@ -9,6 +9,9 @@ _READER = "tests/unit/kafka/test_reader.py"
 _SHARED = "tests/unit/kafka/consumer/test_shared_fetcher.py"
 
 READING: tuple[Mutant, ...] = (
+    Mutant("cold starts: a read's first row imports pandas", "docs/design/performance.md: a step imports what it uses",
+           "pa.repeat(self._topic, $ROWS)", "pa.repeat(pa.scalar(self._topic.as_py()), $ROWS)",
+           "tests/integration/test_cold_steps.py::test_a_step_imports_what_it_uses", within="_completed"),
     Mutant("reading: a class of Java with && is the list of its first part",
            "subscribePattern finds the topics that Java finds",
            "$IS_PLAIN, $FOUND = False, $FOUND & $OTHER", "$IS_PLAIN = False",

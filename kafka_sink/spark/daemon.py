@@ -1,0 +1,72 @@
+"""Spark's fork server for tasks, which has the modules of a task before it forks: `spark.python.daemon.module`.
+
+Workers start without imports, and share the memory of modules. Everything else is Spark's own: sockets, secrets,
+versions, and the Python functions of other formats. Spark takes the conf for tasks only; plans and commits have Spark's
+server in any case.
+
+A fork copies one thread, and everything that the others had locked. So the modules must start no thread, open no
+connection and hold no lock. OpenBLAS starts threads if OMP_NUM_THREADS is more than 1, which Spark sets from
+spark.task.cpus; then this process becomes Spark's own server. No generator of random numbers may be the same in two
+workers: Python makes a new seed for its own after a fork, and numpy's is not imported.
+`tests/unit/spark/test_daemon.py` looks at each of these.
+
+Source: pyspark/daemon.py; PythonPlannerRunner.scala, which has no daemon module of the conf.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import logging
+import os
+import sys
+
+from pyspark import daemon
+
+log = logging.getLogger("kafka_sink")
+
+# What tasks import: their half of Spark, both guarantees, reads, and the requests of each.
+MODULES = (
+    "pyspark.worker",
+    "pyspark.sql.datasource",
+    "pyarrow.compute",
+    "kafka_sink.spark.writer",
+    "kafka_sink.spark.at_least_once",
+    "kafka_sink.spark.interceptor_chain",
+    "kafka_sink.spark.exactly_once.guarantee",
+    "kafka_sink.spark.exactly_once.slot",
+    "kafka_sink.spark.reading.batch_reader",
+    "kafka_sink.spark.reading.stream_reader",
+    "kafka_sink.spark.reading.range_reader",
+    "kafka_sink.kafka.client",
+    "kafka_sink.kafka.reader",
+    "kafka_sink.kafka.protocol.read_needs",
+    "kio.serial",
+    "zstandard",
+)
+
+
+def prepare() -> bool:
+    """Import what tasks need. Return whether this process may fork: it has one thread."""
+    # Arrow's allocator frees memory in a thread of its own, unless it is told to do so with the next allocation.
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    for name in MODULES:
+        importlib.import_module(name)
+    # Workers collect garbage after each task. What is frozen stays shared.
+    gc.collect()
+    gc.freeze()
+    return os.path.isdir("/proc/self/task") and len(os.listdir("/proc/self/task")) == 1
+
+
+def main() -> None:
+    if prepare():
+        daemon.manager()
+    log.warning(
+        "A module that workers need starts threads, so Spark's own pyspark.daemon forks the workers, without modules. "
+        "Usually spark.task.cpus or OMP_NUM_THREADS is more than 1."
+    )
+    os.execv(sys.executable, [sys.executable, "-m", daemon.__name__, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()
