@@ -20,6 +20,7 @@ from kafka_sink.records.decoder import Limits, RecordSetDecoder
 from kafka_sink.records.undecodable import BatchTooLarge, OldFormat, TimestampOutOfRange, TooManyHeaders, Undecodable
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.columns import Rows
+from kafka_sink.spark.reading.joined import Joined
 from kafka_sink.spark.reading.of_read import of_read
 from kafka_sink.spark.reading.range_partition import RangePartition
 from kafka_sink.spark.reading.reported import reported
@@ -76,6 +77,7 @@ class RangeReader:
         self, ranges: Sequence[FetchRange]
     ) -> Generator[pa.RecordBatch, None, Sequence[ReadStatistics]]:  # fmt: skip
         read = {each: [0, 0, 0] for each in ranges}
+        joined = Joined()
         with self._reader() as (reader, settings):
             fetch = reader.fetch_all(ranges, **settings)
             for range_, record_set in fetch:
@@ -85,8 +87,11 @@ class RangeReader:
                 rows = Rows(self._columns, range_.topic, range_.partition)
                 for batch in rows.complete(self._decoded(record_set, range_, rows.decoded)):
                     of_range[0] += batch.num_rows
-                    yield batch
-                    fetch.go_on()
+                    if (whole := joined.add(batch)) is not None:
+                        yield whole
+                        fetch.go_on()
+            if (rest := joined.rest()) is not None:
+                yield rest
             for range_, loss in fetch.losses:
                 _warn(range_, [loss])
                 read[range_][2] += loss.end - loss.first

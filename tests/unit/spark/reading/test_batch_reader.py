@@ -210,6 +210,25 @@ def test_a_task_of_several_partitions_tells_each_of_them(
         list(made.read(parts[0]))
 
 
+def test_many_partitions_are_one_arrow_batch(kafka: ScriptedKafka) -> None:
+    serve(kafka, {("t", number): ScriptedLog(0, 50) for number in range(200)})
+
+    def answer(request: FetchRequest) -> FetchResponse:
+        values = [b"%d of %d" % (number, request.partition) for number in range(50)]
+        codec = "zstd" if request.partition % 2 else "none"
+        return FetchResponse(0, 0, 50, 50, 0, records=memoryview(bytes(plain(*values, codec=codec))))
+
+    kafka.always(FetchRequest, answer)
+    made = reader("topic", "offset", "partition", "value", maxPartitions="1")
+    (part,) = made.partitions()
+    (batch,) = made.read(part)
+    assert sorted(batch.to_pylist(), key=lambda row: (row["partition"], row["offset"])) == [
+        {"topic": "t", "offset": offset, "partition": number, "value": b"%d of %d" % (offset, number)}
+        for number in range(200)
+        for offset in range(50)
+    ]
+
+
 def test_a_range_that_fails_or_is_not_read_to_its_end_is_closed_and_not_reported(
     kafka: ScriptedKafka, calls: list[object]
 ) -> None:

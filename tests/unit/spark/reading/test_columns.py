@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -20,6 +24,7 @@ from pyspark.sql.types import (
 
 from kafka_sink.errors import ColumnNotRead, ColumnTypeMismatch, DuplicateColumn
 from kafka_sink.spark.reading.columns import Rows, check_user_schema, whole_schema
+from kafka_sink.spark.reading.joined import Joined
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 # KafkaRecordToRowConverter.kafkaSchema of Spark.
@@ -107,3 +112,32 @@ def test_topic_and_partition_are_added_in_the_order_of_the_schema() -> None:
         assert batch.column("value").to_pylist() == [b"v%d" % number for number in range(batch.num_rows)]
     (batch,) = Rows(("topic",), "t", 0).complete(iter([decoded("offset", rows=4)]))
     assert batch.to_pydict() == {"topic": ["t"] * 4}
+
+
+SIZES = st.lists(st.integers(1, 12), max_size=20)
+
+
+@given(SIZES, st.integers(1, 30), st.integers(1, 1_000))
+def test_small_batches_are_joined_in_their_order_up_to_a_limit(sizes: list[int], rows: int, size_bytes: int) -> None:
+    batches, offset = [], 0
+    for number, size in enumerate(sizes):
+        of_partition = Rows(("topic", "partition", "key", "offset"), "t" * (1 + number % 3), number % 5)
+        decoded = pa.RecordBatch.from_pydict(
+            {"key": [None if n % 3 else b"k" * n for n in range(size)], "offset": range(offset, offset + size)},
+            pa.schema([("key", pa.binary()), ("offset", pa.int64())]),
+        )
+        batches += of_partition.complete(iter([decoded]))
+        offset += size
+    joined = Joined(rows, size_bytes)
+    found = [whole for each in batches if (whole := joined.add(each)) is not None]
+    found += [rest for rest in [joined.rest()] if rest is not None]
+    assert [row for each in found for row in each.to_pylist()] == [row for each in batches for row in each.to_pylist()]
+    given_sizes = {each.num_rows: each.nbytes for each in batches}
+    for each in found:
+        assert each.schema == batches[0].schema
+        is_alone = given_sizes.get(each.num_rows) is not None
+        assert is_alone or (each.num_rows <= rows and each.nbytes <= size_bytes + 16 * len(sizes))
+    # No two neighbours fit into one.
+    for one, other in itertools.pairwise(found):
+        assert one.num_rows + other.num_rows > rows or one.nbytes + other.nbytes > size_bytes // 2
+    assert joined.rest() is None
