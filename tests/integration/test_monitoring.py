@@ -281,7 +281,7 @@ def test_offsets_that_tasks_leave_out_are_counted(here: Here) -> None:
     kafka_sink.register(session, interceptors=[tally])
     frame = (
         session.read.format("pykafka").options(**of_cluster(here.kafka), subscribe=name)
-        .option("failOnDataLoss", "false").load()
+        .option("failOnDataLoss", "false").option("reuseOffsets", "true").load()
     )  # fmt: skip
     # The first action plans for both.
     assert frame.count() == 100
