@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
+import socket
 import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 import kafka_sink
+from applications import told_by
 from broker_admin import producer, send
 from careless_broker import careless_java
 from certificates import Authority, Identity
@@ -42,11 +45,17 @@ from kafka_sink.errors import (
 )
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
+from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
+from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import complete, given_options, sink_config
 from kafka_sink.text.redaction import Secret
 from kafka_sink.verification.cluster import Cluster
 from read_back import read_topic
+from scripted_kafka import scripted
+from scripted_peers import Behaviour, peer
 from secure_kafka import (
     CA,
     CLIENT_SECRET,
@@ -70,6 +79,7 @@ DEADLINE_S = 60
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 FEW_ITERATIONS = 1000
 topic_numbers = itertools.count(1)
+Answers = list[tuple[Request, dict[str, Any]]]
 
 
 @pytest.fixture
@@ -565,6 +575,74 @@ def test_a_token_of_a_callable(secure: SecureKafka, topic: str) -> None:
     assert kafka_sink.partition_count({**options, "topic": topic}, token=lambda: (token, 60.0)) == 1
     with pytest.raises(InvalidOption, match="sasl"):
         kafka_sink.partition_count({**options, "topic": topic})
+
+
+HOSTILE = "\x1b[2J\r\nERROR all is lost\u202e\u2028" + "x" * 20_000
+
+
+def hostile_peers() -> list[Behaviour]:
+    """A refusal with a text, names of hosts and topics, and a frame of 2 GiB."""
+    refused: Answers = [
+        (SaslHandshakeRequest("PLAIN"), {}),
+        (SaslAuthenticateRequest(b""), {"error_code": 58, "error_message": HOSTILE}),
+    ]  # fmt: skip
+    named = {"brokers": [{"node_id": 7, "host": HOSTILE, "port": 9}], "topics": [{"name": HOSTILE, "partitions": []}]}
+    named_so: Answers = [
+        (SaslHandshakeRequest("PLAIN"), {}), (SaslAuthenticateRequest(b""), {}), (MetadataRequest(("t",), False), named)
+    ]  # fmt: skip
+
+    def long(sock: socket.socket) -> None:
+        sock.recv(4096)
+        sock.sendall(b"\x7f\xff\xff\xff" + b"\x1b[2J\n" * 1_000)
+
+    return [scripted(refused), scripted(named_so), long]
+
+
+def assert_harmless(failures: list[dict[str, str]], *secrets: str) -> None:
+    for failed in failures:
+        text = failed["text"] + failed["found"]
+        assert not any(secret in text for secret in secrets), failed
+        assert all(line.isprintable() for line in text.replace("\t", " ").split("\n")) and len(text) < 50_000
+        assert not any(line.startswith("ERROR all") for line in text.split("\n"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_what_hostile_peers_say_to_a_client_of_spark_connect() -> None:
+    short = {"kafka.max.block.ms": "3000", "kafka.delivery.timeout.ms": "3000", "kafka.request.timeout.ms": "2000",
+             "kafka.linger.ms": "0"}  # fmt: skip
+    login = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN",
+             "allowPlaintextCredentials": "true", "kafka.sasl.username": "alice",
+             "kafka.sasl.password": CANARY}  # fmt: skip
+    with ExitStack() as peers:
+        ports = [peers.enter_context(peer(each)) for each in hostile_peers()]
+        at = [{**login, "kafka.bootstrap.servers": f"127.0.0.1:{port}"} for port in ports]
+        given = {"users": {"alice": {}}, "hostile": [{"write": {**each, **short}, "read": each} for each in at]}
+        told = told_by("spark_connect_tenants_app.py", json.dumps(given))
+    assert_harmless(told, CANARY)
+    classes = [each["class"] for each in told]
+    assert len(classes) == 9 and set(classes) <= {"AuthenticationFailed", "BrokersUnreachable"}, classes
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_two_tenants_on_one_spark_connect_server(secure: SecureKafka) -> None:
+    users: dict[str, Any] = {
+        user: {"token": token_for(user, 3600), "topic": f"of-{user}-{next(topic_numbers)}"} for user in ("bob", "dan")
+    }
+    users["bob"]["options"] = secure.sasl("SCRAM-SHA-512", "bob")
+    for user, of_user in users.items():
+        secure.kafka.create_topic(of_user["topic"], 1)
+        may = (AclOperation.WRITE, AclOperation.READ)
+        secure.allow(*(Acl(ResourceType.TOPIC, of_user["topic"], each) for each in may), user=user)
+    options = secure.tokens("https://unused.example/")
+    del options["kafka.sasl.oauthbearer.token.endpoint.url"], options["kafka.sasl.jaas.config"]
+    told = told_by("spark_connect_tenants_app.py", json.dumps({"users": users, "options": options}))
+    assert told["read"] == {"bob": ["bob", "bob"], "dan": ["dan"]}
+    assert [each["class"] for each in told["refused"]] == ["TopicAuthorizationFailed"] * 5
+    assert told["without"]["class"] == "MissingOption"
+    secrets = [*(each["token"] for each in users.values()), PASSWORDS["bob"]]
+    assert_harmless([*told["refused"], told["without"]], *secrets)
 
 
 @pytest.mark.long
