@@ -405,21 +405,33 @@ def test_a_range_that_nobody_can_finish_ends_in_time_and_says_why(broker: LocalK
     assert offsets_read(committed) == []
 
 
-def test_a_broker_that_dies_and_comes_back_in_the_middle() -> None:
+@pytest.mark.parametrize(
+    ("partitions", "times", "options"),
+    [(1, 100, {}), pytest.param(3, 400, {"maxPartitions": "1"}, marks=pytest.mark.long, id="packed")],
+)
+def test_a_broker_that_dies_and_comes_back_in_the_middle(
+    partitions: int, times: int, options: dict[str, str]
+) -> None:  # fmt: skip
     with LocalKafka() as own:
-        name = new_topic(own)
-        send(producer(own, **{"batch.size": 20_000}), name, (b"%08d" % number * 100 for number in range(5_000)))
-        reader = reader_of(own, "offset", subscribe=name, **{"kafka.max.partition.fetch.bytes": "65536"})
+        name, of = new_topic(own, partitions), producer(own, **{"batch.size": 20_000})
+        for number in range(partitions):
+            send(of, name, (b"%08d" % each * times for each in range(5_000)), partition=number)
+        options = {**options, "kafka.max.partition.fetch.bytes": "65536"}
+        reader = reader_of(own, "partition", "offset", "value", subscribe=name, **options)
         (part,) = reader.partitions()
         reading = reader.read(part)
-        found = next(reading).column("offset").to_pylist()
-        assert 0 < len(found) < 1_000
+        found = [next(reading)]
+        assert 0 < found[0].num_rows < (1_000 if partitions == 1 else 6_000)
         own.kill(1)
         with ThreadPoolExecutor(1) as pool:
             started = pool.submit(own.start, 1)
-            found += [offset for batch in reading for offset in batch.column("offset").to_pylist()]
+            found += reading
             started.result(DEADLINE_S)
-    assert found == list(range(5_000))
+    offsets: dict[int, list[int]] = {number: [] for number in range(partitions)}
+    for batch in found:
+        for row in batch.select(["partition", "offset"]).to_pylist():
+            offsets[row["partition"]].append(row["offset"])
+    assert offsets == {number: list(range(5_000)) for number in range(partitions)}
 
 
 def test_a_time_that_sparks_timestamps_cannot_hold_is_an_error_of_the_column(broker: LocalKafka) -> None:

@@ -183,7 +183,7 @@ def test_the_progress_says_what_was_read_and_what_is_there(
     assert told[PYKAFKA][0][1:] == (None, {name: {"0": 41, "1": 8}}, {name: {"0": 100, "1": 20}})
 
 
-@pytest.mark.parametrize("limit", variants({}, {"maxOffsetsPerTrigger": "7"}))
+@pytest.mark.parametrize("limit", variants({}, {"maxOffsetsPerTrigger": "7"}, {"maxPartitions": "1"}))
 def test_transactions(both: SparkSession, broker: LocalKafka, tmp_path: Path, limit: dict[str, str]) -> None:
     """With a limit some micro-batches have no row: all that they read is aborted, or a marker."""
     name = new_topic(broker, 2)
