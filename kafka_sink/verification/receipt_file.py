@@ -20,10 +20,11 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from kafka_sink.text.topic_name import is_topic_name
+from kafka_sink.verification.parquet_pages import inflated_bytes
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
-    from pyarrow.parquet import FileMetaData
+    from pyarrow.parquet import ColumnChunkMetaData, FileMetaData
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +108,18 @@ def read(filesystem: FileSystem, path: str) -> pa.Table:
     """Return one file with the columns of SCHEMA. Raises OSError, or ArrowException if it is not a receipt file.
 
     A few kB of Parquet can be gigabytes of equal rows, so a file that needs more than MAX_BYTES is none. Nor is one
-    with values that the sink does not write, such as a negative count.
+    with values that the sink does not write, such as a negative count. The file is in memory whole while it is read.
     """
     import pyarrow.parquet as pq
 
     texts = [field.name for field in SCHEMA if pa.types.is_string(field.type)]
     with filesystem.open_input_file(path) as file:
-        metadata = pq.ParquetFile(file).metadata
-        _check_layout(metadata)
-        with pq.ParquetFile(file, metadata=metadata, read_dictionary=texts) as found:
-            table = found.read(SCHEMA.names)
+        _check_size(file.size())
+        content = file.read_buffer()
+    metadata = pq.read_metadata(pa.BufferReader(content))
+    _check_layout(metadata, memoryview(content).cast("B"))
+    with pq.ParquetFile(pa.BufferReader(content), metadata=metadata, read_dictionary=texts) as found:
+        table = found.read(SCHEMA.names)
     # Each text is there once until here.
     _check_size(sum(_text_bytes(chunk) for name in texts for chunk in table[name].chunks))
     table = table.select(SCHEMA.names).cast(SCHEMA)
@@ -124,10 +127,11 @@ def read(filesystem: FileSystem, path: str) -> pa.Table:
     return table
 
 
-def _check_layout(metadata: FileMetaData) -> None:
+def _check_layout(metadata: FileMetaData, content: memoryview) -> None:
     """Raise ArrowInvalid if the columns are not each there once and flat, or take more than MAX_BYTES.
 
-    Arrow reads as many values as the column chunks say. The numbers of rows may be others.
+    Arrow reads as many values as the column chunks say, and inflates pages to what they say. The numbers of rows and
+    the sizes in the footer may be others.
     """
     leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
     size_bytes = 0
@@ -140,9 +144,22 @@ def _check_layout(metadata: FileMetaData) -> None:
             raise pa.ArrowInvalid(f"its column {field.name!r} is nested or there twice")
         groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
         width = 4 if pa.types.is_string(field.type) else field.type.bit_width // 8
-        chunks = [group.column(numbers[0]) for group in groups]
-        size_bytes += sum(max(width * abs(chunk.num_values), abs(chunk.total_uncompressed_size)) for chunk in chunks)
+        for chunk in (group.column(numbers[0]) for group in groups):
+            size_bytes += max(width * abs(chunk.num_values), _inflated_bytes(chunk, content))
     _check_size(size_bytes)
+
+
+def _inflated_bytes(chunk: ColumnChunkMetaData, content: memoryview) -> int:
+    first = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < first:
+        first = chunk.dictionary_page_offset
+    end = first + chunk.total_compressed_size
+    if not 0 < first <= end <= len(content):
+        raise pa.ArrowInvalid("its footer names bytes that it does not have")
+    try:
+        return inflated_bytes(content[first:end])
+    except ValueError as error:
+        raise pa.ArrowInvalid(f"it has {error}") from None
 
 
 def _check_values(table: pa.Table) -> None:

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from kafka_sink.errors.exhaustion import is_exhaustion
+from kafka_sink.kafka.aws.bounded_answers import limit_answers
 from kafka_sink.kafka.aws.credentials import Credentials, IamLogin
 from kafka_sink.kafka.aws.missing import Missing
 from kafka_sink.kafka.aws.sigv4 import Keys
@@ -95,6 +96,7 @@ class BotocoreChain:
 def _found(login: IamLogin, region: str) -> Any:
     # Optional packages, without annotations.
     session = importlib.import_module("botocore.session").Session(profile=login.profile)
+    limit_answers(session)
     found = session.get_credentials()
     if login.role_arn is None or found is None:
         return found

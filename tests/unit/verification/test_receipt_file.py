@@ -2,15 +2,19 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow.fs import FileSystem, LocalFileSystem
 
 from kafka_sink.verification import receipt_file
+from kafka_sink.verification.parquet_pages import inflated_bytes
 from kafka_sink.verification.receipt_file import SCHEMA, filesystem_of, paths_in, read, relative_path
 
 
@@ -119,6 +123,44 @@ def test_a_footer_that_says_fewer_rows_than_its_columns_hides_none(
     every = WITH_ONE.take(pa.array([0] * 1_000))
     assert "bytes in memory" in refusal_of(every, tmp_path, with_one_row)
     assert pq.read_metadata(tmp_path / "batch-1.parquet").num_rows == 1
+
+
+def test_a_page_that_is_larger_than_the_footer_says_is_counted_before_it_is_inflated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """63 kB of such a file took 5.4 GB."""
+
+    def of_a_megabyte(parquet: bytes) -> bytes:
+        """Field 2 of the first page header, its uncompressed size; field 1 is in front of it."""
+        place = parquet.index(b"\x15\x04\x15", 4) + 3
+        return parquet[:place] + b"\xfe\xff\x7f" + parquet[place + 3 :]
+
+    monkeypatch.setattr(receipt_file, "MAX_BYTES", 500_000)
+    long = WITH_ONE.set_column(0, "query_id", pa.array(["q" * 10_000]))
+    pq.write_table(long, tmp_path / "whole.parquet", compression="none")
+    assert read(LocalFileSystem(), str(tmp_path / "whole.parquet")).equals(long)
+    monkeypatch.setattr(pq.ParquetFile, "read", pytest.fail)
+    assert "bytes in memory" in refusal_of(long, tmp_path, of_a_megabyte)
+
+
+@given(st.binary(max_size=200))
+def test_page_headers_are_sizes_or_an_error(data: bytes) -> None:
+    with suppress(ValueError):
+        assert inflated_bytes(memoryview(data)) >= 0
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
+def test_pages_inflate_to_what_arrow_wrote(tmp_path: Path, codec: str) -> None:
+    table = pa.table({"a": [f"{number:040}" for number in range(50_000)], "b": [*range(49_999), None]})
+    file = tmp_path / "x.parquet"
+    pq.write_table(table, file, compression=codec, data_page_version="2.0", data_page_size=64_000, row_group_size=9_000)
+    content, metadata = file.read_bytes(), pq.read_metadata(file)
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for chunk in map(group.column, range(2)):
+            first = chunk.dictionary_page_offset or chunk.data_page_offset
+            sizes = inflated_bytes(memoryview(content)[first : first + chunk.total_compressed_size])
+            # The footer's size has the headers too.
+            assert 0 < chunk.total_uncompressed_size - sizes < 0.02 * chunk.total_uncompressed_size
 
 
 @pytest.mark.parametrize(

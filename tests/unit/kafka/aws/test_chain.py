@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,6 +31,7 @@ from kafka_sink.kafka.aws.sigv4 import Keys
 
 CANARY = "canary-d00f"
 DEFAULT = IamLogin()
+PIECE = 64 * 1024
 ROLE = IamLogin(role_arn="arn:aws:iam::123456789012:role/msk", role_external_id=f"{CANARY}-external")
 
 
@@ -40,11 +41,12 @@ def expiration(in_s: float) -> str:
 
 @dataclass
 class Aws:
-    """Answers every request by `answer`, and records paths and forms."""
+    """Answers every request by `answer`, and records paths and forms. `sent`: pieces of answers."""
 
     url: str = ""
     answer: Callable[[str], tuple[int, str]] = lambda path: (404, "")
     asked: list[tuple[str, dict[str, list[str]]]] = field(default_factory=list)
+    sent: int = 0
 
     def container_gives(self, lifetime_s: float) -> None:
         keys = {"AccessKeyId": "AKROLE", "SecretAccessKey": CANARY, "Token": f"{CANARY}-t"}
@@ -85,7 +87,10 @@ def served(aws: Aws) -> Iterator[Aws]:
             self.send_header("x-aws-ec2-metadata-token-ttl-seconds", "60")
             self.send_header("Content-Length", str(len(said)))
             self.end_headers()
-            self.wfile.write(said.encode())
+            with suppress(ConnectionError):
+                for at in range(0, len(said), PIECE):
+                    self.wfile.write(said[at : at + PIECE].encode())
+                    aws.sent += 1
 
         do_POST = do_PUT = do_GET
 
@@ -240,6 +245,29 @@ def test_why_there_are_no_credentials(aws: Aws, tmp_path: Path) -> None:
 def test_sts_refuses(aws: Aws) -> None:
     aws.answer = lambda path: (403, _DENIED)
     assert refused(ROLE).reason == "the role awsRoleArn: botocore raised ClientError (AccessDenied)"
+
+
+def answers_without_end(aws: Aws, path: str = "/latest/api/token") -> None:
+    answer = aws.answer
+    aws.answer = lambda asked: (200, " " * PIECE * 1_000) if asked == path else answer(asked)
+
+
+@pytest.mark.parametrize("path", ["/latest/api/token", "/latest/meta-data/iam/security-credentials/role"])
+def test_an_instance_that_answers_without_end(aws: Aws, path: str) -> None:
+    """What botocore's own session would read: 4 GB in 5 s."""
+    aws.instance_gives(3600)
+    answers_without_end(aws, path)
+    with pytest.raises(Missing, match="answered with more than 64 KiB"):
+        keys_of(BotocoreChain())
+    assert aws.sent < 500, "most of the answer is read"
+
+
+def test_a_container_that_answers_without_end(container: Aws) -> None:
+    container.container_gives(3600)
+    answers_without_end(container, "/role")
+    with pytest.raises(Missing, match="answered with more than 64 KiB"):
+        keys_of(BotocoreChain())
+    assert container.sent < 500, "most of the answer is read"
 
 
 def test_an_endpoint_that_does_not_answer_is_not_waited_for(container: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
