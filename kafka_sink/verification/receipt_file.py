@@ -60,6 +60,8 @@ SPARK_SCHEMA = ", ".join(f"{column.name} {column.spark_type}" for column in COLU
 SUFFIX = ".parquet"
 # In memory. A write of 5 TB in batches of 1 MiB has about so many.
 MAX_BYTES = 1024**3
+# Arrow takes twelve times as much. That of a write of 5 TB is below 100 KiB.
+MAX_FOOTER_BYTES = 4 * 1024**2
 # So many rows of a slot that no sum of MAX_BYTES of them overflows, and about the year 4000 in microseconds.
 _MOST_ROWS, _LAST_US = 2**39, 2**56
 _RANGES = {
@@ -116,6 +118,9 @@ def read(filesystem: FileSystem, path: str) -> pa.Table:
     with filesystem.open_input_file(path) as file:
         _check_size(file.size())
         content = file.read_buffer()
+    # The footer's length is in front of the last four bytes.
+    if int.from_bytes(content[-8:-4], "little") > MAX_FOOTER_BYTES:
+        raise pa.ArrowInvalid(f"its footer is larger than {MAX_FOOTER_BYTES:,} bytes")
     metadata = pq.read_metadata(pa.BufferReader(content))
     _check_layout(metadata, memoryview(content).cast("B"))
     with pq.ParquetFile(pa.BufferReader(content), metadata=metadata, read_dictionary=texts) as found:

@@ -18,15 +18,14 @@ Non-obvious:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from kafka_sink.errors import KafkaSinkError, ProducerClosed
 from kafka_sink.kafka.admin.driver import Work
-from kafka_sink.kafka.network import LONGEST_POLL_MS, AdminNetwork
+from kafka_sink.kafka.network import LONGEST_POLL_MS, AdminNetwork, NetworkOver
 from kafka_sink.kafka.outage import Contact
-from kafka_sink.kafka.protocol.apis.metadata import Broker
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.needs import Guarantee
 from kafka_sink.kafka.protocol.requests import Request
@@ -139,11 +138,12 @@ class _Token:
     token: object
 
 
-class _GuestNetwork:
+class _GuestNetwork(NetworkOver):
     """The producer's network, with the guest's mark on each request."""
 
     def __init__(self, network: AdminNetwork) -> None:
-        self._network = network
+        super().__init__(network)
+        self._admin = network
 
     def send(
         self, node_id: int, request: Request, now_ms: int, token: object = None, expect_response: bool = True
@@ -151,57 +151,21 @@ class _GuestNetwork:
         self._network.send(node_id, request, now_ms, _Token(token), expect_response)
 
     @property
-    def last_error(self) -> str:
-        return self._network.last_error
-
-    @property
-    def interruptions(self) -> int:
-        return self._network.interruptions
-
-    @property
-    def handshakes(self) -> int:
-        return self._network.handshakes
-
-    @property
     def failure(self) -> KafkaSinkError | None:
-        return self._network.failure
+        return self._admin.failure
 
     @property
     def cluster_id(self) -> str | None:
-        return self._network.cluster_id
-
-    def ready(self, node_id: int, now_ms: int) -> bool:
-        return self._network.ready(node_id, now_ms)
-
-    def is_down(self, node_id: int) -> bool:
-        return self._network.is_down(node_id)
-
-    def least_loaded_node(self, now_ms: int) -> int | None:
-        return self._network.least_loaded_node(now_ms)
-
-    def api_version(self, node_id: int, request: Request) -> int | None:
-        return self._network.api_version(node_id, request)
-
-    def throttled_ms(self, now_ms: int) -> int:
-        return self._network.throttled_ms(now_ms)
-
-    def throttles(self, now_ms: int) -> Mapping[int, tuple[int, int]]:
-        return self._network.throttles(now_ms)
-
-    def update_brokers(self, brokers: Sequence[Broker]) -> None:
-        self._network.update_brokers(brokers)
-
-    def learn(self, broker: Broker) -> None:
-        self._network.learn(broker)
+        return self._admin.cluster_id
 
     def name(self, node_id: int) -> str:
-        return self._network.name(node_id)
+        return self._admin.name(node_id)
 
     def lacks(self, node_id: int, guarantee: Guarantee) -> tuple[str, ...]:
-        return self._network.lacks(node_id, guarantee)
+        return self._admin.lacks(node_id, guarantee)
 
     def finalized_features(self, node_id: int) -> Mapping[str, int] | None:
-        return self._network.finalized_features(node_id)
+        return self._admin.finalized_features(node_id)
 
     def contact(self, now_ms: int) -> Contact:
         """The producer looks at its servers itself."""

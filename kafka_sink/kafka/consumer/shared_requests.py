@@ -25,15 +25,15 @@ buffered records), SubscriptionState.movePartitionToEnd.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_sink.kafka.consumer.fetch_range import RecordSet
 from kafka_sink.kafka.consumer.fetcher import FetchSettings
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.network import Network
+from kafka_sink.kafka.network import Network, NetworkOver
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse, SharedFetchRequest, SharedFetchResponse
-from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import Request
@@ -63,12 +63,12 @@ class Sent:
     left: int = 0
 
 
-class SharedRequests:
+class SharedRequests(NetworkOver):
     """`ends`: where the range of each fetcher ends."""
 
     def __init__(self, network: Network, settings: FetchSettings) -> None:
+        super().__init__(network)
         self.ends: dict[TopicPartition, int] = {}
-        self._network = network
         self._settings = settings
         self._queues: dict[int, deque[Asked]] = defaultdict(deque)
         self._under_way: dict[int, Sent] = {}
@@ -81,42 +81,6 @@ class SharedRequests:
         self._bytes = self._offsets = 0
 
     # --- as the network of fetchers -----------------------------------------------------------------------------------
-
-    @property
-    def last_error(self) -> str:
-        return self._network.last_error
-
-    @property
-    def interruptions(self) -> int:
-        return self._network.interruptions
-
-    @property
-    def handshakes(self) -> int:
-        return self._network.handshakes
-
-    def ready(self, node_id: int, now_ms: int) -> bool:
-        return self._network.ready(node_id, now_ms)
-
-    def is_down(self, node_id: int) -> bool:
-        return self._network.is_down(node_id)
-
-    def least_loaded_node(self, now_ms: int) -> int | None:
-        return self._network.least_loaded_node(now_ms)
-
-    def api_version(self, node_id: int, request: Request) -> int | None:
-        return self._network.api_version(node_id, request)
-
-    def throttled_ms(self, now_ms: int) -> int:
-        return self._network.throttled_ms(now_ms)
-
-    def throttles(self, now_ms: int) -> Mapping[int, tuple[int, int]]:
-        return self._network.throttles(now_ms)
-
-    def update_brokers(self, brokers: Sequence[Broker]) -> None:
-        self._network.update_brokers(brokers)
-
-    def learn(self, broker: Broker) -> None:
-        self._network.learn(broker)
 
     def send(
         self, node_id: int, request: Request, now_ms: int, token: object = None, expect_response: bool = True

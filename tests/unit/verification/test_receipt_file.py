@@ -143,6 +143,14 @@ def test_a_page_that_is_larger_than_the_footer_says_is_counted_before_it_is_infl
     assert "bytes in memory" in refusal_of(long, tmp_path, of_a_megabyte)
 
 
+def test_a_footer_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipt_file, "MAX_FOOTER_BYTES", 20_000)
+    wide = WITH_ONE
+    for number in range(200):
+        wide = wide.append_column(f"more-{number}", pa.array([number]))
+    assert refusal_of(wide, tmp_path) == "its footer is larger than 20,000 bytes"
+
+
 @given(st.binary(max_size=200))
 def test_page_headers_are_sizes_or_an_error(data: bytes) -> None:
     with suppress(ValueError):

@@ -16,6 +16,13 @@ OPERATORS: tuple[Mutant, ...] = (
            "$SIZE > MAX_BYTES", "False",
            "tests/unit/verification/test_receipt_file.py::"
            "test_a_small_file_of_many_equal_rows_is_refused_before_they_are_made"),
+    Mutant("a page of a receipt inflates whatever its header says", "docs/security.md: what a file costs is bounded",
+           "max(width * abs(chunk.num_values), _inflated_bytes($CHUNK, $CONTENT))", "width * abs(chunk.num_values)",
+           "tests/unit/verification/test_receipt_file.py::"
+           "test_a_page_that_is_larger_than_the_footer_says_is_counted_before_it_is_inflated"),
+    Mutant("a footer of a receipt has any size", "docs/security.md: what a file costs is bounded",
+           "$LENGTH > MAX_FOOTER_BYTES", "False",
+           "tests/unit/verification/test_receipt_file.py::test_a_footer_that_is_too_large_is_not_read"),
     Mutant("a receipt file may hide rows in columns that are nested", "docs/security.md: what a file costs is bounded",
            "len($NUMBERS) > 1 or $PATH != $NAME or $LISTS or $NESTED", "False",
            "tests/unit/verification/test_receipt_file.py::"

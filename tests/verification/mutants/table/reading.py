@@ -122,7 +122,7 @@ READING: tuple[Mutant, ...] = (
     Mutant("reading: two ranges of a partition are read at once", "records of a partition keep their order",
            "lanes.setdefault($OF, deque()).append($RANGE)", "lanes[len(lanes)] = deque([each])",
            f"{_SHARED}::test_ranges_of_one_partition_are_read_one_after_the_other"),
-    Mutant("reading: an error is told of another partition of the request", "an error names the partition that has it",
+    Mutant("reading: an error names another partition of the request", "an error names the partition that has it",
            "zip(sent.asked, responses, strict=True)", "zip(sent.asked, reversed(responses), strict=True)",
            f"{_SHARED}::test_an_error_of_one_partition_is_its_own"),
     Mutant("reading: parts of an answer are taken in the order in which they come",
