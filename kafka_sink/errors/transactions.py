@@ -110,8 +110,9 @@ class NonDeterministicReplay(ExactlyOnceError):
             "txnVersion or a new txnAppId would write rows twice that are there. New rows need a higher txnVersion, "
             "and another writer, or another topic, a txnAppId of its own."
             if self._is_batch
-            else "Look for rand(), current_timestamp(), a changed query, or inputs that changed; restart with the "
-            "query that wrote it first.",
+            else "Look for rand(), current_timestamp(), a changed query, changed options of its source "
+            "(minPartitions, maxPartitions), or inputs that changed; restart with the query that wrote it first. "
+            "`pykafka transactions list` shows how many tasks it had (SLOTS).",
         )
 
 
