@@ -64,6 +64,15 @@ _ERROR = re.compile(r"kafka_sink\.errors\.(\w+): ([^\n]*)(?:\n" + _FIELDS + r"(\
 
 
 @contextmanager
+def of_read() -> Iterator[None]:
+    """Mark errors as those of a read: what they mean for the data is not what they mean for a write's."""
+    try:
+        yield
+    except KafkaSinkError as error:
+        raise error.of_read() from None
+
+
+@contextmanager
 def told_to_spark() -> Iterator[None]:
     """Raise errors in the form that reaches the user's Python, from every method that Spark calls.
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from kafka_sink.errors.failures import told_to_spark
+from kafka_sink.errors.failures import of_read, told_to_spark
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kept import lease_admin_client
@@ -23,7 +23,6 @@ from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.divide import packed
 from kafka_sink.spark.reading.executions import PlannedTask, blocks_folder, planned_tasks, ranges_of
 from kafka_sink.spark.reading.filters import Wanted
-from kafka_sink.spark.reading.of_read import of_read
 from kafka_sink.spark.reading.plan import plan
 from kafka_sink.spark.reading.range_partition import RangePartition
 from kafka_sink.spark.task import Task

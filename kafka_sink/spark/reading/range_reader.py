@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from kafka_sink.errors import BatchOverLimit, MessageFormatTooOld, ReadError, RecordsCorrupt, TimestampNotReadable
-from kafka_sink.errors.failures import told_to_spark
+from kafka_sink.errors.failures import of_read, told_to_spark
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
 from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kept import lease_reader
@@ -21,7 +21,6 @@ from kafka_sink.records.undecodable import BatchTooLarge, OldFormat, TimestampOu
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.columns import Rows
 from kafka_sink.spark.reading.joined import Joined
-from kafka_sink.spark.reading.of_read import of_read
 from kafka_sink.spark.reading.range_partition import RangePartition
 from kafka_sink.spark.reading.reported import reported
 from kafka_sink.spark.task import Task
