@@ -316,10 +316,7 @@ def _check_division(values: Mapping[str, Any]) -> None:
         return
     name, least = _OPTION_OF["max_partitions"].name, values["min_partitions"]
     if values["max_records_per_partition"] is not None:
-        expected = (
-            "no value beside maxRecordsPerPartition: as many records as there are cannot be in partitions that are "
-            "both few and small"
-        )
+        expected = "no value beside maxRecordsPerPartition: one makes partitions few, the other small"
         raise InvalidOption(option=name, value=str(most), expected=expected)
     if least is not None and least > most:
         raise InvalidOption(option=name, value=str(most), expected=f"at least minPartitions, which is {least}")
