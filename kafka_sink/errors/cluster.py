@@ -259,13 +259,22 @@ class CoordinatorRefused(ClusterError):
 
 
 class LeaderUnavailable(ClusterError):
+    """`is_absent`: brokers have said for `waited_ms` that there is no such partition."""
+
     topic: str
     partition: int
     waited_ms: int
     last_error: str
     timeout_option: str = "kafka.max.block.ms"
+    is_absent: bool = False
 
     def explanation(self) -> Explanation:
+        if self.is_absent:
+            return Explanation(
+                f"{self.topic}-{self.partition} does not exist any more: brokers have said so for {self.waited_ms} ms.",
+                DataState.OUTCOME_UNKNOWN,
+                "The topic was deleted, or created again with fewer partitions. The rows that it had are gone.",
+            )
         return Explanation(
             f"the leader of {self.topic}-{self.partition} gave no definite answer within {self.waited_ms} ms "
             f"({self.timeout_option}); last: {self.last_error}.",

@@ -200,11 +200,12 @@ class AdminClient:
         partitions that one broker leads. `is_final`: whether an answer with this error code is not asked for again.
         `may_be_absent`: leave out what brokers have called absent for ABSENT_PATIENCE_MS.
 
-        Raises LeaderUnavailable or BrokersUnreachable after `max.block.ms`.
+        Raises LeaderUnavailable after `max.block.ms`, or for what brokers have called absent for ABSENT_PATIENCE_MS.
+        Raises BrokersUnreachable after `max.block.ms`.
         """
         deadline_ms = self.caller.deadline_ms()
         results: dict[TopicPartition, Any] = {}
-        missing = list(dict.fromkeys(partitions))
+        missing = [TopicPartition(*each) for each in dict.fromkeys(partitions)]
         # Since when each partition is absent in every answer.
         since_ms: dict[TopicPartition, int] = {}
         tries = 0
@@ -212,9 +213,11 @@ class AdminClient:
             names = tuple(dict.fromkeys(topic for topic, _ in missing))
             known, asked_ms = self.caller.said_of(names), self.caller.now_ms()
             topics = self.caller.metadata(names, deadline_ms).topics if known is None else known
-            if may_be_absent:
-                since_ms = {each: since_ms.get(each, self.caller.now_ms()) for each in absent(missing, topics)}
-                missing = [each for each in missing if asked_ms - since_ms.get(each, asked_ms) < ABSENT_PATIENCE_MS]
+            since_ms = {each: since_ms.get(each, self.caller.now_ms()) for each in absent(missing, topics)}
+            gone = [each for each in missing if asked_ms - since_ms.get(each, asked_ms) >= ABSENT_PATIENCE_MS]
+            if gone and not may_be_absent:
+                raise self._unavailable(gone[0], named(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), is_absent=True)
+            missing = [each for each in missing if each not in gone]
             led, reasons = by_leader(missing, topics)
             calls = [Call(leader, request_of(of_leader)) for leader, of_leader in led.items()]
             self.caller.run(calls, deadline_ms)
@@ -233,15 +236,17 @@ class AdminClient:
                 continue
             tries += 1
             if missing and not self.caller.pause(tries, deadline_ms, _why(missing[0], reasons)):
-                topic, number = missing[0]
-                raise LeaderUnavailable(
-                    topic=topic,
-                    partition=number,
-                    waited_ms=self.caller.limit_ms,
-                    timeout_option=self.config.api_timeout_option,
-                    last_error=reasons[missing[0]] or "no answer",
-                )
+                raise self._unavailable(missing[0], reasons[missing[0]] or "no answer")
         return results
+
+    def _unavailable(self, partition: TopicPartition, last_error: str, *, is_absent: bool = False) -> LeaderUnavailable:
+        return LeaderUnavailable(
+            **partition._asdict(),
+            waited_ms=ABSENT_PATIENCE_MS if is_absent else self.caller.limit_ms,
+            timeout_option=self.config.api_timeout_option,
+            last_error=last_error,
+            is_absent=is_absent,
+        )
 
     def partitions(self, topics: tuple[str, ...] | None) -> tuple[Partitions, Partitions]:
         """Return the partitions of `topics` (None: of every topic that the principal may describe) in two groups: those

@@ -7,6 +7,9 @@ from mutants.mutant import Mutant
 _WORLDS = "tests/verification/model/test_exactly_once.py::test_rows_are_visible_once_whatever_happens"
 
 COMMIT: tuple[Mutant, ...] = (
+    Mutant("a commit waits for partitions that are gone", "what brokers call absent for 5 s is gone",
+           "$GONE and not may_be_absent", "False",
+           "tests/unit/kafka/admin/test_client.py::TestAskLeaders::test_a_partition_that_has_gone_is_not_waited_for"),
     Mutant("fingerprints are not compared: neither with what was decided nor with what is visible",
            "docs/guarantees.md: a replay must give the same rows",
            ("check_decision($SINK, $FACTS, $PREPARED, $$$LINEAGE)", "check_replay($SINK, $PREPARED, $$$IDS)"), "pass",
