@@ -31,9 +31,10 @@ from typing import TYPE_CHECKING
 
 from kafka_sink.command_line import add_json, add_options, options_of, parser_of, say, tell, tell_json, terminal_width
 from kafka_sink.doctor.reading import examine_read
-from kafka_sink.doctor.report import Report, Verdict, warning
+from kafka_sink.doctor.report import Finding, Report, Verdict, failed, ok, warning
 from kafka_sink.doctor.writing import examine
-from kafka_sink.errors import ConfigError
+from kafka_sink.errors import ConfigError, KafkaSinkError
+from kafka_sink.errors.failures import of_read
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.options.config import SinkConfig, given_options, sink_config
 from kafka_sink.options.reading import READING, ReadConfig, read_config
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = read_configuration(args) if args.read else configuration(args)
     except ConfigError as error:
         return say(f"error: {error}", WRONG_USAGE)
-    report = examine_read(config) if isinstance(config, ReadConfig) else examine(config)
+    report = examined_read(config) if isinstance(config, ReadConfig) else examine(config)
     if args.spark is not None:
         client = config.consumer if isinstance(config, ReadConfig) else config.producer
         report += from_spark(client, args.spark)
@@ -124,6 +125,32 @@ def read_configuration(args: argparse.Namespace) -> ReadConfig:
         return read_config(given_options(texts, table=READING), is_stream=is_stream)
     except ConfigError as error:
         raise error.of_read() from None
+
+
+def examined_read(config: ReadConfig) -> Report:
+    """Check a read: what it needs of the cluster, and whether its tasks are worth their cost."""
+    report = examine_read(config)
+    return report + Report((Verdict("tasks", "read", _tasks(config)),)) if report.ok else report
+
+
+def _tasks(config: ReadConfig) -> Finding:
+    """Plan the read, as Spark's driver would now. A stream's first micro-batch is planned, without its limits."""
+    from kafka_sink.kept import lease_admin_client
+    from kafka_sink.spark.reading.divide import packed
+    from kafka_sink.spark.reading.filters import Wanted
+    from kafka_sink.spark.reading.plan import plan
+    from kafka_sink.spark.reading.small_tasks import described, enough_tasks
+
+    try:
+        with of_read(), lease_admin_client(config.consumer) as client:
+            tasks = packed(plan(client, config, Wanted()), config.max_partitions)
+    except KafkaSinkError as error:
+        return failed(str(error), "do what it says, then check again")
+    enough = enough_tasks(tasks, config)
+    if enough is None:
+        return ok(described(tasks))
+    found = f"{described(tasks)}: each costs more than that"
+    return warning(found, f"set maxPartitions={enough}, which makes {enough} tasks of the same rows")
 
 
 def from_spark(config: ClientConfig, master: str) -> Report:

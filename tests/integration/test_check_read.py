@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from kafka_sink.broker import LocalKafka
@@ -59,3 +60,21 @@ def test_a_missing_acl_is_named_and_with_it_all_is_well(secure: SecureKafka) -> 
     report = examined(options)
     assert report.ok
     assert found(report, "read acl") == [("topic check-read", Status.OK)]
+
+
+def test_many_small_tasks_and_a_read_that_cannot_be_planned(
+    kafka: LocalKafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = topic(40)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number in range(80):
+        producer.produce(name, b"", partition=number % 40)
+    producer.flush()
+    read = ["--read", "--json", "--bootstrap-servers", kafka.bootstrap_servers, "--topic", name, "--option"]
+    for option, code, text in (
+        ("startingOffsets=earliest", 0, "40 tasks of about 2 records: each costs more than that"),
+        ("startingOffsets=latest", 0, "no records to read now"),
+        (f'endingOffsets={{"{name}": {{"0": 2}}}}', 1, "a value for each partition of the read and no other"),
+    ):
+        assert main([*read, option]) == code
+        assert text in capsys.readouterr().out

@@ -25,6 +25,7 @@ from kafka_sink.spark.reading.executions import PlannedTask, blocks_folder, plan
 from kafka_sink.spark.reading.filters import Wanted
 from kafka_sink.spark.reading.plan import plan
 from kafka_sink.spark.reading.range_partition import RangePartition
+from kafka_sink.spark.reading.small_tasks import advise
 from kafka_sink.spark.task import Task
 
 # Spark up to 4.3 keeps the plan of a filtered read for every later query of the same DataFrame: a plan that leaves rows
@@ -78,6 +79,7 @@ class KafkaBatchReader(DataSourceReader):
         """Plan the read. Raises a ReadError, ClusterError or ConfigError."""
         planned_ms = wall_clock_ms()
         tasks = packed(self._plan(has_worked=False), self._config.max_partitions)
+        advise(tasks, self._config)
         return [TaskPartition(each) for each in planned_tasks(tasks, planned_ms, blocks_folder())]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:

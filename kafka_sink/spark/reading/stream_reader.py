@@ -25,6 +25,7 @@ from kafka_sink.spark.reading.group_progress import GroupProgress
 from kafka_sink.spark.reading.positions import Checkpointed, Positions, checkpointed, positions_of
 from kafka_sink.spark.reading.range_partition import RangePartition
 from kafka_sink.spark.reading.read_limits import StreamReader, is_limited, read_limit
+from kafka_sink.spark.reading.small_tasks import advise
 from kafka_sink.spark.reading.stream_plan import StreamPlan
 
 
@@ -39,6 +40,8 @@ class KafkaStreamReader(StreamReader):
         self._cluster_id: str | None = None
         # Where the next micro-batch begins, for a Spark that does not say so.
         self._next: Checkpointed = {}
+        # Once a query: of small tasks.
+        self._is_advised = False
 
     def initialOffset(self) -> Checkpointed:
         with self._client(has_worked=False) as client:
@@ -65,7 +68,9 @@ class KafkaStreamReader(StreamReader):
         self._next = end
         with self._client() as client:
             ranges = self._plan.ranges(client, positions_of(start), positions_of(end))
-        return [RangePartition(each) for each in packed(ranges, self._config.max_partitions)]
+        tasks = packed(ranges, self._config.max_partitions)
+        self._is_advised = self._is_advised or advise(tasks, self._config)
+        return [RangePartition(each) for each in tasks]
 
     def commit(self, end: Checkpointed) -> None:
         """Note that Spark has recorded the micro-batch that ends at `end`."""
