@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain as chained
 
 import pyarrow as pa
 
@@ -40,6 +41,13 @@ class TaskRows:
     bad_rows: BadRowCounts = field(default_factory=BadRowCounts)
     cluster_id: str | None = None
     statistics: WriteStatistics = field(default_factory=WriteStatistics)
+
+
+def begun(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch] | None:
+    """Wait for the first Arrow batch, and return all of them. None: the task has no rows, and needs no producer."""
+    for first in arrow_batches:
+        return chained((first,), arrow_batches)
+    return None
 
 
 def produce_rows(

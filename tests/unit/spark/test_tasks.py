@@ -19,6 +19,7 @@ from kafka_sink import errors, kept
 from kafka_sink.commit.stream_name import spelled_name
 from kafka_sink.kafka.admin import driver
 from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
+from kafka_sink.kafka.producer.runs import PackedRuns
 from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
 from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsRequest
 from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigs, TopicConfigsRequest, TopicConfigsResponse
@@ -30,6 +31,7 @@ from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequ
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import given_options
 from kafka_sink.records.row_identity import BATCH, NAMES, QUERY, SLOT
+from kafka_sink.spark import at_least_once
 from kafka_sink.spark.commit_message import Pace, TaskCommitMessage
 from kafka_sink.spark.exactly_once.messages import PreparedCommitMessage
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
@@ -465,3 +467,16 @@ def test_a_commit_that_is_unknown_names_the_brokers_in_its_command(kafka: Script
     kafka.always(EndTxnRequest, HANG_UP)
     with pytest.raises(errors.CoordinatorUnavailable, match=r"repair --bootstrap-servers 127\.0\.0\.1:1 "):
         planned.commit(receipts)
+
+
+@pytest.mark.parametrize("more", [{}, {"receiptsPath": "{tmp_path}"}], ids=["plain", "receipts"])
+def test_a_task_without_rows_asks_no_broker(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, more: dict[str, str]
+) -> None:
+    monkeypatch.setattr(at_least_once, "lease_producer", lambda *_, **__: pytest.fail("it has a producer"))
+    more = {name: value.format(tmp_path=tmp_path) for name, value in more.items()}
+    planned = plan(KafkaBatchWriter(given_options(AT_LEAST_ONCE | more)))
+    message = written(planned, 7)
+    assert (message.spark_partition_id, message.record_count, message.partitions) == (7, 0, ())
+    assert message.proof is None or message.proof.runs == PackedRuns()
+    planned.commit([message])
