@@ -165,6 +165,10 @@ class World:
         answer = init_answer(correlation_id(self.transport.outbox[self.key][-1]), throttle_time_ms)
         return self.poll(Sent(self.key), Received(self.key, answer))
 
+    def says(self, *words: str) -> None:
+        """All of them as the last error."""
+        assert [each for each in words if each not in self.client.last_error] == [], self.client.last_error
+
     def lose(self, key: int, pause_ms: int = 100) -> None:
         """A connection, and wait until it may be made again."""
         self.poll(Disconnected(key, "cut"))

@@ -19,6 +19,7 @@ from kafka_sink.doctor import dialogue
 from kafka_sink.kafka import client, metadata
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import RESTED_MS, Producer
+from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metadata import MAX_IDLE_MS
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.outage import FIRST_MS, FIRST_PATIENCE_MS, TELL_MS, Contact
@@ -26,6 +27,7 @@ from kafka_sink.kafka.producer import sender, throttling
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
+from kafka_sink.kafka.write import Write
 from kafka_sink.kept import MOST, lease_producer, ramp_s
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.kernel import Loss, fallback
@@ -53,6 +55,23 @@ SHORT = {"kafka.max.block.ms": "300"}
 
 def no_memory(*_: object, **__: object) -> Any:
     raise MemoryError
+
+
+def begun(network: Live, count: int = 1, **options: Any) -> tuple[Producer, Write]:
+    """A producer with these options, and a write that has `count` rows."""
+    producer = network.producer(**options)
+    write = producer.begin(topic="t")
+    write.append(rows(count))
+    return producer, write
+
+
+def written(settings: ProducerConfig, cluster_id: str | None = None) -> Producer:
+    """One that is leased, and kept, and has written a row."""
+    with lease_producer(settings, cluster_id) as producer:
+        write = producer.begin(topic="t")
+        write.append(rows(1))
+        write.finish()
+    return producer
 
 
 @pytest.mark.parametrize("kind", ["closed", "silent"])
@@ -193,8 +212,7 @@ def test_a_producer_whose_write_raised_is_closed_and_its_thread_ends(network: Li
     with pytest.raises(ZeroDivisionError), lease_producer(settings) as producer:
         producer.begin(topic="t").append(rows(1))
         raise ZeroDivisionError
-    assert not producer.usable
-    assert not sender_threads("raising")
+    assert not producer.usable and not sender_threads("raising")
     assert network.core.accumulator.pool.available_bytes == settings.buffer_memory
     with pytest.raises(errors.ProducerClosed):
         producer.begin(topic="t").append(rows(1))
@@ -302,35 +320,26 @@ def test_a_writer_that_waits_is_told_of_the_producers_end(network: Live, what: s
 LARGE = pa.record_batch({"value": pa.array([bytes(100)] * 500)})
 
 
-def test_an_error_of_a_lease_says_who_needs_the_acl(network: Live) -> None:
-    network.kafka.topic_error = 29
-    secure = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-256"}
-    login = {"kafka.sasl.username": "bob", "kafka.sasl.password": "hunter2"}
-    asking = lease_producer(config(1, **secure, **login))
-    with pytest.raises(errors.TopicAuthorizationFailed, match="principal User:bob"), asking as producer:
-        producer.begin(topic="t").append(rows(3))
-
-
 def test_finish_sends_what_still_lingers_and_returns_only_when_it_is_acknowledged(network: Live) -> None:
-    write = network.producer().begin(topic="t")
     network.hold()
-    write.append(rows(3))
+    _, write = begun(network, 3)
     thread, outcome = in_background(write.finish)
     assert network.arrived.wait(30)
     assert outcome == []
     network.release()
     thread.join(30)
     ((receipt,),) = outcome
-    assert (receipt.record_count, receipt.first_offset) == (3, 100)
-    assert write.record_count == 3
+    assert (receipt.record_count, receipt.first_offset, write.record_count) == (3, 100, 3)
 
 
 def test_finish_raises_what_the_broker_refused(network: Live) -> None:
     network.kafka.always(ProduceRequest, 87)
-    write = network.producer().begin(topic="t")
-    write.append(rows(3))
     with pytest.raises(errors.ProduceRejected):
-        write.finish()
+        begun(network)[1].finish()
+    # A pause is ended by it.
+    producer, _ = begun(network, linger_ms=0)
+    with pytest.raises(errors.ProduceRejected):
+        producer.pause(client.monotonic_ms() + 10_000)
 
 
 @pytest.fixture
@@ -360,11 +369,9 @@ def test_full_batches_go_out_and_nobody_flushes(network: Live) -> None:
 
 
 def test_rows_linger_again_after_a_flush(network: Live) -> None:
-    producer = network.producer()
-    first, second = producer.begin(topic="t"), producer.begin(topic="t")
-    first.append(rows(1))
+    producer, first = begun(network)
     first.finish()
-    second.append(rows(1))
+    producer.begin(topic="t").append(rows(1))
     producer.begin(topic="other").append(rows(1))  # a whole turn of the sender thread, at the least
     assert len(network.kafka.produced) == 1
 
@@ -387,9 +394,7 @@ def test_a_topic_that_was_idle_for_long_in_mid_write_is_asked_for_again(
 ) -> None:  # fmt: skip
     """It is no other topic if its id becomes known or is not told: brokers are upgraded from Kafka 2.7 or older."""
     network.kafka.by_name, network.kafka.topic_id = True, first
-    producer = network.producer(metadata_max_age_ms=10 * MAX_IDLE_MS, max_block_ms=60_000)
-    write = producer.begin(topic="t")
-    write.append(rows(1))
+    producer, write = begun(network, metadata_max_age_ms=10 * MAX_IDLE_MS, max_block_ms=60_000)
     producer.flush(write.acknowledgements)
     pass_time(MAX_IDLE_MS)
     refresh(network)
@@ -404,9 +409,7 @@ def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
     network: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network.kafka.by_name = True
-    producer = network.producer()
-    write = producer.begin(topic="t")
-    write.append(rows(1))
+    producer, write = begun(network)
     producer.flush(write.acknowledgements)
     monkeypatch.setattr(network, "ready", lambda node_id, now_ms: False)
     let_wait(producer, 300)
@@ -433,9 +436,8 @@ def test_a_topic_that_does_not_exist_is_not_waited_for_until_max_block_ms(
     monkeypatch.setattr(metadata, "ABSENT_PATIENCE_MS", 200)
     producer = network.producer(max_block_ms=60_000)
     if was_deleted:
-        write = producer.begin(topic="t")
-        write.append(rows(1))
-        write.finish()
+        begun(network, max_block_ms=60_000)[1].finish()
+        producer = network.producers[-1]
     network.kafka.topic_error = 3
     if was_deleted:
         refresh(network)
@@ -451,9 +453,14 @@ def test_a_topic_that_waiting_does_not_bring_is_an_error_at_once(
     network: Live, code: int, error: type[Exception]
 ) -> None:
     network.kafka.topic_error = code
-    producer = network.producer(max_block_ms=60_000)
     with pytest.raises(error):
-        producer.begin(topic="t").append(rows(1))
+        begun(network, max_block_ms=60_000)
+    if code == 29:
+        # An error of a lease says who needs the ACL.
+        login = {"kafka.sasl.username": "bob", "kafka.sasl.password": "hunter2"}
+        secure = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-256"}
+        with pytest.raises(error, match="principal User:bob"):
+            written(config(1, **secure, **login))
 
 
 def test_a_full_pool_blocks_until_answers_come(network: Live) -> None:
@@ -494,9 +501,7 @@ def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
 
 
 def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(network: Live) -> None:
-    producer = network.producer(buffer_memory=8_192, batch_size=1_024)
-    write = producer.begin(topic="t")
-    write.append(rows(1))
+    producer, write = begun(network, buffer_memory=8_192, batch_size=1_024)
     network.hold()
     let_wait(producer, 300)
     with pytest.raises(errors.BufferExhausted) as failure:
@@ -508,9 +513,7 @@ def test_a_sender_thread_that_dies_over_a_drained_batch_fails_the_write(
     network: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    producer = network.producer()
-    write = producer.begin(topic="t")
-    write.append(rows(1))
+    producer, write = begun(network)
     monkeypatch.setattr("kafka_sink.kafka.producer.producer_batch.ProducerBatch.close", no_memory)
     thread, outcome = in_background(write.finish)
     thread.join(30)
@@ -523,9 +526,7 @@ def test_rows_whose_sender_thread_is_gone_without_a_word_are_not_delivered(
 ) -> None:
     """As in a forked child, which has the producer and not its thread."""
     network.hold()
-    producer = network.producer()
-    write = producer.begin(topic="t")
-    write.append(rows(1))
+    _, write = begun(network)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "is_alive", lambda thread: False)
         with pytest.raises(errors.ProducerClosed, match="is gone"):
@@ -539,9 +540,7 @@ def test_a_network_that_cannot_be_closed_keeps_nobody_waiting(network: Live, mon
         raise KeyError("a bug")
 
     network.hold()
-    producer = network.producer()
-    write = producer.begin(topic="t")
-    write.append(rows(1))
+    producer, write = begun(network)
     thread, outcome = in_background(write.finish)
     assert network.arrived.wait(30)
     monkeypatch.setattr(network, "close", broken)
@@ -657,14 +656,6 @@ def test_a_pause_ends_in_time_and_with_the_producer(network: Live) -> None:
     assert isinstance(outcome[0], errors.ProducerClosed)
 
 
-def test_a_pause_is_ended_by_rows_that_were_refused_meanwhile(network: Live) -> None:
-    network.kafka.always(ProduceRequest, 87)
-    producer = network.producer(linger_ms=0)
-    producer.begin(topic="t").append(rows(1))
-    with pytest.raises(errors.ProduceRejected):
-        producer.pause(client.monotonic_ms() + 10_000)
-
-
 @pytest.mark.parametrize("base_offset", [-2, -(2**63), 2**63 - 1])
 def test_rows_at_an_offset_that_no_log_has_are_not_acknowledged(base_offset: int) -> None:
     with peer(takes_rows(base_offset)) as port, pytest.raises(errors.DeliveryTimeout) as failure:
@@ -673,21 +664,11 @@ def test_rows_at_an_offset_that_no_log_has_are_not_acknowledged(base_offset: int
     assert "Whether the last attempt was written is unknown" in str(failure.value)
 
 
-def written(made: Any) -> Any:
-    with lease_producer(made) as producer:
-        write = producer.begin(topic="t")
-        write.append(rows(1))
-        return write.finish()
-
-
 @pytest.fixture
 def rested(network: Live) -> Producer:
     """A kept producer that has written, and rested for longer than a cluster takes to be replaced."""
     network.connects = 1
-    with lease_producer(config(1)) as producer:
-        write = producer.begin(topic="t")
-        write.append(rows(1))
-        write.finish()
+    producer = written(config(1))
     producer.used_at_ms -= RESTED_MS + 1
     return producer
 
@@ -705,14 +686,13 @@ def test_a_kept_producer_goes_on_where_a_broker_answers(rested: Producer, networ
 def test_a_kept_producer_that_lost_all_connections_is_not_used_again(rested: Producer, network: Live) -> None:
     rested.used_at_ms = client.monotonic_ms()
     network.interruptions = 1
-    with lease_producer(config(1)) as other:
-        assert other is not rested
+    assert written(config(1)) is not rested
     assert not rested.usable
 
 
-@pytest.mark.parametrize("answers", ["none", "over another connection"])
+@pytest.mark.parametrize("answers", ["none", "over another connection", "not in time"])
 def test_a_kept_producer_whose_connections_only_look_open_is_not_used_again(
-    rested: Producer, network: Live, answers: str
+    rested: Producer, network: Live, monkeypatch: pytest.MonkeyPatch, answers: str
 ) -> None:
     """The host went without a word. Another connection may lead to what took its place."""
 
@@ -720,16 +700,11 @@ def test_a_kept_producer_whose_connections_only_look_open_is_not_used_again(
         network.connects += 1
         return HANG_UP if answers == "none" else 0
 
-    network.kafka.script(MetadataRequest, connect_anew)
-    with lease_producer(config(1)) as other:
-        assert other is not rested
-
-
-def test_a_kept_producer_whose_brokers_are_silent_is_not_waited_for(
-    rested: Producer, network: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client, "RESTED_MS", 50)
-    network.kafka.silent = {0}
+    if answers == "not in time":
+        monkeypatch.setattr(client, "RESTED_MS", 50)
+        network.kafka.silent = {0}
+    else:
+        network.kafka.script(MetadataRequest, connect_anew)
     with lease_producer(config(1)) as other:
         assert other is not rested
 
@@ -839,9 +814,7 @@ def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
 ) -> None:
     """What has been handed over goes at once, however long it would linger; then there is room again."""
     monkeypatch.setattr(throttling, "JUST_NOW_MS", 600_000)
-    producer = network.producer(linger_ms=6_000_000, delivery_timeout_ms=12_000_000)
-    write = producer.begin(topic="t")
-    write.append(rows(1))
+    _, write = begun(network, linger_ms=6_000_000, delivery_timeout_ms=12_000_000)
     throttle(network, 600_000)
     await_no_room(network)
     thread, outcome = in_background(lambda: write.append(rows(1)))
@@ -860,10 +833,8 @@ def test_a_write_that_is_throttled_says_so_on_its_way(
     monkeypatch.setattr(throttling, "FIRST_TOLD_MS", 100)
     monkeypatch.setattr(throttling, "TOLD_EVERY_MS", 200)
     monkeypatch.setattr(sender, "LONGEST_POLL_MS", 10)
-    producer = network.producer(client_id="nightly")
-    write = producer.begin(topic="t")
     network.hold()
-    write.append(rows(1))
+    _, write = begun(network, client_id="nightly")
     throttle(network, 600_000)
     with caplog.at_level(logging.WARNING, "kafka_sink"):
         thread, _ = in_background(write.finish)

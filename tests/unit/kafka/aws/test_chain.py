@@ -139,8 +139,7 @@ def keys_of(made: BotocoreChain, login: IamLogin = DEFAULT) -> Keys:
     return made.credentials(login, "eu-west-1").keys
 
 
-@pytest.fixture
-def own_keys(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKENV")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
 
@@ -164,11 +163,6 @@ def test_a_containers_role(container: Aws) -> None:
     assert found.remaining_s == 900, "more is of no interest"
 
 
-def test_an_instances_role(aws: Aws) -> None:
-    aws.instance_gives(3600)
-    assert keys_of(BotocoreChain()).access_key == "AKINST"
-
-
 def test_a_profile(aws: Aws, tmp_path: Path) -> None:
     made = BotocoreChain()
     # Keys that nobody renews are read again, for a user may have replaced them.
@@ -179,23 +173,17 @@ def test_a_profile(aws: Aws, tmp_path: Path) -> None:
         assert found.source == "profile 'team' (shared-credentials-file)"
 
 
-@pytest.mark.usefixtures("own_keys")
-def test_a_role_that_is_assumed(aws: Aws) -> None:
+def test_a_role_that_is_assumed_and_what_sts_answers_is_in_no_log(
+    aws: Aws, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_keys(monkeypatch)
     aws.sts_gives(3600)
     found = BotocoreChain().credentials(ROLE, "eu-west-1")
     assert found.keys == Keys("AKASSUMED", CANARY, f"{CANARY}-t")
     assert found.source == "the role awsRoleArn (assume-role)"
     ((_, form),) = aws.asked
-    assert form["RoleArn"] == [ROLE.role_arn]
-    assert form["ExternalId"] == [ROLE.role_external_id]
-    assert form["RoleSessionName"] == ["aws-msk-iam-auth"]
-
-
-@pytest.mark.usefixtures("own_keys")
-def test_what_sts_answers_is_in_no_log(aws: Aws, caplog: pytest.LogCaptureFixture) -> None:
-    aws.sts_gives(3600)
-    keys_of(BotocoreChain(), ROLE)
-    assert len(aws.asked) == 1
+    asked = [*form["RoleArn"], *form["ExternalId"], *form["RoleSessionName"]]
+    assert asked == [ROLE.role_arn, ROLE.role_external_id, "aws-msk-iam-auth"]
     assert CANARY not in caplog.text
 
 
@@ -215,11 +203,14 @@ def test_a_principal_stays_the_same_for_the_life_of_a_process(
     assert len({form["RoleSessionName"][0] for _, form in aws.asked}) == 1
 
 
+def signer(login: IamLogin = DEFAULT) -> MskIamSigner:
+    hosts = ("b-1.demo.x.c2.kafka.eu-west-1.amazonaws.com",)
+    return MskIamSigner(login, hosts, os.environ, wall_clock_s=time.time, user_agent="test")
+
+
 def test_a_token_lives_no_longer_than_its_credentials(container: Aws) -> None:
     container.container_gives(700)
-    hosts = ("b-1.demo.x.c2.kafka.eu-west-1.amazonaws.com",)
-    signer = MskIamSigner(IamLogin(), hosts, os.environ, wall_clock_s=time.time, user_agent="test")
-    _, lifetime_s = signer.fetch()
+    _, lifetime_s = signer().fetch()
     assert 600 < lifetime_s <= 700
 
 
@@ -231,7 +222,7 @@ def refused(login: IamLogin = DEFAULT) -> Missing:
     return error
 
 
-def test_why_there_are_no_credentials(aws: Aws, tmp_path: Path) -> None:
+def test_why_there_are_no_credentials(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = refused()
     assert "found no credentials on this host" in error.reason
     assert "AWS_ACCESS_KEY_ID" in error.advice
@@ -239,35 +230,30 @@ def test_why_there_are_no_credentials(aws: Aws, tmp_path: Path) -> None:
     # A process that fails and says its secret.
     write_aws(tmp_path, "config", f"[profile p]\ncredential_process = sh -c 'echo {CANARY} >&2; exit 1'\n")
     assert "CredentialRetrievalError" in refused(IamLogin(profile="p")).reason
-
-
-@pytest.mark.usefixtures("own_keys")
-def test_sts_refuses(aws: Aws) -> None:
+    own_keys(monkeypatch)
     aws.answer = lambda path: (403, _DENIED)
     assert refused(ROLE).reason == "the role awsRoleArn: botocore raised ClientError (AccessDenied)"
 
 
-def answers_without_end(aws: Aws, path: str = "/latest/api/token") -> None:
-    answer = aws.answer
-    aws.answer = lambda asked: (200, " " * PIECE * 1_000) if asked == path else answer(asked)
-
-
-@pytest.mark.parametrize("path", ["/latest/api/token", "/latest/meta-data/iam/security-credentials/role"])
-def test_an_instance_that_answers_without_end(aws: Aws, path: str) -> None:
+def answers_without_end(aws: Aws, path: str) -> None:
     """What botocore's own session would read: 4 GB in 5 s."""
-    aws.instance_gives(3600)
-    answers_without_end(aws, path)
+    answer, aws.sent = aws.answer, 0
+    aws.answer = lambda asked: (200, " " * PIECE * 1_000) if asked == path else answer(asked)
     with pytest.raises(Missing, match="answered with more than 64 KiB"):
         keys_of(BotocoreChain())
     assert aws.sent < 500, "most of the answer is read"
 
 
+@pytest.mark.parametrize("path", ["/latest/api/token", "/latest/meta-data/iam/security-credentials/role"])
+def test_an_instance_that_answers_without_end(aws: Aws, path: str) -> None:
+    aws.instance_gives(3600)
+    assert keys_of(BotocoreChain()).access_key == "AKINST"
+    answers_without_end(aws, path)
+
+
 def test_a_container_that_answers_without_end(container: Aws) -> None:
     container.container_gives(3600)
     answers_without_end(container, "/role")
-    with pytest.raises(Missing, match="answered with more than 64 KiB"):
-        keys_of(BotocoreChain())
-    assert container.sent < 500, "most of the answer is read"
 
 
 def test_an_endpoint_that_does_not_answer_is_not_waited_for(container: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,12 +272,8 @@ def test_an_endpoint_that_does_not_answer_is_not_waited_for(container: Aws, monk
 
 
 def test_the_error_of_a_write_pickles_without_a_secret(aws: Aws) -> None:
-    signer = MskIamSigner(
-        IamLogin(profile="none"), ("b-1.x.kafka.eu-west-1.amazonaws.com",), os.environ,
-        wall_clock_s=time.time, user_agent="test",
-    )  # fmt: skip
     with pytest.raises(TokenUnavailable, match="AWS_MSK_IAM") as failure:
-        signer.fetch()
+        signer(IamLogin(profile="none")).fetch()
     again = pickle.loads(pickle.dumps(failure.value))
     assert "ProfileNotFound" in str(again)
     assert failure.value.__context__ is None

@@ -102,20 +102,15 @@ def test_what_is_missing_is_named_and_no_profile_taken_instead(
         assert "AWS_ACCESS_KEY_ID" in error.advice and "pyspark-pykafka[aws]" in error.advice
 
 
-def test_of_the_default_profile(environment: dict[str, str]) -> None:
-    assert found(environment) == Credentials(Keys("AKDEFAULT", f"{CANARY}-default=%(x)s;#"), "profile 'default'")
-
-
 def test_of_the_profile_that_is_named(environment: dict[str, str]) -> None:
+    assert found(environment) == Credentials(Keys("AKDEFAULT", f"{CANARY}-default=%(x)s;#"), "profile 'default'")
     team = Keys("AKTEAM", f"{CANARY}-team", f"{CANARY}-session")
     assert found(environment | {"AWS_PROFILE": "team a"}).keys == team
     # Named in the options, it goes before keys of the environment.
     assert found(environment | IN_ENVIRONMENT, IamLogin(profile="team a")).keys == team
     assert found(environment | IN_ENVIRONMENT | {"AWS_PROFILE": "team a"}).keys.access_key == "AKENV"
-
-
-def test_of_the_file_of_config_and_the_file_of_credentials_goes_before_it(environment: dict[str, str]) -> None:
     assert found(environment, IamLogin(profile="in config")).keys == Keys("AKCONFIG", f"{CANARY}-config")
+    # The file of credentials goes before that of config.
     assert found(environment, IamLogin(profile="both")).keys == Keys("AKBOTH", f"{CANARY}-credentials")
 
 
@@ -155,9 +150,6 @@ def test_a_file_that_is_none_of_aws(environment: dict[str, str], tmp_path: Path,
     error = missing(environment)
     assert "is not a file of profiles" in error.reason
     assert error.__context__ is None, "the parser's message quotes a line of the file"
-
-
-def test_a_file_that_cannot_be_read(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / ".aws" / "credentials").unlink()
     (tmp_path / ".aws" / "credentials").mkdir()
     assert "cannot be read: Is a directory" in missing(environment).reason

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from kafka_sink.kafka.net.transport import Connected, Disconnected, Received, TlsFailure
+from kafka_sink.kafka.net.transport import Connected, Disconnected, Event, Received, TlsFailure
 from kafka_sink.kafka.outage import Contact
 from network_world import World, brokers, knowing
-
-TWO = (("boot", 9092), ("root", 9092))
 
 
 def contact(world: World) -> Contact:
@@ -28,51 +24,31 @@ def refuse(world: World) -> None:
     world.poll(Disconnected(begin(world), "Connection refused"))
 
 
-def hang_up(world: World) -> None:
-    key = begin(world)
-    world.poll(Connected(key), Disconnected(key, "the peer closed the connection"))
-
-
-def answer_as_a_web_server(world: World) -> None:
-    key = begin(world)
-    world.poll(Connected(key), Received(key, b"HTTP/1.1 400 Bad Request\r\n\r\n"))
-
-
-def be_silent(world: World) -> None:
-    world.poll(Connected(begin(world)))
-
-
-def take_the_whole_request_timeout(world: World) -> None:
-    be_silent(world)
-    world.poll(timeout_ms=60_000)
-
-
-def fail_in_tls(world: World) -> None:
-    tls = TlsFailure("the handshake fails", "look", final=False)
-    world.poll(Disconnected(begin(world), "it fails", tls))
-
-
-def take_no_connection_in_time(world: World) -> None:
-    begin(world)
-    world.poll(timeout_ms=60_000)
+REFUSED = Disconnected(0, "Connection refused")
+HUNG_UP = Disconnected(0, "the peer closed the connection")
+OF_TLS = Disconnected(0, "it fails", TlsFailure("the handshake fails", "look", final=False))
+WEB_SERVER = Received(0, b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
 @pytest.mark.parametrize(
-    ("what", "refused", "unanswered"),
+    ("events", "passes_ms", "refused", "unanswered"),
     [
-        (refuse, True, True),
-        (answer_as_a_web_server, True, True),
-        (hang_up, False, True),
-        (be_silent, False, True),
-        (take_the_whole_request_timeout, False, True),
-        (fail_in_tls, False, False),
-        (take_no_connection_in_time, False, False),
-        (begin, False, False),
+        pytest.param([REFUSED], 0, True, True, id="refused"),
+        pytest.param([Connected(0), WEB_SERVER], 0, True, True, id="another kind of server"),
+        pytest.param([Connected(0), HUNG_UP], 0, False, True, id="a peer that hangs up"),
+        pytest.param([Connected(0)], 0, False, True, id="silence"),
+        pytest.param([Connected(0)], 60_000, False, True, id="silence for the whole request timeout"),
+        pytest.param([OF_TLS], 0, False, False, id="a handshake that fails"),
+        pytest.param([], 60_000, False, False, id="no connection in time"),
+        pytest.param([], 0, False, False, id="not yet"),
     ],
 )
-def test_how_the_last_attempt_ended(what: Callable[[World], object], refused: bool, unanswered: bool) -> None:
+def test_how_the_last_attempt_ended(events: list[Event], passes_ms: int, refused: bool, unanswered: bool) -> None:
     world = World()
-    what(world)
+    assert contact(world) == Contact()
+    begin(world)
+    world.poll(*events)
+    world.poll(timeout_ms=passes_ms)
     found = contact(world)
     assert (found.is_refused, found.is_unanswered, found.is_reached) == (refused, unanswered, False)
     assert found.began_ms == found.away_since_ms == 2_000
@@ -84,10 +60,6 @@ def test_a_name_that_nobody_knows() -> None:
     assert contact(world).is_refused
 
 
-def test_before_anything_is_asked() -> None:
-    assert contact(World()) == Contact()
-
-
 def test_a_new_attempt_after_a_refusal_is_refused_until_it_takes_long() -> None:
     world = World()
     refuse(world)
@@ -97,13 +69,13 @@ def test_a_new_attempt_after_a_refusal_is_refused_until_it_takes_long() -> None:
     assert not contact(world).is_unanswered
 
 
-@pytest.mark.parametrize("first", [refuse, be_silent])
-def test_every_server_must_have_been_tried(first: Callable[[World], object]) -> None:
-    world = World(bootstrap_servers=TWO)
-    first(world)
-    found = contact(world)
-    assert (found.is_refused, found.is_unanswered) == (False, False)
-    if first is refuse:
+@pytest.mark.parametrize("first", [REFUSED, Connected(0)])
+def test_every_server_must_have_been_tried(first: Event) -> None:
+    world = World(bootstrap_servers=(("boot", 9092), ("root", 9092)))
+    begin(world)
+    world.poll(first)
+    assert (contact(world).is_refused, contact(world).is_unanswered) == (False, False)
+    if first is REFUSED:
         refuse(world)
         assert contact(world).is_refused
 

@@ -72,8 +72,9 @@ class TestLack:
         assert isinstance(self.fail(world, for_ms=60_000), errors.WorkerExhausted)
         assert PATIENCE_MS <= world.now_ms <= PATIENCE_MS + 2_000
         assert len(world.transport.connects) > 3
+        assert self.fail(World(), for_ms=60_000, lacks=None) is None, "other reasons are no lack"
 
-    def test_that_ends_is_forgotten(self, world: World) -> None:
+    def test_that_ends_is_forgotten_and_one_of_long_ago_does_not_count(self, world: World) -> None:
         for _ in range(3):
             assert self.fail(world, for_ms=PATIENCE_MS - 1_500) is None
             while not world.is_connecting:
@@ -81,15 +82,9 @@ class TestLack:
                 world.poll(timeout_ms=20)
             world.poll(Connected(world.key))
             world.poll(Disconnected(world.key, "gone"))
-        assert world.client.failure is None
-
-    def test_of_long_ago_does_not_count(self, world: World) -> None:
         self.fail(world, for_ms=100)
         world.transport.now_ms += 600_000
         assert self.fail(world, for_ms=2_000) is None
-
-    def test_other_reasons_are_no_lack(self, world: World) -> None:
-        assert self.fail(world, for_ms=60_000, lacks=None) is None
 
     def test_of_who_looks_names_up_is_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def no_file(world: World, host: str, port: int) -> list[Address]:
@@ -102,10 +97,9 @@ class TestLack:
 class TestReady:
     def test_after_connecting_and_negotiating(self, world: World) -> None:
         client = world.client
-        assert not client.ready(-1, 0)
-        assert world.transport.connects == [(0, Address(socket.AF_INET, ("10.0.0.1", 9092)))]
-        assert not client.ready(-1, 0)
-        assert len(world.transport.connects) == 1
+        for _ in range(2):
+            assert not client.ready(-1, 0)
+            assert world.transport.connects == [(0, Address(socket.AF_INET, ("10.0.0.1", 9092)))]
         world.poll(Connected(0))
         assert not client.ready(-1, 0)
         (frame,) = world.transport.outbox[0]
@@ -119,11 +113,10 @@ class TestReady:
 
     def test_down_is_who_has_no_connection_and_is_not_getting_one(self, world: World) -> None:
         client = world.client
-        assert client.is_down(5)
-        assert client.is_down(-1)
+        assert client.is_down(5) and client.is_down(-1)
         key = world.connect()
         assert not client.is_down(-1)
-        world.poll(Disconnected(key, "reset"))
+        world.lose(key, pause_ms=0)
         assert client.is_down(-1)
         assert not client.ready(-1, world.now_ms)  # it rests for a while
         assert client.is_down(-1)
@@ -175,16 +168,14 @@ class TestConnectFails:
 
     def test_a_name_that_cannot_be_resolved(self) -> None:
         world = World(names={"boot": []})
-        assert not world.client.ready(-1, 0)
-        assert not world.client.ready(-1, 0)
-        assert world.resolved == ["boot"]
-        assert world.client.last_error == (
-            "bootstrap server boot:9092: its name cannot be resolved: Name or service not known"
-        )
+        for _ in range(2):
+            assert not world.client.ready(-1, 0)
+            assert world.resolved == ["boot"]
+        said = "bootstrap server boot:9092: its name cannot be resolved: Name or service not known"
+        assert world.client.last_error == said
         world.names["boot"] = ["10.0.0.9"]
         world.poll(timeout_ms=60_000)
-        assert not world.client.ready(-1, world.now_ms)
-        assert len(world.transport.connects) == 1
+        world.connect()
 
     def test_the_time_to_connect_grows_with_each_failure_and_its_jitter_is_random(self) -> None:
         """KIP-601."""
@@ -218,50 +209,37 @@ class TestConnectFails:
         world.connect()
         world.poll(Sent(0))
         world.poll(timeout_ms=60_000)
-        assert world.now_ms == 30_000
-        assert world.transport.open == set()
-        assert "no answer within 30000 ms" in world.client.last_error
-        assert "plaintext listener" in world.client.last_error
+        assert (world.now_ms, world.transport.open) == (30_000, set())
+        world.says("no answer within 30000 ms", "plaintext listener")
 
     def test_a_listener_that_closes_instead_of_answering(self, world: World) -> None:
         """A TLS listener does."""
         world.connect()
         world.poll(Sent(0), Disconnected(0, "Connection reset by peer"))
-        assert "Connection reset by peer" in world.client.last_error
-        assert "plaintext listener" in world.client.last_error
-        assert "max.connections.per.ip" in world.client.last_error
+        world.says("Connection reset by peer", "plaintext listener", "max.connections.per.ip")
 
     @pytest.mark.parametrize(
         ("bytes_", "words"),
         [
             (b"HTTP/1.1 400 Bad Request\r\n", "HTTP; check the port"),
             (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
-            (b"\xff\xff\xff\xff", "a frame of -1 bytes"),
-            (framed(5, b""), "correlation id 5"),
             (framed(0, b"\0"), "cut off"),
         ],
     )
     def test_a_peer_that_is_no_broker(self, world: World, bytes_: bytes, words: str) -> None:
-        world.connect()
-        world.poll(Sent(0), Received(0, bytes_))
-        assert world.transport.open == set()
-        assert words in world.client.last_error
-        assert world.client.delay_ms(-1, world.now_ms)
-        assert isinstance(world.client.failure, errors.TlsFailed) is (words == "TLS")
-        assert words != "TLS" or "kafka.security.protocol" in str(world.client.failure)
-        # What was on its way from it is nobody's.
-        world.poll(Received(0, b"more"), Disconnected(0, "late"))
-        assert words in world.client.last_error
-
-    def test_a_failure_while_negotiating_counts_towards_the_backoff(self, world: World) -> None:
-        """Or a port where something else listens would be knocked at without end."""
+        # The backoff grows, or a port where something else listens would be knocked at without end.
         for _ in range(6):
             world.connect()
-            world.poll(Sent(world.key), Received(world.key, b"HTTP"))
-            wait = world.client.delay_ms(-1, world.now_ms)
+            world.poll(Sent(world.key), Received(world.key, bytes_))
+            assert world.transport.open == set()
+            # What was on its way from it is nobody's.
+            world.poll(Received(world.key, b"more"), Disconnected(world.key, "late"))
+            world.says(words)
+            wait_ms = world.client.delay_ms(-1, world.now_ms)
             world.poll(timeout_ms=60_000)
-        assert wait is not None
-        assert wait >= 800
+        assert wait_ms is not None and wait_ms >= 800
+        assert isinstance(world.client.failure, errors.TlsFailed) is (words == "TLS")
+        assert words != "TLS" or "kafka.security.protocol" in str(world.client.failure)
 
 
 class TestSend:
@@ -294,23 +272,22 @@ class TestSend:
             world.client.send(-1, request, world.now_ms, "token")
             assert world.client.has_in_flight
             (response,) = world.poll(timeout_ms=60_000)
-            assert world.transport.waited_ms[-1] == 0
-            assert (response.token, response.response) == ("token", None)
-            assert response.error == f"bootstrap server boot:9092 (10.0.0.1:9092): {words}"
-            assert len(world.transport.outbox[key]) == sent_before
+            assert (world.transport.waited_ms[-1], len(world.transport.outbox[key])) == (0, sent_before)
+            error = f"bootstrap server boot:9092 (10.0.0.1:9092): {words}"
+            assert (response.token, response.response, response.error) == ("token", None, error)
         assert world.client.ready(-1, world.now_ms)
 
     def test_a_broker_that_lacks_what_every_write_needs_ends_the_client(self) -> None:
         world = World(guarantees=(AT_LEAST_ONCE, IDEMPOTENCE))
         key = world.connect()
         world.poll(Sent(key), Received(key, versions_answer(0, {PRODUCE: (0, 7), METADATA: (0, 7)})))
-        assert isinstance(world.client.failure, errors.BrokerUnsupported)
-        assert world.client.failure.guarantee == "idempotence"
-        assert "InitProducerId" in world.client.failure.missing[0]
-        assert "kafka.enable.idempotence=false" in str(world.client.failure)
+        failure = world.client.failure
+        assert isinstance(failure, errors.BrokerUnsupported)
+        assert failure.guarantee == "idempotence" and "InitProducerId" in failure.missing[0]
+        assert "kafka.enable.idempotence=false" in str(failure)
         assert world.transport.open == set()
-
-    def test_what_a_node_lacks(self, world: World) -> None:
+        # One that lacks what only some writes need is told.
+        world = World()
         assert world.client.lacks(-1, EXACTLY_ONCE) == ()
         world.open()
         assert world.client.lacks(-1, EXACTLY_ONCE)[0].startswith("FindCoordinator ")
@@ -348,29 +325,21 @@ class TestConnectionLost:
     def test_the_oldest_request_bounds_the_wait(self) -> None:
         world = World(request_timeout_ms=30_000)
         key = world.open()
+        answer = world.send("in the last poll")
+        world.poll(Sent(key))
+        world.transport.now_ms += 40_000
+        (response,) = world.poll(Received(key, answer))
+        assert (response.error, world.transport.open) == (None, {key})
         world.send("old")
         world.poll(Sent(key))
         world.transport.now_ms += 20_000
         young = world.send("young")
         assert world.poll(Sent(key), timeout_ms=0) == []
-        responses = world.poll(timeout_ms=60_000)
-        assert world.now_ms == 30_000
-        assert [response.token for response in responses] == ["old", "young"]
-        assert {response.response for response in responses} == {None}
-        assert world.client.last_error.endswith("no answer within 30000 ms")
-        assert [response.latency_ms for response in responses] == [30_000, 10_000]
-        assert world.transport.open == set()
+        responses = [(each.token, each.response, each.latency_ms) for each in world.poll(timeout_ms=60_000)]
+        assert responses == [("old", None, 30_000), ("young", None, 10_000)]
+        assert (world.now_ms, world.transport.open) == (70_000, set())
+        world.says("no answer within 30000 ms")
         assert world.poll(Received(key, young)) == []
-
-    def test_an_answer_in_the_last_poll_counts(self) -> None:
-        world = World(request_timeout_ms=30_000)
-        key = world.open()
-        answer = world.send("token")
-        world.poll(Sent(key))
-        world.transport.now_ms += 40_000
-        (response,) = world.poll(Received(key, answer))
-        assert response.error is None
-        assert world.transport.open == {key}
 
 
 class TestThrottle:
@@ -451,17 +420,10 @@ class TestThrottle:
 
 
 class TestIdle:
-    def test_an_idle_connection_is_closed_without_an_error(self) -> None:
-        world = World(connections_max_idle_ms=540_000)
-        world.open()
-        world.poll(timeout_ms=10**9)
-        assert world.now_ms == 540_000
-        assert world.transport.open == set()
-        assert world.client.last_error == ""
-        assert world.client.delay_ms(-1, world.now_ms) == 0
-
     @pytest.mark.parametrize("is_answered", [True, False])
-    def test_it_is_idle_since_its_last_answer_or_request_without_one(self, is_answered: bool) -> None:
+    def test_since_its_last_answer_or_request_without_one_it_is_closed_without_an_error(
+        self, is_answered: bool
+    ) -> None:
         world = World(connections_max_idle_ms=50_000)
         world.open()
         world.transport.now_ms += 10_000
@@ -471,7 +433,8 @@ class TestIdle:
             world.client.send(-1, NO_ACKS, world.now_ms, expect_response=False)
         world.poll(Sent(0), *[Received(0, answer)] * is_answered)
         world.poll(timeout_ms=10**9)
-        assert world.now_ms == 70_000
+        assert (world.now_ms, world.transport.open) == (70_000, set())
+        assert (world.client.last_error, world.client.delay_ms(-1, world.now_ms)) == ("", 0)
 
     def test_one_that_waits_for_an_answer_is_not_idle(self) -> None:
         world = World(connections_max_idle_ms=1_000, request_timeout_ms=30_000)
@@ -479,8 +442,7 @@ class TestIdle:
         world.send("token")
         world.poll(Sent(0))
         world.poll(timeout_ms=5_000)
-        assert world.now_ms == 5_000
-        assert world.transport.open == {0}
+        assert (world.now_ms, world.transport.open) == (5_000, {0})
 
 
 class TestLeastLoaded:
@@ -505,8 +467,7 @@ class TestLeastLoaded:
         world.client.send(2, INIT, 0)
         world.client.send(2, INIT, 0)
         assert {world.client.least_loaded_node(0) for _ in range(20)} == {1}
-
-    def test_full_nodes_are_waited_for(self) -> None:
+        # Full nodes are waited for.
         world = knowing(1, max_in_flight=1)
         world.open(1)
         world.client.send(1, INIT, 0)
@@ -521,10 +482,7 @@ class TestBrokersChange:
         world.open(1)
         world.client.send(1, INIT, 0, "token")
         moved = Broker(1, "elsewhere", 9093)
-        if is_learned:
-            world.client.learn(moved)
-        else:
-            world.client.update_brokers([moved])
+        world.client.learn(moved) if is_learned else world.client.update_brokers([moved])
         assert world.transport.open == set()
         (response,) = world.poll(timeout_ms=60_000)
         assert (response.token, response.response) == ("token", None)
@@ -532,9 +490,7 @@ class TestBrokersChange:
         world.open(1)
         assert world.resolved[-1] == "elsewhere"
 
-
-class TestLearn:
-    def test_it_keeps_its_connection_and_what_was_known_of_it(self) -> None:
+    def test_one_that_is_learned_again_keeps_its_connection_and_what_was_known_of_it(self) -> None:
         world = World(names={"b7": ["10.0.7.1", "10.0.7.2"]})
         world.client.learn(Broker(7, "b7", 9092))
         assert not world.client.ready(7, 0)
