@@ -64,9 +64,19 @@ class Server:
         return b"v=" + base64.b64encode(hmac.digest(server_key, message, self.digest))
 
 
-def test_plain() -> None:
-    exchange, first = begun("PLAIN")
-    assert first == b"\0alice\0hunter2"
+TOKEN = TokenLogin("app", "abc.def", (("logicalCluster", "lkc-1"),))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "login", "said"),
+    [
+        ("PLAIN", ALICE, b"\0alice\0hunter2"),
+        ("OAUTHBEARER", TOKEN, b"n,,\x01auth=Bearer abc.def\x01logicalCluster=lkc-1\x01\x01"),
+    ],
+)
+def test_what_says_all_at_once(mechanism: str, login: PasswordLogin | TokenLogin, said: bytes) -> None:
+    exchange, first = begun(mechanism, login)
+    assert first == said
     assert exchange.respond(b"") is None
 
 
@@ -154,16 +164,10 @@ def test_a_broker_that_does_not_know_the_password(change: Callable[[bytes], byte
         exchange.respond(change(server.final(answer) or b""))
 
 
-def test_oauthbearer() -> None:
-    exchange, first = begun("OAUTHBEARER", TokenLogin("app", "abc.def", (("logicalCluster", "lkc-1"),)))
-    assert first == b"n,,\x01auth=Bearer abc.def\x01logicalCluster=lkc-1\x01\x01"
-    assert exchange.respond(b"") is None
-
-
 @pytest.mark.parametrize("more", [b'{"status":"invalid_token"}', b""])
 def test_oauthbearer_that_is_refused_is_acknowledged_and_ends(more: bytes) -> None:
     """RFC 7628, section 3.2.3. Found by fuzzing: a broker could have its challenges acknowledged for ever."""
-    exchange, _ = begun("OAUTHBEARER", TokenLogin("app", "abc.def"))
+    exchange, _ = begun("OAUTHBEARER", TOKEN)
     assert exchange.respond(b'{"status":"invalid_token"}') == b"\x01"
     with pytest.raises(SaslRefused, match="goes on after it has refused the token"):
         exchange.respond(more)

@@ -32,5 +32,5 @@ BOOTSTRAP: tuple[Mutant, ...] = (
     Mutant("bootstrap: brokers that do not answer are tried for ever",
            "KIP-899: bootstrap servers are asked again if no broker can be reached",
            "not all($NODE.failures for $NODE in $BROKERS)", "True",
-           f"{_TESTS}::TestBrokersThatDoNotAnswer::test_are_not_tried_for_ever_instead_of_bootstrap_servers"),
+           f"{_TESTS}::TestLeft::test_brokers_that_do_not_answer_are_not_tried_for_ever_instead"),
 )  # fmt: skip
