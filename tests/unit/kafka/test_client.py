@@ -143,20 +143,15 @@ def test_a_write_that_waits_says_so_once(network: Live, caplog: pytest.LogCaptur
     assert said.endswith(f"({limit if has_worked else 'no broker has answered before'}), then its task fails.")
 
 
-def test_a_write_without_rows_needs_no_broker() -> None:
-    with lease_producer(config(closed_port())) as producer:
-        write = producer.begin(topic="t")
-        write.append(rows(0))
-        assert write.finish() == ()
-
-
 def test_writes_without_the_compiled_kernel_log_one_warning(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "KERNEL", replace(fallback(), loss=Loss("nobody built it", "build it")))
     for _ in range(2):
         with lease_producer(config(closed_port())) as producer:
-            producer.begin(topic="t").finish()
+            write = producer.begin(topic="t")
+            write.append(rows(0))
+            assert write.finish() == ()
     (warning,) = (message for message in caplog.messages if "kernel" in message)
     assert "nobody built it" in warning and "a sixth of the rows. To change that, build it." in warning
 
@@ -258,8 +253,7 @@ def test_a_producer_without_a_thread_or_memory_leaves_no_socket(
     with pytest.raises(errors.WorkerExhausted, match=f"no more {words}") as raised, lease_producer(settings):
         pass
     assert raised.value.what == words.partition(":")[0]
-    if owner is threading.Thread:
-        assert "Raise the limit of processes and threads" in str(raised.value)
+    assert ("Raise the limit of processes and threads" in str(raised.value)) == (owner is threading.Thread)
     assert opened.one_and_closed()
     assert kept.KEPT.take(Producer, settings) is None
 
@@ -304,13 +298,10 @@ def test_a_writer_that_waits_is_told_of_the_producers_end(network: Live, what: s
     write = producer.begin(topic="t")
     if what == "a topic":
         network.kafka.silent = {0}
-    else:
-        network.hold()
+    network.hold()
     thread, outcome = in_background(lambda: write.append(LARGE))
-    if what == "a topic":
-        wait_until(lambda: network.kafka.asked(MetadataRequest), 30, "a writer that waits")
-    else:
-        assert network.arrived.wait(30)
+    arrived = network.arrived.is_set if what == "memory" else lambda: network.kafka.asked(MetadataRequest)
+    wait_until(arrived, 30, "a writer that waits")
     producer.close()
     thread.join(30)
     assert isinstance(outcome[0], errors.ProducerClosed)
@@ -350,8 +341,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("patient")
 def test_rows_go_out_when_they_have_lingered_and_nobody_flushes(network: Live) -> None:
-    producer = network.producer(linger_ms=20)
-    write = producer.begin(topic="t")
+    write = network.producer(linger_ms=20).begin(topic="t")
     for _ in range(5):
         before = len(network.kafka.produced)
         write.append(rows(1))
@@ -360,8 +350,7 @@ def test_rows_go_out_when_they_have_lingered_and_nobody_flushes(network: Live) -
 
 @pytest.mark.usefixtures("patient")
 def test_full_batches_go_out_and_nobody_flushes(network: Live) -> None:
-    producer = network.producer(batch_size=1_024, linger_ms=60_000)
-    write = producer.begin(topic="t")
+    write = network.producer(batch_size=1_024, linger_ms=60_000).begin(topic="t")
     for count in range(1, 61):
         write.append(pa.record_batch({"value": pa.array([bytes(300)])}))
         # Three rows a batch; the last of them is full when there is a next row for it.
@@ -436,8 +425,8 @@ def test_a_topic_that_does_not_exist_is_not_waited_for_until_max_block_ms(
     monkeypatch.setattr(metadata, "ABSENT_PATIENCE_MS", 200)
     producer = network.producer(max_block_ms=60_000)
     if was_deleted:
-        begun(network, max_block_ms=60_000)[1].finish()
-        producer = network.producers[-1]
+        producer, write = begun(network, max_block_ms=60_000)
+        write.finish()
     network.kafka.topic_error = 3
     if was_deleted:
         refresh(network)
@@ -549,19 +538,6 @@ def test_a_network_that_cannot_be_closed_keeps_nobody_waiting(network: Live, mon
     assert isinstance(outcome[0], errors.ProducerClosed)
 
 
-def test_asking_again_ends_with_max_block_ms(network: Live) -> None:
-    producer = network.producer()
-    names = frozenset({"t"})
-    producer.await_topics(names, (), client.monotonic_ms())
-    network.kafka.silent = {0}
-    let_wait(producer, 300)
-    started_ms = client.monotonic_ms()
-    assert producer.await_topics(names, names, started_ms)["t"].partition_count == 1
-    with pytest.raises(errors.BrokersUnreachable):
-        producer.await_topics(names, names, started_ms, ask_again=True)
-    assert 300 <= client.monotonic_ms() - started_ms < 25_000
-
-
 class ScriptedMemory:
     """As an accumulator: `append` says what becomes of rows. Brokers answer whenever it was asked, and at `answer`."""
 
@@ -570,14 +546,8 @@ class ScriptedMemory:
         self.asked = 0
         self._append = append
         self._answers = threading.Semaphore(0)
-        idle = SimpleNamespace(
-            failure=None,
-            run_once=lambda now_ms: 0,
-            handle=lambda answers, now_ms: None,
-            has_room=lambda now_ms: True,
-            to_tell=lambda now_ms: None,
-            fail=lambda error: None,
-        )
+        idle: Any = SimpleNamespace(failure=None, run_once=lambda now_ms: 0, has_room=lambda now_ms: True)
+        idle.handle = idle.to_tell = idle.fail = lambda *_: None
         core = SimpleNamespace(accumulator=self, metadata=None, sender=idle)
         monkeypatch.setattr(client, "wire", lambda *_, **__: core)
         monkeypatch.setattr(network, "poll", self._poll)
@@ -592,8 +562,7 @@ class ScriptedMemory:
     def take_wakeup(self) -> bool:
         return False
 
-    def give_back_memory(self) -> None:
-        pass
+    give_back_memory = take_wakeup
 
     def answer(self) -> None:
         self._answers.release()
@@ -678,9 +647,11 @@ def test_a_kept_producer_goes_on_where_a_broker_answers(rested: Producer, networ
     if not has_rested:
         rested.used_at_ms = client.monotonic_ms()
     asked = len(network.kafka.asked(MetadataRequest))
-    with lease_producer(config(1)) as again:
+    with lease_producer(config(1), "c") as again:
         assert again is rested
     assert len(network.kafka.asked(MetadataRequest)) == asked + has_rested
+    with lease_producer(config(1), "d") as other:
+        assert other is not rested, "it is of another cluster"
 
 
 def test_a_kept_producer_that_lost_all_connections_is_not_used_again(rested: Producer, network: Live) -> None:
@@ -709,14 +680,10 @@ def test_a_kept_producer_whose_connections_only_look_open_is_not_used_again(
         assert other is not rested
 
 
-def test_a_kept_producer_of_another_cluster_is_not_the_right_one(rested: Producer, network: Live) -> None:
-    with lease_producer(config(1), "c") as again:
-        assert again is rested
-    with lease_producer(config(1), "d") as other:
-        assert other is not rested
-
-
-def test_a_few_producers_are_kept_and_the_least_recently_used_goes(network: Live) -> None:
+def test_a_few_producers_are_kept_and_the_least_recently_used_goes(
+    network: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect_clients(ScriptedNetwork(network.kafka), monkeypatch)
     used: list[Producer] = []
     for number in range(MOST + 2):
         with lease_producer(config(1, **{"kafka.client.id": f"kept-{number}"})) as producer:
@@ -726,32 +693,25 @@ def test_a_few_producers_are_kept_and_the_least_recently_used_goes(network: Live
     expected = [True, False, False, *[True] * (MOST - 1)]
     assert [producer.usable for producer in used] == expected
     assert [bool(sender_threads(f"kept-{number}")) for number in range(MOST + 2)] == expected
+    # Clients that ask push out no producer: of each kind as many are kept.
+    for number in range(MOST):
+        with kept.lease(AdminClient, config(1, **{"kafka.client.id": f"client-{number}"})):
+            pass
+    with lease_producer(config(1, **{"kafka.client.id": "kept-0"})) as first:
+        assert first is used[0]
 
 
 def test_a_producer_that_rests_gives_its_memory_back(network: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "IDLE_MEMORY_MS", -1)
     for _ in range(2):
         with lease_producer(config(1)) as producer:
-            write = producer.begin(topic="t")
-            memory = network.core.accumulator.pool.memory
+            pool, write = network.core.accumulator.pool, producer.begin(topic="t")
+            memory = pool.memory
             write.append(rows(1))
             write.finish()
-            assert network.core.accumulator.pool.memory is memory
-        pool = network.core.accumulator.pool
+            assert pool.memory is memory
         wait_until(lambda pool=pool, memory=memory: pool.memory is not memory, 30, "the memory to go back")
         assert pool.available_bytes == producer.config.buffer_memory
-
-
-def test_clients_that_ask_push_out_no_producer(network: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each kind as many are kept."""
-    connect_clients(ScriptedNetwork(network.kafka), monkeypatch)
-    with lease_producer(config(1)) as producer:
-        pass
-    for number in range(MOST):
-        with kept.lease(AdminClient, config(1, **{"kafka.client.id": f"client-{number}"})):
-            pass
-    with lease_producer(config(1)) as again:
-        assert again is producer
 
 
 def test_closing_a_kept_producer_does_not_hold_up_others(network: Live) -> None:

@@ -30,12 +30,6 @@ def security(**options: str) -> SecurityConfig:
     return sink_config(SERVERS | PASSWORD | given).producer.security
 
 
-def test_plaintext_has_neither() -> None:
-    assert tls_contexts(security()) is None
-    assert authenticator(security()) is None
-    assert set(SASL_MECHANISMS) == MECHANISMS.keys()
-
-
 def begins(config: SecurityConfig, hosts: tuple[str, ...] = ()) -> Callable[[str], Authentication]:
     begin = authenticator(config, hosts)
     assert begin is not None
@@ -45,23 +39,17 @@ def begins(config: SecurityConfig, hosts: tuple[str, ...] = ()) -> Callable[[str
 def test_tls_as_the_options_say() -> None:
     ca = Authority()
     mine = ca.issue("alice", password="opensesame")
-    contexts = tls_contexts(
-        security(
-            security_protocol="SSL",
-            ssl_truststore_certificates=ca.certificate,
-            ssl_keystore_certificate_chain=mine.chain,
-            ssl_keystore_key=mine.key,
-            ssl_key_password="opensesame",
-            ssl_endpoint_identification_algorithm="",
-            ssl_enabled_protocols="TLSv1.3",
-        )
-    )
+    pair = {"ssl_keystore_certificate_chain": mine.chain, "ssl_keystore_key": mine.key}
+    tls = {"ssl_endpoint_identification_algorithm": "", "ssl_enabled_protocols": "TLSv1.3", "security_protocol": "SSL"}
+    key = {"ssl_truststore_certificates": ca.certificate, "ssl_key_password": "opensesame"}
+    contexts = tls_contexts(security(**pair, **tls, **key))
     assert contexts is not None
     context = contexts.current()
-    assert not context.check_hostname
-    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_REQUIRED)
     assert context.minimum_version is ssl.TLSVersion.TLSv1_3
     assert context.cert_store_stats()["x509_ca"] == 1
+    assert tls_contexts(security()) is authenticator(security()) is None, "plaintext has neither"
+    assert set(SASL_MECHANISMS) == MECHANISMS.keys()
 
 
 @pytest.mark.parametrize("mechanism", [name for name in SASL_MECHANISMS if name not in PASSWORDLESS_MECHANISMS])
@@ -69,8 +57,7 @@ def test_a_password_is_for_every_mechanism_of_passwords(mechanism: str) -> None:
     begin = begins(security(security_protocol="SASL_SSL", sasl_mechanism=mechanism))
     assert begin("host").mechanism == mechanism
     first, second = (begin("host").exchange.respond(None) for _ in range(2))
-    assert isinstance(first, bytes)
-    assert b"alice" in first
+    assert isinstance(first, bytes) and b"alice" in first
     assert mechanism == "PLAIN" or first != second
 
 
@@ -95,11 +82,12 @@ def test_a_token_is_shared_by_connections_and_goes_with_its_extensions() -> None
         assert form["scope"] == ["x"]
 
 
+IAM, HANDLER = "software.amazon.msk.auth.iam", "kafka.sasl.client.callback.handler.class"
 MSK_IAM = {
     "kafka.security.protocol": "SASL_SSL",
     "kafka.sasl.mechanism": "AWS_MSK_IAM",
-    "kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
-    "kafka.sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+    "kafka.sasl.jaas.config": f"{IAM}.IAMLoginModule required;",
+    HANDLER: f"{IAM}.IAMClientCallbackHandler",
 }
 HOSTS = ("b-1.demo.xxxxxx.c2.kafka.eu-west-1.amazonaws.com",)
 
@@ -120,22 +108,15 @@ def test_msk_iam_signs_where_connections_are_made(monkeypatch: pytest.MonkeyPatc
     assert url.startswith("https://kafka.eu-west-1.amazonaws.com/?Action=kafka-cluster%3AConnect&")
     assert url.partition("&User-Agent=")[2].startswith("pyspark-pykafka%2F")
     assert (begun.mechanism, begun.name_for_brokers) == ("AWS_MSK_IAM", "OAUTHBEARER")
-    assert "AKID" not in repr(begun)
-    assert "canary" not in repr(begun) + repr(config)
+    assert "AKID" not in repr(begun) and "canary" not in repr(begun) + repr(config)
     assert token.decode() not in repr(begun) + begun.login.name
-
-
-HANDLER = "kafka.sasl.client.callback.handler.class"
 
 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
         ({HANDLER: "com.example.IAMClientCallbackHandler"}, "does not run classes"),
-        (
-            {HANDLER: "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler"},
-            r"kafka\.sasl\.mechanism=AWS_MSK_IAM",
-        ),
+        ({HANDLER: f"{IAM}.IAMOAuthBearerLoginCallbackHandler"}, r"kafka\.sasl\.mechanism=AWS_MSK_IAM"),
         ({"kafka.security.protocol": "SASL_PLAINTEXT"}, "AWS_MSK_IAM over SASL_PLAINTEXT"),
         ({"kafka.sasl.mechanism": "OAUTHBEARER"}, "a login module of"),
     ],
@@ -158,12 +139,8 @@ def test_a_callable_is_called_where_connections_are_made() -> None:
 def test_kerberos_reads_its_files_where_connections_are_made(tmp_path: Path) -> None:
     module = "com.sun.security.auth.module.Krb5LoginModule"
     keytab = tmp_path / "app.keytab"
-    options = {
-        "kafka.security.protocol": "SASL_SSL",
-        "kafka.sasl.mechanism": "GSSAPI",
-        "kafka.sasl.jaas.config": f'{module} required useKeyTab=true keyTab="{keytab}" principal="app@R" '
-        "serviceName=kafka;",
-    }
+    jaas = f'{module} required useKeyTab=true keyTab="{keytab}" principal="app@R" serviceName=kafka;'
+    options = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI", "kafka.sasl.jaas.config": jaas}
     begun = begins(sink_config({**SERVERS, **options}).producer.security)("broker-1.example")
     assert (begun.mechanism, begun.login.name) == ("GSSAPI", "app@R")
     first = begun.exchange.respond(None)
