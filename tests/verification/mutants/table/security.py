@@ -61,7 +61,7 @@ SECURITY: tuple[Mutant, ...] = (
            "    raise JaasProblem(f\"{$SHOWN} is the token's own place and cannot be an extension; " 'remove it")',
            "if False:\n" "    raise JaasProblem(f\"{$SHOWN} is the token's own place and cannot be an extension; "
            'remove it")',
-           "tests/unit/kafka/test_jaas.py::test_what_cannot_be_used_is_said_without_showing_it"),
+           "tests/unit/kafka/test_security.py::test_what_cannot_be_used_is_said_without_showing_it"),
     Mutant("security: options of TLS or SASL without a protocol go out in plaintext",
            "docs/security.md: the protocol must be named",
            '"security_protocol" in $GIVEN or not $SAID', "True",
@@ -102,11 +102,11 @@ SECURITY: tuple[Mutant, ...] = (
     Mutant("security: a broker may ask for a layer that Kafka does not have",
            "RFC 4752: the client chooses from the layers of the offer",
            "not $OFFER[0] & _NO_LAYER", "False",
-           "tests/unit/kafka/protocol/test_gssapi.py::test_an_offer_that_cannot_be_taken_ends_the_exchange"),
+           "tests/unit/kafka/protocol/test_sasl.py::test_an_offer_that_cannot_be_taken_ends_the_exchange"),
     Mutant("security: a broker keeps a Kerberos exchange going for ever",
            "docs/security.md: each step has one deadline",
            "self.$STEPS == MAX_STEPS", "False",
-           "tests/unit/kafka/protocol/test_gssapi.py::test_a_broker_that_goes_on_without_end_or_sense_is_refused"),
+           "tests/unit/kafka/protocol/test_sasl.py::test_a_broker_that_goes_on_without_end_or_sense_is_refused"),
     Mutant("security: a KDC that is away ends the producer", "docs/security.md: a write tries again",
            'SaslRefused(mechanism="GSSAPI", user=self.$USER, reason=$F.reason, remedy=$F.remedy, '
            "is_final=$F.is_final)",
