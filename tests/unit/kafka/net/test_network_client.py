@@ -420,9 +420,7 @@ class TestThrottle:
 
 class TestIdle:
     @pytest.mark.parametrize("is_answered", [True, False])
-    def test_since_its_last_answer_or_request_without_one_it_is_closed_without_an_error(
-        self, is_answered: bool
-    ) -> None:
+    def test_closes_a_connection_some_time_after_its_last_answer_or_request(self, is_answered: bool) -> None:
         world = World(connections_max_idle_ms=50_000)
         world.open()
         world.transport.now_ms += 10_000
@@ -434,8 +432,7 @@ class TestIdle:
         world.poll(timeout_ms=10**9)
         assert (world.now_ms, world.transport.open) == (70_000, set())
         assert (world.client.last_error, world.client.delay_ms(-1, world.now_ms)) == ("", 0)
-
-    def test_one_that_waits_for_an_answer_is_not_idle(self) -> None:
+        # One that waits for an answer is not idle.
         world = World(connections_max_idle_ms=1_000, request_timeout_ms=30_000)
         world.open()
         world.send("token")
@@ -646,21 +643,15 @@ class AnyWeather(RuleBasedStateMachine):
         if self.told_sent[key] < len(frames):
             self.told_sent[key] += 1
             return [Sent(key)]
-        answer = self.next_answer(key)
-        return [] if answer is None else [Received(key, answer)]
-
-    def next_answer(self, key: int) -> bytes | None:
-        for place, frame in enumerate(self.transport.outbox[key]):
+        answer_to = {INIT_PRODUCER_ID: init_answer, METADATA: metadata_answer}
+        for place, frame in enumerate(frames):
             (api_key,) = struct.unpack_from(">h", frame, 4)
             # Nobody answers a Produce with acks=0.
-            if api_key == PRODUCE or place in self.answered[key]:
-                continue
-            self.answered[key].add(place)
-            number = correlation_id(frame)
-            if api_key == INIT_PRODUCER_ID:
-                return init_answer(number)
-            return metadata_answer(number) if api_key == METADATA else versions_answer(number, World.RANGES)
-        return None
+            if api_key != PRODUCE and place not in self.answered[key]:
+                self.answered[key].add(place)
+                answer = answer_to.get(api_key, lambda number: versions_answer(number, World.RANGES))
+                return [Received(key, answer(correlation_id(frame)))]
+        return []
 
     @rule(ms=st.sampled_from([0, 1, 1, 50, 1_000, 6_000, 30_000]))
     def wait(self, ms: int) -> None:

@@ -40,16 +40,11 @@ WHOLE = pkcs12_store(CERTIFICATES[1])
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_entries_of_both_kinds_and_versions(version: int) -> None:
-    store = read_jks(jks_file([b"a", b"b"], [(protected_key(PLAIN), [b"leaf", b"root"])], version=version), "changeit")
-    assert store.trusted == (b"a", b"b")
-    assert store.certificates == (b"a", b"b", b"leaf", b"root")
-    assert store.keys[0].unlocked("changeit") == PLAIN
-
-
 @pytest.mark.parametrize("password", ["changeit", "pässwörd", "鍵", "\N{KEY}"])
-def test_any_password_of_java(password: str) -> None:
-    store = read_jks(jks_file([], [(protected_key(PLAIN, password), [b"leaf"])], password=password), password)
+def test_entries_of_both_kinds_and_versions_with_any_password_of_java(version: int, password: str) -> None:
+    key = protected_key(PLAIN, password), [b"leaf", b"root"]
+    store = read_jks(jks_file([b"a", b"b"], [key], version=version, password=password), password)
+    assert (store.trusted, store.certificates) == ((b"a", b"b"), (b"a", b"b", b"leaf", b"root"))
     assert store.keys[0].unlocked(password) == PLAIN
 
 
