@@ -11,10 +11,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,6 +32,7 @@ from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.selector import Selector
 from kafka_sink.kafka.net.tls import Contexts, TlsSettings, client_context, explain
 from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent
+from scripted_peers import peer
 
 DEADLINE_S = 20
 
@@ -40,39 +40,19 @@ CA = Authority()
 OTHER_CA = Authority("Other CA")
 BROKER = CA.issue("broker")
 TRUSTING = TlsSettings(truststore_certificates=CA.certificate)
+Port = AbstractContextManager[int]
 HOSTS = ("localhost", "127.0.0.1")
 
 
-class Server:
-    """Serves one connection with `serve`, which gets the socket after the handshake; what it raised is kept."""
+def served(identity: Identity | None, serve: Callable[[socket.socket], object], **settings: Any) -> Port:
+    """A port where `serve` gets each socket after the handshake, or as it is without an identity."""
+    context = None if identity is None else server_context(identity, **settings)
 
-    def __init__(self, identity: Identity | None, serve: Callable[[socket.socket], None], **settings: object) -> None:
-        self.context = None if identity is None else server_context(identity, **settings)
-        self.serve = serve
-        self.error: Exception | None = None
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.listener.settimeout(DEADLINE_S)
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
+    def behave(sock: socket.socket) -> None:
+        with sock if context is None else context.wrap_socket(sock, server_side=True) as opened:
+            serve(opened)
 
-    def _run(self) -> None:
-        try:
-            with closing(self.listener.accept()[0]) as sock:
-                sock.settimeout(DEADLINE_S)
-                if self.context is None:
-                    self.serve(sock)
-                    return
-                with self.context.wrap_socket(sock, server_side=True) as tls:
-                    self.serve(tls)
-        except Exception as error:
-            self.error = error
-
-    def address(self, host: str) -> Address:
-        return Address(socket.AF_INET, self.listener.getsockname(), host)
-
-    def close(self) -> None:
-        self.thread.join(DEADLINE_S)
-        self.listener.close()
+    return peer(behave)
 
 
 def server_context(identity: Identity, *, client_ca: Authority | None = None, version: str = "") -> ssl.SSLContext:
@@ -94,13 +74,17 @@ def echo(sock: socket.socket) -> None:
         sock.sendall(data)
 
 
-def talk(selector: Selector, server: Server, host: str = "localhost") -> list[Event]:
+def at(port: int, host: str = "localhost") -> Address:
+    return Address(socket.AF_INET, ("127.0.0.1", port), host)
+
+
+def talk(selector: Selector, server: Port, host: str = "localhost") -> list[Event]:
     """What it tells that connects to `server` and says hello, until it has an answer or the end."""
     events: list[Event] = []
     deadline = time.monotonic() + DEADLINE_S
-    with closing(server):
-        selector.connect(1, server.address(host))
-        while not over(events):
+    with server as port:
+        selector.connect(1, at(port, host))
+        while not any(isinstance(event, Disconnected | Received) for event in events):
             assert time.monotonic() < deadline, events
             new = selector.poll(1000)
             if Connected(1) in new:
@@ -110,7 +94,7 @@ def talk(selector: Selector, server: Server, host: str = "localhost") -> list[Ev
     return events
 
 
-def events_of(server: Server, settings: TlsSettings = TRUSTING, *, host: str = "localhost") -> list[Event]:
+def events_of(server: Port, settings: TlsSettings = TRUSTING, *, host: str = "localhost") -> list[Event]:
     selector = Selector(metrics=Metrics(), tls=Contexts(settings))
     try:
         return talk(selector, server, host)
@@ -118,22 +102,18 @@ def events_of(server: Server, settings: TlsSettings = TRUSTING, *, host: str = "
         selector.close_all()
 
 
-def over(events: list[Event]) -> bool:
-    return any(isinstance(event, Disconnected | Received) for event in events)
-
-
-def failure_of(server: Server, settings: TlsSettings = TRUSTING, *, host: str = "localhost") -> Disconnected:
+def failure_of(server: Port, settings: TlsSettings = TRUSTING, *, host: str = "localhost") -> Disconnected:
     event = events_of(server, settings, host=host)[-1]
     assert isinstance(event, Disconnected), event
     return event
 
 
 @pytest.fixture
-def dialling() -> Iterator[Callable[[Server, TlsSettings], Event]]:
+def dialling() -> Iterator[Callable[[Port, TlsSettings], Event]]:
     """Connects to a server with what one selector has, as a worker that lives on does; the last event."""
     selectors: list[Selector] = []
 
-    def dial(server: Server, settings: TlsSettings) -> Event:
+    def dial(server: Port, settings: TlsSettings) -> Event:
         if not selectors:
             selectors.append(Selector(metrics=Metrics(), tls=Contexts(settings)))
         return talk(selectors[0], server)[-1]
@@ -153,7 +133,7 @@ def common_name(sock: socket.socket) -> None:
 
 def shown(settings: TlsSettings) -> bytes:
     """The subject of the certificate that the client shows to a broker that wants one."""
-    answer = events_of(Server(BROKER, common_name, client_ca=CA), settings)[-1]
+    answer = events_of(served(BROKER, common_name, client_ca=CA), settings)[-1]
     assert isinstance(answer, Received)
     return answer.data
 
@@ -186,7 +166,7 @@ def test_a_renewed_certificate_goes_with_the_next_connection(
         identity = CA.issue(name)
         content = java_store(identity) if password else identity.pem.encode()
         replace_file(keystore, content, linked=form == "link")
-        last = dialling(Server(BROKER, common_name, client_ca=CA), settings)
+        last = dialling(served(BROKER, common_name, client_ca=CA), settings)
         assert isinstance(last, Received)
         assert name in last.data.decode()
 
@@ -196,7 +176,7 @@ def test_another_truststore_holds_for_the_next_connection(tmp_path: Path, dialli
     settings = TlsSettings(truststore_location=str(truststore))
     for authority, is_trusted in ((CA, True), (OTHER_CA, False), (CA, True)):
         replace_file(truststore, authority.certificate.encode())
-        assert isinstance(dialling(Server(BROKER, echo), settings), Received) == is_trusted
+        assert isinstance(dialling(served(BROKER, echo), settings), Received) == is_trusted
     contexts = Contexts(settings)
     assert contexts.current() is contexts.current(), "files that stay are read once"
 
@@ -209,21 +189,18 @@ def test_a_file_that_cannot_be_used_is_trouble_until_it_can(
     truststore = tmp_path / "ca.pem"
     settings = TlsSettings(truststore_location=str(truststore))
     truststore.write_text(CA.certificate)
-    assert isinstance(dialling(Server(BROKER, echo), settings), Received)
+    assert isinstance(dialling(served(BROKER, echo), settings), Received)
     truststore.unlink()
     if content is not None:
         truststore.write_text(content)
-    nobody: Any = SimpleNamespace(
-        address=lambda host: Address(socket.AF_INET, ("127.0.0.1", 1), host), close=lambda: None
-    )
     for _ in range(2):
-        refused = dialling(nobody, settings)
+        refused = dialling(nullcontext(1), settings)
         assert isinstance(refused, Disconnected)
         assert refused.tls is None
         assert "kafka.ssl.truststore.location" in refused.reason
         assert "No row of this write was sent" not in refused.reason
     truststore.write_text(CA.certificate)
-    assert isinstance(dialling(Server(BROKER, echo), settings), Received)
+    assert isinstance(dialling(served(BROKER, echo), settings), Received)
 
 
 MIDDLE = Authority("Intermediate CA", CA)
@@ -250,7 +227,7 @@ ANY_HOST = replace(TRUSTING, verify_host_name=False)
 def test_bytes_go_to_and_from_a_broker_that_is_trusted(
     identity: Identity, settings: TlsSettings, host: str, version: str
 ) -> None:
-    events = events_of(Server(identity, echo, version=version), settings, host=host)
+    events = events_of(served(identity, echo, version=version), settings, host=host)
     assert events == [Connected(1), Sent(1), Received(1, b"hello")]
 
 
@@ -274,8 +251,8 @@ def test_more_than_the_socket_takes_at_once() -> None:
             assert time.monotonic() < deadline
             events.extend(selector.poll(1000))
 
-    with closing(Server(BROKER, swallow)) as server:
-        selector.connect(1, server.address("localhost"))
+    with served(BROKER, swallow) as port:
+        selector.connect(1, at(port))
         poll_until(lambda: Connected(1) in events)
         view = memoryview(payload)
         selector.send(1, [b"head", view[:3_000_000], b"", view[3_000_000:]])
@@ -378,7 +355,7 @@ NO_ADDRESS = CA.issue("127.0.0.1", hosts=("localhost",))
 )  # fmt: skip
 def test_a_broker_that_is_not_verified_hears_nothing(identity: Identity, settings: TlsSettings, step: str) -> None:
     heard = bytearray()
-    server = Server(identity, lambda sock: heard.extend(sock.recv(100)), version="TLSv1_3")
+    server = served(identity, lambda sock: heard.extend(sock.recv(100)), version="TLSv1_3")
     failure = failure_of(server, settings, host=HOSTS[identity is NO_ADDRESS])
     assert failure.tls is not None and failure.tls.final
     assert step in failure.reason
@@ -402,15 +379,15 @@ MUTUAL = replace(TRUSTING, keystore_certificate_chain=OF_ANOTHER_CA.chain, keyst
     ids=["none, TLS 1.2", "no certificate, TLS 1.3", "of another CA", "no common version", "plaintext", "hangs up"],
 )
 def test_a_handshake_that_fails_says_why(
-    identity: Identity | None, serve: Callable[[socket.socket], None], of_server: dict[str, Any],
+    identity: Identity | None, serve: Callable[[socket.socket], object], of_server: dict[str, Any],
     settings: TlsSettings, words: str,
 ) -> None:  # fmt: skip
-    failure = failure_of(Server(identity, serve, **of_server), settings)
+    failure = failure_of(served(identity, serve, **of_server), settings)
     assert failure.tls is not None
     assert failure.tls.final == (words != "plaintext listener"), "a peer that hangs up may be one that goes down"
     assert words in failure.reason
     # The end of a connection that stood is no matter of TLS.
-    assert failure_of(Server(BROKER, lambda sock: None)).tls is None
+    assert failure_of(served(BROKER, lambda sock: None)).tls is None
 
 
 CANARY = "canary-9f1c"
