@@ -233,9 +233,7 @@ def test_a_slow_write_goes_in_small_slices_each_when_it_is_paid_for(monkeypatch:
     write.append(rows(50))
     assert topic.pauses == [1_100, 1_200, 1_250]
     assert write.record_count == len(topic.placed) == 50
-
-
-def test_bytes_are_those_of_keys_values_and_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Bytes are those of keys, values and headers.
     monkeypatch.setattr(write_module, "monotonic_ms", lambda: 0)
     topic = Topic()
     headers = pa.array([[("h", b"12345")]] * 30, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
@@ -491,13 +489,13 @@ def test_the_fingerprint_is_of_all_rows_whatever_is_bad_about_them_now() -> None
 
 def test_what_a_leader_refused_is_no_bad_row_of_those_that_follow() -> None:
     """RecordTooLarge of an earlier row, by the time that the next ones are routed or placed."""
+    refused = errors.RecordTooLarge(topic="t", size_bytes=9, max_bytes=None, limit="max.message.bytes")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise refused
+
     for method in ("await_topics", "place"):
         topic = Topic()
-        refused = errors.RecordTooLarge(topic="t", size_bytes=9, max_bytes=None, limit="max.message.bytes")
-
-        def refuse(*_: object, error: Exception = refused, **__: object) -> None:
-            raise error
-
         write = sorting_write(topic)
         setattr(topic, method, refuse)
         with pytest.raises(errors.RecordTooLarge) as failure:
@@ -521,17 +519,15 @@ def rows_told(columns: RecordColumns) -> list[int]:
 
 
 def test_rows_are_numbered_as_spark_delivers_them(monkeypatch: pytest.MonkeyPatch, routed: list[RecordColumns]) -> None:
+    write = sorting_write(Topic(2), "letters", row_identity=IDENTITY)
+    write.append(explicit(0, 1))
+    write.append(explicit(-1, 1, 7, 0))
+    # Bad rows keep their numbers: the second time around what is good, then the dead letters.
+    assert [rows_told(columns) for columns in routed[-2:]] == [[3, 5], [2, 4]]
+    routed.clear()
     monkeypatch.setattr(write_module, "SLICE_BYTES", 250)
     write = write_to(Topic(2), row_identity=IDENTITY)
     write.append(explicit(1, 0, 1, 0, 1))
     write.append(explicit(0, 1))
     assert len(routed) > 3
     assert [row for columns in routed for row in rows_told(columns)] == list(range(7))
-
-
-def test_bad_rows_keep_their_numbers(routed: list[RecordColumns]) -> None:
-    write = sorting_write(Topic(2), "letters", row_identity=IDENTITY)
-    write.append(explicit(0, 1))
-    write.append(explicit(-1, 1, 7, 0))
-    # The second time around what is good, then the dead letters.
-    assert [rows_told(columns) for columns in routed[-2:]] == [[3, 5], [2, 4]]

@@ -149,18 +149,15 @@ def write_aws(home: Path, name: str, text: str) -> None:
     (home / ".aws" / name).write_text(text)
 
 
-def test_botocore_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert installed() is not None
-    monkeypatch.setitem(__import__("sys").modules, "botocore.session", None)
-    assert installed() is None
-
-
-def test_a_containers_role(container: Aws) -> None:
+def test_a_containers_role_by_botocore_which_is_optional(container: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     container.container_gives(3600)
     found = BotocoreChain().credentials(IamLogin(), "eu-west-1")
     assert found.keys == Keys("AKROLE", CANARY, f"{CANARY}-t")
     assert found.source == "the default credentials (container-role)"
     assert found.remaining_s == 900, "more is of no interest"
+    assert installed() is not None
+    monkeypatch.setitem(__import__("sys").modules, "botocore.session", None)
+    assert installed() is None
 
 
 def test_a_profile(aws: Aws, tmp_path: Path) -> None:

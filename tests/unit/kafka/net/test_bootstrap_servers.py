@@ -125,7 +125,7 @@ class TestAdopted:
         for name in ("request-total", "response-total"):
             assert sum(node[name] for node in figures.nodes.values()) == figures.producer[name]
 
-    def test_one_that_is_named_twice(self) -> None:
+        # One that is named twice is connected to once.
         world = World(bootstrap_servers=(("boot", 9092), ("boot", 9092)))
         assert world.client.least_loaded_node(world.now_ms) is None
         refuse(world)
@@ -184,8 +184,7 @@ class TestLeft:
         assert not world.client.ready(-1, world.now_ms)
         assert world.client.is_down(-1)
         assert dialled(world) == ["boot", "b1"]
-
-    def test_not_before_it_has_answered(self) -> None:
+        # Not before it has answered.
         world = Balanced()
         answer = world.send("token")
         broker = world.open(1)
@@ -205,14 +204,11 @@ class TestLeft:
         world.client.update_brokers(brokers(7))
         world.poll()
         assert world.transport.open == {broker}
-
-    def test_an_attempt_to_connect_is_given_up(self) -> None:
+        # An attempt to connect is given up.
         world = World(named("boot", "b1"))
         world.client.update_brokers(brokers(1))
         world.client.ready(-1, world.now_ms)
-        broker = world.open(1)
-        assert world.transport.open == {broker}
-        assert world.client.last_error == ""
+        assert (world.transport.open, world.client.last_error) == ({world.open(1)}, "")
 
     def test_is_connected_to_again_when_no_broker_can_be_reached(self) -> None:
         """KIP-899."""
@@ -474,13 +470,10 @@ def test_how_the_last_attempt_ended(events: list[Event], passes_ms: int, refused
     assert found.began_ms == found.away_since_ms == 2_000
 
 
-def test_a_name_that_nobody_knows() -> None:
+def test_a_new_attempt_after_a_refusal_is_refused_until_it_takes_long() -> None:
     world = World({"boot": []})
     world.client.least_loaded_node(world.now_ms)
-    assert contact(world).is_refused
-
-
-def test_a_new_attempt_after_a_refusal_is_refused_until_it_takes_long() -> None:
+    assert contact(world).is_refused, "a name that nobody knows"
     world = World()
     refuse_next(world)
     begin(world)
@@ -500,14 +493,6 @@ def test_every_server_must_have_been_tried(first: Event) -> None:
         assert contact(world).is_refused
 
 
-def test_a_bootstrap_server_that_answers_is_no_broker_of_the_cluster_yet() -> None:
-    world = World()
-    world.open()
-    found = contact(world)
-    assert (found.is_reached, found.away_since_ms, found.began_ms) == (False, None, 0)
-    assert not found.is_unanswered
-
-
 def test_a_broker_that_answered_once_stays_reached() -> None:
     """Else a broker that restarts at once, before anybody looks, would count as a wrong address."""
     world = knowing(1)
@@ -520,6 +505,9 @@ def test_a_broker_that_answered_once_stays_reached() -> None:
 def test_a_broker_that_answered_and_is_away() -> None:
     world = World()
     key = world.open()
+    # A bootstrap server that answers is no broker of the cluster yet.
+    found = contact(world)
+    assert (found.is_reached, found.away_since_ms, found.began_ms, found.is_unanswered) == (False, None, 0, False)
     world.client.update_brokers(brokers(1))
     world.poll(Disconnected(key, "cut"))
     assert contact(world).away_since_ms is None

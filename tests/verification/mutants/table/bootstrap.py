@@ -22,7 +22,7 @@ BOOTSTRAP: tuple[Mutant, ...] = (
            f"{_TESTS}::TestLeft::test_when_a_brokers_connection_is_open"),
     Mutant("bootstrap: a connection is closed before it has answered", "every request comes back once",
            "if not $NODE.in_flight_count:\n    self.$DROP($NODE, $NOW_MS)", "self.$DROP($NODE, $NOW_MS)",
-           f"{_TESTS}::TestLeft::test_not_before_it_has_answered"),
+           f"{_TESTS}::TestLeft::test_when_a_brokers_connection_is_open"),
     Mutant("bootstrap: a server is left for a coordinator, and connected to again for the next request",
            "docs/design/rows.md: one connection to each broker",
            "$NODE.node_id < 0 and any($BROKER.state is NodeState.READY for $BROKER in self.$NODES.brokers)",
