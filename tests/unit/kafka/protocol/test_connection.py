@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,18 +47,6 @@ def started() -> Connection:
     return connection
 
 
-def unbounded(**options: Any) -> Connection:
-    """One that negotiates."""
-    connection = idle(**options)
-    connection.start()
-    connection.sent()
-    return connection
-
-
-def negotiating(**options: Any) -> Connection:
-    return unbounded(max_frame_bytes=1000, **options)
-
-
 def hear(connection: Connection, data: bytes, token: object = None) -> bytes:
     """The connection's own request that follows from what it hears. It is sent."""
     connection.receive(data)
@@ -80,10 +69,22 @@ def refuses(
     return failure.value
 
 
-def opened() -> Connection:
-    connection = negotiating()
-    hear(connection, VERSIONS)
+def authentication() -> Authentication:
+    return begin("PLAIN", PasswordLogin("alice", "hunter2"), lambda: "nonce")
+
+
+def reached(*heard: bytes, **options: Any) -> Connection:
+    """One that negotiates, and then has heard these."""
+    connection = idle(**options)
+    connection.start()
+    connection.sent()
+    for data in heard:
+        hear(connection, data)
     return connection
+
+
+def secured(*heard: bytes, **options: Any) -> Connection:
+    return negotiating(*heard, authentication=authentication(), **options)
 
 
 def closed() -> Connection:
@@ -92,41 +93,14 @@ def closed() -> Connection:
     return connection
 
 
-def authentication() -> Authentication:
-    return begin("PLAIN", PasswordLogin("alice", "hunter2"), lambda: "nonce")
-
-
-def securing(**options: Any) -> Connection:
-    return negotiating(authentication=authentication(), **options)
-
-
-def authenticating(**options: Any) -> Connection:
-    """Its SaslHandshake, with correlation id 1, is sent."""
-    connection = securing(**options)
-    assert hear(connection, versions_answer(0, RANGES | SASL))
-    return connection
-
-
-def agreed(**options: Any) -> Connection:
-    """Its SaslAuthenticate, with correlation id 2, is sent."""
-    connection = authenticating(**options)
-    assert hear(connection, handshake_answer(1))
-    return connection
-
-
-def authenticated() -> Connection:
-    connection = agreed()
-    hear(connection, authenticate_answer(2))
-    return connection
-
-
-def identifying() -> Connection:
-    """Its Metadata, with correlation id 1, is sent."""
-    connection = negotiating(identify=True)
-    assert hear(connection, versions_answer(0, RANGES | METADATA))
-    return connection
-
-
+negotiating = partial(reached, max_frame_bytes=1000)
+opened = partial(negotiating, VERSIONS)
+# Its SaslHandshake, with correlation id 1, is sent; its SaslAuthenticate, with 2.
+authenticating = partial(secured, versions_answer(0, RANGES | SASL))
+agreed = partial(authenticating, handshake_answer(1))
+authenticated = partial(agreed, authenticate_answer(2))
+# Its Metadata, with correlation id 1, is sent.
+identifying = partial(negotiating, versions_answer(0, RANGES | METADATA), identify=True)
 IN_STATE = {
     State.IDLE: idle,
     State.NEGOTIATING: started,
@@ -203,7 +177,7 @@ class TestIdentification:
 
 class TestAuthentication:
     def test_says_who_it_is_only_when_the_mechanism_is_agreed_on(self) -> None:
-        connection = securing()
+        connection = secured()
         assert hear(connection, versions_answer(0, RANGES | SASL)).endswith(b"\0\5PLAIN")
         assert connection.own_request() == []
         assert b"\0alice\0hunter2" in hear(connection, handshake_answer(1))
@@ -234,7 +208,7 @@ class TestAuthentication:
     def test_a_password_that_is_wrong_is_not_shown(self) -> None:
         refused: Any = refuses(agreed(), authenticate_answer(2, 58, message=b"wrong: hunter2\n!"), "", SaslRefused)
         assert refused.reason == r"the broker refused (wrong: ...\n!)"
-        refuses(securing(), VERSIONS, "no SASL", SaslRefused)
+        refuses(secured(), VERSIONS, "no SASL", SaslRefused)
 
     @pytest.mark.parametrize("code", [-1, 7])
     def test_trouble_of_the_broker_says_nothing_of_the_password(self, code: int) -> None:
@@ -242,10 +216,10 @@ class TestAuthentication:
         refuses(agreed(), authenticate_answer(2, code), "")
 
     def test_before_it_is_known_who_talks_frames_are_small(self) -> None:
-        refuses(unbounded(), struct.pack(">i", MAX_HANDSHAKE_FRAME_BYTES + 1), "a frame of")
+        refuses(reached(), struct.pack(">i", MAX_HANDSHAKE_FRAME_BYTES + 1), "a frame of")
         asking = opened()
         send(asking, "token")
-        for connection, longest in ((unbounded(), MAX_HANDSHAKE_FRAME_BYTES), (asking, 1000)):
+        for connection, longest in ((reached(), MAX_HANDSHAKE_FRAME_BYTES), (asking, 1000)):
             assert hear(connection, struct.pack(">i", longest)) == b""
 
     def test_anew_while_requests_are_under_way(self) -> None:
