@@ -63,8 +63,7 @@ def test_a_snapshot_in_hand_does_not_change() -> None:
     metadata.update(metadata_response([0, 1]), 0)
     before = metadata.snapshot
     metadata.update(metadata_response([1, 1, 2], leader_epoch=1), 0)
-    assert before.topics[TOPIC].leaders == (0, 1)
-    assert metadata.snapshot.topics[TOPIC].leaders == (1, 1, 2)
+    assert (before.topics[TOPIC].leaders, metadata.snapshot.topics[TOPIC].leaders) == ((0, 1), (1, 1, 2))
     assert metadata.snapshot.version == before.version + 1
 
 
@@ -171,8 +170,7 @@ def test_a_topic_that_is_idle_is_forgotten() -> None:
     version = metadata.snapshot.version
     assert metadata.request((), MAX_IDLE_MS).topics == ("new",)
     assert set(metadata.snapshot.topics) == {"new"}
-    assert metadata.snapshot.errors == {}
-    assert metadata.snapshot.version == version + 1
+    assert (metadata.snapshot.errors, metadata.snapshot.version) == ({}, version + 1)
     metadata.update(told("new"), MAX_IDLE_MS)
     assert metadata.want(["old"], MAX_IDLE_MS + 1) != 0
     # It is still one that was there, and is not brought back.
@@ -279,8 +277,7 @@ def test_of_another_topic_the_answer_counts_whatever_its_leader_epochs(old_id: i
 def test_a_topic_that_one_may_not_see_is_not_one_that_is_not_there() -> None:
     hidden, missing = told("hidden", error_code=29), told("missing", error_code=3)
     metadata = known(replace(hidden, topics=hidden.topics + missing.topics), names=["hidden", "missing"])
-    assert metadata.snapshot.errors == {"hidden": 29, "missing": 3}
-    assert metadata.snapshot.topics == {}
+    assert (metadata.snapshot.errors, metadata.snapshot.topics) == ({"hidden": 29, "missing": 3}, {})
 
 
 def test_leaders_and_available_partitions() -> None:
@@ -288,5 +285,4 @@ def test_leaders_and_available_partitions() -> None:
     metadata.update(metadata_response([0, NO_LEADER, 2]), 0)
     snapshot = metadata.snapshot
     assert [snapshot.leader(TOPIC, p) for p in range(4)] == [0, NO_LEADER, 2, NO_LEADER]
-    assert snapshot.leader("other", 0) == NO_LEADER
-    assert snapshot.topics[TOPIC].available == (0, 2)
+    assert (snapshot.leader("other", 0), snapshot.topics[TOPIC].available) == (NO_LEADER, (0, 2))

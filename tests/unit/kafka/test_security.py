@@ -196,8 +196,7 @@ def test_any_password_survives_its_quotes_and_is_not_shown(password: str) -> Non
 
 def test_extensions_of_a_token() -> None:
     login = parse_jaas(f'{OAUTH} required clientId="app" clientSecret="s" scope="a b" extension_logicalCluster="lkc";')
-    assert dict(login.options)[f"{EXTENSION}logicalCluster"] == "lkc"
-    assert login.get("scope") == "a b"
+    assert (dict(login.options)[f"{EXTENSION}logicalCluster"], login.get("scope")) == ("lkc", "a b")
     login = parse_jaas(f'{OAUTH} required extension_note="~!#, a\\tb=c";')
     assert login.get(f"{EXTENSION}note") == "~!#, a\tb=c"
 

@@ -346,8 +346,7 @@ def test_bad_rows_are_left_out_and_the_others_go_on() -> None:
     # A negative partition before one that may be new does not hide it.
     write.append(explicit(1, -1, 2, 0, 7))
     assert (topic.placed, topic.asked_again, write.record_count) == ([0, 1, 2], 1, 5)
-    assert write.bad_rows.dropped == {"PartitionOutOfRange": 2}
-    assert write.bad_rows.first_rows == ((0, 1), (0, 4))
+    assert (write.bad_rows.dropped, write.bad_rows.first_rows) == ({"PartitionOutOfRange": 2}, ((0, 1), (0, 4)))
     write.append(explicit(-1, 9))
     assert write.bad_rows.first_rows == ((0, 1), (0, 4), (0, 5), (0, 6))
     assert (len(topic.placed), write.record_count, write.bad_rows.dropped_count) == (3, 7, 4)
@@ -420,8 +419,7 @@ def test_rows_that_only_their_topics_settings_refuse_are_bad_rows(
     write.append(timed(("t", b"k", -500), ("t", None, 0), ("u", None, -100), ("u", None, -101)))
     write.append(timed(("u", None, 10), ("u", None, 11), ("u", None, None), ("v", None, 9_999)))
     bad = write.bad_rows.dropped if letters is None else write.bad_rows.dead_lettered
-    assert bad == {"KeyNull": 1, "TimestampNotAllowed": 2}
-    assert write.bad_rows.first_rows == ((0, 1), (0, 3), (0, 5))
+    assert (bad, write.bad_rows.first_rows) == ({"KeyNull": 1, "TimestampNotAllowed": 2}, ((0, 1), (0, 3), (0, 5)))
     assert topic.by_topic == {"t": 1, "u": 3, "v": 1} | ({} if letters is None else {"letters": 3})
 
 

@@ -28,6 +28,7 @@ from kafka_sink.kafka.aws.credentials import IamLogin
 from kafka_sink.kafka.aws.missing import Missing
 from kafka_sink.kafka.aws.msk_iam import MskIamSigner
 from kafka_sink.kafka.aws.sigv4 import Keys
+from token_endpoint import http_server
 
 CANARY = "canary-d00f"
 DEFAULT = IamLogin()
@@ -94,17 +95,9 @@ def served(aws: Aws) -> Iterator[Aws]:
 
         do_POST = do_PUT = do_GET
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    aws.url = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
+    with http_server(Handler) as port:
+        aws.url = f"http://127.0.0.1:{port}"
         yield aws
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.fixture

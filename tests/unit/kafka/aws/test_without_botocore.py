@@ -81,8 +81,7 @@ def test_a_signature_for_aws_has_our_time_however_wrong_it_is(skew_s: int) -> No
     signer = MskIamSigner(IamLogin(), (MSK,), keys, wall_clock_s=lambda: NOW_S + skew_s, user_agent="test")
     signed, lifetime_s = signer.fetch()
     url = base64.urlsafe_b64decode(signed + "=" * (-len(signed) % 4)).decode()
-    assert parse_qs(urlsplit(url).query)["X-Amz-Date"] == [moment(NOW_S + skew_s)]
-    assert lifetime_s == MAX_LIFETIME_S
+    assert (parse_qs(urlsplit(url).query)["X-Amz-Date"], lifetime_s) == ([moment(NOW_S + skew_s)], MAX_LIFETIME_S)
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,7 @@ class TestAdopted:
         else:
             client.update_brokers([AT_BOOT, *brokers(8)])
         assert client.ready(7, world.now_ms)
-        assert client.api_version(7, INIT) == 5
-        assert client.finalized_features(7) == {}
+        assert (client.api_version(7, INIT), client.finalized_features(7)) == (5, {})
         # The negative id goes on to lead to the broker: a request that was meant for it may still wait.
         assert client.ready(-1, world.now_ms)
         assert client.name(-1) == client.name(7) == "broker 7 boot:9092 (10.0.0.1:9092)"

@@ -396,15 +396,13 @@ class TestThrottle:
         world.throttle(10_000)
         world.transport.now_ms = 1_000
         world.poll(Disconnected(key, "cut"))
-        assert world.client.throttled_ms(4_000) == 1_000
-        assert world.client.throttles(4_000)[-1][0] == 1_000
+        assert (world.client.throttled_ms(4_000), world.client.throttles(4_000)[-1][0]) == (1_000, 1_000)
         # And again when it is back: what it said still holds, whatever connection it was said on.
         world.transport.now_ms = 4_000
         world.dial()
         assert not world.client.can_send(-1, 9_999)
         assert world.client.can_send(-1, 10_000)
-        assert world.client.throttled_ms(20_000) == 7_000
-        assert world.client.throttles(20_000) == {-1: (7_000, 10_000)}
+        assert (world.client.throttled_ms(20_000), world.client.throttles(20_000)) == (7_000, {-1: (7_000, 10_000)})
 
         # A new connection is read at once.
         world.transport.now_ms = 20_000
@@ -721,8 +719,7 @@ class TestCluster:
         assert isinstance(failure, errors.ClusterChanged)
         assert (failure.expected, failure.found) == ("cluster-1", "cluster-2\\n")
         assert "boot:9092" in str(failure) and "\n" not in str(failure)
-        assert world.transport.open == set()
-        assert self.names_of(world, key) == [18, METADATA]
+        assert (world.transport.open, self.names_of(world, key)) == (set(), [18, METADATA])
 
     def test_interruptions_are_moments_without_a_connection(self) -> None:
         world = knowing(1, 2)

@@ -153,8 +153,7 @@ class TestSend:
         reader.start()
         events = poll_until(selector, lambda events: events.count(Sent(1)) == 2)
         reader.join(DEADLINE_S)
-        assert bytes(got) == payload + b"second"
-        assert events == [Sent(1), Sent(1)]
+        assert (bytes(got), events) == (payload + b"second", [Sent(1), Sent(1)])
         assert waits(selector), "it has nothing to write any more"
 
     def test_more_buffers_than_one_call_takes(self, selector: Selector, listener: socket.socket) -> None:
@@ -239,8 +238,7 @@ class TestReceive:
         writer.start()
         events = poll_until(selector, has_ended)
         writer.join(DEADLINE_S)
-        assert received(events) == words
-        assert events[-1] == Disconnected(1, "the peer closed the connection")
+        assert (received(events), events[-1]) == (words, Disconnected(1, "the peer closed the connection"))
         assert selector.poll(0) == []
 
     def test_bytes_before_a_reset_that_a_write_meets_first(self, selector: Selector, listener: socket.socket) -> None:

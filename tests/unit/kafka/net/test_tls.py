@@ -261,8 +261,7 @@ def test_more_than_the_socket_takes_at_once() -> None:
         go.set()
         poll_until(lambda: sum(len(event.data) for event in events if isinstance(event, Received)) >= 120_000)
         selector.close_all()
-    assert bytes(got) == b"head" + payload + b"after"
-    assert events.count(Sent(1)) == 2
+    assert (bytes(got), events.count(Sent(1))) == (b"head" + payload + b"after", 2)
 
 
 def test_a_client_certificate_is_shown(tmp_path: Path) -> None:
