@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.metrics import Figures, Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent
 from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
@@ -110,6 +110,10 @@ class World:
     @property
     def now_ms(self) -> int:
         return self.transport.now_ms
+
+    @property
+    def figures(self) -> Figures:
+        return self.metrics.snapshot(1_000).since(self.start)
 
     @property
     def key(self) -> int:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from effort import examples
 from kafka_sink.errors import ClusterChanged
-from kafka_sink.kafka.metrics import Figures
 from kafka_sink.kafka.net.transport import Connected, Disconnected, Event, Received, Sent, TlsFailure
 from kafka_sink.kafka.outage import Contact
 from kafka_sink.kafka.protocol.apis.metadata import Broker
@@ -119,7 +118,7 @@ class TestAdopted:
         world.client.update_brokers([AT_BOOT])
         late = world.send("late", 7)
         world.poll(Sent(key), Sent(key), Received(key, early + late))
-        figures: Figures = world.metrics.snapshot(1_000).since(world.start)
+        figures = world.figures
         assert {node_id: node["request-total"] for node_id, node in figures.nodes.items()} == {-1: 3, 7: 1}
         for name in ("request-total", "response-total"):
             assert sum(node[name] for node in figures.nodes.values()) == figures.producer[name]

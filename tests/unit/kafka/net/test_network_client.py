@@ -19,7 +19,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from effort import examples
 from kafka_sink import errors
 from kafka_sink.errors.exhaustion import PATIENCE_MS
-from kafka_sink.kafka.metrics import Figures
 from kafka_sink.kafka.net.network_client import MIN_SESSION_MS
 from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent, TlsFailure
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
@@ -114,10 +113,9 @@ class TestReady:
     def test_down_is_who_has_no_connection_and_is_not_getting_one(self, world: World) -> None:
         client = world.client
         assert client.is_down(5) and client.is_down(-1)
-        key = world.connect()
+        world.connect()
         assert not client.is_down(-1)
-        world.lose(key, pause_ms=0)
-        assert client.is_down(-1)
+        world.lose(world.key, pause_ms=0)
         assert not client.ready(-1, world.now_ms)  # it rests for a while
         assert client.is_down(-1)
         world.poll(timeout_ms=100)
@@ -212,8 +210,8 @@ class TestConnectFails:
         assert (world.now_ms, world.transport.open) == (30_000, set())
         world.says("no answer within 30000 ms", "plaintext listener")
 
-    def test_a_listener_that_closes_instead_of_answering(self, world: World) -> None:
-        """A TLS listener does."""
+        # A listener that closes instead of answering, as one for TLS does.
+        world = World()
         world.connect()
         world.poll(Sent(0), Disconnected(0, "Connection reset by peer"))
         world.says("Connection reset by peer", "plaintext listener", "max.connections.per.ip")
@@ -301,10 +299,9 @@ class TestConnectionLost:
         for token in range(3):
             world.send(token)
         responses = world.poll(*[Sent(key)] * sent, Disconnected(key, "Connection reset by peer"))
-        assert [(response.token, response.response) for response in responses] == [(0, None), (1, None), (2, None)]
-        reason = "bootstrap server boot:9092 (10.0.0.1:9092): Connection reset by peer"
-        assert {response.error for response in responses} == {world.client.last_error}
-        assert world.client.last_error.startswith(reason)
+        error = world.client.last_error
+        assert error.startswith("bootstrap server boot:9092 (10.0.0.1:9092): Connection reset by peer")
+        assert [(each.token, each.response, each.error) for each in responses] == [(n, None, error) for n in range(3)]
         assert not world.client.has_in_flight
         assert world.poll(timeout_ms=100) == []
         world.open()
@@ -516,17 +513,13 @@ def test_finalized_features_are_those_of_the_connection(world: World) -> None:
 
 
 class TestMetrics:
-    @staticmethod
-    def figures(world: World) -> Figures:
-        return world.metrics.snapshot(1_000).since(world.start)
-
     def test_requests_responses_and_bytes_of_each_node(self) -> None:
         world = knowing(1, 2)
         keys = {node_id: world.open(node_id) for node_id in (1, 2)}
         answer = world.send("a", node_id=2)
         world.send("b", node_id=2)
         world.poll(Sent(keys[2]), Received(keys[2], answer[:5]), Received(keys[2], answer[5:]))
-        figures = self.figures(world)
+        figures = world.figures
         sent = {node_id: [len(frame) for frame in world.transport.outbox[key]] for node_id, key in keys.items()}
         hello = len(versions_answer(0, World.RANGES) + metadata_answer(1))
         for node_id, requests, responses, bytes_in in ((1, 2, 1, hello), (2, 4, 2, hello + len(answer))):
@@ -547,7 +540,7 @@ class TestMetrics:
         produced = produce_answer(correlation_id(world.transport.outbox[key][-2]), uuid.UUID(int=7), 300)
         responses = world.poll(*[Sent(key)] * 2, Received(key, produced + init))
         assert [response.error for response in responses] == [None, None]
-        figures = self.figures(world)
+        figures = world.figures
         assert figures.producer["produce-throttle-time-avg"] == figures.producer["produce-throttle-time-max"] == 300
         for one in (figures.producer, figures.nodes[1]):
             assert one["request-latency-avg"] == one["request-latency-max"] == 12
@@ -697,11 +690,6 @@ TestAnyWeather.settings = settings(max_examples=examples(150), stateful_step_cou
 class TestCluster:
     """`World.open` is a connection to a broker of cluster-1."""
 
-    @staticmethod
-    def names_of(world: World, key: int) -> list[int]:
-        """The APIs of what was sent over a connection."""
-        return [struct.unpack_from(">h", frame, 4)[0] for frame in world.transport.outbox[key]]
-
     def test_is_that_of_the_first_broker_that_names_one(self) -> None:
         world = knowing(1, 2, 3)
         # One that names none is believed, before and after.
@@ -719,7 +707,8 @@ class TestCluster:
         assert isinstance(failure, errors.ClusterChanged)
         assert (failure.expected, failure.found) == ("cluster-1", "cluster-2\\n")
         assert "boot:9092" in str(failure) and "\n" not in str(failure)
-        assert (world.transport.open, self.names_of(world, key)) == (set(), [18, METADATA])
+        apis = [struct.unpack_from(">h", frame, 4)[0] for frame in world.transport.outbox[key]]
+        assert (world.transport.open, apis) == (set(), [18, METADATA])
 
     def test_interruptions_are_moments_without_a_connection(self) -> None:
         world = knowing(1, 2)
