@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -53,8 +54,7 @@ def closed_port() -> int:
 SHORT = {"kafka.max.block.ms": "300"}
 
 
-def no_memory(*_: object, **__: object) -> Any:
-    raise MemoryError
+no_memory = Mock(side_effect=MemoryError)
 
 
 def begun(network: Live, count: int = 1, **options: Any) -> tuple[Producer, Write]:
@@ -244,11 +244,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 def test_a_producer_without_a_thread_or_memory_leaves_no_socket(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Exception, words: str
 ) -> None:
-    def lacks(*given: Any, **named: Any) -> Any:
-        raise error
-
     settings = config(closed_port())
-    monkeypatch.setattr(owner, name, lacks)
+    monkeypatch.setattr(owner, name, Mock(side_effect=error))
     with pytest.raises(errors.WorkerExhausted, match=f"no more {words}") as raised, lease_producer(settings):
         pass
     assert raised.value.what == words.partition(":")[0]
@@ -523,15 +520,11 @@ def test_rows_whose_sender_thread_is_gone_without_a_word_are_not_delivered(
 
 def test_a_network_that_cannot_be_closed_keeps_nobody_waiting(network: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-
-    def broken() -> None:
-        raise KeyError("a bug")
-
     network.hold()
     producer, write = begun(network)
     thread, outcome = in_background(write.finish)
     assert network.arrived.wait(30)
-    monkeypatch.setattr(network, "close", broken)
+    monkeypatch.setattr(network, "close", Mock(side_effect=KeyError("a bug")))
     producer.close()
     thread.join(30)
     assert isinstance(outcome[0], errors.ProducerClosed)

@@ -133,7 +133,7 @@ def test_an_endpoint_that_never_comes_to_an_end(first: bytes, byte: bytes, monke
     with peer(behave) as port:
         with pytest.raises(TokenUnavailable, match=r"none that was whole within 0\.4 s"):
             fetched(Idp(url=f"http://127.0.0.1:{port}/token"))
-        assert time.monotonic() - begun < 12
+        assert time.monotonic() - begun < 25
         if byte:
             # Nobody reads on: no connection is left behind.
             wait_until(lambda: len(ended) == oauth.ATTEMPTS, 30, "both connections to be closed")
