@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.metrics import Figures, Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent
 from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
@@ -112,6 +112,10 @@ class World:
         return self.transport.now_ms
 
     @property
+    def figures(self) -> Figures:
+        return self.metrics.snapshot(1_000).since(self.start)
+
+    @property
     def key(self) -> int:
         """The connection made last."""
         return self.transport.connects[-1][0]
@@ -164,6 +168,10 @@ class World:
         self.send("token", node_id)
         answer = init_answer(correlation_id(self.transport.outbox[self.key][-1]), throttle_time_ms)
         return self.poll(Sent(self.key), Received(self.key, answer))
+
+    def says(self, *words: str) -> None:
+        """All of them as the last error."""
+        assert [each for each in words if each not in self.client.last_error] == [], self.client.last_error
 
     def lose(self, key: int, pause_ms: int = 100) -> None:
         """A connection, and wait until it may be made again."""

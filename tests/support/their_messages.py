@@ -19,11 +19,11 @@ def theirs(request: Request, direction: str) -> Any:
     raise AssertionError(request)
 
 
-def encoded(request: Request, version: int, client_id: str = "me") -> bytes:
+def encoded(request: Request, version: int, client_id: str = "zoë-日本") -> bytes:
     return b"".join(encode_request(request, version=version, correlation_id=CORRELATION_ID, client_id=client_id))
 
 
-def as_they_read(request: Request, version: int, client_id: str = "me") -> Any:
+def as_they_read(request: Request, version: int, client_id: str = "zoë-日本") -> Any:
     """Return their message of our request."""
     frame = encoded(request, version, client_id)
     message = theirs(request, "Request").decode(frame, version=version, header=True, framed=True)

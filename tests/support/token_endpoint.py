@@ -68,20 +68,25 @@ def token_endpoint(identity: Identity | None = None) -> Iterator[Idp]:
             self.end_headers()
             self.wfile.write(said)
 
-        def log_message(self, *args: object) -> None:
-            pass
+    with http_server(Handler, identity) as port:
+        idp.url = f"{'http' if identity is None else 'https'}://127.0.0.1:{port}/token?tenant=1"
+        yield idp
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+@contextmanager
+def http_server(handler: type[http.server.BaseHTTPRequestHandler], identity: Identity | None = None) -> Iterator[int]:
+    """Its port; https with an `identity`."""
+    handler.log_message = lambda *_: None  # type: ignore[method-assign]
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     if identity is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "endpoint.pem").write_text(identity.pem)
             context.load_cert_chain(Path(folder) / "endpoint.pem")
         server.socket = context.wrap_socket(server.socket, server_side=True)
-    idp.url = f"{'http' if identity is None else 'https'}://127.0.0.1:{server.server_port}/token?tenant=1"
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
-        yield idp
+        yield server.server_port
     finally:
         server.shutdown()
         server.server_close()

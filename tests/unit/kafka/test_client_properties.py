@@ -1,4 +1,5 @@
-"""The lines of a JVM client's client.properties, pasted as `kafka.` options, work or name the line to change."""
+"""The lines of a JVM client's client.properties, pasted as `kafka.` options, work or name the line to change; and what
+createTopics takes."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ import pytest
 
 from client_properties import FILES, SECRET, ClientProperties, read_properties
 from effort import each
-from kafka_sink.errors import ConfigError, RefusedOption
+from kafka_sink.errors import ConfigError, InvalidOption, RefusedOption
+from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.options.config import sink_config
 from kafka_sink.options.table import WRITING
 
@@ -52,3 +54,52 @@ def test_every_line_that_a_jvm_producer_takes_is_taken_or_refused_with_what_to_d
 def test_a_line_that_no_client_knows_is_named() -> None:
     with pytest.raises(ConfigError, match=r"kafka\.sasl\.mechanisms.*Did you mean 'kafka\.sasl\.mechanism'"):
         sink_config({"kafka.bootstrap.servers": "a:1", "kafka.sasl.mechanisms": "PLAIN"})
+
+
+def create_topics(text: str) -> object:
+    return sink_config({"kafka.bootstrap.servers": "b:9092", "topic": "t", "createTopics": text}).create_topics
+
+
+@pytest.mark.parametrize(
+    ("text", "topic"),
+    [
+        ("true", NewTopic()),
+        ("TRUE", NewTopic()),
+        ("partitions=12", NewTopic(12)),
+        ("replicas=3, partitions=12", NewTopic(12, 3)),
+        ("retention.ms=-1", NewTopic(settings=(("retention.ms", "-1"),))),
+        (
+            "cleanup.policy=compact,delete,partitions=1,min.insync.replicas=2",
+            NewTopic(1, settings=(("cleanup.policy", "compact,delete"), ("min.insync.replicas", "2"))),
+        ),
+    ],
+)
+def test_what_a_topic_is_to_have(text: str, topic: NewTopic) -> None:
+    assert create_topics(text) == create_topics(str(topic)) == topic
+    assert not create_topics("false")
+    assert not sink_config({"kafka.bootstrap.servers": "b:9092"}).create_topics
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("yes", "begins with no name=value, as partitions=12,replicas=3"),
+        ("true,partitions=12", "begins with no name=value"),
+        ("partitions=0", "partitions is a whole number from 1 to 2147483647, as partitions=3"),
+        ("partitions=many", "partitions is a whole number"),
+        ("partitions=99999999999", "partitions is a whole number"),
+        ("replicas=40000", "replicas is a whole number from 1 to 32767"),
+        ("replicas=1,2", "replicas is a whole number"),
+        ("replication-factor=3", "replication-factor is called replicas here"),
+        ("num.partitions=3", "num.partitions is called partitions here"),
+        ("partitions=1,partitions=2", "partitions is given twice"),
+        ("retention.ms=", "retention.ms has no value"),
+        ("=3", "a name before = is none"),
+        ("{'partitions'=3}", "a name before = is none"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_to_write(text: str, words: str) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        create_topics(text)
+    assert refused.value.option == "createTopics"
+    assert words in str(refused.value)

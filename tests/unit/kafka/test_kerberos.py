@@ -88,8 +88,7 @@ def test_connections_share_the_tickets_of_a_keytab_in_memory(keytab: str) -> Non
         assert context.wrap(b"choice") == b"choice"
         assert context.unwrap(b"offer") == b"offer"
     (principal, first), (_, second) = gss.calls("credential")
-    assert principal == "app@R"
-    assert first == second
+    assert (principal, first) == ("app@R", second)
     assert first["client_keytab"] == f"FILE:{keytab}"
     assert first["ccache"].startswith("MEMORY:")
     assert gss.calls("context") == [("kafka@broker-1.example",), ("kafka@broker-2.example",)]
@@ -127,26 +126,21 @@ def test_why_an_expired_ticket_of_a_keytab_is_not_replaced_is_found_in_an_empty_
     assert "the KDC cannot be reached (Cannot contact any KDC for realm 'R')" in failure.reason
     assert not failure.is_final
 
-
-def test_an_expired_ticket_of_a_cache_is_final() -> None:
+    # One of a cache is final.
     gss = Library({"check": [GssError(CREDENTIALS_EXPIRED, 0, "The credential has expired; Success")]})
     failure = refused(lambda: begin(made(gss, ticket_cache="/tmp/cc")))
     assert failure.reason == "the ticket in '/tmp/cc' has expired (The credential has expired)"
-    assert "run kinit" in failure.remedy
-    assert failure.is_final
+    assert "run kinit" in failure.remedy and failure.is_final
     assert len(gss.calls("credential")) == 1
 
 
 def test_a_missing_library_is_told_with_the_commands_that_install_it() -> None:
-    with pytest.raises(LibraryMissing):
-        library("libgssapi_of_nobody.so.9")
-    with pytest.raises(LibraryMissing):
-        library("libc.so.6")
-    logins = Kerberos(KerberosIdentity("kafka"), lambda: library("libgssapi_of_nobody.so.9"))
-    failure = refused(lambda: begin(logins))
-    assert "libgssapi_krb5" in failure.reason
-    assert "apt-get install libgssapi-krb5-2" in failure.remedy
-    assert "yum install krb5-libs" in failure.remedy
+    for name in ("libgssapi_of_nobody.so.9", "libc.so.6"):
+        with pytest.raises(LibraryMissing):
+            library(name)
+        failure = refused(lambda name=name: begin(Kerberos(KerberosIdentity("kafka"), lambda: library(name))))
+        assert "libgssapi_krb5" in failure.reason
+        assert "apt-get install libgssapi-krb5-2" in failure.remedy and "yum install krb5-libs" in failure.remedy
 
 
 @pytest.mark.parametrize(("content", "words"), [(None, "there is no keytab"), (b"text", "is no keytab")])
@@ -158,8 +152,7 @@ def test_what_is_no_keytab_is_told_before_the_library_is_asked(
         path.write_bytes(content)
     gss = Library()
     failure = refused(lambda: begin(made(gss, keytab=str(path), principal="a")))
-    assert words in failure.reason
-    assert str(path) in failure.reason
+    assert words in failure.reason and str(path) in failure.reason
     assert gss.asked == []
 
 

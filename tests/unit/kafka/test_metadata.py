@@ -12,6 +12,8 @@ from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, MAX_IDLE_MS, NO_LEADER
 from kafka_sink.kafka.protocol.apis.metadata import MetadataResponse
 from producer_core import TOPIC, make_core, metadata_response
 
+DENIED = metadata_response([], error_code=3)
+
 
 def told(*names: str, leaders: Sequence[int] = (0,), error_code: int = 0) -> MetadataResponse:
     """An answer about each of these topics."""
@@ -30,6 +32,10 @@ def ask(metadata: Metadata, answer: MetadataResponse, now_ms: int = 0) -> None:
     metadata.update(answer, now_ms)
 
 
+def backs_off(metadata: Metadata, attempt: int = 0, now_ms: int = 0) -> bool:
+    return 80 * 2**attempt <= (metadata.next_request_delay_ms(now_ms) or 0) <= 120 * 2**attempt
+
+
 def known(*answers: MetadataResponse, names: Sequence[str] = (TOPIC,)) -> Metadata:
     """Wanted at 0, and answered at once."""
     metadata = fresh()
@@ -44,13 +50,12 @@ def test_asks_only_once_something_is_wanted_then_at_once_then_when_old() -> None
     assert metadata.next_request_delay_ms(0) is None
     metadata.want([TOPIC], 0)
     assert metadata.next_request_delay_ms(0) == 0
-    request = metadata.request((), 0)
-    assert request.topics == (TOPIC,)
+    assert metadata.request((), 0).topics == (TOPIC,)
     assert metadata.next_request_delay_ms(0) is None
     metadata.update(metadata_response([0, 1]), 50)
-    assert metadata.next_request_delay_ms(50) == 10_000
-    metadata.want([TOPIC], 0)
-    assert metadata.next_request_delay_ms(50) == 10_000
+    for _ in range(2):
+        assert metadata.next_request_delay_ms(50) == 10_000
+        metadata.want([TOPIC], 0)
 
 
 def test_a_snapshot_in_hand_does_not_change() -> None:
@@ -58,43 +63,30 @@ def test_a_snapshot_in_hand_does_not_change() -> None:
     metadata.update(metadata_response([0, 1]), 0)
     before = metadata.snapshot
     metadata.update(metadata_response([1, 1, 2], leader_epoch=1), 0)
-    assert before.topics[TOPIC].leaders == (0, 1)
-    assert metadata.snapshot.topics[TOPIC].leaders == (1, 1, 2)
+    assert (before.topics[TOPIC].leaders, metadata.snapshot.topics[TOPIC].leaders) == ((0, 1), (1, 1, 2))
     assert metadata.snapshot.version == before.version + 1
 
 
 def test_errors_missing_leaders_and_lost_answers_are_asked_about_with_backoff() -> None:
     metadata = known()
-    pauses = []
-    for answer in (None, metadata_response([], error_code=3), None, metadata_response([], error_code=3)):
+    for attempt, answer in enumerate((None, DENIED, None, DENIED)):
         metadata.request((), 0)
-        if answer is None:
-            metadata.failed(0)
-        else:
-            metadata.update(answer, 0)
-        delay = metadata.next_request_delay_ms(0)
-        assert delay is not None
-        pauses.append(delay)
-    assert all(80 * 2**n <= pause <= 120 * 2**n for n, pause in enumerate(pauses))
+        metadata.failed(0) if answer is None else metadata.update(answer, 0)
+        assert backs_off(metadata, attempt)
     # Each leader that is news begins it anew.
     ask(metadata, metadata_response([0, NO_LEADER]))
-    assert 80 <= (metadata.next_request_delay_ms(0) or 0) <= 120
+    assert backs_off(metadata)
 
 
 def test_a_request_for_an_update_is_not_a_storm() -> None:
     metadata = known(metadata_response([0]))
     metadata.request_update()
-    pauses = []
-    for _ in range(4):
-        delay = metadata.next_request_delay_ms(0)
-        assert delay is not None
-        pauses.append(delay)
-        metadata.request((), 0)
-        metadata.update(metadata_response([0]), 0)  # the same leader again
+    for attempt in range(4):
+        assert backs_off(metadata, attempt)
+        ask(metadata, metadata_response([0]))  # the same leader again
         metadata.request_update()
-    assert all(80 * 2**n <= pause <= 120 * 2**n for n, pause in enumerate(pauses))
     metadata.update(metadata_response([1], leader_epoch=1), 0)
-    assert (metadata.next_request_delay_ms(0) or 0) <= 120
+    assert backs_off(metadata)
 
 
 @pytest.mark.parametrize(("code", "ends_ms"), [(3, 1_000 + ABSENT_PATIENCE_MS), (5, None), (29, None)])
@@ -108,14 +100,14 @@ def test_patience_ends_for_a_topic_that_the_cluster_keeps_denying(code: int, end
 
 @pytest.mark.parametrize("event", ["known", "being created", "next write"])
 def test_patience_begins_anew(event: str) -> None:
-    metadata = known(metadata_response([], error_code=3))
+    metadata = known(DENIED)
     if event == "next write":
         metadata.want_nothing()
     else:
         ask(metadata, metadata_response([0]) if event == "known" else metadata_response([], error_code=5), 1_000)
     assert metadata.patience_ends_ms([TOPIC]) is None
     metadata.want([TOPIC], 2_000)
-    ask(metadata, metadata_response([], error_code=3), 2_000)
+    ask(metadata, DENIED, 2_000)
     assert metadata.patience_ends_ms([TOPIC]) == 2_000 + ABSENT_PATIENCE_MS
 
 
@@ -141,11 +133,8 @@ def test_an_answer_about_one_topic_makes_no_other_one_fresh() -> None:
     ask(metadata, told("other"), 9_000)
     assert metadata.want(["other"], 10_000) == 0
     assert metadata.want([TOPIC], 10_000) == 3
-
-
-def test_a_topic_that_was_denied_is_not_fresh() -> None:
-    metadata = known(metadata_response([0]))
-    ask(metadata, metadata_response([], error_code=3))
+    # Nor is one fresh that was denied.
+    metadata = known(metadata_response([0]), DENIED)
     assert metadata.want([TOPIC], 1) == 3
 
 
@@ -155,9 +144,7 @@ def test_a_topic_wanted_while_a_request_for_others_is_under_way_is_asked_for_nex
     metadata.request((), 0)
     assert metadata.want([TOPIC], 0) == 2
     metadata.update(told("other"), 0)
-    delay = metadata.next_request_delay_ms(0)
-    assert delay is not None
-    assert 80 <= delay <= 120
+    assert backs_off(metadata)
     assert set(metadata.request((), 0).topics) == {"other", TOPIC}
 
 
@@ -167,7 +154,7 @@ def test_an_idle_producer_asks_for_nothing_and_brings_no_deleted_topic_back() ->
     metadata.update(metadata_response([0]), 0)
     assert metadata.next_request_delay_ms(50_000) == 0
     assert not metadata.request((), 0).allow_auto_topic_creation
-    metadata.update(metadata_response([], error_code=3), 50_000)
+    metadata.update(DENIED, 50_000)
     metadata.want_nothing()
     assert metadata.next_request_delay_ms(900_000) is None
 
@@ -176,17 +163,19 @@ def test_a_topic_that_is_idle_is_forgotten() -> None:
     metadata = fresh()
     metadata.want(["old", "bad", "new"], 0)
     ask(metadata, told("old", "new"))
-    metadata.update(replace(told("bad", error_code=29)), 0)
+    metadata.update(told("bad", error_code=29), 0)
     assert metadata.snapshot.errors == {"bad": 29}
     metadata.want(["new"], 1)
     assert set(metadata.request((), MAX_IDLE_MS - 1).topics) == {"old", "bad", "new"}
     version = metadata.snapshot.version
     assert metadata.request((), MAX_IDLE_MS).topics == ("new",)
     assert set(metadata.snapshot.topics) == {"new"}
-    assert metadata.snapshot.errors == {}
-    assert metadata.snapshot.version == version + 1
+    assert (metadata.snapshot.errors, metadata.snapshot.version) == ({}, version + 1)
     metadata.update(told("new"), MAX_IDLE_MS)
     assert metadata.want(["old"], MAX_IDLE_MS + 1) != 0
+    # It is still one that was there, and is not brought back.
+    request = metadata.request((), MAX_IDLE_MS + 1)
+    assert (request.topics, request.allow_auto_topic_creation) == (("old",), False)
 
 
 @pytest.mark.parametrize(("max_block_ms", "idle_ms"), [(60_000, MAX_IDLE_MS), (900_000, 900_000)])
@@ -195,18 +184,6 @@ def test_a_topic_that_somebody_may_still_wait_for_is_not_idle(max_block_ms: int,
     assert metadata.request((), idle_ms - 1).topics == (TOPIC,)
     metadata.update(metadata_response([0]), 0)
     assert metadata.request((), idle_ms).topics == ()
-
-
-def test_a_forgotten_topic_is_still_one_that_was_there_and_is_not_brought_back() -> None:
-    metadata = known(told("old"), names=["old"])
-    metadata.want_nothing()
-    metadata.want(["other"], MAX_IDLE_MS)
-    ask(metadata, told("other"), MAX_IDLE_MS)
-    assert set(metadata.snapshot.topics) == {"other"}
-    metadata.want(["old"], MAX_IDLE_MS + 1)
-    request = metadata.request((), MAX_IDLE_MS + 1)
-    assert request.topics == ("old", "other")
-    assert not request.allow_auto_topic_creation
 
 
 def test_a_new_topic_is_asked_for_at_once_and_one_that_was_asked_for_is_not() -> None:
@@ -218,13 +195,12 @@ def test_a_new_topic_is_asked_for_at_once_and_one_that_was_asked_for_is_not() ->
         ask(metadata, told(*(f"t{n}" for n in range(number + 1))), now_ms)
     metadata.want(["t0", "t19"], 95)
     metadata.request_update()
-    assert 80 <= (metadata.next_request_delay_ms(95) or 0) <= 120
+    assert backs_off(metadata, now_ms=95)
 
 
 def test_answers_that_age_made_due_do_not_slow_the_next_failure_down() -> None:
     metadata = known()
-    for number in range(10):
-        now_ms = number * 10_000
+    for now_ms in range(0, 100_000, 10_000):
         assert metadata.next_request_delay_ms(now_ms) == 0
         ask(metadata, metadata_response([0]), now_ms)
         metadata.want([TOPIC], now_ms + 10_000)
@@ -232,7 +208,7 @@ def test_answers_that_age_made_due_do_not_slow_the_next_failure_down() -> None:
     assert metadata.next_request_delay_ms(100_000) == 0
     ask(metadata, metadata_response([0]), 100_000)
     metadata.request_update()
-    assert 160 <= (metadata.next_request_delay_ms(100_000) or 0) <= 240
+    assert backs_off(metadata, 1, now_ms=100_000)
 
 
 def test_only_the_answer_to_a_later_question_is_fresh() -> None:
@@ -245,18 +221,14 @@ def test_only_the_answer_to_a_later_question_is_fresh() -> None:
     metadata.request((), 0)
     metadata.failed(100)
     assert metadata.answered < needed
-    metadata.request((), 0)
-    metadata.update(metadata_response([0, 0]), 300)
-    assert metadata.answered >= needed
-    assert metadata.answered < metadata.request_update()
+    ask(metadata, metadata_response([0, 0]), 300)
+    assert needed <= metadata.answered < metadata.request_update()
 
 
-DENIED = metadata_response([], error_code=3)
-
-
-def anonymous(leaders: Sequence[int]) -> MetadataResponse:
-    answer = metadata_response(leaders)
-    return replace(answer, topics=(replace(answer.topics[0], topic_id=None),))
+def identified(leaders: Sequence[int], topic_id: int | None = None, leader_epoch: int = 0) -> MetadataResponse:
+    answer = metadata_response(leaders, leader_epoch=leader_epoch)
+    found = replace(answer.topics[0], topic_id=None if topic_id is None else uuid.UUID(int=topic_id))
+    return replace(answer, topics=(found,))
 
 
 @pytest.mark.parametrize(
@@ -266,13 +238,10 @@ def anonymous(leaders: Sequence[int]) -> MetadataResponse:
         pytest.param([([2, 2], 5), DENIED, ([1, 1], 4)], (2, 2), id="nor if the topic was denied for a moment"),
         pytest.param([([0, 1], -1), ([1, 0], -1)], (1, 0), id="without leader epochs the last answer counts"),
         pytest.param([([0, 1], 0), ([0, 1, 2], 0), ([2, 1], 0)], (2, 1, 2), id="a topic grows and does not shrink"),
-        pytest.param([anonymous([0, 1, 2]), anonymous([0, 1])], (0, 1), id="without ids it may be another topic"),
-        pytest.param(
-            [([2, 2], 5), metadata_response([0, 0], topic_id=uuid.UUID(int=9), leader_epoch=0)], (0, 0),
-            id="another topic begins anew",
-        ),
+        pytest.param([identified([0, 1, 2]), identified([0, 1])], (0, 1), id="without ids it may be another topic"),
+        pytest.param([([2, 2], 5), identified([0, 0], 9)], (0, 0), id="another topic begins anew"),
     ],
-)  # fmt: skip
+)
 def test_an_old_leader_does_not_come_back(answers: Sequence[Any], leaders: tuple[int, ...]) -> None:
     metadata = known()
     for answer in answers:
@@ -297,10 +266,8 @@ def test_forgotten_leader_epochs_make_the_next_answer_count_and_older_ones_not()
 def test_of_another_topic_the_answer_counts_whatever_its_leader_epochs(old_id: int | None, new_id: int | None) -> None:
     """Also where brokers are being upgraded, and only some of them know topic ids."""
     metadata = known()
-    for topic_id, leaders, leader_epoch in ((old_id, [2, 2, 2], 10), (new_id, [0, 1], 5)):
-        answer = metadata_response(leaders, leader_epoch=leader_epoch)
-        found = replace(answer.topics[0], topic_id=None if topic_id is None else uuid.UUID(int=topic_id))
-        metadata.update(replace(answer, topics=(found,)), 0)
+    metadata.update(identified([2, 2, 2], old_id, 10), 0)
+    metadata.update(identified([0, 1], new_id, 5), 0)
     snapshot = metadata.snapshot.topics[TOPIC]
     assert (snapshot.leaders, snapshot.leader_epochs) == ((0, 1), (5, 5))
     kept = new_id if None not in (old_id, new_id) else old_id
@@ -308,13 +275,9 @@ def test_of_another_topic_the_answer_counts_whatever_its_leader_epochs(old_id: i
 
 
 def test_a_topic_that_one_may_not_see_is_not_one_that_is_not_there() -> None:
-    metadata = fresh()
-    metadata.want(["hidden", "missing"], 0)
-    metadata.request((), 0)
-    answers = (told("hidden", error_code=29), told("missing", error_code=3))
-    metadata.update(replace(answers[0], topics=answers[0].topics + answers[1].topics), 0)
-    assert metadata.snapshot.errors == {"hidden": 29, "missing": 3}
-    assert metadata.snapshot.topics == {}
+    hidden, missing = told("hidden", error_code=29), told("missing", error_code=3)
+    metadata = known(replace(hidden, topics=hidden.topics + missing.topics), names=["hidden", "missing"])
+    assert (metadata.snapshot.errors, metadata.snapshot.topics) == ({"hidden": 29, "missing": 3}, {})
 
 
 def test_leaders_and_available_partitions() -> None:
@@ -322,5 +285,4 @@ def test_leaders_and_available_partitions() -> None:
     metadata.update(metadata_response([0, NO_LEADER, 2]), 0)
     snapshot = metadata.snapshot
     assert [snapshot.leader(TOPIC, p) for p in range(4)] == [0, NO_LEADER, 2, NO_LEADER]
-    assert snapshot.leader("other", 0) == NO_LEADER
-    assert snapshot.topics[TOPIC].available == (0, 2)
+    assert (snapshot.leader("other", 0), snapshot.topics[TOPIC].available) == (NO_LEADER, (0, 2))

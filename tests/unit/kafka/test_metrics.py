@@ -9,30 +9,6 @@ from hypothesis import strategies as st
 
 from kafka_sink.kafka.metrics import Figures, Metrics
 
-# Of https://kafka.apache.org/documentation/#producer_monitoring, what this producer has.
-METERS = [
-    "record-send", "record-retry", "record-error", "batch-split", "request", "response", "connection-creation",
-    "connection-close", "outgoing-byte", "incoming-byte", "network-io", "select",
-]  # fmt: skip
-PRODUCER_NAMES = {
-    "batch-size-avg", "batch-size-max", "compression-rate-avg", "record-queue-time-avg", "record-queue-time-max",
-    "request-latency-avg", "request-latency-max", "produce-throttle-time-avg", "produce-throttle-time-max",
-    "records-per-request-avg", "record-size-avg", "record-size-max", "requests-in-flight", "metadata-age",
-    "bufferpool-wait-time-ns-total", "bufferpool-wait-ratio", "metadata-wait-time-ns-total", "flush-time-ns-total",
-    "request-size-avg", "request-size-max", "connection-count", "io-wait-time-ns-total", "io-wait-time-ns-avg",
-    "io-wait-ratio", "io-time-ns-total", "io-time-ns-avg", "io-ratio",
-    *(f"{name}-{kind}" for name in METERS for kind in ("total", "rate")),
-}  # fmt: skip
-TOPIC_NAMES = {
-    "record-send-total", "record-send-rate", "byte-total", "byte-rate", "compression-rate", "record-retry-total",
-    "record-retry-rate", "record-error-total", "record-error-rate",
-}  # fmt: skip
-NODE_NAMES = {
-    "request-total", "request-rate", "request-size-avg", "request-size-max", "outgoing-byte-total",
-    "outgoing-byte-rate", "response-total", "response-rate", "incoming-byte-total", "incoming-byte-rate",
-    "request-latency-avg", "request-latency-max",
-}  # fmt: skip
-
 
 def send(metrics: Metrics, topic: str = "t", size_bytes: int = 500, records: int = 10, queue_time_ms: int = 7) -> None:
     metrics.batch_sent(
@@ -65,132 +41,77 @@ def task(record: Callable[[Metrics], None], elapsed_ms: int = 2_000) -> Figures:
     return metrics.snapshot(10_000 + elapsed_ms).since(start)
 
 
-def values(figures: Mapping[str, float], *names: str) -> list[float]:
-    return [figures[name] for name in names]
-
-
-def test_names_are_kafkas() -> None:
-    def record(metrics: Metrics) -> None:
-        send(metrics, "orders")
-        metrics.request_sent(3, 1)
-
-    figures = task(record)
-    assert set(figures.producer) == PRODUCER_NAMES
-    assert set(figures.topics["orders"]) == TOPIC_NAMES
-    assert set(figures.nodes[3]) == NODE_NAMES
-
-
-def test_batches() -> None:
-    def record(metrics: Metrics) -> None:
-        send(metrics, "a", size_bytes=500, records=10, queue_time_ms=7)
-        send(metrics, "b", size_bytes=100, records=30, queue_time_ms=1)
-        send(metrics, "a", size_bytes=300, records=20, queue_time_ms=10)
+def everything(metrics: Metrics) -> None:
+    """Twice or for two, where that makes a difference."""
+    metrics.metadata_updated(9_500)
+    for topic, size_bytes, records, queue_time_ms in (("a", 500, 10, 7), ("b", 100, 30, 1), ("a", 300, 20, 10)):
+        send(metrics, topic, size_bytes, records, queue_time_ms)
+    for size_bytes in (30, 20):
         metrics.produce_request_sent()
-        metrics.produce_request_sent()
+        metrics.largest_record(size_bytes)
+        metrics.request_began()
+    metrics.request_ended()
+    metrics.records_retried("a", 10)
+    metrics.records_retried("b", 4)
+    metrics.records_failed("a", 6)
+    metrics.batch_split()
+    metrics.request_sent(1, 100)
+    metrics.request_sent(2, 400)
+    metrics.response_received(2)
+    metrics.node_bytes_received(2, 24)
+    for node_id, latency_ms, throttle_ms in ((1, 30, 0), (2, 40, 30), (1, 10, 6)):
+        metrics.produce_response(node_id, latency_ms=latency_ms, throttle_ms=throttle_ms)
+    for wait_ns in (300_000_000, 200_000_000):
+        metrics.waited_for_memory(wait_ns)
+    metrics.waited_for_metadata(5)
+    metrics.flushed(6)
+    metrics.connections_now(2)
+    metrics.connection_created()
+    metrics.connection_closed()
+    metrics.connections_now(1)
+    metrics.bytes_sent(100)
+    metrics.bytes_received(10)
+    metrics.bytes_received(30)
+    metrics.polled(wait_ns=600_000_000, io_ns=100_000_000)
+    metrics.polled(wait_ns=400_000_000, io_ns=300_000_000)
 
-    figures = task(record)
-    assert values(figures.producer, "batch-size-avg", "batch-size-max") == [300, 500]
-    assert figures.producer["compression-rate-avg"] == pytest.approx(0.3)
-    assert values(figures.producer, "record-queue-time-avg", "record-queue-time-max") == [6, 10]
-    assert values(figures.producer, "record-send-total", "record-send-rate") == [60, 30]
-    assert figures.producer["records-per-request-avg"] == 30
-    assert figures.producer["record-size-avg"] == 50
+
+def meters(**totals: float) -> dict[str, float]:
+    """Each with its rate, for a task of two seconds."""
+    named = {name.replace("_", "-"): total for name, total in totals.items()}
+    return {f"{name}-total": total for name, total in named.items()} | {
+        f"{name}-rate": total / 2 for name, total in named.items()
+    }
+
+
+def test_a_task_has_kafkas_figures_of_what_happens_in_it() -> None:
+    """Of https://kafka.apache.org/documentation/#producer_monitoring, all that this producer has."""
+    figures = task(everything)
+    assert figures.producer == pytest.approx(
+        meters(record_send=60, record_retry=14, record_error=6, batch_split=1, request=2, response=1, network_io=3)
+        | meters(connection_creation=1, connection_close=1, outgoing_byte=100, incoming_byte=40, select=2)
+        | {
+            "batch-size-avg": 300, "batch-size-max": 500, "compression-rate-avg": 0.3, "record-queue-time-avg": 6,
+            "record-queue-time-max": 10, "records-per-request-avg": 30, "record-size-avg": 50, "record-size-max": 30,
+            "request-latency-avg": 80 / 3, "request-latency-max": 40, "produce-throttle-time-avg": 12,
+            "produce-throttle-time-max": 30, "requests-in-flight": 1, "metadata-age": 2.5,
+            "bufferpool-wait-time-ns-total": 500_000_000, "bufferpool-wait-ratio": 0.25, "flush-time-ns-total": 6,
+            "metadata-wait-time-ns-total": 5, "request-size-avg": 250, "request-size-max": 400, "connection-count": 1,
+            "io-wait-time-ns-total": 10**9, "io-wait-time-ns-avg": 5 * 10**8, "io-wait-ratio": 0.5,
+            "io-time-ns-total": 4 * 10**8, "io-time-ns-avg": 2 * 10**8, "io-ratio": 0.2,
+        }
+    )  # fmt: skip
     assert set(figures.topics) == {"a", "b"}
-    assert values(figures.topics["a"], "record-send-total", "record-send-rate", "byte-total", "byte-rate") == [
-        30, 15, 800, 400,
-    ]  # fmt: skip
-    assert figures.topics["a"]["compression-rate"] == pytest.approx(0.4)
-    assert values(figures.topics["b"], "record-send-total", "byte-total") == [30, 100]
-
-
-def test_records_that_go_wrong() -> None:
-    def record(metrics: Metrics) -> None:
-        metrics.records_retried("t", 10)
-        metrics.records_retried("u", 4)
-        metrics.records_failed("t", 6)
-        metrics.batch_split()
-
-    figures = task(record)
-    assert values(figures.producer, "record-retry-total", "record-retry-rate") == [14, 7]
-    assert values(figures.producer, "record-error-total", "record-error-rate") == [6, 3]
-    assert values(figures.producer, "batch-split-total", "batch-split-rate") == [1, 0.5]
-    assert values(figures.topics["t"], "record-retry-total", "record-retry-rate") == [10, 5]
-    assert values(figures.topics["t"], "record-error-total", "record-error-rate") == [6, 3]
-    assert values(figures.topics["u"], "record-retry-total", "record-error-total") == [4, 0]
-
-
-def test_answers() -> None:
-    def record(metrics: Metrics) -> None:
-        metrics.produce_response(1, latency_ms=30, throttle_ms=0)
-        metrics.produce_response(2, latency_ms=40, throttle_ms=30)
-        metrics.produce_response(1, latency_ms=10, throttle_ms=6)
-
-    figures = task(record)
-    assert values(figures.producer, "request-latency-avg", "request-latency-max") == [pytest.approx(80 / 3), 40]
-    assert values(figures.producer, "produce-throttle-time-avg", "produce-throttle-time-max") == [12, 30]
-    assert values(figures.nodes[1], "request-latency-avg", "request-latency-max") == [20, 30]
-    assert values(figures.nodes[2], "request-latency-avg", "request-latency-max") == [40, 40]
-
-
-def test_what_a_writer_waits_for() -> None:
-    def record(metrics: Metrics) -> None:
-        metrics.waited_for_memory(300_000_000)
-        metrics.waited_for_memory(200_000_000)
-        metrics.waited_for_metadata(5)
-        metrics.flushed(6)
-        metrics.largest_record(30)
-        metrics.largest_record(20)
-
-    figures = task(record)
-    assert values(figures.producer, "bufferpool-wait-time-ns-total", "bufferpool-wait-ratio") == [500_000_000, 0.25]
-    assert values(figures.producer, "metadata-wait-time-ns-total", "flush-time-ns-total") == [5, 6]
-    assert figures.producer["record-size-max"] == 30
-
-
-def test_requests() -> None:
-    def record(metrics: Metrics) -> None:
-        metrics.request_began()
-        metrics.request_began()
-        metrics.request_sent(1, 100)
-        metrics.request_sent(2, 400)
-        metrics.request_ended()
-        metrics.response_received(2)
-        metrics.node_bytes_received(2, 24)
-
-    figures = task(record)
-    assert figures.producer["requests-in-flight"] == 1
-    assert values(figures.producer, "request-total", "request-rate") == [2, 1]
-    assert values(figures.producer, "request-size-avg", "request-size-max") == [250, 400]
-    assert values(figures.producer, "response-total", "response-rate") == [1, 0.5]
-    one, two = figures.nodes[1], figures.nodes[2]
-    assert values(one, "request-total", "request-rate", "request-size-avg", "request-size-max") == [1, 0.5, 100, 100]
-    assert values(one, "outgoing-byte-total", "outgoing-byte-rate", "response-total") == [100, 50, 0]
-    assert values(two, "response-total", "response-rate", "incoming-byte-total", "incoming-byte-rate") == [
-        1, 0.5, 24, 12,
-    ]  # fmt: skip
-
-
-def test_the_selector() -> None:
-    def record(metrics: Metrics) -> None:
-        metrics.connections_now(2)
-        metrics.connection_created()
-        metrics.connection_closed()
-        metrics.connections_now(1)
-        metrics.bytes_sent(100)
-        metrics.bytes_received(10)
-        metrics.bytes_received(30)
-        metrics.polled(wait_ns=600_000_000, io_ns=100_000_000)
-        metrics.polled(wait_ns=400_000_000, io_ns=300_000_000)
-
-    figures = task(record).producer
-    assert figures["connection-count"] == 1
-    assert values(figures, "connection-creation-total", "connection-creation-rate") == [1, 0.5]
-    assert values(figures, "connection-close-total", "connection-close-rate") == [1, 0.5]
-    assert values(figures, "outgoing-byte-total", "outgoing-byte-rate") == [100, 50]
-    assert values(figures, "incoming-byte-total", "incoming-byte-rate") == [40, 20]
-    assert values(figures, "network-io-total", "network-io-rate", "select-total", "select-rate") == [3, 1.5, 2, 1]
-    assert values(figures, "io-wait-time-ns-total", "io-wait-time-ns-avg", "io-wait-ratio") == [10**9, 5 * 10**8, 0.5]
-    assert values(figures, "io-time-ns-total", "io-time-ns-avg", "io-ratio") == [4 * 10**8, 2 * 10**8, 0.2]
+    for topic, found in (
+        ("a", meters(record_send=30, byte=800, record_retry=10, record_error=6) | {"compression-rate": 0.4}),
+        ("b", meters(record_send=30, byte=100, record_retry=4, record_error=0) | {"compression-rate": 0.1}),
+    ):
+        assert figures.topics[topic] == pytest.approx(found)
+    for node_id, size_bytes, answers, latencies in ((1, 100, (0, 0), (20, 30)), (2, 400, (1, 24), (40, 40))):
+        counts = meters(request=1, outgoing_byte=size_bytes, response=answers[0], incoming_byte=answers[1])
+        sizes = {"request-size-avg": size_bytes, "request-size-max": size_bytes}
+        times = {"request-latency-avg": latencies[0], "request-latency-max": latencies[1]}
+        assert figures.nodes[node_id] == pytest.approx(counts | sizes | times)
 
 
 def test_the_age_of_metadata_is_of_the_moment() -> None:
@@ -204,17 +125,14 @@ def test_the_age_of_metadata_is_of_the_moment() -> None:
 
 def test_nothing_has_no_average_and_no_maximum() -> None:
     figures = task(lambda metrics: None)
-    for name, value in figures.producer.items():
-        if name.endswith(("-avg", "-max")) or name == "metadata-age":
-            assert math.isnan(value), name
-        else:
-            assert value == 0, name
+
+    def expected(names: Mapping[str, float]) -> dict[str, float]:
+        return {name: math.nan if name.endswith(("-avg", "-max", "-age")) else 0 for name in names}
+
+    assert figures.producer == pytest.approx(expected(figures.producer), nan_ok=True)
+    assert figures.nodes[1] == pytest.approx(expected(figures.nodes[1]), nan_ok=True)
     assert figures.topics == {}
-    assert math.isnan(figures.nodes[1]["request-latency-avg"])
-    assert math.isnan(figures.nodes[1]["request-latency-max"])
-
-
-def test_no_time_has_no_rate_and_zero_is_a_maximum() -> None:
+    # No time has no rate, and zero is a maximum.
     assert math.isnan(task(send, elapsed_ms=0).producer["record-send-rate"])
     assert task(lambda metrics: send(metrics, queue_time_ms=0)).producer["record-queue-time-max"] == 0
 

@@ -43,11 +43,9 @@ def fetched(idp: Idp, *answer: tuple[int, bytes]) -> tuple[str, float]:
 
 
 def test_the_client_credentials_grant(idp: Idp) -> None:
-    idp.answers = [(200, body(access_token="abc.def", expires_in=60, token_type="Bearer"))]
-    assert endpoint(idp).fetch(lambda: NOW_S) == ("abc.def", 60.0)
+    assert fetched(idp, (200, body(access_token="abc.def", expires_in=60, token_type="Bearer"))) == ("abc.def", 60.0)
     ((path, headers, form),) = idp.told
-    assert path == "/token?tenant=1"
-    assert login_in(headers) == f"app:{CANARY}"
+    assert (path, login_in(headers)) == ("/token?tenant=1", f"app:{CANARY}")
     assert form == {"grant_type": ["client_credentials"], "scope": ["kafka"]}
     replace(endpoint(idp), scope=None).fetch(lambda: NOW_S)
     assert "scope" not in idp.told[-1][2]
@@ -58,9 +56,7 @@ def login_in(headers: Mapping[str, str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("header_urlencode", "login"),
-    [(False, "app 1:+/%=\u00e9"), (True, "app+1:%2B%2F%25%3D%C3%A9")],
-    ids=["raw", "encoded"],
+    ("header_urlencode", "login"), [(False, "app 1:+/%=\u00e9"), (True, "app+1:%2B%2F%25%3D%C3%A9")]
 )
 def test_credentials_are_encoded_only_where_that_is_asked_for(idp: Idp, header_urlencode: bool, login: str) -> None:
     """KIP-1025: some endpoints decode, as RFC 6749 has it, and others do not."""
@@ -70,17 +66,13 @@ def test_credentials_are_encoded_only_where_that_is_asked_for(idp: Idp, header_u
     assert login_in(idp.told[0][1]) == login
 
 
-def test_a_lifetime_that_only_the_token_tells(idp: Idp) -> None:
-    assert fetched(idp, (200, body(access_token=jwt(exp=NOW_S + 120))))[1] == 120
-    assert fetched(idp, (200, body(access_token="opaque")))[1] == oauth.UNKNOWN_LIFETIME_S
-
-
 @pytest.mark.parametrize("lifetime", ["1" + "0" * 400, "1e999", "-1e999", "NaN", "true", '"60"', "null"])
 def test_a_lifetime_that_is_none(idp: Idp, lifetime: str) -> None:
     """Found by fuzzing: no float holds an integer of 400 digits."""
     told = f'{{"access_token":"opaque","expires_in":{lifetime}}}'.encode()
     assert fetched(idp, (200, told)) == ("opaque", oauth.UNKNOWN_LIFETIME_S)
-    assert fetched(idp, (200, body(access_token=jwt(exp=json.loads(lifetime)))))[1] == oauth.UNKNOWN_LIFETIME_S
+    for token, found_s in ((jwt(exp=json.loads(lifetime)), oauth.UNKNOWN_LIFETIME_S), (jwt(exp=NOW_S + 120), 120)):
+        assert fetched(idp, (200, body(access_token=token))) == (token, found_s)
 
 
 @pytest.mark.parametrize(
@@ -108,11 +100,8 @@ def test_an_endpoint_that_gives_none(idp: Idp, status: int, answer: bytes, words
     assert len(idp.told) == tries
 
 
-def test_an_endpoint_that_recovers(idp: Idp) -> None:
+def test_an_endpoint_that_recovers_and_one_that_is_not_there(idp: Idp) -> None:
     assert fetched(idp, (503, b""), (200, body(access_token="abc", expires_in=60))) == ("abc", 60.0)
-
-
-def test_an_endpoint_that_is_not_there() -> None:
     with pytest.raises(TokenUnavailable, match="no answer"):
         fetched(Idp(url="http://127.0.0.1:1/token"))
 
@@ -144,7 +133,7 @@ def test_an_endpoint_that_never_comes_to_an_end(first: bytes, byte: bytes, monke
     with peer(behave) as port:
         with pytest.raises(TokenUnavailable, match=r"none that was whole within 0\.4 s"):
             fetched(Idp(url=f"http://127.0.0.1:{port}/token"))
-        assert time.monotonic() - begun < 12
+        assert time.monotonic() - begun < 25
         if byte:
             # Nobody reads on: no connection is left behind.
             wait_until(lambda: len(ended) == oauth.ATTEMPTS, 30, "both connections to be closed")
@@ -174,8 +163,7 @@ def test_a_name_server_that_does_not_answer_sends_no_credentials(monkeypatch: py
     "token", ["", "a.b", "a.b.c", jwt(), jwt(exp="soon", sub=1), "a.!.c", "...", f"a.{'Z' * 99}.c"]
 )
 def test_a_token_that_says_nothing_of_itself(token: str) -> None:
-    assert oauth.lifetime_of(token, NOW_S) == oauth.UNKNOWN_LIFETIME_S
-    assert oauth.subject_of(token) == ""
+    assert (oauth.lifetime_of(token, NOW_S), oauth.subject_of(token)) == (oauth.UNKNOWN_LIFETIME_S, "")
     assert oauth.subject_of(jwt(sub="app")) == "app"
 
 
@@ -189,16 +177,13 @@ def test_tokens_are_kept_until_they_grow_old_and_serve_until_they_expire() -> No
         return f"token{fetched[0]}", 100.0
 
     tokens = oauth.Tokens(fetch, clock_s=lambda: now_s[0])
-    assert [tokens.current(), tokens.current()] == ["token1", "token1"]
-    now_s[0] = 100 * oauth.REFRESH_FACTOR - 1
-    assert tokens.current() == "token1"
-    now_s[0] += 1
-    assert tokens.current() == "token2"
+    old_s = 100 * oauth.REFRESH_FACTOR
+    for now_s[0], token in ((0, "token1"), (old_s - 1, "token1"), (old_s, "token2")):
+        assert [tokens.current(), tokens.current()] == [token, token]
     # Where no other can be had.
-    fails[0], expires_s = True, now_s[0] + 100.0
-    now_s[0] = expires_s - 1
+    fails[0], now_s[0] = True, old_s + 99.0
     assert tokens.current() == "token2"
-    now_s[0] = expires_s
+    now_s[0] += 1
     with pytest.raises(TokenUnavailable):
         tokens.current()
     fails[0] = False

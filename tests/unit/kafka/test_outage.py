@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import random
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.outage import (
     FIRST_MS,
     FIRST_PATIENCE_MS,
@@ -31,11 +36,7 @@ AS_ITS_OPTION_SAYS = None
 @pytest.mark.parametrize(
     ("has_worked", "contact", "of_a_plan", "of_a_task"),
     [
-        (True, REFUSED, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS),
-        (True, SILENT, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS),
-        (True, TRYING, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS),
-        (True, NAMED, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS),
-        (True, REACHED, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS),
+        *((True, each, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS) for each in (REFUSED, SILENT, TRYING, NAMED, REACHED)),
         (False, REFUSED, FIRST_MS, FIRST_MS),
         (False, SILENT, FIRST_MS, FIRST_PATIENCE_MS),
         (False, TRYING, FIRST_PATIENCE_MS, FIRST_PATIENCE_MS),
@@ -67,25 +68,24 @@ def test_a_broker_that_was_reached_has_worked() -> None:
     assert outage.has_worked
     assert outage.first_wait(REFUSED, 10**9) is None
 
-
-def test_time_without_an_attempt_does_not_count() -> None:
+    # Time without an attempt does not count.
     assert Outage(asks_alone=True).first_wait(Contact(), 10**9) == FirstWait(0, FIRST_PATIENCE_MS)
 
 
-def test_a_wait_is_told_once() -> None:
+def test_a_wait_is_told_once_and_another_one_later() -> None:
     outage = Outage(asks_alone=True)
     assert not outage.is_to_be_told(TELL_MS - 1, 100_000)
     assert outage.is_to_be_told(TELL_MS, 100_000)
     assert not any(outage.is_to_be_told(TELL_MS + more_ms, 100_000 + more_ms) for more_ms in (1, 500, 10**6))
-
-
-def test_another_wait_is_told_again_but_not_many() -> None:
-    outage = Outage(asks_alone=True)
-    assert outage.is_to_be_told(TELL_MS, 100_000)
-    soon_ms, later_ms = 100_000 + 2 * TELL_MS, 100_000 + TELL_AGAIN_MS
-    assert not outage.is_to_be_told(TELL_MS, soon_ms)
-    assert outage.is_to_be_told(TELL_MS, later_ms)
-
-
-def test_a_time_is_told_in_utc() -> None:
+    assert not outage.is_to_be_told(TELL_MS, 100_000 + 2 * TELL_MS)
+    assert outage.is_to_be_told(TELL_MS, 100_000 + TELL_AGAIN_MS)
     assert time_of_day(1_700_000_000_000) == "22:13:20 UTC"
+
+
+@given(st.integers(1, 10_000), st.integers(0, 2**31 - 1))
+def test_a_backoff_is_within_jitter_of_the_exponential_and_never_over_the_maximum(attempts: int, seed: int) -> None:
+    wait = backoff_ms(attempts, 100, 1_000, random.Random(seed))
+    exponential = 100 * 2 ** min(attempts - 1, 20)
+    assert int(min(exponential * 0.8, 1_000)) <= wait <= min(exponential * 1.2, 1_000)
+    # Two clients do not retry in step.
+    assert len({backoff_ms(2, 100, 10_000, random.Random(seed + n)) for n in range(50)}) > 20

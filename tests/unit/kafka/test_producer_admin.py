@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -41,26 +42,19 @@ def test_coordinators_are_asked_and_found_once_for_all_tasks(network: Live) -> N
         with lease_producer(config(1)) as producer:
             (answer,) = producer.admin.ask_all([commit("s.0")])
             assert answer.error_code == ErrorCode.NONE  # type: ignore[union-attr]
-    assert len(network.kafka.asked(FindCoordinatorRequest)) == 1
-    assert len(network.kafka.asked(EndTxnRequest)) == 2
+            assert producer.admin.partitions(("t",)) == ((("t", 0),), ())
+    asked = [len(network.kafka.asked(each)) for each in (FindCoordinatorRequest, EndTxnRequest, InitProducerIdRequest)]
+    assert asked == [1, 2, 0], "without rows none asks for a producer id"
 
 
-def test_a_task_without_rows_asks_for_no_producer_id(network: Live) -> None:
-    with lease_producer(config(1)) as producer:
-        producer.admin.ask_all([commit("s.0")])
-        assert producer.admin.partitions(("t",)) == ((("t", 0),), ())
-    assert network.kafka.asked(InitProducerIdRequest) == []
-
-
-def settings(admin: AdminClient) -> object:
-    return admin.topic_settings(["t"], ("retention.ms",))
-
-
-def leaders(admin: AdminClient) -> object:
-    return admin.ask_leaders([TopicPartition("t", 0)], DescribeProducersRequest)
-
-
-@pytest.mark.parametrize("ask", [settings, leaders])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda admin: admin.topic_settings(["t"], ("retention.ms",)),
+        lambda admin: admin.ask_leaders([TopicPartition("t", 0)], DescribeProducersRequest),
+    ],
+    ids=["settings", "leaders"],
+)
 def test_requests_count_for_what_a_broker_may_have_unanswered(
     network: Live, ask: Callable[[AdminClient], object]
 ) -> None:
@@ -104,9 +98,6 @@ def waiting(network: Live) -> tuple[Producer, threading.Thread, list[object]]:
 def test_the_producers_end_ends_the_wait(
     waiting: Any, network: Live, monkeypatch: pytest.MonkeyPatch, how: str, error: type[Exception]
 ) -> None:
-    def broken(*given: object) -> int:
-        raise ZeroDivisionError("a bug")
-
     producer, thread, outcome = waiting
     match how:
         case "no retry helps":
@@ -118,7 +109,7 @@ def test_the_producers_end_ends_the_wait(
             producer.close()
         case "a bug":
             monkeypatch.setattr(threading, "excepthook", lambda _: None)
-            monkeypatch.setattr(sender.Sender, "run_once", broken)
+            monkeypatch.setattr(sender.Sender, "run_once", Mock(side_effect=ZeroDivisionError("a bug")))
     network.wakeup()
     thread.join(30)
     assert [type(each) for each in outcome] == [error]

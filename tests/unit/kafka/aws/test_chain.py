@@ -28,6 +28,7 @@ from kafka_sink.kafka.aws.credentials import IamLogin
 from kafka_sink.kafka.aws.missing import Missing
 from kafka_sink.kafka.aws.msk_iam import MskIamSigner
 from kafka_sink.kafka.aws.sigv4 import Keys
+from token_endpoint import http_server
 
 CANARY = "canary-d00f"
 DEFAULT = IamLogin()
@@ -94,17 +95,9 @@ def served(aws: Aws) -> Iterator[Aws]:
 
         do_POST = do_PUT = do_GET
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    aws.url = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
+    with http_server(Handler) as port:
+        aws.url = f"http://127.0.0.1:{port}"
         yield aws
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.fixture
@@ -139,8 +132,7 @@ def keys_of(made: BotocoreChain, login: IamLogin = DEFAULT) -> Keys:
     return made.credentials(login, "eu-west-1").keys
 
 
-@pytest.fixture
-def own_keys(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKENV")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
 
@@ -150,23 +142,15 @@ def write_aws(home: Path, name: str, text: str) -> None:
     (home / ".aws" / name).write_text(text)
 
 
-def test_botocore_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert installed() is not None
-    monkeypatch.setitem(__import__("sys").modules, "botocore.session", None)
-    assert installed() is None
-
-
-def test_a_containers_role(container: Aws) -> None:
+def test_a_containers_role_by_botocore_which_is_optional(container: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     container.container_gives(3600)
     found = BotocoreChain().credentials(IamLogin(), "eu-west-1")
     assert found.keys == Keys("AKROLE", CANARY, f"{CANARY}-t")
     assert found.source == "the default credentials (container-role)"
     assert found.remaining_s == 900, "more is of no interest"
-
-
-def test_an_instances_role(aws: Aws) -> None:
-    aws.instance_gives(3600)
-    assert keys_of(BotocoreChain()).access_key == "AKINST"
+    assert installed() is not None
+    monkeypatch.setitem(__import__("sys").modules, "botocore.session", None)
+    assert installed() is None
 
 
 def test_a_profile(aws: Aws, tmp_path: Path) -> None:
@@ -179,23 +163,17 @@ def test_a_profile(aws: Aws, tmp_path: Path) -> None:
         assert found.source == "profile 'team' (shared-credentials-file)"
 
 
-@pytest.mark.usefixtures("own_keys")
-def test_a_role_that_is_assumed(aws: Aws) -> None:
+def test_a_role_that_is_assumed_and_what_sts_answers_is_in_no_log(
+    aws: Aws, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_keys(monkeypatch)
     aws.sts_gives(3600)
     found = BotocoreChain().credentials(ROLE, "eu-west-1")
     assert found.keys == Keys("AKASSUMED", CANARY, f"{CANARY}-t")
     assert found.source == "the role awsRoleArn (assume-role)"
     ((_, form),) = aws.asked
-    assert form["RoleArn"] == [ROLE.role_arn]
-    assert form["ExternalId"] == [ROLE.role_external_id]
-    assert form["RoleSessionName"] == ["aws-msk-iam-auth"]
-
-
-@pytest.mark.usefixtures("own_keys")
-def test_what_sts_answers_is_in_no_log(aws: Aws, caplog: pytest.LogCaptureFixture) -> None:
-    aws.sts_gives(3600)
-    keys_of(BotocoreChain(), ROLE)
-    assert len(aws.asked) == 1
+    asked = [*form["RoleArn"], *form["ExternalId"], *form["RoleSessionName"]]
+    assert asked == [ROLE.role_arn, ROLE.role_external_id, "aws-msk-iam-auth"]
     assert CANARY not in caplog.text
 
 
@@ -215,11 +193,14 @@ def test_a_principal_stays_the_same_for_the_life_of_a_process(
     assert len({form["RoleSessionName"][0] for _, form in aws.asked}) == 1
 
 
+def signer(login: IamLogin = DEFAULT) -> MskIamSigner:
+    hosts = ("b-1.demo.x.c2.kafka.eu-west-1.amazonaws.com",)
+    return MskIamSigner(login, hosts, os.environ, wall_clock_s=time.time, user_agent="test")
+
+
 def test_a_token_lives_no_longer_than_its_credentials(container: Aws) -> None:
     container.container_gives(700)
-    hosts = ("b-1.demo.x.c2.kafka.eu-west-1.amazonaws.com",)
-    signer = MskIamSigner(IamLogin(), hosts, os.environ, wall_clock_s=time.time, user_agent="test")
-    _, lifetime_s = signer.fetch()
+    _, lifetime_s = signer().fetch()
     assert 600 < lifetime_s <= 700
 
 
@@ -231,7 +212,7 @@ def refused(login: IamLogin = DEFAULT) -> Missing:
     return error
 
 
-def test_why_there_are_no_credentials(aws: Aws, tmp_path: Path) -> None:
+def test_why_there_are_no_credentials(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = refused()
     assert "found no credentials on this host" in error.reason
     assert "AWS_ACCESS_KEY_ID" in error.advice
@@ -239,35 +220,30 @@ def test_why_there_are_no_credentials(aws: Aws, tmp_path: Path) -> None:
     # A process that fails and says its secret.
     write_aws(tmp_path, "config", f"[profile p]\ncredential_process = sh -c 'echo {CANARY} >&2; exit 1'\n")
     assert "CredentialRetrievalError" in refused(IamLogin(profile="p")).reason
-
-
-@pytest.mark.usefixtures("own_keys")
-def test_sts_refuses(aws: Aws) -> None:
+    own_keys(monkeypatch)
     aws.answer = lambda path: (403, _DENIED)
     assert refused(ROLE).reason == "the role awsRoleArn: botocore raised ClientError (AccessDenied)"
 
 
-def answers_without_end(aws: Aws, path: str = "/latest/api/token") -> None:
-    answer = aws.answer
-    aws.answer = lambda asked: (200, " " * PIECE * 1_000) if asked == path else answer(asked)
-
-
-@pytest.mark.parametrize("path", ["/latest/api/token", "/latest/meta-data/iam/security-credentials/role"])
-def test_an_instance_that_answers_without_end(aws: Aws, path: str) -> None:
+def answers_without_end(aws: Aws, path: str) -> None:
     """What botocore's own session would read: 4 GB in 5 s."""
-    aws.instance_gives(3600)
-    answers_without_end(aws, path)
+    answer, aws.sent = aws.answer, 0
+    aws.answer = lambda asked: (200, " " * PIECE * 1_000) if asked == path else answer(asked)
     with pytest.raises(Missing, match="answered with more than 64 KiB"):
         keys_of(BotocoreChain())
     assert aws.sent < 500, "most of the answer is read"
 
 
+@pytest.mark.parametrize("path", ["/latest/api/token", "/latest/meta-data/iam/security-credentials/role"])
+def test_an_instance_that_answers_without_end(aws: Aws, path: str) -> None:
+    aws.instance_gives(3600)
+    assert keys_of(BotocoreChain()).access_key == "AKINST"
+    answers_without_end(aws, path)
+
+
 def test_a_container_that_answers_without_end(container: Aws) -> None:
     container.container_gives(3600)
     answers_without_end(container, "/role")
-    with pytest.raises(Missing, match="answered with more than 64 KiB"):
-        keys_of(BotocoreChain())
-    assert container.sent < 500, "most of the answer is read"
 
 
 def test_an_endpoint_that_does_not_answer_is_not_waited_for(container: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,12 +262,8 @@ def test_an_endpoint_that_does_not_answer_is_not_waited_for(container: Aws, monk
 
 
 def test_the_error_of_a_write_pickles_without_a_secret(aws: Aws) -> None:
-    signer = MskIamSigner(
-        IamLogin(profile="none"), ("b-1.x.kafka.eu-west-1.amazonaws.com",), os.environ,
-        wall_clock_s=time.time, user_agent="test",
-    )  # fmt: skip
     with pytest.raises(TokenUnavailable, match="AWS_MSK_IAM") as failure:
-        signer.fetch()
+        signer(IamLogin(profile="none")).fetch()
     again = pickle.loads(pickle.dumps(failure.value))
     assert "ProfileNotFound" in str(again)
     assert failure.value.__context__ is None

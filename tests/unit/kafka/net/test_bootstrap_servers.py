@@ -1,4 +1,5 @@
-"""What becomes of the connections to bootstrap servers once the brokers are known, and who tells of another cluster."""
+"""Connections to bootstrap servers once the brokers are known, who tells of another cluster, and what a
+client knows of its servers while none answers."""
 
 from __future__ import annotations
 
@@ -11,10 +12,19 @@ from hypothesis import strategies as st
 
 from effort import examples
 from kafka_sink.errors import ClusterChanged
-from kafka_sink.kafka.metrics import Figures
-from kafka_sink.kafka.net.transport import Connected, Disconnected, Received, Sent
+from kafka_sink.kafka.net.transport import Connected, Disconnected, Event, Received, Sent, TlsFailure
+from kafka_sink.kafka.outage import Contact
 from kafka_sink.kafka.protocol.apis.metadata import Broker
-from network_world import INIT, SecureWorld, World, authenticate_answer, brokers, handshake_answer, versions_answer
+from network_world import (
+    INIT,
+    SecureWorld,
+    World,
+    authenticate_answer,
+    brokers,
+    handshake_answer,
+    knowing,
+    versions_answer,
+)
 
 AT_BOOT = Broker(7, "boot", 9092)
 
@@ -45,8 +55,7 @@ class TestAdopted:
         else:
             client.update_brokers([AT_BOOT, *brokers(8)])
         assert client.ready(7, world.now_ms)
-        assert client.api_version(7, INIT) == 5
-        assert client.finalized_features(7) == {}
+        assert (client.api_version(7, INIT), client.finalized_features(7)) == (5, {})
         # The negative id goes on to lead to the broker: a request that was meant for it may still wait.
         assert client.ready(-1, world.now_ms)
         assert client.name(-1) == client.name(7) == "broker 7 boot:9092 (10.0.0.1:9092)"
@@ -109,12 +118,12 @@ class TestAdopted:
         world.client.update_brokers([AT_BOOT])
         late = world.send("late", 7)
         world.poll(Sent(key), Sent(key), Received(key, early + late))
-        figures: Figures = world.metrics.snapshot(1_000).since(world.start)
+        figures = world.figures
         assert {node_id: node["request-total"] for node_id, node in figures.nodes.items()} == {-1: 3, 7: 1}
         for name in ("request-total", "response-total"):
             assert sum(node[name] for node in figures.nodes.values()) == figures.producer[name]
 
-    def test_one_that_is_named_twice(self) -> None:
+        # One that is named twice is connected to once.
         world = World(bootstrap_servers=(("boot", 9092), ("boot", 9092)))
         assert world.client.least_loaded_node(world.now_ms) is None
         refuse(world)
@@ -173,8 +182,7 @@ class TestLeft:
         assert not world.client.ready(-1, world.now_ms)
         assert world.client.is_down(-1)
         assert dialled(world) == ["boot", "b1"]
-
-    def test_not_before_it_has_answered(self) -> None:
+        # Not before it has answered.
         world = Balanced()
         answer = world.send("token")
         broker = world.open(1)
@@ -194,14 +202,11 @@ class TestLeft:
         world.client.update_brokers(brokers(7))
         world.poll()
         assert world.transport.open == {broker}
-
-    def test_an_attempt_to_connect_is_given_up(self) -> None:
+        # An attempt to connect is given up.
         world = World(named("boot", "b1"))
         world.client.update_brokers(brokers(1))
         world.client.ready(-1, world.now_ms)
-        broker = world.open(1)
-        assert world.transport.open == {broker}
-        assert world.client.last_error == ""
+        assert (world.transport.open, world.client.last_error) == ({world.open(1)}, "")
 
     def test_is_connected_to_again_when_no_broker_can_be_reached(self) -> None:
         """KIP-899."""
@@ -216,19 +221,15 @@ class TestLeft:
         world.dial(-1)
         assert world.client.least_loaded_node(world.now_ms) == -1
 
-
-class TestBrokersThatDoNotAnswer:
-    """Not even with a refusal, as if their hosts were gone: each attempt takes the whole time to connect."""
-
-    def test_are_not_tried_for_ever_instead_of_bootstrap_servers(self) -> None:
+    def test_brokers_that_do_not_answer_are_not_tried_for_ever_instead(self) -> None:
+        """Not even with a refusal, as if their hosts were gone: each attempt takes the whole time to connect."""
         world = World(named("boot", "b1", "b2"))
         world.client.update_brokers(brokers(1, 2))
         while len(world.transport.connects) < 9:
             assert world.client.least_loaded_node(world.now_ms) is None
             world.poll(timeout_ms=60_000)
         tried = dialled(world)
-        assert set(tried[:2]) == {"b1", "b2"}
-        assert tried[2] == "boot"
+        assert ({*tried[:2]}, tried[2]) == ({"b1", "b2"}, "boot")
         assert all(tried.count(host) >= 2 for host in ("boot", "b1", "b2"))
 
 
@@ -268,8 +269,7 @@ class TestAnotherCluster:
         if leads_elsewhere:
             world.dial(None, b"cluster-2")
             failure = world.client.failure
-            assert isinstance(failure, ClusterChanged)
-            assert "boot:9092" in failure.broker
+            assert isinstance(failure, ClusterChanged) and "boot:9092" in failure.broker
             return
         world.dial(None)
         assert world.client.failure is None
@@ -285,8 +285,7 @@ class TestAnotherCluster:
         world.lose(key)
         world.dial(7, b"cluster-2")
         failure = world.client.failure
-        assert isinstance(failure, ClusterChanged)
-        assert failure.broker == "broker 7 boot:9092 (10.0.0.1:9092)"
+        assert isinstance(failure, ClusterChanged) and failure.broker == "broker 7 boot:9092 (10.0.0.1:9092)"
 
     @pytest.mark.parametrize("second", ["refuses", "leads elsewhere", "has no address", "is right"])
     def test_at_one_bootstrap_server_is_believed_unless_the_other_leads_to_ours(self, second: str) -> None:
@@ -313,8 +312,7 @@ class TestAnotherCluster:
                 return
         failure = world.client.failure
         assert isinstance(failure, ClusterChanged)
-        assert failure.found == "cluster-2"
-        assert f"{first}:9092" in failure.broker
+        assert failure.found == "cluster-2" and f"{first}:9092" in failure.broker
 
     def test_at_one_address_of_a_server_is_not_believed_before_the_others_were_tried(self) -> None:
         world = World(names={"boot": ["10.0.0.1", "10.0.0.2"]}, cluster_id="cluster-1")
@@ -324,9 +322,7 @@ class TestAnotherCluster:
         world.dial(-1)
         assert world.client.failure is None
         assert world.client.can_send(-1, world.now_ms)
-
-    def test_a_connection_that_ended_is_no_attempt(self) -> None:
-        """The second server had led to the right cluster a moment ago."""
+        # A connection that ended is no attempt: the second server had led to the right cluster a moment ago.
         world = World(named("boot", "second"), bootstrap_servers=(("boot", 9092), ("second", 9092)))
         world.poll(Disconnected(world.open(-2), "cut"))
         world.dial(-1, b"cluster-2")
@@ -339,8 +335,7 @@ class TestAnotherCluster:
         world.client.ready(-2, world.now_ms)
         refuse(world)
         assert world.client.failure is None
-
-    def test_at_a_bootstrap_server_is_nothing_new_while_a_broker_is_connected(self) -> None:
+        # Nor is it anything new while a broker is connected.
         world = self.world()
         bootstrap = world.connect()
         world.poll(Sent(bootstrap), Received(bootstrap, versions_answer(0, world.RANGES)))
@@ -426,3 +421,95 @@ def test_a_replaced_cluster_is_noticed_and_no_other_one_ends_a_client(
         assert cluster.world.client.least_loaded_node(cluster.world.now_ms) is not None
     elif not is_told:
         assert failure is None
+
+
+def contact(world: World) -> Contact:
+    return world.client.contact(world.now_ms)
+
+
+def begin(world: World) -> int:
+    """Begin the next attempt to connect."""
+    world.transport.now_ms += 2_000
+    assert world.client.least_loaded_node(world.now_ms) is None
+    return world.key
+
+
+def refuse_next(world: World) -> None:
+    world.poll(Disconnected(begin(world), "Connection refused"))
+
+
+REFUSED = Disconnected(0, "Connection refused")
+HUNG_UP = Disconnected(0, "the peer closed the connection")
+OF_TLS = Disconnected(0, "it fails", TlsFailure("the handshake fails", "look", final=False))
+WEB_SERVER = Received(0, b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("events", "passes_ms", "refused", "unanswered"),
+    [
+        pytest.param([REFUSED], 0, True, True, id="refused"),
+        pytest.param([Connected(0), WEB_SERVER], 0, True, True, id="another kind of server"),
+        pytest.param([Connected(0), HUNG_UP], 0, False, True, id="a peer that hangs up"),
+        pytest.param([Connected(0)], 0, False, True, id="silence"),
+        pytest.param([Connected(0)], 60_000, False, True, id="silence for the whole request timeout"),
+        pytest.param([OF_TLS], 0, False, False, id="a handshake that fails"),
+        pytest.param([], 60_000, False, False, id="no connection in time"),
+        pytest.param([], 0, False, False, id="not yet"),
+    ],
+)
+def test_how_the_last_attempt_ended(events: list[Event], passes_ms: int, refused: bool, unanswered: bool) -> None:
+    world = World()
+    assert contact(world) == Contact()
+    begin(world)
+    world.poll(*events)
+    world.poll(timeout_ms=passes_ms)
+    found = contact(world)
+    assert (found.is_refused, found.is_unanswered, found.is_reached) == (refused, unanswered, False)
+    assert found.began_ms == found.away_since_ms == 2_000
+
+
+def test_a_new_attempt_after_a_refusal_is_refused_until_it_takes_long() -> None:
+    world = World({"boot": []})
+    world.client.least_loaded_node(world.now_ms)
+    assert contact(world).is_refused, "a name that nobody knows"
+    world = World()
+    refuse_next(world)
+    begin(world)
+    assert contact(world).is_refused
+    world.transport.now_ms += 1_001
+    assert not contact(world).is_unanswered
+
+
+@pytest.mark.parametrize("first", [REFUSED, Connected(0)])
+def test_every_server_must_have_been_tried(first: Event) -> None:
+    world = World(bootstrap_servers=(("boot", 9092), ("root", 9092)))
+    begin(world)
+    world.poll(first)
+    assert (contact(world).is_refused, contact(world).is_unanswered) == (False, False)
+    if first is REFUSED:
+        refuse_next(world)
+        assert contact(world).is_refused
+
+
+def test_a_broker_that_answered_once_stays_reached() -> None:
+    """Else a broker that restarts at once, before anybody looks, would count as a wrong address."""
+    world = knowing(1)
+    key = world.open(1)
+    assert contact(world).is_reached
+    world.poll(Disconnected(key, "cut"))
+    assert contact(world).is_reached
+
+
+def test_a_broker_that_answered_and_is_away() -> None:
+    world = World()
+    key = world.open()
+    # A bootstrap server that answers is no broker of the cluster yet.
+    found = contact(world)
+    assert (found.is_reached, found.away_since_ms, found.began_ms, found.is_unanswered) == (False, None, 0, False)
+    world.client.update_brokers(brokers(1))
+    world.poll(Disconnected(key, "cut"))
+    assert contact(world).away_since_ms is None
+    since_ms = world.now_ms + 2_000
+    refuse_next(world)
+    found = contact(world)
+    assert (found.away_since_ms, found.began_ms, found.is_refused, found.is_unanswered) == (since_ms, 0, False, False)

@@ -19,7 +19,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from effort import examples
 from kafka_sink import errors
 from kafka_sink.errors.exhaustion import PATIENCE_MS
-from kafka_sink.kafka.metrics import Figures
 from kafka_sink.kafka.net.network_client import MIN_SESSION_MS
 from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent, TlsFailure
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
@@ -72,8 +71,9 @@ class TestLack:
         assert isinstance(self.fail(world, for_ms=60_000), errors.WorkerExhausted)
         assert PATIENCE_MS <= world.now_ms <= PATIENCE_MS + 2_000
         assert len(world.transport.connects) > 3
+        assert self.fail(World(), for_ms=60_000, lacks=None) is None, "other reasons are no lack"
 
-    def test_that_ends_is_forgotten(self, world: World) -> None:
+    def test_that_ends_is_forgotten_and_one_of_long_ago_does_not_count(self, world: World) -> None:
         for _ in range(3):
             assert self.fail(world, for_ms=PATIENCE_MS - 1_500) is None
             while not world.is_connecting:
@@ -81,15 +81,9 @@ class TestLack:
                 world.poll(timeout_ms=20)
             world.poll(Connected(world.key))
             world.poll(Disconnected(world.key, "gone"))
-        assert world.client.failure is None
-
-    def test_of_long_ago_does_not_count(self, world: World) -> None:
         self.fail(world, for_ms=100)
         world.transport.now_ms += 600_000
         assert self.fail(world, for_ms=2_000) is None
-
-    def test_other_reasons_are_no_lack(self, world: World) -> None:
-        assert self.fail(world, for_ms=60_000, lacks=None) is None
 
     def test_of_who_looks_names_up_is_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def no_file(world: World, host: str, port: int) -> list[Address]:
@@ -102,10 +96,9 @@ class TestLack:
 class TestReady:
     def test_after_connecting_and_negotiating(self, world: World) -> None:
         client = world.client
-        assert not client.ready(-1, 0)
-        assert world.transport.connects == [(0, Address(socket.AF_INET, ("10.0.0.1", 9092)))]
-        assert not client.ready(-1, 0)
-        assert len(world.transport.connects) == 1
+        for _ in range(2):
+            assert not client.ready(-1, 0)
+            assert world.transport.connects == [(0, Address(socket.AF_INET, ("10.0.0.1", 9092)))]
         world.poll(Connected(0))
         assert not client.ready(-1, 0)
         (frame,) = world.transport.outbox[0]
@@ -119,12 +112,10 @@ class TestReady:
 
     def test_down_is_who_has_no_connection_and_is_not_getting_one(self, world: World) -> None:
         client = world.client
-        assert client.is_down(5)
-        assert client.is_down(-1)
-        key = world.connect()
+        assert client.is_down(5) and client.is_down(-1)
+        world.connect()
         assert not client.is_down(-1)
-        world.poll(Disconnected(key, "reset"))
-        assert client.is_down(-1)
+        world.lose(world.key, pause_ms=0)
         assert not client.ready(-1, world.now_ms)  # it rests for a while
         assert client.is_down(-1)
         world.poll(timeout_ms=100)
@@ -175,16 +166,14 @@ class TestConnectFails:
 
     def test_a_name_that_cannot_be_resolved(self) -> None:
         world = World(names={"boot": []})
-        assert not world.client.ready(-1, 0)
-        assert not world.client.ready(-1, 0)
-        assert world.resolved == ["boot"]
-        assert world.client.last_error == (
-            "bootstrap server boot:9092: its name cannot be resolved: Name or service not known"
-        )
+        for _ in range(2):
+            assert not world.client.ready(-1, 0)
+            assert world.resolved == ["boot"]
+        said = "bootstrap server boot:9092: its name cannot be resolved: Name or service not known"
+        assert world.client.last_error == said
         world.names["boot"] = ["10.0.0.9"]
         world.poll(timeout_ms=60_000)
-        assert not world.client.ready(-1, world.now_ms)
-        assert len(world.transport.connects) == 1
+        world.connect()
 
     def test_the_time_to_connect_grows_with_each_failure_and_its_jitter_is_random(self) -> None:
         """KIP-601."""
@@ -218,50 +207,37 @@ class TestConnectFails:
         world.connect()
         world.poll(Sent(0))
         world.poll(timeout_ms=60_000)
-        assert world.now_ms == 30_000
-        assert world.transport.open == set()
-        assert "no answer within 30000 ms" in world.client.last_error
-        assert "plaintext listener" in world.client.last_error
+        assert (world.now_ms, world.transport.open) == (30_000, set())
+        world.says("no answer within 30000 ms", "plaintext listener")
 
-    def test_a_listener_that_closes_instead_of_answering(self, world: World) -> None:
-        """A TLS listener does."""
+        # A listener that closes instead of answering, as one for TLS does.
+        world = World()
         world.connect()
         world.poll(Sent(0), Disconnected(0, "Connection reset by peer"))
-        assert "Connection reset by peer" in world.client.last_error
-        assert "plaintext listener" in world.client.last_error
-        assert "max.connections.per.ip" in world.client.last_error
+        world.says("Connection reset by peer", "plaintext listener", "max.connections.per.ip")
 
     @pytest.mark.parametrize(
         ("bytes_", "words"),
         [
             (b"HTTP/1.1 400 Bad Request\r\n", "HTTP; check the port"),
             (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
-            (b"\xff\xff\xff\xff", "a frame of -1 bytes"),
-            (framed(5, b""), "correlation id 5"),
             (framed(0, b"\0"), "cut off"),
         ],
     )
     def test_a_peer_that_is_no_broker(self, world: World, bytes_: bytes, words: str) -> None:
-        world.connect()
-        world.poll(Sent(0), Received(0, bytes_))
-        assert world.transport.open == set()
-        assert words in world.client.last_error
-        assert world.client.delay_ms(-1, world.now_ms)
-        assert isinstance(world.client.failure, errors.TlsFailed) is (words == "TLS")
-        assert words != "TLS" or "kafka.security.protocol" in str(world.client.failure)
-        # What was on its way from it is nobody's.
-        world.poll(Received(0, b"more"), Disconnected(0, "late"))
-        assert words in world.client.last_error
-
-    def test_a_failure_while_negotiating_counts_towards_the_backoff(self, world: World) -> None:
-        """Or a port where something else listens would be knocked at without end."""
+        # The backoff grows, or a port where something else listens would be knocked at without end.
         for _ in range(6):
             world.connect()
-            world.poll(Sent(world.key), Received(world.key, b"HTTP"))
-            wait = world.client.delay_ms(-1, world.now_ms)
+            world.poll(Sent(world.key), Received(world.key, bytes_))
+            assert world.transport.open == set()
+            # What was on its way from it is nobody's.
+            world.poll(Received(world.key, b"more"), Disconnected(world.key, "late"))
+            world.says(words)
+            wait_ms = world.client.delay_ms(-1, world.now_ms)
             world.poll(timeout_ms=60_000)
-        assert wait is not None
-        assert wait >= 800
+        assert wait_ms is not None and wait_ms >= 800
+        assert isinstance(world.client.failure, errors.TlsFailed) is (words == "TLS")
+        assert words != "TLS" or "kafka.security.protocol" in str(world.client.failure)
 
 
 class TestSend:
@@ -294,23 +270,22 @@ class TestSend:
             world.client.send(-1, request, world.now_ms, "token")
             assert world.client.has_in_flight
             (response,) = world.poll(timeout_ms=60_000)
-            assert world.transport.waited_ms[-1] == 0
-            assert (response.token, response.response) == ("token", None)
-            assert response.error == f"bootstrap server boot:9092 (10.0.0.1:9092): {words}"
-            assert len(world.transport.outbox[key]) == sent_before
+            assert (world.transport.waited_ms[-1], len(world.transport.outbox[key])) == (0, sent_before)
+            error = f"bootstrap server boot:9092 (10.0.0.1:9092): {words}"
+            assert (response.token, response.response, response.error) == ("token", None, error)
         assert world.client.ready(-1, world.now_ms)
 
     def test_a_broker_that_lacks_what_every_write_needs_ends_the_client(self) -> None:
         world = World(guarantees=(AT_LEAST_ONCE, IDEMPOTENCE))
         key = world.connect()
         world.poll(Sent(key), Received(key, versions_answer(0, {PRODUCE: (0, 7), METADATA: (0, 7)})))
-        assert isinstance(world.client.failure, errors.BrokerUnsupported)
-        assert world.client.failure.guarantee == "idempotence"
-        assert "InitProducerId" in world.client.failure.missing[0]
-        assert "kafka.enable.idempotence=false" in str(world.client.failure)
+        failure = world.client.failure
+        assert isinstance(failure, errors.BrokerUnsupported)
+        assert failure.guarantee == "idempotence" and "InitProducerId" in failure.missing[0]
+        assert "kafka.enable.idempotence=false" in str(failure)
         assert world.transport.open == set()
-
-    def test_what_a_node_lacks(self, world: World) -> None:
+        # One that lacks what only some writes need is told.
+        world = World()
         assert world.client.lacks(-1, EXACTLY_ONCE) == ()
         world.open()
         assert world.client.lacks(-1, EXACTLY_ONCE)[0].startswith("FindCoordinator ")
@@ -324,10 +299,9 @@ class TestConnectionLost:
         for token in range(3):
             world.send(token)
         responses = world.poll(*[Sent(key)] * sent, Disconnected(key, "Connection reset by peer"))
-        assert [(response.token, response.response) for response in responses] == [(0, None), (1, None), (2, None)]
-        reason = "bootstrap server boot:9092 (10.0.0.1:9092): Connection reset by peer"
-        assert {response.error for response in responses} == {world.client.last_error}
-        assert world.client.last_error.startswith(reason)
+        error = world.client.last_error
+        assert error.startswith("bootstrap server boot:9092 (10.0.0.1:9092): Connection reset by peer")
+        assert [(each.token, each.response, each.error) for each in responses] == [(n, None, error) for n in range(3)]
         assert not world.client.has_in_flight
         assert world.poll(timeout_ms=100) == []
         world.open()
@@ -348,29 +322,21 @@ class TestConnectionLost:
     def test_the_oldest_request_bounds_the_wait(self) -> None:
         world = World(request_timeout_ms=30_000)
         key = world.open()
+        answer = world.send("in the last poll")
+        world.poll(Sent(key))
+        world.transport.now_ms += 40_000
+        (response,) = world.poll(Received(key, answer))
+        assert (response.error, world.transport.open) == (None, {key})
         world.send("old")
         world.poll(Sent(key))
         world.transport.now_ms += 20_000
         young = world.send("young")
         assert world.poll(Sent(key), timeout_ms=0) == []
-        responses = world.poll(timeout_ms=60_000)
-        assert world.now_ms == 30_000
-        assert [response.token for response in responses] == ["old", "young"]
-        assert {response.response for response in responses} == {None}
-        assert world.client.last_error.endswith("no answer within 30000 ms")
-        assert [response.latency_ms for response in responses] == [30_000, 10_000]
-        assert world.transport.open == set()
+        responses = [(each.token, each.response, each.latency_ms) for each in world.poll(timeout_ms=60_000)]
+        assert responses == [("old", None, 30_000), ("young", None, 10_000)]
+        assert (world.now_ms, world.transport.open) == (70_000, set())
+        world.says("no answer within 30000 ms")
         assert world.poll(Received(key, young)) == []
-
-    def test_an_answer_in_the_last_poll_counts(self) -> None:
-        world = World(request_timeout_ms=30_000)
-        key = world.open()
-        answer = world.send("token")
-        world.poll(Sent(key))
-        world.transport.now_ms += 40_000
-        (response,) = world.poll(Received(key, answer))
-        assert response.error is None
-        assert world.transport.open == {key}
 
 
 class TestThrottle:
@@ -409,7 +375,7 @@ class TestThrottle:
             world.poll(Sent(key))
             world.poll(timeout_ms=60_000)
         assert world.now_ms == (79_999 + 30_000 if comes else 80_000)
-        assert world.client.last_error.endswith("no answer within 30000 ms")
+        world.says("no answer within 30000 ms")
 
     def test_nodes_that_throttle_at_once_do_so_together_but_each_on_its_own(self) -> None:
         world = knowing(3, 4)
@@ -422,46 +388,34 @@ class TestThrottle:
         assert world.client.throttled_ms(1_000) == 900
 
     def test_only_while_it_is_connected(self) -> None:
-        world = World(reconnect_backoff_ms=50, reconnect_backoff_max_ms=50)
+        world = World(request_timeout_ms=30_000, reconnect_backoff_ms=50, reconnect_backoff_max_ms=50)
         key = world.open()
         world.throttle(10_000)
         world.transport.now_ms = 1_000
         world.poll(Disconnected(key, "cut"))
-        assert world.client.throttled_ms(4_000) == 1_000
-        assert world.client.throttles(4_000)[-1][0] == 1_000
+        assert (world.client.throttled_ms(4_000), world.client.throttles(4_000)[-1][0]) == (1_000, 1_000)
         # And again when it is back: what it said still holds, whatever connection it was said on.
         world.transport.now_ms = 4_000
         world.dial()
         assert not world.client.can_send(-1, 9_999)
         assert world.client.can_send(-1, 10_000)
-        assert world.client.throttled_ms(20_000) == 7_000
-        assert world.client.throttles(20_000) == {-1: (7_000, 10_000)}
+        assert (world.client.throttled_ms(20_000), world.client.throttles(20_000)) == (7_000, {-1: (7_000, 10_000)})
 
-    def test_a_new_connection_is_read_at_once(self) -> None:
-        world = World(request_timeout_ms=30_000, reconnect_backoff_ms=50, reconnect_backoff_max_ms=50)
-        key = world.open()
+        # A new connection is read at once.
+        world.transport.now_ms = 20_000
         world.throttle(1_000_000)
-        world.poll(Disconnected(key, "cut"))
-        world.transport.now_ms = 1_000
+        world.lose(world.key)
         world.connect()
         world.poll(Sent(world.key))
+        began_ms = world.now_ms
         world.poll(timeout_ms=60_000)
-        assert world.now_ms == 31_000
-        assert "no answer within 30000 ms" in world.client.last_error
+        assert world.now_ms == began_ms + 30_000
+        world.says("no answer within 30000 ms")
 
 
 class TestIdle:
-    def test_an_idle_connection_is_closed_without_an_error(self) -> None:
-        world = World(connections_max_idle_ms=540_000)
-        world.open()
-        world.poll(timeout_ms=10**9)
-        assert world.now_ms == 540_000
-        assert world.transport.open == set()
-        assert world.client.last_error == ""
-        assert world.client.delay_ms(-1, world.now_ms) == 0
-
     @pytest.mark.parametrize("is_answered", [True, False])
-    def test_it_is_idle_since_its_last_answer_or_request_without_one(self, is_answered: bool) -> None:
+    def test_closes_a_connection_some_time_after_its_last_answer_or_request(self, is_answered: bool) -> None:
         world = World(connections_max_idle_ms=50_000)
         world.open()
         world.transport.now_ms += 10_000
@@ -471,16 +425,15 @@ class TestIdle:
             world.client.send(-1, NO_ACKS, world.now_ms, expect_response=False)
         world.poll(Sent(0), *[Received(0, answer)] * is_answered)
         world.poll(timeout_ms=10**9)
-        assert world.now_ms == 70_000
-
-    def test_one_that_waits_for_an_answer_is_not_idle(self) -> None:
+        assert (world.now_ms, world.transport.open) == (70_000, set())
+        assert (world.client.last_error, world.client.delay_ms(-1, world.now_ms)) == ("", 0)
+        # One that waits for an answer is not idle.
         world = World(connections_max_idle_ms=1_000, request_timeout_ms=30_000)
         world.open()
         world.send("token")
         world.poll(Sent(0))
         world.poll(timeout_ms=5_000)
-        assert world.now_ms == 5_000
-        assert world.transport.open == {0}
+        assert (world.now_ms, world.transport.open) == (5_000, {0})
 
 
 class TestLeastLoaded:
@@ -505,8 +458,7 @@ class TestLeastLoaded:
         world.client.send(2, INIT, 0)
         world.client.send(2, INIT, 0)
         assert {world.client.least_loaded_node(0) for _ in range(20)} == {1}
-
-    def test_full_nodes_are_waited_for(self) -> None:
+        # Full nodes are waited for.
         world = knowing(1, max_in_flight=1)
         world.open(1)
         world.client.send(1, INIT, 0)
@@ -521,10 +473,7 @@ class TestBrokersChange:
         world.open(1)
         world.client.send(1, INIT, 0, "token")
         moved = Broker(1, "elsewhere", 9093)
-        if is_learned:
-            world.client.learn(moved)
-        else:
-            world.client.update_brokers([moved])
+        world.client.learn(moved) if is_learned else world.client.update_brokers([moved])
         assert world.transport.open == set()
         (response,) = world.poll(timeout_ms=60_000)
         assert (response.token, response.response) == ("token", None)
@@ -532,9 +481,7 @@ class TestBrokersChange:
         world.open(1)
         assert world.resolved[-1] == "elsewhere"
 
-
-class TestLearn:
-    def test_it_keeps_its_connection_and_what_was_known_of_it(self) -> None:
+    def test_one_that_is_learned_again_keeps_its_connection_and_what_was_known_of_it(self) -> None:
         world = World(names={"b7": ["10.0.7.1", "10.0.7.2"]})
         world.client.learn(Broker(7, "b7", 9092))
         assert not world.client.ready(7, 0)
@@ -566,17 +513,13 @@ def test_finalized_features_are_those_of_the_connection(world: World) -> None:
 
 
 class TestMetrics:
-    @staticmethod
-    def figures(world: World) -> Figures:
-        return world.metrics.snapshot(1_000).since(world.start)
-
     def test_requests_responses_and_bytes_of_each_node(self) -> None:
         world = knowing(1, 2)
         keys = {node_id: world.open(node_id) for node_id in (1, 2)}
         answer = world.send("a", node_id=2)
         world.send("b", node_id=2)
         world.poll(Sent(keys[2]), Received(keys[2], answer[:5]), Received(keys[2], answer[5:]))
-        figures = self.figures(world)
+        figures = world.figures
         sent = {node_id: [len(frame) for frame in world.transport.outbox[key]] for node_id, key in keys.items()}
         hello = len(versions_answer(0, World.RANGES) + metadata_answer(1))
         for node_id, requests, responses, bytes_in in ((1, 2, 1, hello), (2, 4, 2, hello + len(answer))):
@@ -584,8 +527,7 @@ class TestMetrics:
             assert (node["request-total"], node["response-total"]) == (requests, responses)
             assert (node["outgoing-byte-total"], node["incoming-byte-total"]) == (sum(sent[node_id]), bytes_in)
             assert node["request-size-max"] == max(sent[node_id])
-        assert figures.producer["request-total"] == 6
-        assert figures.producer["response-total"] == 3
+        assert (figures.producer["request-total"], figures.producer["response-total"]) == (6, 3)
         assert figures.producer["request-size-avg"] == pytest.approx(sum(sent[1] + sent[2]) / 6)
 
     def test_the_latency_and_throttling_of_produce(self) -> None:
@@ -598,7 +540,7 @@ class TestMetrics:
         produced = produce_answer(correlation_id(world.transport.outbox[key][-2]), uuid.UUID(int=7), 300)
         responses = world.poll(*[Sent(key)] * 2, Received(key, produced + init))
         assert [response.error for response in responses] == [None, None]
-        figures = self.figures(world)
+        figures = world.figures
         assert figures.producer["produce-throttle-time-avg"] == figures.producer["produce-throttle-time-max"] == 300
         for one in (figures.producer, figures.nodes[1]):
             assert one["request-latency-avg"] == one["request-latency-max"] == 12
@@ -692,21 +634,15 @@ class AnyWeather(RuleBasedStateMachine):
         if self.told_sent[key] < len(frames):
             self.told_sent[key] += 1
             return [Sent(key)]
-        answer = self.next_answer(key)
-        return [] if answer is None else [Received(key, answer)]
-
-    def next_answer(self, key: int) -> bytes | None:
-        for place, frame in enumerate(self.transport.outbox[key]):
+        answer_to = {INIT_PRODUCER_ID: init_answer, METADATA: metadata_answer}
+        for place, frame in enumerate(frames):
             (api_key,) = struct.unpack_from(">h", frame, 4)
             # Nobody answers a Produce with acks=0.
-            if api_key == PRODUCE or place in self.answered[key]:
-                continue
-            self.answered[key].add(place)
-            number = correlation_id(frame)
-            if api_key == INIT_PRODUCER_ID:
-                return init_answer(number)
-            return metadata_answer(number) if api_key == METADATA else versions_answer(number, World.RANGES)
-        return None
+            if api_key != PRODUCE and place not in self.answered[key]:
+                self.answered[key].add(place)
+                answer = answer_to.get(api_key, lambda number: versions_answer(number, World.RANGES))
+                return [Received(key, answer(correlation_id(frame)))]
+        return []
 
     @rule(ms=st.sampled_from([0, 1, 1, 50, 1_000, 6_000, 30_000]))
     def wait(self, ms: int) -> None:
@@ -754,11 +690,6 @@ TestAnyWeather.settings = settings(max_examples=examples(150), stateful_step_cou
 class TestCluster:
     """`World.open` is a connection to a broker of cluster-1."""
 
-    @staticmethod
-    def names_of(world: World, key: int) -> list[int]:
-        """The APIs of what was sent over a connection."""
-        return [struct.unpack_from(">h", frame, 4)[0] for frame in world.transport.outbox[key]]
-
     def test_is_that_of_the_first_broker_that_names_one(self) -> None:
         world = knowing(1, 2, 3)
         # One that names none is believed, before and after.
@@ -775,10 +706,9 @@ class TestCluster:
         failure = world.client.failure
         assert isinstance(failure, errors.ClusterChanged)
         assert (failure.expected, failure.found) == ("cluster-1", "cluster-2\\n")
-        assert "boot:9092" in str(failure)
-        assert "\n" not in str(failure)
-        assert world.transport.open == set()
-        assert self.names_of(world, key) == [18, METADATA]
+        assert "boot:9092" in str(failure) and "\n" not in str(failure)
+        apis = [struct.unpack_from(">h", frame, 4)[0] for frame in world.transport.outbox[key]]
+        assert (world.transport.open, apis) == (set(), [18, METADATA])
 
     def test_interruptions_are_moments_without_a_connection(self) -> None:
         world = knowing(1, 2)
@@ -809,9 +739,8 @@ class TestCluster:
         world.poll(timeout_ms=100)
         world.open(1)
         assert world.client.interruptions == 1
-
-    def test_connections_that_were_begun_together_vouch_for_each_other(self) -> None:
-        """Brokers that cannot be reached are no reason to ask for another producer id."""
+        # Connections that were begun together vouch for each other: brokers that cannot be reached are no reason to ask
+        # for another producer id.
         world = knowing(1, 2, 3)
         world.connect(3)
         world.poll(Disconnected(world.key, "refused"))
@@ -830,9 +759,8 @@ class TestTlsFailures:
         assert world.client.failure is None
         world.poll(Disconnected(0, "the certificate has expired; renew it", FINAL))
         failure = world.client.failure
-        assert isinstance(failure, errors.TlsFailed)
+        assert isinstance(failure, errors.TlsFailed) and "boot:9092" in failure.broker
         assert (failure.step, failure.advice) == ("the certificate has expired", "renew it")
-        assert "boot:9092" in failure.broker
         assert world.client.delay_ms(-1, world.now_ms)
 
     def test_a_peer_that_hangs_up_may_take_connections_later(self, world: World) -> None:
@@ -841,9 +769,8 @@ class TestTlsFailures:
             world.poll(timeout_ms=world.client.delay_ms(-1, world.now_ms) or 0)
             assert not world.client.ready(-1, world.now_ms)
             world.poll(Disconnected(world.key, "the peer closed the connection", HUNG_UP))
-        assert world.client.failure is None
-        assert world.now_ms > 60_000
-        assert "the peer closed the connection" in world.client.last_error
+        assert world.client.failure is None and world.now_ms > 60_000
+        world.says("the peer closed the connection")
         world.poll(timeout_ms=world.client.delay_ms(-1, world.now_ms) or 0)
         world.open()
         assert world.client.can_send(-1, world.now_ms)
@@ -856,28 +783,25 @@ class TestAuthentication:
         assert world.answer(authenticate_answer, 58) == []
         failure = world.client.failure
         assert isinstance(failure, errors.AuthenticationFailed)
-        assert (failure.mechanism, failure.user) == ("PLAIN", "alice")
+        assert (failure.mechanism, failure.user, world.transport.open) == ("PLAIN", "alice", set())
         assert "hunter2" not in str(failure) + world.client.last_error
-        assert world.transport.open == set()
 
-    def test_credentials_that_cannot_be_had(self) -> None:
         def refuse(host: str) -> Authentication:
             raise errors.BrokersUnreachable(bootstrap_servers="", waited_ms=0, last_error="no token")
 
+        # Credentials that cannot be had.
         world = World(authenticate=refuse)
         assert not world.client.ready(-1, 0)
         assert world.transport.connects == []
-        assert world.client.failure is not None
-        assert world.client.delay_ms(-1, 0)
+        assert world.client.failure is not None and world.client.delay_ms(-1, 0)
 
     def test_a_listener_that_hangs_up_on_whom_it_does_not_know(self, world: World) -> None:
         """Brokers take ApiVersions of anybody, and hang up upon the next request."""
         world.connect()
         world.poll(Sent(0), Received(0, versions_answer(0, world.RANGES)), Sent(0))
         world.poll(Disconnected(0, "the peer closed the connection"))
-        assert "kafka.security.protocol=SASL_SSL" in world.client.last_error
-
-    def test_a_listener_that_hangs_up_later_is_no_matter_of_authentication(self) -> None:
+        world.says("kafka.security.protocol=SASL_SSL")
+        # One that hangs up later is no matter of authentication.
         answered, authenticated = World(), SecureWorld()
         answered.open()
         answered.poll(Sent(0), Received(0, answered.send("token")))
@@ -890,10 +814,9 @@ class TestAuthentication:
 class Hashing:
     """The password's hash, which takes until it is told."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.begun = 0
         self.goes_on = threading.Event()
-        monkeypatch.setattr(hashlib, "pbkdf2_hmac", self)
 
     def __call__(self, *of: object) -> bytes:
         self.begun += 1
@@ -906,19 +829,19 @@ class TestManyIterations:
 
     @pytest.fixture
     def hashing(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hashing]:
-        hashing = Hashing(monkeypatch)
+        hashing = Hashing()
+        monkeypatch.setattr(hashlib, "pbkdf2_hmac", hashing)
         yield hashing
         hashing.goes_on.set()
 
     def asked(self, world: SecureWorld | None = None) -> SecureWorld:
         """As far as the broker's first message."""
         login = PasswordLogin("alice", "hunter2")
-        if world is None:
-            begin = lambda host: authentication("SCRAM-SHA-256", login, lambda: "nonce")  # noqa: E731
-            world = SecureWorld(request_timeout_ms=5_000, authenticate=begin)
+        world = world or SecureWorld(
+            request_timeout_ms=5_000, authenticate=lambda host: authentication("SCRAM-SHA-256", login, lambda: "nonce")
+        )
         world.agree()
-        challenge = b"r=noncemore,s=c2FsdA==,i=1000000"
-        world.answer(authenticate_answer, 0, 0, b"", challenge)
+        world.answer(authenticate_answer, 0, 0, b"", b"r=noncemore,s=c2FsdA==,i=1000000")
         return world
 
     def test_hold_no_other_connection(self, hashing: Hashing) -> None:
@@ -931,15 +854,13 @@ class TestManyIterations:
         wait_until(lambda: world.transport.woken, 30, "the poll to be ended")
         world.poll()
         assert b"c=biws,r=noncemore,p=" in world.said()
-        assert hashing.begun == 1
-        assert world.client.last_error == ""
+        assert (hashing.begun, world.client.last_error) == (1, "")
 
     def test_that_take_longer_than_a_request_may_are_told(self, hashing: Hashing) -> None:
         world = self.asked()
         world.poll(timeout_ms=60_000)
-        assert world.now_ms == 5_000
-        assert world.transport.open == set()
-        assert "16384" in world.client.last_error
+        assert (world.now_ms, world.transport.open) == (5_000, set())
+        world.says("16384")
 
     def test_are_computed_once_at_a_time_however_often_a_broker_asks(self, hashing: Hashing) -> None:
         world = None
@@ -982,52 +903,31 @@ class Kdc:
     unwrap = wrap
 
 
-class TestKerberos:
-    """A KDC is asked beside other connections."""
-
-    @pytest.fixture
-    def kdc(self) -> Iterator[Kdc]:
-        kdc = Kdc()
-        yield kdc
+@pytest.mark.parametrize("ends", ["in silence", "finally", "for now", "by the broker"])
+def test_a_kdc_is_asked_beside_others_and_ends_the_client_if_no_retry_helps(ends: str) -> None:
+    kdc = Kdc()
+    world = SecureWorld(request_timeout_ms=5_000, authenticate=kdc.begin)
+    if ends in ("finally", "for now"):
+        told = {"mechanism": "GSSAPI", "user": "alice/host@REALM", "reason": "why", "remedy": "what to do"}
+        kdc.failure = errors.SaslRefused(**told, is_final=ends == "finally")  # type: ignore[arg-type]
+    if ends != "in silence":
         kdc.goes_on.set()
-
-    def asked(self, kdc: Kdc) -> SecureWorld:
-        """As far as the first token."""
-        world = SecureWorld(request_timeout_ms=5_000, authenticate=kdc.begin)
-        world.agree()
-        return world
-
-    def test_that_does_not_answer_is_told(self, kdc: Kdc) -> None:
-        world = self.asked(kdc)
+    world.agree()
+    if ends == "in silence":
         world.poll(timeout_ms=60_000)
-        assert world.now_ms == 5_000
-        assert world.transport.open == set()
-        assert "the KDC did not answer in time" in world.client.last_error
-        assert world.client.failure is None
-
-    @pytest.mark.parametrize("is_final", [True, False])
-    def test_that_fails_ends_the_client_only_if_no_retry_helps(self, kdc: Kdc, is_final: bool) -> None:
-        kdc.failure = errors.SaslRefused(
-            mechanism="GSSAPI", user="alice/host@REALM", reason="why", remedy="what to do", is_final=is_final
-        )
+        assert (world.now_ms, world.transport.open) == (5_000, set())
+        world.says("the KDC did not answer in time")
         kdc.goes_on.set()
-        world = self.asked(kdc)
-        wait_until(lambda: world.poll() or not world.transport.open, 30, "the end of the connection")
-        assert "alice/host@REALM" in world.client.last_error
-        assert "why" in world.client.last_error
-        failure = world.client.failure
-        assert (failure is not None) == is_final
-        if isinstance(failure, errors.AuthenticationFailed):
-            assert "To fix it: what to do." in str(failure)
-        else:
-            assert world.client.delay_ms(-1, world.now_ms)
-
-    def test_a_broker_that_refuses_the_ticket_comes_with_advice_for_kerberos(self, kdc: Kdc) -> None:
-        kdc.goes_on.set()
-        world = self.asked(kdc)
+    elif ends == "by the broker":
         wait_until(lambda: world.poll() or world.said().endswith(b"ap-req\0"), 30, "the first token")
         world.answer(authenticate_answer, 58)
-        assert "To fix it: look at the broker." in str(world.client.failure)
+    else:
+        wait_until(lambda: world.poll() or not world.transport.open, 30, "the end of the connection")
+        world.says("alice/host@REALM", "why")
+    advice = {"finally": "what to do", "by the broker": "look at the broker"}.get(ends)
+    assert (world.client.failure is not None) == (advice is not None)
+    assert advice is None or f"To fix it: {advice}." in str(world.client.failure)
+    assert world.client.delay_ms(-1, world.now_ms)
 
 
 class TestSessions:
@@ -1047,8 +947,7 @@ class TestSessions:
         assert world.client.least_loaded_node(world.now_ms) is None
         handshake_id = correlation_id(world.said())
         (response,) = world.poll(Sent(0), Received(0, early + handshake_answer(handshake_id)))
-        assert response.token == "early"
-        assert response.response is not None
+        assert response.token == "early" and response.response is not None
         assert not world.client.ready(-1, world.now_ms)
         assert world.answer(authenticate_answer, 0, 60_000) == []
         assert world.client.ready(-1, world.now_ms)
@@ -1056,8 +955,7 @@ class TestSessions:
         world.poll(timeout_ms=100_000)
         assert 51_000 <= world.now_ms - again_ms <= 57_000
         assert len(world.transport.connects) == 1
-
-    def test_that_are_very_short_are_not_begun_anew_within_a_second(self) -> None:
+        # One that is very short is not begun anew within a second.
         world = SecureWorld()
         world.secure(lifetime_ms=10)
         world.poll(timeout_ms=100_000)

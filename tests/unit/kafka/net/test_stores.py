@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -29,6 +30,7 @@ CA, OTHER_CA = Authority(), Authority("Other CA")
 ALICE = CA.issue("alice")
 PKCS12 = FORMS["PKCS12"]
 KEY_PASSWORD = "key-canary-52"
+LOCATION = "truststore.location"
 
 
 def certificates(pem: str) -> list[x509.Certificate]:
@@ -50,15 +52,19 @@ def loads(store: Path, password: str | None = PASSWORD, key_password: str | None
     )
 
 
-def failure_of(read: Callable[[], object]) -> ConfigError:
-    with pytest.raises(ConfigError) as failure:
-        read()
-    error = failure.value
-    assert error.__cause__ is None
-    assert error.__context__ is None
+def failure_of(
+    read: Callable[..., object], *given: Any, option: str = LOCATION, kind: type[ConfigError] = InvalidOption
+) -> str:
+    """What it says, about this option."""
+    with pytest.raises(kind) as failure:
+        read(*given)
+    error: Any = failure.value
+    assert error.option == f"kafka.ssl.{option}"
+    assert "password" not in option or getattr(error, "value", None) is None
+    assert error.__cause__ is error.__context__ is None
     for secret in (PASSWORD, KEY_PASSWORD, "wrong-canary"):
         assert secret not in f"{error} {error!r} {pickle.dumps(error)!r}"
-    return error
+    return str(error)
 
 
 @pytest.fixture(scope="module")
@@ -86,27 +92,22 @@ def test_every_ca_of_a_truststore(tmp_path: Path, form: str) -> None:
     assert context.cert_store_stats()["x509_ca"] == 2
 
 
-READ = {
+READ: dict[str, Callable[..., object]] = {
     "truststore": lambda store, password: truststore_pem(str(store), password),
-    "keystore": lambda store, password: keystore_pem(str(store), password, None),
+    "keystore": lambda store, password, key_password=None: keystore_pem(str(store), password, key_password),
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", READ)
 def test_a_wrong_or_missing_password_of_a_store(made: Callable[[str, str], Path], kind: str, form: str) -> None:
-    store, option = made(kind, form), f"kafka.ssl.{kind}.password"
-    wrong = failure_of(lambda: READ[kind](store, "wrong-canary"))
-    assert isinstance(wrong, InvalidOption)
-    assert (wrong.option, wrong.value) == (option, None)
-    assert str(store) in str(wrong)
+    store, option = made(kind, form), f"{kind}.password"
+    assert str(store) in failure_of(READ[kind], store, "wrong-canary", option=option)
     if (kind, form) == ("truststore", "JKS"):
         # As Java: then the digest of the store is not verified.
         assert trusted(store, None) == pem_of(CA.certificate)
     else:
-        missing = failure_of(lambda: READ[kind](store, None))
-        assert isinstance(missing, MissingOption)
-        assert missing.option == option
+        failure_of(READ[kind], store, None, option=option, kind=MissingOption)
 
 
 @pytest.mark.parametrize("password", [None, PASSWORD, "any other"])
@@ -128,10 +129,7 @@ def test_an_empty_store(tmp_path: Path, form: str) -> None:
     store = truststore(tmp_path / "trust", [CA.certificate], *FORMS[form])
     keytool("delete", store, "-alias", "ca-0", *FORMS[form])
     for kind, read in READ.items():
-        failure = failure_of(lambda: read(store, PASSWORD))  # noqa: B023
-        assert isinstance(failure, InvalidOption)
-        assert failure.option == f"kafka.ssl.{kind}.location"
-        assert "this one has none" in str(failure)
+        assert "this one has none" in failure_of(read, store, PASSWORD, option=f"{kind}.location")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -171,24 +169,16 @@ def test_of_several_keys_the_first_in_the_file(tmp_path: Path, form: str) -> Non
     assert loads(store)
 
 
-def test_a_key_of_jks_with_a_password_of_its_own(tmp_path: Path) -> None:
+def test_a_key_of_jks_with_a_password_of_its_own(tmp_path: Path, made: Callable[[str, str], Path]) -> None:
     store = keystore(tmp_path / "mine.jks", ALICE, *FORMS["JKS"], key_password=KEY_PASSWORD)
     assert loads(store, PASSWORD, KEY_PASSWORD)
     assert loads(store, None, KEY_PASSWORD)
     for key_password in (None, "wrong-canary"):
-        refuses_key_password(store, key_password)
-
-
-def refuses_key_password(store: Path, key_password: str | None) -> None:
-    failure = failure_of(lambda: keystore_pem(str(store), PASSWORD, key_password))
-    assert isinstance(failure, InvalidOption)
-    assert failure.option == "kafka.ssl.key.password"
-
-
-def test_a_key_of_pkcs12_has_the_password_of_the_store(made: Callable[[str, str], Path]) -> None:
+        failure_of(READ["keystore"], store, PASSWORD, key_password, option="key.password")
+    # A key of PKCS12 has the password of the store.
     store = made("keystore", "PKCS12")
     assert loads(store, PASSWORD, PASSWORD)
-    refuses_key_password(store, KEY_PASSWORD)
+    failure_of(READ["keystore"], store, PASSWORD, KEY_PASSWORD, option="key.password")
 
 
 @pytest.mark.parametrize(
@@ -203,14 +193,11 @@ def test_a_keystore_of_openssl(tmp_path: Path, arguments: tuple[str, ...]) -> No
 
 def test_other_stores_are_refused_with_what_converts_them(tmp_path: Path) -> None:
     store = truststore(tmp_path / "trust.jceks", [CA.certificate], "-storetype", "JCEKS")
-    for kind, read in READ.items():
-        failure = failure_of(lambda: read(store, PASSWORD))  # noqa: B023
-        assert isinstance(failure, RefusedOption)
-        assert failure.option == f"kafka.ssl.{kind}.location"
-        assert "JCEKS" in str(failure)
     # What the message says works.
     target = tmp_path / "trust.jceks.p12"
-    assert f"-srckeystore {store} -srcstoretype JCEKS -destkeystore {target} -deststoretype PKCS12" in str(failure)
+    words = f"-srckeystore {store} -srcstoretype JCEKS -destkeystore {target} -deststoretype PKCS12"
+    for kind, read in READ.items():
+        assert words in failure_of(read, store, PASSWORD, option=f"{kind}.location", kind=RefusedOption)
     keytool(
         "importkeystore", target, "-srckeystore", str(store), "-srcstoretype", "JCEKS", "-deststoretype", "PKCS12",
         "-srcstorepass", PASSWORD, "-deststorepass", PASSWORD,
@@ -218,20 +205,15 @@ def test_other_stores_are_refused_with_what_converts_them(tmp_path: Path) -> Non
     assert trusted(target) == pem_of(CA.certificate)
 
 
-def test_a_certificate_in_der_is_told_how_it_becomes_pem(tmp_path: Path) -> None:
-    store = tmp_path / "ca.cer"
-    store.write_bytes(ssl.PEM_cert_to_DER_cert(CA.certificate))
-    assert "openssl x509 -inform DER" in str(failure_of(lambda: truststore_pem(str(store), None)))
-
-
 @pytest.mark.parametrize("kind", READ)
 def test_pem_has_no_password_of_a_store(tmp_path: Path, kind: str) -> None:
     store = tmp_path / "both.pem"
     store.write_text(ALICE.pem)
-    failure = failure_of(lambda: READ[kind](store, PASSWORD))
-    assert isinstance(failure, RefusedOption)
-    assert failure.option == f"kafka.ssl.{kind}.password"
-    assert ("kafka.ssl.key.password" in str(failure)) == (kind == "keystore")
+    said = failure_of(READ[kind], store, PASSWORD, option=f"{kind}.password", kind=RefusedOption)
+    assert ("kafka.ssl.key.password" in said) == (kind == "keystore")
+    # A certificate in DER is told how it becomes PEM.
+    store.write_bytes(ssl.PEM_cert_to_DER_cert(CA.certificate))
+    assert "openssl x509 -inform DER" in failure_of(READ["truststore"], store, None, kind=ConfigError)
 
 
 def test_without_cryptography_a_pkcs12_store_says_what_to_install_or_to_convert(
@@ -240,13 +222,9 @@ def test_without_cryptography_a_pkcs12_store_says_what_to_install_or_to_convert(
     store, jks = tmp_path / "trust.p12", made("truststore", "JKS")
     shutil.copy(made("truststore", "PKCS12"), store)
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
-    failure = failure_of(lambda: truststore_pem(str(store), PASSWORD))
-    assert isinstance(failure, RefusedOption)
-    assert "pip install 'pyspark-pykafka[keystores]'" in str(failure)
-    pem = tmp_path / "trust.pem"
-    assert f"openssl pkcs12 -in {store} -out {pem} -nokeys, then set kafka.ssl.truststore.location={pem}" in str(
-        failure
-    )
+    said, pem = failure_of(READ["truststore"], store, PASSWORD, kind=RefusedOption), tmp_path / "trust.pem"
+    assert "pip install 'pyspark-pykafka[keystores]'" in said
+    assert f"openssl pkcs12 -in {store} -out {pem} -nokeys, then set kafka.ssl.truststore.location={pem}" in said
     openssl("pkcs12", "-in", store, "-out", pem, "-nokeys", "-passin", f"pass:{PASSWORD}")
     assert trusted(pem, None) == trusted(jks) == pem_of(CA.certificate)
 
@@ -256,16 +234,12 @@ def test_a_damaged_store(made: Callable[[str, str], Path], tmp_path: Path, form:
     store, whole = tmp_path / "trust", made("truststore", form).read_bytes()
     for damaged in (whole[:-30], whole[:40], whole[:8], whole[:-200] + bytes(200)):
         store.write_bytes(damaged)
-        failure = failure_of(lambda: truststore_pem(str(store), PASSWORD))
-        assert isinstance(failure, InvalidOption)
-        assert failure.option in ("kafka.ssl.truststore.location", "kafka.ssl.truststore.password")
-
-
-def test_a_store_of_jks_with_something_else_than_certificates(tmp_path: Path) -> None:
-    store = tmp_path / "trust.jks"
+        with pytest.raises(InvalidOption, match=r"kafka\.ssl\.truststore\.(location|password)"):
+            truststore_pem(str(store), PASSWORD)
+    # One of something else than certificates.
     store.write_bytes(jks_file([b"nonsense"]))
     settings = TlsSettings(truststore_location=str(store), truststore_password="changeit")
-    assert "CA certificates" in str(failure_of(lambda: client_context(settings)))
+    assert "CA certificates" in failure_of(client_context, settings)
 
 
 def test_a_hostile_number_of_iterations_is_refused_before_they_are_computed(tmp_path: Path) -> None:
@@ -277,9 +251,8 @@ def test_a_hostile_number_of_iterations_is_refused_before_they_are_computed(tmp_
     ):
         store.write_bytes(content)
         begun_s = time.process_time()
-        failure = failure_of(lambda: truststore_pem(str(store), PASSWORD))
+        assert "asks for more than 5,000,000 iterations" in failure_of(READ["truststore"], store, PASSWORD)
         assert time.process_time() - begun_s < 1
-        assert "asks for more than 5,000,000 iterations" in str(failure)
 
 
 def test_the_iterations_of_a_real_store_are_found(tmp_path: Path) -> None:
@@ -289,7 +262,7 @@ def test_the_iterations_of_a_real_store_are_found(tmp_path: Path) -> None:
     count = (70000).to_bytes(3, "big")
     assert content.count(b"\x02\x03" + count) == 1
     store.write_bytes(content.replace(b"\x02\x03" + count, b"\x02\x03\x7f\xff\xff"))
-    assert "iterations" in str(failure_of(lambda: keystore_pem(str(store), PASSWORD, None)))
+    assert "iterations" in failure_of(READ["keystore"], store, PASSWORD, option="keystore.location")
 
 
 def test_a_store_that_is_too_large(tmp_path: Path) -> None:
@@ -298,4 +271,4 @@ def test_a_store_that_is_too_large(tmp_path: Path) -> None:
         with store.open("wb") as file:
             file.write(head)
             file.truncate(16 * 1024 * 1024 + 1)
-        assert "at most 16777216 bytes" in str(failure_of(lambda: truststore_pem(str(store), PASSWORD)))
+        assert "at most 16777216 bytes" in failure_of(READ["truststore"], store, PASSWORD)

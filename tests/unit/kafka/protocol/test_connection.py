@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,18 +47,6 @@ def started() -> Connection:
     return connection
 
 
-def unbounded(**options: Any) -> Connection:
-    """One that negotiates."""
-    connection = idle(**options)
-    connection.start()
-    connection.sent()
-    return connection
-
-
-def negotiating(**options: Any) -> Connection:
-    return unbounded(max_frame_bytes=1000, **options)
-
-
 def hear(connection: Connection, data: bytes, token: object = None) -> bytes:
     """The connection's own request that follows from what it hears. It is sent."""
     connection.receive(data)
@@ -80,10 +69,22 @@ def refuses(
     return failure.value
 
 
-def opened() -> Connection:
-    connection = negotiating()
-    hear(connection, VERSIONS)
+def authentication() -> Authentication:
+    return begin("PLAIN", PasswordLogin("alice", "hunter2"), lambda: "nonce")
+
+
+def reached(*heard: bytes, **options: Any) -> Connection:
+    """One that negotiates, and then has heard these."""
+    connection = idle(**options)
+    connection.start()
+    connection.sent()
+    for data in heard:
+        hear(connection, data)
     return connection
+
+
+def secured(*heard: bytes, **options: Any) -> Connection:
+    return negotiating(*heard, authentication=authentication(), **options)
 
 
 def closed() -> Connection:
@@ -92,51 +93,14 @@ def closed() -> Connection:
     return connection
 
 
-def authentication() -> Authentication:
-    return begin("PLAIN", PasswordLogin("alice", "hunter2"), lambda: "nonce")
-
-
-def securing(**options: Any) -> Connection:
-    return negotiating(authentication=authentication(), **options)
-
-
-def authenticating(**options: Any) -> Connection:
-    """Its SaslHandshake, with correlation id 1, is sent."""
-    connection = securing(**options)
-    assert hear(connection, versions_answer(0, RANGES | SASL))
-    return connection
-
-
-def agreed(**options: Any) -> Connection:
-    """Its SaslAuthenticate, with correlation id 2, is sent."""
-    connection = authenticating(**options)
-    assert hear(connection, handshake_answer(1))
-    return connection
-
-
-def authenticated() -> Connection:
-    connection = agreed()
-    hear(connection, authenticate_answer(2))
-    return connection
-
-
-def negotiating_to_identify() -> Connection:
-    return negotiating(identify=True)
-
-
-def identifying() -> Connection:
-    """Its Metadata, with correlation id 1, is sent."""
-    connection = negotiating_to_identify()
-    assert hear(connection, versions_answer(0, RANGES | METADATA))
-    return connection
-
-
-def authenticating_to_identify() -> Connection:
-    connection = authenticating(identify=True)
-    connection.ranges = {**connection.ranges, **METADATA}
-    return connection
-
-
+negotiating = partial(reached, max_frame_bytes=1000)
+opened = partial(negotiating, VERSIONS)
+# Its SaslHandshake, with correlation id 1, is sent; its SaslAuthenticate, with 2.
+authenticating = partial(secured, versions_answer(0, RANGES | SASL))
+agreed = partial(authenticating, handshake_answer(1))
+authenticated = partial(agreed, authenticate_answer(2))
+# Its Metadata, with correlation id 1, is sent.
+identifying = partial(negotiating, versions_answer(0, RANGES | METADATA), identify=True)
 IN_STATE = {
     State.IDLE: idle,
     State.NEGOTIATING: started,
@@ -191,15 +155,13 @@ class TestIdentification:
     @pytest.mark.parametrize("cluster_id", [b"c", None])
     def test_is_the_last_step_before_it_is_open(self, cluster_id: bytes | None) -> None:
         connection = identifying()
-        with pytest.raises(RuntimeError, match="IDENTIFYING"):
-            connection.send(INIT)
         assert hear(connection, metadata_answer(1, cluster_id, throttle_time_ms=7)) == b""
-        assert connection.state is State.OPEN
+        assert (connection.state, connection.throttle_time_ms) == (State.OPEN, 7)
         assert connection.cluster_id == (cluster_id and cluster_id.decode())
-        assert connection.throttle_time_ms == 7
 
     def test_happens_once(self) -> None:
-        connection = authenticating_to_identify()
+        connection = authenticating(identify=True)
+        connection.ranges = {**connection.ranges, **METADATA}
         assert hear(connection, handshake_answer(1))
         assert hear(connection, authenticate_answer(2))
         assert connection.state is State.IDENTIFYING
@@ -210,20 +172,18 @@ class TestIdentification:
         assert hear(connection, authenticate_answer(5)) == b""
         assert connection.state is State.OPEN
 
-    def test_a_broker_without_metadata(self) -> None:
-        refuses(negotiating_to_identify(), VERSIONS, "no version of Metadata")
+        refuses(negotiating(identify=True), VERSIONS, "no version of Metadata")
 
 
 class TestAuthentication:
     def test_says_who_it_is_only_when_the_mechanism_is_agreed_on(self) -> None:
-        connection = securing()
+        connection = secured()
         assert hear(connection, versions_answer(0, RANGES | SASL)).endswith(b"\0\5PLAIN")
         assert connection.own_request() == []
         assert b"\0alice\0hunter2" in hear(connection, handshake_answer(1))
         assert hear(connection, authenticate_answer(2, lifetime_ms=60_000)) == b""
-        assert connection.state is State.OPEN
-        assert connection.session_lifetime_ms == 60_000
-        assert connection.in_flight_count == 0
+        state = connection.state, connection.session_lifetime_ms, connection.in_flight_count
+        assert state == (State.OPEN, 60_000, 0)
 
     def test_msk_iam_has_another_name_for_brokers(self) -> None:
         of_msk = begin("AWS_MSK_IAM", TokenLogin("me", "token"), lambda: "nonce")
@@ -232,10 +192,6 @@ class TestAuthentication:
         assert b"auth=Bearer token" in hear(connection, handshake_answer(1))
         hear(connection, authenticate_answer(2, lifetime_ms=60_000))
         assert b"".join(connection.reauthenticate(of_msk)).endswith(b"\0\x0bOAUTHBEARER")
-
-    def test_nothing_else_goes_out_before(self) -> None:
-        with pytest.raises(RuntimeError, match="AUTHENTICATING"):
-            authenticating().send(INIT)
 
     @pytest.mark.parametrize(
         ("answer", "words"),
@@ -249,12 +205,10 @@ class TestAuthentication:
         refused: Any = refuses(authenticating(), answer, words, SaslRefused)
         assert (refused.mechanism, refused.user) == ("PLAIN", "alice")
 
-    def test_a_broker_without_sasl(self) -> None:
-        refuses(securing(), VERSIONS, "no SASL", SaslRefused)
-
     def test_a_password_that_is_wrong_is_not_shown(self) -> None:
         refused: Any = refuses(agreed(), authenticate_answer(2, 58, message=b"wrong: hunter2\n!"), "", SaslRefused)
         assert refused.reason == r"the broker refused (wrong: ...\n!)"
+        refuses(secured(), VERSIONS, "no SASL", SaslRefused)
 
     @pytest.mark.parametrize("code", [-1, 7])
     def test_trouble_of_the_broker_says_nothing_of_the_password(self, code: int) -> None:
@@ -262,10 +216,10 @@ class TestAuthentication:
         refuses(agreed(), authenticate_answer(2, code), "")
 
     def test_before_it_is_known_who_talks_frames_are_small(self) -> None:
-        refuses(unbounded(), struct.pack(">i", MAX_HANDSHAKE_FRAME_BYTES + 1), "a frame of")
+        refuses(reached(), struct.pack(">i", MAX_HANDSHAKE_FRAME_BYTES + 1), "a frame of")
         asking = opened()
         send(asking, "token")
-        for connection, longest in ((unbounded(), MAX_HANDSHAKE_FRAME_BYTES), (asking, 1000)):
+        for connection, longest in ((reached(), MAX_HANDSHAKE_FRAME_BYTES), (asking, 1000)):
             assert hear(connection, struct.pack(">i", longest)) == b""
 
     def test_anew_while_requests_are_under_way(self) -> None:
@@ -291,8 +245,7 @@ class TestAuthentication:
         connection.reauthenticate(authentication())
         connection.sent()
         refuses(connection, handshake_answer(3, 34), "ILLEGAL_SASL_STATE")
-
-    def test_what_was_under_way_comes_back_without_its_own(self) -> None:
+        # What was under way comes back without its own.
         connection = authenticated()
         send(connection, "early")
         connection.reauthenticate(authentication())
@@ -319,13 +272,8 @@ class TestFraming:
             (b"HTTP/1.1 400 Bad Request", "HTTP; check the port"),
             (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
             (b"\x16\x03\x01\x00\x80", "TLS"),
-            (b"\xff\xff\xff\xff", "a frame of -1 bytes"),
-            (b"\x80\x00\x00\x00", "a frame of -2147483648 bytes"),
-            (b"\x7f\xff\xff\xff", "a frame of 2147483647 bytes"),
-            (struct.pack(">i", 1001), "a frame of 1001 bytes"),
-            (struct.pack(">i", 0), "a frame of 0 bytes"),
-            (struct.pack(">i", 3), "a frame of 3 bytes"),
             (b"SSH-2.0-OpenSSH_9.6", "a frame of 1397966893 bytes"),
+            *((struct.pack(">i", size), f"a frame of {size} bytes") for size in (-1, -(2**31), 2**31 - 1, 1001, 0, 3)),
         ],
     )
     @pytest.mark.parametrize("state", [negotiating, opened])
@@ -366,9 +314,8 @@ class TestAnswers:
 class TestNegotiation:
     def test_versions_are_the_highest_in_common(self) -> None:
         connection = opened()
-        assert connection.ranges == {0: (3, 13), 22: (0, 5)}
-        assert connection.version_for(INIT) == 5
-        assert connection.version_for(MetadataRequest((), False)) is None
+        assert connection.ranges == RANGES
+        assert (connection.version_for(INIT), connection.version_for(MetadataRequest((), False))) == (5, None)
         with pytest.raises(ValueError, match="Metadata"):
             connection.send(MetadataRequest((), False))
 
@@ -393,11 +340,6 @@ class TestNegotiation:
         assert connection.state is State.OPEN
         assert connection.ranges == {0: (0, 7)}
 
-    def test_a_peer_that_refuses_every_version(self) -> None:
-        connection = negotiating()
-        assert hear(connection, framed(0, struct.pack(">hi", 35, 0)))
-        refuses(connection, framed(1, struct.pack(">hi", 35, 0)), "refused ApiVersions: UNSUPPORTED_VERSION")
-
     def test_a_broker_that_lacks_what_a_guarantee_needs(self) -> None:
         connection = negotiating(guarantees=(AT_LEAST_ONCE, IDEMPOTENCE))
         told = versions_answer(0, {0: (0, 5), 3: (0, 8), 22: (0, 0)})
@@ -405,37 +347,32 @@ class TestNegotiation:
         assert missing.guarantee == "at-least-once"
         assert missing.missing == ("Produce 7 to 12 (Kafka 2.1; writes rows): it takes versions 0 to 5",)
 
-    def test_a_controllers_listener_is_no_broker_that_lacks_something(self) -> None:
-        """Another bootstrap server may be a broker."""
+        # A controller's listener is no broker that lacks something: another bootstrap server may be a broker.
         connection = negotiating(guarantees=(AT_LEAST_ONCE,))
         failure = refuses(connection, versions_answer(0, {3: (0, 8)}), "controller")
         assert not isinstance(failure, ApisMissing)
 
-    def test_a_broker_that_refuses(self) -> None:
+    def test_a_peer_that_refuses_every_version_or_echoes(self) -> None:
         refuses(negotiating(), versions_answer(0, RANGES, 42), "INVALID_REQUEST")
-
-    def test_a_port_that_echoes(self) -> None:
+        connection = negotiating()
+        assert hear(connection, framed(0, struct.pack(">hi", 35, 0)))
+        refuses(connection, framed(1, struct.pack(">hi", 35, 0)), "refused ApiVersions: UNSUPPORTED_VERSION")
         connection = idle()
         echo = b"".join(connection.start())
         connection.sent()
         refuses(connection, echo, "correlation id")
 
 
-class TestTheEnd:
-    def test_hands_back_what_is_under_way_once(self) -> None:
-        connection = opened()
-        assert connection.oldest_token is None
-        send(connection, "sent")
-        connection.send(NO_ACKS, "no acks", expect_response=False)
-        connection.send(INIT, "unsent")
-        assert connection.oldest_token == "sent"
-        assert connection.close() == [
-            Answer("sent", INIT, None),
-            Answer("no acks", NO_ACKS, None),
-            Answer("unsent", INIT, None),
-        ]
-        assert connection.close() == []
-        assert connection.in_flight_count == 0
+def test_the_end_hands_back_what_is_under_way_once() -> None:
+    connection = opened()
+    assert connection.oldest_token is None
+    send(connection, "sent")
+    connection.send(NO_ACKS, "no acks", expect_response=False)
+    connection.send(INIT, "unsent")
+    assert connection.oldest_token == "sent"
+    under_way = (("sent", INIT), ("no acks", NO_ACKS), ("unsent", INIT))
+    assert connection.close() == [Answer(token, request, None) for token, request in under_way]
+    assert (connection.close(), connection.in_flight_count) == ([], 0)
 
 
 def test_correlation_ids_wrap(monkeypatch: pytest.MonkeyPatch) -> None:

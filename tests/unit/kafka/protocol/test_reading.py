@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
 import pytest
@@ -11,18 +11,8 @@ import pytest
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse, SharedFetchRequest, SharedFetchResponse
-from kafka_sink.kafka.protocol.apis.list_offsets import (
-    EARLIEST,
-    LATEST,
-    AskedOffset,
-    ListedOffset,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-)
-from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
+from kafka_sink.kafka.protocol.apis.list_offsets import EARLIEST, LATEST, AskedOffset, ListOffsetsRequest
+from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kafka_sink.kafka.protocol.requests import Request, decode_response, select_version
 from kafka_sink.records.aborted_transaction import AbortedTransaction
 from their_messages import answered, as_they_read, lacks, to_other_questions, written
@@ -42,6 +32,17 @@ EPOCH = OffsetForLeaderEpochRequest("orders", 2, current_leader_epoch=7, leader_
 RECORDS = bytes(range(256)) * 20
 FETCH_VERSIONS, LIST_OFFSETS_VERSIONS = range(11, 19), range(4, 12)
 FETCHED = {"partition": 2, "fetch_offset": 2**40, "current_leader_epoch": 7, "partition_max_bytes": 1 << 20}
+
+
+def asked_offset(partition: int, time: int, epoch: int) -> dict[str, int]:
+    return {"partition_index": partition, "timestamp": time, "current_leader_epoch": epoch}
+
+
+# Each partition is asked for its own time.
+TIMES = [
+    {"name": "orders", "partitions": [asked_offset(2, -1, 7), asked_offset(0, -2, -1)]},
+    {"name": "clicks", "partitions": [asked_offset(0, 1_700_000_000, -1)]},
+]
 EPOCH_ASKED = {"partition": 2, "current_leader_epoch": 7, "leader_epoch": 5}
 # The requests, their versions, and what another client reads.
 ENCODED: list[tuple[Request, Any, dict[str, Any]]] = [
@@ -60,7 +61,7 @@ ENCODED: list[tuple[Request, Any, dict[str, Any]]] = [
     ),
     (FETCH, range(11, 13), {"topics": [{"topic": "orders"}]}),
     (FETCH, range(13, 19), {"topics": [{"topic_id": ORDERS}]}),
-    (OFFSETS, LIST_OFFSETS_VERSIONS, {"replica_id": -1, "isolation_level": 1}),
+    (OFFSETS, LIST_OFFSETS_VERSIONS, {"replica_id": -1, "isolation_level": 1, "topics": TIMES}),
     (OFFSETS, (10, 11), {"timeout_ms": 30_000}),
     (EPOCH, (3, 4), {"replica_id": -1, "topics": [{"topic": "orders", "partitions": [EPOCH_ASKED]}]}),
 ]
@@ -70,17 +71,6 @@ ENCODED: list[tuple[Request, Any, dict[str, Any]]] = [
 def test_another_client_reads_what_is_sent(request_: Request, versions: Any, expected: dict[str, Any]) -> None:
     for version in versions:
         assert lacks(as_they_read(request_, version), expected) is None, version
-
-
-@pytest.mark.parametrize("version", LIST_OFFSETS_VERSIONS)
-def test_each_partition_is_asked_for_its_own_time(version: int) -> None:
-    message = as_they_read(OFFSETS, version)
-    asked = [
-        (topic.name, each.partition_index, each.timestamp, each.current_leader_epoch)
-        for topic in message.topics
-        for each in topic.partitions
-    ]
-    assert asked == [("orders", 2, -1, 7), ("orders", 0, -2, -1), ("clicks", 0, 1_700_000_000, -1)]
 
 
 def fetched(topic: str = "orders", topic_id: uuid.UUID = ORDERS, **partition: Any) -> dict[str, Any]:
@@ -98,23 +88,17 @@ class TestFetch:
     @pytest.mark.parametrize("version", FETCH_VERSIONS)
     def test_records_of_another_clients_answer(self, version: int) -> None:
         """They are a view: what a broker sends is not copied again."""
-        said = fetched(
-            high_watermark=90,
-            last_stable_offset=80,
-            log_start_offset=3,
-            aborted_transactions=[{"producer_id": 2**40, "first_offset": 50}],
-            preferred_read_replica=4,
-        )
+        offsets = {"high_watermark": 90, "last_stable_offset": 80, "log_start_offset": 3, "preferred_read_replica": 4}
+        said = fetched(**offsets, aborted_transactions=[{"producer_id": 2**40, "first_offset": 50}])
         frame = written(FETCH, version, said | {"throttle_time_ms": 5})
         response = decode_response(FETCH, version, frame)
         assert isinstance(response, FetchResponse)
         assert response == FetchResponse(5, 0, 90, 80, 3, (AbortedTransaction(2**40, 50),), 4, memoryview(RECORDS))
         assert response.records.obj is frame
-
-    @pytest.mark.parametrize("version", [11, 18])
-    def test_no_records_and_no_aborted_transactions(self, version: int) -> None:
-        response = answered(FETCH, version, **fetched(records=None, aborted_transactions=None))
-        assert (response.aborted_transactions, bytes(response.records)) == ((), b"")
+        nothing = answered(FETCH, version, **fetched(records=None, aborted_transactions=None))
+        assert (nothing.aborted_transactions, bytes(nothing.records)) == ((), b"")
+        with pytest.raises(ProtocolError, match="a Fetch answer with error 6 and 5120 bytes"):
+            answered(FETCH, version, **fetched(error_code=6))
 
     @pytest.mark.parametrize("version", [11, 12, 13, 18])
     def test_an_error_or_a_throttle_comes_without_records_or_partitions(self, version: int) -> None:
@@ -141,8 +125,7 @@ class TestFetch:
         response = answered(SHARED, version, **said)
         assert isinstance(response, SharedFetchResponse)
         found = [(each.error_code, bytes(each.records)) for each in response.parts]
-        assert found == [(6, b""), (0, b"c"), (0, b"o")]
-        assert response.parts[2].high_watermark == 7
+        assert (found, response.parts[2].high_watermark) == ([(6, b""), (0, b"c"), (0, b"o")], 7)
         for wrong in ([of_clicks], [of_clicks, of_orders, of_clicks], [of_orders, {**of_clicks, "topic_id": ORDERS}]):
             if version < 13 and len(wrong) == 2:
                 continue  # such a version has no ids
@@ -150,15 +133,10 @@ class TestFetch:
                 answered(SHARED, version, responses=wrong)
 
     def test_a_refusal_of_the_whole_request_is_of_each_partition(self) -> None:
-        refused = answered(SHARED, 18, error_code=71, responses=[])
-        assert refused == SharedFetchResponse(0, (FetchResponse(0, 71),) * 3)
-        assert answered(SHARED, 18, throttle_time_ms=9, responses=[]) == SharedFetchResponse(
-            9, (FetchResponse(9, 0),) * 3
-        )
-
-    def test_records_beside_an_error_are_nobodys(self) -> None:
-        with pytest.raises(ProtocolError, match="a Fetch answer with error 6 and 5120 bytes"):
-            answered(FETCH, 18, **fetched(error_code=6))
+        for said in ({"error_code": 71}, {"throttle_time_ms": 9}):
+            refused = answered(SHARED, 18, responses=[], **said)
+            of_each = FetchResponse(said.get("throttle_time_ms", 0), said.get("error_code", 0))
+            assert refused == SharedFetchResponse(of_each.throttle_time_ms, (of_each,) * 3)
 
 
 FOUND = {"partition_index": 2, "timestamp": -1, "offset": 2**40, "leader_epoch": 7}
@@ -169,13 +147,9 @@ OF_ORDERS = {"name": "orders", "partitions": [REFUSED, FOUND]}
 
 @pytest.mark.parametrize("version", LIST_OFFSETS_VERSIONS)
 def test_offsets_of_another_clients_answer(version: int) -> None:
-    listed = (
-        ListedOffset("clicks", 0, 0, 5, 2**40, 7),
-        ListedOffset("orders", 0, 6, -1, -1, -1),
-        ListedOffset("orders", 2, 0, -1, 2**40, 7),
-    )
     response = answered(OFFSETS, version, throttle_time_ms=5, topics=[OF_CLICKS, OF_ORDERS])
-    assert response == ListOffsetsResponse(5, listed)
+    of_orders = ("orders", 0, 6, -1, -1, -1), ("orders", 2, 0, -1, 2**40, 7)
+    assert astuple(response) == (5, (("clicks", 0, 0, 5, 2**40, 7), *of_orders))
     for topics in to_other_questions([OF_CLICKS, OF_ORDERS]):
         with pytest.raises(ProtocolError, match="a ListOffsets answer for something else than asked"):
             answered(OFFSETS, version, topics=topics)
@@ -186,7 +160,7 @@ def test_where_an_epoch_ends_in_another_clients_answer(version: int) -> None:
     partition = {"partition": 2, "leader_epoch": 4, "end_offset": 2**40}
     topic = {"topic": "orders", "partitions": [partition]}
     response = answered(EPOCH, version, throttle_time_ms=5, topics=[topic])
-    assert response == OffsetForLeaderEpochResponse(5, 0, 4, 2**40)
+    assert astuple(response) == (5, 0, 4, 2**40)
     for topics in to_other_questions([topic]):
         with pytest.raises(ProtocolError, match="an OffsetForLeaderEpoch answer for something else than asked"):
             answered(EPOCH, version, topics=topics)

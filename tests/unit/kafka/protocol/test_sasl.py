@@ -1,4 +1,4 @@
-"""Each mechanism against its RFC's example, and a broker that plays it wrong."""
+"""Each mechanism against its RFC's example, and a broker that plays it wrong. GSSAPI has a scripted context."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_sink.errors import SaslRefused
+from kafka_sink.kafka.protocol.gssapi import MAX_STEPS, MAX_TOKEN_BYTES, Gssapi, KerberosLogin
 from kafka_sink.kafka.protocol.sasl import (
     MAX_CHALLENGE_BYTES,
     MAX_ITERATIONS,
@@ -64,9 +66,19 @@ class Server:
         return b"v=" + base64.b64encode(hmac.digest(server_key, message, self.digest))
 
 
-def test_plain() -> None:
-    exchange, first = begun("PLAIN")
-    assert first == b"\0alice\0hunter2"
+TOKEN = TokenLogin("app", "abc.def", (("logicalCluster", "lkc-1"),))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "login", "said"),
+    [
+        ("PLAIN", ALICE, b"\0alice\0hunter2"),
+        ("OAUTHBEARER", TOKEN, b"n,,\x01auth=Bearer abc.def\x01logicalCluster=lkc-1\x01\x01"),
+    ],
+)
+def test_what_says_all_at_once(mechanism: str, login: PasswordLogin | TokenLogin, said: bytes) -> None:
+    exchange, first = begun(mechanism, login)
+    assert first == said
     assert exchange.respond(b"") is None
 
 
@@ -154,16 +166,10 @@ def test_a_broker_that_does_not_know_the_password(change: Callable[[bytes], byte
         exchange.respond(change(server.final(answer) or b""))
 
 
-def test_oauthbearer() -> None:
-    exchange, first = begun("OAUTHBEARER", TokenLogin("app", "abc.def", (("logicalCluster", "lkc-1"),)))
-    assert first == b"n,,\x01auth=Bearer abc.def\x01logicalCluster=lkc-1\x01\x01"
-    assert exchange.respond(b"") is None
-
-
 @pytest.mark.parametrize("more", [b'{"status":"invalid_token"}', b""])
 def test_oauthbearer_that_is_refused_is_acknowledged_and_ends(more: bytes) -> None:
     """RFC 7628, section 3.2.3. Found by fuzzing: a broker could have its challenges acknowledged for ever."""
-    exchange, _ = begun("OAUTHBEARER", TokenLogin("app", "abc.def"))
+    exchange, _ = begun("OAUTHBEARER", TOKEN)
     assert exchange.respond(b'{"status":"invalid_token"}') == b"\x01"
     with pytest.raises(SaslRefused, match="goes on after it has refused the token"):
         exchange.respond(more)
@@ -177,3 +183,93 @@ def test_nothing_shows_a_secret() -> None:
         assert "hunter2" not in repr(begun_)
         assert begun_.shown("it is hunter2\0, " + "x" * 1000) == r"it is ...\x00, " + "x" * 276 + "... (cut)"
         assert begun_.shown(None) == ""
+
+
+OFFER = b"\x01\x00\x00\x00"
+
+
+@dataclass
+class Scripted:
+    """A context that is established after `tokens`. Wrapped: "<...>"."""
+
+    tokens: list[bytes]
+    taken: list[bytes] = field(default_factory=list)
+    never: bool = False
+
+    def step(self, token: bytes) -> tuple[bytes, bool]:
+        self.taken.append(token)
+        return self.tokens.pop(0), not self.tokens and not self.never
+
+    def wrap(self, message: bytes) -> bytes:
+        return b"<" + message + b">"
+
+    def unwrap(self, message: bytes) -> bytes:
+        if message[:1] + message[-1:] != b"<>":
+            raise SaslRefused(mechanism="GSSAPI", user="alice", reason="not its integrity")
+        return message[1:-1]
+
+
+def gssapi_answers(context: Scripted) -> Callable[[bytes | None], bytes | None]:
+    begun = Gssapi(KerberosLogin("alice@REALM", context))
+
+    def answer(challenge: bytes | None) -> bytes | None:
+        response = begun.respond(challenge)
+        return None if response is None else response()
+
+    return answer
+
+
+def test_both_sides_are_established_and_no_layer_is_chosen() -> None:
+    context = Scripted([b"ap-req", b""])
+    answer = gssapi_answers(context)
+    assert answer(None) == b"ap-req"
+    # Established with nothing left to send: an empty response asks for the offer.
+    assert answer(b"ap-rep") == b""
+    assert answer(b"<\x07\x00\xff\xff>") == b"<\x01\x00\x00\x00>"
+    assert answer(b"") is None
+    assert context.taken == [b"", b"ap-rep"]
+
+
+def test_a_context_may_need_another_round_or_none() -> None:
+    for tokens in ([b"one"], [b"one", b"two", b"three"]):
+        answer = gssapi_answers(Scripted(list(tokens)))
+        challenges = [None, *(b"more" for _ in tokens[1:])]
+        assert [answer(each) for each in challenges] == tokens
+        assert answer(b"<" + OFFER + b">") == b"<" + OFFER + b">"
+        assert answer(b"") is None
+    # No step is taken before the computation runs.
+    context = Scripted([b"ap-req"])
+    assert Gssapi(KerberosLogin("alice", context)).respond(None) is not None and context.taken == []
+
+
+@pytest.mark.parametrize(
+    ("offer", "words"),
+    [
+        (b"<\x06\x00\xff\xff>", "requires integrity or confidentiality"),
+        (b"<\x00\x00\x00\x00>", "requires integrity or confidentiality"),
+        (b"<>", "has 0 bytes"),
+        (b"<\x01\x00\x00\x00more>", "has 8 bytes"),
+        (b"", "it sends no offer"),
+        (OFFER, "not its integrity"),
+    ],
+)
+def test_an_offer_that_cannot_be_taken_ends_the_exchange(offer: bytes, words: str) -> None:
+    answer = gssapi_answers(Scripted([b"ap-req"]))
+    answer(None)
+    with pytest.raises(SaslRefused, match=words) as refused:
+        answer(offer)
+    assert refused.value.is_final
+
+
+def test_a_broker_that_goes_on_without_end_or_sense_is_refused() -> None:
+    for context, challenges, words in (
+        (Scripted([b"ap-req"]), [b"<" + OFFER + b">", b"more"], "goes on after its last message"),
+        (Scripted([b"token"] * 100), [b"token"] * 100, f"not complete after {MAX_STEPS} tokens"),
+        (Scripted([b"ap-req", b""]), [b""], "no token before"),
+        (Scripted([b""], never=True), [], "no token is left"),
+        (Scripted([b"ap-req", b""]), [bytes(MAX_TOKEN_BYTES + 1)], "a token of 65537 bytes"),
+    ):
+        answer = gssapi_answers(context)
+        with pytest.raises(SaslRefused, match=words):
+            for challenge in (None, *challenges):
+                answer(challenge)

@@ -22,7 +22,7 @@ BOOTSTRAP: tuple[Mutant, ...] = (
            f"{_TESTS}::TestLeft::test_when_a_brokers_connection_is_open"),
     Mutant("bootstrap: a connection is closed before it has answered", "every request comes back once",
            "if not $NODE.in_flight_count:\n    self.$DROP($NODE, $NOW_MS)", "self.$DROP($NODE, $NOW_MS)",
-           f"{_TESTS}::TestLeft::test_not_before_it_has_answered"),
+           f"{_TESTS}::TestLeft::test_when_a_brokers_connection_is_open"),
     Mutant("bootstrap: a server is left for a coordinator, and connected to again for the next request",
            "docs/design/rows.md: one connection to each broker",
            "$NODE.node_id < 0 and any($BROKER.state is NodeState.READY for $BROKER in self.$NODES.brokers)",
@@ -32,5 +32,5 @@ BOOTSTRAP: tuple[Mutant, ...] = (
     Mutant("bootstrap: brokers that do not answer are tried for ever",
            "KIP-899: bootstrap servers are asked again if no broker can be reached",
            "not all($NODE.failures for $NODE in $BROKERS)", "True",
-           f"{_TESTS}::TestBrokersThatDoNotAnswer::test_are_not_tried_for_ever_instead_of_bootstrap_servers"),
+           f"{_TESTS}::TestLeft::test_brokers_that_do_not_answer_are_not_tried_for_ever_instead"),
 )  # fmt: skip
