@@ -5,15 +5,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import kafka_sink
 from kafka_sink import errors, kept
 from kafka_sink.commit.commit_topic import ensure_commit_topic
+from kafka_sink.kafka.admin import topics
 from kafka_sink.kafka.admin.calls import TOPICS_FRESH_MS, Call
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.admin.topics import create_topic
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.new_topic import NewTopic
@@ -71,14 +73,10 @@ class TestAskAll:
         assert [response.error_code for response in responses] == [0, 90, 0]  # type: ignore[union-attr]
 
     def test_all_are_under_way_at_once(self, kafka: Kafka, network: Network, client: AdminClient) -> None:
+        assert (client.ask_all([]), network.waits) == ([], [])
         client.ask_all([commit(f"s.{i}") for i in range(100)])
-        assert len(kafka.asked(FindCoordinatorRequest)) == 1
-        assert len(network.waits) == 2  # the coordinators of all, the answers of all
-        assert kafka.now_ms == 0
-
-    def test_nothing_is_answered_at_once(self, network: Network, client: AdminClient) -> None:
-        assert client.ask_all([]) == []
-        assert network.waits == []
+        # The coordinators of all, the answers of all.
+        assert (len(kafka.asked(FindCoordinatorRequest)), len(network.waits), kafka.now_ms) == (1, 2, 0)
 
     def test_gives_up_when_the_time_is_over(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.script(EndTxnRequest, 0, *[LOADING] * 1_000)
@@ -104,14 +102,11 @@ class TestAskAll:
         client.ask_all([commit("s.0")])
         assert kafka.asked(MetadataRequest) == [(1, MetadataRequest((), False))]
         kafka.now_ms += client.config.metadata_max_age_ms
-        client.ask_all([commit("s.0")])
-        assert len(kafka.asked(MetadataRequest)) == 2
-
-    def test_a_list_that_is_lost_is_asked_for_again(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.script(MetadataRequest, *[HANG_UP] * 1)
+        # A list that is lost is asked for again.
+        kafka.script(MetadataRequest, HANG_UP)
         kafka.script(EndTxnRequest, *[LOADING] * 4)
         client.ask_all([commit("s.0")])
-        assert len(kafka.asked(MetadataRequest)) == 2
+        assert len(kafka.asked(MetadataRequest)) == 3
 
 
 A, A1, B = ("a", 0), ("a", 1), ("b", 0)
@@ -127,21 +122,14 @@ def leading(kafka: Kafka, client: AdminClient, *partitions: tuple[str, int]) -> 
 class TestAskLeaders:
     PARTITIONS = (A, A1, B, ("a", 2))
 
-    def test_each_leader_is_asked_once_for_what_it_leads(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.leaders = dict(zip(self.PARTITIONS, (1, 2, 1, 2), strict=True))
-        leading(kafka, client, *self.PARTITIONS, A)
-        assert kafka.asked(DescribeProducersRequest) == [
-            (1, DescribeProducersRequest((A, B))),
-            (2, DescribeProducersRequest((A1, ("a", 2)))),
-        ]
-        assert (1, MetadataRequest(("a", "b"), False)) in kafka.received
-
     def test_those_without_an_answer_are_asked_again_of_whoever_leads_then(
         self, kafka: Kafka, client: AdminClient
     ) -> None:
+        """Each once for what it leads."""
         kafka.leaders, kafka.down = {A: 1, A1: -1, B: 3, ("a", 2): 1}, {3}
         kafka.at = [(1_000, lambda: kafka.leaders.update({A1: 2, B: 2}))]
-        assert set(leading(kafka, client, *self.PARTITIONS)) == {0}
+        assert set(leading(kafka, client, *self.PARTITIONS, A)) == {0}
+        assert (1, MetadataRequest(("a", "b"), False)) in kafka.received
         first, *others = kafka.asked(DescribeProducersRequest)
         assert first == (1, DescribeProducersRequest((A, ("a", 2))))
         assert others == [(2, DescribeProducersRequest((A1, B)))]
@@ -179,12 +167,6 @@ class TestAskLeaders:
         kafka.leaders, kafka.down = {A: 2}, down
         assert leading(kafka, client, A) == [0]
         assert kafka.now_ms == 0
-
-    def test_topics_without_a_leader_are_not_remembered(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.leaders = {A: 1, A1: -1}
-        assert client.partitions(("a",)) == ((A,), (A1,))
-        kafka.leaders[A1] = 2
-        assert client.partitions(("a",)) == ((A, A1), ())
 
     def test_a_leader_that_takes_its_time_is_asked_once(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders, kafka.silent = {A: 2}, {2}
@@ -230,14 +212,12 @@ class TestAskLeaders:
 class TestAskBrokers:
     LIST = ListTransactionsRequest()
 
-    def test_every_broker_is_asked(self, kafka: Kafka, client: AdminClient) -> None:
+    def test_every_broker_is_asked_and_all_again_when_one_loads(self, kafka: Kafka, client: AdminClient) -> None:
         assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3]
         assert kafka.asked(ListTransactionsRequest) == [(1, self.LIST), (2, self.LIST), (3, self.LIST)]
-
-    def test_all_again_when_one_loads(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.script(ListTransactionsRequest, 0, LOADING)
         assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3]
-        assert len(kafka.asked(ListTransactionsRequest)) == 6
+        assert len(kafka.asked(ListTransactionsRequest)) == 3 + 6
 
     def test_all_again_when_one_went(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.down = {2}
@@ -264,6 +244,48 @@ class TestAskBrokers:
         assert kafka.now_ms <= MAX_BLOCK_MS
 
 
+class TestPartitionCount:
+    def test_is_asked_for_as_a_write_asks(self, kafka: Kafka, client: AdminClient) -> None:
+        """Brokers that make topics make this one."""
+        kafka.partitions = 7
+        assert topics.partition_count(client, "t") == 7
+        assert MetadataRequest(("t",), allow_auto_topic_creation=True) in [request for _, request in kafka.received]
+
+    @pytest.mark.parametrize(
+        ("code", "error", "words"),
+        [
+            (DENIED, errors.TopicAuthorizationFailed, "for principal User:ANONYMOUS"),
+            (INVALID_TOPIC, errors.TopicNameInvalid, "'t'"),
+        ],
+    )
+    def test_what_waiting_does_not_change_is_an_error_at_once(
+        self, kafka: Kafka, network: Network, code: int, error: type[Exception], words: str
+    ) -> None:
+        kafka.partitions, kafka.topic_error = 7, code
+        with pytest.raises(error, match=words):
+            kafka_sink.partition_count({"kafka.bootstrap.servers": "localhost:1", "topic": "t"})
+        assert (kafka.now_ms, network.closed) == (0, True)
+
+    def test_a_topic_is_waited_for_while_it_is_made_or_a_few_seconds(self, kafka: Kafka, client: AdminClient) -> None:
+        with pytest.raises(errors.TopicNotFound) as raised:
+            topics.partition_count(client, "t")
+        assert ABSENT_PATIENCE_MS <= raised.value.waited_ms == kafka.now_ms < ABSENT_PATIENCE_MS + 2_000
+        kafka.partitions, kafka.topic_error = 7, 5
+        kafka.at = [(kafka.now_ms + ABSENT_PATIENCE_MS + 2_000, lambda: setattr(kafka, "topic_error", 0))]
+        assert topics.partition_count(client, "t") == 7
+
+    def test_the_public_one_takes_options_and_the_sessions_conf_and_closes(
+        self, kafka: Kafka, network: Network
+    ) -> None:
+        kafka.partitions, options = 7, {"kafka.bootstrap.servers": "localhost:1"}
+        assert (kafka_sink.partition_count({**options, "Topic": "t"}), network.closed) == (7, True)
+        with pytest.raises(errors.MissingOption, match="'topic' is required"):
+            kafka_sink.partition_count(options)
+        conf = {f"spark.pykafka.{name}": value for name, value in {**options, "topic": "t"}.items()} | {"spark.x": "x"}
+        session = SimpleNamespace(conf=SimpleNamespace(getAll=conf))
+        assert kafka_sink.partition_count({}, session) == 7  # type: ignore[arg-type]
+
+
 class TestPartitions:
     def test_are_asked_for_with_the_commit_topic(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders = {("t", 0): 1, ("t", 1): 1, A: 2}
@@ -272,11 +294,14 @@ class TestPartitions:
         assert kafka.asked(MetadataRequest)[-1] == (1, MetadataRequest(("t", "a"), False))
 
     def test_of_topics_or_of_all_those_with_a_leader_and_those_without(self, kafka: Kafka, client: AdminClient) -> None:
+        """Topics without a leader are not remembered."""
         kafka.leaders = {A: 2, A1: -1, B: 1}
         assert client.partitions(("a",)) == ((A,), (A1,))
         assert client.partitions(None) == ((A, B), (A1,))
         assert client.partitions(()) == ((), ())
         assert kafka.asked(MetadataRequest)[-1] == (1, MetadataRequest((), False))
+        kafka.leaders[A1] = 2
+        assert client.partitions(("a",)) == ((A, A1), ())
 
     @pytest.mark.parametrize(
         ("code", "error"), [(UNKNOWN, errors.TopicNotFound), (DENIED, errors.TopicAuthorizationFailed)]
@@ -320,9 +345,8 @@ class TestTopicIds:
         kafka.now_ms += TOPICS_FRESH_MS
         assert client.topic_ids(("a",)) == {"a": str(uuid.UUID(int=8))}
 
-    def test_of_a_topic_that_is_gone(self, client: AdminClient) -> None:
-        assert client.topic_ids(("a",)) == {"a": None}
-        assert client.topics(("a",))["a"].error_code == UNKNOWN
+        assert client.topic_ids(("gone",)) == {"gone": None}
+        assert client.topics(("gone",))["gone"].error_code == UNKNOWN
 
 
 SETTING = "transaction.max.timeout.ms"
@@ -354,7 +378,7 @@ class TestRequestsThatBrokersDoNotTake:
 
     def test_a_topic_is_not_made_and_the_reason_is_told_at_once(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.spoken = without(CreateTopicsRequest)
-        response = create_topic(client, "t", NewTopic())
+        response = topics.create_topic(client, "t", NewTopic())
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert response.error_message == "brokers do not take CreateTopics 4 to 7"
         with pytest.raises(errors.CommitTopicMissing) as failure:
@@ -377,15 +401,14 @@ A_SETTINGS, B_SETTINGS = (dict.fromkeys(NAMES, f"{name}'s") for name in "ab")
 
 
 class TestTopicSettings:
-    def test_is_told_by_any_broker_of_all_topics_at_once(self, kafka: Kafka, client: AdminClient) -> None:
-        assert client.topic_settings(["b", "a"], NAMES) == {"a": A_SETTINGS, "b": B_SETTINGS}
-        ((_, request),) = kafka.asked(TopicConfigsRequest)
-        assert request == TopicConfigsRequest(("a", "b"), NAMES)
-
-    def test_that_is_not_told_is_none(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.topic_codes = {"b": DENIED}
-        assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": {}}
-        assert len(kafka.asked(TopicConfigsRequest)) == 1
+    def test_is_told_by_any_broker_of_all_topics_at_once_and_may_be_none(
+        self, kafka: Kafka, client: AdminClient
+    ) -> None:
+        for codes, b_settings in ({}, B_SETTINGS), ({"b": DENIED}, {}):
+            kafka.topic_codes = codes
+            del kafka.received[:]
+            assert client.topic_settings(["b", "a"], NAMES) == {"a": A_SETTINGS, "b": b_settings}
+            assert [each for _, each in kafka.asked(TopicConfigsRequest)] == [TopicConfigsRequest(("a", "b"), NAMES)]
 
     def test_a_topic_that_the_broker_has_not_heard_of_yet_is_asked_for_again(
         self, kafka: Kafka, client: AdminClient

@@ -6,7 +6,7 @@ from mutants.mutant import Mutant
 
 RULE = "docs/design/exactly-once.md: state that went back"
 MODEL = "tests/verification/model/test_exactly_once.py::"
-UNIT = "tests/unit/commit/test_went_back.py::"
+UNIT = "tests/unit/commit/test_lost_state.py::"
 WORLDS = f"{MODEL}test_rows_are_visible_once_whatever_happens"
 
 WENT_BACK: tuple[Mutant, ...] = (
