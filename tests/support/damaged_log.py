@@ -11,14 +11,13 @@ import random
 import uuid
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_sink.errors import KafkaSinkError, RecordsCorrupt
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
-from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings
+from kafka_sink.kafka.consumer.fetcher import Fetcher
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.metadata import Metadata
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.list_offsets import EARLIEST, ListedOffset, ListOffsetsRequest, ListOffsetsResponse
 from kafka_sink.kafka.protocol.apis.metadata import (
@@ -31,6 +30,7 @@ from kafka_sink.kafka.protocol.apis.metadata import (
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.records.decoder import RecordSetDecoder
 from kafka_sink.records.undecodable import OldFormat, Undecodable
+from scripted_logs import READ_SETTINGS, readers_metadata
 
 CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE = 2, 1
 _UP_TO_MAGIC, _LENGTH_END, _LEAST_LENGTH = 17, 12, 14
@@ -166,20 +166,11 @@ def read(
     answer_ms: int = 0,
 ) -> Reading:
     """Read `first` to before `end`, as a task does. `answer_ms`: what an answer takes."""
-    settings = FetchSettings(
-        isolation_level=level or IsolationLevel.READ_UNCOMMITTED, max_bytes=max_bytes, min_bytes=1, max_wait_ms=500,
-        client_rack="", request_timeout_ms=30_000, metadata_max_age_ms=300_000, retry_backoff_ms=100,
-        retry_backoff_max_ms=1_000, no_progress_ms=120_000, fail_on_data_loss=True, goes_on=True,
-    )  # fmt: skip
-    metadata = Metadata(
-        max_age_ms=300_000, max_idle_ms=300_000, backoff_initial_ms=100, backoff_max_ms=1_000, rng=random.Random(1),
-        creates_topics=False,
-    )  # fmt: skip
+    settings = replace(READ_SETTINGS, isolation_level=level or IsolationLevel.READ_UNCOMMITTED, max_bytes=max_bytes)
     network, now_ms = _Network(log), 0
     range_ = FetchRange("t", TOPIC_ID, 0, first, end, leader_epoch=7)
-    fetcher = Fetcher(
-        range_, settings=settings, network=network, metadata=metadata, rng=random.Random(2), now_ms=0
-    )  # fmt: skip
+    metadata, rng = readers_metadata(), random.Random(2)
+    fetcher = Fetcher(range_, settings=settings, network=network, metadata=metadata, rng=rng, now_ms=0)
     values: list[tuple[int, bytes]] = []
     while not fetcher.is_done:
         record_set = fetcher.take(now_ms)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import apis
 from exchange import FENCES, REFUSALS, Exchange, after_commit, after_tasks, attempt_fails, instead, refused
 from kafka_sink.commit import runner, two_phase
 from kafka_sink.commit.effects import (
@@ -25,20 +26,6 @@ from kafka_sink.commit.exchanges import check_generation, read_decision, read_ma
 from kafka_sink.commit.markers import Decision, Ids
 from kafka_sink.errors import CoordinatorUnavailable, DriverFenced
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest, DescribeProducersResponse
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionDescription,
-)
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
-from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.config import sink_config
@@ -47,13 +34,13 @@ from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 
 @pytest.mark.parametrize("code", [*REFUSALS, *FENCES])
 def test_a_marker_that_is_refused_or_fenced_fails_the_attempt(code: int) -> None:
-    exchange = Exchange(answer=instead(TxnOffsetCommitRequest, TxnOffsetCommitResponse(0, code)))
+    exchange = Exchange(answer=instead(apis.TxnOffsetCommitRequest, apis.TxnOffsetCommitResponse(0, code)))
     attempt_fails(exchange, code, "TxnOffsetCommit")
 
 
 @pytest.mark.parametrize("code", [*REFUSALS, *FENCES])
 def test_version_1_adds_no_marker_to_a_group_that_it_could_not_add(code: int) -> None:
-    exchange = Exchange(1, instead(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse(0, code)))
+    exchange = Exchange(1, instead(apis.AddOffsetsToTxnRequest, apis.AddOffsetsToTxnResponse(0, code)))
     attempt_fails(exchange, code, "AddOffsetsToTxn")
     assert exchange.asked["TxnOffsetCommit"] == 0
 
@@ -61,8 +48,8 @@ def test_version_1_adds_no_marker_to_a_group_that_it_could_not_add(code: int) ->
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_description_that_is_refused_is_no_transaction_that_is_closed(code: int) -> None:
     exchange, found, done = after_tasks(1)
-    description = TransactionDescription("orders.0", code, "", 0, -1, -1, -1, ())
-    exchange.answer = instead(DescribeTransactionsRequest, DescribeTransactionsResponse(0, (description,)))
+    description = apis.TransactionDescription("orders.0", code, "", 0, -1, -1, -1, ())
+    exchange.answer = instead(apis.DescribeTransactionsRequest, apis.DescribeTransactionsResponse(0, (description,)))
     looking = check_generation(exchange.sink, found.generation)
     for steps in (two_phase.plan(exchange.sink), looking, exchange.committing(found, done)):
         assert refused(exchange, steps).api == "DescribeTransactions"
@@ -70,14 +57,14 @@ def test_a_description_that_is_refused_is_no_transaction_that_is_closed(code: in
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_group_that_cannot_be_read_is_not_one_without_an_offset(code: int) -> None:
-    answer = OffsetFetchResponse(0, (GroupOffset("orders.decision", code, -1, ""),))
-    exchange = Exchange(answer=instead(OffsetFetchRequest, answer))
+    answer = apis.OffsetFetchResponse(0, (apis.GroupOffset("orders.decision", code, -1, ""),))
+    exchange = Exchange(answer=instead(apis.OffsetFetchRequest, answer))
     assert refused(exchange, two_phase.plan(exchange.sink)).code == code
 
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_barrier_that_is_refused_proves_nothing(code: int) -> None:
-    exchange = Exchange(answer=instead(OffsetCommitRequest, OffsetCommitResponse(0, code)))
+    exchange = Exchange(answer=instead(apis.OffsetCommitRequest, apis.OffsetCommitResponse(0, code)))
     error = refused(exchange, read_markers(exchange.sink, [0], barrier="b"))
     assert (error.code, error.api, exchange.asked["OffsetFetch"]) == (code, "OffsetCommit", 0)
 
@@ -149,19 +136,19 @@ def test_what_is_decided_on_is_read_once_it_is_stable() -> None:
     for barrier in (None, "b"):
         exchange.run(read_decision(exchange.sink, barrier=barrier))
         exchange.run(read_markers(exchange.sink, range(5), barrier=barrier))
-    fetches = [request for request in exchange.requests if isinstance(request, OffsetFetchRequest)]
+    fetches = [request for request in exchange.requests if isinstance(request, apis.OffsetFetchRequest)]
     assert fetches and all(request.require_stable for request in fetches)
     exchange.run(read_markers(exchange.sink, [0], stable=False))
     assert not exchange.requests[-1].require_stable
     # A place that an offset can have.
-    assert all(request.offset == 0 for request in exchange.requests if isinstance(request, OffsetCommitRequest))
+    assert all(request.offset == 0 for request in exchange.requests if isinstance(request, apis.OffsetCommitRequest))
 
 
-def told_of_the_driver(producer_id: int, producer_epoch: int) -> DescribeTransactionsResponse:
+def told_of_the_driver(producer_id: int, producer_epoch: int) -> apis.DescribeTransactionsResponse:
     known = producer_id >= 0
     code, state = (0, "Empty") if known else (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "")
-    said = TransactionDescription("orders.driver", code, state, 0, -1, producer_id, producer_epoch, ())
-    return DescribeTransactionsResponse(0, (said,))
+    said = apis.TransactionDescription("orders.driver", code, state, 0, -1, producer_id, producer_epoch, ())
+    return apis.DescribeTransactionsResponse(0, (said,))
 
 
 # Of before, of an id that was spent, of a coordinator that does not know it.
@@ -188,9 +175,9 @@ def test_a_run_that_was_overtaken_is_told_so(producer_id: int, producer_epoch: i
 DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def described(request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
-    found = (TransactionDescription(name, 0, "Empty", 60_000, -1, 7, 0, ()) for name in request.transactional_ids)
-    return DescribeTransactionsResponse(0, tuple(found))
+def described(request: apis.DescribeTransactionsRequest) -> apis.DescribeTransactionsResponse:
+    found = (apis.TransactionDescription(name, 0, "Empty", 60_000, -1, 7, 0, ()) for name in request.transactional_ids)
+    return apis.DescribeTransactionsResponse(0, tuple(found))
 
 
 @pytest.fixture
@@ -198,7 +185,7 @@ def kafka() -> ScriptedKafka:
     made = ScriptedKafka(brokers=[2, 5])
     made.leaders = {("t", 0): 2, ("t", 1): 5, ("t", 2): 2, ("t", 3): 5}
     made.settings = {(2, "s"): "value of s"}
-    made.always(DescribeTransactionsRequest, described)
+    made.always(apis.DescribeTransactionsRequest, described)
     return made
 
 
@@ -210,37 +197,38 @@ def client(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ad
 
 
 def to(key: str) -> ToCoordinator:
-    return ToCoordinator(CoordinatorKind.TRANSACTION, key, DescribeTransactionsRequest((key,)))
+    return ToCoordinator(apis.CoordinatorKind.TRANSACTION, key, apis.DescribeTransactionsRequest((key,)))
 
 
 def test_answers_are_in_the_order_of_effects_and_coordinators_are_asked_together(
     kafka: ScriptedKafka, client: AdminClient
 ) -> None:
-    leaders = ToLeaders(DescribeProducersRequest(partitions=(("t", 0), ("t", 3))))
-    markers = ToLeaders(WriteTxnMarkersRequest(7, 2, True, 5, (("t", 0), ("t", 3))))
-    kafka.always(WriteTxnMarkersRequest, DENIED)
+    leaders = ToLeaders(apis.DescribeProducersRequest(partitions=(("t", 0), ("t", 3))))
+    markers = ToLeaders(apis.WriteTxnMarkersRequest(7, 2, True, 5, (("t", 0), ("t", 3))))
+    kafka.always(apis.WriteTxnMarkersRequest, DENIED)
 
     def steps() -> Steps[list[Any]]:
-        first = yield [to("a"), ToEveryBroker(ListTransactionsRequest()), to("b"), leaders]
-        assert kafka.asked(WriteTxnMarkersRequest) == []
+        first = yield [to("a"), ToEveryBroker(apis.ListTransactionsRequest()), to("b"), leaders]
+        assert kafka.asked(apis.WriteTxnMarkersRequest) == []
         second = yield [to("c"), Pause(4), BrokerSetting("s"), markers]
         return [*first, *second]
 
     a, brokers, b, of_leaders, c, paused, setting, written = runner.run(client, steps())
     assert setting == "value of s"
-    assert written == WriteTxnMarkersResponse((PartitionResult("t", 0, DENIED), PartitionResult("t", 3, DENIED)))
+    assert written == apis.WriteTxnMarkersResponse(
+        (apis.PartitionResult("t", 0, DENIED), apis.PartitionResult("t", 3, DENIED))
+    )
     assert [each.transactions[0].transactional_id for each in (a, b, c)] == ["a", "b", "c"]
-    assert brokers == [ListTransactionsResponse(0, 0, ())] * 2
-    assert isinstance(of_leaders, DescribeProducersResponse)
+    assert brokers == [apis.ListTransactionsResponse(0, 0, ())] * 2
+    assert isinstance(of_leaders, apis.DescribeProducersResponse)
     assert [(each.topic, each.partition) for each in of_leaders.partitions] == [("t", 0), ("t", 3)]
     assert (paused, kafka.now_ms) == (None, 4)
-    assert kafka.asked(WriteTxnMarkersRequest) == [
-        (2, WriteTxnMarkersRequest(7, 2, True, 5, (("t", 0),))), (5, WriteTxnMarkersRequest(7, 2, True, 5, (("t", 3),)))
-    ]  # fmt: skip
-    assert [request.keys for _, request in kafka.asked(FindCoordinatorRequest)] == [("a", "b"), ("c",)]
+    each_leaders = [(node, apis.WriteTxnMarkersRequest(7, 2, True, 5, (("t", n),))) for node, n in ((2, 0), (5, 3))]
+    assert kafka.asked(apis.WriteTxnMarkersRequest) == each_leaders
+    assert [request.keys for _, request in kafka.asked(apis.FindCoordinatorRequest)] == [("a", "b"), ("c",)]
     # The coordinators are at work while the brokers are asked.
-    apis = [type(request) for _, request in kafka.received]
-    assert apis.index(DescribeTransactionsRequest) <= apis.index(ListTransactionsRequest)
+    kinds = [type(request) for _, request in kafka.received]
+    assert kinds.index(apis.DescribeTransactionsRequest) <= kinds.index(apis.ListTransactionsRequest)
 
 
 def test_brokers_without_write_txn_markers_are_not_asked_to_write_one(
@@ -249,11 +237,11 @@ def test_brokers_without_write_txn_markers_are_not_asked_to_write_one(
     kafka.lacking = ("WriteTxnMarkers",)
 
     def steps() -> Steps[Any]:
-        return (yield [ToLeaders(WriteTxnMarkersRequest(7, 2, True, 5, (TopicPartition("t", 0),)))])
+        return (yield [ToLeaders(apis.WriteTxnMarkersRequest(7, 2, True, 5, (TopicPartition("t", 0),)))])
 
-    lacking = PartitionResult("t", 0, ErrorCode.UNSUPPORTED_VERSION)
-    assert runner.run(client, steps()) == [WriteTxnMarkersResponse((lacking,))]
-    assert kafka.asked(WriteTxnMarkersRequest) == []
+    lacking = apis.PartitionResult("t", 0, ErrorCode.UNSUPPORTED_VERSION)
+    assert runner.run(client, steps()) == [apis.WriteTxnMarkersResponse((lacking,))]
+    assert kafka.asked(apis.WriteTxnMarkersRequest) == []
 
 
 def test_what_steps_raise_and_what_clients_raise_comes_out_and_ends_the_steps(

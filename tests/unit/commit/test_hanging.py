@@ -9,31 +9,24 @@ from typing import Any
 
 import pytest
 
+import apis
 from exchange import REFUSALS, Exchange, after_decision, after_tasks, instead
 from kafka_sink import errors
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.hanging import PAUSES_MS, Hanging, check_leaders, write_commit_markers
 from kafka_sink.commit.markers import Ids
-from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.describe_producers import (
-    ActiveProducer,
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    ProducersOfPartition,
-)
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 
 
-def nothing_on(partition: int, code: int = 0) -> DescribeProducersResponse:
-    return DescribeProducersResponse(0, (ProducersOfPartition("t", partition, code, None, ()),))
+def nothing_on(partition: int, code: int = 0) -> apis.DescribeProducersResponse:
+    return apis.DescribeProducersResponse(0, (apis.ProducersOfPartition("t", partition, code, None, ()),))
 
 
-def open_on(partition: int, ids: Ids, offset: int = 17, last_sequence: int = -1) -> DescribeProducersResponse:
+def open_on(partition: int, ids: Ids, offset: int = 17, last_sequence: int = -1) -> apis.DescribeProducersResponse:
     ids_of_both = ((ids.producer_id + 1000, ids.producer_epoch), (ids.producer_id, ids.producer_epoch))
-    producers = tuple(ActiveProducer(*each, offset, last_sequence=last_sequence) for each in ids_of_both)
-    return DescribeProducersResponse(0, (ProducersOfPartition("t", partition, 0, None, producers),))
+    producers = tuple(apis.ActiveProducer(*each, offset, last_sequence=last_sequence) for each in ids_of_both)
+    return apis.DescribeProducersResponse(0, (apis.ProducersOfPartition("t", partition, 0, None, producers),))
 
 
 def hangs(exchange: Exchange, done: list[SlotPrepared], *codes: int) -> None:
@@ -42,19 +35,19 @@ def hangs(exchange: Exchange, done: list[SlotPrepared], *codes: int) -> None:
     partitions = [open_on(n, done[n].ids).partitions[0] for n in range(first, 2)]
 
     def answer(request: Any) -> Any:
-        if isinstance(request, WriteTxnMarkersRequest):
+        if isinstance(request, apis.WriteTxnMarkersRequest):
             ((topic, partition),) = request.partitions
-            return WriteTxnMarkersResponse((PartitionResult(topic, partition, codes[partition - first]),))
-        is_look = isinstance(request, DescribeProducersRequest)
-        return DescribeProducersResponse(0, tuple(partitions)) if is_look else None
+            return apis.WriteTxnMarkersResponse((apis.PartitionResult(topic, partition, codes[partition - first]),))
+        is_look = isinstance(request, apis.DescribeProducersRequest)
+        return apis.DescribeProducersResponse(0, tuple(partitions)) if is_look else None
 
     exchange.answer = answer
 
 
-def in_turn(*answers: DescribeProducersResponse) -> Callable[[Any], Any]:
+def in_turn(*answers: apis.DescribeProducersResponse) -> Callable[[Any], Any]:
     """What leaders answer first."""
     left = iter(answers)
-    return lambda request: next(left, None) if isinstance(request, DescribeProducersRequest) else None
+    return lambda request: next(left, None) if isinstance(request, apis.DescribeProducersRequest) else None
 
 
 def test_what_hangs_is_committed_on_the_leader_with_its_own_ids() -> None:
@@ -65,9 +58,9 @@ def test_what_hangs_is_committed_on_the_leader_with_its_own_ids() -> None:
     # A coordinator that is slow is waited for first.
     assert exchange.pauses_ms == list(PAUSES_MS)
     assert (PAUSES_MS[0], PAUSES_MS[-1], sum(PAUSES_MS)) == (2, 16_384, 32_766)
-    markers = [request for request in exchange.requests if isinstance(request, WriteTxnMarkersRequest)]
+    markers = [request for request in exchange.requests if isinstance(request, apis.WriteTxnMarkersRequest)]
     ids = done[1].ids
-    assert markers == [WriteTxnMarkersRequest(ids.producer_id, ids.producer_epoch, True, 0, (("t", 1),))]
+    assert markers == [apis.WriteTxnMarkersRequest(ids.producer_id, ids.producer_epoch, True, 0, (("t", 1),))]
     # A marker is of no earlier coordinator than the leader's last.
     exchange.run(write_commit_markers([Hanging("t", 0, "orders.0", done[0].ids, 17, coordinator_epoch=9)]))
     assert exchange.requests[-1].coordinator_epoch == 9
@@ -98,7 +91,7 @@ def test_what_was_pinned_and_did_not_become_visible_is_never_taken_for_committed
     exchange.kafka.time_out("orders.1")
     found, again = exchange.tasks(2)
     assert pinned is not None
-    exchange.answer = instead(DescribeProducersRequest, open_on(1, pinned))
+    exchange.answer = instead(apis.DescribeProducersRequest, open_on(1, pinned))
     exchange.commit(found, again)
     assert exchange.asked["WriteTxnMarkers"] == 0
 
@@ -134,7 +127,7 @@ def test_a_partition_that_cannot_be_looked_at_is_not_one_where_nothing_is_open(
 ) -> None:
     """Before the decision nothing is decided of it."""
     exchange, found, done = after_tasks(1)
-    exchange.answer = instead(DescribeProducersRequest, nothing_on(0, code))
+    exchange.answer = instead(apis.DescribeProducersRequest, nothing_on(0, code))
     with pytest.raises(errors.VerificationRefused, match=words.format(name=error_name(code))) as raised:
         exchange.commit(found, [replace(done[0], first_offsets=first_offsets or done[0].first_offsets)])
     assert (raised.value.topic, raised.value.partition, raised.value.code) == ("t", 0, code)
@@ -145,7 +138,7 @@ def test_a_partition_that_cannot_be_looked_at_is_not_one_where_nothing_is_open(
 def test_a_later_transaction_of_the_producer_and_none_are_not_ours_that_hangs(offset: int, epochs_later: int) -> None:
     exchange, found, done = after_tasks(1)
     ids = Ids(done[0].ids.producer_id, done[0].ids.producer_epoch + epochs_later)
-    exchange.answer = instead(DescribeProducersRequest, open_on(0, ids, offset))
+    exchange.answer = instead(apis.DescribeProducersRequest, open_on(0, ids, offset))
     exchange.commit(found, done)
     assert exchange.pauses_ms == []
 
@@ -169,7 +162,7 @@ def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(
     since: int, first_offset: int | None
 ) -> None:
     exchange, found, done = after_tasks(2)
-    exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids, since))
+    exchange.answer = instead(apis.DescribeProducersRequest, open_on(1, done[1].ids, since))
     done[1] = replace(done[1], first_offsets={("t", 1): first_offset})
     with pytest.raises(errors.AbortedRowsOpen) as raised:
         exchange.commit(found, done)
@@ -182,7 +175,7 @@ def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(
 def test_what_begins_with_the_slots_own_row_is_committed_whatever_else_hangs() -> None:
     exchange, found, done = after_tasks(2)
     ids = done[1].ids
-    answer = DescribeProducersResponse(0, (*open_on(1, ids, 17).partitions, *open_on(0, ids, 3).partitions))
+    answer = apis.DescribeProducersResponse(0, (*open_on(1, ids, 17).partitions, *open_on(0, ids, 3).partitions))
     exchange.answer = in_turn(answer)
     exchange.commit(found, [done[0], replace(done[1], first_offsets={("t", 1): 17})])
     assert exchange.kafka.visible == ["0/0", "0/1"]
@@ -194,7 +187,7 @@ def test_rows_that_are_in_no_transaction_any_more_are_not_taken_for_committed(si
     """Their coordinator knows nothing of it."""
     exchange, found, done = after_tasks(2)
     answer = nothing_on(1) if since is None else open_on(1, done[1].ids, since)
-    exchange.answer = instead(DescribeProducersRequest, answer)
+    exchange.answer = instead(apis.DescribeProducersRequest, answer)
     done[1] = replace(done[1], first_offsets={("t", 1): 17})
     with pytest.raises(errors.PreparedRowsGone, match=r"kafka-transactions\.sh abort") as raised:
         exchange.commit(found, done)
@@ -209,7 +202,7 @@ COUNTED = {"first_offsets": {("t", 1): 17}, "record_counts": {("t", 1): 5}}
 def test_of_a_transaction_that_lost_its_last_rows_nothing_is_committed() -> None:
     """An unclean election: the leader has its first rows only."""
     exchange, found, done = after_tasks(2)
-    exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids, 17, last_sequence=2))
+    exchange.answer = instead(apis.DescribeProducersRequest, open_on(1, done[1].ids, 17, last_sequence=2))
     done[1] = replace(done[1], **COUNTED)
     with pytest.raises(errors.PreparedRowsGone, match="lacks the last 2") as raised:
         exchange.commit(found, done)
@@ -255,7 +248,7 @@ def test_what_is_open_is_looked_at_again_after_waiting_for_a_leader(age_ms: int,
 def test_rows_that_another_run_has_ended_are_no_loss_to_be_told_of() -> None:
     exchange, found, done = after_tasks(1)
     exchange.run(two_phase.plan(exchange.sink))
-    exchange.answer = instead(DescribeProducersRequest, nothing_on(0))
+    exchange.answer = instead(apis.DescribeProducersRequest, nothing_on(0))
     slots = [replace(done[0], first_offsets={("t", 0): 17})]
     with pytest.raises(errors.DriverFenced):
         exchange.run(check_leaders(exchange.sink, slots, generation=found.generation, micro_batch_id=0))

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+import apis
 from exchange import GENERATION, NOTHING, SINK, WHOLE, Exchange, after_tasks, facts, instead, outcome, prepared
 from kafka_sink import errors
 from kafka_sink.commit import two_phase
@@ -15,13 +16,6 @@ from kafka_sink.commit.earlier_name import began_as
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.lineage import check_decision, check_replay
 from kafka_sink.commit.markers import FORGOTTEN, Ids, Marker, digest_of
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionDescription,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 E = TypeVar("E", bound=errors.ExactlyOnceError)
@@ -133,7 +127,9 @@ def test_rows_that_are_visible_must_come_again() -> None:
 
 
 def writes(exchange: Exchange) -> list[Any]:
-    return [each for each in exchange.requests if isinstance(each, InitProducerIdRequest | OffsetCommitRequest)]
+    return [
+        each for each in exchange.requests if isinstance(each, apis.InitProducerIdRequest | apis.OffsetCommitRequest)
+    ]
 
 
 def test_a_sink_that_nobody_began_is_not_the_querys_and_stays_untouched() -> None:
@@ -174,8 +170,8 @@ def test_a_coordinator_that_stood_still_does_not_hide_the_querys_decision(reads:
 
 def test_what_could_not_be_asked_is_not_taken_for_no_but_a_missing_acl_is() -> None:
     def began(error_code: int) -> bool:
-        described = TransactionDescription("orders.driver", error_code, "", 0, -1, -1, -1, ())
-        answer = instead(DescribeTransactionsRequest, DescribeTransactionsResponse(0, (described,)))
+        described = apis.TransactionDescription("orders.driver", error_code, "", 0, -1, -1, -1, ())
+        answer = instead(apis.DescribeTransactionsRequest, apis.DescribeTransactionsResponse(0, (described,)))
         return Exchange(is_new=True, answer=answer).run(began_as(SINK, "q"))
 
     assert not began(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

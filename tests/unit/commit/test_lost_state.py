@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import apis
 from exchange import Exchange, after_commit, after_decision, instead
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import ToCoordinator
@@ -16,11 +17,6 @@ from kafka_sink.commit.exchanges import PARTITION, described, read_decision, rea
 from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Ids, Marker, digest_of
 from kafka_sink.errors import DriverFenced, MarkersLost, StateExpired, StateWentBack, WriteKind
-from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsResponse, TransactionDescription
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
@@ -98,8 +94,8 @@ def test_a_decision_without_digests_has_the_marker_restored_without() -> None:
     found = exchange.decision()
     (text,) = replace(found, digests=()).texts()
     names = exchange.sink.names
-    old = OffsetCommitRequest(names.decision(0), names.commit_topic, PARTITION, found.micro_batch_id, text)
-    exchange.execute(ToCoordinator(CoordinatorKind.GROUP, names.decision(0), old))
+    old = apis.OffsetCommitRequest(names.decision(0), names.commit_topic, PARTITION, found.micro_batch_id, text)
+    exchange.execute(ToCoordinator(apis.CoordinatorKind.GROUP, names.decision(0), old))
     lose(exchange, 0)
     assert plan(exchange).visible == {0: Marker(0, "q", FORGOTTEN)}
 
@@ -120,7 +116,7 @@ def test_a_restoring_transaction_that_timed_out_is_made_again() -> None:
     exchange = after_commit(1)
     lose(exchange, 0)
     planning = two_phase.plan(exchange.sink)
-    effects = exchange.run_until(planning, lambda effects: isinstance(effects[0].request, EndTxnRequest)
+    effects = exchange.run_until(planning, lambda effects: isinstance(effects[0].request, apis.EndTxnRequest)
                                  and effects[0].request.transactional_id == "orders.driver")  # fmt: skip
     exchange.kafka.time_out("orders.driver")
     assert exchange.run(planning, effects).visible == {0: Marker(0, "q", digest_of("0/0"))}
@@ -180,9 +176,9 @@ def test_a_slot_that_is_inited_while_it_is_marked_as_new_is_looked_at_again(vers
     exchange = Exchange(version, is_new=True)
     found = plan(exchange)
     begin = two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q")
-    effects = exchange.run_until(begin, lambda effects: isinstance(effects[0].request, EndTxnRequest))
+    effects = exchange.run_until(begin, lambda effects: isinstance(effects[0].request, apis.EndTxnRequest))
     effects = begin.send([exchange.execute(effect) for effect in effects])
-    assert isinstance(effects[0].request, InitProducerIdRequest)
+    assert isinstance(effects[0].request, apis.InitProducerIdRequest)
     exchange.task(found, 0, 0)
     fetched = exchange.asked["OffsetFetch"]
     assert exchange.run(begin, effects).visible is None
@@ -220,11 +216,11 @@ def test_what_a_state_proves_of_pinned_ids(version: int, state: str, raised_by: 
         assert exchange.run(two_phase.finish(exchange.sink, pinned)) == {0: proved}
 
 
-def refuses_to_end(description: TransactionDescription, version: int) -> Callable[[Any], Any]:
+def refuses_to_end(description: apis.TransactionDescription, version: int) -> Callable[[Any], Any]:
     def answer(request: Any) -> Any:
-        if isinstance(request, EndTxnRequest):
-            return EndTxnResponse(0, ErrorCode.INVALID_TXN_STATE, -1, -1)
-        return DescribeTransactionsResponse(0, (description,))
+        if isinstance(request, apis.EndTxnRequest):
+            return apis.EndTxnResponse(0, ErrorCode.INVALID_TXN_STATE, -1, -1)
+        return apis.DescribeTransactionsResponse(0, (description,))
 
     return answer
 
@@ -232,7 +228,7 @@ def refuses_to_end(description: TransactionDescription, version: int) -> Callabl
 def test_a_commit_that_a_stale_coordinator_refuses_is_proved_by_the_true_one() -> None:
     exchange = after_commit(1)
     lose(exchange, 0)
-    exchange.answer = instead(EndTxnRequest, EndTxnResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1), "orders.0")
+    exchange.answer = instead(apis.EndTxnRequest, apis.EndTxnResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1), "orders.0")
     assert plan(exchange).unproved == ()
     assert markers(exchange, [0]) == {0: Marker(0, "q", digest_of("0/0"))}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import apis
 from exchange import Exchange, ends_both, instead, refused, said_of
 from kafka_sink.commit import open_transactions, two_phase
 from kafka_sink.commit.effects import Effect, Steps
@@ -18,21 +19,6 @@ from kafka_sink.commit.hanging import PAUSES_MS
 from kafka_sink.commit.markers import Ids, Names
 from kafka_sink.commit.open_transactions import OpenProducer, Seen, SinkTransactions, describe_sink, look
 from kafka_sink.errors import DecisionPending, DriverFenced, TransactionTimedOut
-from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.delete_groups import DeletedGroup, DeleteGroupsRequest, DeleteGroupsResponse
-from kafka_sink.kafka.protocol.apis.describe_producers import (
-    ActiveProducer,
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    ProducersOfPartition,
-)
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionDescription,
-)
-from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 PARTITIONS = (("t", 0), ("t", 1))
@@ -82,8 +68,8 @@ def test_what_is_open_now_is_told_without_asking_leaders() -> None:
 
 def test_a_list_that_is_refused_is_not_an_empty_one() -> None:
     operator = Operator()
-    denied = ListTransactionsResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ())
-    operator.answer = instead(ListTransactionsRequest, [denied])
+    denied = apis.ListTransactionsResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ())
+    operator.answer = instead(apis.ListTransactionsRequest, [denied])
     for steps in (open_transactions.open_now("ord"), open_transactions.look(operator.sink, "orders.", PARTITIONS)):
         assert refused(operator, steps).api == "ListTransactions"
 
@@ -132,22 +118,22 @@ def test_partitions_that_cannot_be_or_are_not_looked_at_are_told() -> None:
     assert [each.holds[0].start_offset for each in found.open] == [None, None]
     assert operator.asked["DescribeProducers"] == 0
     operator = Operator()
-    refusal = ProducersOfPartition("t", 1, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, ())
-    operator.answer = instead(DescribeProducersRequest, DescribeProducersResponse(0, (refusal,)))
+    refusal = apis.ProducersOfPartition("t", 1, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, ())
+    operator.answer = instead(apis.DescribeProducersRequest, apis.DescribeProducersResponse(0, (refusal,)))
     assert operator.describe_sink().refused == {("t", 1): "TOPIC_AUTHORIZATION_FAILED"}
 
 
-def description(state: str, ids: Ids, transactional_id: str = "orders.0") -> TransactionDescription:
+def description(state: str, ids: Ids, transactional_id: str = "orders.0") -> apis.TransactionDescription:
     return said_of(transactional_id, ids, state).transactions[0]
 
 
-def seen(*descriptions: TransactionDescription, opened: Ids | None = None) -> Seen:
+def seen(*descriptions: apis.TransactionDescription, opened: Ids | None = None) -> Seen:
     producers = () if opened is None else (OpenProducer("t", 7, opened, 17, -1),)
     return Seen({each.transactional_id: each for each in descriptions}, producers, {})
 
 
 def test_sinks_with_something_open_are_told_by_the_form_of_ids() -> None:
-    def named(transactional_id: str, state: str, producer_id: int = 1) -> TransactionDescription:
+    def named(transactional_id: str, state: str, producer_id: int = 1) -> apis.TransactionDescription:
         return description(state, Ids(producer_id, 0), transactional_id)
 
     found = seen(
@@ -250,10 +236,10 @@ def test_coordinators_that_are_at_work_are_waited_for() -> None:
     at_work = iter([description("PrepareCommit", Ids(1, 1))] * 3)
 
     def answer(request: Any) -> Any:
-        if not isinstance(request, DescribeTransactionsRequest) or request.transactional_ids != ("orders.0",):
+        if not isinstance(request, apis.DescribeTransactionsRequest) or request.transactional_ids != ("orders.0",):
             return None
         each = next(at_work, None)
-        return each and DescribeTransactionsResponse(0, (each,))
+        return each and apis.DescribeTransactionsResponse(0, (each,))
 
     operator.answer = answer
     finish(operator)
@@ -263,8 +249,8 @@ def test_coordinators_that_are_at_work_are_waited_for() -> None:
 def test_a_marker_that_is_refused_is_told() -> None:
     operator = Operator.that_decided()
     operator.kafka.lose_marker(1)
-    denied = WriteTxnMarkersResponse((PartitionResult("t", 1, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),))
-    operator.answer = instead(WriteTxnMarkersRequest, denied)
+    denied = apis.WriteTxnMarkersResponse((apis.PartitionResult("t", 1, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),))
+    operator.answer = instead(apis.WriteTxnMarkersRequest, denied)
     found, refused = finish(operator)
     assert [each.transactional_id for each in found.hanging] == ["orders.1"]
     assert refused == ["WriteTxnMarkers was refused: CLUSTER_AUTHORIZATION_FAILED"]
@@ -274,9 +260,9 @@ def test_what_is_not_known_to_be_committed_gets_no_marker() -> None:
     operator = Operator()
     done = operator.decide()
     operator.kafka.abort_manually("orders.1")
-    unended = ActiveProducer(done[1].ids.producer_id, done[1].ids.producer_epoch, 17)
-    answer = DescribeProducersResponse(0, (ProducersOfPartition("t", 1, 0, None, (unended,)),))
-    operator.answer = instead(DescribeProducersRequest, answer)
+    unended = apis.ActiveProducer(done[1].ids.producer_id, done[1].ids.producer_epoch, 17)
+    answer = apis.DescribeProducersResponse(0, (apis.ProducersOfPartition("t", 1, 0, None, (unended,)),))
+    operator.answer = instead(apis.DescribeProducersRequest, answer)
     found, _ = finish(operator)
     assert (len(found.unknown), found.missing, operator.asked["WriteTxnMarkers"]) == (1, (1,), 0)
 
@@ -424,8 +410,10 @@ def test_who_may_not_delete_the_decision_deletes_nothing(code: int) -> None:
     exchange, facts = written(2)
 
     def refuse(request: Any) -> Any:
-        if isinstance(request, DeleteGroupsRequest):
-            return DeleteGroupsResponse(0, tuple(DeletedGroup(group_id, code) for group_id in request.group_ids))
+        if isinstance(request, apis.DeleteGroupsRequest):
+            return apis.DeleteGroupsResponse(
+                0, tuple(apis.DeletedGroup(group_id, code) for group_id in request.group_ids)
+            )
         return None
 
     exchange.answer = refuse

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import apis
 from exchange import (
     FENCES,
     GENERATION,
@@ -35,21 +36,6 @@ from kafka_sink.commit.exchanges import described
 from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.lineage import check_decision
 from kafka_sink.commit.markers import FORGOTTEN, Decision, Ids, Marker, Names, digest_of
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.kafka.protocol.apis.list_transactions import (
-    ListedTransaction,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
-from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from model.logical_kafka import Produce
 
@@ -58,7 +44,7 @@ OF_BATCHES = replace(SINK, is_versioned=True)
 
 def this_generation(request: Any) -> Any:
     """The driver's id is still what `GENERATION` says."""
-    assert request == DescribeTransactionsRequest(("orders.driver",))
+    assert request == apis.DescribeTransactionsRequest(("orders.driver",))
     return said_of("orders.driver", GENERATION)
 
 
@@ -278,7 +264,7 @@ def test_a_plan_finishes_a_decision_in_the_version_that_its_transactions_have() 
     exchange.sink = replace(exchange.sink, transaction_version=2)
     exchange.requests.clear()
     exchange.run(two_phase.plan(exchange.sink))
-    ended = [request for request in exchange.requests if isinstance(request, EndTxnRequest)]
+    ended = [request for request in exchange.requests if isinstance(request, apis.EndTxnRequest)]
     assert [(request.committed, request.transaction_version) for request in ended] == [(True, 1)] * 2
 
 
@@ -312,7 +298,7 @@ def test_a_slot_whose_id_has_expired_is_known_by_its_marker() -> None:
     exchange.kafka.forget_offsets([exchange.sink.names.decision(0)])
     found = exchange.run(two_phase.plan(exchange.sink))
     exchange.asked.clear()
-    exchange.answer = instead(InitProducerIdRequest, InitProducerIdResponse(0, 0, 9_000, 0), "orders.0")
+    exchange.answer = instead(apis.InitProducerIdRequest, apis.InitProducerIdResponse(0, 0, 9_000, 0), "orders.0")
     assert exchange.run(exchange.beginning(found)).visible == Marker(0, "q", "0/0")
     assert exchange.asked["OffsetFetch"] == 1
 
@@ -332,7 +318,7 @@ def test_an_attempt_of_another_run_touches_nothing(decided_before: bool) -> None
 
 
 def inits(effects: Sequence[Effect]) -> bool:
-    return isinstance(effects[0], ToCoordinator) and isinstance(effects[0].request, InitProducerIdRequest)
+    return isinstance(effects[0], ToCoordinator) and isinstance(effects[0].request, apis.InitProducerIdRequest)
 
 
 @BOTH_VERSIONS
@@ -433,8 +419,8 @@ def test_a_driver_whose_transaction_was_aborted_is_told_by_whom(epochs_later: in
     exchange, found, done = after_tasks(1)
     ids = Ids(found.generation.producer_id, found.generation.producer_epoch + epochs_later)
     answers: dict[type, Any] = {
-        TxnOffsetCommitRequest: TxnOffsetCommitResponse(0, ErrorCode.INVALID_PRODUCER_EPOCH),
-        DescribeTransactionsRequest: said_of("orders.driver", ids, "CompleteAbort"),
+        apis.TxnOffsetCommitRequest: apis.TxnOffsetCommitResponse(0, ErrorCode.INVALID_PRODUCER_EPOCH),
+        apis.DescribeTransactionsRequest: said_of("orders.driver", ids, "CompleteAbort"),
     }
     exchange.answer = lambda request: (
         answers.get(type(request)) if "driver" in str(getattr(request, "transactional_ids", request)) else None
@@ -471,10 +457,10 @@ def test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say
     assert pinned is not None
     ids = Ids(pinned.producer_id, pinned.producer_epoch - older)
     answers: dict[type, Any] = {
-        EndTxnRequest: EndTxnResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1),
-        DescribeTransactionsRequest: said_of("orders.0", ids, "Ongoing"),
-        ListTransactionsRequest: [
-            ListTransactionsResponse(0, 0, (ListedTransaction("orders.0", ids.producer_id, "Ongoing"),))
+        apis.EndTxnRequest: apis.EndTxnResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1),
+        apis.DescribeTransactionsRequest: said_of("orders.0", ids, "Ongoing"),
+        apis.ListTransactionsRequest: [
+            apis.ListTransactionsResponse(0, 0, (apis.ListedTransaction("orders.0", ids.producer_id, "Ongoing"),))
         ],
     }
     exchange.answer = lambda request: (
@@ -484,9 +470,9 @@ def test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say
     # Its marker is about to be replaced for as long as it is open: a client would wait for that.
     with pytest.raises(errors.TransactionRefused, match="UNSTABLE_OFFSET_COMMIT"):
         exchange.run(two_phase.plan(exchange.sink))
-    inits = [each.transactional_id for each in exchange.requests if isinstance(each, InitProducerIdRequest)]
+    inits = [each.transactional_id for each in exchange.requests if isinstance(each, apis.InitProducerIdRequest)]
     assert inits == ["orders.driver"]
-    assert all(each.committed for each in exchange.requests if isinstance(each, EndTxnRequest))
+    assert all(each.committed for each in exchange.requests if isinstance(each, apis.EndTxnRequest))
 
 
 @BOTH_VERSIONS
@@ -497,7 +483,7 @@ def test_a_plan_aborts_what_is_listed_as_open_though_a_stale_answer_says_ended(v
     (before,) = exchange.run(described(exchange.sink, ["orders.0"]))
     assert before.state == "CompleteCommit"
     exchange.tasks(1, 1)
-    exchange.answer = told_first(DescribeTransactionsResponse(0, (before,)), stale)
+    exchange.answer = told_first(apis.DescribeTransactionsResponse(0, (before,)), stale)
     exchange.run(two_phase.plan(exchange.sink))
     (after,) = exchange.run(described(exchange.sink, ["orders.0"]))
     assert after.state != "Ongoing"
@@ -526,7 +512,7 @@ def test_a_driver_overtaken_between_its_decision_and_its_look_is_told(version: i
     exchange, found, done = after_tasks(1, version)
 
     def overtake(request: Any) -> None:
-        if isinstance(request, DescribeTransactionsRequest) and "orders.0" in request.transactional_ids:
+        if isinstance(request, apis.DescribeTransactionsRequest) and "orders.0" in request.transactional_ids:
             exchange.answer = lambda request: None
             exchange.run(two_phase.plan(exchange.sink))
 
@@ -612,7 +598,7 @@ def test_an_abort_that_is_overtaken_fences_no_attempt_of_the_other_run(version: 
 
 
 # A barrier is nobody's state.
-LOOKING = {DescribeTransactionsRequest, OffsetCommitRequest, OffsetFetchRequest}
+LOOKING = {apis.DescribeTransactionsRequest, apis.OffsetCommitRequest, apis.OffsetFetchRequest}
 
 
 @BOTH_VERSIONS
@@ -638,13 +624,13 @@ TOO_LONG = ("orders.driver", ErrorCode.INVALID_TRANSACTION_TIMEOUT)
     (name, code) for name in ("orders.driver", "orders.0") for code in (*REFUSALS, *FENCES) if (name, code) != TOO_LONG
 ])  # fmt: skip
 def test_an_init_that_is_refused_or_fenced_says_of_what(transactional_id: str, code: int) -> None:
-    exchange = Exchange(answer=instead(InitProducerIdRequest, no_ids(code), transactional_id))
+    exchange = Exchange(answer=instead(apis.InitProducerIdRequest, no_ids(code), transactional_id))
     attempt_fails(exchange, code, "InitProducerId", transactional_id)
     assert exchange.kafka.holding_back() == []
 
 
-def no_ids(code: int) -> InitProducerIdResponse:
-    return InitProducerIdResponse(0, code, -1, -1)
+def no_ids(code: int) -> apis.InitProducerIdResponse:
+    return apis.InitProducerIdResponse(0, code, -1, -1)
 
 
 @pytest.mark.parametrize(
@@ -657,7 +643,7 @@ def no_ids(code: int) -> InitProducerIdResponse:
 def test_a_timeout_above_the_brokers_is_refused_at_the_start_with_both_numbers(
     settings: dict[str, str], words: str
 ) -> None:
-    exchange = Exchange(answer=instead(InitProducerIdRequest, no_ids(ErrorCode.INVALID_TRANSACTION_TIMEOUT)))
+    exchange = Exchange(answer=instead(apis.InitProducerIdRequest, no_ids(ErrorCode.INVALID_TRANSACTION_TIMEOUT)))
     exchange.settings = settings
     with pytest.raises(errors.InvalidOption, match=words) as raised:
         exchange.run(two_phase.plan(exchange.sink))
@@ -670,7 +656,9 @@ def test_a_timeout_above_the_brokers_is_refused_at_the_start_with_both_numbers(
     [*((code, errors.TransactionRefused) for code in REFUSALS), *((code, errors.DriverFenced) for code in FENCES)],
 )
 def test_a_decision_that_is_refused_or_fenced_decides_nothing(code: int, error: type[errors.ExactlyOnceError]) -> None:
-    exchange = Exchange(answer=instead(TxnOffsetCommitRequest, TxnOffsetCommitResponse(0, code), "orders.driver"))
+    exchange = Exchange(
+        answer=instead(apis.TxnOffsetCommitRequest, apis.TxnOffsetCommitResponse(0, code), "orders.driver")
+    )
     found, done = exchange.tasks(2)
     with pytest.raises(error) as raised:
         exchange.commit(found, done)
@@ -678,8 +666,8 @@ def test_a_decision_that_is_refused_or_fenced_decides_nothing(code: int, error: 
     assert exchange.asked["EndTxn"] == 0
 
 
-def not_ended(code: int) -> EndTxnResponse:
-    return EndTxnResponse(0, code, -1, -1)
+def not_ended(code: int) -> apis.EndTxnResponse:
+    return apis.EndTxnResponse(0, code, -1, -1)
 
 
 def time_out_instead(exchange: Exchange, api: Any, answer: Any, transactional_id: str) -> None:
@@ -697,7 +685,7 @@ def time_out_instead(exchange: Exchange, api: Any, answer: Any, transactional_id
 @pytest.mark.parametrize("code", FENCES)
 def test_the_decisions_own_end_txn_is_believed_only_when_the_decision_can_be_read(code: int) -> None:
     exchange, found, done = after_tasks(2)
-    time_out_instead(exchange, EndTxnRequest, not_ended(code), "orders.driver")
+    time_out_instead(exchange, apis.EndTxnRequest, not_ended(code), "orders.driver")
     with pytest.raises(errors.TransactionTimedOut, match=r"'orders\.driver'"):
         exchange.commit(found, done)
     assert (exchange.asked["EndTxn"], exchange.kafka.visible) == (1, [])
@@ -726,8 +714,8 @@ def test_an_end_txn_of_the_decision_that_was_carried_out_counts_whatever_it_answ
     exchange, found, done = after_tasks(2)
 
     def carried_out(request: Any) -> Any:
-        if isinstance(request, EndTxnRequest) and request.transactional_id == "orders.driver":
-            exchange.kafka.execute(ToCoordinator(CoordinatorKind.TRANSACTION, "orders.driver", request))
+        if isinstance(request, apis.EndTxnRequest) and request.transactional_id == "orders.driver":
+            exchange.kafka.execute(ToCoordinator(apis.CoordinatorKind.TRANSACTION, "orders.driver", request))
             return not_ended(ErrorCode.PRODUCER_FENCED)
         return None
 
@@ -739,7 +727,7 @@ def test_an_end_txn_of_the_decision_that_was_carried_out_counts_whatever_it_answ
 @pytest.mark.parametrize("code", REFUSALS)
 def test_an_end_txn_of_the_decision_that_is_refused_stops_the_commit(code: int) -> None:
     exchange, found, done = after_tasks(2)
-    exchange.answer = instead(EndTxnRequest, not_ended(code), "orders.driver")
+    exchange.answer = instead(apis.EndTxnRequest, not_ended(code), "orders.driver")
     error = refused(exchange, exchange.committing(found, done))
     assert (error.code, error.api, error.transactional_id) == (code, "EndTxn", "orders.driver")
 
@@ -747,7 +735,7 @@ def test_an_end_txn_of_the_decision_that_is_refused_stops_the_commit(code: int) 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_an_end_txn_refused_after_the_decision_says_what_is_visible(code: int) -> None:
     exchange, found, done = after_tasks(2)
-    exchange.answer = instead(EndTxnRequest, not_ended(code), "orders.1")
+    exchange.answer = instead(apis.EndTxnRequest, not_ended(code), "orders.1")
     with pytest.raises(errors.CommitOutcomeUnknown, match=error_name(code)) as raised:
         exchange.commit(found, done)
     assert (raised.value.visible, raised.value.missing) == ((0,), (1,))
@@ -757,22 +745,22 @@ def test_an_end_txn_refused_after_the_decision_says_what_is_visible(code: int) -
 @BOTH_VERSIONS
 def test_a_commit_that_got_no_answer_aborts_nothing(version: int) -> None:
     exchange, found, done = after_tasks(2, version)
-    exchange.answer = instead(EndTxnRequest, not_ended(ErrorCode.REQUEST_TIMED_OUT), "orders.1")
+    exchange.answer = instead(apis.EndTxnRequest, not_ended(ErrorCode.REQUEST_TIMED_OUT), "orders.1")
     with pytest.raises(errors.CommitOutcomeUnknown):
         exchange.commit(found, done)
     exchange.requests.clear()
     with pytest.raises(errors.TransactionRefused):
         exchange.run(two_phase.abort(exchange.sink, found.generation))
     assert exchange.kafka.holding_back() == ["orders.1"]
-    assert all(request.committed for request in exchange.requests if isinstance(request, EndTxnRequest))
-    inited = [each.transactional_id for each in exchange.requests if isinstance(each, InitProducerIdRequest)]
+    assert all(request.committed for request in exchange.requests if isinstance(request, apis.EndTxnRequest))
+    inited = [each.transactional_id for each in exchange.requests if isinstance(each, apis.InitProducerIdRequest)]
     assert set(inited) <= {"orders.driver"}
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, *FENCES])
 def test_the_marker_decides_whatever_an_end_txn_answers(code: int) -> None:
     exchange, found, done = after_tasks(2)
-    time_out_instead(exchange, EndTxnRequest, not_ended(code), "orders.1")
+    time_out_instead(exchange, apis.EndTxnRequest, not_ended(code), "orders.1")
     with pytest.raises(errors.CommitOutcomeUnknown) as raised:
         exchange.commit(found, done)
     assert (raised.value.visible, raised.value.missing) == ((0,), (1,))
@@ -781,14 +769,14 @@ def test_the_marker_decides_whatever_an_end_txn_answers(code: int) -> None:
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_plan_does_not_pass_over_an_end_txn_that_is_refused(code: int) -> None:
     exchange = after_decision(2)
-    exchange.answer = instead(EndTxnRequest, not_ended(code), "orders.1")
+    exchange.answer = instead(apis.EndTxnRequest, not_ended(code), "orders.1")
     assert refused(exchange, two_phase.plan(exchange.sink)).code == code
-    assert all(request.committed for request in exchange.requests if isinstance(request, EndTxnRequest))
+    assert all(request.committed for request in exchange.requests if isinstance(request, apis.EndTxnRequest))
 
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_plan_does_not_go_by_a_list_that_it_did_not_get(code: int) -> None:
-    exchange = Exchange(answer=instead(ListTransactionsRequest, ListTransactionsResponse(0, code, ())))
+    exchange = Exchange(answer=instead(apis.ListTransactionsRequest, apis.ListTransactionsResponse(0, code, ())))
     assert refused(exchange, two_phase.plan(exchange.sink)).code == code
 
 
@@ -804,7 +792,7 @@ def test_a_plan_does_not_pass_over_an_abort_that_is_refused(code: int, version: 
 
 
 def refused_abort(version: int, code: int) -> tuple[type, Any]:
-    return (InitProducerIdRequest, no_ids(code)) if version == 1 else (EndTxnRequest, not_ended(code))
+    return (apis.InitProducerIdRequest, no_ids(code)) if version == 1 else (apis.EndTxnRequest, not_ended(code))
 
 
 @BOTH_VERSIONS
@@ -855,7 +843,7 @@ def test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun() -> None:
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
 
-def told_first(said: DescribeTransactionsResponse, times: int) -> Callable[[Any], Any]:
+def told_first(said: apis.DescribeTransactionsResponse, times: int) -> Callable[[Any], Any]:
     """Describes the slot so often like this."""
     left = iter([said] * times)
     names = (said.transactions[0].transactional_id,)
@@ -911,6 +899,6 @@ def test_an_aborted_transaction_is_not_committed_for_another_runs_rows(version: 
 def is_end_of(transactional_id: str) -> Callable[[Sequence[Effect]], bool]:
     def is_it(effects: Sequence[Effect]) -> bool:
         request = getattr(effects[0], "request", None)
-        return isinstance(request, EndTxnRequest) and request.transactional_id == transactional_id
+        return isinstance(request, apis.EndTxnRequest) and request.transactional_id == transactional_id
 
     return is_it

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import apis
 import kafka_sink
 from kafka_sink import errors, kept
 from kafka_sink.commit.commit_topic import ensure_commit_topic
@@ -20,22 +21,6 @@ from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.outage import FIRST_MS, Contact
-from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
-from kafka_sink.kafka.protocol.apis.describe_configs import (
-    DescribeConfigsRequest,
-    TopicConfigs,
-    TopicConfigsRequest,
-    TopicConfigsResponse,
-)
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
-from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
@@ -45,7 +30,7 @@ from scripted_kafka import HANG_UP
 from scripted_kafka import ScriptedKafka as Kafka
 from scripted_kafka import ScriptedNetwork as Network
 
-GROUP, TXN = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
+GROUP, TXN = apis.CoordinatorKind.GROUP, apis.CoordinatorKind.TRANSACTION
 MAX_BLOCK_MS = 10_000
 REFUSES = Contact(began_ms=0, away_since_ms=0, is_refused=True, is_unanswered=True)
 REFUSED = "broker 9: Connection refused"
@@ -62,13 +47,13 @@ def client(network: Network) -> AdminClient:
     return AdminClient(config())
 
 
-def commit(key: str) -> tuple[CoordinatorKind, str, EndTxnRequest]:
-    return TXN, key, EndTxnRequest(key, 7, 0, committed=True, transaction_version=2)
+def commit(key: str) -> tuple[apis.CoordinatorKind, str, apis.EndTxnRequest]:
+    return TXN, key, apis.EndTxnRequest(key, 7, 0, committed=True, transaction_version=2)
 
 
 class TestAskAll:
     def test_answers_come_in_the_order_of_the_requests(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.script(EndTxnRequest, LOADING, 90)
+        kafka.script(apis.EndTxnRequest, LOADING, 90)
         responses = client.ask_all([commit(f"s.{i}") for i in range(3)])
         assert [response.error_code for response in responses] == [0, 90, 0]  # type: ignore[union-attr]
 
@@ -76,10 +61,10 @@ class TestAskAll:
         assert (client.ask_all([]), network.waits) == ([], [])
         client.ask_all([commit(f"s.{i}") for i in range(100)])
         # The coordinators of all, the answers of all.
-        assert (len(kafka.asked(FindCoordinatorRequest)), len(network.waits), kafka.now_ms) == (1, 2, 0)
+        assert (len(kafka.asked(apis.FindCoordinatorRequest)), len(network.waits), kafka.now_ms) == (1, 2, 0)
 
     def test_gives_up_when_the_time_is_over(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.script(EndTxnRequest, 0, *[LOADING] * 1_000)
+        kafka.script(apis.EndTxnRequest, 0, *[LOADING] * 1_000)
         with pytest.raises(errors.CoordinatorUnavailable) as failure:
             client.ask_all([commit("s.0"), commit("s.1")])
         error = failure.value
@@ -89,24 +74,24 @@ class TestAskAll:
 
     def test_a_refusal_is_told_once_all_others_are_answered(self, kafka: Kafka, client: AdminClient) -> None:
         client.ask_all([commit("known")])
-        kafka.script(FindCoordinatorRequest, 53)
-        kafka.script(EndTxnRequest, LOADING)
+        kafka.script(apis.FindCoordinatorRequest, 53)
+        kafka.script(apis.EndTxnRequest, LOADING)
         with pytest.raises(errors.CoordinatorRefused) as failure:
             client.ask_all([(GROUP, "g", commit("x")[2]), commit("known")])
         assert (failure.value.kind, failure.value.key, failure.value.code) == ("group", "g", 53)
-        assert len(kafka.asked(EndTxnRequest)) == 3
+        assert len(kafka.asked(apis.EndTxnRequest)) == 3
 
     def test_brokers_are_listed_now_and_then(self, kafka: Kafka, client: AdminClient) -> None:
         """So that a coordinator can be asked for when the bootstrap servers are gone."""
         client.ask_all([commit("s.0")])
         client.ask_all([commit("s.0")])
-        assert kafka.asked(MetadataRequest) == [(1, MetadataRequest((), False))]
+        assert kafka.asked(apis.MetadataRequest) == [(1, apis.MetadataRequest((), False))]
         kafka.now_ms += client.config.metadata_max_age_ms
         # A list that is lost is asked for again.
-        kafka.script(MetadataRequest, HANG_UP)
-        kafka.script(EndTxnRequest, *[LOADING] * 4)
+        kafka.script(apis.MetadataRequest, HANG_UP)
+        kafka.script(apis.EndTxnRequest, *[LOADING] * 4)
         client.ask_all([commit("s.0")])
-        assert len(kafka.asked(MetadataRequest)) == 3
+        assert len(kafka.asked(apis.MetadataRequest)) == 3
 
 
 A, A1, B = ("a", 0), ("a", 1), ("b", 0)
@@ -114,7 +99,7 @@ A, A1, B = ("a", 0), ("a", 1), ("b", 0)
 
 def leading(kafka: Kafka, client: AdminClient, *partitions: tuple[str, int]) -> list[int]:
     """The error codes of what leaders say of the producers of these partitions."""
-    found = client.ask_leaders(partitions, DescribeProducersRequest)
+    found = client.ask_leaders(partitions, apis.DescribeProducersRequest)
     assert set(found) == set(partitions)
     return [result.error_code for result in found.values()]
 
@@ -129,17 +114,20 @@ class TestAskLeaders:
         kafka.leaders, kafka.down = {A: 1, A1: -1, B: 3, ("a", 2): 1}, {3}
         kafka.at = [(1_000, lambda: kafka.leaders.update({A1: 2, B: 2}))]
         assert set(leading(kafka, client, *self.PARTITIONS, A)) == {0}
-        assert (1, MetadataRequest(("a", "b"), False)) in kafka.received
-        first, *others = kafka.asked(DescribeProducersRequest)
-        assert first == (1, DescribeProducersRequest((A, ("a", 2))))
-        assert others == [(2, DescribeProducersRequest((A1, B)))]
+        assert (1, apis.MetadataRequest(("a", "b"), False)) in kafka.received
+        first, *others = kafka.asked(apis.DescribeProducersRequest)
+        assert first == (1, apis.DescribeProducersRequest((A, ("a", 2))))
+        assert others == [(2, apis.DescribeProducersRequest((A1, B)))]
 
     def test_a_leader_that_is_down_does_not_spoil_the_wait_for_another(
         self, kafka: Kafka, network: Network, client: AdminClient
     ) -> None:
         kafka.leaders, kafka.down, kafka.silent = {("t", 0): 1, ("t", 1): 2}, {2}, {1}
         network.known |= {1, 2}
-        calls = [Call(1, DescribeProducersRequest((TopicPartition("t", 0),))), Call(2, ListTransactionsRequest())]
+        calls = [
+            Call(1, apis.DescribeProducersRequest((TopicPartition("t", 0),))),
+            Call(2, apis.ListTransactionsRequest()),
+        ]
         deadline_ms = client.caller.deadline_ms()
         del network.waits[:]
         client.caller.run(calls, deadline_ms)
@@ -151,12 +139,12 @@ class TestAskLeaders:
         for _ in range(2):
             leading(kafka, client, A)
         assert client.partitions(("a",)) == ((A,), ())
-        assert kafka.received.count((1, MetadataRequest(("a",), False))) == 1
+        assert kafka.received.count((1, apis.MetadataRequest(("a",), False))) == 1
         leading(kafka, client, A, B)
-        assert (1, MetadataRequest(("a", "b"), False)) in kafka.received
+        assert (1, apis.MetadataRequest(("a", "b"), False)) in kafka.received
         kafka.now_ms += TOPICS_FRESH_MS
         leading(kafka, client, A)
-        assert kafka.received.count((1, MetadataRequest(("a",), False))) == 2
+        assert kafka.received.count((1, apis.MetadataRequest(("a",), False))) == 2
 
     @pytest.mark.parametrize("down", [set(), {3}])
     def test_who_leads_no_longer_says_so_and_whoever_does_is_asked_at_once(
@@ -172,14 +160,14 @@ class TestAskLeaders:
         kafka.leaders, kafka.silent = {A: 2}, {2}
         kafka.at = [(5_000, kafka.silent.clear)]
         leading(kafka, client, A)
-        assert len(kafka.asked(DescribeProducersRequest)) == 1
+        assert len(kafka.asked(apis.DescribeProducersRequest)) == 1
 
     def test_a_leader_that_refuses_is_an_answer(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders = {A: 1}
-        kafka.script(WriteTxnMarkersRequest, NOT_LEADER, 31)
-        found = client.ask_leaders([A], lambda of: WriteTxnMarkersRequest(7, 0, True, 0, of))
-        assert found == {A: PartitionResult("a", 0, 31)}
-        assert len(kafka.asked(WriteTxnMarkersRequest)) == 2
+        kafka.script(apis.WriteTxnMarkersRequest, NOT_LEADER, 31)
+        found = client.ask_leaders([A], lambda of: apis.WriteTxnMarkersRequest(7, 0, True, 0, of))
+        assert found == {A: apis.PartitionResult("a", 0, 31)}
+        assert len(kafka.asked(apis.WriteTxnMarkersRequest)) == 2
 
     @pytest.mark.parametrize(
         ("leaders", "reason"),
@@ -210,32 +198,32 @@ class TestAskLeaders:
 
 
 class TestAskBrokers:
-    LIST = ListTransactionsRequest()
+    LIST = apis.ListTransactionsRequest()
 
     def test_every_broker_is_asked_and_all_again_when_one_loads(self, kafka: Kafka, client: AdminClient) -> None:
         assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3]
-        assert kafka.asked(ListTransactionsRequest) == [(1, self.LIST), (2, self.LIST), (3, self.LIST)]
-        kafka.script(ListTransactionsRequest, 0, LOADING)
+        assert kafka.asked(apis.ListTransactionsRequest) == [(1, self.LIST), (2, self.LIST), (3, self.LIST)]
+        kafka.script(apis.ListTransactionsRequest, 0, LOADING)
         assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3]
-        assert len(kafka.asked(ListTransactionsRequest)) == 3 + 6
+        assert len(kafka.asked(apis.ListTransactionsRequest)) == 3 + 6
 
     def test_all_again_when_one_went(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.down = {2}
         kafka.at = [(500, lambda: kafka.brokers.discard(2))]
         assert sorted(client.ask_brokers(self.LIST)) == [1, 3]
-        assert [node_id for node_id, _ in kafka.asked(ListTransactionsRequest)][-2:] == [1, 3]
-        assert len(kafka.asked(ListTransactionsRequest)) >= 4
+        assert [node_id for node_id, _ in kafka.asked(apis.ListTransactionsRequest)][-2:] == [1, 3]
+        assert len(kafka.asked(apis.ListTransactionsRequest)) >= 4
 
     def test_all_again_when_one_came(self, kafka: Kafka, client: AdminClient) -> None:
         """It may be the one to which another's transactions have moved."""
-        kafka.script(ListTransactionsRequest, 0, lambda request: kafka.brokers.add(4) or 0)
+        kafka.script(apis.ListTransactionsRequest, 0, lambda request: kafka.brokers.add(4) or 0)
         assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3, 4]
-        assert [node_id for node_id, _ in kafka.asked(ListTransactionsRequest)] == [1, 2, 3, 1, 2, 3, 4]
+        assert [node_id for node_id, _ in kafka.asked(apis.ListTransactionsRequest)] == [1, 2, 3, 1, 2, 3, 4]
 
     @pytest.mark.parametrize("down", [True, False])
     def test_gives_up_when_the_time_is_over(self, kafka: Kafka, client: AdminClient, down: bool) -> None:
         kafka.down = {3} if down else set()
-        kafka.script(ListTransactionsRequest, *[0 if down else LOADING] * 1_000)
+        kafka.script(apis.ListTransactionsRequest, *[0 if down else LOADING] * 1_000)
         with pytest.raises(errors.BrokerUnavailable) as failure:
             client.ask_brokers(self.LIST)
         expected = (3, REFUSED) if down else (1, "COORDINATOR_LOAD_IN_PROGRESS (error 14)")
@@ -249,7 +237,9 @@ class TestPartitionCount:
         """Brokers that make topics make this one."""
         kafka.partitions = 7
         assert topics.partition_count(client, "t") == 7
-        assert MetadataRequest(("t",), allow_auto_topic_creation=True) in [request for _, request in kafka.received]
+        assert apis.MetadataRequest(("t",), allow_auto_topic_creation=True) in [
+            request for _, request in kafka.received
+        ]
 
     @pytest.mark.parametrize(
         ("code", "error", "words"),
@@ -291,7 +281,7 @@ class TestPartitions:
         kafka.leaders = {("t", 0): 1, ("t", 1): 1, A: 2}
         ensure_commit_topic(client, "t", ask_also=("a",))
         assert client.partitions(("a",)) == ((A,), ())
-        assert kafka.asked(MetadataRequest)[-1] == (1, MetadataRequest(("t", "a"), False))
+        assert kafka.asked(apis.MetadataRequest)[-1] == (1, apis.MetadataRequest(("t", "a"), False))
 
     def test_of_topics_or_of_all_those_with_a_leader_and_those_without(self, kafka: Kafka, client: AdminClient) -> None:
         """Topics without a leader are not remembered."""
@@ -299,7 +289,7 @@ class TestPartitions:
         assert client.partitions(("a",)) == ((A,), (A1,))
         assert client.partitions(None) == ((A, B), (A1,))
         assert client.partitions(()) == ((), ())
-        assert kafka.asked(MetadataRequest)[-1] == (1, MetadataRequest((), False))
+        assert kafka.asked(apis.MetadataRequest)[-1] == (1, apis.MetadataRequest((), False))
         kafka.leaders[A1] = 2
         assert client.partitions(("a",)) == ((A, A1), ())
 
@@ -322,7 +312,7 @@ class TestPartitions:
 
 
 def test_all_that_is_asked_within_a_time_has_so_much_together(kafka: Kafka, client: AdminClient) -> None:
-    kafka.script(EndTxnRequest, *[LOADING] * 10_000)
+    kafka.script(apis.EndTxnRequest, *[LOADING] * 10_000)
     with pytest.raises(errors.CoordinatorUnavailable), client.within(3_000):
         client.ask_all([commit("s.0")])
     assert (began_ms := kafka.now_ms) <= 3_000
@@ -335,11 +325,11 @@ class TestTopicIds:
     def test_are_known_from_the_answer_that_told_of_partitions(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders, kafka.topic_ids = {A: 2, B: 1}, {"a": uuid.UUID(int=7)}
         client.partitions(("a", "b"))
-        asked = len(kafka.asked(MetadataRequest))
+        asked = len(kafka.asked(apis.MetadataRequest))
         # Brokers before 2.8 have none.
         assert client.topic_ids(("a", "b")) == {"a": str(uuid.UUID(int=7)), "b": None}
         assert client.topic_ids(()) == {}
-        assert len(kafka.asked(MetadataRequest)) == asked
+        assert len(kafka.asked(apis.MetadataRequest)) == asked
         # They are asked for again after a second.
         kafka.topic_ids = {"a": uuid.UUID(int=8)}
         kafka.now_ms += TOPICS_FRESH_MS
@@ -359,9 +349,9 @@ class TestBrokerSetting:
         assert client.broker_setting(SETTING) == "60000"
 
     def test_that_is_not_told_is_none(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.script(DescribeConfigsRequest, 31)
+        kafka.script(apis.DescribeConfigsRequest, 31)
         assert client.broker_setting(SETTING) is None
-        assert len(kafka.asked(DescribeConfigsRequest)) == 1
+        assert len(kafka.asked(apis.DescribeConfigsRequest)) == 1
 
 
 def without(*kinds: type) -> Callable[[Any], int | None]:
@@ -371,13 +361,13 @@ def without(*kinds: type) -> Callable[[Any], int | None]:
 
 class TestRequestsThatBrokersDoNotTake:
     def test_settings_are_not_told(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.spoken = without(DescribeConfigsRequest, TopicConfigsRequest)
+        kafka.spoken = without(apis.DescribeConfigsRequest, apis.TopicConfigsRequest)
         assert client.broker_setting(SETTING) is None
         assert client.topic_settings(["a", "b"], NAMES) == {"a": {}, "b": {}}
         assert kafka.now_ms < 1_000
 
     def test_a_topic_is_not_made_and_the_reason_is_told_at_once(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.spoken = without(CreateTopicsRequest)
+        kafka.spoken = without(apis.CreateTopicsRequest)
         response = topics.create_topic(client, "t", NewTopic())
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert response.error_message == "brokers do not take CreateTopics 4 to 7"
@@ -385,7 +375,7 @@ class TestRequestsThatBrokersDoNotTake:
             ensure_commit_topic(client, "t")
         assert "CreateTopics 4 to 7" in failure.value.reason
         assert failure.value.command
-        assert (kafka.asked(CreateTopicsRequest), kafka.now_ms < 1_000) == ([], True)
+        assert (kafka.asked(apis.CreateTopicsRequest), kafka.now_ms < 1_000) == ([], True)
 
     def test_a_guarantee_is_refused_by_what_it_lacks(self, kafka: Kafka, client: AdminClient) -> None:
         client.require(EXACTLY_ONCE)
@@ -408,15 +398,17 @@ class TestTopicSettings:
             kafka.topic_codes = codes
             del kafka.received[:]
             assert client.topic_settings(["b", "a"], NAMES) == {"a": A_SETTINGS, "b": b_settings}
-            assert [each for _, each in kafka.asked(TopicConfigsRequest)] == [TopicConfigsRequest(("a", "b"), NAMES)]
+            assert [each for _, each in kafka.asked(apis.TopicConfigsRequest)] == [
+                apis.TopicConfigsRequest(("a", "b"), NAMES)
+            ]
 
     def test_a_topic_that_the_broker_has_not_heard_of_yet_is_asked_for_again(
         self, kafka: Kafka, client: AdminClient
     ) -> None:
-        b_later = (TopicConfigs("a", 0, A_SETTINGS), TopicConfigs("b", UNKNOWN, {}))
-        kafka.script(TopicConfigsRequest, TopicConfigsResponse(0, b_later))
+        b_later = (apis.TopicConfigs("a", 0, A_SETTINGS), apis.TopicConfigs("b", UNKNOWN, {}))
+        kafka.script(apis.TopicConfigsRequest, apis.TopicConfigsResponse(0, b_later))
         assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": B_SETTINGS}
-        assert [request.topics for _, request in kafka.asked(TopicConfigsRequest)] == [("a", "b"), ("b",)]
+        assert [request.topics for _, request in kafka.asked(apis.TopicConfigsRequest)] == [("a", "b"), ("b",)]
 
     def test_and_is_given_up_after_max_block_ms(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.topic_codes = {"b": UNKNOWN}
@@ -426,10 +418,10 @@ class TestTopicSettings:
 
 ASKS: dict[str, Callable[[AdminClient], Any]] = {
     "coordinators": lambda client: client.ask_all([commit("s.0")]),
-    "brokers": lambda client: client.ask_brokers(ListTransactionsRequest()),
+    "brokers": lambda client: client.ask_brokers(apis.ListTransactionsRequest()),
     "version": lambda client: client.transaction_version(),
     "partitions": lambda client: client.partitions(None),
-    "leaders": lambda client: client.ask_leaders([("a", 0)], DescribeProducersRequest),
+    "leaders": lambda client: client.ask_leaders([("a", 0)], apis.DescribeProducersRequest),
     "features": lambda client: client.finalized_features(),
     "topic": lambda client: ensure_commit_topic(client, "t"),
     "setting": lambda client: client.broker_setting("s"),
@@ -473,7 +465,7 @@ class TestUnreachable:
     def test_a_first_plan_fails_early_also_between_two_tries(
         self, kafka: Kafka, network: Network, client: AdminClient
     ) -> None:
-        kafka.script(MetadataRequest, *[HANG_UP] * 1_000)
+        kafka.script(apis.MetadataRequest, *[HANG_UP] * 1_000)
         network.contacts = REFUSES
         with pytest.raises(errors.BrokersUnreachable):
             ensure_commit_topic(client, "t")
@@ -498,7 +490,7 @@ class TestUnreachable:
     ) -> None:
         kafka.leaders = {("t", 0): -1}
         with pytest.raises(errors.LeaderUnavailable):
-            client.ask_leaders([TopicPartition("t", 0)], DescribeProducersRequest)
+            client.ask_leaders([TopicPartition("t", 0)], apis.DescribeProducersRequest)
         (said,) = caplog.messages
         assert "last: the leader of t-0: LEADER_NOT_AVAILABLE (error 5)" in said
 
@@ -512,7 +504,7 @@ class TestUnreachable:
 
     def test_a_broker_that_hangs_up_is_asked_again(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders = {("t", 0): 2, ("t", 1): 2}
-        kafka.script(MetadataRequest, *[HANG_UP] * 3)
+        kafka.script(apis.MetadataRequest, *[HANG_UP] * 3)
         ensure_commit_topic(client, "t")
         assert 0 < kafka.now_ms < 2_000
 
@@ -541,7 +533,7 @@ def test_the_transaction_version_is_2_where_all_of_it_is_spoken(
     kafka: Kafka, client: AdminClient, level: int | None, spoken: tuple[int | None, ...], version: int
 ) -> None:
     kafka.features = {"metadata.version": 27} if level is None else {"transaction.version": level}
-    versions = dict(zip((ProduceRequest, EndTxnRequest, TxnOffsetCommitRequest), spoken, strict=True))
+    versions = dict(zip((apis.ProduceRequest, apis.EndTxnRequest, apis.TxnOffsetCommitRequest), spoken, strict=True))
     kafka.spoken = lambda request: versions[type(request)]
     assert client.transaction_version() == version
     assert client.finalized_features() == kafka.features
@@ -551,15 +543,17 @@ class TestEnsureTopic:
     def test_one_that_is_there(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders = {("t", 0): 2, ("t", 1): -1}
         ensure_commit_topic(client, "t")
-        assert MetadataRequest(("t",), allow_auto_topic_creation=False) in [request for _, request in kafka.received]
-        assert kafka.asked(CreateTopicsRequest) == []
+        assert apis.MetadataRequest(("t",), allow_auto_topic_creation=False) in [
+            request for _, request in kafka.received
+        ]
+        assert kafka.asked(apis.CreateTopicsRequest) == []
 
     @pytest.mark.parametrize("codes", [[0], [EXISTS], [TIMED_OUT, 0], [41, 89, EXISTS]])
     def test_one_that_is_not_is_made(self, kafka: Kafka, client: AdminClient, codes: list[int]) -> None:
-        kafka.script(CreateTopicsRequest, *codes)
+        kafka.script(apis.CreateTopicsRequest, *codes)
         ensure_commit_topic(client, "t")
-        (_, request), *again = kafka.asked(CreateTopicsRequest)
-        assert request == CreateTopicsRequest("t", 2, client.config.request_timeout_ms)
+        (_, request), *again = kafka.asked(apis.CreateTopicsRequest)
+        assert request == apis.CreateTopicsRequest("t", 2, client.config.request_timeout_ms)
         assert len(again) == len(codes) - 1
 
     def test_one_without_a_leader_is_waited_for(self, kafka: Kafka, client: AdminClient) -> None:
@@ -567,11 +561,11 @@ class TestEnsureTopic:
         kafka.at = [(2_000, lambda: kafka.leaders.update({("t", 0): 3}))]
         ensure_commit_topic(client, "t")
         assert 2_000 <= kafka.now_ms < 4_000
-        assert kafka.asked(CreateTopicsRequest) == []
+        assert kafka.asked(apis.CreateTopicsRequest) == []
 
     @pytest.mark.parametrize("code", [DENIED, 31, 38, 44, 42])
     def test_a_refusal_tells_the_command(self, kafka: Kafka, client: AdminClient, code: int) -> None:
-        kafka.script(CreateTopicsRequest, code)
+        kafka.script(apis.CreateTopicsRequest, code)
         with pytest.raises(errors.CommitTopicMissing) as failure:
             ensure_commit_topic(client, "t")
         error = failure.value
@@ -590,7 +584,7 @@ class TestEnsureTopic:
         with pytest.raises(errors.CommitTopicMissing, match="it has no leader"):
             ensure_commit_topic(client, "t")
         kafka.leaders = {}
-        kafka.script(CreateTopicsRequest, *[TIMED_OUT] * 100)
+        kafka.script(apis.CreateTopicsRequest, *[TIMED_OUT] * 100)
         with pytest.raises(errors.CommitTopicMissing, match="REQUEST_TIMED_OUT"):
             ensure_commit_topic(client, "t")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import apis
 from kafka_sink.errors import GroupCommitFailed, LeaderUnavailable, TopicAuthorizationFailed, TopicToReadMissing
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.group_offsets import COMMIT_PATIENCE_MS, commit_group_offsets, refusal_of
@@ -16,12 +17,9 @@ from kafka_sink.kafka.admin.offsets import list_offsets
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis import list_offsets as api
 from kafka_sink.kafka.protocol.apis.find_coordinator import FindCoordinatorRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.offset_commit import ProgressCommitRequest, ProgressCommitResponse
-from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest as EpochRequest
-from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse as EpochResponse
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import once
 from kafka_sink.options.config import given_options, sink_config
@@ -57,20 +55,20 @@ def offsets(timestamps_ms: dict[TopicPartition, int], level: IsolationLevel = UN
         return {each: found.offset for each, found in list_offsets(client, timestamps_ms, level).items()}
 
 
-def refusal(code: int) -> Callable[[api.ListOffsetsRequest], api.ListOffsetsResponse]:
-    return lambda request: api.ListOffsetsResponse(
-        0, tuple(api.ListedOffset(each.topic, each.partition, code, -1, -1, -1) for each in request.asked)
+def refusal(code: int) -> Callable[[apis.ListOffsetsRequest], apis.ListOffsetsResponse]:
+    return lambda request: apis.ListOffsetsResponse(
+        0, tuple(apis.ListedOffset(each.topic, each.partition, code, -1, -1, -1) for each in request.asked)
     )
 
 
 @pytest.mark.parametrize(
     ("time_ms", "level", "expected"),
     [
-        (api.EARLIEST, UNCOMMITTED, {P: 3, Q: 0}),
-        (api.LATEST, UNCOMMITTED, {P: 9, Q: 0}),
-        (api.LATEST, COMMITTED, {P: 7, Q: 0}),
-        (150, UNCOMMITTED, {P: 8, Q: api.NO_OFFSET}),
-        (150, COMMITTED, {P: api.NO_OFFSET, Q: api.NO_OFFSET}),
+        (apis.EARLIEST, UNCOMMITTED, {P: 3, Q: 0}),
+        (apis.LATEST, UNCOMMITTED, {P: 9, Q: 0}),
+        (apis.LATEST, COMMITTED, {P: 7, Q: 0}),
+        (150, UNCOMMITTED, {P: 8, Q: apis.NO_OFFSET}),
+        (150, COMMITTED, {P: apis.NO_OFFSET, Q: apis.NO_OFFSET}),
     ],
 )
 def test_each_partition_has_an_offset_or_none(
@@ -80,35 +78,35 @@ def test_each_partition_has_an_offset_or_none(
 
 
 def test_each_partition_has_its_own_time_and_its_own_leader(kafka: ScriptedKafka) -> None:
-    assert offsets({P: 150, Q: api.EARLIEST}) == {P: 8, Q: 0}
-    assert [node_id for node_id, _ in kafka.asked(api.ListOffsetsRequest)] == [1, 2]
+    assert offsets({P: 150, Q: apis.EARLIEST}) == {P: 8, Q: 0}
+    assert [node_id for node_id, _ in kafka.asked(apis.ListOffsetsRequest)] == [1, 2]
 
 
 @pytest.mark.parametrize("trouble", [HANG_UP, refusal(NOT_LEADER), refusal(OFFLINE)])
 def test_trouble_that_passes_is_waited_out(kafka: ScriptedKafka, trouble: object) -> None:
-    kafka.script(api.ListOffsetsRequest, trouble, trouble)
-    assert offsets({P: api.EARLIEST}) == {P: 3}
+    kafka.script(apis.ListOffsetsRequest, trouble, trouble)
+    assert offsets({P: apis.EARLIEST}) == {P: 3}
 
 
 def test_trouble_that_stays_ends_in_time_and_is_named(kafka: ScriptedKafka) -> None:
-    kafka.always(api.ListOffsetsRequest, refusal(NOT_LEADER))
+    kafka.always(apis.ListOffsetsRequest, refusal(NOT_LEADER))
     with pytest.raises(LeaderUnavailable, match="NOT_LEADER_OR_FOLLOWER"):
-        offsets({P: api.EARLIEST})
+        offsets({P: apis.EARLIEST})
     assert 9_000 <= kafka.now_ms <= 10_000
 
 
 def test_a_topic_that_is_gone_is_not_waited_for_as_a_leader_is(kafka: ScriptedKafka) -> None:
-    kafka.always(api.ListOffsetsRequest, refusal(UNKNOWN))
+    kafka.always(apis.ListOffsetsRequest, refusal(UNKNOWN))
     kafka.topic_codes["t"] = UNKNOWN
     with pytest.raises(TopicToReadMissing):
-        offsets({P: api.EARLIEST})
+        offsets({P: apis.EARLIEST})
 
 
 def test_a_missing_acl_is_an_error_at_once(kafka: ScriptedKafka, client: AdminClient) -> None:
     earlier = ends(client)
-    kafka.always(api.ListOffsetsRequest, refusal(DENIED))
+    kafka.always(apis.ListOffsetsRequest, refusal(DENIED))
     with pytest.raises(TopicAuthorizationFailed, match=r"READ.*principal User:ANONYMOUS") as failure:
-        offsets({P: api.EARLIEST})
+        offsets({P: apis.EARLIEST})
     assert (failure.value.topic, kafka.now_ms) == ("t", 0)
     for known in (Logs(), earlier):
         with pytest.raises(TopicAuthorizationFailed, match="READ"):
@@ -148,13 +146,13 @@ def test_each_leader_is_asked_once_and_what_is_new_again(
     earlier = ends(client)
     del kafka.received[:]
     assert latest(ends(client, earlier)) == {P: 9, Q: 0}
-    assert sorted(node for node, _ in kafka.asked(api.ListOffsetsRequest)) == [1, 2]
+    assert sorted(node for node, _ in kafka.asked(apis.ListOffsetsRequest)) == [1, 2]
     assert len(kafka.received) == len(kafka.asked(MetadataRequest)) + 2
     new = TopicPartition("t", 2)
     logs[new], kafka.leaders[new] = ScriptedLog(0, 7), 1
     del kafka.received[:]
     assert latest(ends(client, earlier)) == {P: 9, Q: 0, new: 7}
-    assert [len(request.asked) for _, request in kafka.asked(api.ListOffsetsRequest)] == [1, 1, 1]
+    assert [len(request.asked) for _, request in kafka.asked(apis.ListOffsetsRequest)] == [1, 1, 1]
 
 
 def test_the_answer_about_an_earlier_topic_does_not_count(client: AdminClient, kafka: ScriptedKafka) -> None:
@@ -162,7 +160,7 @@ def test_the_answer_about_an_earlier_topic_does_not_count(client: AdminClient, k
     kafka.topic_ids["t"] = uuid.UUID(int=2)
     del kafka.received[:]
     assert ends(client, earlier).topics["t"].topic_id == uuid.UUID(int=2)
-    assert len(kafka.asked(api.ListOffsetsRequest)) == 4
+    assert len(kafka.asked(apis.ListOffsetsRequest)) == 4
 
 
 def test_a_partition_that_is_gone_is_in_no_answer(client: AdminClient, kafka: ScriptedKafka) -> None:
@@ -176,27 +174,33 @@ def test_what_goes_while_it_is_asked_for_is_in_no_answer(client: AdminClient, ka
     """Its leader does not have it any more, and later no broker does."""
     earlier = ends(client)
 
-    def refuse(request: api.ListOffsetsRequest) -> api.ListOffsetsResponse:
+    def refuse(request: apis.ListOffsetsRequest) -> apis.ListOffsetsResponse:
         if goes == "the topic":
             kafka.topic_codes["t"] = UNKNOWN
         else:
             kafka.leaders.pop(Q, None)
         of_each = {0: (0, -1, 10, 0), 1: (UNKNOWN, -1, -1, -1)}
-        answers = (api.ListedOffset("t", each.partition, *of_each[each.partition]) for each in request.asked)
-        return api.ListOffsetsResponse(0, tuple(answers))
+        answers = (apis.ListedOffset("t", each.partition, *of_each[each.partition]) for each in request.asked)
+        return apis.ListOffsetsResponse(0, tuple(answers))
 
-    kafka.always(api.ListOffsetsRequest, refuse)
+    kafka.always(apis.ListOffsetsRequest, refuse)
     before_ms = client.caller.now_ms()
     assert latest(ends(client, earlier)) == {P: 10}
     assert ABSENT_PATIENCE_MS <= client.caller.now_ms() - before_ms < 2 * ABSENT_PATIENCE_MS
 
 
 def test_where_epochs_end(client: AdminClient, kafka: ScriptedKafka) -> None:
-    kafka.always(EpochRequest, lambda request: EpochResponse(0, FENCED if request.partition else 0, 1, 7))
+    kafka.always(
+        apis.OffsetForLeaderEpochRequest,
+        lambda request: apis.OffsetForLeaderEpochResponse(0, FENCED if request.partition else 0, 1, 7),
+    )
     found = epoch_ends(client, ends(client), {P: 1, Q: 0})
-    assert found == {P: EpochResponse(0, 0, 1, 7)}, "whose leader answers"
-    asked = sorted(kafka.asked(EpochRequest), key=repr)
-    assert asked == [(1, EpochRequest("t", 0, 2, 1)), (2, EpochRequest("t", 1, 0, 0))]
+    assert found == {P: apis.OffsetForLeaderEpochResponse(0, 0, 1, 7)}, "whose leader answers"
+    asked = sorted(kafka.asked(apis.OffsetForLeaderEpochRequest), key=repr)
+    assert asked == [
+        (1, apis.OffsetForLeaderEpochRequest("t", 0, 2, 1)),
+        (2, apis.OffsetForLeaderEpochRequest("t", 1, 0, 0)),
+    ]
 
 
 def test_nobody_is_asked_where_no_epoch_ends_or_brokers_lack_the_request(
@@ -208,7 +212,7 @@ def test_nobody_is_asked_where_no_epoch_ends_or_brokers_lack_the_request(
     assert not kafka.received
     kafka.spoken = lambda request: None
     assert epoch_ends(client, now, {P: 1}) == {P: None}
-    assert not kafka.asked(EpochRequest)
+    assert not kafka.asked(apis.OffsetForLeaderEpochRequest)
 
 
 # --- what a group without members commits -----------------------------------------------------------------------------

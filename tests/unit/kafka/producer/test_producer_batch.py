@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import uuid
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -60,15 +59,14 @@ def test_the_wire_bytes_are_a_record_batch_that_another_client_reads(codec: Code
     buffer = batch.buffer
     batch.close(codec)
     batch.number(ProducerIdAndEpoch(4_000, 3), 17)
-    (read,) = list(MemoryRecords(bytes(batch.wire_bytes)))
-    assert read.validate_crc()
-    assert (read.producer_id, read.producer_epoch, read.base_sequence) == (4_000, 3, 17)
-    assert (read.first_timestamp, read.max_timestamp) == (50, 70)
-    assert read.compression_type == codec.id
-    assert not read.is_transactional
+    decoded = read(batch)
+    assert (decoded.producer_id, decoded.producer_epoch, decoded.base_sequence) == (4_000, 3, 17)
+    assert (decoded.first_timestamp, decoded.max_timestamp, decoded.compression_type) == (50, 70, codec.id)
+    assert not decoded.is_transactional
     # Compression stays within the buffer from the pool.
     assert np.shares_memory(np.frombuffer(batch.wire_bytes, np.uint8), np.frombuffer(buffer.view, np.uint8))
-    assert [(r.offset, r.timestamp, r.value) for r in read] == [(i, t, b"x" * 400) for i, t in enumerate([50, 20, 70])]
+    rows = [(i, time, b"x" * 400) for i, time in enumerate([50, 20, 70])]
+    assert [(each.offset, each.timestamp, each.value) for each in decoded] == rows
     assert batch.size_bytes == len(batch.wire_bytes)
 
 
@@ -85,24 +83,16 @@ def test_the_records_can_be_had_back(name: str, value: bytes) -> None:
 
 
 def test_rows_that_compression_makes_larger_stay_as_they_are() -> None:
+    """And a batch of no producer keeps its number to itself."""
     batch = filled(b"")
     batch.settle()
     before = batch.size_bytes
     batch.close(codec_for("zstd"))
-    batch.number(ProducerIdAndEpoch(1, 0), 0)
-    (read,) = list(MemoryRecords(bytes(batch.wire_bytes)))
-    assert read.compression_type == 0
-    assert batch.size_bytes == before
-    assert [r.value for r in read] == [b""] * 3
-
-
-def test_a_batch_of_no_producer_keeps_its_number_to_itself() -> None:
-    batch = filled(b"x")
-    batch.close(codec_for("none"))
     batch.number(NO_PRODUCER, 17)
-    assert batch.base_sequence == 17
-    (read,) = list(MemoryRecords(bytes(batch.wire_bytes)))
-    assert (read.producer_id, read.producer_epoch, read.base_sequence) == (-1, -1, -1)
+    assert (batch.base_sequence, batch.size_bytes) == (17, before)
+    decoded = read(batch)
+    assert (decoded.producer_id, decoded.producer_epoch, decoded.base_sequence) == (-1, -1, -1)
+    assert (decoded.compression_type, [record.value for record in decoded]) == (0, [b""] * 3)
 
 
 PRODUCER = ProducerIdAndEpoch(4_000, 3)
@@ -243,13 +233,10 @@ def closed(
     pool = BufferPool(total_bytes=16_384, buffer_bytes=8_192)
     buffer = pool.try_allocate(8_192)
     assert buffer is not None
-    batch = ProducerBatch(
-        TopicPartition("t", partition), uuid.uuid4(), buffer, acknowledgements, 1_700_000, created_ms=0
-    )
+    where = TopicPartition("t", partition)
+    batch = ProducerBatch(where, TOPIC_ID, buffer, acknowledgements, 1_700_000, created_ms=0)
     batch.buffer.view[HEADER_BYTES : HEADER_BYTES + len(RECORDS)] = RECORDS
-    batch.end = HEADER_BYTES + len(RECORDS)
-    batch.record_count = 40
-    batch.records_crc = records_crc
+    batch.end, batch.record_count, batch.records_crc = HEADER_BYTES + len(RECORDS), 40, records_crc
     batch.close(codec)
     batch.attempts = 3
     return batch
@@ -273,10 +260,8 @@ def test_a_run_has_the_sum_of_the_records_before_compression(codec: Codec) -> No
         "batch_bytes": batch.size_bytes, "checksum": crc32c(RECORDS), "retries": 2,
     }  # fmt: skip
     assert (batch.size_bytes < HEADER_BYTES + len(RECORDS)) == (codec.id != 0)
-
-
-def test_what_the_encoder_has_summed_is_not_summed_again() -> None:
-    assert closed(keeping()[0], NoCompression(), records_crc=42).checksum == 42
+    # What the encoder has summed is not summed again.
+    assert closed(acknowledgements, NoCompression(), records_crc=42).checksum == 42
 
 
 def test_a_batch_without_an_offset_and_one_of_a_partition_seen_before() -> None:
@@ -288,13 +273,11 @@ def test_a_batch_without_an_offset_and_one_of_a_partition_seen_before() -> None:
     assert runs.columns["place"].tolist() == [0, 1, 0]
     assert runs.columns["base_offset"].tolist() == [0, NO_OFFSET, 40]
 
-
-def test_nothing_is_summed_or_kept_where_nobody_asks() -> None:
-    acknowledgements = Acknowledgements()
-    batch = closed(acknowledgements, NoCompression())
-    assert batch.checksum is None
-    acknowledgements.acknowledged(batch, 0)
-    assert acknowledgements.runs is None
+    # Nothing is summed or kept where nobody asks.
+    unasked = Acknowledgements()
+    batch = closed(unasked, NoCompression())
+    unasked.acknowledged(batch, 0)
+    assert (batch.checksum, unasked.runs) == (None, None)
 
 
 def batch(partition: int, records: int) -> Any:
@@ -318,14 +301,12 @@ def test_offsets_span_what_was_acknowledged_in_whatever_order_and_counts_add_up(
 
 
 def test_the_first_failure_is_the_one_that_is_told_and_settles_the_write() -> None:
-    acknowledgements = Acknowledgements()
+    acknowledgements, first = Acknowledgements(), ProducerClosed(reason="first")
     acknowledgements.opened()
     acknowledgements.opened()
-    first = ProducerClosed(reason="first")
-    acknowledgements.failed(first)
-    assert acknowledgements.settled
-    acknowledgements.failed(ProducerClosed(reason="second"))
-    assert acknowledgements.failure is first
+    for failure in (first, ProducerClosed(reason="second")):
+        acknowledgements.failed(failure)
+        assert (acknowledgements.settled, acknowledgements.failure) == (True, first)
 
 
 def test_a_batch_that_was_split_is_settled_when_its_last_part_is() -> None:

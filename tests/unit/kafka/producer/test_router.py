@@ -65,11 +65,6 @@ def partitions_of(made: Router, rows: RecordColumns, leaders: list[int]) -> dict
     return {tp.partition: n for tp, n in counts(routed).items()}
 
 
-def test_the_topic_option_wins_over_the_column() -> None:
-    rows = columns(value=pa.array([b"a", b"b"]), topic=pa.array(["x", None]))
-    assert router("t").topics_of(rows).names == ("t",)
-
-
 def test_rows_go_to_the_topics_they_name_and_to_their_keys_partitions() -> None:
     keys = [b"key-%d" % n for n in range(500)]
     names = [("a", "b", "c")[n % 3] for n in range(500)]
@@ -94,24 +89,30 @@ def test_a_row_without_a_topic_is_a_bad_row(topic: pa.Array | None) -> None:
         router().topics_of(columns(**given))
 
 
-@pytest.mark.parametrize("name", [b"\xfd\xed", b"t\n", b"t\0", "t\u202e".encode(), b"..", b"a b", b"t" * 250])
-@pytest.mark.parametrize(
-    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+NO_NAMES = (
+    b"\xfd\xed",
+    b"t\n",
+    b"t\0",
+    "t\u202e".encode(),
+    b"..",
+    b"a b",
+    b"t" * 250,
+    b"\xfd" * 10**6,
+    b"\xc3\xa9" * 10**6,
 )
+KINDS = pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())
+
+
+@pytest.mark.parametrize("name", NO_NAMES, ids=lambda name: repr(name[:9]))
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_name_that_no_topic_can_have_is_a_bad_row_and_shown_with_escapes(name: bytes, kind: pa.DataType) -> None:
+    """A long text is cut where a name would end. The option wins over the column."""
     rows = columns(value=pa.array([b"v", b"w"]), topic=converted([b"fine", name], kind, pa.string()))
     with pytest.raises(TopicNameInvalid) as failure:
         router().topics_of(rows)
-    assert str(failure.value).isprintable()
+    assert str(failure.value).isprintable() and len(str(failure.value)) < 1_500
     assert len(failure.value.topic) <= LONGEST
     assert router("t").topics_of(rows).names == ("t",)
-
-
-def test_a_long_text_for_a_topic_is_cut_where_a_name_would_end() -> None:
-    for name in (b"\xfd" * 1_000_000, "\u00e9".encode() * 1_000_000):
-        with pytest.raises(TopicNameInvalid) as failure:
-            router().topics_of(columns(value=pa.array([b"v"]), topic=converted([name], pa.string(), pa.string())))
-        assert len(str(failure.value)) < 1_500
 
 
 def test_rows_without_a_key_stick_to_a_partition_with_a_leader_for_a_batch() -> None:
@@ -136,16 +137,9 @@ def test_a_topic_that_grows_keeps_its_keys_and_takes_the_other_rows() -> None:
     assert set(partitions_of(made, KEYLESS, [0] * 8)) == set(range(8))
     explicit = columns(value=pa.array([b"a"]), partition=pa.array([7], pa.int32()), key=pa.array([b"k"]))
     assert partitions_of(made, explicit, [0] * 8) == {7: 1}
+    # A broker that lags behind, on a cluster where topics only grow.
+    assert (partitions_of(made, explicit, [0] * 2), partitions_of(made, KEYED, [0] * 2)) == ({7: 1}, before)
     assert partitions_of(router("t"), KEYED, [0] * 8) != before
-
-
-def test_a_topic_that_seems_to_have_shrunk_has_not() -> None:
-    """The answer of a broker that lags behind, on a cluster where topics only grow."""
-    made = router("t")
-    before = partitions_of(made, KEYED, [0] * 6)
-    assert partitions_of(made, KEYED, [0] * 2) == before
-    explicit = columns(value=pa.array([b"a"]), partition=pa.array([5], pa.int32()))
-    assert partitions_of(made, explicit, [0] * 2) == {5: 1}
 
 
 def test_each_topic_has_turns_of_its_own() -> None:
@@ -191,11 +185,8 @@ def test_out_of_range_are_exactly_the_rows_that_cannot_be_routed(rows: list[tupl
     made, several = router(), given_rows(rows)
     outside = made.out_of_range(several, made.topics_of(several), states)
     assert outside.tolist() == [is_refused(row) for row in rows]
-
-
-def test_no_row_is_out_of_range_without_the_column() -> None:
-    rows = columns(value=pa.array([b"v"] * 3))
-    assert not router("t").out_of_range(rows, RowTopics(("t",), None), {"t": state("t", [0])}).any()
+    without_the_column = columns(value=pa.array([b"v"] * 3))
+    assert not router("t").out_of_range(without_the_column, RowTopics(("a",), None), states).any()
 
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -284,38 +275,25 @@ def test_the_least_limit_is_of_topics_of_rows() -> None:
     assert (made.least, made.of("w")) == (700, 10_000)
 
 
+BEFORE, AFTER, OLDER = (f"message.timestamp.{what}.max.ms" for what in ("before", "after", "difference"))
+
+
 @pytest.mark.parametrize(
     ("settings", "rules"),
     [
-        ({}, TopicRules()),
+        ({}, TopicRules()), ({"cleanup.policy": "compaction"}, TopicRules()),
         ({"cleanup.policy": "delete", "max.message.bytes": "700"}, TopicRules(700)),
         ({"cleanup.policy": "compact"}, TopicRules(needs_key=True)),
         ({"cleanup.policy": "delete, compact"}, TopicRules(needs_key=True)),
-        ({"cleanup.policy": "compaction"}, TopicRules()),
         # 4.x
-        (
-            {"message.timestamp.before.max.ms": str(ANY_MS), "message.timestamp.after.max.ms": "3600000"},
-            TopicRules(after_max_ms=3_600_000),
-        ),
-        ({"message.timestamp.before.max.ms": "0"}, TopicRules(before_max_ms=0)),
+        ({BEFORE: str(ANY_MS), AFTER: "3600000"}, TopicRules(after_max_ms=3_600_000)),
+        ({BEFORE: "0"}, TopicRules(before_max_ms=0)),
         # 3.6 to 3.9: the older name counts for what is at its default.
-        (
-            {
-                "message.timestamp.before.max.ms": "5", "message.timestamp.after.max.ms": str(ANY_MS),
-                "message.timestamp.difference.max.ms": "9",
-            },
-            TopicRules(before_max_ms=5, after_max_ms=9),
-        ),
+        ({BEFORE: "5", AFTER: str(ANY_MS), OLDER: "9"}, TopicRules(before_max_ms=5, after_max_ms=9)),
         # Before.
-        ({"message.timestamp.difference.max.ms": "0"}, TopicRules(before_max_ms=0, after_max_ms=0)),
-        (
-            {"message.timestamp.type": "LogAppendTime", "message.timestamp.after.max.ms": "1"},
-            TopicRules(),
-        ),
-        (
-            {"message.timestamp.type": "CreateTime", "message.timestamp.after.max.ms": "1"},
-            TopicRules(after_max_ms=1),
-        ),
+        ({OLDER: "0"}, TopicRules(before_max_ms=0, after_max_ms=0)),
+        ({"message.timestamp.type": "LogAppendTime", AFTER: "1"}, TopicRules()),
+        ({"message.timestamp.type": "CreateTime", AFTER: "1"}, TopicRules(after_max_ms=1)),
     ],
 )  # fmt: skip
 def test_what_settings_ask_of_a_row(settings: dict[str, str], rules: TopicRules) -> None:
@@ -432,9 +410,7 @@ def test_a_fraction_is_looked_at_in_the_end() -> None:
         check_limits(made.receipt(), 9, rows_are_written=True)
     assert (failure.value.limit, failure.value.allowed) == ("maxBadRowFraction", 0.1)
     assert "all other rows of the write are in Kafka" in str(failure.value)
-
-
-def test_no_bad_row_is_never_too_many() -> None:
+    # No bad row is never too many.
     for limits in (BadRowLimits(), BadRowLimits(0, 0.0)):
         check_limits(BadRowCounts(limits=limits), 0, rows_are_written=True)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kafka.record import MemoryRecords
 
+import apis
 from kafka_sink import errors
 from kafka_sink.kafka.producer.coordinators import Coordinators
 from kafka_sink.kafka.producer.transaction_manager import (
@@ -21,15 +22,6 @@ from kafka_sink.kafka.producer.transaction_manager import (
     Transaction,
     TransactionManager,
 )
-from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    FoundCoordinator,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
-from kafka_sink.kafka.protocol.apis.produce import PRODUCE_ADDS_PARTITIONS
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import select_version
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -76,18 +68,18 @@ def headers(sent: Sent) -> list[tuple[bool, int, int, int]]:
 
 def find_coordinator(core: Core) -> None:
     core.run()
-    find = core.network.take(FindCoordinatorRequest)
+    find = core.network.take(apis.FindCoordinatorRequest)
     assert find.request.keys == ("orders.0",)
-    found = FoundCoordinator("orders.0", 0, None, COORDINATOR, "localhost", 9094)
-    core.answer(find, FindCoordinatorResponse(0, (found,)))
+    found = apis.FoundCoordinator("orders.0", 0, None, COORDINATOR, "localhost", 9094)
+    core.answer(find, apis.FindCoordinatorResponse(0, (found,)))
     core.run()
 
 
 def add_partitions(core: Core, **codes: int) -> Sent:
     """Answers the request to add partitions, with an error for those of `codes` (p0=29)."""
-    asked = core.network.take(AddPartitionsToTxnRequest)
-    results = tuple(PartitionResult(topic, p, codes.get(f"p{p}", 0)) for topic, p in asked.request.partitions)
-    core.answer(asked, AddPartitionsToTxnResponse(0, results))
+    asked = core.network.take(apis.AddPartitionsToTxnRequest)
+    results = tuple(apis.PartitionResult(topic, p, codes.get(f"p{p}", 0)) for topic, p in asked.request.partitions)
+    core.answer(asked, apis.AddPartitionsToTxnResponse(0, results))
     core.run()
     return asked
 
@@ -97,7 +89,7 @@ def test_batches_carry_the_transactions_ids_and_bit_and_no_producer_id_is_asked_
     produce = core.only()
     assert headers(produce) == [(True, 7000, 3, 0), (True, 7000, 3, 0)]
     assert (produce.request.transactional_id, produce.request.transaction_version) == ("orders.0", 2)
-    assert core.waiting(InitProducerIdRequest) + core.waiting(AddPartitionsToTxnRequest) == 0
+    assert core.waiting(apis.InitProducerIdRequest) + core.waiting(apis.AddPartitionsToTxnRequest) == 0
 
 
 def test_parts_of_a_split_batch_are_in_the_transaction_too() -> None:
@@ -214,12 +206,12 @@ def test_version_1_adds_a_partition_before_anything_is_written_to_it() -> None:
 
 def test_what_one_transaction_wanted_the_next_does_not() -> None:
     manager, kafka, ask = managing()
-    kafka.held = {AddPartitionsToTxnRequest}
+    kafka.held = {apis.AddPartitionsToTxnRequest}
     for partition in (0, 1):
         manager.begin(OLD)
         manager.admit({1: deque([TopicPartition(TOPIC, partition)])}, 0)
         ask(0)
-        _, adding = kafka.asked(AddPartitionsToTxnRequest)[-1]
+        _, adding = kafka.asked(apis.AddPartitionsToTxnRequest)[-1]
         assert adding.partitions == ((TOPIC, partition),)
         manager.end()
 
@@ -244,7 +236,7 @@ def test_version_1_never_produces_in_a_version_that_adds_partitions_itself() -> 
     core = joining(0)
     add_partitions(core)
     request = core.only().request
-    assert select_version(request, {0: (0, 13)}) == PRODUCE_ADDS_PARTITIONS - 1
+    assert select_version(request, {0: (0, 13)}) == apis.PRODUCE_ADDS_PARTITIONS - 1
     assert select_version(replace(request, transaction_version=2), {0: (0, 13)}) == 13
 
 
@@ -263,7 +255,7 @@ def test_version_1_adds_partitions_together_that_came_while_another_was_being_ad
     core = joining(0, leaders=(0, 0, 0))
     send_rows(core, 1)
     send_rows(core, 2)
-    assert core.waiting(AddPartitionsToTxnRequest) == 1
+    assert core.waiting(apis.AddPartitionsToTxnRequest) == 1
     assert add_partitions(core).request.partitions == ((TOPIC, 0),)
     assert sorted(add_partitions(core).request.partitions) == [(TOPIC, 1), (TOPIC, 2)]
     assert sorted(each.partition for sent in core.network.produce() for each in sent.request.partitions) == [0, 1, 2]
@@ -321,7 +313,7 @@ LATER = [
 def test_a_partition_that_cannot_be_added_yet_is_asked_for_again(code: int | None) -> None:
     core = joining(0)
     if code is None:
-        core.lose(core.network.take(AddPartitionsToTxnRequest))
+        core.lose(core.network.take(apis.AddPartitionsToTxnRequest))
     else:
         add_partitions(core, p0=code)
     assert core.network.produce() == []
@@ -361,8 +353,8 @@ def test_a_coordinator_that_stays_away_fails_the_write_in_time() -> None:
 def test_a_coordinator_that_is_not_known_fails_the_write_with_its_reason() -> None:
     core = begun(OLD, 0)
     core.run()
-    found = FoundCoordinator("orders.0", DENIED, None, -1, "", -1)
-    core.answer(core.network.take(FindCoordinatorRequest), FindCoordinatorResponse(0, (found,)))
+    found = apis.FoundCoordinator("orders.0", DENIED, None, -1, "", -1)
+    core.answer(core.network.take(apis.FindCoordinatorRequest), apis.FindCoordinatorResponse(0, (found,)))
     core.run()
     failure = core.failed(errors.TransactionRefused)
     assert (failure.transactional_id, failure.api, failure.code) == ("orders.0", "AddPartitionsToTxn", DENIED)
