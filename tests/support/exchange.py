@@ -199,6 +199,14 @@ def ends_both(effects: Sequence[Effect]) -> bool:
     return [type(getattr(effect, "request", None)) for effect in effects] == [EndTxnRequest, EndTxnRequest]
 
 
+def is_end_of(transactional_id: str) -> Callable[[Sequence[Effect]], bool]:
+    def is_it(effects: Sequence[Effect]) -> bool:
+        request = getattr(effects[0], "request", None)
+        return isinstance(request, EndTxnRequest) and request.transactional_id == transactional_id
+
+    return is_it
+
+
 class Died(Exception):
     pass
 

@@ -3,6 +3,7 @@ is not, and that nothing is written without such a proof."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import apis
-from exchange import Exchange, after_commit, after_decision, instead
+from exchange import Exchange, after_commit, after_decision, instead, is_end_of
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import ToCoordinator
 from kafka_sink.commit.exchanges import PARTITION, described, read_decision, read_markers
@@ -116,8 +117,7 @@ def test_a_restoring_transaction_that_timed_out_is_made_again() -> None:
     exchange = after_commit(1)
     lose(exchange, 0)
     planning = two_phase.plan(exchange.sink)
-    effects = exchange.run_until(planning, lambda effects: isinstance(effects[0].request, apis.EndTxnRequest)
-                                 and effects[0].request.transactional_id == "orders.driver")  # fmt: skip
+    effects = exchange.run_until(planning, is_end_of("orders.driver"))
     exchange.kafka.time_out("orders.driver")
     assert exchange.run(planning, effects).visible == {0: Marker(0, "q", digest_of("0/0"))}
 
@@ -156,12 +156,8 @@ def test_a_first_micro_batch_whose_groups_are_all_gone_is_not_taken_for_a_new_on
     lose(exchange, 0, 1, decision=True)
     found = plan(exchange)
     assert found.is_forgotten
-    begin = two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q", allow_lost_state=allowed)
-    if allowed:
-        assert exchange.run(begin).visible is None
-        return
-    with pytest.raises(StateExpired):
-        exchange.run(begin)
+    with contextlib.nullcontext() if allowed else pytest.raises(StateExpired):
+        assert exchange.run(exchange.beginning(found, allow_lost_state=allowed)).visible is None
 
 
 def test_a_part_of_a_decision_that_is_gone_is_the_whole_of_it() -> None:
@@ -302,8 +298,7 @@ def test_allow_lost_state_goes_on_from_what_the_offsets_know(version: int) -> No
     exchange = written(version, 2)
     exchange.kafka.roll_offsets_back_to_mark()
     found = exchange.run(two_phase.plan(exchange.sink, allow_lost_state=True))
-    assert found.decision is not None and found.decision.micro_batch_id == 0
-    assert found.missing == []
+    assert found.decision is not None and (found.decision.micro_batch_id, found.missing) == (0, [])
 
 
 @BOTH_VERSIONS
@@ -324,26 +319,15 @@ def test_runs_that_failed_since_the_decision_are_no_loss(version: int) -> None:
 def test_a_slot_that_said_nothing_and_died_is_no_loss(version: int) -> None:
     exchange = Exchange(version, is_new=True)
     found = exchange.run(two_phase.plan(exchange.sink))
-    begin = two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q")
-    inited = 0
-
-    def is_second_init(effects: object) -> bool:
-        nonlocal inited
-        inited += "InitProducerIdRequest" in str(effects)
-        return inited == 2
-
-    exchange.run_until(begin, is_second_init)
+    is_second = iter([False, True])
+    exchange.run_until(exchange.beginning(found), lambda effects: "InitProducerId" in str(effects) and next(is_second))
     (slot,) = exchange.run(described(exchange.sink, ["orders.0"]))
     assert slot.state == "CompleteCommit"
     exchange.micro_batch(2)
     assert exchange.kafka.visible == ["0/0", "0/1"]
-
-
-@BOTH_VERSIONS
-def test_what_an_earlier_release_said_of_an_empty_slot_is_no_loss(version: int) -> None:
+    # Nor is what an earlier release said of an empty one.
     exchange = Exchange(version)
-    found, _ = exchange.tasks(1)
-    assert found.decision is None
+    assert exchange.tasks(1)[0].decision is None
     exchange.run(two_phase.plan(exchange.sink))
     exchange.micro_batch(2)
     assert exchange.kafka.visible == ["0/0", "0/1"]
@@ -374,31 +358,24 @@ def test_a_leader_that_knows_later_ids_than_the_coordinator_stops_the_plan(versi
 
 
 @BOTH_VERSIONS
-def test_ids_that_a_coordinator_gives_out_again_are_not_used(version: int) -> None:
-    exchange = written(version, 1)
-    decision = exchange.run(two_phase.plan(exchange.sink)).decision
-    assert decision is not None
-    exchange.kafka.roll_transactions_back(ALL)
-    found = exchange.run(two_phase.plan(exchange.sink))
-    if found.generation.producer_id == decision.generation.producer_id:
-        assert found.generation.producer_epoch > decision.generation.producer_epoch
-    begun = exchange.run(two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=1, query_id="q"))
-    pinned = decision.pinned[0]
-    assert pinned is not None
-    assert begun.ids.producer_id != pinned.producer_id or begun.ids.producer_epoch > pinned.producer_epoch
-
-
-@BOTH_VERSIONS
-def test_a_coordinator_that_went_back_by_an_attempt_gives_out_ids_of_the_decision(version: int) -> None:
+@pytest.mark.parametrize("by", ["all that it knew", "an attempt"])
+def test_ids_that_a_coordinator_which_went_back_gives_out_again_are_not_used(version: int, by: str) -> None:
     exchange = written(version, 2)
-    exchange.kafka.roll_transactions_back_to_mark()
+    if by == "an attempt":
+        exchange.kafka.roll_transactions_back_to_mark()
+    else:
+        exchange.kafka.roll_transactions_back(ALL)
     found = exchange.run(two_phase.plan(exchange.sink))
     assert found.decision is not None and found.decision.micro_batch_id == 1
-    assert found.generation.producer_epoch > found.decision.generation.producer_epoch
+    assert is_later(found.generation, found.decision.generation)
     for slot, pinned in enumerate(found.decision.pinned):
-        begun = exchange.run(two_phase.begin(exchange.sink, found, slot=slot, micro_batch_id=1, query_id="q"))
-        assert pinned is not None and begun.ids.producer_epoch > pinned.producer_epoch
+        begun = exchange.run(exchange.beginning(found, slot, 1))
+        assert pinned is not None and is_later(begun.ids, pinned)
         assert begun.visible is not None
+
+
+def is_later(ids: Ids, before: Ids) -> bool:
+    return ids.producer_id != before.producer_id or ids.producer_epoch > before.producer_epoch
 
 
 def test_a_marker_of_nothing_says_who_wrote_it() -> None:

@@ -26,6 +26,7 @@ from exchange import (
     ends_both,
     facts,
     instead,
+    is_end_of,
     refused,
     said_of,
 )
@@ -386,21 +387,18 @@ def test_what_others_decided_and_aborted_is_not_shown_because_a_leader_has_it_op
 
 
 @pytest.mark.parametrize(
-    ("slot", "producer_id", "producer_epoch", "is_decided"),
+    ("slot", "ids", "is_decided"),
     [
-        (0, 7, 5, True),
-        (0, 7, 4, True),
-        (0, 7, 6, False),  # of the slot's next run
-        (0, 8, 5, False),  # with an id of its own, as all epochs of the other are spent or it has expired
-        (1, 7, 5, False),  # was visible before
-        (2, 7, 5, False),  # of more slots than there were
+        (0, Ids(7, 5), True), (0, Ids(7, 4), True),
+        (0, Ids(7, 6), False),  # of the slot's next run
+        (0, Ids(8, 5), False),  # with an id of its own, as all epochs of the other are spent or it has expired
+        (1, Ids(7, 5), False),  # was visible before
+        (2, Ids(7, 5), False),  # of more slots than there were
     ],
-)
-def test_a_decision_names_what_a_slot_had_open(
-    slot: int, producer_id: int, producer_epoch: int, is_decided: bool
-) -> None:
+)  # fmt: skip
+def test_a_decision_names_what_a_slot_had_open(slot: int, ids: Ids, is_decided: bool) -> None:
     decision = Decision(3, "q", GENERATION, 2, 0, (Ids(7, 5), None))
-    (is_open,) = said_of(SINK.names.slot(slot), Ids(producer_id, producer_epoch), "Ongoing").transactions
+    (is_open,) = said_of(SINK.names.slot(slot), ids, "Ongoing").transactions
     assert two_phase.is_decided(SINK, decision, is_open) is is_decided
 
 
@@ -768,16 +766,16 @@ def test_the_marker_decides_whatever_an_end_txn_answers(code: int) -> None:
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_plan_does_not_pass_over_an_end_txn_that_is_refused(code: int) -> None:
+    """Nor does it go by a list that it did not get."""
     exchange = after_decision(2)
-    exchange.answer = instead(apis.EndTxnRequest, not_ended(code), "orders.1")
-    assert refused(exchange, two_phase.plan(exchange.sink)).code == code
+    no_list = apis.ListTransactionsResponse(0, code, ())
+    for answer in (
+        instead(apis.EndTxnRequest, not_ended(code), "orders.1"),
+        instead(apis.ListTransactionsRequest, no_list),
+    ):
+        exchange.answer = answer
+        assert refused(exchange, two_phase.plan(exchange.sink)).code == code
     assert all(request.committed for request in exchange.requests if isinstance(request, apis.EndTxnRequest))
-
-
-@pytest.mark.parametrize("code", REFUSALS)
-def test_a_plan_does_not_go_by_a_list_that_it_did_not_get(code: int) -> None:
-    exchange = Exchange(answer=instead(apis.ListTransactionsRequest, apis.ListTransactionsResponse(0, code, ())))
-    assert refused(exchange, two_phase.plan(exchange.sink)).code == code
 
 
 @BOTH_VERSIONS
@@ -894,11 +892,3 @@ def test_an_aborted_transaction_is_not_committed_for_another_runs_rows(version: 
     with pytest.raises(errors.CommitOutcomeUnknown):
         exchange.run(overtaken, waits_for)
     assert [*exchange.kafka.visible, *exchange.kafka.hidden()] == ["0/0"]
-
-
-def is_end_of(transactional_id: str) -> Callable[[Sequence[Effect]], bool]:
-    def is_it(effects: Sequence[Effect]) -> bool:
-        request = getattr(effects[0], "request", None)
-        return isinstance(request, apis.EndTxnRequest) and request.transactional_id == transactional_id
-
-    return is_it

@@ -131,19 +131,6 @@ def test_a_large_row_takes_neighbours(given_back: list[int], found: bool) -> Non
         allocate(pool, *[1_000] * len(given_back))
 
 
-def test_buffers_of_the_old_size_are_cut_up_as_they_return() -> None:
-    pool = pool_of(2_000)
-    held, idle = allocate(pool, 1_000, 1_000)
-    give_back(pool, idle)
-    pool.shrink_buffers(500)
-    assert pool.buffer_bytes == 500
-    small = allocate(pool, 1, 1)
-    assert pool.try_allocate(1) is None
-    give_back(pool, held)
-    small += allocate(pool, 500, 500)
-    assert sorted((buffer.start, buffer.size) for buffer in small) == [(n, 500) for n in range(0, 2_000, 500)]
-
-
 def test_memory_that_no_row_needed_is_never_touched() -> None:
     """A terabyte of it can be asked for where the system hands out pages when they are written to."""
     pool = pool_of(2**33, 2**20)
