@@ -14,19 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import apis
 from kafka_sink.errors import KafkaSinkError, RecordsCorrupt
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.consumer.fetcher import Fetcher
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
-from kafka_sink.kafka.protocol.apis.list_offsets import EARLIEST, ListedOffset, ListOffsetsRequest, ListOffsetsResponse
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-    MetadataRequest,
-    MetadataResponse,
-    PartitionMetadata,
-    TopicMetadata,
-)
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.records.decoder import RecordSetDecoder
 from kafka_sink.records.undecodable import OldFormat, Undecodable
@@ -47,7 +39,7 @@ class DamagedLog:
     index_bytes: int = 4096
     start_offset: int = 0
     high_watermarks: list[int] = field(default_factory=list)
-    asked: list[FetchRequest] = field(default_factory=list)
+    asked: list[apis.FetchRequest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._index = [(-1, 0)]
@@ -65,17 +57,17 @@ class DamagedLog:
             damaged[batch_number][byte] ^= 1 << bit
         self.file = b"".join(damaged)
 
-    def fetch(self, request: FetchRequest) -> FetchResponse:
+    def fetch(self, request: apis.FetchRequest) -> apis.FetchResponse:
         self.asked.append(request)
         high_watermark = self.high_watermarks.pop(0) if len(self.high_watermarks) > 1 else self.high_watermarks[0]
         bounds = (high_watermark, high_watermark, self.start_offset)
         if not self.start_offset <= request.offset <= self.end_offset:
-            return FetchResponse(0, OFFSET_OUT_OF_RANGE, *bounds)
+            return apis.FetchResponse(0, OFFSET_OUT_OF_RANGE, *bounds)
         at = self._index[bisect_right(self._index, (request.offset, len(self.file))) - 1][1]
         while at < len(self.file) - _UP_TO_MAGIC:
             length = int.from_bytes(self.file[at + 8 : at + 12], "big", signed=True)
             if length < _LEAST_LENGTH:
-                return FetchResponse(0, CORRUPT_MESSAGE, *bounds)
+                return apis.FetchResponse(0, CORRUPT_MESSAGE, *bounds)
             size = length + _LENGTH_END
             if at + size > len(self.file):
                 break
@@ -84,9 +76,9 @@ class DamagedLog:
                 last += int.from_bytes(self.file[at + 23 : at + 27], "big", signed=True)
             if last >= request.offset:
                 records = self.file[at : at + max(size, request.max_bytes)]
-                return FetchResponse(0, 0, *bounds, records=memoryview(records))
+                return apis.FetchResponse(0, 0, *bounds, records=memoryview(records))
             at += size
-        return FetchResponse(0, 0, *bounds)
+        return apis.FetchResponse(0, 0, *bounds)
 
 
 @dataclass
@@ -130,10 +122,10 @@ class _Network:
     def throttles(self, now_ms: int) -> dict[int, tuple[int, int]]:
         return {}
 
-    def update_brokers(self, brokers: Sequence[Broker]) -> None:
+    def update_brokers(self, brokers: Sequence[apis.Broker]) -> None:
         pass
 
-    def learn(self, broker: Broker) -> None:
+    def learn(self, broker: apis.Broker) -> None:
         pass
 
     def send(self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True) -> None:
@@ -141,14 +133,14 @@ class _Network:
 
     def _answer(self, request: Any) -> Any:
         match request:
-            case MetadataRequest():
-                topic = TopicMetadata(0, "t", TOPIC_ID, (PartitionMetadata(0, 0, 1, 7),))
-                return MetadataResponse(0, "c", 1, (Broker(1, "h", 1),), (topic,))
-            case FetchRequest():
+            case apis.MetadataRequest():
+                topic = apis.TopicMetadata(0, "t", TOPIC_ID, (apis.PartitionMetadata(0, 0, 1, 7),))
+                return apis.MetadataResponse(0, "c", 1, (apis.Broker(1, "h", 1),), (topic,))
+            case apis.FetchRequest():
                 return self._log.fetch(request)
-            case ListOffsetsRequest(asked=(asked,)):
-                offset = self._log.start_offset if asked.timestamp_ms == EARLIEST else self._log.end_offset
-                return ListOffsetsResponse(0, (ListedOffset("t", 0, 0, -1, offset, 7),))
+            case apis.ListOffsetsRequest(asked=(asked,)):
+                offset = self._log.start_offset if asked.timestamp_ms == apis.EARLIEST else self._log.end_offset
+                return apis.ListOffsetsResponse(0, (apis.ListedOffset("t", 0, 0, -1, offset, 7),))
         raise AssertionError(request)
 
     def poll(self) -> list[ClientResponse]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import apis
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import BrokerSetting, Effect, Pause, Result, Steps, ToCoordinator, ToEveryBroker
 from kafka_sink.commit.exchanges import PARTITION, read_decision
@@ -16,10 +17,6 @@ from kafka_sink.commit.handover import Facts, Sink, SlotBegun, SlotPrepared
 from kafka_sink.commit.lineage import check_decision
 from kafka_sink.commit.markers import NOTHING_COMMITTED, Decision, Ids, Marker, Names
 from kafka_sink.errors import AttemptFenced, ExactlyOnceError, TransactionRefused
-from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsResponse, TransactionDescription
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from model.logical_kafka import LAST_EPOCH, LogicalKafka, Produce
@@ -29,11 +26,8 @@ DECIDED_MS = 1_760_000_000_000
 GENERATION = Ids(4000, 3)
 
 
-def prepared(*fingerprints: str, query_id: str = "q") -> list[SlotPrepared]:
-    return [
-        SlotPrepared(slot, Ids(slot, 0), query_id, fingerprint, visible=None)
-        for slot, fingerprint in enumerate(fingerprints)
-    ]
+def prepared(*fingerprints: str) -> list[SlotPrepared]:
+    return [SlotPrepared(slot, Ids(slot, 0), "q", text, visible=None) for slot, text in enumerate(fingerprints)]
 
 
 def facts(micro_batch_id: int, visible: Mapping[int, str], *, slots: int = 2, query_id: str = "q") -> Facts:
@@ -84,8 +78,8 @@ class Exchange:
             names, (nothing,) = self.sink.names, Decision.nothing(Ids(0, 0), version).texts()
             markers = {names.slot(slot): NOTHING_COMMITTED.text for slot in range(10)}
             for group_id, text in (markers | {names.decision(0): nothing}).items():
-                request = OffsetCommitRequest(group_id, names.commit_topic, PARTITION, 0, text)
-                self.kafka.execute(ToCoordinator(CoordinatorKind.GROUP, group_id, request))
+                request = apis.OffsetCommitRequest(group_id, names.commit_topic, PARTITION, 0, text)
+                self.kafka.execute(ToCoordinator(apis.CoordinatorKind.GROUP, group_id, request))
 
     def run(self, steps: Steps[Result], waits_for: Sequence[Effect] | None = None) -> Result:
         """Run `steps` to the end. If they have already begun, `waits_for` has the effects that they wait for."""
@@ -165,7 +159,7 @@ class Exchange:
         ended = iter([not but_one] + [True] * slots)
 
         def dies(request: Any) -> None:
-            if isinstance(request, EndTxnRequest) and request.transactional_id != "orders.driver" and next(ended):
+            if isinstance(request, apis.EndTxnRequest) and request.transactional_id != "orders.driver" and next(ended):
                 raise Died
 
         self.answer = dies
@@ -196,13 +190,13 @@ def after_decision(slots: int, version: int = 2) -> Exchange:
 
 def ends_both(effects: Sequence[Effect]) -> bool:
     """What a commit of two slots does once it has decided."""
-    return [type(getattr(effect, "request", None)) for effect in effects] == [EndTxnRequest, EndTxnRequest]
+    return [type(getattr(effect, "request", None)) for effect in effects] == [apis.EndTxnRequest, apis.EndTxnRequest]
 
 
 def is_end_of(transactional_id: str) -> Callable[[Sequence[Effect]], bool]:
     def is_it(effects: Sequence[Effect]) -> bool:
         request = getattr(effects[0], "request", None)
-        return isinstance(request, EndTxnRequest) and request.transactional_id == transactional_id
+        return isinstance(request, apis.EndTxnRequest) and request.transactional_id == transactional_id
 
     return is_it
 
@@ -223,12 +217,11 @@ def instead(api: type, answer: Any, transactional_id: str | None = None) -> Call
 
 def said_of(
     transactional_id: str, ids: Ids | None = None, state: str = "Empty", code: int = 0
-) -> DescribeTransactionsResponse:
+) -> apis.DescribeTransactionsResponse:
     """What a coordinator says of a transactional id. `ids`: None where it knows none."""
     named = (-1, -1) if ids is None else (ids.producer_id, ids.producer_epoch)
-    return DescribeTransactionsResponse(
-        0, (TransactionDescription(transactional_id, code, state, 60_000, 0, *named, ()),)
-    )
+    said = apis.TransactionDescription(transactional_id, code, state, 60_000, 0, *named, ())
+    return apis.DescribeTransactionsResponse(0, (said,))
 
 
 FENCES = [

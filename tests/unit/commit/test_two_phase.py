@@ -294,7 +294,7 @@ def test_a_slot_that_was_visible_earlier_is_known_whoever_answers_first(version:
 
 
 def test_a_slot_whose_id_has_expired_is_known_by_its_marker() -> None:
-    """Its next epoch is the first again."""
+    """Its next epoch is the first again. Other rows of it are refused, though the decision is gone."""
     exchange = after_commit(1)
     exchange.kafka.forget_offsets([exchange.sink.names.decision(0)])
     found = exchange.run(two_phase.plan(exchange.sink))
@@ -302,6 +302,11 @@ def test_a_slot_whose_id_has_expired_is_known_by_its_marker() -> None:
     exchange.answer = instead(apis.InitProducerIdRequest, apis.InitProducerIdResponse(0, 0, 9_000, 0), "orders.0")
     assert exchange.run(exchange.beginning(found)).visible == Marker(0, "q", "0/0")
     assert exchange.asked["OffsetFetch"] == 1
+    exchange.answer = lambda request: None
+    found, (done,) = exchange.tasks(1)
+    assert (found.decision, done.visible) == (None, Marker(0, "q", "0/0"))
+    with pytest.raises(errors.NonDeterministicReplay):
+        exchange.commit(found, [replace(done, fingerprint="others")])
 
 
 @pytest.mark.parametrize("decided_before", [False, True])
@@ -400,15 +405,6 @@ def test_a_decision_names_what_a_slot_had_open(slot: int, ids: Ids, is_decided: 
     decision = Decision(3, "q", GENERATION, 2, 0, (Ids(7, 5), None))
     (is_open,) = said_of(SINK.names.slot(slot), ids, "Ongoing").transactions
     assert two_phase.is_decided(SINK, decision, is_open) is is_decided
-
-
-def test_other_rows_of_a_visible_slot_are_refused_though_the_decision_is_gone() -> None:
-    exchange = after_commit(1)
-    exchange.kafka.forget_offsets([exchange.sink.names.decision(0)])
-    found, (done,) = exchange.tasks(1)
-    assert (found.decision, done.visible) == (None, Marker(0, "q", "0/0"))
-    with pytest.raises(errors.NonDeterministicReplay):
-        exchange.commit(found, [replace(done, fingerprint="others")])
 
 
 @pytest.mark.parametrize(("epochs_later", "error"), [(1, errors.TransactionTimedOut), (2, errors.DriverFenced)])

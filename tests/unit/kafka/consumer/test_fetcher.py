@@ -261,6 +261,10 @@ class TestARange:
         fetches = EMPTY, replace(EMPTY, records=memoryview(more)), WHOLE
         assert cluster.read(*fetches, isolation_level=COMMITTED) == ALL
 
+    def test_a_log_that_does_not_go_back_to_before_a_gap_is_no_loss(self, cluster: Cluster) -> None:
+        assert cluster.read(records((150, 199)), 1, *[records((150, 199))] * 6) == [(100, 200)]
+        assert not cluster.requests(apis.ListOffsetsRequest)
+
     def test_the_last_batch_may_be_cut_off(self, cluster: Cluster) -> None:
         assert (cluster.read(range_=replace(RANGE, end=100)), cluster.requests()) == ([], [])
         fetches = records((100, 150), more=batch(151, 180)[:40]), records((151, 199))

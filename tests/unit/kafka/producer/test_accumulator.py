@@ -336,7 +336,7 @@ def test_a_batch_behind_another_lingers_as_long_as_any() -> None:
         assert (ready(c), next_check(c)) == found
 
 
-def test_news_is_a_batch_that_was_opened_and_is_told_once() -> None:
+def test_news_is_a_batch_that_was_opened_or_had_no_memory_and_is_told_once() -> None:
     c = make_core(batch_size=1_024)
     assert not c.accumulator.take_wakeup()
     # Of the last one, a second batch is opened, as the first is full.
@@ -344,14 +344,11 @@ def test_news_is_a_batch_that_was_opened_and_is_told_once() -> None:
         put(c, [bytes(size)])
         assert c.accumulator.take_wakeup() == is_news
     assert not c.accumulator.take_wakeup()
-
-
-def test_news_is_that_there_was_no_memory_for_a_batch() -> None:
+    # Or there was no memory for one.
     c = make_core(leaders=[0, 0], batch_size=1_024, buffer_memory=1_024)
-    assert put(c, [b"a"])
-    assert c.accumulator.take_wakeup()
-    assert not put(c, [b"b"], [1])
-    assert c.accumulator.take_wakeup()
+    for partition in (0, 1):
+        assert put(c, [b"a"], [partition]) == (partition == 0)
+        assert c.accumulator.take_wakeup()
 
 
 def test_news_is_what_was_passed_over_as_rows_were_being_written_into_it() -> None:

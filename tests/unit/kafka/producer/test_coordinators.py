@@ -313,9 +313,8 @@ class TestAnswer:
         assert world.nodes == [2]
 
     def test_others_answers_are_others(self) -> None:
-        world = World()
-        assert not world.coordinators.handle(Sent(0, apis.MetadataRequest((), False), None), 0)
-        assert not world.coordinators.handle(Sent(0, apis.InitProducerIdRequest(1), object()), 0)
+        for request, token in ((apis.MetadataRequest((), False), None), (apis.InitProducerIdRequest(1), object())):
+            assert not World().coordinators.handle(Sent(0, request, token), 0)
 
 
 class TestPipelining:
@@ -391,8 +390,7 @@ class TestPipelining:
             *((key, TXN, describe(key)) for key in ("s.2", "s.3")),
         )
         assert [sent.request for sent in world.asked] == [*markers, describe("s.2", "s.3")]
-
-    def test_a_request_is_of_so_many_reads_at_most(self) -> None:
+        # And so many at most.
         world, _ = asking(*((f"s.{i}", TXN, describe(f"s.{i}")) for i in range(READS_TOGETHER + 1)))
         assert [len(sent.request.transactional_ids) for sent in world.asked] == [READS_TOGETHER, 1]
 
@@ -443,16 +441,18 @@ class TestDeadline:
         world.run(1)
         assert ask.done
 
-    def test_ends_one_that_waits_for_room_and_it_does_not_go(self) -> None:
+    @pytest.mark.parametrize("is_down", [False, True])
+    def test_ends_one_that_waits_for_room_and_it_does_not_go(self, is_down: bool) -> None:
+        """Whatever becomes of its node."""
         world, (first, late, read) = asking(
             "s.0", ("s.1", TXN, None, 100), ("s.2", TXN, describe("s.2"), 100), max_in_flight=1
         )
         world.run(100)
         assert (late.done, read.done) == (True, True)
         reason = late.error
+        if is_down:
+            world.kafka.down, world.network.last_error = {0}, "broker 0: cut"
         world.end()
-        # Whatever becomes of its node.
-        world.kafka.down, world.network.last_error = {0}, "broker 0: cut"
         world.run()
         assert (first.done, world.asked, late.error, world.finding) == (True, [], reason, [])
 

@@ -232,17 +232,13 @@ def managing() -> tuple[TransactionManager, ScriptedKafka, Callable[[int], None]
     return TransactionManager(coordinators, delivery_timeout_ms=60_000), kafka, ask
 
 
-def test_version_1_never_produces_in_a_version_that_adds_partitions_itself() -> None:
-    core = joining(0)
-    add_partitions(core)
-    request = core.only().request
-    assert select_version(request, {0: (0, 13)}) == apis.PRODUCE_ADDS_PARTITIONS - 1
-    assert select_version(replace(request, transaction_version=2), {0: (0, 13)}) == 13
-
-
 def test_version_1_asks_once_a_partition_and_goes_on_with_those_it_has() -> None:
     core = joining(0)
     add_partitions(core)
+    # It never produces in a version that adds partitions itself.
+    request = core.only().request
+    assert select_version(request, {0: (0, 13)}) == apis.PRODUCE_ADDS_PARTITIONS - 1
+    assert select_version(replace(request, transaction_version=2), {0: (0, 13)}) == 13
     core.answer_produce(core.only())
     (produce,) = send_rows(core, 0, 1)
     assert written([produce]) == [(0, [0])]
