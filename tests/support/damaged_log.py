@@ -11,26 +11,18 @@ import random
 import uuid
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import apis
 from kafka_sink.errors import KafkaSinkError, RecordsCorrupt
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
-from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings
+from kafka_sink.kafka.consumer.fetcher import Fetcher
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.metadata import Metadata
-from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
-from kafka_sink.kafka.protocol.apis.list_offsets import EARLIEST, ListedOffset, ListOffsetsRequest, ListOffsetsResponse
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-    MetadataRequest,
-    MetadataResponse,
-    PartitionMetadata,
-    TopicMetadata,
-)
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.records.decoder import RecordSetDecoder
 from kafka_sink.records.undecodable import OldFormat, Undecodable
+from scripted_logs import READ_SETTINGS, readers_metadata
 
 CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE = 2, 1
 _UP_TO_MAGIC, _LENGTH_END, _LEAST_LENGTH = 17, 12, 14
@@ -47,7 +39,7 @@ class DamagedLog:
     index_bytes: int = 4096
     start_offset: int = 0
     high_watermarks: list[int] = field(default_factory=list)
-    asked: list[FetchRequest] = field(default_factory=list)
+    asked: list[apis.FetchRequest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._index = [(-1, 0)]
@@ -65,17 +57,17 @@ class DamagedLog:
             damaged[batch_number][byte] ^= 1 << bit
         self.file = b"".join(damaged)
 
-    def fetch(self, request: FetchRequest) -> FetchResponse:
+    def fetch(self, request: apis.FetchRequest) -> apis.FetchResponse:
         self.asked.append(request)
         high_watermark = self.high_watermarks.pop(0) if len(self.high_watermarks) > 1 else self.high_watermarks[0]
         bounds = (high_watermark, high_watermark, self.start_offset)
         if not self.start_offset <= request.offset <= self.end_offset:
-            return FetchResponse(0, OFFSET_OUT_OF_RANGE, *bounds)
+            return apis.FetchResponse(0, OFFSET_OUT_OF_RANGE, *bounds)
         at = self._index[bisect_right(self._index, (request.offset, len(self.file))) - 1][1]
         while at < len(self.file) - _UP_TO_MAGIC:
             length = int.from_bytes(self.file[at + 8 : at + 12], "big", signed=True)
             if length < _LEAST_LENGTH:
-                return FetchResponse(0, CORRUPT_MESSAGE, *bounds)
+                return apis.FetchResponse(0, CORRUPT_MESSAGE, *bounds)
             size = length + _LENGTH_END
             if at + size > len(self.file):
                 break
@@ -84,9 +76,9 @@ class DamagedLog:
                 last += int.from_bytes(self.file[at + 23 : at + 27], "big", signed=True)
             if last >= request.offset:
                 records = self.file[at : at + max(size, request.max_bytes)]
-                return FetchResponse(0, 0, *bounds, records=memoryview(records))
+                return apis.FetchResponse(0, 0, *bounds, records=memoryview(records))
             at += size
-        return FetchResponse(0, 0, *bounds)
+        return apis.FetchResponse(0, 0, *bounds)
 
 
 @dataclass
@@ -130,10 +122,10 @@ class _Network:
     def throttles(self, now_ms: int) -> dict[int, tuple[int, int]]:
         return {}
 
-    def update_brokers(self, brokers: Sequence[Broker]) -> None:
+    def update_brokers(self, brokers: Sequence[apis.Broker]) -> None:
         pass
 
-    def learn(self, broker: Broker) -> None:
+    def learn(self, broker: apis.Broker) -> None:
         pass
 
     def send(self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True) -> None:
@@ -141,14 +133,14 @@ class _Network:
 
     def _answer(self, request: Any) -> Any:
         match request:
-            case MetadataRequest():
-                topic = TopicMetadata(0, "t", TOPIC_ID, (PartitionMetadata(0, 0, 1, 7),))
-                return MetadataResponse(0, "c", 1, (Broker(1, "h", 1),), (topic,))
-            case FetchRequest():
+            case apis.MetadataRequest():
+                topic = apis.TopicMetadata(0, "t", TOPIC_ID, (apis.PartitionMetadata(0, 0, 1, 7),))
+                return apis.MetadataResponse(0, "c", 1, (apis.Broker(1, "h", 1),), (topic,))
+            case apis.FetchRequest():
                 return self._log.fetch(request)
-            case ListOffsetsRequest(asked=(asked,)):
-                offset = self._log.start_offset if asked.timestamp_ms == EARLIEST else self._log.end_offset
-                return ListOffsetsResponse(0, (ListedOffset("t", 0, 0, -1, offset, 7),))
+            case apis.ListOffsetsRequest(asked=(asked,)):
+                offset = self._log.start_offset if asked.timestamp_ms == apis.EARLIEST else self._log.end_offset
+                return apis.ListOffsetsResponse(0, (apis.ListedOffset("t", 0, 0, -1, offset, 7),))
         raise AssertionError(request)
 
     def poll(self) -> list[ClientResponse]:
@@ -166,20 +158,11 @@ def read(
     answer_ms: int = 0,
 ) -> Reading:
     """Read `first` to before `end`, as a task does. `answer_ms`: what an answer takes."""
-    settings = FetchSettings(
-        isolation_level=level or IsolationLevel.READ_UNCOMMITTED, max_bytes=max_bytes, min_bytes=1, max_wait_ms=500,
-        client_rack="", request_timeout_ms=30_000, metadata_max_age_ms=300_000, retry_backoff_ms=100,
-        retry_backoff_max_ms=1_000, no_progress_ms=120_000, fail_on_data_loss=True, goes_on=True,
-    )  # fmt: skip
-    metadata = Metadata(
-        max_age_ms=300_000, max_idle_ms=300_000, backoff_initial_ms=100, backoff_max_ms=1_000, rng=random.Random(1),
-        creates_topics=False,
-    )  # fmt: skip
+    settings = replace(READ_SETTINGS, isolation_level=level or IsolationLevel.READ_UNCOMMITTED, max_bytes=max_bytes)
     network, now_ms = _Network(log), 0
     range_ = FetchRange("t", TOPIC_ID, 0, first, end, leader_epoch=7)
-    fetcher = Fetcher(
-        range_, settings=settings, network=network, metadata=metadata, rng=random.Random(2), now_ms=0
-    )  # fmt: skip
+    metadata, rng = readers_metadata(), random.Random(2)
+    fetcher = Fetcher(range_, settings=settings, network=network, metadata=metadata, rng=rng, now_ms=0)
     values: list[tuple[int, bytes]] = []
     while not fetcher.is_done:
         record_set = fetcher.take(now_ms)

@@ -9,17 +9,15 @@ from typing import Any
 
 import pytest
 
+import apis
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import BrokerSetting, Effect, Pause, Result, Steps, ToCoordinator, ToEveryBroker
 from kafka_sink.commit.exchanges import PARTITION, read_decision
-from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
+from kafka_sink.commit.handover import Facts, Sink, SlotBegun, SlotPrepared
 from kafka_sink.commit.lineage import check_decision
 from kafka_sink.commit.markers import NOTHING_COMMITTED, Decision, Ids, Marker, Names
-from kafka_sink.errors import ExactlyOnceError, TransactionRefused
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.errors import AttemptFenced, ExactlyOnceError, TransactionRefused
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from model.logical_kafka import LAST_EPOCH, LogicalKafka, Produce
 
@@ -28,11 +26,8 @@ DECIDED_MS = 1_760_000_000_000
 GENERATION = Ids(4000, 3)
 
 
-def prepared(*fingerprints: str, query_id: str = "q") -> list[SlotPrepared]:
-    return [
-        SlotPrepared(slot, Ids(slot, 0), query_id, fingerprint, visible=None)
-        for slot, fingerprint in enumerate(fingerprints)
-    ]
+def prepared(*fingerprints: str) -> list[SlotPrepared]:
+    return [SlotPrepared(slot, Ids(slot, 0), "q", text, visible=None) for slot, text in enumerate(fingerprints)]
 
 
 def facts(micro_batch_id: int, visible: Mapping[int, str], *, slots: int = 2, query_id: str = "q") -> Facts:
@@ -83,8 +78,8 @@ class Exchange:
             names, (nothing,) = self.sink.names, Decision.nothing(Ids(0, 0), version).texts()
             markers = {names.slot(slot): NOTHING_COMMITTED.text for slot in range(10)}
             for group_id, text in (markers | {names.decision(0): nothing}).items():
-                request = OffsetCommitRequest(group_id, names.commit_topic, PARTITION, 0, text)
-                self.kafka.execute(ToCoordinator(CoordinatorKind.GROUP, group_id, request))
+                request = apis.OffsetCommitRequest(group_id, names.commit_topic, PARTITION, 0, text)
+                self.kafka.execute(ToCoordinator(apis.CoordinatorKind.GROUP, group_id, request))
 
     def run(self, steps: Steps[Result], waits_for: Sequence[Effect] | None = None) -> Result:
         """Run `steps` to the end. If they have already begun, `waits_for` has the effects that they wait for."""
@@ -138,10 +133,18 @@ class Exchange:
         assert found is not None
         return found
 
-    def commit(self, found: Facts, done: list[SlotPrepared], micro_batch_id: int = 0, open_ms: int = 0) -> None:
+    def committing(
+        self, found: Facts, done: Sequence[SlotPrepared], micro_batch_id: int = 0, now_ms: int = 0, **given: Any
+    ) -> Steps[None]:
+        return two_phase.commit(self.sink, found, done, micro_batch_id=micro_batch_id, now_ms=now_ms, **given)
+
+    def commit(self, found: Facts, done: Sequence[SlotPrepared], micro_batch_id: int = 0, open_ms: int = 0) -> None:
         """`open_ms`: the time since the tasks' rows, by all clocks."""
         self.kafka.now_ms += open_ms
-        self.run(two_phase.commit(self.sink, found, done, micro_batch_id=micro_batch_id, now_ms=0, open_ms=open_ms))
+        self.run(self.committing(found, done, micro_batch_id, open_ms=open_ms))
+
+    def beginning(self, found: Facts, slot: int = 0, micro_batch_id: int = 0, **given: Any) -> Steps[SlotBegun]:
+        return two_phase.begin(self.sink, found, slot=slot, micro_batch_id=micro_batch_id, query_id="q", **given)
 
     def touched(self, slots: int) -> list[TopicPartition]:
         """Return the partitions of these slots' rows."""
@@ -156,7 +159,7 @@ class Exchange:
         ended = iter([not but_one] + [True] * slots)
 
         def dies(request: Any) -> None:
-            if isinstance(request, EndTxnRequest) and request.transactional_id != "orders.driver" and next(ended):
+            if isinstance(request, apis.EndTxnRequest) and request.transactional_id != "orders.driver" and next(ended):
                 raise Died
 
         self.answer = dies
@@ -185,6 +188,19 @@ def after_decision(slots: int, version: int = 2) -> Exchange:
     return exchange
 
 
+def ends_both(effects: Sequence[Effect]) -> bool:
+    """What a commit of two slots does once it has decided."""
+    return [type(getattr(effect, "request", None)) for effect in effects] == [apis.EndTxnRequest, apis.EndTxnRequest]
+
+
+def is_end_of(transactional_id: str) -> Callable[[Sequence[Effect]], bool]:
+    def is_it(effects: Sequence[Effect]) -> bool:
+        request = getattr(effects[0], "request", None)
+        return isinstance(request, apis.EndTxnRequest) and request.transactional_id == transactional_id
+
+    return is_it
+
+
 class Died(Exception):
     pass
 
@@ -197,6 +213,15 @@ def instead(api: type, answer: Any, transactional_id: str | None = None) -> Call
         return answer if isinstance(request, api) and transactional_id in (None, about) else None
 
     return answered
+
+
+def said_of(
+    transactional_id: str, ids: Ids | None = None, state: str = "Empty", code: int = 0
+) -> apis.DescribeTransactionsResponse:
+    """What a coordinator says of a transactional id. `ids`: None where it knows none."""
+    named = (-1, -1) if ids is None else (ids.producer_id, ids.producer_epoch)
+    said = apis.TransactionDescription(transactional_id, code, state, 60_000, 0, *named, ())
+    return apis.DescribeTransactionsResponse(0, (said,))
 
 
 FENCES = [
@@ -214,3 +239,11 @@ def refused(exchange: Exchange, steps: Steps[Any]) -> TransactionRefused:
     with pytest.raises(TransactionRefused) as raised:
         exchange.run(steps)
     return raised.value
+
+
+def attempt_fails(exchange: Exchange, code: int, api: str, transactional_id: str = "orders.0") -> None:
+    """Refused or fenced, as the code says, and the error says by which request."""
+    with pytest.raises(AttemptFenced if code in FENCES else TransactionRefused, match=error_name(code)) as raised:
+        exchange.tasks(1)
+    error: Any = raised.value
+    assert (error.api, error.transactional_id, getattr(error, "code", code)) == (api, transactional_id, code)

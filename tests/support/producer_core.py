@@ -14,21 +14,13 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import pyarrow as pa
 
+import apis
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.network import Network
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PartitionOffsets
 from kafka_sink.kafka.producer.core import codec_of, wire
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-    MetadataRequest,
-    MetadataResponse,
-    PartitionMetadata,
-    TopicMetadata,
-)
-from kafka_sink.kafka.protocol.apis.produce import ProduceResponse, ProduceResult
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.requests import Response
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -46,10 +38,13 @@ DESTINATIONS: list[TopicPartition] = []
 TOPIC_IDS: list[uuid.UUID | None] = []
 
 
+def columns_of(values: Sequence[bytes]) -> RecordColumns:
+    return RecordColumns.from_arrow(pa.record_batch({"value": pa.array(values, pa.binary())}), now_ms=1_000)
+
+
 def routed(values: Sequence[bytes], partitions: Sequence[int], timestamps: Sequence[int] | None = None) -> RoutedRows:
     """Make rows with these values, for these partitions of TOPIC."""
-    batch = pa.record_batch({"value": pa.array(values, pa.binary())})
-    columns = RecordColumns.from_arrow(batch, now_ms=1_000)
+    columns = columns_of(values)
     if timestamps is not None:
         columns = replace(columns, timestamp_ms=np.array(timestamps, dtype=np.int64))
     while len(DESTINATIONS) <= max(partitions, default=0):
@@ -60,28 +55,16 @@ def routed(values: Sequence[bytes], partitions: Sequence[int], timestamps: Seque
 
 def routed_to(topic_partition: TopicPartition, topic_id: uuid.UUID, value: bytes) -> RoutedRows:
     """Make one row for any topic."""
-    batch = pa.record_batch({"value": pa.array([value], pa.binary())})
-    columns = RecordColumns.from_arrow(batch, now_ms=1_000)
-    return RoutedRows(columns, np.zeros(1, np.int64), [topic_partition], [topic_id])
+    return RoutedRows(columns_of([value]), np.zeros(1, np.int64), [topic_partition], [topic_id])
 
 
 def metadata_response(
     leaders: Sequence[int], *, topic_id: uuid.UUID = TOPIC_ID, error_code: int = 0, leader_epoch: int = 0
-) -> MetadataResponse:
-    return MetadataResponse(
-        throttle_time_ms=0,
-        cluster_id="c",
-        controller_id=0,
-        brokers=tuple(Broker(node, "localhost", 9092 + node, None) for node in NODES),
-        topics=(
-            TopicMetadata(
-                error_code=error_code,
-                name=TOPIC,
-                topic_id=topic_id,
-                partitions=tuple(PartitionMetadata(0, p, leader, leader_epoch) for p, leader in enumerate(leaders)),
-            ),
-        ),
-    )
+) -> apis.MetadataResponse:
+    brokers = tuple(apis.Broker(node, "localhost", 9092 + node, None) for node in NODES)
+    partitions = tuple(apis.PartitionMetadata(0, p, leader, leader_epoch) for p, leader in enumerate(leaders))
+    topic = apis.TopicMetadata(error_code=error_code, name=TOPIC, topic_id=topic_id, partitions=partitions)
+    return apis.MetadataResponse(0, cluster_id="c", controller_id=0, brokers=brokers, topics=(topic,))
 
 
 class Handover:
@@ -129,7 +112,7 @@ class Core:
         self.append(rows)
         self.flush()
         self.run()
-        if self.waiting(InitProducerIdRequest):
+        if self.waiting(apis.InitProducerIdRequest):
             self.answer_producer_id()
         return self.network.produce()
 
@@ -150,7 +133,7 @@ class Core:
         self.sender.handle([ClientResponse(sent.node_id, sent.request, sent.token, response, error, 0)], self.now_ms)
 
     def answer_metadata(self, **changes: Any) -> None:
-        self.answer(self.network.take(MetadataRequest), metadata_response(self.leaders, **changes))
+        self.answer(self.network.take(apis.MetadataRequest), metadata_response(self.leaders, **changes))
 
     def learn(self, *leaders: int, after_ms: int = 150, **changes: Any) -> None:
         """Answer the Metadata request that is due after so long, with other leaders if any are given."""
@@ -161,21 +144,18 @@ class Core:
 
     def answer_producer_id(self, producer_id: int = 4_000, code: int = 0) -> None:
         self.run()
-        epoch = -1 if code else 0
-        answer = InitProducerIdResponse(0, code, -1 if code else producer_id, epoch)
-        self.answer(self.network.take(InitProducerIdRequest), answer)
+        answer = apis.InitProducerIdResponse(0, code, *((-1, -1) if code else (producer_id, 0)))
+        self.answer(self.network.take(apis.InitProducerIdRequest), answer)
         self.run()
 
     def answer_produce(self, sent: Sent, code: int = 0, offsets: Callable[[TopicPartition], int] | None = None) -> None:
         """`offsets`: None for the next of each partition, in steps that no batch of the tests fills."""
         offset_of = offsets or self._next_offset
-        results = tuple(
-            ProduceResult(
-                p.topic, p.topic_id, p.partition, code, None, offset_of(TopicPartition(p.topic, p.partition)), -1
-            )
-            for p in sent.request.partitions
-        )
-        self.answer(sent, ProduceResponse(0, results))
+        results = []
+        for each in sent.request.partitions:
+            offset = offset_of(TopicPartition(each.topic, each.partition))
+            results.append(apis.ProduceResult(each.topic, each.topic_id, each.partition, code, None, offset, -1))
+        self.answer(sent, apis.ProduceResponse(0, tuple(results)))
 
     def _next_offset(self, partition: TopicPartition) -> int:
         return STEP * next(self._written.setdefault(partition, itertools.count()))

@@ -1,21 +1,30 @@
-"""Logs of partitions that answer ListOffsets, for scripted brokers."""
+"""Logs of partitions that answer ListOffsets, for scripted brokers, and what a reader of them is told."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import apis
+from kafka_sink.kafka.consumer.fetcher import FetchSettings
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.protocol.apis.list_offsets import (
-    EARLIEST,
-    LATEST,
-    NO_OFFSET,
-    AskedOffset,
-    ListedOffset,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-)
+from kafka_sink.kafka.metadata import Metadata
 from scripted_kafka import ScriptedKafka
+
+# Java's defaults.
+READ_SETTINGS = FetchSettings(
+    isolation_level=IsolationLevel.READ_UNCOMMITTED, max_bytes=1024 * 1024, min_bytes=1, max_wait_ms=500,
+    client_rack="", request_timeout_ms=30_000, metadata_max_age_ms=300_000, retry_backoff_ms=100,
+    retry_backoff_max_ms=1_000, no_progress_ms=120_000, fail_on_data_loss=True, goes_on=True,
+)  # fmt: skip
+
+
+def readers_metadata(topic: str = "") -> Metadata:
+    return Metadata(
+        max_age_ms=300_000, max_idle_ms=300_000, backoff_initial_ms=100, backoff_max_ms=1_000, rng=random.Random(1),
+        creates_topics=False,
+    )  # fmt: skip
 
 
 @dataclass
@@ -31,10 +40,10 @@ class ScriptedLog:
     def offset(self, timestamp_ms: int, isolation_level: IsolationLevel) -> int:
         is_committed = isolation_level is IsolationLevel.READ_COMMITTED
         end = self.latest if self.stable is None or not is_committed else self.stable
-        if timestamp_ms in (EARLIEST, LATEST):
-            return self.earliest if timestamp_ms == EARLIEST else end
+        if timestamp_ms in (apis.EARLIEST, apis.LATEST):
+            return self.earliest if timestamp_ms == apis.EARLIEST else end
         of = (offset for offset, time_ms in sorted(self.times.items()) if time_ms >= timestamp_ms and offset < end)
-        return next(of, NO_OFFSET)
+        return next(of, apis.NO_OFFSET)
 
 
 Logs = Mapping[tuple[str, int], ScriptedLog]
@@ -44,15 +53,17 @@ def serve(kafka: ScriptedKafka, logs: Logs) -> None:
     """Let the first broker lead the partitions of these logs, and answer for them."""
     kafka.leaders |= dict.fromkeys(logs, min(kafka.brokers))
 
-    def answer(request: ListOffsetsRequest) -> ListOffsetsResponse:
-        return ListOffsetsResponse(0, tuple(_listed(logs, request.asked, request.isolation_level)))
+    def answer(request: apis.ListOffsetsRequest) -> apis.ListOffsetsResponse:
+        return apis.ListOffsetsResponse(0, tuple(_listed(logs, request.asked, request.isolation_level)))
 
-    kafka.always(ListOffsetsRequest, answer)
+    kafka.always(apis.ListOffsetsRequest, answer)
 
 
-def _listed(logs: Logs, asked: Iterable[AskedOffset], isolation_level: IsolationLevel) -> Iterable[ListedOffset]:
+def _listed(
+    logs: Logs, asked: Iterable[apis.AskedOffset], isolation_level: IsolationLevel
+) -> Iterable[apis.ListedOffset]:
     for each in asked:
         log = logs[each.topic, each.partition]
         offset = log.offset(each.timestamp_ms, isolation_level)
         time_ms = -1 if each.timestamp_ms < 0 else log.times.get(offset, -1)
-        yield ListedOffset(each.topic, each.partition, 0, time_ms, offset, log.leader_epoch)
+        yield apis.ListedOffset(each.topic, each.partition, 0, time_ms, offset, log.leader_epoch)

@@ -10,46 +10,8 @@ from typing import Any
 
 from kafka.record import MemoryRecords
 
+import apis
 from kafka_sink.commit.effects import ToCoordinator, ToEveryBroker, ToLeaders
-from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsRequest
-from kafka_sink.kafka.protocol.apis.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    TopicConfigs,
-    TopicConfigsRequest,
-    TopicConfigsResponse,
-)
-from kafka_sink.kafka.protocol.apis.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    ProducersOfPartition,
-)
-from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
-from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse, SharedFetchRequest, SharedFetchResponse
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    FoundCoordinator,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from kafka_sink.kafka.protocol.apis.metadata import (
-    Broker,
-    MetadataRequest,
-    MetadataResponse,
-    PartitionMetadata,
-    TopicMetadata,
-)
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
-from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
-from kafka_sink.kafka.protocol.apis.produce import ProduceRequest, ProduceResponse, ProduceResult
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import api_of
 from model.logical_kafka import LogicalKafka, Produce
@@ -67,14 +29,14 @@ Answer = Any
 
 BASE_OFFSET = 100
 _OF_COORDINATORS = (
-    AddOffsetsToTxnRequest
-    | DeleteGroupsRequest
-    | DescribeTransactionsRequest
-    | EndTxnRequest
-    | InitProducerIdRequest
-    | OffsetCommitRequest
-    | OffsetFetchRequest
-    | TxnOffsetCommitRequest
+    apis.AddOffsetsToTxnRequest
+    | apis.DeleteGroupsRequest
+    | apis.DescribeTransactionsRequest
+    | apis.EndTxnRequest
+    | apis.InitProducerIdRequest
+    | apis.OffsetCommitRequest
+    | apis.OffsetFetchRequest
+    | apis.TxnOffsetCommitRequest
 )
 
 
@@ -146,7 +108,9 @@ class ScriptedKafka:
     @property
     def produced(self) -> list[tuple[uuid.UUID | None, int]]:
         """Return topic id and partition of each batch that has arrived."""
-        return [(part.topic_id, part.partition) for _, sent in self.asked(ProduceRequest) for part in sent.partitions]
+        return [
+            (part.topic_id, part.partition) for _, sent in self.asked(apis.ProduceRequest) for part in sent.partitions
+        ]
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -157,9 +121,9 @@ class ScriptedKafka:
         """Return the response; None if the broker hangs up."""
         if node_id in self.down:
             return None
-        if isinstance(request, SharedFetchRequest):
+        if isinstance(request, apis.SharedFetchRequest):
             parts = [self.answer(node_id, part) for part in request.parts]
-            return None if None in parts else SharedFetchResponse(0, tuple(parts))
+            return None if None in parts else apis.SharedFetchResponse(0, tuple(parts))
         script = self._script[type(request)]
         answer = script.popleft() if script else self._always.get(type(request), 0)
         if callable(answer):
@@ -174,52 +138,54 @@ class ScriptedKafka:
             if answer is not None:
                 return answer
         match request:
-            case MetadataRequest(topics=topics):
+            case apis.MetadataRequest(topics=topics):
                 named = self._listed_topics() if topics is None else topics
                 listed = sorted(self.brokers) if self.lists_brokers else ()
-                nodes = tuple(Broker(node, f"host{node}", 9092) for node in listed)
+                nodes = tuple(apis.Broker(node, f"host{node}", 9092) for node in listed)
                 of_topics = tuple(self._topic(topic) for topic in named)
-                return MetadataResponse(0, self.cluster_id, min(self.brokers), nodes, of_topics)
-            case InitProducerIdRequest():
-                return InitProducerIdResponse(0, code, 7, 0)
-            case ProduceRequest():
-                return ProduceResponse(0, self._produced(request, code))
-            case FindCoordinatorRequest(keys=keys):
-                return FindCoordinatorResponse(0, tuple(self._found(key, code) for key in keys))
-            case EndTxnRequest():
-                return EndTxnResponse(0, code, 7, 1)
-            case ListTransactionsRequest():
-                return ListTransactionsResponse(0, code, ())
-            case DescribeProducersRequest(partitions=partitions):
+                return apis.MetadataResponse(0, self.cluster_id, min(self.brokers), nodes, of_topics)
+            case apis.InitProducerIdRequest():
+                return apis.InitProducerIdResponse(0, code, 7, 0)
+            case apis.ProduceRequest():
+                return apis.ProduceResponse(0, self._produced(request, code))
+            case apis.FindCoordinatorRequest(keys=keys):
+                return apis.FindCoordinatorResponse(0, tuple(self._found(key, code) for key in keys))
+            case apis.EndTxnRequest():
+                return apis.EndTxnResponse(0, code, 7, 1)
+            case apis.ListTransactionsRequest():
+                return apis.ListTransactionsResponse(0, code, ())
+            case apis.DescribeProducersRequest(partitions=partitions):
                 codes = self._codes_of_leader(node_id, partitions, code)
-                return DescribeProducersResponse(0, tuple(ProducersOfPartition(t, p, c, None, ()) for t, p, c in codes))
-            case WriteTxnMarkersRequest(partitions=partitions):
-                return WriteTxnMarkersResponse(tuple(PartitionResult(t, p, code) for t, p in partitions))
-            case DescribeConfigsRequest(node_id=about, name=name):
+                return apis.DescribeProducersResponse(
+                    0, tuple(apis.ProducersOfPartition(t, p, c, None, ()) for t, p, c in codes)
+                )
+            case apis.WriteTxnMarkersRequest(partitions=partitions):
+                return apis.WriteTxnMarkersResponse(tuple(apis.PartitionResult(t, p, code) for t, p in partitions))
+            case apis.DescribeConfigsRequest(node_id=about, name=name):
                 assert about == node_id, "only the broker itself knows"
-                return DescribeConfigsResponse(0, code, None if code else self.settings.get((node_id, name)))
-            case FetchRequest():
-                return FetchResponse(0, code)
-            case TopicConfigsRequest(topics=topics, names=names):
-                return TopicConfigsResponse(0, tuple(self._topic_configs(topic, names, code) for topic in topics))
-            case CreateTopicsRequest(topic=topic, partition_count=count):
+                return apis.DescribeConfigsResponse(0, code, None if code else self.settings.get((node_id, name)))
+            case apis.FetchRequest():
+                return apis.FetchResponse(0, code)
+            case apis.TopicConfigsRequest(topics=topics, names=names):
+                return apis.TopicConfigsResponse(0, tuple(self._topic_configs(topic, names, code) for topic in topics))
+            case apis.CreateTopicsRequest(topic=topic, partition_count=count):
                 if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                     self.leaders |= {(topic, number): min(self.brokers) for number in range(max(1, count))}
-                return CreateTopicsResponse(0, code, "the controller says why" if code else None)
+                return apis.CreateTopicsResponse(0, code, "the controller says why" if code else None)
         raise AssertionError(f"no answer to {request}")
 
     def _of_transactions(self, node_id: int, request: Any) -> Any:
         """Return the model's answer, None if the model does not handle the request."""
         assert self.transactions is not None
         match request:
-            case InitProducerIdRequest(transactional_id=None):
+            case apis.InitProducerIdRequest(transactional_id=None):
                 return None
             case request if isinstance(request, _OF_COORDINATORS):
-                return self.transactions.execute(ToCoordinator(CoordinatorKind.TRANSACTION, "", request))
-            case ListTransactionsRequest() if node_id == self.coordinator:
+                return self.transactions.execute(ToCoordinator(apis.CoordinatorKind.TRANSACTION, "", request))
+            case apis.ListTransactionsRequest() if node_id == self.coordinator:
                 (listed,) = self.transactions.execute(ToEveryBroker(request))
                 return listed
-            case DescribeProducersRequest() | WriteTxnMarkersRequest():
+            case apis.DescribeProducersRequest() | apis.WriteTxnMarkersRequest():
                 codes = self._codes_of_leader(node_id, request.partitions, 0)
                 return None if any(code for _, _, code in codes) else self.transactions.execute(ToLeaders(request))
         return None
@@ -229,27 +195,27 @@ class ScriptedKafka:
         denied = {name for name, code in self.topic_codes.items() if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED}
         return sorted({topic for topic, _ in self.leaders} - denied - self.unlisted_topics)
 
-    def _topic(self, name: str) -> TopicMetadata:
+    def _topic(self, name: str) -> apis.TopicMetadata:
         leaders = [leader for (topic, _), leader in sorted(self.leaders.items()) if topic == name]
         code = self.topic_codes.get(name, self.topic_error)
         if not leaders and not code:
             leaders = [min(self.brokers)] * self.partitions
             code = 0 if leaders else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         partitions = tuple(
-            PartitionMetadata(0 if leader >= 0 else 5, number, leader, self.leader_epoch)
+            apis.PartitionMetadata(0 if leader >= 0 else 5, number, leader, self.leader_epoch)
             for number, leader in enumerate(leaders)
         )
         topic_id, is_internal = self.topic_ids.get(name, self.topic_id), name.startswith("__")
-        return TopicMetadata(code, name, topic_id, partitions, is_internal=is_internal)
+        return apis.TopicMetadata(code, name, topic_id, partitions, is_internal=is_internal)
 
-    def _topic_configs(self, topic: str, names: tuple[str, ...], code: int) -> TopicConfigs:
+    def _topic_configs(self, topic: str, names: tuple[str, ...], code: int) -> apis.TopicConfigs:
         code = code or self.topic_codes.get(topic, 0)
-        return TopicConfigs(topic, code, {} if code else dict.fromkeys(names, f"{topic}'s"))
+        return apis.TopicConfigs(topic, code, {} if code else dict.fromkeys(names, f"{topic}'s"))
 
-    def _found(self, key: str, code: int) -> FoundCoordinator:
+    def _found(self, key: str, code: int) -> apis.FoundCoordinator:
         if code:
-            return FoundCoordinator(key, code, "why", -1, "", -1)
-        return FoundCoordinator(key, 0, None, self.coordinator, f"host{self.coordinator}", 9092)
+            return apis.FoundCoordinator(key, code, "why", -1, "", -1)
+        return apis.FoundCoordinator(key, 0, None, self.coordinator, f"host{self.coordinator}", 9092)
 
     def _codes_of_leader(
         self, node_id: int, partitions: Iterable[tuple[str, int]], code: int
@@ -259,7 +225,7 @@ class ScriptedKafka:
             for t, p in partitions
         ]
 
-    def _produced(self, request: ProduceRequest, code: int) -> tuple[ProduceResult, ...]:
+    def _produced(self, request: apis.ProduceRequest, code: int) -> tuple[apis.ProduceResult, ...]:
         """Answer in another order than the request has, as real brokers do."""
         results = []
         for part in reversed(request.partitions):
@@ -267,7 +233,7 @@ class ScriptedKafka:
             if request.transactional_id is not None and self.transactions is not None and not code:
                 answer = self._appended(self.transactions, request.transactional_id, part)
             topic = part.topic if self.by_name else None
-            results.append(ProduceResult(topic, part.topic_id, part.partition, answer[0], None, answer[1], -1))
+            results.append(apis.ProduceResult(topic, part.topic_id, part.partition, answer[0], None, answer[1], -1))
         return tuple(results)
 
     def _appended(self, transactions: LogicalKafka, transactional_id: str, part: Any) -> tuple[int, int]:

@@ -9,30 +9,24 @@ from typing import Any
 
 import pytest
 
-from exchange import REFUSALS, Exchange, after_tasks, instead
+import apis
+from exchange import REFUSALS, Exchange, after_decision, after_tasks, instead
 from kafka_sink import errors
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.hanging import PAUSES_MS, Hanging, check_leaders, write_commit_markers
 from kafka_sink.commit.markers import Ids
-from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.describe_producers import (
-    ActiveProducer,
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    ProducersOfPartition,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 
-NOTHING = DescribeProducersResponse(0, (ProducersOfPartition("t", 1, 0, None, ()),))
+
+def nothing_on(partition: int, code: int = 0) -> apis.DescribeProducersResponse:
+    return apis.DescribeProducersResponse(0, (apis.ProducersOfPartition("t", partition, code, None, ()),))
 
 
-def open_on(partition: int, ids: Ids, offset: int = 17, last_sequence: int = -1) -> DescribeProducersResponse:
+def open_on(partition: int, ids: Ids, offset: int = 17, last_sequence: int = -1) -> apis.DescribeProducersResponse:
     ids_of_both = ((ids.producer_id + 1000, ids.producer_epoch), (ids.producer_id, ids.producer_epoch))
-    producers = tuple(ActiveProducer(*each, offset, last_sequence=last_sequence) for each in ids_of_both)
-    return DescribeProducersResponse(0, (ProducersOfPartition("t", partition, 0, None, producers),))
+    producers = tuple(apis.ActiveProducer(*each, offset, last_sequence=last_sequence) for each in ids_of_both)
+    return apis.DescribeProducersResponse(0, (apis.ProducersOfPartition("t", partition, 0, None, producers),))
 
 
 def hangs(exchange: Exchange, done: list[SlotPrepared], *codes: int) -> None:
@@ -41,19 +35,19 @@ def hangs(exchange: Exchange, done: list[SlotPrepared], *codes: int) -> None:
     partitions = [open_on(n, done[n].ids).partitions[0] for n in range(first, 2)]
 
     def answer(request: Any) -> Any:
-        if isinstance(request, WriteTxnMarkersRequest):
+        if isinstance(request, apis.WriteTxnMarkersRequest):
             ((topic, partition),) = request.partitions
-            return WriteTxnMarkersResponse((PartitionResult(topic, partition, codes[partition - first]),))
-        is_look = isinstance(request, DescribeProducersRequest)
-        return DescribeProducersResponse(0, tuple(partitions)) if is_look else None
+            return apis.WriteTxnMarkersResponse((apis.PartitionResult(topic, partition, codes[partition - first]),))
+        is_look = isinstance(request, apis.DescribeProducersRequest)
+        return apis.DescribeProducersResponse(0, tuple(partitions)) if is_look else None
 
     exchange.answer = answer
 
 
-def in_turn(*answers: DescribeProducersResponse) -> Callable[[Any], Any]:
+def in_turn(*answers: apis.DescribeProducersResponse) -> Callable[[Any], Any]:
     """What leaders answer first."""
     left = iter(answers)
-    return lambda request: next(left, None) if isinstance(request, DescribeProducersRequest) else None
+    return lambda request: next(left, None) if isinstance(request, apis.DescribeProducersRequest) else None
 
 
 def test_what_hangs_is_committed_on_the_leader_with_its_own_ids() -> None:
@@ -64,9 +58,12 @@ def test_what_hangs_is_committed_on_the_leader_with_its_own_ids() -> None:
     # A coordinator that is slow is waited for first.
     assert exchange.pauses_ms == list(PAUSES_MS)
     assert (PAUSES_MS[0], PAUSES_MS[-1], sum(PAUSES_MS)) == (2, 16_384, 32_766)
-    markers = [request for request in exchange.requests if isinstance(request, WriteTxnMarkersRequest)]
+    markers = [request for request in exchange.requests if isinstance(request, apis.WriteTxnMarkersRequest)]
     ids = done[1].ids
-    assert markers == [WriteTxnMarkersRequest(ids.producer_id, ids.producer_epoch, True, 0, (("t", 1),))]
+    assert markers == [apis.WriteTxnMarkersRequest(ids.producer_id, ids.producer_epoch, True, 0, (("t", 1),))]
+    # A marker is of no earlier coordinator than the leader's last.
+    exchange.run(write_commit_markers([Hanging("t", 0, "orders.0", done[0].ids, 17, coordinator_epoch=9)]))
+    assert exchange.requests[-1].coordinator_epoch == 9
 
 
 def test_what_ends_in_the_last_pause_gets_no_marker() -> None:
@@ -77,19 +74,9 @@ def test_what_ends_in_the_last_pause_gets_no_marker() -> None:
     assert (exchange.asked["DescribeProducers"], exchange.asked["WriteTxnMarkers"]) == (len(PAUSES_MS) + 1, 0)
 
 
-def test_a_marker_is_of_no_earlier_coordinator_than_the_leaders_last() -> None:
-    exchange = Exchange()
-    _, done = exchange.tasks(1)
-    hanging = Hanging("t", 0, "orders.0", done[0].ids, 17, coordinator_epoch=9)
-    exchange.run(write_commit_markers([hanging]))
-    assert exchange.requests[-1].coordinator_epoch == 9
-
-
 def test_what_hangs_since_an_earlier_run_of_the_micro_batch_is_found_by_its_replay() -> None:
-    exchange, found, done = after_tasks(2)
-    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
-    exchange.run_until(commit, lambda effects: len(effects) == 2 and isinstance(effects[0].request, EndTxnRequest))
-    # The driver dies here, and the next plan commits.
+    exchange = after_decision(2)
+    # The next plan commits.
     exchange.kafka.lose_marker(1)
     found, done = exchange.tasks(2)
     assert exchange.kafka.hidden() == ["0/1"]
@@ -99,21 +86,25 @@ def test_what_hangs_since_an_earlier_run_of_the_micro_batch_is_found_by_its_repl
 
 def test_what_was_pinned_and_did_not_become_visible_is_never_taken_for_committed() -> None:
     """The leader may not have heard of its abort either; its rows were written again."""
-    exchange, found, done = after_tasks(2)
-    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
-    exchange.run_until(commit, lambda effects: len(effects) == 2 and isinstance(effects[0].request, EndTxnRequest))
+    exchange = after_decision(2)
+    _, pinned = exchange.decision().pinned
     exchange.kafka.time_out("orders.1")
     found, again = exchange.tasks(2)
-    exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids))
+    assert pinned is not None
+    exchange.answer = instead(apis.DescribeProducersRequest, open_on(1, pinned))
     exchange.commit(found, again)
     assert exchange.asked["WriteTxnMarkers"] == 0
 
 
 REFUSED_MARKERS = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_PRODUCER_EPOCH]
+REPAIR = (
+    "pykafka transactions repair --bootstrap-servers HOST:PORT --prefix orders --commit-topic pykafka-commits --topic t"
+)
 
 
-@pytest.mark.parametrize("code", [*REFUSED_MARKERS, ErrorCode.NONE])
+@pytest.mark.parametrize("code", [*REFUSED_MARKERS, ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION])
 def test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it(code: int) -> None:
+    """Without WriteTxnMarkers the operators of the brokers must."""
     exchange, found, done = after_tasks(2)
     hangs(exchange, done, code)
     with pytest.raises(errors.HangingTransaction, match="Never abort") as raised:
@@ -121,41 +112,39 @@ def test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it(
     error = raised.value
     assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
     assert (error.producer_id, error.start_offset) == (done[1].ids.producer_id, 17)
-    assert (error_name(code) in error.reason) == (code != ErrorCode.NONE)
-    assert error.command == (
-        "pykafka transactions repair --bootstrap-servers HOST:PORT --prefix orders "
-        "--commit-topic pykafka-commits --topic t"
-    )
+    assert (error_name(code) in error.reason) == (code in REFUSED_MARKERS)
+    assert error.command == ("" if code == ErrorCode.UNSUPPORTED_VERSION else REPAIR)
+    for words in ("the brokers have no WriteTxnMarkers", "Ask the operators of these brokers to commit it"):
+        assert (words in str(error)) == (code == ErrorCode.UNSUPPORTED_VERSION)
 
 
-def test_without_write_txn_markers_the_operators_of_the_brokers_must_end_it() -> None:
-    exchange, found, done = after_tasks(2)
-    hangs(exchange, done, ErrorCode.UNSUPPORTED_VERSION)
-    with pytest.raises(errors.HangingTransaction, match="Never abort") as raised:
-        exchange.commit(found, done)
-    assert raised.value.command == ""
-    assert "the brokers have no WriteTxnMarkers" in str(raised.value)
-    assert "Ask the operators of these brokers to commit it" in str(raised.value)
-
-
+@pytest.mark.parametrize(("first_offsets", "visible", "words"), [
+    (None, ["0/0"], "is committed, .*{name}"), ({("t", 0): 0}, [], r"was not committed.*TOPIC READ"),
+])  # fmt: skip
 @pytest.mark.parametrize("code", REFUSALS)
-def test_a_partition_that_cannot_be_looked_at_is_not_one_where_nothing_is_open(code: int) -> None:
+def test_a_partition_that_cannot_be_looked_at_is_not_one_where_nothing_is_open(
+    code: int, first_offsets: Any, visible: list[str], words: str
+) -> None:
+    """Before the decision nothing is decided of it."""
     exchange, found, done = after_tasks(1)
-    refusal = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, code, None, ()),))
-    exchange.answer = instead(DescribeProducersRequest, refusal)
-    with pytest.raises(errors.VerificationRefused, match=f"is committed, .*{error_name(code)}") as raised:
-        exchange.commit(found, done)
+    exchange.answer = instead(apis.DescribeProducersRequest, nothing_on(0, code))
+    with pytest.raises(errors.VerificationRefused, match=words.format(name=error_name(code))) as raised:
+        exchange.commit(found, [replace(done[0], first_offsets=first_offsets or done[0].first_offsets)])
     assert (raised.value.topic, raised.value.partition, raised.value.code) == ("t", 0, code)
-    assert exchange.kafka.visible == ["0/0"]
+    assert (exchange.kafka.visible, exchange.asked["EndTxn"] == 0) == (visible, not visible)
 
 
 @pytest.mark.parametrize(("offset", "epochs_later"), [(17, 1), (-1, 0)])
 def test_a_later_transaction_of_the_producer_and_none_are_not_ours_that_hangs(offset: int, epochs_later: int) -> None:
     exchange, found, done = after_tasks(1)
     ids = Ids(done[0].ids.producer_id, done[0].ids.producer_epoch + epochs_later)
-    exchange.answer = instead(DescribeProducersRequest, open_on(0, ids, offset))
+    exchange.answer = instead(apis.DescribeProducersRequest, open_on(0, ids, offset))
     exchange.commit(found, done)
     assert exchange.pauses_ms == []
+
+
+def where(error: Any) -> tuple[object, ...]:
+    return error.topic, error.partition, error.transactional_id, error.open_since_offset, error.first_offset
 
 
 def nothing_was_committed_and_the_next_run_is(exchange: Exchange, found: Facts) -> None:
@@ -173,13 +162,11 @@ def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(
     since: int, first_offset: int | None
 ) -> None:
     exchange, found, done = after_tasks(2)
-    exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids, since))
+    exchange.answer = instead(apis.DescribeProducersRequest, open_on(1, done[1].ids, since))
     done[1] = replace(done[1], first_offsets={("t", 1): first_offset})
     with pytest.raises(errors.AbortedRowsOpen) as raised:
         exchange.commit(found, done)
-    error = raised.value
-    assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
-    assert (error.open_since_offset, error.first_offset) == (since, first_offset)
+    assert where(raised.value) == ("t", 1, "orders.1", since, first_offset)
     # Where the first row's offset is not known no other answer would help.
     assert exchange.pauses_ms == ([] if first_offset is None else list(PAUSES_MS))
     nothing_was_committed_and_the_next_run_is(exchange, found)
@@ -188,7 +175,7 @@ def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(
 def test_what_begins_with_the_slots_own_row_is_committed_whatever_else_hangs() -> None:
     exchange, found, done = after_tasks(2)
     ids = done[1].ids
-    answer = DescribeProducersResponse(0, (*open_on(1, ids, 17).partitions, *open_on(0, ids, 3).partitions))
+    answer = apis.DescribeProducersResponse(0, (*open_on(1, ids, 17).partitions, *open_on(0, ids, 3).partitions))
     exchange.answer = in_turn(answer)
     exchange.commit(found, [done[0], replace(done[1], first_offsets={("t", 1): 17})])
     assert exchange.kafka.visible == ["0/0", "0/1"]
@@ -199,14 +186,12 @@ def test_what_begins_with_the_slots_own_row_is_committed_whatever_else_hangs() -
 def test_rows_that_are_in_no_transaction_any_more_are_not_taken_for_committed(since: int | None) -> None:
     """Their coordinator knows nothing of it."""
     exchange, found, done = after_tasks(2)
-    answer = NOTHING if since is None else open_on(1, done[1].ids, since)
-    exchange.answer = instead(DescribeProducersRequest, answer)
+    answer = nothing_on(1) if since is None else open_on(1, done[1].ids, since)
+    exchange.answer = instead(apis.DescribeProducersRequest, answer)
     done[1] = replace(done[1], first_offsets={("t", 1): 17})
     with pytest.raises(errors.PreparedRowsGone, match=r"kafka-transactions\.sh abort") as raised:
         exchange.commit(found, done)
-    error = raised.value
-    assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
-    assert (error.open_since_offset, error.first_offset) == (18 if since == 18 else None, 17)
+    assert where(raised.value) == ("t", 1, "orders.1", 18 if since == 18 else None, 17)
     assert exchange.pauses_ms == ([] if since == 18 else list(PAUSES_MS))
     nothing_was_committed_and_the_next_run_is(exchange, found)
 
@@ -217,7 +202,7 @@ COUNTED = {"first_offsets": {("t", 1): 17}, "record_counts": {("t", 1): 5}}
 def test_of_a_transaction_that_lost_its_last_rows_nothing_is_committed() -> None:
     """An unclean election: the leader has its first rows only."""
     exchange, found, done = after_tasks(2)
-    exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids, 17, last_sequence=2))
+    exchange.answer = instead(apis.DescribeProducersRequest, open_on(1, done[1].ids, 17, last_sequence=2))
     done[1] = replace(done[1], **COUNTED)
     with pytest.raises(errors.PreparedRowsGone, match="lacks the last 2") as raised:
         exchange.commit(found, done)
@@ -241,7 +226,7 @@ def test_a_leader_that_stood_still_is_asked_until_it_has_heard_of_its_successor(
     since: int | None, stale_answers: int
 ) -> None:
     exchange, found, done = after_tasks(2)
-    before = NOTHING if since is None else open_on(1, done[1].ids, since)
+    before = nothing_on(1) if since is None else open_on(1, done[1].ids, since)
     exchange.answer = in_turn(*[before] * stale_answers, open_on(1, done[1].ids, 17))
     exchange.commit(found, [done[0], replace(done[1], first_offsets={("t", 1): 17})])
     assert exchange.pauses_ms == list(PAUSES_MS[:stale_answers])
@@ -252,8 +237,7 @@ def test_a_leader_that_stood_still_is_asked_until_it_has_heard_of_its_successor(
 def test_what_is_open_is_looked_at_again_after_waiting_for_a_leader(age_ms: int, is_in_time: bool) -> None:
     """A transaction of 60 s has 5 of them left when it is decided, and what the leader took are 32.766."""
     exchange, found, done = after_tasks(1)
-    nothing = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, 0, None, ()),))
-    exchange.answer = in_turn(*[nothing] * len(PAUSES_MS), open_on(0, done[0].ids, 17))
+    exchange.answer = in_turn(*[nothing_on(0)] * len(PAUSES_MS), open_on(0, done[0].ids, 17))
     slots = [replace(done[0], first_offsets={("t", 0): 17})]
     with contextlib.nullcontext() if is_in_time else pytest.raises(errors.TransactionTimedOut):
         exchange.commit(found, slots, open_ms=age_ms)
@@ -264,22 +248,10 @@ def test_what_is_open_is_looked_at_again_after_waiting_for_a_leader(age_ms: int,
 def test_rows_that_another_run_has_ended_are_no_loss_to_be_told_of() -> None:
     exchange, found, done = after_tasks(1)
     exchange.run(two_phase.plan(exchange.sink))
-    nothing = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, 0, None, ()),))
-    exchange.answer = instead(DescribeProducersRequest, nothing)
+    exchange.answer = instead(apis.DescribeProducersRequest, nothing_on(0))
     slots = [replace(done[0], first_offsets={("t", 0): 17})]
     with pytest.raises(errors.DriverFenced):
         exchange.run(check_leaders(exchange.sink, slots, generation=found.generation, micro_batch_id=0))
-
-
-@pytest.mark.parametrize("code", REFUSALS)
-def test_nothing_is_decided_of_partitions_that_cannot_be_looked_at(code: int) -> None:
-    exchange, found, done = after_tasks(1)
-    refusal = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, code, None, ()),))
-    exchange.answer = instead(DescribeProducersRequest, refusal)
-    with pytest.raises(errors.VerificationRefused, match=r"was not committed.*TOPIC READ") as raised:
-        exchange.commit(found, [replace(done[0], first_offsets={("t", 0): 0})])
-    assert raised.value.code == code
-    assert exchange.asked["EndTxn"] == 0
 
 
 def test_empty_slots_touch_no_partition_that_could_hang() -> None:

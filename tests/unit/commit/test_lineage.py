@@ -1,38 +1,42 @@
-"""What may follow upon the last decision, one case at a time."""
+"""What may follow upon the last decision, whose a name is, and what clocks decide."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import pytest
 
-from exchange import GENERATION, NOTHING, SINK, WHOLE, facts, outcome, prepared
+import apis
+from exchange import GENERATION, NOTHING, SINK, WHOLE, Exchange, after_tasks, facts, instead, outcome, prepared
 from kafka_sink import errors
-from kafka_sink.commit.handover import Facts, SlotPrepared
+from kafka_sink.commit import two_phase
+from kafka_sink.commit.earlier_name import began_as
+from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.lineage import check_decision, check_replay
 from kafka_sink.commit.markers import FORGOTTEN, Ids, Marker, digest_of
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+
+E = TypeVar("E", bound=errors.ExactlyOnceError)
+OF_ANOTHER = facts(9, WHOLE, query_id="another")
 
 
 @pytest.mark.parametrize(
     ("found", "again", "micro_batch_id", "expected"),
     [
         # the first micro-batch of a lineage, and a later one of which nothing is known
-        (NOTHING, prepared("a", "b"), 0, None),
-        (NOTHING, prepared("a", "b"), 5, errors.StateExpired),
-        (facts(9, WHOLE, query_id="another"), prepared("a", "b"), 0, None),
-        (facts(9, WHOLE, query_id="another"), prepared("a", "b"), 5, errors.StateExpired),
+        (NOTHING, prepared("a", "b"), 0, None), (NOTHING, prepared("a", "b"), 5, errors.StateExpired),
+        (OF_ANOTHER, prepared("a", "b"), 0, None), (OF_ANOTHER, prepared("a", "b"), 5, errors.StateExpired),
         # the one after the last
-        (facts(4, WHOLE), prepared("c", "d"), 5, None),
-        (facts(4, WHOLE), prepared("c"), 5, None),
+        (facts(4, WHOLE), prepared("c", "d"), 5, None), (facts(4, WHOLE), prepared("c"), 5, None),
         (facts(4, {0: "a"}), prepared("c", "d"), 5, errors.CommittedDataMissing),
         (facts(4, {}), prepared("c", "d"), 5, errors.CommittedDataMissing),
         (facts(3, WHOLE), prepared("c", "d"), 5, errors.WrittenOtherwise),
         (facts(3, {0: "a"}), prepared("c", "d"), 5, errors.CommittedDataMissing),
         # the last one again
-        (facts(5, WHOLE), prepared("a", "b"), 5, None),
-        (facts(5, {0: "a"}), prepared("a", "b"), 5, None),
-        (facts(5, {0: "a"}), prepared("a", "other"), 5, None),
-        (facts(5, {}), prepared("x", "y", "z"), 5, None),
+        (facts(5, WHOLE), prepared("a", "b"), 5, None), (facts(5, {0: "a"}), prepared("a", "b"), 5, None),
+        (facts(5, {0: "a"}), prepared("a", "other"), 5, None), (facts(5, {}), prepared("x", "y", "z"), 5, None),
         (facts(5, {0: "a"}), prepared("x", "b"), 5, errors.TornBatch),
         (facts(5, {1: "b"}), prepared("a"), 5, errors.TornBatch),
         (facts(5, WHOLE), prepared("a", "x"), 5, errors.NonDeterministicReplay),
@@ -40,40 +44,37 @@ from kafka_sink.commit.markers import FORGOTTEN, Ids, Marker, digest_of
         # an older checkpoint
         (facts(6, WHOLE), prepared("a", "b"), 5, errors.CheckpointBehind),
     ],
-)
+)  # fmt: skip
 def test_what_may_follow_upon_the_last_decision(
     found: Facts, again: list[SlotPrepared], micro_batch_id: int, expected: type[errors.ExactlyOnceError] | None
 ) -> None:
     assert outcome(found, again, micro_batch_id) is expected
 
 
+def told(
+    error: type[E], found: Facts, *again: str, sink: Sink = SINK, micro_batch_id: int = 5, match: str | None = None
+) -> E:
+    with pytest.raises(error, match=match) as raised:
+        check_decision(sink, found, prepared(*again), micro_batch_id=5, allow_lost_state=False)
+    return raised.value
+
+
 def test_whose_the_name_is_where_another_query_has_decided_after() -> None:
-    with pytest.raises(errors.StateExpired) as raised:
-        check_decision(
-            SINK, facts(0, WHOLE, query_id="another"), prepared("a", "b"), micro_batch_id=1, allow_lost_state=False
-        )
-    assert (raised.value.query_id, raised.value.decided_query_id) == ("q", "another")
     derived = replace(SINK, is_derived=True)
     for sink, said in ((derived, "transactionalIdPrefix is not set"), (SINK, "transactionalIdPrefix; both have this")):
-        with pytest.raises(errors.StateExpired, match=said):
-            check_decision(
-                sink, facts(0, WHOLE, query_id="another"), prepared("a"), micro_batch_id=1, allow_lost_state=False
-            )
+        error = told(errors.StateExpired, OF_ANOTHER, "a", "b", sink=sink, match=said)
+        assert (error.query_id, error.decided_query_id) == ("q", "another")
 
 
 def test_micro_batches_that_were_written_otherwise_are_no_aborted_transaction() -> None:
     """To go back before them would write them twice."""
-    with pytest.raises(errors.WrittenOtherwise, match="Do not go back") as raised:
-        check_decision(SINK, facts(3, WHOLE), prepared("c", "d"), micro_batch_id=5, allow_lost_state=False)
-    assert (raised.value.micro_batch_id, raised.value.next_micro_batch_id) == (3, 5)
+    error = told(errors.WrittenOtherwise, facts(3, WHOLE), "c", "d", match="Do not go back")
+    assert (error.micro_batch_id, error.next_micro_batch_id) == (3, 5)
 
 
-@pytest.mark.parametrize(("found", "micro_batch_id"), [(NOTHING, 5), (facts(4, {0: "a"}), 5), (facts(3, WHOLE), 5)])
-def test_lost_state_can_be_allowed(found: Facts, micro_batch_id: int) -> None:
-    assert outcome(found, prepared("c", "d"), micro_batch_id, allowed=True) is None
-
-
-def test_a_checkpoint_that_is_behind_cannot_be_allowed() -> None:
+def test_lost_state_can_be_allowed_and_a_checkpoint_that_is_behind_cannot() -> None:
+    for found in (NOTHING, facts(4, {0: "a"}), facts(3, WHOLE)):
+        assert outcome(found, prepared("c", "d"), 5, allowed=True) is None
     assert outcome(facts(6, WHOLE), prepared("a", "b"), 5, allowed=True) is errors.CheckpointBehind
 
 
@@ -88,9 +89,8 @@ def test_slots_without_proof_of_being_visible_are_not_written_again() -> None:
         assert outcome(unproved(facts(4, {}), 0, 1), prepared("a", "b"), again, allowed=True) is None
     # Those of a query before are no business of a new one's.
     assert outcome(unproved(facts(4, {}, query_id="another"), 0, 1), prepared("a", "b"), 0) is None
-    with pytest.raises(errors.MarkersLost, match="whether slot 1 of micro-batch 4") as raised:
-        check_decision(SINK, unproved(facts(4, {0: "a"}), 1), prepared("a"), micro_batch_id=5, allow_lost_state=False)
-    assert (raised.value.micro_batch_id, raised.value.decided_micro_batch_id, raised.value.slots) == (5, 4, (1,))
+    error = told(errors.MarkersLost, unproved(facts(4, {0: "a"}), 1), "a", match="whether slot 1 of micro-batch 4")
+    assert (error.micro_batch_id, error.decided_micro_batch_id, error.slots) == (5, 4, (1,))
 
 
 def test_rows_that_cannot_be_compared_come_again_only_if_that_is_allowed() -> None:
@@ -109,9 +109,8 @@ def test_rows_that_cannot_be_compared_come_again_only_if_that_is_allowed() -> No
 
 
 def test_a_torn_batch_says_which_slots_are_visible_by_markers_of_its_own() -> None:
-    with pytest.raises(errors.TornBatch) as raised:
-        check_decision(SINK, facts(5, {0: "a"}), prepared("x", "b"), micro_batch_id=5, allow_lost_state=False)
-    assert (raised.value.visible, raised.value.missing) == ((0,), (1,))
+    error = told(errors.TornBatch, facts(5, {0: "a"}), "x", "b")
+    assert (error.visible, error.missing) == ((0,), (1,))
     older = Facts(GENERATION, facts(4, {}).decision, {0: Marker(3, "q", "a"), 1: Marker(4, "another", "b")})
     assert outcome(older, prepared("c"), 5) is errors.CommittedDataMissing
 
@@ -125,3 +124,91 @@ def test_rows_that_are_visible_must_come_again() -> None:
         check_replay(SINK, [again, changed], micro_batch_id=5)
     assert raised.value.slots == (1,)
     check_replay(SINK, [replace(changed, visible=Marker(5, "q", FORGOTTEN))], micro_batch_id=5)
+
+
+def writes(exchange: Exchange) -> list[Any]:
+    return [
+        each for each in exchange.requests if isinstance(each, apis.InitProducerIdRequest | apis.OffsetCommitRequest)
+    ]
+
+
+def test_a_sink_that_nobody_began_is_not_the_querys_and_stays_untouched() -> None:
+    exchange = Exchange(is_new=True)
+    assert not exchange.run(began_as(exchange.sink, "q"))
+    assert writes(exchange) == []
+    assert exchange.asked == {"OffsetFetch": 1, "DescribeTransactions": 1}
+
+
+def test_a_sink_whose_last_decision_is_the_querys_is_its_own_and_not_anothers() -> None:
+    exchange = Exchange(is_new=True)
+    exchange.micro_batch(2)
+    exchange.requests.clear()
+    assert exchange.run(began_as(exchange.sink, "q"))
+    assert writes(exchange) == []
+    assert not exchange.run(began_as(exchange.sink, "another"))
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_a_sink_that_has_decided_nothing_may_be_about_to(planned: bool) -> None:
+    """Its driver may have died in the first micro-batch, or be about to decide: who plans next has to fence it."""
+    exchange = Exchange(is_new=True)
+    exchange.run(two_phase.plan(exchange.sink) if planned else two_phase.take_over(exchange.sink))
+    assert exchange.run(began_as(exchange.sink, "q"))
+
+
+@pytest.mark.parametrize("changes", range(1, 16))
+@pytest.mark.parametrize("reads", [1, 2, 3])
+def test_a_coordinator_that_stood_still_does_not_hide_the_querys_decision(reads: int, changes: int) -> None:
+    """Another query decided before it."""
+    exchange = Exchange(is_new=True)
+    for query_id in ("another", "q"):
+        facts = exchange.run(two_phase.plan(exchange.sink))
+        exchange.commit(facts, [exchange.task(facts, 0, slot, query_id) for slot in range(2)])
+    exchange.kafka.stand_still(changes, reads)
+    assert exchange.run(began_as(exchange.sink, "q"))
+
+
+def test_what_could_not_be_asked_is_not_taken_for_no_but_a_missing_acl_is() -> None:
+    def began(error_code: int) -> bool:
+        described = apis.TransactionDescription("orders.driver", error_code, "", 0, -1, -1, -1, ())
+        answer = instead(apis.DescribeTransactionsRequest, apis.DescribeTransactionsResponse(0, (described,)))
+        return Exchange(is_new=True, answer=answer).run(began_as(SINK, "q"))
+
+    assert not began(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    with pytest.raises(errors.TransactionRefused):
+        began(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("skew_ms", [HOUR_MS, 0, -HOUR_MS])
+@pytest.mark.parametrize(("open_ms", "is_in_time"), [(0, True), (54_000, True), (55_001, False)])
+def test_a_drivers_clock_may_be_an_hour_off(version: int, skew_ms: int, open_ms: int, is_in_time: bool) -> None:
+    exchange = Exchange(version)
+    exchange.kafka.now_ms = 10 * HOUR_MS
+    found, done = exchange.tasks(2)
+    exchange.kafka.now_ms += open_ms
+    now_ms = exchange.kafka.now_ms + skew_ms
+    with contextlib.nullcontext() if is_in_time else pytest.raises(errors.TransactionTimedOut) as raised:
+        exchange.run(two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=now_ms, open_ms=open_ms))
+    assert exchange.kafka.visible == (["0/0", "0/1"] if is_in_time else [])
+    assert raised is None or raised.value.age_ms == open_ms
+
+
+def test_tasks_that_wrote_late_are_in_time_however_long_ago_the_plan_is() -> None:
+    """The time since the plan is the most that a transaction can have been open; the brokers know how long it was."""
+    exchange, found, done = after_tasks(2)
+    times = {"now_ms": 10 * HOUR_MS, "open_ms": 3 * HOUR_MS}
+    exchange.run(two_phase.commit(exchange.sink, found, done, micro_batch_id=0, **times))
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+def test_the_age_of_a_transaction_that_is_over_is_no_date() -> None:
+    exchange, found, done = after_tasks(2)
+    exchange.kafka.time_out("orders.1")
+    times = {"now_ms": 1_795_737_867_331, "open_ms": 7}
+    with pytest.raises(errors.TransactionTimedOut) as raised:
+        exchange.run(two_phase.commit(exchange.sink, found, done, micro_batch_id=0, **times))
+    assert raised.value.age_ms == 7

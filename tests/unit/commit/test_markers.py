@@ -1,13 +1,22 @@
+"""What a commit keeps: markers, decisions, facts on their way to tasks, and the name of a stream's sink."""
+
 from __future__ import annotations
 
+import json
+import pickle
+import shutil
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_sink.commit import by_slot
+from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.markers import (
     FORGOTTEN,
     METADATA_MAX_CHARACTERS,
@@ -19,7 +28,8 @@ from kafka_sink.commit.markers import (
     Names,
     digest_of,
 )
-from kafka_sink.errors import UnreadableState
+from kafka_sink.commit.stream_name import FILE_NAME, LocalCheckpoint, local_folder, query_name, spelled_name
+from kafka_sink.errors import CheckpointUnusable, UnreadableState
 
 NAMES = Names("orders", "pykafka-commits")
 # What brokers take for a topic's name (Topic.LEGAL_CHARS), up to 249 of them.
@@ -92,15 +102,12 @@ def test_a_decision_reads_back_from_as_many_groups_as_it_takes(
 ID, ID_TEXT = "cc48e446-b679-45fc-8813-6a1897626f02", "zEjkRrZ5RfyIE2oYl2JvAg"
 
 
-def test_topic_ids_print_as_in_kafkas_tools_and_decisions_without_ids_are_as_before() -> None:
+def test_topic_ids_print_as_in_kafkas_tools_and_code_without_ids_reads_them() -> None:
+    """As it was released: what begins with the sign is a topic, and all before it are pins."""
     (text,) = decision(Ids(1, 2), None, topics=("a", "b"), topic_ids={"b": ID}).texts()
     assert text.endswith("|0/1|1:2,-,@a,@b,@@" + ID_TEXT)
     (text,) = decision(Ids(1, 2), None, topics=("a", "b")).texts()
     assert text.endswith("|0/1|1:2,-,@a,@b")
-
-
-def test_code_without_ids_reads_a_decision_that_has_some() -> None:
-    """As it was released: what begins with the sign is a topic, and all before it are pins."""
     (text,) = decision(Ids(1, 2), None, topics=("a", "b"), topic_ids={"a": ID, "b": ID}).texts()
     items = text.split("|")[6].split(",")
     topics = [item.removeprefix("@") for item in items if item.startswith("@")]
@@ -116,7 +123,9 @@ def test_a_topic_was_created_again_where_both_ids_are_known_and_differ() -> None
     assert decided.created_again({}) == {}
 
 
-def test_in_place_of_a_first_decision_and_a_first_marker() -> None:
+def test_in_place_of_a_first_decision_and_a_first_marker_or_without_any() -> None:
+    assert Marker.read("orders.0", NO_OFFSET, "") is None
+    assert Decision.parts("orders.decision", NO_OFFSET, "") == 0
     (text,) = Decision.nothing(Ids(4000, 3), 2).texts()
     found = Decision.read([("orders.decision", 0, text)])
     assert (found.is_nothing, found.generation, found.pinned) == (True, Ids(4000, 3), ())
@@ -134,11 +143,6 @@ def test_a_lost_fingerprint_is_told_by_its_digest_or_not_at_all() -> None:
     assert found == decision(Ids(1, 2), None, topics=("t",))
     restored = Marker(7, QUERY, FORGOTTEN)
     assert Marker.read("orders.0", 7, restored.text) == restored
-
-
-def test_no_marker_and_no_decision() -> None:
-    assert Marker.read("orders.0", NO_OFFSET, "") is None
-    assert Decision.parts("orders.decision", NO_OFFSET, "") == 0
 
 
 @pytest.mark.parametrize(
@@ -159,10 +163,9 @@ def test_parts_of_two_decisions_are_no_decision() -> None:
     other = decision(*[Ids(2**62, n) for n in range(300)])
     later = Decision(8, QUERY, other.generation, 2, other.decided_ms, other.pinned).texts()
     assert len(one) == len(later) == 2
-    with pytest.raises(UnreadableState):
-        Decision.read([*groups(one)[:1], ("orders.decision-1", 8, later[1])])
-    with pytest.raises(UnreadableState):
-        Decision.read([*groups(one)[:1], ("orders.decision-1", 7, one[0])])
+    for offset, text in ((8, later[1]), (7, one[0])):
+        with pytest.raises(UnreadableState):
+            Decision.read([*groups(one)[:1], ("orders.decision-1", offset, text)])
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,145 @@ def test_pins_that_nobody_wrote(pins: str) -> None:
 @pytest.mark.parametrize("ids", [f"{2**63}:0", "-1:0", "1:32768", "1:-1"])
 def test_ids_that_no_request_holds(ids: str) -> None:
     """Found by fuzzing: they would be sent, and struct does not pack them."""
-    with pytest.raises(UnreadableState):
-        Decision.read([("orders.decision", 7, f"1|q|1:0|2|3|0/1|{ids}")])
-    with pytest.raises(UnreadableState):
-        Decision.read([("orders.decision", 7, f"1|q|{ids}|2|3|0/1|1:0")])
+    for text in (f"1|q|1:0|2|3|0/1|{ids}", f"1|q|{ids}|2|3|0/1|1:0"):
+        with pytest.raises(UnreadableState):
+            Decision.read([("orders.decision", 7, text)])
+
+
+# An id of the user's may have any character.
+MARKERS = st.builds(Marker, st.integers(0, 2**63 - 1), st.text(max_size=3), st.text(max_size=3))
+
+
+def facts(pinned: Any, markers: dict[int, Marker]) -> Facts:
+    decided = Decision(7, "q", Ids(1, 2), 2, 0, pinned, ("t",), digests=("~0", "~1"))
+    return Facts(Ids(1, 3), decided, markers, unproved=(4,), is_forgotten=True)
+
+
+def carried(sent: Facts) -> Facts:
+    received: Facts = pickle.loads(pickle.dumps(sent))
+    return received
+
+
+@given(st.lists(st.none() | IDS).map(tuple), st.dictionaries(st.integers(0, 9_999), MARKERS))
+def test_facts_arrive_as_they_were_sent_however_often(
+    pinned: tuple[Ids | None, ...], markers: dict[int, Marker]
+) -> None:
+    sent = facts(pinned, markers)
+    for received in (carried(sent), carried(carried(sent))):
+        assert received == sent
+        assert sent == received
+        assert received.decision is not None
+        assert tuple(received.decision.pinned) == pinned
+        assert dict(received.markers) == markers
+        assert (received.visible, received.missing) == (sent.visible, sent.missing)
+
+
+def test_a_slot_that_has_no_marker_or_is_not_pinned_has_none_after_it_was_carried() -> None:
+    received = carried(facts((Ids(5, 1), None), {0: Marker(1, "q", "a"), 3: Marker(2, "q", "b")}))
+    assert [received.markers.get(slot) for slot in (1, 2, 4)] == [None] * 3
+    assert received.decision is not None
+    assert received.decision.pinned[1] is None
+    assert received.decision.pinned[:1] == (Ids(5, 1),)
+    with pytest.raises(IndexError):
+        received.decision.pinned[2]
+
+
+def test_a_task_makes_the_ids_and_the_marker_of_its_own_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = tuple(Ids(1_000 + slot, 0) for slot in range(1_000))
+    sent = pickle.dumps(facts(ids, {slot: Marker(7, "q", f"rows of {slot}") for slot in range(1_000)}))
+    made: list[object] = []
+
+    def counted(of: Any) -> Any:
+        def make(*args: Any) -> Any:
+            made.append(of(*args))
+            return made[-1]
+
+        return make
+
+    monkeypatch.setattr(by_slot, "Marker", counted(Marker))
+    monkeypatch.setattr(by_slot, "Ids", type("Counted", (), {"read": staticmethod(counted(Ids.read))}))
+    received: Facts = pickle.loads(sent)
+    assert received.decision is not None
+    assert (received.markers.get(7), received.decision.pinned[7]) == (made[0], made[1])
+    assert made == [Marker(7, "q", "rows of 7"), Ids(1_007, 0)]
+    # The class of an object, and the names of its fields, are in the pickle once at most.
+    assert len(sent) < 1_000 * (len("rows of 999") + len("1999:0") + 12)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint, as Spark begins one."""
+    made = tmp_path / "checkpoint"
+    made.mkdir()
+    begin(made, QUERY)
+    return made
+
+
+def begin(folder: Path, query_id: str) -> None:
+    (folder / "metadata").write_text(json.dumps({"id": query_id}))
+
+
+def at(location: object) -> LocalCheckpoint:
+    found = LocalCheckpoint.at(str(location))
+    assert found is not None
+    return found
+
+
+def test_names_are_kept_for_ever() -> None:
+    """A release that derives another name loses the state of every stream."""
+    assert query_name(QUERY) == f"pykafka-{QUERY}"
+    assert spelled_name("s3://bucket/checkpoint") == "pykafka-fed0669422493087"
+    assert spelled_name("s3://bucket/another") != spelled_name("s3://bucket/checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("location", "folder"),
+    [
+        ("/data/checkpoint", "/data/checkpoint"), ("checkpoint", "checkpoint"),
+        ("file:/data/checkpoint", "/data/checkpoint"), ("file:///data/checkpoint", "/data/checkpoint"),
+        ("s3a://bucket/checkpoint", None), ("hdfs:///checkpoint", None), ("dbfs:/checkpoint", None),
+    ],
+)  # fmt: skip
+def test_a_location_without_another_scheme_is_a_folder_of_this_host(location: str, folder: str | None) -> None:
+    assert local_folder(location) == (None if folder is None else Path(folder))
+
+
+def test_a_name_moves_with_its_checkpoint_however_it_is_spelled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    at("checkpoint").give("orders")
+    for spelling in ("checkpoint", "./checkpoint/", folder, f"file:{folder}", f"file://{folder}"):
+        assert (at(spelling).query_id, at(spelling).name()) == (QUERY, "orders")
+    at(folder).give("orders")
+    shutil.copytree(folder, folder.parent / "copy")
+    folder.rename(folder.parent / "moved")
+    assert at(folder.parent / "copy").name() == at(folder.parent / "moved").name() == "orders"
+
+
+def test_a_name_can_be_given_again_and_is_not_inherited_by_another_query(folder: Path) -> None:
+    assert at(folder).name() is None
+    at(folder).give("one")
+    at(folder).give("other")
+    assert at(folder).name() == "other"
+    assert sorted(file.name for file in folder.iterdir()) == ["metadata", FILE_NAME]
+    begin(folder, "another")
+    assert at(folder).name() is None
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[]", "{}", "7"])
+@pytest.mark.parametrize("file", ["metadata", FILE_NAME])
+def test_a_file_that_is_not_what_was_written_is_no_missing_one(folder: Path, file: str, text: str) -> None:
+    """Taken for one, the stream would get another name, and write again what it has written."""
+    (folder / file).write_text(text)
+    with pytest.raises(CheckpointUnusable, match="not what was written there") as raised:
+        at(folder).name()
+    assert raised.value.file == str(folder / file)
+
+
+def test_a_name_that_cannot_be_read_or_written_is_an_error(folder: Path) -> None:
+    (folder / FILE_NAME).write_text(json.dumps({"version": 2, "queryId": QUERY, "transactionalIdPrefix": "x"}))
+    with pytest.raises(CheckpointUnusable, match="its version is 2"):
+        at(folder).name()
+    checkpoint = at(folder)
+    shutil.rmtree(folder)
+    with pytest.raises(CheckpointUnusable, match="No such file or directory"):
+        checkpoint.give("orders")

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from exchange import Exchange
+import apis
+from exchange import Exchange, ends_both, instead, refused, said_of
 from kafka_sink.commit import open_transactions, two_phase
-from kafka_sink.commit.effects import Steps
+from kafka_sink.commit.effects import Effect, Steps
 from kafka_sink.commit.exchanges import check_generation
+from kafka_sink.commit.forgetting import forget
 from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.hanging import PAUSES_MS
 from kafka_sink.commit.markers import Ids, Names
-from kafka_sink.commit.open_transactions import OpenProducer, Seen, SinkTransactions
-from kafka_sink.errors import DecisionPending, DriverFenced, TransactionRefused, TransactionTimedOut
-from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.describe_producers import (
-    ActiveProducer,
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    ProducersOfPartition,
-)
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionDescription,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kafka_sink.commit.open_transactions import OpenProducer, Seen, SinkTransactions, describe_sink, look
+from kafka_sink.errors import DecisionPending, DriverFenced, TransactionTimedOut
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 PARTITIONS = (("t", 0), ("t", 1))
@@ -47,14 +35,10 @@ class Operator(Exchange):
     def prepare(self, micro_batch_id: int = 0) -> tuple[Facts, list[SlotPrepared]]:
         return self.tasks(2, micro_batch_id)
 
-    def committing(self, facts: Facts, done: list[SlotPrepared], micro_batch_id: int = 0) -> Steps[None]:
-        return two_phase.commit(self.sink, facts, done, micro_batch_id=micro_batch_id, now_ms=0)
-
     def decide(self, micro_batch_id: int = 0) -> list[SlotPrepared]:
         """As far as the decision; there the driver dies."""
         facts, done = self.prepare(micro_batch_id)
-        ends_both = self.committing(facts, done, micro_batch_id)
-        self.run_until(ends_both, lambda effects: [*map(api_of, effects)] == [EndTxnRequest, EndTxnRequest])
+        self.run_until(self.committing(facts, done, micro_batch_id), ends_both)
         return done
 
     @classmethod
@@ -70,10 +54,6 @@ class Operator(Exchange):
         return self.run(open_transactions.describe_sink(self.sink, seen))
 
 
-def api_of(effect: Any) -> type:
-    return type(getattr(effect, "request", None))
-
-
 def test_what_is_open_now_is_told_without_asking_leaders() -> None:
     operator = Operator()
     assert operator.run(open_transactions.open_now("ord")) == {}
@@ -86,18 +66,12 @@ def test_what_is_open_now_is_told_without_asking_leaders() -> None:
     assert operator.run(open_transactions.open_now("ord")) == {}
 
 
-def refused_list(operator: Operator) -> None:
-    answer = [ListTransactionsResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ())]
-    operator.answer = lambda request: answer if isinstance(request, ListTransactionsRequest) else None
-
-
 def test_a_list_that_is_refused_is_not_an_empty_one() -> None:
     operator = Operator()
-    refused_list(operator)
-    with pytest.raises(TransactionRefused, match="ListTransactions"):
-        operator.run(open_transactions.open_now("ord"))
-    with pytest.raises(TransactionRefused, match="ListTransactions"):
-        operator.describe_sink()
+    denied = apis.ListTransactionsResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ())
+    operator.answer = instead(apis.ListTransactionsRequest, [denied])
+    for steps in (open_transactions.open_now("ord"), open_transactions.look(operator.sink, "orders.", PARTITIONS)):
+        assert refused(operator, steps).api == "ListTransactions"
 
 
 @pytest.mark.parametrize(
@@ -144,23 +118,22 @@ def test_partitions_that_cannot_be_or_are_not_looked_at_are_told() -> None:
     assert [each.holds[0].start_offset for each in found.open] == [None, None]
     assert operator.asked["DescribeProducers"] == 0
     operator = Operator()
-    refusal = ProducersOfPartition("t", 1, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, ())
-    answer = DescribeProducersResponse(0, (refusal,))
-    operator.answer = lambda request: answer if isinstance(request, DescribeProducersRequest) else None
+    refusal = apis.ProducersOfPartition("t", 1, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, ())
+    operator.answer = instead(apis.DescribeProducersRequest, apis.DescribeProducersResponse(0, (refusal,)))
     assert operator.describe_sink().refused == {("t", 1): "TOPIC_AUTHORIZATION_FAILED"}
 
 
-def description(state: str, ids: Ids, transactional_id: str = "orders.0") -> TransactionDescription:
-    return TransactionDescription(transactional_id, 0, state, 60_000, 5, ids.producer_id, ids.producer_epoch, ())
+def description(state: str, ids: Ids, transactional_id: str = "orders.0") -> apis.TransactionDescription:
+    return said_of(transactional_id, ids, state).transactions[0]
 
 
-def seen(*descriptions: TransactionDescription, opened: Ids | None = None) -> Seen:
+def seen(*descriptions: apis.TransactionDescription, opened: Ids | None = None) -> Seen:
     producers = () if opened is None else (OpenProducer("t", 7, opened, 17, -1),)
     return Seen({each.transactional_id: each for each in descriptions}, producers, {})
 
 
 def test_sinks_with_something_open_are_told_by_the_form_of_ids() -> None:
-    def named(transactional_id: str, state: str, producer_id: int = 1) -> TransactionDescription:
+    def named(transactional_id: str, state: str, producer_id: int = 1) -> apis.TransactionDescription:
         return description(state, Ids(producer_id, 0), transactional_id)
 
     found = seen(
@@ -263,10 +236,10 @@ def test_coordinators_that_are_at_work_are_waited_for() -> None:
     at_work = iter([description("PrepareCommit", Ids(1, 1))] * 3)
 
     def answer(request: Any) -> Any:
-        if not isinstance(request, DescribeTransactionsRequest) or request.transactional_ids != ("orders.0",):
+        if not isinstance(request, apis.DescribeTransactionsRequest) or request.transactional_ids != ("orders.0",):
             return None
         each = next(at_work, None)
-        return each and DescribeTransactionsResponse(0, (each,))
+        return each and apis.DescribeTransactionsResponse(0, (each,))
 
     operator.answer = answer
     finish(operator)
@@ -276,8 +249,8 @@ def test_coordinators_that_are_at_work_are_waited_for() -> None:
 def test_a_marker_that_is_refused_is_told() -> None:
     operator = Operator.that_decided()
     operator.kafka.lose_marker(1)
-    denied = WriteTxnMarkersResponse((PartitionResult("t", 1, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),))
-    operator.answer = lambda request: denied if isinstance(request, WriteTxnMarkersRequest) else None
+    denied = apis.WriteTxnMarkersResponse((apis.PartitionResult("t", 1, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),))
+    operator.answer = instead(apis.WriteTxnMarkersRequest, denied)
     found, refused = finish(operator)
     assert [each.transactional_id for each in found.hanging] == ["orders.1"]
     assert refused == ["WriteTxnMarkers was refused: CLUSTER_AUTHORIZATION_FAILED"]
@@ -287,9 +260,9 @@ def test_what_is_not_known_to_be_committed_gets_no_marker() -> None:
     operator = Operator()
     done = operator.decide()
     operator.kafka.abort_manually("orders.1")
-    unended = ActiveProducer(done[1].ids.producer_id, done[1].ids.producer_epoch, 17)
-    answer = DescribeProducersResponse(0, (ProducersOfPartition("t", 1, 0, None, (unended,)),))
-    operator.answer = lambda request: answer if isinstance(request, DescribeProducersRequest) else None
+    unended = apis.ActiveProducer(done[1].ids.producer_id, done[1].ids.producer_epoch, 17)
+    answer = apis.DescribeProducersResponse(0, (apis.ProducersOfPartition("t", 1, 0, None, (unended,)),))
+    operator.answer = instead(apis.DescribeProducersRequest, answer)
     found, _ = finish(operator)
     assert (len(found.unknown), found.missing, operator.asked["WriteTxnMarkers"]) == (1, (1,), 0)
 
@@ -344,3 +317,105 @@ def test_a_driver_that_decides_at_any_moment_of_an_abort_is_whole_or_fenced(vers
         with pytest.raises((DriverFenced, TransactionTimedOut)):
             operator.commit(facts, done)
         assert operator.kafka.visible == []
+
+
+SLOTS = 3
+ROWS = [f"0/{slot}" for slot in range(SLOTS)]
+LONG = {"metadata_max_characters": 48}
+
+
+def written(version: int, **sink: Any) -> tuple[Exchange, Facts]:
+    exchange = Exchange(version, is_new=True)
+    exchange.sink = replace(exchange.sink, comes_again=False, **sink)
+    facts, done = exchange.tasks(SLOTS)
+    exchange.commit(facts, done)
+    return exchange, facts
+
+
+def looked_at(exchange: Exchange) -> SinkTransactions:
+    looked = exchange.run(look(exchange.sink, "orders.", exchange.touched(SLOTS)))
+    return exchange.run(describe_sink(exchange.sink, looked))
+
+
+def one_by_one(steps: Steps[Any]) -> Iterator[tuple[Effect, Any]]:
+    """Each effect of `steps`, with what sends its answer."""
+    effects = next(steps)
+    while True:
+        answers: list[Any] = []
+        for effect in effects:
+            yield effect, answers.append
+        try:
+            effects = steps.send(answers)
+        except StopIteration:
+            return
+
+
+# --- a batch write that deletes its groups: what is left wherever it stops, and what that tells of the write ----------
+
+
+@VERSIONS
+@pytest.mark.parametrize("is_long", [False, True])
+def test_no_group_is_left(version: int, is_long: bool) -> None:
+    exchange, facts = written(version, **LONG if is_long else {})
+    assert (len(exchange.kafka.groups()) > 1 + SLOTS) is is_long
+    exchange.rounds = 0
+    exchange.requests.clear()
+    exchange.run(forget(exchange.sink, facts.generation))
+    # A decision whose markers are on their way is waited for.
+    assert getattr(exchange.requests[0], "require_stable", False)
+    assert exchange.kafka.groups() == set()
+    assert is_long or exchange.rounds == 3
+    found = looked_at(exchange)
+    assert (found.is_forgotten, found.missing, found.open) == (True, (), ())
+
+
+@VERSIONS
+@pytest.mark.parametrize("is_long", [False, True])
+def test_wherever_it_stops_no_rows_seem_missing_and_an_abort_takes_none_away(version: int, is_long: bool) -> None:
+    """Any request may be the last, and each is carried out twice. Spark then runs abort, as it does where the process
+    that commits has died."""
+    step = 0
+    while True:
+        exchange, facts = written(version, **LONG if is_long else {})
+        carried_out = 0
+        for effect, answer in one_by_one(forget(exchange.sink, facts.generation)):
+            if carried_out == step:
+                break
+            exchange.execute(effect)
+            answer(exchange.execute(effect))
+            carried_out += 1
+        found = looked_at(exchange)
+        assert found.missing == ()
+        assert (found.decision is None) == found.is_forgotten
+        exchange.run(two_phase.abort(exchange.sink, facts.generation))
+        assert exchange.kafka.visible == ROWS
+        assert exchange.kafka.holding_back() == []
+        assert looked_at(exchange).missing == ()
+        if carried_out < step:
+            return
+        step += 1
+
+
+def test_what_another_run_has_decided_since_is_left() -> None:
+    exchange, facts = written(2)
+    exchange.micro_batch(SLOTS, 1)
+    before = exchange.kafka.groups()
+    for generation in (facts.generation, Ids(1, 1)):
+        exchange.run(forget(exchange.sink, generation))
+        assert exchange.kafka.groups() == before
+
+
+@pytest.mark.parametrize("code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.NON_EMPTY_GROUP])
+def test_who_may_not_delete_the_decision_deletes_nothing(code: int) -> None:
+    exchange, facts = written(2)
+
+    def refuse(request: Any) -> Any:
+        if isinstance(request, apis.DeleteGroupsRequest):
+            return apis.DeleteGroupsResponse(
+                0, tuple(apis.DeletedGroup(group_id, code) for group_id in request.group_ids)
+            )
+        return None
+
+    exchange.answer = refuse
+    refused(exchange, forget(exchange.sink, facts.generation))
+    assert (exchange.asked["DeleteGroups"], len(exchange.kafka.groups())) == (1, 1 + SLOTS)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import apis
 from exchange import (
     FENCES,
     GENERATION,
@@ -21,33 +22,21 @@ from exchange import (
     after_commit,
     after_decision,
     after_tasks,
+    attempt_fails,
+    ends_both,
     facts,
     instead,
+    is_end_of,
     refused,
+    said_of,
 )
 from kafka_sink import errors
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import PAUSES_MS, Effect, Result, Steps, ToCoordinator, ToEveryBroker
 from kafka_sink.commit.exchanges import described
-from kafka_sink.commit.handover import Facts, SlotBegun, SlotPrepared
+from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.lineage import check_decision
 from kafka_sink.commit.markers import FORGOTTEN, Decision, Ids, Marker, Names, digest_of
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionDescription,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.kafka.protocol.apis.list_transactions import (
-    ListedTransaction,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
-from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from model.logical_kafka import Produce
 
@@ -56,9 +45,8 @@ OF_BATCHES = replace(SINK, is_versioned=True)
 
 def this_generation(request: Any) -> Any:
     """The driver's id is still what `GENERATION` says."""
-    assert request == DescribeTransactionsRequest(("orders.driver",))
-    ids = (GENERATION.producer_id, GENERATION.producer_epoch)
-    return DescribeTransactionsResponse(0, (TransactionDescription("orders.driver", 0, "Empty", 60_000, -1, *ids, ()),))
+    assert request == apis.DescribeTransactionsRequest(("orders.driver",))
+    return said_of("orders.driver", GENERATION)
 
 
 def as_version(error: errors.ExactlyOnceError) -> str:
@@ -199,7 +187,7 @@ def acknowledged(exchange: Exchange, done: SlotPrepared) -> SlotPrepared:
 
 
 @pytest.mark.parametrize("slots", [1, 2, 8])
-@pytest.mark.parametrize("version", [1, 2])
+@BOTH_VERSIONS
 def test_the_requests_of_a_micro_batch_are_seven_or_eight_a_slot_and_as_many_more(version: int, slots: int) -> None:
     exchange = after_commit(slots, version)
     exchange.asked.clear()
@@ -227,7 +215,7 @@ def test_a_decision_says_which_topics_those_were() -> None:
     written = [replace(done[0], partitions=(("u", 0), ("t", 1))), replace(done[1], partitions=())]
     # The tasks asked for more, and brokers have no id for one of them.
     topic_ids = {"t": str(uuid.UUID(int=1)), "u": None, "v": str(uuid.UUID(int=2))}
-    exchange.run(two_phase.commit(exchange.sink, found, written, micro_batch_id=0, now_ms=0, topic_ids=topic_ids))
+    exchange.run(exchange.committing(found, written, topic_ids=topic_ids))
     decided = exchange.decision()
     assert (decided.topics, decided.topic_ids) == (("t", "u"), {"t": str(uuid.UUID(int=1))})
     exchange.kafka.forget_offsets(["orders.decision"])
@@ -277,7 +265,7 @@ def test_a_plan_finishes_a_decision_in_the_version_that_its_transactions_have() 
     exchange.sink = replace(exchange.sink, transaction_version=2)
     exchange.requests.clear()
     exchange.run(two_phase.plan(exchange.sink))
-    ended = [request for request in exchange.requests if isinstance(request, EndTxnRequest)]
+    ended = [request for request in exchange.requests if isinstance(request, apis.EndTxnRequest)]
     assert [(request.committed, request.transaction_version) for request in ended] == [(True, 1)] * 2
 
 
@@ -302,20 +290,23 @@ def test_a_slot_that_was_visible_earlier_is_known_whoever_answers_first(version:
     found = replace(found, decision=replace(found.decision, pinned=pinned))
     # Of before its marker.
     exchange.kafka.stand_still(changes=2, reads=2)
-    begun = exchange.run(two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q"))
-    assert begun.visible == Marker(0, "q", "0/0")
+    assert exchange.run(exchange.beginning(found)).visible == Marker(0, "q", "0/0")
 
 
 def test_a_slot_whose_id_has_expired_is_known_by_its_marker() -> None:
-    """Its next epoch is the first again."""
+    """Its next epoch is the first again. Other rows of it are refused, though the decision is gone."""
     exchange = after_commit(1)
     exchange.kafka.forget_offsets([exchange.sink.names.decision(0)])
     found = exchange.run(two_phase.plan(exchange.sink))
     exchange.asked.clear()
-    exchange.answer = instead(InitProducerIdRequest, InitProducerIdResponse(0, 0, 9_000, 0), "orders.0")
-    begun = exchange.run(two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q"))
-    assert begun.visible == Marker(0, "q", "0/0")
+    exchange.answer = instead(apis.InitProducerIdRequest, apis.InitProducerIdResponse(0, 0, 9_000, 0), "orders.0")
+    assert exchange.run(exchange.beginning(found)).visible == Marker(0, "q", "0/0")
     assert exchange.asked["OffsetFetch"] == 1
+    exchange.answer = lambda request: None
+    found, (done,) = exchange.tasks(1)
+    assert (found.decision, done.visible) == (None, Marker(0, "q", "0/0"))
+    with pytest.raises(errors.NonDeterministicReplay):
+        exchange.commit(found, [replace(done, fingerprint="others")])
 
 
 @pytest.mark.parametrize("decided_before", [False, True])
@@ -333,7 +324,7 @@ def test_an_attempt_of_another_run_touches_nothing(decided_before: bool) -> None
 
 
 def inits(effects: Sequence[Effect]) -> bool:
-    return isinstance(effects[0], ToCoordinator) and isinstance(effects[0].request, InitProducerIdRequest)
+    return isinstance(effects[0], ToCoordinator) and isinstance(effects[0].request, apis.InitProducerIdRequest)
 
 
 @BOTH_VERSIONS
@@ -345,10 +336,9 @@ def test_an_attempt_that_stood_still_before_its_init_looks_again(version: int, m
     for number in range(micro_batch_id):
         exchange.micro_batch(1, number)
     found = exchange.run(two_phase.plan(exchange.sink))
-    late = two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=micro_batch_id, query_id="q")
+    late = exchange.beginning(found, 0, micro_batch_id)
     effects = exchange.run_until(late, inits)
-    done = exchange.task(found, micro_batch_id, 0)
-    exchange.commit(found, [done], micro_batch_id)
+    exchange.commit(found, [exchange.task(found, micro_batch_id, 0)], micro_batch_id)
     if version == 1:
         # The driver has still the same ids.
         assert exchange.run(late, effects).visible == Marker(micro_batch_id, "q", f"{micro_batch_id}/0")
@@ -402,43 +392,29 @@ def test_what_others_decided_and_aborted_is_not_shown_because_a_leader_has_it_op
 
 
 @pytest.mark.parametrize(
-    ("slot", "producer_id", "producer_epoch", "is_decided"),
+    ("slot", "ids", "is_decided"),
     [
-        (0, 7, 5, True),
-        (0, 7, 4, True),
-        (0, 7, 6, False),  # of the slot's next run
-        (0, 8, 5, False),  # with an id of its own, as all epochs of the other are spent or it has expired
-        (1, 7, 5, False),  # was visible before
-        (2, 7, 5, False),  # of more slots than there were
+        (0, Ids(7, 5), True), (0, Ids(7, 4), True),
+        (0, Ids(7, 6), False),  # of the slot's next run
+        (0, Ids(8, 5), False),  # with an id of its own, as all epochs of the other are spent or it has expired
+        (1, Ids(7, 5), False),  # was visible before
+        (2, Ids(7, 5), False),  # of more slots than there were
     ],
-)
-def test_a_decision_names_what_a_slot_had_open(
-    slot: int, producer_id: int, producer_epoch: int, is_decided: bool
-) -> None:
+)  # fmt: skip
+def test_a_decision_names_what_a_slot_had_open(slot: int, ids: Ids, is_decided: bool) -> None:
     decision = Decision(3, "q", GENERATION, 2, 0, (Ids(7, 5), None))
-    is_open = TransactionDescription(SINK.names.slot(slot), 0, "Ongoing", 60_000, 1, producer_id, producer_epoch, ())
+    (is_open,) = said_of(SINK.names.slot(slot), ids, "Ongoing").transactions
     assert two_phase.is_decided(SINK, decision, is_open) is is_decided
-
-
-def test_other_rows_of_a_visible_slot_are_refused_though_the_decision_is_gone() -> None:
-    exchange = after_commit(1)
-    exchange.kafka.forget_offsets([exchange.sink.names.decision(0)])
-    found, (done,) = exchange.tasks(1)
-    assert (found.decision, done.visible) == (None, Marker(0, "q", "0/0"))
-    with pytest.raises(errors.NonDeterministicReplay):
-        exchange.commit(found, [replace(done, fingerprint="others")])
 
 
 @pytest.mark.parametrize(("epochs_later", "error"), [(1, errors.TransactionTimedOut), (2, errors.DriverFenced)])
 def test_a_driver_whose_transaction_was_aborted_is_told_by_whom(epochs_later: int, error: type[Exception]) -> None:
     """By the brokers' timeout it is one epoch later; by another run's Init and its own abort more."""
     exchange, found, done = after_tasks(1)
-    generation = found.generation
-    epoch = generation.producer_epoch + epochs_later
-    said = TransactionDescription("orders.driver", 0, "CompleteAbort", 60_000, 0, generation.producer_id, epoch, ())
+    ids = Ids(found.generation.producer_id, found.generation.producer_epoch + epochs_later)
     answers: dict[type, Any] = {
-        TxnOffsetCommitRequest: TxnOffsetCommitResponse(0, ErrorCode.INVALID_PRODUCER_EPOCH),
-        DescribeTransactionsRequest: DescribeTransactionsResponse(0, (said,)),
+        apis.TxnOffsetCommitRequest: apis.TxnOffsetCommitResponse(0, ErrorCode.INVALID_PRODUCER_EPOCH),
+        apis.DescribeTransactionsRequest: said_of("orders.driver", ids, "CompleteAbort"),
     }
     exchange.answer = lambda request: (
         answers.get(type(request)) if "driver" in str(getattr(request, "transactional_ids", request)) else None
@@ -457,11 +433,8 @@ def test_a_slot_that_a_coordinator_describes_as_it_was_before_is_asked_about_aga
 ) -> None:
     exchange, found, done = after_tasks(1)
     ids = done[0].ids
-    epoch = -1 if producer_id is None else ids.producer_epoch - epochs_before
-    said = TransactionDescription(
-        "orders.0", code, state, 60_000, 0, -1 if producer_id is None else ids.producer_id + producer_id, epoch, ()
-    )
-    exchange.answer = told_first(said, 2)
+    before = None if producer_id is None else Ids(ids.producer_id + producer_id, ids.producer_epoch - epochs_before)
+    exchange.answer = told_first(said_of("orders.0", before, state, code), 2)
     exchange.pauses_ms.clear()
     exchange.commit(found, done)
     assert exchange.kafka.visible == ["0/0"]
@@ -476,13 +449,13 @@ def test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say
     exchange.decided(1, 1)
     (pinned,) = exchange.decision().pinned
     assert pinned is not None
-    epoch = pinned.producer_epoch - older
-    told = TransactionDescription("orders.0", 0, "Ongoing", 60_000, 0, pinned.producer_id, epoch, ())
-    listing = ListTransactionsResponse(0, 0, (ListedTransaction("orders.0", pinned.producer_id, "Ongoing"),))
+    ids = Ids(pinned.producer_id, pinned.producer_epoch - older)
     answers: dict[type, Any] = {
-        EndTxnRequest: EndTxnResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1),
-        DescribeTransactionsRequest: DescribeTransactionsResponse(0, (told,)),
-        ListTransactionsRequest: [listing],
+        apis.EndTxnRequest: apis.EndTxnResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1),
+        apis.DescribeTransactionsRequest: said_of("orders.0", ids, "Ongoing"),
+        apis.ListTransactionsRequest: [
+            apis.ListTransactionsResponse(0, 0, (apis.ListedTransaction("orders.0", ids.producer_id, "Ongoing"),))
+        ],
     }
     exchange.answer = lambda request: (
         None if getattr(request, "transactional_ids", ()) == ("orders.driver",) else answers.get(type(request))
@@ -491,9 +464,9 @@ def test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say
     # Its marker is about to be replaced for as long as it is open: a client would wait for that.
     with pytest.raises(errors.TransactionRefused, match="UNSTABLE_OFFSET_COMMIT"):
         exchange.run(two_phase.plan(exchange.sink))
-    inits = [each.transactional_id for each in exchange.requests if isinstance(each, InitProducerIdRequest)]
+    inits = [each.transactional_id for each in exchange.requests if isinstance(each, apis.InitProducerIdRequest)]
     assert inits == ["orders.driver"]
-    assert all(each.committed for each in exchange.requests if isinstance(each, EndTxnRequest))
+    assert all(each.committed for each in exchange.requests if isinstance(each, apis.EndTxnRequest))
 
 
 @BOTH_VERSIONS
@@ -504,7 +477,7 @@ def test_a_plan_aborts_what_is_listed_as_open_though_a_stale_answer_says_ended(v
     (before,) = exchange.run(described(exchange.sink, ["orders.0"]))
     assert before.state == "CompleteCommit"
     exchange.tasks(1, 1)
-    exchange.answer = told_first(before, stale)
+    exchange.answer = told_first(apis.DescribeTransactionsResponse(0, (before,)), stale)
     exchange.run(two_phase.plan(exchange.sink))
     (after,) = exchange.run(described(exchange.sink, ["orders.0"]))
     assert after.state != "Ongoing"
@@ -533,7 +506,7 @@ def test_a_driver_overtaken_between_its_decision_and_its_look_is_told(version: i
     exchange, found, done = after_tasks(1, version)
 
     def overtake(request: Any) -> None:
-        if isinstance(request, DescribeTransactionsRequest) and "orders.0" in request.transactional_ids:
+        if isinstance(request, apis.DescribeTransactionsRequest) and "orders.0" in request.transactional_ids:
             exchange.answer = lambda request: None
             exchange.run(two_phase.plan(exchange.sink))
 
@@ -560,12 +533,15 @@ def test_an_abort_leaves_nothing_open_that_is_undecided(version: int) -> None:
 @BOTH_VERSIONS
 def test_an_abort_commits_what_was_decided(version: int) -> None:
     exchange, found, done = after_tasks(2, version)
-    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
-    exchange.run_until(commit, lambda effects: len(effects) == 2 and isinstance(effects[0].request, EndTxnRequest))
+    exchange.run_until(exchange.committing(found, done), ends_both)
     assert exchange.kafka.holding_back() == ["orders.0", "orders.1"]
     exchange.run(two_phase.abort(exchange.sink, found.generation))
     assert exchange.kafka.visible == ["0/0", "0/1"]
     assert exchange.kafka.aborted == exchange.kafka.holding_back() == []
+
+
+def rows_under(ids: Ids) -> Produce:
+    return Produce("orders.0", ids.producer_id, ids.producer_epoch, 0, ("late",))
 
 
 @BOTH_VERSIONS
@@ -573,12 +549,9 @@ def test_an_attempt_that_had_begun_when_its_run_was_aborted_opens_nothing_any_mo
     exchange = Exchange(version)
     for micro_batch_id in (0, 1):
         found = exchange.run(two_phase.plan(exchange.sink))
-        begin = two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=micro_batch_id, query_id="q")
-        begun = exchange.run(begin)
+        ids = exchange.run(exchange.beginning(found, 0, micro_batch_id)).ids
         exchange.run(two_phase.abort(exchange.sink, found.generation))
-        ids = begun.ids
-        late = exchange.kafka.execute(Produce("orders.0", ids.producer_id, ids.producer_epoch, 0, ("late",)))
-        assert late.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert exchange.kafka.execute(rows_under(ids)).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
         assert exchange.kafka.holding_back() == []
         if not micro_batch_id:
             exchange.micro_batch(1)
@@ -593,11 +566,10 @@ def test_an_attempt_that_writes_its_first_rows_during_the_abort_leaves_nothing_o
     for micro_batch_id in range(earlier):
         exchange.micro_batch(1, micro_batch_id)
     found = exchange.run(two_phase.plan(exchange.sink))
-    ids = exchange.run(two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=earlier, query_id="q")).ids
+    rows = rows_under(exchange.run(exchange.beginning(found, 0, earlier)).ids)
     abort = two_phase.abort(exchange.sink, found.generation)
     is_second = iter([False, True])
     listing = exchange.run_until(abort, lambda effects: isinstance(effects[-1], ToEveryBroker) and next(is_second))
-    rows = Produce("orders.0", ids.producer_id, ids.producer_epoch, 0, ("late",))
     assert exchange.kafka.execute(rows).error_code == ErrorCode.NONE
     exchange.run(abort, listing)
     assert exchange.kafka.holding_back() == []
@@ -608,24 +580,19 @@ def test_an_attempt_that_writes_its_first_rows_during_the_abort_leaves_nothing_o
 @BOTH_VERSIONS
 def test_an_abort_that_is_overtaken_fences_no_attempt_of_the_other_run(version: int) -> None:
     exchange = Exchange(version)
-
-    def begun(found: Facts) -> SlotBegun:
-        return exchange.run(two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q"))
-
     found = exchange.run(two_phase.plan(exchange.sink))
-    begun(found)
+    exchange.run(exchange.beginning(found))
     late = two_phase.abort(exchange.sink, found.generation)
     # What is open it lists first, as every plan does.
     lists = iter([False, True])
     listing = exchange.run_until(late, lambda effects: isinstance(effects[-1], ToEveryBroker) and next(lists))
-    ids = begun(exchange.run(two_phase.plan(exchange.sink))).ids
+    ids = exchange.run(exchange.beginning(exchange.run(two_phase.plan(exchange.sink)))).ids
     exchange.run(late, listing)
-    written = exchange.kafka.execute(Produce("orders.0", ids.producer_id, ids.producer_epoch, 0, ("new",)))
-    assert written.error_code == ErrorCode.NONE
+    assert exchange.kafka.execute(rows_under(ids)).error_code == ErrorCode.NONE
 
 
 # A barrier is nobody's state.
-LOOKING = {DescribeTransactionsRequest, OffsetCommitRequest, OffsetFetchRequest}
+LOOKING = {apis.DescribeTransactionsRequest, apis.OffsetCommitRequest, apis.OffsetFetchRequest}
 
 
 @BOTH_VERSIONS
@@ -647,29 +614,17 @@ def test_an_abort_touches_nothing_once_another_run_has_begun(version: int) -> No
 TOO_LONG = ("orders.driver", ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 
 
-@pytest.mark.parametrize(
-    ("transactional_id", "code"),
-    [(name, code) for name in ("orders.driver", "orders.0") for code in REFUSALS if (name, code) != TOO_LONG],
-)
-def test_an_init_that_is_refused_says_of_what(transactional_id: str, code: int) -> None:
-    answer = InitProducerIdResponse(0, code, -1, -1)
-    exchange = Exchange(answer=instead(InitProducerIdRequest, answer, transactional_id))
-    with pytest.raises(errors.TransactionRefused) as raised:
-        exchange.tasks(1)
-    assert (raised.value.code, raised.value.transactional_id) == (code, transactional_id)
+@pytest.mark.parametrize(("transactional_id", "code"), [
+    (name, code) for name in ("orders.driver", "orders.0") for code in (*REFUSALS, *FENCES) if (name, code) != TOO_LONG
+])  # fmt: skip
+def test_an_init_that_is_refused_or_fenced_says_of_what(transactional_id: str, code: int) -> None:
+    exchange = Exchange(answer=instead(apis.InitProducerIdRequest, no_ids(code), transactional_id))
+    attempt_fails(exchange, code, "InitProducerId", transactional_id)
     assert exchange.kafka.holding_back() == []
 
 
-@pytest.mark.parametrize("transactional_id", ["orders.driver", "orders.0"])
-@pytest.mark.parametrize("code", FENCES)
-def test_an_init_that_is_fenced_fails_the_attempt(code: int, transactional_id: str) -> None:
-    answer = InitProducerIdResponse(0, code, -1, -1)
-    exchange = Exchange(answer=instead(InitProducerIdRequest, answer, transactional_id))
-    with pytest.raises(
-        errors.AttemptFenced, match=f"InitProducerId for '{transactional_id}' .* {ErrorCode(code).name}"
-    ):
-        exchange.tasks(1)
-    assert exchange.kafka.holding_back() == []
+def no_ids(code: int) -> apis.InitProducerIdResponse:
+    return apis.InitProducerIdResponse(0, code, -1, -1)
 
 
 @pytest.mark.parametrize(
@@ -682,8 +637,7 @@ def test_an_init_that_is_fenced_fails_the_attempt(code: int, transactional_id: s
 def test_a_timeout_above_the_brokers_is_refused_at_the_start_with_both_numbers(
     settings: dict[str, str], words: str
 ) -> None:
-    answer = InitProducerIdResponse(0, ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1)
-    exchange = Exchange(answer=instead(InitProducerIdRequest, answer))
+    exchange = Exchange(answer=instead(apis.InitProducerIdRequest, no_ids(ErrorCode.INVALID_TRANSACTION_TIMEOUT)))
     exchange.settings = settings
     with pytest.raises(errors.InvalidOption, match=words) as raised:
         exchange.run(two_phase.plan(exchange.sink))
@@ -696,12 +650,18 @@ def test_a_timeout_above_the_brokers_is_refused_at_the_start_with_both_numbers(
     [*((code, errors.TransactionRefused) for code in REFUSALS), *((code, errors.DriverFenced) for code in FENCES)],
 )
 def test_a_decision_that_is_refused_or_fenced_decides_nothing(code: int, error: type[errors.ExactlyOnceError]) -> None:
-    exchange = Exchange(answer=instead(TxnOffsetCommitRequest, TxnOffsetCommitResponse(0, code), "orders.driver"))
+    exchange = Exchange(
+        answer=instead(apis.TxnOffsetCommitRequest, apis.TxnOffsetCommitResponse(0, code), "orders.driver")
+    )
     found, done = exchange.tasks(2)
     with pytest.raises(error) as raised:
         exchange.commit(found, done)
     assert not isinstance(raised.value, errors.TransactionRefused) or raised.value.code == code
     assert exchange.asked["EndTxn"] == 0
+
+
+def not_ended(code: int) -> apis.EndTxnResponse:
+    return apis.EndTxnResponse(0, code, -1, -1)
 
 
 def time_out_instead(exchange: Exchange, api: Any, answer: Any, transactional_id: str) -> None:
@@ -719,7 +679,7 @@ def time_out_instead(exchange: Exchange, api: Any, answer: Any, transactional_id
 @pytest.mark.parametrize("code", FENCES)
 def test_the_decisions_own_end_txn_is_believed_only_when_the_decision_can_be_read(code: int) -> None:
     exchange, found, done = after_tasks(2)
-    time_out_instead(exchange, EndTxnRequest, EndTxnResponse(0, code, -1, -1), "orders.driver")
+    time_out_instead(exchange, apis.EndTxnRequest, not_ended(code), "orders.driver")
     with pytest.raises(errors.TransactionTimedOut, match=r"'orders\.driver'"):
         exchange.commit(found, done)
     assert (exchange.asked["EndTxn"], exchange.kafka.visible) == (1, [])
@@ -736,8 +696,8 @@ def test_a_driver_that_another_has_overtaken_decides_nothing() -> None:
 
 def test_another_drivers_decision_about_the_same_micro_batch_is_not_ones_own() -> None:
     exchange, found, done = after_tasks(1)
-    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
-    ending = exchange.run_until(commit, lambda effects: isinstance(effects[0].request, EndTxnRequest))
+    commit = exchange.committing(found, done)
+    ending = exchange.run_until(commit, is_end_of("orders.driver"))
     exchange.micro_batch(1)
     with pytest.raises(errors.DriverFenced):
         exchange.run(commit, ending)
@@ -748,9 +708,9 @@ def test_an_end_txn_of_the_decision_that_was_carried_out_counts_whatever_it_answ
     exchange, found, done = after_tasks(2)
 
     def carried_out(request: Any) -> Any:
-        if isinstance(request, EndTxnRequest) and request.transactional_id == "orders.driver":
-            exchange.kafka.execute(ToCoordinator(CoordinatorKind.TRANSACTION, "orders.driver", request))
-            return EndTxnResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1)
+        if isinstance(request, apis.EndTxnRequest) and request.transactional_id == "orders.driver":
+            exchange.kafka.execute(ToCoordinator(apis.CoordinatorKind.TRANSACTION, "orders.driver", request))
+            return not_ended(ErrorCode.PRODUCER_FENCED)
         return None
 
     exchange.answer = carried_out
@@ -760,45 +720,41 @@ def test_an_end_txn_of_the_decision_that_was_carried_out_counts_whatever_it_answ
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_an_end_txn_of_the_decision_that_is_refused_stops_the_commit(code: int) -> None:
-    answer = EndTxnResponse(0, code, -1, -1)
-    exchange = Exchange(answer=instead(EndTxnRequest, answer, "orders.driver"))
-    found, done = exchange.tasks(2)
-    with pytest.raises(errors.TransactionRefused) as raised:
-        exchange.commit(found, done)
-    assert (raised.value.code, raised.value.api, raised.value.transactional_id) == (code, "EndTxn", "orders.driver")
+    exchange, found, done = after_tasks(2)
+    exchange.answer = instead(apis.EndTxnRequest, not_ended(code), "orders.driver")
+    error = refused(exchange, exchange.committing(found, done))
+    assert (error.code, error.api, error.transactional_id) == (code, "EndTxn", "orders.driver")
 
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_an_end_txn_refused_after_the_decision_says_what_is_visible(code: int) -> None:
-    answer = EndTxnResponse(0, code, -1, -1)
-    exchange = Exchange(answer=instead(EndTxnRequest, answer, "orders.1"))
-    found, done = exchange.tasks(2)
+    exchange, found, done = after_tasks(2)
+    exchange.answer = instead(apis.EndTxnRequest, not_ended(code), "orders.1")
     with pytest.raises(errors.CommitOutcomeUnknown, match=error_name(code)) as raised:
         exchange.commit(found, done)
     assert (raised.value.visible, raised.value.missing) == ((0,), (1,))
     assert exchange.kafka.visible == ["0/0"]
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@BOTH_VERSIONS
 def test_a_commit_that_got_no_answer_aborts_nothing(version: int) -> None:
-    answer = EndTxnResponse(0, ErrorCode.REQUEST_TIMED_OUT, -1, -1)
-    exchange = Exchange(version, instead(EndTxnRequest, answer, "orders.1"))
-    found, done = exchange.tasks(2)
+    exchange, found, done = after_tasks(2, version)
+    exchange.answer = instead(apis.EndTxnRequest, not_ended(ErrorCode.REQUEST_TIMED_OUT), "orders.1")
     with pytest.raises(errors.CommitOutcomeUnknown):
         exchange.commit(found, done)
     exchange.requests.clear()
     with pytest.raises(errors.TransactionRefused):
         exchange.run(two_phase.abort(exchange.sink, found.generation))
     assert exchange.kafka.holding_back() == ["orders.1"]
-    assert all(request.committed for request in exchange.requests if isinstance(request, EndTxnRequest))
-    inited = [each.transactional_id for each in exchange.requests if isinstance(each, InitProducerIdRequest)]
+    assert all(request.committed for request in exchange.requests if isinstance(request, apis.EndTxnRequest))
+    inited = [each.transactional_id for each in exchange.requests if isinstance(each, apis.InitProducerIdRequest)]
     assert set(inited) <= {"orders.driver"}
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, *FENCES])
 def test_the_marker_decides_whatever_an_end_txn_answers(code: int) -> None:
     exchange, found, done = after_tasks(2)
-    time_out_instead(exchange, EndTxnRequest, EndTxnResponse(0, code, -1, -1), "orders.1")
+    time_out_instead(exchange, apis.EndTxnRequest, not_ended(code), "orders.1")
     with pytest.raises(errors.CommitOutcomeUnknown) as raised:
         exchange.commit(found, done)
     assert (raised.value.visible, raised.value.missing) == ((0,), (1,))
@@ -806,19 +762,19 @@ def test_the_marker_decides_whatever_an_end_txn_answers(code: int) -> None:
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_plan_does_not_pass_over_an_end_txn_that_is_refused(code: int) -> None:
+    """Nor does it go by a list that it did not get."""
     exchange = after_decision(2)
-    exchange.answer = instead(EndTxnRequest, EndTxnResponse(0, code, -1, -1), "orders.1")
-    assert refused(exchange, two_phase.plan(exchange.sink)).code == code
-    assert all(request.committed for request in exchange.requests if isinstance(request, EndTxnRequest))
+    no_list = apis.ListTransactionsResponse(0, code, ())
+    for answer in (
+        instead(apis.EndTxnRequest, not_ended(code), "orders.1"),
+        instead(apis.ListTransactionsRequest, no_list),
+    ):
+        exchange.answer = answer
+        assert refused(exchange, two_phase.plan(exchange.sink)).code == code
+    assert all(request.committed for request in exchange.requests if isinstance(request, apis.EndTxnRequest))
 
 
-@pytest.mark.parametrize("code", REFUSALS)
-def test_a_plan_does_not_go_by_a_list_that_it_did_not_get(code: int) -> None:
-    exchange = Exchange(answer=instead(ListTransactionsRequest, ListTransactionsResponse(0, code, ())))
-    assert refused(exchange, two_phase.plan(exchange.sink)).code == code
-
-
-@pytest.mark.parametrize("version", [1, 2])
+@BOTH_VERSIONS
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_plan_does_not_pass_over_an_abort_that_is_refused(code: int, version: int) -> None:
     exchange = Exchange(version)
@@ -830,12 +786,10 @@ def test_a_plan_does_not_pass_over_an_abort_that_is_refused(code: int, version: 
 
 
 def refused_abort(version: int, code: int) -> tuple[type, Any]:
-    if version == 1:
-        return InitProducerIdRequest, InitProducerIdResponse(0, code, -1, -1)
-    return EndTxnRequest, EndTxnResponse(0, code, -1, -1)
+    return (apis.InitProducerIdRequest, no_ids(code)) if version == 1 else (apis.EndTxnRequest, not_ended(code))
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@BOTH_VERSIONS
 @pytest.mark.parametrize("code", FENCES)
 def test_an_abort_that_is_fenced_was_made_by_whoever_fenced_it(code: int, version: int) -> None:
     exchange = Exchange(version)
@@ -851,14 +805,10 @@ def test_an_abort_that_is_fenced_was_made_by_whoever_fenced_it(code: int, versio
 @pytest.mark.parametrize(("age_ms", "is_in_time"), [(0, True), (55_000, True), (55_001, False), (60_001, False)])
 def test_nothing_is_decided_that_may_time_out_before_it_is_committed(age_ms: int, is_in_time: bool) -> None:
     exchange, found, done = after_tasks(1)
-    if is_in_time:
+    with contextlib.nullcontext() if is_in_time else pytest.raises(errors.TransactionTimedOut) as raised:
         exchange.commit(found, done, open_ms=age_ms)
-        assert exchange.kafka.visible == ["0/0"]
-        return
-    with pytest.raises(errors.TransactionTimedOut) as raised:
-        exchange.commit(found, done, open_ms=age_ms)
-    assert (raised.value.age_ms, raised.value.timeout_ms) == (age_ms, 60_000)
-    assert exchange.asked["EndTxn"] == 0
+    assert raised is None or (raised.value.age_ms, raised.value.timeout_ms) == (age_ms, 60_000)
+    assert (exchange.kafka.visible, exchange.asked["EndTxn"] > 0) == (["0/0"] if is_in_time else [], is_in_time)
 
 
 @BOTH_VERSIONS
@@ -887,17 +837,17 @@ def test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun() -> None:
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
 
-def told_first(said: TransactionDescription, times: int) -> Callable[[Any], DescribeTransactionsResponse | None]:
+def told_first(said: apis.DescribeTransactionsResponse, times: int) -> Callable[[Any], Any]:
     """Describes the slot so often like this."""
-    left = iter([DescribeTransactionsResponse(0, (said,))] * times)
-    names = (said.transactional_id,)
+    left = iter([said] * times)
+    names = (said.transactions[0].transactional_id,)
     return lambda request: next(left, None) if getattr(request, "transactional_ids", ()) == names else None
 
 
-def from_before(done: SlotPrepared, times: int) -> Callable[[Any], DescribeTransactionsResponse | None]:
+def from_before(done: SlotPrepared, times: int) -> Callable[[Any], Any]:
     """Describes slot 0 so often as it was before it began."""
-    ids = (done.ids.producer_id, done.ids.producer_epoch - 1)
-    return told_first(TransactionDescription("orders.0", 0, "PrepareCommit", 60_000, 0, *ids, ()), times)
+    ids = Ids(done.ids.producer_id, done.ids.producer_epoch - 1)
+    return told_first(said_of("orders.0", ids, "PrepareCommit"), times)
 
 
 @pytest.mark.parametrize(("age_ms", "is_in_time"), [(22_234, True), (22_235, False)])
@@ -925,13 +875,12 @@ def test_a_coordinator_that_stood_still_is_asked_until_it_has_heard_of_the_slot(
     assert exchange.asked["EndTxn"] == 0
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@BOTH_VERSIONS
 def test_an_aborted_transaction_is_not_committed_for_another_runs_rows(version: int) -> None:
     """An operator aborts a decided slot, its leader misses the abort, and another run writes the rows again under
     another producer id: the marker is then that run's, and no proof that this run's transaction was committed."""
     exchange = Exchange(version, last_epoch=1)
-    found, done = exchange.tasks(1)
-    overtaken = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
+    overtaken = exchange.committing(*exchange.tasks(1))
     waits_for = exchange.run_until(overtaken, is_end_of("orders.0"))
     exchange.kafka.lose_marker(0, committed=False)
     exchange.kafka.abort_manually("orders.0")
@@ -939,11 +888,3 @@ def test_an_aborted_transaction_is_not_committed_for_another_runs_rows(version: 
     with pytest.raises(errors.CommitOutcomeUnknown):
         exchange.run(overtaken, waits_for)
     assert [*exchange.kafka.visible, *exchange.kafka.hidden()] == ["0/0"]
-
-
-def is_end_of(transactional_id: str) -> Callable[[Sequence[Effect]], bool]:
-    def is_it(effects: Sequence[Effect]) -> bool:
-        request = getattr(effects[0], "request", None)
-        return isinstance(request, EndTxnRequest) and request.transactional_id == transactional_id
-
-    return is_it

@@ -21,14 +21,12 @@ class Subject:
         return self.path.removesuffix(".py").replace("/", ".")
 
 
-def _producer(name: str, *neighbours: str) -> Subject:
-    tests = (name, *neighbours)
+def _producer(name: str, *tests: str) -> Subject:
     paths = tuple(f"tests/unit/kafka/producer/test_{test}.py" for test in tests)
     return Subject(f"kafka_sink/kafka/producer/{name}.py", paths)
 
 
-def _consumer(name: str, *neighbours: str) -> Subject:
-    tests = (*neighbours, "fetcher")
+def _consumer(name: str, *tests: str) -> Subject:
     paths = tuple(f"tests/unit/kafka/consumer/test_{test}.py" for test in tests)
     return Subject(f"kafka_sink/kafka/consumer/{name}.py", paths)
 
@@ -50,21 +48,21 @@ _EXPLORATIONS = tuple(
     )
 )
 SUBJECTS: tuple[Subject, ...] = (
-    _producer("sender", "throttling", "sender_under_faults", "transaction_manager", "topic_check"),
-    _producer("accumulator", "sender"),
-    _producer("filling", "accumulator"),
-    _producer("buffer_pool"),
-    _producer("producer_batch", "filling", "runs", "sender"),
-    _producer("batch_split", "sender"),
-    _producer("sequences", "sender"),
+    _producer("sender", "sender", "throttling", "sender_under_faults", "transaction_manager", "topic_check"),
+    _producer("accumulator", "accumulator", "sender"),
+    _producer("filling", "buffer_pool", "accumulator"),
+    _producer("buffer_pool", "buffer_pool"),
+    _producer("producer_batch", "producer_batch", "buffer_pool", "sender"),
+    _producer("batch_split", "producer_batch", "sender"),
+    _producer("sequences", "sequences", "sender"),
     _producer("error_policy", "sender"),
-    _producer("transaction_manager", "sender"),
-    _consumer("fetcher"),
-    _consumer("fetch_policy", "fetch_policy"),
-    _consumer("fetch_range"),
-    _consumer("topic_watch", "topic_watch"),
-    _consumer("preferred_replica", "preferred_replica"),
-    _consumer("patience", "patience"),
+    _producer("transaction_manager", "transaction_manager", "sender"),
+    _consumer("fetcher", "fetcher"),
+    _consumer("fetch_policy", "fetch_policy", "fetcher"),
+    _consumer("fetch_range", "fetcher"),
+    _consumer("topic_watch", "fetch_policy", "fetcher"),
+    _consumer("preferred_replica", "fetch_policy", "fetcher"),
+    _consumer("patience", "fetch_policy", "fetcher"),
     _stream("continuity", "continuity"),
     _stream("admission", "admission"),
     _stream("positions", "positions"),

@@ -5,35 +5,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import apis
+import kafka_sink
 from kafka_sink import errors, kept
 from kafka_sink.commit.commit_topic import ensure_commit_topic
+from kafka_sink.kafka.admin import topics
 from kafka_sink.kafka.admin.calls import TOPICS_FRESH_MS, Call
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.admin.topics import create_topic
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.outage import FIRST_MS, Contact
-from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
-from kafka_sink.kafka.protocol.apis.describe_configs import (
-    DescribeConfigsRequest,
-    TopicConfigs,
-    TopicConfigsRequest,
-    TopicConfigsResponse,
-)
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
-from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
@@ -43,7 +30,7 @@ from scripted_kafka import HANG_UP
 from scripted_kafka import ScriptedKafka as Kafka
 from scripted_kafka import ScriptedNetwork as Network
 
-GROUP, TXN = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
+GROUP, TXN = apis.CoordinatorKind.GROUP, apis.CoordinatorKind.TRANSACTION
 MAX_BLOCK_MS = 10_000
 REFUSES = Contact(began_ms=0, away_since_ms=0, is_refused=True, is_unanswered=True)
 REFUSED = "broker 9: Connection refused"
@@ -60,28 +47,24 @@ def client(network: Network) -> AdminClient:
     return AdminClient(config())
 
 
-def commit(key: str) -> tuple[CoordinatorKind, str, EndTxnRequest]:
-    return TXN, key, EndTxnRequest(key, 7, 0, committed=True, transaction_version=2)
+def commit(key: str) -> tuple[apis.CoordinatorKind, str, apis.EndTxnRequest]:
+    return TXN, key, apis.EndTxnRequest(key, 7, 0, committed=True, transaction_version=2)
 
 
 class TestAskAll:
     def test_answers_come_in_the_order_of_the_requests(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.script(EndTxnRequest, LOADING, 90)
+        kafka.script(apis.EndTxnRequest, LOADING, 90)
         responses = client.ask_all([commit(f"s.{i}") for i in range(3)])
         assert [response.error_code for response in responses] == [0, 90, 0]  # type: ignore[union-attr]
 
     def test_all_are_under_way_at_once(self, kafka: Kafka, network: Network, client: AdminClient) -> None:
+        assert (client.ask_all([]), network.waits) == ([], [])
         client.ask_all([commit(f"s.{i}") for i in range(100)])
-        assert len(kafka.asked(FindCoordinatorRequest)) == 1
-        assert len(network.waits) == 2  # the coordinators of all, the answers of all
-        assert kafka.now_ms == 0
-
-    def test_nothing_is_answered_at_once(self, network: Network, client: AdminClient) -> None:
-        assert client.ask_all([]) == []
-        assert network.waits == []
+        # The coordinators of all, the answers of all.
+        assert (len(kafka.asked(apis.FindCoordinatorRequest)), len(network.waits), kafka.now_ms) == (1, 2, 0)
 
     def test_gives_up_when_the_time_is_over(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.script(EndTxnRequest, 0, *[LOADING] * 1_000)
+        kafka.script(apis.EndTxnRequest, 0, *[LOADING] * 1_000)
         with pytest.raises(errors.CoordinatorUnavailable) as failure:
             client.ask_all([commit("s.0"), commit("s.1")])
         error = failure.value
@@ -91,27 +74,24 @@ class TestAskAll:
 
     def test_a_refusal_is_told_once_all_others_are_answered(self, kafka: Kafka, client: AdminClient) -> None:
         client.ask_all([commit("known")])
-        kafka.script(FindCoordinatorRequest, 53)
-        kafka.script(EndTxnRequest, LOADING)
+        kafka.script(apis.FindCoordinatorRequest, 53)
+        kafka.script(apis.EndTxnRequest, LOADING)
         with pytest.raises(errors.CoordinatorRefused) as failure:
             client.ask_all([(GROUP, "g", commit("x")[2]), commit("known")])
         assert (failure.value.kind, failure.value.key, failure.value.code) == ("group", "g", 53)
-        assert len(kafka.asked(EndTxnRequest)) == 3
+        assert len(kafka.asked(apis.EndTxnRequest)) == 3
 
     def test_brokers_are_listed_now_and_then(self, kafka: Kafka, client: AdminClient) -> None:
         """So that a coordinator can be asked for when the bootstrap servers are gone."""
         client.ask_all([commit("s.0")])
         client.ask_all([commit("s.0")])
-        assert kafka.asked(MetadataRequest) == [(1, MetadataRequest((), False))]
+        assert kafka.asked(apis.MetadataRequest) == [(1, apis.MetadataRequest((), False))]
         kafka.now_ms += client.config.metadata_max_age_ms
+        # A list that is lost is asked for again.
+        kafka.script(apis.MetadataRequest, HANG_UP)
+        kafka.script(apis.EndTxnRequest, *[LOADING] * 4)
         client.ask_all([commit("s.0")])
-        assert len(kafka.asked(MetadataRequest)) == 2
-
-    def test_a_list_that_is_lost_is_asked_for_again(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.script(MetadataRequest, *[HANG_UP] * 1)
-        kafka.script(EndTxnRequest, *[LOADING] * 4)
-        client.ask_all([commit("s.0")])
-        assert len(kafka.asked(MetadataRequest)) == 2
+        assert len(kafka.asked(apis.MetadataRequest)) == 3
 
 
 A, A1, B = ("a", 0), ("a", 1), ("b", 0)
@@ -119,7 +99,7 @@ A, A1, B = ("a", 0), ("a", 1), ("b", 0)
 
 def leading(kafka: Kafka, client: AdminClient, *partitions: tuple[str, int]) -> list[int]:
     """The error codes of what leaders say of the producers of these partitions."""
-    found = client.ask_leaders(partitions, DescribeProducersRequest)
+    found = client.ask_leaders(partitions, apis.DescribeProducersRequest)
     assert set(found) == set(partitions)
     return [result.error_code for result in found.values()]
 
@@ -127,31 +107,27 @@ def leading(kafka: Kafka, client: AdminClient, *partitions: tuple[str, int]) -> 
 class TestAskLeaders:
     PARTITIONS = (A, A1, B, ("a", 2))
 
-    def test_each_leader_is_asked_once_for_what_it_leads(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.leaders = dict(zip(self.PARTITIONS, (1, 2, 1, 2), strict=True))
-        leading(kafka, client, *self.PARTITIONS, A)
-        assert kafka.asked(DescribeProducersRequest) == [
-            (1, DescribeProducersRequest((A, B))),
-            (2, DescribeProducersRequest((A1, ("a", 2)))),
-        ]
-        assert (1, MetadataRequest(("a", "b"), False)) in kafka.received
-
     def test_those_without_an_answer_are_asked_again_of_whoever_leads_then(
         self, kafka: Kafka, client: AdminClient
     ) -> None:
+        """Each once for what it leads."""
         kafka.leaders, kafka.down = {A: 1, A1: -1, B: 3, ("a", 2): 1}, {3}
         kafka.at = [(1_000, lambda: kafka.leaders.update({A1: 2, B: 2}))]
-        assert set(leading(kafka, client, *self.PARTITIONS)) == {0}
-        first, *others = kafka.asked(DescribeProducersRequest)
-        assert first == (1, DescribeProducersRequest((A, ("a", 2))))
-        assert others == [(2, DescribeProducersRequest((A1, B)))]
+        assert set(leading(kafka, client, *self.PARTITIONS, A)) == {0}
+        assert (1, apis.MetadataRequest(("a", "b"), False)) in kafka.received
+        first, *others = kafka.asked(apis.DescribeProducersRequest)
+        assert first == (1, apis.DescribeProducersRequest((A, ("a", 2))))
+        assert others == [(2, apis.DescribeProducersRequest((A1, B)))]
 
     def test_a_leader_that_is_down_does_not_spoil_the_wait_for_another(
         self, kafka: Kafka, network: Network, client: AdminClient
     ) -> None:
         kafka.leaders, kafka.down, kafka.silent = {("t", 0): 1, ("t", 1): 2}, {2}, {1}
         network.known |= {1, 2}
-        calls = [Call(1, DescribeProducersRequest((TopicPartition("t", 0),))), Call(2, ListTransactionsRequest())]
+        calls = [
+            Call(1, apis.DescribeProducersRequest((TopicPartition("t", 0),))),
+            Call(2, apis.ListTransactionsRequest()),
+        ]
         deadline_ms = client.caller.deadline_ms()
         del network.waits[:]
         client.caller.run(calls, deadline_ms)
@@ -163,12 +139,12 @@ class TestAskLeaders:
         for _ in range(2):
             leading(kafka, client, A)
         assert client.partitions(("a",)) == ((A,), ())
-        assert kafka.received.count((1, MetadataRequest(("a",), False))) == 1
+        assert kafka.received.count((1, apis.MetadataRequest(("a",), False))) == 1
         leading(kafka, client, A, B)
-        assert (1, MetadataRequest(("a", "b"), False)) in kafka.received
+        assert (1, apis.MetadataRequest(("a", "b"), False)) in kafka.received
         kafka.now_ms += TOPICS_FRESH_MS
         leading(kafka, client, A)
-        assert kafka.received.count((1, MetadataRequest(("a",), False))) == 2
+        assert kafka.received.count((1, apis.MetadataRequest(("a",), False))) == 2
 
     @pytest.mark.parametrize("down", [set(), {3}])
     def test_who_leads_no_longer_says_so_and_whoever_does_is_asked_at_once(
@@ -180,24 +156,18 @@ class TestAskLeaders:
         assert leading(kafka, client, A) == [0]
         assert kafka.now_ms == 0
 
-    def test_topics_without_a_leader_are_not_remembered(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.leaders = {A: 1, A1: -1}
-        assert client.partitions(("a",)) == ((A,), (A1,))
-        kafka.leaders[A1] = 2
-        assert client.partitions(("a",)) == ((A, A1), ())
-
     def test_a_leader_that_takes_its_time_is_asked_once(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders, kafka.silent = {A: 2}, {2}
         kafka.at = [(5_000, kafka.silent.clear)]
         leading(kafka, client, A)
-        assert len(kafka.asked(DescribeProducersRequest)) == 1
+        assert len(kafka.asked(apis.DescribeProducersRequest)) == 1
 
     def test_a_leader_that_refuses_is_an_answer(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders = {A: 1}
-        kafka.script(WriteTxnMarkersRequest, NOT_LEADER, 31)
-        found = client.ask_leaders([A], lambda of: WriteTxnMarkersRequest(7, 0, True, 0, of))
-        assert found == {A: PartitionResult("a", 0, 31)}
-        assert len(kafka.asked(WriteTxnMarkersRequest)) == 2
+        kafka.script(apis.WriteTxnMarkersRequest, NOT_LEADER, 31)
+        found = client.ask_leaders([A], lambda of: apis.WriteTxnMarkersRequest(7, 0, True, 0, of))
+        assert found == {A: apis.PartitionResult("a", 0, 31)}
+        assert len(kafka.asked(apis.WriteTxnMarkersRequest)) == 2
 
     @pytest.mark.parametrize(
         ("leaders", "reason"),
@@ -228,34 +198,29 @@ class TestAskLeaders:
 
 
 class TestAskBrokers:
-    LIST = ListTransactionsRequest()
+    LIST = apis.ListTransactionsRequest()
 
-    def test_every_broker_is_asked(self, kafka: Kafka, client: AdminClient) -> None:
+    def test_every_broker_is_asked_and_all_again_when_one_loads(self, kafka: Kafka, client: AdminClient) -> None:
         assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3]
-        assert kafka.asked(ListTransactionsRequest) == [(1, self.LIST), (2, self.LIST), (3, self.LIST)]
-
-    def test_all_again_when_one_loads(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.script(ListTransactionsRequest, 0, LOADING)
+        assert kafka.asked(apis.ListTransactionsRequest) == [(1, self.LIST), (2, self.LIST), (3, self.LIST)]
+        kafka.script(apis.ListTransactionsRequest, 0, LOADING)
         assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3]
-        assert len(kafka.asked(ListTransactionsRequest)) == 6
+        assert len(kafka.asked(apis.ListTransactionsRequest)) == 3 + 6
 
-    def test_all_again_when_one_went(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.down = {2}
-        kafka.at = [(500, lambda: kafka.brokers.discard(2))]
-        assert sorted(client.ask_brokers(self.LIST)) == [1, 3]
-        assert [node_id for node_id, _ in kafka.asked(ListTransactionsRequest)][-2:] == [1, 3]
-        assert len(kafka.asked(ListTransactionsRequest)) >= 4
-
-    def test_all_again_when_one_came(self, kafka: Kafka, client: AdminClient) -> None:
-        """It may be the one to which another's transactions have moved."""
-        kafka.script(ListTransactionsRequest, 0, lambda request: kafka.brokers.add(4) or 0)
+    def test_all_again_when_one_came_or_went(self, kafka: Kafka, client: AdminClient) -> None:
+        """One that came may be the one to which another's transactions have moved."""
+        kafka.script(apis.ListTransactionsRequest, 0, lambda request: kafka.brokers.add(4) or 0)
         assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3, 4]
-        assert [node_id for node_id, _ in kafka.asked(ListTransactionsRequest)] == [1, 2, 3, 1, 2, 3, 4]
+        assert [node_id for node_id, _ in kafka.asked(apis.ListTransactionsRequest)] == [1, 2, 3, 1, 2, 3, 4]
+        kafka.down = {2}
+        kafka.at = [(kafka.now_ms + 500, lambda: kafka.brokers.discard(2))]
+        assert sorted(client.ask_brokers(self.LIST)) == [1, 3, 4]
+        assert [node_id for node_id, _ in kafka.asked(apis.ListTransactionsRequest)][-3:] == [1, 3, 4]
 
     @pytest.mark.parametrize("down", [True, False])
     def test_gives_up_when_the_time_is_over(self, kafka: Kafka, client: AdminClient, down: bool) -> None:
         kafka.down = {3} if down else set()
-        kafka.script(ListTransactionsRequest, *[0 if down else LOADING] * 1_000)
+        kafka.script(apis.ListTransactionsRequest, *[0 if down else LOADING] * 1_000)
         with pytest.raises(errors.BrokerUnavailable) as failure:
             client.ask_brokers(self.LIST)
         expected = (3, REFUSED) if down else (1, "COORDINATOR_LOAD_IN_PROGRESS (error 14)")
@@ -264,19 +229,66 @@ class TestAskBrokers:
         assert kafka.now_ms <= MAX_BLOCK_MS
 
 
+class TestPartitionCount:
+    def test_is_asked_for_as_a_write_asks(self, kafka: Kafka, client: AdminClient) -> None:
+        """Brokers that make topics make this one."""
+        kafka.partitions = 7
+        assert topics.partition_count(client, "t") == 7
+        assert apis.MetadataRequest(("t",), allow_auto_topic_creation=True) in [
+            request for _, request in kafka.received
+        ]
+
+    @pytest.mark.parametrize(
+        ("code", "error", "words"),
+        [
+            (DENIED, errors.TopicAuthorizationFailed, "for principal User:ANONYMOUS"),
+            (INVALID_TOPIC, errors.TopicNameInvalid, "'t'"),
+        ],
+    )
+    def test_what_waiting_does_not_change_is_an_error_at_once(
+        self, kafka: Kafka, network: Network, code: int, error: type[Exception], words: str
+    ) -> None:
+        kafka.partitions, kafka.topic_error = 7, code
+        with pytest.raises(error, match=words):
+            kafka_sink.partition_count({"kafka.bootstrap.servers": "localhost:1", "topic": "t"})
+        assert (kafka.now_ms, network.closed) == (0, True)
+
+    def test_a_topic_is_waited_for_while_it_is_made_or_a_few_seconds(self, kafka: Kafka, client: AdminClient) -> None:
+        with pytest.raises(errors.TopicNotFound) as raised:
+            topics.partition_count(client, "t")
+        assert ABSENT_PATIENCE_MS <= raised.value.waited_ms == kafka.now_ms < ABSENT_PATIENCE_MS + 2_000
+        kafka.partitions, kafka.topic_error = 7, 5
+        kafka.at = [(kafka.now_ms + ABSENT_PATIENCE_MS + 2_000, lambda: setattr(kafka, "topic_error", 0))]
+        assert topics.partition_count(client, "t") == 7
+
+    def test_the_public_one_takes_options_and_the_sessions_conf_and_closes(
+        self, kafka: Kafka, network: Network
+    ) -> None:
+        kafka.partitions, options = 7, {"kafka.bootstrap.servers": "localhost:1"}
+        assert (kafka_sink.partition_count({**options, "Topic": "t"}), network.closed) == (7, True)
+        with pytest.raises(errors.MissingOption, match="'topic' is required"):
+            kafka_sink.partition_count(options)
+        conf = {f"spark.pykafka.{name}": value for name, value in {**options, "topic": "t"}.items()} | {"spark.x": "x"}
+        session = SimpleNamespace(conf=SimpleNamespace(getAll=conf))
+        assert kafka_sink.partition_count({}, session) == 7  # type: ignore[arg-type]
+
+
 class TestPartitions:
     def test_are_asked_for_with_the_commit_topic(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders = {("t", 0): 1, ("t", 1): 1, A: 2}
         ensure_commit_topic(client, "t", ask_also=("a",))
         assert client.partitions(("a",)) == ((A,), ())
-        assert kafka.asked(MetadataRequest)[-1] == (1, MetadataRequest(("t", "a"), False))
+        assert kafka.asked(apis.MetadataRequest)[-1] == (1, apis.MetadataRequest(("t", "a"), False))
 
     def test_of_topics_or_of_all_those_with_a_leader_and_those_without(self, kafka: Kafka, client: AdminClient) -> None:
+        """Topics without a leader are not remembered."""
         kafka.leaders = {A: 2, A1: -1, B: 1}
         assert client.partitions(("a",)) == ((A,), (A1,))
         assert client.partitions(None) == ((A, B), (A1,))
         assert client.partitions(()) == ((), ())
-        assert kafka.asked(MetadataRequest)[-1] == (1, MetadataRequest((), False))
+        assert kafka.asked(apis.MetadataRequest)[-1] == (1, apis.MetadataRequest((), False))
+        kafka.leaders[A1] = 2
+        assert client.partitions(("a",)) == ((A, A1), ())
 
     @pytest.mark.parametrize(
         ("code", "error"), [(UNKNOWN, errors.TopicNotFound), (DENIED, errors.TopicAuthorizationFailed)]
@@ -297,7 +309,7 @@ class TestPartitions:
 
 
 def test_all_that_is_asked_within_a_time_has_so_much_together(kafka: Kafka, client: AdminClient) -> None:
-    kafka.script(EndTxnRequest, *[LOADING] * 10_000)
+    kafka.script(apis.EndTxnRequest, *[LOADING] * 10_000)
     with pytest.raises(errors.CoordinatorUnavailable), client.within(3_000):
         client.ask_all([commit("s.0")])
     assert (began_ms := kafka.now_ms) <= 3_000
@@ -310,34 +322,20 @@ class TestTopicIds:
     def test_are_known_from_the_answer_that_told_of_partitions(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders, kafka.topic_ids = {A: 2, B: 1}, {"a": uuid.UUID(int=7)}
         client.partitions(("a", "b"))
-        asked = len(kafka.asked(MetadataRequest))
+        asked = len(kafka.asked(apis.MetadataRequest))
         # Brokers before 2.8 have none.
         assert client.topic_ids(("a", "b")) == {"a": str(uuid.UUID(int=7)), "b": None}
         assert client.topic_ids(()) == {}
-        assert len(kafka.asked(MetadataRequest)) == asked
+        assert len(kafka.asked(apis.MetadataRequest)) == asked
         # They are asked for again after a second.
         kafka.topic_ids = {"a": uuid.UUID(int=8)}
         kafka.now_ms += TOPICS_FRESH_MS
         assert client.topic_ids(("a",)) == {"a": str(uuid.UUID(int=8))}
-
-    def test_of_a_topic_that_is_gone(self, client: AdminClient) -> None:
-        assert client.topic_ids(("a",)) == {"a": None}
-        assert client.topics(("a",))["a"].error_code == UNKNOWN
+        assert client.topic_ids(("gone",)) == {"gone": None}
+        assert client.topics(("gone",))["gone"].error_code == UNKNOWN
 
 
 SETTING = "transaction.max.timeout.ms"
-
-
-class TestBrokerSetting:
-    def test_is_asked_of_the_broker_that_it_is_about(self, kafka: Kafka, network: Network, client: AdminClient) -> None:
-        kafka.settings, kafka.down, kafka.brokers = {(2, SETTING): "60000"}, {1}, {1, 2}
-        network.known = {1, 2}
-        assert client.broker_setting(SETTING) == "60000"
-
-    def test_that_is_not_told_is_none(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.script(DescribeConfigsRequest, 31)
-        assert client.broker_setting(SETTING) is None
-        assert len(kafka.asked(DescribeConfigsRequest)) == 1
 
 
 def without(*kinds: type) -> Callable[[Any], int | None]:
@@ -345,23 +343,32 @@ def without(*kinds: type) -> Callable[[Any], int | None]:
     return lambda request: None if isinstance(request, kinds) else 0
 
 
+def test_a_setting_is_asked_of_the_broker_that_it_is_about(kafka: Kafka, network: Network, client: AdminClient) -> None:
+    """One that is not told is none."""
+    kafka.settings, kafka.down, kafka.brokers = {(2, SETTING): "60000"}, {1}, {1, 2}
+    network.known = {1, 2}
+    kafka.script(apis.DescribeConfigsRequest, 31)
+    assert [client.broker_setting(SETTING) for _ in range(2)] == [None, "60000"]
+    assert len(kafka.asked(apis.DescribeConfigsRequest)) == 2
+
+
 class TestRequestsThatBrokersDoNotTake:
     def test_settings_are_not_told(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.spoken = without(DescribeConfigsRequest, TopicConfigsRequest)
+        kafka.spoken = without(apis.DescribeConfigsRequest, apis.TopicConfigsRequest)
         assert client.broker_setting(SETTING) is None
         assert client.topic_settings(["a", "b"], NAMES) == {"a": {}, "b": {}}
         assert kafka.now_ms < 1_000
 
     def test_a_topic_is_not_made_and_the_reason_is_told_at_once(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.spoken = without(CreateTopicsRequest)
-        response = create_topic(client, "t", NewTopic())
+        kafka.spoken = without(apis.CreateTopicsRequest)
+        response = topics.create_topic(client, "t", NewTopic())
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert response.error_message == "brokers do not take CreateTopics 4 to 7"
         with pytest.raises(errors.CommitTopicMissing) as failure:
             ensure_commit_topic(client, "t")
         assert "CreateTopics 4 to 7" in failure.value.reason
         assert failure.value.command
-        assert (kafka.asked(CreateTopicsRequest), kafka.now_ms < 1_000) == ([], True)
+        assert (kafka.asked(apis.CreateTopicsRequest), kafka.now_ms < 1_000) == ([], True)
 
     def test_a_guarantee_is_refused_by_what_it_lacks(self, kafka: Kafka, client: AdminClient) -> None:
         client.require(EXACTLY_ONCE)
@@ -377,36 +384,36 @@ A_SETTINGS, B_SETTINGS = (dict.fromkeys(NAMES, f"{name}'s") for name in "ab")
 
 
 class TestTopicSettings:
-    def test_is_told_by_any_broker_of_all_topics_at_once(self, kafka: Kafka, client: AdminClient) -> None:
-        assert client.topic_settings(["b", "a"], NAMES) == {"a": A_SETTINGS, "b": B_SETTINGS}
-        ((_, request),) = kafka.asked(TopicConfigsRequest)
-        assert request == TopicConfigsRequest(("a", "b"), NAMES)
-
-    def test_that_is_not_told_is_none(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.topic_codes = {"b": DENIED}
-        assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": {}}
-        assert len(kafka.asked(TopicConfigsRequest)) == 1
+    def test_is_told_by_any_broker_of_all_topics_at_once_and_may_be_none(
+        self, kafka: Kafka, client: AdminClient
+    ) -> None:
+        for codes, b_settings in ({}, B_SETTINGS), ({"b": DENIED}, {}):
+            kafka.topic_codes = codes
+            del kafka.received[:]
+            assert client.topic_settings(["b", "a"], NAMES) == {"a": A_SETTINGS, "b": b_settings}
+            assert [each for _, each in kafka.asked(apis.TopicConfigsRequest)] == [
+                apis.TopicConfigsRequest(("a", "b"), NAMES)
+            ]
 
     def test_a_topic_that_the_broker_has_not_heard_of_yet_is_asked_for_again(
         self, kafka: Kafka, client: AdminClient
     ) -> None:
-        b_later = (TopicConfigs("a", 0, A_SETTINGS), TopicConfigs("b", UNKNOWN, {}))
-        kafka.script(TopicConfigsRequest, TopicConfigsResponse(0, b_later))
+        b_later = (apis.TopicConfigs("a", 0, A_SETTINGS), apis.TopicConfigs("b", UNKNOWN, {}))
+        kafka.script(apis.TopicConfigsRequest, apis.TopicConfigsResponse(0, b_later))
         assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": B_SETTINGS}
-        assert [request.topics for _, request in kafka.asked(TopicConfigsRequest)] == [("a", "b"), ("b",)]
-
-    def test_and_is_given_up_after_max_block_ms(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.topic_codes = {"b": UNKNOWN}
+        assert [request.topics for _, request in kafka.asked(apis.TopicConfigsRequest)] == [("a", "b"), ("b",)]
+        # And is given up after max.block.ms.
+        kafka.topic_codes, began_ms = {"b": UNKNOWN}, kafka.now_ms
         assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": {}}
-        assert kafka.now_ms <= MAX_BLOCK_MS + 1_000
+        assert kafka.now_ms - began_ms <= MAX_BLOCK_MS + 1_000
 
 
 ASKS: dict[str, Callable[[AdminClient], Any]] = {
     "coordinators": lambda client: client.ask_all([commit("s.0")]),
-    "brokers": lambda client: client.ask_brokers(ListTransactionsRequest()),
+    "brokers": lambda client: client.ask_brokers(apis.ListTransactionsRequest()),
     "version": lambda client: client.transaction_version(),
     "partitions": lambda client: client.partitions(None),
-    "leaders": lambda client: client.ask_leaders([("a", 0)], DescribeProducersRequest),
+    "leaders": lambda client: client.ask_leaders([("a", 0)], apis.DescribeProducersRequest),
     "features": lambda client: client.finalized_features(),
     "topic": lambda client: ensure_commit_topic(client, "t"),
     "setting": lambda client: client.broker_setting("s"),
@@ -450,7 +457,7 @@ class TestUnreachable:
     def test_a_first_plan_fails_early_also_between_two_tries(
         self, kafka: Kafka, network: Network, client: AdminClient
     ) -> None:
-        kafka.script(MetadataRequest, *[HANG_UP] * 1_000)
+        kafka.script(apis.MetadataRequest, *[HANG_UP] * 1_000)
         network.contacts = REFUSES
         with pytest.raises(errors.BrokersUnreachable):
             ensure_commit_topic(client, "t")
@@ -475,7 +482,7 @@ class TestUnreachable:
     ) -> None:
         kafka.leaders = {("t", 0): -1}
         with pytest.raises(errors.LeaderUnavailable):
-            client.ask_leaders([TopicPartition("t", 0)], DescribeProducersRequest)
+            client.ask_leaders([TopicPartition("t", 0)], apis.DescribeProducersRequest)
         (said,) = caplog.messages
         assert "last: the leader of t-0: LEADER_NOT_AVAILABLE (error 5)" in said
 
@@ -489,7 +496,7 @@ class TestUnreachable:
 
     def test_a_broker_that_hangs_up_is_asked_again(self, kafka: Kafka, client: AdminClient) -> None:
         kafka.leaders = {("t", 0): 2, ("t", 1): 2}
-        kafka.script(MetadataRequest, *[HANG_UP] * 3)
+        kafka.script(apis.MetadataRequest, *[HANG_UP] * 3)
         ensure_commit_topic(client, "t")
         assert 0 < kafka.now_ms < 2_000
 
@@ -518,7 +525,7 @@ def test_the_transaction_version_is_2_where_all_of_it_is_spoken(
     kafka: Kafka, client: AdminClient, level: int | None, spoken: tuple[int | None, ...], version: int
 ) -> None:
     kafka.features = {"metadata.version": 27} if level is None else {"transaction.version": level}
-    versions = dict(zip((ProduceRequest, EndTxnRequest, TxnOffsetCommitRequest), spoken, strict=True))
+    versions = dict(zip((apis.ProduceRequest, apis.EndTxnRequest, apis.TxnOffsetCommitRequest), spoken, strict=True))
     kafka.spoken = lambda request: versions[type(request)]
     assert client.transaction_version() == version
     assert client.finalized_features() == kafka.features
@@ -526,29 +533,27 @@ def test_the_transaction_version_is_2_where_all_of_it_is_spoken(
 
 class TestEnsureTopic:
     def test_one_that_is_there(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.leaders = {("t", 0): 2, ("t", 1): -1}
-        ensure_commit_topic(client, "t")
-        assert MetadataRequest(("t",), allow_auto_topic_creation=False) in [request for _, request in kafka.received]
-        assert kafka.asked(CreateTopicsRequest) == []
-
-    @pytest.mark.parametrize("codes", [[0], [EXISTS], [TIMED_OUT, 0], [41, 89, EXISTS]])
-    def test_one_that_is_not_is_made(self, kafka: Kafka, client: AdminClient, codes: list[int]) -> None:
-        kafka.script(CreateTopicsRequest, *codes)
-        ensure_commit_topic(client, "t")
-        (_, request), *again = kafka.asked(CreateTopicsRequest)
-        assert request == CreateTopicsRequest("t", 2, client.config.request_timeout_ms)
-        assert len(again) == len(codes) - 1
-
-    def test_one_without_a_leader_is_waited_for(self, kafka: Kafka, client: AdminClient) -> None:
-        kafka.leaders = {("t", 0): -1, ("t", 1): 1}
+        """A leader of its first partition is waited for."""
+        kafka.leaders = {("t", 0): -1, ("t", 1): -1}
         kafka.at = [(2_000, lambda: kafka.leaders.update({("t", 0): 3}))]
         ensure_commit_topic(client, "t")
         assert 2_000 <= kafka.now_ms < 4_000
-        assert kafka.asked(CreateTopicsRequest) == []
+        assert apis.MetadataRequest(("t",), allow_auto_topic_creation=False) in [
+            request for _, request in kafka.received
+        ]
+        assert kafka.asked(apis.CreateTopicsRequest) == []
+
+    @pytest.mark.parametrize("codes", [[0], [EXISTS], [TIMED_OUT, 0], [41, 89, EXISTS]])
+    def test_one_that_is_not_is_made(self, kafka: Kafka, client: AdminClient, codes: list[int]) -> None:
+        kafka.script(apis.CreateTopicsRequest, *codes)
+        ensure_commit_topic(client, "t")
+        (_, request), *again = kafka.asked(apis.CreateTopicsRequest)
+        assert request == apis.CreateTopicsRequest("t", 2, client.config.request_timeout_ms)
+        assert len(again) == len(codes) - 1
 
     @pytest.mark.parametrize("code", [DENIED, 31, 38, 44, 42])
     def test_a_refusal_tells_the_command(self, kafka: Kafka, client: AdminClient, code: int) -> None:
-        kafka.script(CreateTopicsRequest, code)
+        kafka.script(apis.CreateTopicsRequest, code)
         with pytest.raises(errors.CommitTopicMissing) as failure:
             ensure_commit_topic(client, "t")
         error = failure.value
@@ -567,7 +572,7 @@ class TestEnsureTopic:
         with pytest.raises(errors.CommitTopicMissing, match="it has no leader"):
             ensure_commit_topic(client, "t")
         kafka.leaders = {}
-        kafka.script(CreateTopicsRequest, *[TIMED_OUT] * 100)
+        kafka.script(apis.CreateTopicsRequest, *[TIMED_OUT] * 100)
         with pytest.raises(errors.CommitTopicMissing, match="REQUEST_TIMED_OUT"):
             ensure_commit_topic(client, "t")
 

@@ -73,7 +73,7 @@ def asking(guest: Guest, network: SharedNetwork) -> Callable[[Any], tuple[thread
 
     def ask(work: Any) -> tuple[threading.Thread, list[object]]:
         thread, outcome = in_background(lambda: guest.drive(work, lambda: 600_000))
-        assert network.woken.acquire(timeout=30)
+        assert network.woken.acquire(timeout=250)
         return thread, outcome
 
     return ask
@@ -88,7 +88,7 @@ def turn(guest: Guest, network: SharedNetwork) -> list[ClientResponse]:
 def outcome_of(asked: tuple[threading.Thread, list[object]]) -> list[object]:
     """What came of work that is over."""
     thread, outcome = asked
-    thread.join(30)
+    thread.join(250)
     assert not thread.is_alive()
     return outcome
 
@@ -129,7 +129,7 @@ def test_a_wait_ends_in_time_and_its_answer_goes_to_the_next_work(
     network.kafka.silent.add(1)
     late, is_over = Request(guest, "late"), threading.Event()
     asked = in_background(lambda: guest.drive(late, lambda: 0 if is_over.is_set() else 1))
-    assert network.woken.acquire(timeout=30)
+    assert network.woken.acquire(timeout=250)
     guest.run_once(NOW_MS)
     is_over.set()
     assert outcome_of(asked) == [None]

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import apis
 from effort import examples
 from kafka_sink.errors import (
     FetchRefused,
@@ -24,43 +25,16 @@ from kafka_sink.errors import (
 )
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, after_out_of_range
-from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings
+from kafka_sink.kafka.consumer.fetcher import Fetcher
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, Metadata
+from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.network import LONGEST_POLL_MS
-from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
-from kafka_sink.kafka.protocol.apis.list_offsets import (
-    EARLIEST,
-    LATEST,
-    ListedOffset,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-)
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
 from kafka_sink.records.record_batch import HEADER_BYTES
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
+from scripted_logs import READ_SETTINGS, readers_metadata
 
 ORDERS, OTHER = uuid.UUID(int=9), uuid.UUID(int=10)
 RANGE = FetchRange("orders", ORDERS, 2, 100, 200, leader_epoch=7)
-# Java's defaults.
-SETTINGS: dict[str, Any] = {
-    "isolation_level": IsolationLevel.READ_UNCOMMITTED,
-    "max_bytes": 1024 * 1024,
-    "min_bytes": 1,
-    "max_wait_ms": 500,
-    "client_rack": "",
-    "request_timeout_ms": 30_000,
-    "metadata_max_age_ms": 300_000,
-    "retry_backoff_ms": 100,
-    "retry_backoff_max_ms": 1_000,
-    "no_progress_ms": 120_000,
-    "fail_on_data_loss": True,
-    "goes_on": True,
-}
 E = TypeVar("E", bound=KafkaSinkError)
 # Enough turns for every script. A fetcher that turns more does not wait.
 MOST_TURNS = 2_000
@@ -76,17 +50,17 @@ def batch(first: int, last: int) -> bytes:
     return bytes(header)
 
 
-def records(*batches: tuple[int, int], more: bytes = b"") -> FetchResponse:
-    return FetchResponse(0, 0, 500, 500, 0, records=memoryview(b"".join(batch(*each) for each in batches) + more))
+def records(*batches: tuple[int, int], more: bytes = b"") -> apis.FetchResponse:
+    return apis.FetchResponse(0, 0, 500, 500, 0, records=memoryview(b"".join(batch(*each) for each in batches) + more))
 
 
-def looks(before: tuple[int, int], behind: tuple[int, int], count: int) -> list[FetchResponse]:
+def looks(before: tuple[int, int], behind: tuple[int, int], count: int) -> list[apis.FetchResponse]:
     """What is answered where a gap is looked at (`test_gaps.py`)."""
     return [records(before, behind)] * (count - 1) + [records(behind, (behind[1] + 1, behind[1] + 1))]
 
 
-def listed(offset: int, code: int = 0) -> ListOffsetsResponse:
-    return ListOffsetsResponse(0, (ListedOffset("orders", 2, code, -1, offset, 7),))
+def listed(offset: int, code: int = 0) -> apis.ListOffsetsResponse:
+    return apis.ListOffsetsResponse(0, (apis.ListedOffset("orders", 2, code, -1, offset, 7),))
 
 
 class Cluster(ScriptedKafka):
@@ -110,21 +84,23 @@ class Cluster(ScriptedKafka):
 
     def _healthy(self, node_id: int, request: Any, code: int) -> Any:
         match request:
-            case FetchRequest():
-                return FetchResponse(0, code, 100, 100, 0)
-            case OffsetForLeaderEpochRequest():
-                return OffsetForLeaderEpochResponse(0, code, 7, 500)
-            case ListOffsetsRequest(asked=(asked,)):
-                return listed(500 if asked.timestamp_ms == LATEST else 0, code)
+            case apis.FetchRequest():
+                return apis.FetchResponse(0, code, 100, 100, 0)
+            case apis.OffsetForLeaderEpochRequest():
+                return apis.OffsetForLeaderEpochResponse(0, code, 7, 500)
+            case apis.ListOffsetsRequest(asked=(asked,)):
+                return listed(500 if asked.timestamp_ms == apis.LATEST else 0, code)
         return super()._healthy(node_id, request, code)
 
     def ends(self, *offsets: int) -> None:
         """Script where the log begins or ends, one answer each."""
-        self.script(ListOffsetsRequest, *map(listed, offsets))
+        self.script(apis.ListOffsetsRequest, *map(listed, offsets))
 
     def epoch_ends(self, *ends: tuple[int, int]) -> None:
         """Script the last epoch that the leader has, and its end."""
-        self.script(OffsetForLeaderEpochRequest, *(OffsetForLeaderEpochResponse(0, 0, *each) for each in ends))
+        self.script(
+            apis.OffsetForLeaderEpochRequest, *(apis.OffsetForLeaderEpochResponse(0, 0, *each) for each in ends)
+        )
 
     def then(self, answer: Any, *, after_ms: int = 0, **changes: Any) -> Callable[[Any], Any]:
         """An answer that takes its time, and with which the cluster changes."""
@@ -136,27 +112,19 @@ class Cluster(ScriptedKafka):
 
         return given
 
-    def requests(self, kind: type = FetchRequest) -> list[Any]:
+    def requests(self, kind: type = apis.FetchRequest) -> list[Any]:
         return [request for _, request in self.asked(kind)]
 
-    def nodes(self, kind: type = FetchRequest) -> list[int]:
+    def nodes(self, kind: type = apis.FetchRequest) -> list[int]:
         return [node_id for node_id, _ in self.asked(kind)]
 
     def begin(self, *fetches: Any, range_: FetchRange = RANGE, **changed: Any) -> None:
         """Begin to read, with the answers to fetches that are scripted so far and these."""
-        self.script(FetchRequest, *fetches)
-        metadata = Metadata(
-            max_age_ms=300_000, max_idle_ms=300_000, backoff_initial_ms=100, backoff_max_ms=1_000,
-            rng=random.Random(1), creates_topics=False,
-        )  # fmt: skip
+        self.script(apis.FetchRequest, *fetches)
         self.fetcher = Fetcher(
-            range_,
-            settings=FetchSettings(**{**SETTINGS, **changed}),
-            network=self.network,
-            metadata=metadata,
-            rng=random.Random(2),
-            now_ms=self.now_ms,
-        )
+            range_, settings=replace(READ_SETTINGS, **changed), network=self.network, metadata=readers_metadata(),
+            rng=random.Random(2), now_ms=self.now_ms,
+        )  # fmt: skip
 
     def read(self, *fetches: Any, **changed: Any) -> list[tuple[int, int]]:
         """Read to the end. Return what was taken."""
@@ -198,6 +166,10 @@ class Cluster(ScriptedKafka):
         assert isinstance(self.fetcher.failure, error)
         return self.fetcher.failure
 
+    def reads_on(self, *fetches: Any, **changed: Any) -> tuple[list[tuple[int, int]], list[Loss]]:
+        """What was taken, and what is lost, if the user says so."""
+        return self.read(*fetches, fail_on_data_loss=False, **changed), self.fetcher.losses
+
     def loses(self, *fetches: Any, **changed: Any) -> tuple[int, int, LossCause]:
         lost = self.fails(OffsetsLost, *fetches, **changed)
         return lost.first, lost.end, lost.cause
@@ -208,16 +180,20 @@ def cluster() -> Cluster:
     return Cluster()
 
 
-def following(count: int) -> Callable[[FetchRequest], FetchResponse]:
+def following(count: int) -> Callable[[apis.FetchRequest], apis.FetchResponse]:
     """The next so many records."""
     return lambda request: records((request.offset, request.offset + count - 1))
 
 
 WHOLE, ALL = records((100, 199)), [(100, 200)]
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-EMPTY = FetchResponse(0, 0, 500, 500, 0)
-LAST_RECORDS_ARE_OPEN = FetchResponse(0, 0, 500, 100, 0)
-THROTTLED, SHORT, NOTHING = FetchResponse(50, 0), FetchResponse(0, 0, 100, 100, 0), FetchResponse(0, 0, 0, 0, 0)
+EMPTY = apis.FetchResponse(0, 0, 500, 500, 0)
+LAST_RECORDS_ARE_OPEN = apis.FetchResponse(0, 0, 500, 100, 0)
+THROTTLED, SHORT, NOTHING = (
+    apis.FetchResponse(50, 0),
+    apis.FetchResponse(0, 0, 100, 100, 0),
+    apis.FetchResponse(0, 0, 0, 0, 0),
+)
 OF_COMMITTED = {"isolation_level": COMMITTED}
 AN_OPEN_TRANSACTION = "An open transaction begins at offset 100."
 REFUSED = "broker 9: Connection refused"
@@ -231,7 +207,7 @@ TROUBLES: list[Any] = [
     *(6, 74, 75, 78, 9, 3, 1),
     EMPTY,
     replace(EMPTY, preferred_read_replica=2),
-    FetchResponse(50, 0),
+    apis.FetchResponse(50, 0),
 ]
 
 
@@ -251,9 +227,9 @@ class TestARange:
         fetches = records((90, 120), (121, 150)), records((151, 199))
         taken = cluster.read(*fetches, max_bytes=5_000, min_bytes=3, max_wait_ms=70, client_rack="a")
         assert taken == [(100, 151), (151, 200)]
-        expected = FetchRequest("orders", ORDERS, 2, 100, 7, UNCOMMITTED, 5_000, 3, 70, "a")
-        assert cluster.asked(FetchRequest) == [(1, expected), (1, replace(expected, offset=151))]
-        assert not any(request.allow_auto_topic_creation for request in cluster.requests(MetadataRequest))
+        expected = apis.FetchRequest("orders", ORDERS, 2, 100, 7, UNCOMMITTED, 5_000, 3, 70, "a")
+        assert cluster.asked(apis.FetchRequest) == [(1, expected), (1, replace(expected, offset=151))]
+        assert not any(request.allow_auto_topic_creation for request in cluster.requests(apis.MetadataRequest))
 
     def test_ends_when_the_position_passes_its_end(self, cluster: Cluster) -> None:
         """Not by a count: transactions and compaction leave gaps."""
@@ -285,18 +261,19 @@ class TestARange:
         fetches = EMPTY, replace(EMPTY, records=memoryview(more)), WHOLE
         assert cluster.read(*fetches, isolation_level=COMMITTED) == ALL
 
-    def test_may_be_empty(self, cluster: Cluster) -> None:
-        assert cluster.read(range_=replace(RANGE, end=100)) == []
-        assert not cluster.requests()
+    def test_a_log_that_does_not_go_back_to_before_a_gap_is_no_loss(self, cluster: Cluster) -> None:
+        assert cluster.read(records((150, 199)), 1, *[records((150, 199))] * 6) == [(100, 200)]
+        assert not cluster.requests(apis.ListOffsetsRequest)
 
     def test_the_last_batch_may_be_cut_off(self, cluster: Cluster) -> None:
+        assert (cluster.read(range_=replace(RANGE, end=100)), cluster.requests()) == ([], [])
         fetches = records((100, 150), more=batch(151, 180)[:40]), records((151, 199))
         assert cluster.read(*fetches) == [(100, 151), (151, 200)]
 
     def test_one_record_set_waits_while_another_is_used(self, cluster: Cluster) -> None:
         """So two are in memory at most."""
         cluster.begin(records((100, 110)), records((111, 120)), records((121, 199)))
-        cluster.turn_until(FetchRequest)
+        cluster.turn_until(apis.FetchRequest)
         for _ in range(5):
             cluster.fetcher.handle(cluster.poll(cluster.fetcher.run_once(0)), 0)
         assert len(cluster.requests()) == 1
@@ -305,7 +282,7 @@ class TestARange:
         assert len(cluster.requests()) == 2
 
     def test_one_request_is_under_way(self, cluster: Cluster) -> None:
-        cluster.held = {FetchRequest}
+        cluster.held = {apis.FetchRequest}
         cluster.begin(WHOLE)
         cluster.go_on(until=lambda: cluster.now_ms > 10_000)
         assert len(cluster.requests()) == 1
@@ -324,7 +301,7 @@ class TestARange:
     def test_isolation_level_and_aborted_transactions(self, cluster: Cluster) -> None:
         response = replace(WHOLE, aborted_transactions=((5, 100),))  # type: ignore[arg-type]
         cluster.begin(response, isolation_level=COMMITTED)
-        cluster.turn_until(FetchRequest)
+        cluster.turn_until(apis.FetchRequest)
         record_set = cluster.fetcher.take(0)
         assert record_set is not None
         assert record_set.aborted_transactions == ((5, 100),)
@@ -340,7 +317,7 @@ class TestARange:
         ids=["cut", "before", "just before"],
     )
     def test_an_answer_that_goes_no_further_is_damage(
-        self, cluster: Cluster, response: FetchResponse, reason: str
+        self, cluster: Cluster, response: apis.FetchResponse, reason: str
     ) -> None:
         failure = cluster.fails(RecordsCorrupt, response)
         assert (failure.topic, failure.partition, failure.offset, failure.reason) == ("orders", 2, 100, reason)
@@ -350,7 +327,7 @@ class TestARange:
     def test_every_batch_is_handed_over_once_whatever_fails(
         self, log: list[tuple[int, int]], troubles: list[Any], level: IsolationLevel
     ) -> None:
-        def answer(request: FetchRequest) -> Any:
+        def answer(request: apis.FetchRequest) -> Any:
             if troubles and (trouble := troubles.pop()) is not None:
                 return trouble
             return records(*[each for each in log if each[1] >= request.offset][: 1 if request.max_bytes == 1 else 2])
@@ -377,15 +354,15 @@ class TestErrors:
         assert "Last: broker 1: cut." in str(cluster.fails(ReadStalled, *[HANG_UP] * 1_000))
 
     def test_metadata_that_does_not_come_is_asked_for_again(self, cluster: Cluster) -> None:
-        cluster.script(MetadataRequest, HANG_UP, HANG_UP)
+        cluster.script(apis.MetadataRequest, HANG_UP, HANG_UP)
         assert cluster.read(WHOLE) == ALL
-        assert len(cluster.requests(MetadataRequest)) == 3
+        assert len(cluster.requests(apis.MetadataRequest)) == 3
         assert cluster.network.known == {1, 2, 3}
 
     @pytest.mark.parametrize(
         ("before", "after", "metadata"),
         [
-            pytest.param({"held": {MetadataRequest}}, {"held": set()}, 1, id="metadata is asked for once"),
+            pytest.param({"held": {apis.MetadataRequest}}, {"held": set()}, 1, id="metadata is asked for once"),
             pytest.param({"connecting": {1, 2, 3}}, {"connecting": set()}, 0, id="metadata waits for a connection"),
             pytest.param({"connecting": {1}}, {"connecting": set()}, 1, id="so does a fetch"),
             pytest.param({"down": {1}, "last_error": REFUSED}, {"leader": 2}, 5, id="the leader is down"),
@@ -401,19 +378,18 @@ class TestErrors:
         cluster.begin(WHOLE)
         cluster.go_on(until=lambda: cluster.now_ms > 3_000)
         assert not cluster.requests()
-        assert (len(cluster.requests(MetadataRequest)) == metadata) == (metadata < 5)
+        assert (len(cluster.requests(apis.MetadataRequest)) == metadata) == (metadata < 5)
         cluster.change(**after)
         assert cluster.go_on() == ALL
 
     @pytest.mark.parametrize(("code", "refreshes"), [(78, False), (6, True)])
     def test_the_first_retry_comes_soon(self, cluster: Cluster, code: int, refreshes: bool) -> None:
+        """And the next ones later."""
         cluster.read(records((100, 149)), code, records((150, 179)), code, records((180, 199)))
-        assert 2 * 80 <= cluster.now_ms <= 2 * 120
-        assert (len(cluster.requests(MetadataRequest)) > 1) == refreshes
-
-    def test_the_next_ones_later(self, cluster: Cluster) -> None:
-        cluster.read(78, 78, 78, WHOLE)
-        assert 0.8 * (100 + 200 + 400) <= cluster.now_ms <= 1.2 * (100 + 200 + 400)
+        assert 2 * 80 <= (began_ms := cluster.now_ms) <= 2 * 120
+        assert (len(cluster.requests(apis.MetadataRequest)) > 1) == refreshes
+        cluster.read(code, code, code, WHOLE)
+        assert 0.8 * (100 + 200 + 400) <= cluster.now_ms - began_ms <= 1.2 * (100 + 200 + 400)
 
     @pytest.mark.parametrize(
         ("trouble", "problem"),
@@ -429,7 +405,7 @@ class TestErrors:
     def test_what_stays_is_named(self, cluster: Cluster, trouble: dict[str, Any], problem: str) -> None:
         cluster.change(**trouble)
         assert problem in str(cluster.fails(KafkaSinkError))
-        assert len(cluster.requests(MetadataRequest)) < 300
+        assert len(cluster.requests(apis.MetadataRequest)) < 300
 
     @pytest.mark.parametrize(
         ("code", "name"), [(2, "CORRUPT_MESSAGE"), (76, "UNSUPPORTED_COMPRESSION_TYPE"), (999, "")]
@@ -444,41 +420,37 @@ class TestOutOfRange:
     def test_deleted_records_are_a_loss(self, cluster: Cluster) -> None:
         cluster.ends(150, 500)
         assert cluster.loses(1) == (100, 150, LossCause.DELETED)
-        assert [request.asked[0].timestamp_ms for request in cluster.requests(ListOffsetsRequest)] == [EARLIEST, LATEST]
+        assert [request.asked[0].timestamp_ms for request in cluster.requests(apis.ListOffsetsRequest)] == [
+            apis.EARLIEST,
+            apis.LATEST,
+        ]
         # Whether it is still the same topic.
-        assert len(cluster.requests(MetadataRequest)) == 2
+        assert len(cluster.requests(apis.MetadataRequest)) == 2
 
-    @pytest.mark.parametrize(("earliest", "next_offset", "lost"), [(150, 150, 150), (300, None, 200)])
-    def test_what_is_there_is_read_if_the_user_says_so(
-        self, cluster: Cluster, earliest: int, next_offset: int | None, lost: int
-    ) -> None:
+    @pytest.mark.parametrize(("earliest", "taken"), [(150, [(150, 200)]), (300, [])])
+    def test_what_is_there_is_read_if_the_user_says_so(self, cluster: Cluster, earliest: int, taken: list[Any]) -> None:
         cluster.ends(earliest, 500)
-        taken = cluster.read(1, records((150, 199)), fail_on_data_loss=False)
-        assert taken == ([] if next_offset is None else [(150, 200)])
-        assert cluster.fetcher.losses == [Loss(100, lost, LossCause.DELETED)]
+        loss = Loss(100, min(earliest, 200), LossCause.DELETED)
+        assert cluster.reads_on(1, records((150, 199))) == (taken, [loss])
 
-    @pytest.mark.parametrize("fail_on_data_loss", [True, False])
-    def test_a_log_that_ends_before_is_truncated(self, cluster: Cluster, fail_on_data_loss: bool) -> None:
+    def test_a_log_that_ends_before_is_truncated(self, cluster: Cluster) -> None:
         """There is nothing more to read."""
         cluster.ends(0, 50, 50)
-        if fail_on_data_loss:
-            assert cluster.loses(1) == (100, 200, TRUNCATED)
-        else:
-            assert cluster.read(1, fail_on_data_loss=False) == []
-            assert cluster.fetcher.losses == [Loss(100, 200, TRUNCATED)]
+        assert cluster.loses(1) == (100, 200, TRUNCATED)
+        cluster.ends(0, 50, 50)
+        assert cluster.reads_on(1) == ([], [Loss(100, 200, TRUNCATED)])
 
     def test_a_truncation_is_told_from_where_the_log_ends(self, cluster: Cluster) -> None:
         """Other records may stand there soon, at offsets that were handed over before."""
         cluster.ends(0, 120, 130)
-        assert cluster.read(records((100, 149)), 1, fail_on_data_loss=False) == [(100, 150)]
-        assert cluster.fetcher.losses == [Loss(120, 200, TRUNCATED)]
+        assert cluster.reads_on(records((100, 149)), 1) == ([(100, 150)], [Loss(120, 200, TRUNCATED)])
 
     def test_a_bound_that_cannot_be_is_asked_for_again(self, cluster: Cluster) -> None:
         cluster.ends(-1, 0, 500)
         assert cluster.read(1, WHOLE) == ALL
         # One pause for each of the two, the second longer; and metadata that may be newer.
         assert cluster.now_ms >= 0.8 * (100 + 200)
-        assert len(cluster.requests(MetadataRequest)) == 3
+        assert len(cluster.requests(apis.MetadataRequest)) == 3
 
     @pytest.mark.parametrize("fail_on_data_loss", [True, False])
     def test_a_leader_that_contradicts_itself_is_asked_ever_more_rarely(
@@ -498,7 +470,7 @@ class TestOutOfRange:
 
 def epochs_asked(cluster: Cluster) -> list[tuple[int, int]]:
     """The epoch of the leader that is asked, and the one whose end is asked for."""
-    asked = cluster.requests(OffsetForLeaderEpochRequest)
+    asked = cluster.requests(apis.OffsetForLeaderEpochRequest)
     return [(request.current_leader_epoch, request.leader_epoch) for request in asked]
 
 
@@ -506,7 +478,9 @@ class TestEpochs:
     def test_a_new_leader_is_asked_for_the_end_of_the_ranges_epoch(self, cluster: Cluster) -> None:
         cluster.leader_epoch = 9
         assert cluster.read(WHOLE) == ALL
-        assert cluster.asked(OffsetForLeaderEpochRequest) == [(1, OffsetForLeaderEpochRequest("orders", 2, 9, 7))]
+        assert cluster.asked(apis.OffsetForLeaderEpochRequest) == [
+            (1, apis.OffsetForLeaderEpochRequest("orders", 2, 9, 7))
+        ]
         assert cluster.requests()[0].leader_epoch == 9
 
     @pytest.mark.parametrize(
@@ -558,11 +532,13 @@ class TestEpochs:
         cluster.leader_epoch = 8
         cluster.epoch_ends((6, 150))
         cluster.ends(160)
-        assert cluster.read(records((100, 159)), fail_on_data_loss=False, isolation_level=COMMITTED) == [(100, 160)]
-        assert cluster.fetcher.losses == [Loss(150, 200, TRUNCATED)]
+        assert cluster.reads_on(records((100, 159)), isolation_level=COMMITTED) == (
+            [(100, 160)],
+            [Loss(150, 200, TRUNCATED)],
+        )
         # As far as it may be read: an open transaction may never end.
-        (asked,) = cluster.requests(ListOffsetsRequest)
-        assert (asked.asked[0].timestamp_ms, asked.isolation_level) == (LATEST, COMMITTED)
+        (asked,) = cluster.requests(apis.ListOffsetsRequest)
+        assert (asked.asked[0].timestamp_ms, asked.isolation_level) == (apis.LATEST, COMMITTED)
 
     @pytest.mark.parametrize("fail_on_data_loss", [True, False])
     def test_a_truncation_is_told_from_where_the_logs_part(self, cluster: Cluster, fail_on_data_loss: bool) -> None:
@@ -571,8 +547,7 @@ class TestEpochs:
         if fail_on_data_loss:
             assert cluster.loses(*fetches) == (120, 200, TRUNCATED)
         else:
-            assert cluster.read(*fetches, fail_on_data_loss=False) == [(100, 150), (150, 200)]
-            assert cluster.fetcher.losses == [Loss(120, 200, TRUNCATED)]
+            assert cluster.reads_on(*fetches) == ([(100, 150), (150, 200)], [Loss(120, 200, TRUNCATED)])
 
     @pytest.mark.parametrize(("goes_on", "end"), [(True, 200), (False, 120)])
     def test_what_replaced_lost_records_may_be_for_another_range(
@@ -582,7 +557,7 @@ class TestEpochs:
         cluster.leader_epoch = 8
         cluster.epoch_ends((7, 120))
         cluster.begin(records((100, 119), (120, 199)), fail_on_data_loss=False, goes_on=goes_on)
-        cluster.turn_until(FetchRequest)
+        cluster.turn_until(apis.FetchRequest)
         cluster.fetcher.handle(cluster.poll(0), cluster.now_ms)
         record_set = cluster.fetcher.take(cluster.now_ms)
         assert record_set is not None
@@ -595,8 +570,10 @@ class TestEpochs:
         cluster.leader_epoch = 8
         cluster.epoch_ends((7, 150))
         cluster.ends(140)
-        assert cluster.read(records((100, 139)), fail_on_data_loss=False, isolation_level=COMMITTED) == [(100, 140)]
-        assert cluster.fetcher.losses == [Loss(140, 200, TRUNCATED)]
+        assert cluster.reads_on(records((100, 139)), isolation_level=COMMITTED) == (
+            [(100, 140)],
+            [Loss(140, 200, TRUNCATED)],
+        )
 
     def test_what_was_told_once_is_not_told_again(self, cluster: Cluster) -> None:
         """From then on the range is of the new log: the next leader is asked for the end of the new epoch."""
@@ -604,17 +581,15 @@ class TestEpochs:
         cluster.epoch_ends((7, 150), (8, 160))
         cluster.ends(160)
         fetches = records((100, 129)), cluster.then(74, leader_epoch=9), records((130, 159))
-        assert cluster.read(*fetches, fail_on_data_loss=False) == [(100, 130), (130, 160)]
-        assert cluster.fetcher.losses == [Loss(150, 200, TRUNCATED)]
+        assert cluster.reads_on(*fetches) == ([(100, 130), (130, 160)], [Loss(150, 200, TRUNCATED)])
         assert epochs_asked(cluster) == [(8, 7), (9, 8)]
 
     def test_nor_if_yet_another_leads_before_the_end_is_known(self, cluster: Cluster) -> None:
         cluster.leader_epoch = 8
         cluster.epoch_ends((7, 150))
-        cluster.script(ListOffsetsRequest, cluster.then(74, leader_epoch=9))
+        cluster.script(apis.ListOffsetsRequest, cluster.then(74, leader_epoch=9))
         cluster.ends(160)
-        assert cluster.read(records((100, 159)), fail_on_data_loss=False) == [(100, 160)]
-        assert cluster.fetcher.losses == [Loss(150, 200, TRUNCATED)]
+        assert cluster.reads_on(records((100, 159))) == ([(100, 160)], [Loss(150, 200, TRUNCATED)])
         assert len(epochs_asked(cluster)) == 1
 
     def test_a_broker_that_does_not_tell_does_not_stop_a_replica_from_being_read(self, cluster: Cluster) -> None:
@@ -643,10 +618,6 @@ class TestTopics:
         assert not cluster.requests()
         assert ABSENT_PATIENCE_MS <= cluster.now_ms < 2 * ABSENT_PATIENCE_MS
 
-    def test_made_again_in_the_middle(self, cluster: Cluster) -> None:
-        recreated = cluster.then(100, topic_id=OTHER, leader_epoch=0)
-        assert cluster.loses(records((100, 149)), recreated) == (150, 200, LossCause.TOPIC_RECREATED)
-
     def test_a_broker_that_still_knows_the_topic_before_is_no_loss(self, cluster: Cluster) -> None:
         """The topic was made again before the range was planned, and one broker lags."""
         cluster.topic_id = OTHER
@@ -671,9 +642,9 @@ class TestTopics:
     ) -> None:
         """A broker that has just started answers once without the topic. Then the caller works for a minute."""
         cluster.begin(records((100, 149)), cluster.then(6, **change), records((150, 199)))
-        cluster.turn_until(FetchRequest)
+        cluster.turn_until(apis.FetchRequest)
         assert cluster.fetcher.take(0) is not None
-        cluster.turn_until(MetadataRequest, 2)
+        cluster.turn_until(apis.MetadataRequest, 2)
         answers = cluster.poll(0)
         cluster.now_ms += 60_000
         cluster.change(**THERE)
@@ -684,19 +655,19 @@ class TestTopics:
         """However often another broker says that there is none."""
         slowly = cluster.then(following(10), after_ms=2_000)
         assert cluster.read(cluster.then(6, topic_error=3), *[slowly] * 20)[-1] == (190, 200)
-        assert len(cluster.requests(MetadataRequest)) > 3
+        assert len(cluster.requests(apis.MetadataRequest)) > 3
 
     def test_an_answer_that_is_read_late_confirms_nothing(self, cluster: Cluster) -> None:
         """It was on its way while the caller paused."""
         cluster.begin(cluster.then(6, topic_error=3), *[lambda _: 78 if cluster.held else WHOLE] * 50)
-        cluster.turn_until(MetadataRequest, 2)
-        cluster.held = {MetadataRequest}
-        cluster.turn_until(MetadataRequest, 3)
+        cluster.turn_until(apis.MetadataRequest, 2)
+        cluster.held = {apis.MetadataRequest}
+        cluster.turn_until(apis.MetadataRequest, 3)
         cluster.now_ms += 60_000
         cluster.held = set()
         late = cluster.poll(0)
         cluster.fetcher.handle(late, cluster.now_ms)
-        assert any(isinstance(answer.request, MetadataRequest) for answer in late)
+        assert any(isinstance(answer.request, apis.MetadataRequest) for answer in late)
         cluster.topic_error = 0
         assert cluster.go_on() == ALL
 
@@ -708,11 +679,15 @@ class TestTopics:
     @pytest.mark.parametrize("change", GONE)
     def test_no_failure_if_the_user_says_so(self, cluster: Cluster, change: dict[str, Any]) -> None:
         cluster.change(**change)
-        assert cluster.read(fail_on_data_loss=False) == []
-        assert [(loss.first, loss.end) for loss in cluster.fetcher.losses] == [(100, 200)]
+        taken, (loss,) = cluster.reads_on()
+        assert (taken, loss.first, loss.end) == ([], 100, 200)
+
+    def test_made_again_in_the_middle(self, cluster: Cluster) -> None:
+        recreated = cluster.then(100, topic_id=OTHER, leader_epoch=0)
+        assert cluster.loses(records((100, 149)), recreated) == (150, 200, LossCause.TOPIC_RECREATED)
 
 
-def nearer(replica: int) -> FetchResponse:
+def nearer(replica: int) -> apis.FetchResponse:
     """The leader names a replica, without records, although there are some."""
     return replace(EMPTY, preferred_read_replica=replica)
 
@@ -721,8 +696,7 @@ class TestReplicas:
     def test_the_leader_names_a_nearer_one(self, cluster: Cluster) -> None:
         fetches = nearer(2), records((100, 149)), records((150, 199))
         assert cluster.read(*fetches, client_rack="a") == [(100, 150), (150, 200)]
-        assert cluster.nodes() == [1, 2, 2]
-        assert cluster.now_ms == 0
+        assert (cluster.nodes(), cluster.now_ms) == ([1, 2, 2], 0)
 
     def test_it_is_asked_for_anew_after_a_while(self, cluster: Cluster) -> None:
         later = cluster.then(records((100, 149)), after_ms=400)
@@ -734,7 +708,7 @@ class TestReplicas:
         """A replica that lags may know less than the leader: its out of range is no loss."""
         assert cluster.read(nearer(2), trouble, WHOLE) == ALL
         assert cluster.nodes() == [1, 2, 1]
-        assert not cluster.requests(ListOffsetsRequest)
+        assert not cluster.requests(apis.ListOffsetsRequest)
 
     def test_a_replica_in_trouble_is_left_alone(self, cluster: Cluster) -> None:
         """This client does not reach it, and the leader does not know."""
@@ -749,34 +723,27 @@ class TestReplicas:
         cluster.read(nearer(2), HANG_UP, later, later, client_rack="a", metadata_max_age_ms=300)
         assert [request.rack_id for request in cluster.requests()] == ["a", "a", "", "a"]
 
-    def test_a_leader_that_names_itself_hands_out_records(self, cluster: Cluster) -> None:
-        assert cluster.read(replace(WHOLE, preferred_read_replica=1), client_rack="a") == ALL
-        assert len(cluster.requests()) == 1
-
     def test_a_replica_that_names_another_is_not_believed(self, cluster: Cluster) -> None:
         cluster.fails(ReadStalled, nearer(2), *[nearer(1)] * 300, no_progress_ms=10_000)
-        assert cluster.nodes()[:2] == [1, 2]
-        assert set(cluster.nodes()[1:]) == {2}
+        assert (cluster.nodes()[0], set(cluster.nodes()[1:])) == (1, {2})
 
-    def test_records_that_come_with_a_name_count(self, cluster: Cluster) -> None:
-        fetches = replace(records((100, 149)), preferred_read_replica=2), records((150, 199))
+    @pytest.mark.parametrize("named", [1, 2], ids=["the leader itself", "a replica"])
+    def test_records_that_come_with_a_name_count(self, cluster: Cluster, named: int) -> None:
+        fetches = replace(records((100, 149)), preferred_read_replica=named), records((150, 199))
         assert cluster.read(*fetches, client_rack="a") == [(100, 150), (150, 200)]
-        assert cluster.nodes() == [1, 2]
+        assert cluster.nodes() == [1, named]
 
     @pytest.mark.parametrize("fenced", [False, True], ids=["without an error: metadata was due", "fenced"])
     def test_a_new_epoch_is_checked_with_the_leader(self, cluster: Cluster, fenced: bool) -> None:
-        moved = (
-            cluster.then(74, leader_epoch=8)
-            if fenced
-            else cluster.then(records((100, 149)), after_ms=400_000, leader_epoch=8)
-        )
+        answer, after_ms = (74, 0) if fenced else (records((100, 149)), 400_000)
+        moved = cluster.then(answer, after_ms=after_ms, leader_epoch=8)
         cluster.begin(nearer(2), moved, *[WHOLE if fenced else EMPTY] * 3, metadata_max_age_ms=10**9)
         cluster.go_on(until=lambda: bool(epochs_asked(cluster)))
-        assert cluster.nodes(OffsetForLeaderEpochRequest) == [1]
+        assert cluster.nodes(apis.OffsetForLeaderEpochRequest) == [1]
 
     def test_without_a_leader_none_is_asked(self, cluster: Cluster) -> None:
         cluster.begin(nearer(2), records((100, 149)), metadata_max_age_ms=10**9)
-        cluster.turn_until(FetchRequest, 2)
+        cluster.turn_until(apis.FetchRequest, 2)
         cluster.change(leader=-1, now_ms=400_000)
         cluster.turn()
         assert cluster.fetcher.take(cluster.now_ms) is not None
@@ -784,7 +751,7 @@ class TestReplicas:
         assert len(cluster.requests()) == 2
 
 
-def waits(cluster: Cluster, answer: FetchResponse) -> Callable[[Any], Any]:
+def waits(cluster: Cluster, answer: apis.FetchResponse) -> Callable[[Any], Any]:
     """As a broker that waits for records for as long as it may."""
     return cluster.then(answer, after_ms=500)
 
@@ -809,7 +776,7 @@ class TestWaiting:
         ],
     )
     def test_nothing_else_hides_why(
-        self, cluster: Cluster, first: Any, then: FetchResponse, words: str, changed: dict[str, Any]
+        self, cluster: Cluster, first: Any, then: apis.FetchResponse, words: str, changed: dict[str, Any]
     ) -> None:
         cluster.network.last_error = REFUSED
         assert words in str(cluster.fails(ReadStalled, first, *[then] * 1_000, no_progress_ms=10_000, **changed))
@@ -823,22 +790,20 @@ class TestWaiting:
         assert "transaction" not in str(failure)
 
     def test_answers_without_records_are_not_asked_for_faster_than_errors(self, cluster: Cluster) -> None:
-        """With fetch.max.wait.ms or fetch.min.bytes of 0 they come at once."""
+        """A broker that waits for records is asked again at once. With fetch.max.wait.ms of 0 they come at once."""
+        assert cluster.read(waits(cluster, apis.FetchResponse(0, 0, 100, 100, 0)), WHOLE) == ALL
+        assert (cluster.now_ms, len(cluster.requests())) == (500, 2)
         cluster.fails(ReadStalled, no_progress_ms=10_000, max_wait_ms=0)
         assert 50 < len(cluster.requests()) < 110
-
-    def test_a_broker_that_waits_for_records_is_asked_again_at_once(self, cluster: Cluster) -> None:
-        assert cluster.read(waits(cluster, FetchResponse(0, 0, 100, 100, 0)), WHOLE) == ALL
-        assert cluster.now_ms == 500
 
     @pytest.mark.parametrize("times", [19, 1_000])
     def test_a_quota_that_lets_nothing_through_ends_a_read(self, cluster: Cluster, times: int) -> None:
         """Up to then, time in which a broker throttles does not count."""
 
-        def throttles(_: FetchRequest) -> FetchResponse:
+        def throttles(_: apis.FetchRequest) -> apis.FetchResponse:
             cluster.now_ms += 5_000
             cluster.throttled[1] = (0, cluster.now_ms)
-            return FetchResponse(5_000, 0)
+            return apis.FetchResponse(5_000, 0)
 
         if times == 19:
             assert cluster.read(*[throttles] * times, WHOLE, no_progress_ms=10_000) == ALL
@@ -851,10 +816,10 @@ class TestWaiting:
         cluster.begin(records((100, 149)), records((150, 199)), no_progress_ms=10_000)
         # The wait begins, and ends with the first record set.
         assert cluster.fetcher.take(0) is None
-        cluster.turn_until(FetchRequest)
+        cluster.turn_until(apis.FetchRequest)
         assert cluster.fetcher.take(0) is not None
         cluster.fetcher.run_once(0)
-        cluster.now_ms, cluster.held = 1_000_000, {FetchRequest}
+        cluster.now_ms, cluster.held = 1_000_000, {apis.FetchRequest}
         assert cluster.fetcher.take(cluster.now_ms) is None
         cluster.turn()
         cluster.held = set()
@@ -862,7 +827,7 @@ class TestWaiting:
 
     def test_an_answer_that_is_there_counts_however_late_it_is_read(self, cluster: Cluster) -> None:
         """The process was suspended while it waited."""
-        cluster.held = {FetchRequest}
+        cluster.held = {apis.FetchRequest}
         cluster.begin(WHOLE, no_progress_ms=10_000)
         cluster.go_on(until=lambda: cluster.now_ms > 3_000)
         assert cluster.fetcher.take(cluster.now_ms) is None
@@ -876,8 +841,8 @@ class TestWaiting:
         """Metadata forgets a topic that nobody used for max_idle_ms: a range uses its own until it ends."""
         later = cluster.then(following(10), after_ms=200_000)
         assert cluster.read(*[later] * 10)[-1] == (190, 200)
-        assert all(request.topics == ("orders",) for request in cluster.requests(MetadataRequest))
-        assert len(cluster.requests(MetadataRequest)) > 3
+        assert all(request.topics == ("orders",) for request in cluster.requests(apis.MetadataRequest))
+        assert len(cluster.requests(apis.MetadataRequest)) > 3
 
     def test_an_answer_to_the_range_before_is_left_alone(self, cluster: Cluster) -> None:
         """A range that fails may leave a request unanswered, and the next range has the same connections."""
@@ -887,7 +852,7 @@ class TestWaiting:
         cluster.fetcher.run_once(0)
         cluster.begin(range_=replace(RANGE, partition=1))
         left_over = cluster.poll(0)
-        assert [type(answer.request) for answer in left_over] == [FetchRequest]
+        assert [type(answer.request) for answer in left_over] == [apis.FetchRequest]
         cluster.fetcher.handle(left_over, 0)
         assert cluster.fetcher.take(0) is None
         assert cluster.go_on() == ALL

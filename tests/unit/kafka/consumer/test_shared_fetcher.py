@@ -17,26 +17,19 @@ from kafka_sink.errors import FetchRefused, KafkaSinkError, OffsetsLost, ReadSta
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.consumer import shared_fetcher
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
-from kafka_sink.kafka.consumer.fetcher import FetchSettings
 from kafka_sink.kafka.consumer.shared_fetcher import SharedFetcher
 from kafka_sink.kafka.consumer.shared_requests import MOST_ANSWERS
-from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.metadata import Metadata
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse, SharedFetchRequest, SharedFetchResponse
 from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from record_sets import plain
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
+from scripted_logs import READ_SETTINGS, readers_metadata
 
 ID = uuid.UUID(int=9)
 MOST_TURNS = 5_000
 # What a request of the tests asks for.
 MAX_BYTES = 2_000
-SETTINGS = FetchSettings(
-    isolation_level=IsolationLevel.READ_UNCOMMITTED, max_bytes=MAX_BYTES, min_bytes=1, max_wait_ms=500, client_rack="",
-    request_timeout_ms=30_000, metadata_max_age_ms=300_000, retry_backoff_ms=100, retry_backoff_max_ms=1_000,
-    no_progress_ms=120_000, fail_on_data_loss=True, goes_on=True,
-)  # fmt: skip
 RECORD_BYTES, IN_A_BATCH = 60, 5
 NOT_LEADER, OUT_OF_RANGE, UNKNOWN_TOPIC, DENIED, INVALID = 6, 1, 3, 29, 42
 
@@ -111,12 +104,8 @@ class Read:
         self.sets: list[tuple[int, int, int]] = []
         self.fetcher = SharedFetcher(
             brokers.ranges() if ranges is None else ranges,
-            settings=replace(SETTINGS, **changed), network=brokers.network,
-            metadata_of=lambda topic: Metadata(
-                max_age_ms=300_000, max_idle_ms=300_000, backoff_initial_ms=100, backoff_max_ms=1_000,
-                rng=random.Random(1), creates_topics=False,
-            ),
-            rng=random.Random(2), now_ms=brokers.now_ms,
+            settings=replace(READ_SETTINGS, **{"max_bytes": MAX_BYTES, **changed}), network=brokers.network,
+            metadata_of=readers_metadata, rng=random.Random(2), now_ms=brokers.now_ms,
         )  # fmt: skip
 
     def turn(self) -> None:

@@ -24,10 +24,10 @@ from kafka_sink.kafka.producer.sequences import Sequences
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from producer_core import Core, make_core, routed
 
+Batches = list[ProducerBatch]
 
-def drain(
-    core: Core, node_id: int = 0, sequences: Sequences | None = None, max_in_flight: int = 5
-) -> list[ProducerBatch]:
+
+def drain(core: Core, node_id: int = 0, sequences: Sequences | None = None, max_in_flight: int = 5) -> Batches:
     """What a flush would send next."""
     core.accumulator.begin_flush()
     led = core.accumulator.ready(core.metadata.snapshot, core.now_ms).led.get(node_id, deque())
@@ -44,7 +44,7 @@ def next_check(core: Core) -> int | None:
     return core.accumulator.ready(core.metadata.snapshot, core.now_ms).next_check_ms
 
 
-def partitions(batches: list[ProducerBatch]) -> list[int]:
+def partitions(batches: Batches) -> list[int]:
     return [batch.topic_partition.partition for batch in batches]
 
 
@@ -72,9 +72,7 @@ def retried(core: Core) -> ProducerBatch:
     return batch
 
 
-def append_and(
-    core: Core, rows: RoutedRows, meanwhile: Callable[[], object], acknowledgements: Acknowledgements | None = None
-) -> None:
+def append_and(core: Core, rows: RoutedRows, meanwhile: Callable[[], object]) -> None:
     """Appends `rows`, with `meanwhile` called as they are written into their batches."""
     fill = rows.encoder.fill
 
@@ -83,7 +81,7 @@ def append_and(
         fill(*given)
 
     rows.encoder = cast(Any, SimpleNamespace(fill=interrupted, payload_sizes=rows.encoder.payload_sizes))
-    assert core.accumulator.try_append(rows, acknowledgements or core.acknowledgements, core.codec, core.now_ms)
+    assert core.append(rows)
 
 
 def read_back(core: Core, batch: ProducerBatch) -> list[Any]:
@@ -96,11 +94,12 @@ def read_back(core: Core, batch: ProducerBatch) -> list[Any]:
     return list(record_batch)
 
 
-def drain_everything(
-    core: Core, into: defaultdict[TopicPartition, list[Any]] | None = None
-) -> dict[TopicPartition, list[Any]]:
+Records = defaultdict[TopicPartition, list[Any]]
+
+
+def drain_everything(core: Core, into: Records | None = None) -> Records:
     """Drains node 0 until nothing is left, giving memory back, and reads all records."""
-    records = defaultdict(list) if into is None else into
+    records = Records(list) if into is None else into
     while batches := drain(core):
         for batch in batches:
             records[batch.topic_partition] += read_back(core, batch)
@@ -119,7 +118,7 @@ def test_every_row_once_in_order_within_the_memory_whatever_the_sizes(
 ) -> None:
     c = make_core(leaders=[0] * 5, batch_size=1_024, buffer_memory=memory, compression_type=compression)
     waiting = routed(*zip(*rows, strict=True))
-    got: defaultdict[TopicPartition, list[Any]] = defaultdict(list)
+    got = Records(list)
     while not c.append(waiting):
         assert c.accumulator.pool.available_bytes < 1_024  # it gave up only for want of memory
         assert ready(c) == {0}  # and then every partition is ready
@@ -140,8 +139,7 @@ def test_a_row_larger_than_a_batch_gets_a_buffer_of_its_own_size(compression: st
 
 def test_ready_when_lingered_full_behind_another_or_flushed() -> None:
     c = holding(rows_of([b"a"]), linger_ms=100, batch_size=1_024)
-    assert ready(c) == set()
-    assert next_check(c) == 100
+    assert (ready(c), next_check(c)) == (set(), 100)
     c.now_ms += 100
     assert ready(c) == {0}
     c.now_ms -= 100
@@ -153,33 +151,17 @@ def test_ready_when_lingered_full_behind_another_or_flushed() -> None:
     assert ready(c) == {0}
 
 
-def test_a_retry_is_ready_after_its_backoff_only() -> None:
-    c = make_core()
+def test_a_retry_is_ready_after_its_backoff_only_and_holds_up_no_other_partition() -> None:
+    c = make_core(linger_ms=300_000)
     batch = retried(c)
-    c.accumulator.begin_flush()
-    assert ready(c) == set()
-    assert drain(c) == []
-    c.now_ms += 100
-    assert ready(c) == {0}
-    assert drain(c) == [batch]
-
-
-def test_a_retry_that_waits_holds_up_no_other_partition() -> None:
-    c = make_core(linger_ms=0)
-    batch = retried(c)
+    # Without a flush, too.
+    assert (ready(c), next_check(c)) == (set(), 100)
     put(c, [b"b"], [1])
     assert partitions(drain(c)) == [1]
     assert drain(c) == []
     c.now_ms += 100
-    assert drain(c) == [batch]
-
-
-def test_a_retry_that_waits_is_remembered_without_a_flush() -> None:
-    c = make_core(linger_ms=300_000)
-    retried(c)
-    assert (ready(c), next_check(c)) == (set(), 100)
-    c.now_ms += 100
     assert ready(c) == {0}
+    assert drain(c) == [batch]
 
 
 def test_a_partition_without_a_leader_asks_for_metadata() -> None:
@@ -198,6 +180,8 @@ def test_drain_takes_one_batch_a_partition_and_stays_under_max_request_size() ->
         assert len({b.topic_partition for b in batches}) == len(batches)
     # It goes on behind where it stopped, so that the last partition is not the one that always waits.
     assert requests == [[0, 1], [2, 3], [0, 1], [2, 3]]
+    c = holding(routed([b"a", b"b"], [0, 1]), leaders=[0, 1])
+    assert partitions(drain(c, node_id=1)) == [1]
 
 
 def test_a_request_has_the_rows_of_open_batches_and_what_it_leaves_takes_more() -> None:
@@ -213,11 +197,6 @@ def test_a_request_has_the_rows_of_open_batches_and_what_it_leaves_takes_more() 
 def test_a_first_batch_over_max_request_size_goes_alone() -> None:
     c = holding(routed([bytes(5_000), b"b"], [0, 1]), batch_size=1_024, max_request_size=2_048)
     assert [partitions(drain(c)) for _ in range(2)] == [[0], [1]]
-
-
-def test_drain_leaves_other_nodes_partitions() -> None:
-    c = holding(routed([b"a", b"b"], [0, 1]), leaders=[0, 1])
-    assert partitions(drain(c, node_id=1)) == [1]
 
 
 def test_a_partition_that_has_to_wait_for_an_answer_is_passed_over() -> None:
@@ -265,17 +244,13 @@ def test_requeued_batches_stand_in_sequence_order_before_new_ones() -> None:
 
 def test_buffers_shrink_so_that_every_partition_can_have_two() -> None:
     memory = 64 * LEAST_BUFFER_BYTES
-    c = make_core(leaders=[0] * 16, batch_size=16 * LEAST_BUFFER_BYTES, buffer_memory=memory)
-    for _ in range(2):
-        waiting = routed([b"v"] * 16, list(range(16)))
-        while not c.append(waiting):
-            drain_everything(c)
-    assert c.accumulator.pool.buffer_bytes * 2 * 16 == memory
-    c = make_core(leaders=[0] * 90, batch_size=16 * LEAST_BUFFER_BYTES, buffer_memory=memory)
-    waiting = routed([b"v"] * 90, list(range(90)))
-    while not c.append(waiting):
-        drain_everything(c)
-    assert c.accumulator.pool.buffer_bytes == LEAST_BUFFER_BYTES
+    for count, buffer_bytes in ((16, memory // (2 * 16)), (90, LEAST_BUFFER_BYTES)):
+        c = make_core(leaders=[0] * count, batch_size=16 * LEAST_BUFFER_BYTES, buffer_memory=memory)
+        for _ in range(2):
+            waiting = routed([b"v"] * count, list(range(count)))
+            while not c.append(waiting):
+                drain_everything(c)
+        assert c.accumulator.pool.buffer_bytes == buffer_bytes
 
 
 @pytest.mark.parametrize("batch_size", [4 * LEAST_BUFFER_BYTES + 3, 4 * LEAST_BUFFER_BYTES + 2, 100_003])
@@ -356,14 +331,12 @@ def test_a_batch_behind_another_lingers_as_long_as_any() -> None:
     put(c, [bytes(900)])  # the first is full now, and goes
     led = c.accumulator.ready(c.metadata.snapshot, c.now_ms).led[0]
     assert len(c.accumulator.drain(led, Sequences(), 5, c.now_ms)) == 1
-    c.now_ms += 99
-    assert ready(c) == set()
-    assert next_check(c) == 1
-    c.now_ms += 1
-    assert ready(c) == {0}
+    for later_ms, found in ((99, (set(), 1)), (1, ({0}, None))):
+        c.now_ms += later_ms
+        assert (ready(c), next_check(c)) == found
 
 
-def test_news_is_a_batch_that_was_opened_and_is_told_once() -> None:
+def test_news_is_a_batch_that_was_opened_or_had_no_memory_and_is_told_once() -> None:
     c = make_core(batch_size=1_024)
     assert not c.accumulator.take_wakeup()
     # Of the last one, a second batch is opened, as the first is full.
@@ -371,14 +344,11 @@ def test_news_is_a_batch_that_was_opened_and_is_told_once() -> None:
         put(c, [bytes(size)])
         assert c.accumulator.take_wakeup() == is_news
     assert not c.accumulator.take_wakeup()
-
-
-def test_news_is_that_there_was_no_memory_for_a_batch() -> None:
+    # Or there was no memory for one.
     c = make_core(leaders=[0, 0], batch_size=1_024, buffer_memory=1_024)
-    assert put(c, [b"a"])
-    assert c.accumulator.take_wakeup()
-    assert not put(c, [b"b"], [1])
-    assert c.accumulator.take_wakeup()
+    for partition in (0, 1):
+        assert put(c, [b"a"], [partition]) == (partition == 0)
+        assert c.accumulator.take_wakeup()
 
 
 def test_news_is_what_was_passed_over_as_rows_were_being_written_into_it() -> None:

@@ -8,35 +8,15 @@ from typing import Any
 
 import pytest
 
+import apis
 from effort import each
 from kafka_sink.kafka.producer.combined_reads import READS_TOGETHER
 from kafka_sink.kafka.producer.coordinators import QUICK_TRIES, Ask, Coordinators, Next, error_code_of, next_after
-from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
-from kafka_sink.kafka.protocol.apis.delete_groups import DeletedGroup, DeleteGroupsRequest, DeleteGroupsResponse
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersResponse, ProducersOfPartition
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionDescription,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    CoordinatorKind,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    FoundCoordinator,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
-from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitResponse, ProgressCommitResponse
-from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import select_version
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent
 
-GROUP, TXN = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
+GROUP, TXN = apis.CoordinatorKind.GROUP, apis.CoordinatorKind.TRANSACTION
 LOADING, UNAVAILABLE, NOT_COORDINATOR, CONCURRENT, FENCED = 14, 15, 16, 51, 90
 GROUP_DENIED = 30
 BACKOFF_MS, BACKOFF_MAX_MS = 100, 1_000
@@ -44,12 +24,12 @@ DEADLINE_MS = 60_000
 REFUSED = "broker 0 host0:9092: Connection refused"
 
 
-def commit(key: str) -> EndTxnRequest:
-    return EndTxnRequest(key, 7, 0, committed=True, transaction_version=2)
+def commit(key: str) -> apis.EndTxnRequest:
+    return apis.EndTxnRequest(key, 7, 0, committed=True, transaction_version=2)
 
 
-def ended(code: int = 0) -> EndTxnResponse:
-    return EndTxnResponse(0, code, 7, 1) if code == 0 else EndTxnResponse(0, code, -1, -1)
+def ended(code: int = 0) -> apis.EndTxnResponse:
+    return apis.EndTxnResponse(0, code, 7, 1) if code == 0 else apis.EndTxnResponse(0, code, -1, -1)
 
 
 def of_one_key(request: Any) -> int | None:
@@ -71,7 +51,7 @@ class World:
         )
 
     def ask(
-        self, key: str = "s.0", kind: CoordinatorKind = TXN, request: Any = None, deadline_ms: int = DEADLINE_MS
+        self, key: str = "s.0", kind: apis.CoordinatorKind = TXN, request: Any = None, deadline_ms: int = DEADLINE_MS
     ) -> Ask:
         request = commit(key) if request is None else request
         return self.coordinators.ask(kind, key, request, now_ms=self.now_ms, deadline_ms=deadline_ms)
@@ -98,24 +78,25 @@ class World:
         """Answers the oldest EndTxn."""
         self.answer(self.asked[0], ended(code))
 
-    def find(self, node_of: Callable[[str], int] | int = 0, code: int = 0) -> FindCoordinatorRequest:
+    def find(self, node_of: Callable[[str], int] | int = 0, code: int = 0) -> apis.FindCoordinatorRequest:
         """Answers the oldest FindCoordinator that is under way, and sends what could not go before."""
-        sent = self.network.take(FindCoordinatorRequest)
+        sent = self.network.take(apis.FindCoordinatorRequest)
         found = tuple(
-            FoundCoordinator(key, code, None, -1, "", -1) if code else at(key, node_of) for key in sent.request.keys
+            apis.FoundCoordinator(key, code, None, -1, "", -1) if code else at(key, node_of)
+            for key in sent.request.keys
         )
-        self.answer(sent, FindCoordinatorResponse(0, found))
+        self.answer(sent, apis.FindCoordinatorResponse(0, found))
         self.run()
-        request: FindCoordinatorRequest = sent.request
+        request: apis.FindCoordinatorRequest = sent.request
         return request
 
     @property
-    def finding(self) -> list[FindCoordinatorRequest]:
-        return [sent.request for sent in self.network.sent if isinstance(sent.request, FindCoordinatorRequest)]
+    def finding(self) -> list[apis.FindCoordinatorRequest]:
+        return [sent.request for sent in self.network.sent if isinstance(sent.request, apis.FindCoordinatorRequest)]
 
     @property
     def asked(self) -> list[Sent]:
-        return [sent for sent in self.network.sent if not isinstance(sent.request, FindCoordinatorRequest)]
+        return [sent for sent in self.network.sent if not isinstance(sent.request, apis.FindCoordinatorRequest)]
 
     @property
     def nodes(self) -> list[int]:
@@ -142,22 +123,22 @@ def one() -> tuple[World, Ask]:
     return world, ask
 
 
-def marker_of(*groups: str, require_stable: bool = True) -> OffsetFetchRequest:
-    return OffsetFetchRequest(groups, "state", 0, require_stable)
+def marker_of(*groups: str, require_stable: bool = True) -> apis.OffsetFetchRequest:
+    return apis.OffsetFetchRequest(groups, "state", 0, require_stable)
 
 
-def describe(*keys: str) -> DescribeTransactionsRequest:
-    return DescribeTransactionsRequest(keys)
+def describe(*keys: str) -> apis.DescribeTransactionsRequest:
+    return apis.DescribeTransactionsRequest(keys)
 
 
-def offsets(*groups: tuple[str, int, int]) -> OffsetFetchResponse:
+def offsets(*groups: tuple[str, int, int]) -> apis.OffsetFetchResponse:
     """Of each group its offset and code."""
-    return OffsetFetchResponse(0, tuple(GroupOffset(group, code, value, "") for group, value, code in groups))
+    return apis.OffsetFetchResponse(0, tuple(apis.GroupOffset(group, code, value, "") for group, value, code in groups))
 
 
-def at(key: str, node_of: Callable[[str], int] | int) -> FoundCoordinator:
+def at(key: str, node_of: Callable[[str], int] | int) -> apis.FoundCoordinator:
     node_id = node_of if isinstance(node_of, int) else node_of(key)
-    return FoundCoordinator(key, 0, None, node_id, f"host{node_id}", 9092 + node_id)
+    return apis.FoundCoordinator(key, 0, None, node_id, f"host{node_id}", 9092 + node_id)
 
 
 class TestFind:
@@ -166,7 +147,7 @@ class TestFind:
         for key in ("s.0", "s.1", "s.2", "s.1"):
             world.ask(key)
         world.ask("g", GROUP)
-        both = [FindCoordinatorRequest(GROUP, ("g",)), FindCoordinatorRequest(TXN, ("s.0", "s.1", "s.2"))]
+        both = [apis.FindCoordinatorRequest(GROUP, ("g",)), apis.FindCoordinatorRequest(TXN, ("s.0", "s.1", "s.2"))]
         for after_ms in (0, 10):
             world.run(after_ms)
             assert (world.finding, world.asked) == (both, [])
@@ -176,7 +157,7 @@ class TestFind:
         for key in ("s.0", "s.1", "s.2", "s.3"):
             world.ask(key)
         world.run()
-        assert world.finding == [FindCoordinatorRequest(TXN, (f"s.{number}",)) for number in range(3)]
+        assert world.finding == [apis.FindCoordinatorRequest(TXN, (f"s.{number}",)) for number in range(3)]
         for _ in range(4):
             world.find()
         assert [sent.request.transactional_id for sent in world.asked] == ["s.0", "s.1", "s.2"]
@@ -203,7 +184,7 @@ class TestFind:
 
     def test_a_broker_nobody_knew_is_learned_first(self) -> None:
         world, _ = asking("s.0", node_of=7)
-        assert world.network.learned == {7: Broker(7, "host7", 9099)}
+        assert world.network.learned == {7: apis.Broker(7, "host7", 9099)}
         assert world.nodes == [7]
 
     @pytest.mark.parametrize("code", [LOADING, UNAVAILABLE])
@@ -227,18 +208,18 @@ class TestFind:
         for key in ("s.0", "s.1"):
             world.ask(key)
         world.run()
-        found = (at("s.0", 0), FoundCoordinator("s.1", UNAVAILABLE, "why", -1, "", -1))
-        world.answer(world.network.take(FindCoordinatorRequest), FindCoordinatorResponse(0, found))
+        found = (at("s.0", 0), apis.FoundCoordinator("s.1", UNAVAILABLE, "why", -1, "", -1))
+        world.answer(world.network.take(apis.FindCoordinatorRequest), apis.FindCoordinatorResponse(0, found))
         assert world.until_sent()[0].request == commit("s.0")
         world.run(BACKOFF_MAX_MS)
-        assert world.finding == [FindCoordinatorRequest(TXN, ("s.1",))]
+        assert world.finding == [apis.FindCoordinatorRequest(TXN, ("s.1",))]
 
     def test_a_refusal_ends_the_asks_of_that_key(self) -> None:
         world = World()
         denied, allowed = [world.ask("denied", GROUP), world.ask("denied", GROUP)], world.ask("allowed", GROUP)
         world.run()
-        found = (FoundCoordinator("denied", GROUP_DENIED, "why", -1, "", -1), at("allowed", 1))
-        world.answer(world.network.take(FindCoordinatorRequest), FindCoordinatorResponse(0, found))
+        found = (apis.FoundCoordinator("denied", GROUP_DENIED, "why", -1, "", -1), at("allowed", 1))
+        world.answer(world.network.take(apis.FindCoordinatorRequest), apis.FindCoordinatorResponse(0, found))
         assert [(ask.done, ask.response, ask.refused) for ask in denied] == [(True, None, GROUP_DENIED)] * 2
         assert denied[0].error == "FindCoordinator was answered with GROUP_AUTHORIZATION_FAILED (error 30)"
         world.run()
@@ -246,7 +227,7 @@ class TestFind:
         # Rights may be granted later.
         world.ask("denied", GROUP)
         world.run()
-        assert world.finding == [FindCoordinatorRequest(GROUP, ("denied",))]
+        assert world.finding == [apis.FindCoordinatorRequest(GROUP, ("denied",))]
 
 
 class TestAnswer:
@@ -332,9 +313,8 @@ class TestAnswer:
         assert world.nodes == [2]
 
     def test_others_answers_are_others(self) -> None:
-        world = World()
-        assert not world.coordinators.handle(Sent(0, MetadataRequest((), False), None), 0)
-        assert not world.coordinators.handle(Sent(0, InitProducerIdRequest(1), object()), 0)
+        for request, token in ((apis.MetadataRequest((), False), None), (apis.InitProducerIdRequest(1), object())):
+            assert not World().coordinators.handle(Sent(0, request, token), 0)
 
 
 class TestPipelining:
@@ -342,7 +322,7 @@ class TestPipelining:
         world = World(spoken=of_one_key)
         # The second time both coordinators are known, and both reads are due at once.
         for _ in range(2):
-            asks = world.find_for(*((key, GROUP, OffsetFetchRequest((key,), "t", 0)) for key in ("g.0", "g.1")))
+            asks = world.find_for(*((key, GROUP, apis.OffsetFetchRequest((key,), "t", 0)) for key in ("g.0", "g.1")))
             world.run()
             assert [sent.request.group_ids for sent in world.asked] == [("g.0",), ("g.1",)]
             for sent, offset in zip(list(world.asked), (4, 5), strict=True):
@@ -393,14 +373,14 @@ class TestPipelining:
         assert not second.done
 
     def test_groups_of_one_coordinator_are_deleted_by_one_request(self) -> None:
-        world, asks = asking(*((key, GROUP, DeleteGroupsRequest((key,))) for key in ("s.0", "s.1", "s.2")))
+        world, asks = asking(*((key, GROUP, apis.DeleteGroupsRequest((key,))) for key in ("s.0", "s.1", "s.2")))
         (sent,) = world.asked
-        assert sent.request == DeleteGroupsRequest(("s.0", "s.1", "s.2"))
+        assert sent.request == apis.DeleteGroupsRequest(("s.0", "s.1", "s.2"))
         codes = {"s.2": 69, "s.0": 0, "s.1": 14}
-        world.answer(sent, DeleteGroupsResponse(0, tuple(DeletedGroup(*each) for each in codes.items())))
+        world.answer(sent, apis.DeleteGroupsResponse(0, tuple(apis.DeletedGroup(*each) for each in codes.items())))
         assert [ask.done for ask in asks] == [True, False, True]
-        assert asks[2].response == DeleteGroupsResponse(0, (DeletedGroup("s.2", 69),))
-        assert world.until_sent()[0].request == DeleteGroupsRequest(("s.1",))
+        assert asks[2].response == apis.DeleteGroupsResponse(0, (apis.DeletedGroup("s.2", 69),))
+        assert world.until_sent()[0].request == apis.DeleteGroupsRequest(("s.1",))
 
     def test_reads_that_are_not_alike_go_apart(self) -> None:
         world = World()
@@ -410,8 +390,7 @@ class TestPipelining:
             *((key, TXN, describe(key)) for key in ("s.2", "s.3")),
         )
         assert [sent.request for sent in world.asked] == [*markers, describe("s.2", "s.3")]
-
-    def test_a_request_is_of_so_many_reads_at_most(self) -> None:
+        # And so many at most.
         world, _ = asking(*((f"s.{i}", TXN, describe(f"s.{i}")) for i in range(READS_TOGETHER + 1)))
         assert [len(sent.request.transactional_ids) for sent in world.asked] == [READS_TOGETHER, 1]
 
@@ -462,23 +441,20 @@ class TestDeadline:
         world.run(1)
         assert ask.done
 
-    def test_ends_one_that_waits_for_room_and_it_does_not_go(self) -> None:
+    @pytest.mark.parametrize("is_down", [False, True])
+    def test_ends_one_that_waits_for_room_and_it_does_not_go(self, is_down: bool) -> None:
+        """Whatever becomes of its node."""
         world, (first, late, read) = asking(
             "s.0", ("s.1", TXN, None, 100), ("s.2", TXN, describe("s.2"), 100), max_in_flight=1
         )
         world.run(100)
         assert (late.done, read.done) == (True, True)
+        reason = late.error
+        if is_down:
+            world.kafka.down, world.network.last_error = {0}, "broker 0: cut"
         world.end()
         world.run()
-        assert (first.done, world.asked) == (True, [])
-
-    def test_ends_one_that_waits_for_room_whatever_becomes_of_its_node(self) -> None:
-        world, (_, late) = asking("s.0", ("s.1", TXN, None, 100), max_in_flight=1)
-        world.run(100)
-        reason = late.error
-        world.kafka.down, world.network.last_error = {0}, "broker 0: cut"
-        world.run()
-        assert (late.done, late.error, world.finding) == (True, reason, [])
+        assert (first.done, world.asked, late.error, world.finding) == (True, [], reason, [])
 
 
 MEANINGS = {
@@ -496,14 +472,17 @@ def test_every_code_is_definite_or_not(code: int) -> None:
 
 # A response of many, and one of its parts.
 OF_MANY: list[tuple[Callable[[tuple[Any, ...]], Any], Callable[[int], Any]]] = [
-    (lambda parts: AddPartitionsToTxnResponse(0, parts), lambda code: PartitionResult("k", 0, code)),
-    (WriteTxnMarkersResponse, lambda code: PartitionResult("k", 0, code)),
-    (lambda parts: ProgressCommitResponse(0, parts), lambda code: PartitionResult("k", 0, code)),
-    (lambda parts: OffsetFetchResponse(0, parts), lambda code: GroupOffset("k", code, 1, "")),
-    (lambda parts: DescribeProducersResponse(0, parts), lambda code: ProducersOfPartition("k", 0, code, None, ())),
+    (lambda parts: apis.AddPartitionsToTxnResponse(0, parts), lambda code: apis.PartitionResult("k", 0, code)),
+    (apis.WriteTxnMarkersResponse, lambda code: apis.PartitionResult("k", 0, code)),
+    (lambda parts: apis.ProgressCommitResponse(0, parts), lambda code: apis.PartitionResult("k", 0, code)),
+    (lambda parts: apis.OffsetFetchResponse(0, parts), lambda code: apis.GroupOffset("k", code, 1, "")),
     (
-        lambda parts: DescribeTransactionsResponse(0, parts),
-        lambda code: TransactionDescription("k", code, "", 1, 1, 1, 1, ()),
+        lambda parts: apis.DescribeProducersResponse(0, parts),
+        lambda code: apis.ProducersOfPartition("k", 0, code, None, ()),
+    ),
+    (
+        lambda parts: apis.DescribeTransactionsResponse(0, parts),
+        lambda code: apis.TransactionDescription("k", code, "", 1, 1, 1, 1, ()),
     ),
 ]
 OF_MOST = [
@@ -527,10 +506,12 @@ class TestTheCodeOfAResponse:
 
     def test_a_topic_that_is_gone_is_not_waited_for_by_a_readers_progress(self) -> None:
         def code_of(*codes: int) -> int:
-            return error_code_of(ProgressCommitResponse(0, tuple(PartitionResult("t", 0, code) for code in codes)))
+            return error_code_of(
+                apis.ProgressCommitResponse(0, tuple(apis.PartitionResult("t", 0, code) for code in codes))
+            )
 
         assert (code_of(3, 3), code_of(3, 0), code_of(3, 14), code_of(3, 25)) == (0, 0, 14, 25)
-        assert error_code_of(OffsetCommitResponse(0, 3)) == 3
+        assert error_code_of(apis.OffsetCommitResponse(0, 3)) == 3
 
 
 @each("seed", range(200))
@@ -545,20 +526,20 @@ def test_every_ask_is_answered_once_faults_end(seed: int) -> None:
     reads = [world.ask(key, TXN, describe(key)) for key in keys]
     faults_end_ms = 20_000
 
-    def described(key: str, node_id: int, faults: bool) -> TransactionDescription:
+    def described(key: str, node_id: int, faults: bool) -> apis.TransactionDescription:
         code = NOT_COORDINATOR if where[key] != node_id else LOADING if faults and rng.random() < 0.3 else 0
-        return TransactionDescription(key, code, "Ongoing", 0, -1, 1, 0, ())
+        return apis.TransactionDescription(key, code, "Ongoing", 0, -1, 1, 0, ())
 
     def respond(sent: Sent, faults: bool) -> tuple[object | None, str | None]:
         if faults and rng.random() < 0.1:
             return None, "cut"
-        if isinstance(sent.request, FindCoordinatorRequest):
+        if isinstance(sent.request, apis.FindCoordinatorRequest):
             codes = {key: UNAVAILABLE if faults and rng.random() < 0.2 else 0 for key in sent.request.keys}
-            found = (FoundCoordinator(k, c, "", -1, "", -1) if c else at(k, where[k]) for k, c in codes.items())
-            return FindCoordinatorResponse(0, tuple(found)), None
-        if isinstance(sent.request, DescribeTransactionsRequest):
+            found = (apis.FoundCoordinator(k, c, "", -1, "", -1) if c else at(k, where[k]) for k, c in codes.items())
+            return apis.FindCoordinatorResponse(0, tuple(found)), None
+        if isinstance(sent.request, apis.DescribeTransactionsRequest):
             states = (described(key, sent.node_id, faults) for key in sent.request.transactional_ids)
-            return DescribeTransactionsResponse(0, tuple(states)), None
+            return apis.DescribeTransactionsResponse(0, tuple(states)), None
         key = sent.request.transactional_id
         if where[key] != sent.node_id:
             return ended(NOT_COORDINATOR), None

@@ -9,10 +9,18 @@ from typing import Any
 import pytest
 from kafka.record import MemoryRecords
 
+from effort import each
 from kafka_sink import errors
 from kafka_sink.kafka.metadata import MetadataSnapshot
 from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PartitionOffsets
+from kafka_sink.kafka.producer.error_policy import (
+    Action,
+    advice,
+    missing_acl,
+    on_init_producer_id_error,
+    on_produce_error,
+)
 from kafka_sink.kafka.producer.probe import Probe
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
@@ -20,6 +28,7 @@ from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.produce import ProduceResponse, ProduceResult, RefusedRecord
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from producer_core import TOPIC, TOPIC_ID, Core, make_core, metadata_response, routed, routed_to
 from scripted_kafka import Sent
@@ -149,14 +158,10 @@ def without_id(**options: Any) -> Core:
     return c
 
 
-def test_nothing_is_sent_before_there_is_a_producer_id() -> None:
+def test_a_refused_producer_id_fails_the_write_and_a_busy_one_is_asked_again() -> None:
     c = without_id()
     c.run()
     assert (c.network.produce(), c.waiting(InitProducerIdRequest)) == ([], 1)
-
-
-def test_a_refused_producer_id_fails_the_write_and_a_busy_one_is_asked_again() -> None:
-    c = without_id()
     c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 15, -1, -1))
     # A poll waits until it may be asked for again.
     wait_ms = c.sender.run_once(c.now_ms)
@@ -247,38 +252,30 @@ def test_a_lost_connection_with_five_in_flight_is_resent_in_order_one_at_a_time(
     assert c.is_written
 
 
-@pytest.mark.parametrize("lost", [False, True])
-def test_a_new_leader_gets_the_retry(lost: bool) -> None:
+@pytest.mark.parametrize("code", [6, None])
+def test_a_new_leader_gets_the_retry(code: int | None) -> None:
     """A lost answer is a reason to ask for the leader, too."""
     c = make_core(leaders=[0], retry_backoff_ms=1_000)
     c.run(1_500)  # the pause after the first metadata is over
     (first,) = c.send(rows(1))
-    refused_with(c, first, None if lost else 6)
+    refused_with(c, first, code)
     c.leaders = [1]
     c.run(150)
     c.answer_metadata(leader_epoch=1)
     assert (first.node_id, c.only(1_100).node_id) == (0, 1)
 
 
-def test_a_gap_left_by_an_earlier_batch_heals_and_one_left_by_nobody_fails() -> None:
+@pytest.mark.parametrize("is_told_first", [False, True])
+def test_a_gap_left_by_an_earlier_batch_heals_and_one_left_by_nobody_fails(is_told_first: bool) -> None:
     c, (first, second) = sending(2)
-    c.answer_produce(first, 19)
-    c.answer_produce(second, 45)
-    for _ in range(2):
-        c.answer_produce(c.only(1_500))
+    answers = [(first, 7 if is_told_first else 19), (second, 45)]
+    for request, code in reversed(answers) if is_told_first else answers:
+        c.answer_produce(request, code)
+    assert answer_all(c, 1_500, sequences) == [1, 2]
     assert c.is_written
     c, (only,) = sending()
     c.answer_produce(only, 45)
     assert c.failed(errors.ProduceRejected).code == 45
-
-
-def test_a_gap_may_be_told_of_before_the_batch_that_left_it_is_answered() -> None:
-    c, (first, second) = sending(2)
-    c.answer_produce(second, 45)
-    assert c.only(1_500) is first
-    c.answer_produce(first, 7)
-    assert answer_all(c, 1_500, sequences) == [1, 2]
-    assert c.is_written
 
 
 @pytest.mark.parametrize("code", [7, 20])
@@ -430,18 +427,18 @@ def test_a_row_that_is_refused_is_left_out_and_those_behind_get_its_sequences() 
     assert c.acknowledgements.refused is not None and len(c.acknowledgements.refused) == 2
 
 
-@pytest.mark.parametrize("places", [(), (2,), (-1,), (0, 2)])
-def test_places_that_the_batch_does_not_have_are_no_reason_to_leave_out(places: tuple[int, ...]) -> None:
-    c, (first, *_) = three_in_flight()
-    refuse(c, first, *places)
-    c.failed(errors.ProduceRejected)
-
-
-@pytest.mark.parametrize("leaves_out", [False, True], ids=["no row is left out", "of the dead letters themselves"])
-def test_a_refusal_fails_the_write_where_nothing_is_to_be_left_out(leaves_out: bool) -> None:
+@pytest.mark.parametrize(
+    ("places", "leaves_out", "letters"),
+    [
+        *(pytest.param(places, True, None, id="no such place") for places in ((), (2,), (-1,), (0, 2))),
+        pytest.param((0,), False, None, id="no row is left out"),
+        pytest.param((0,), True, "t", id="of the dead letters themselves"),
+    ],
+)
+def test_a_refusal_fails_the_write_where_nothing_is_to_be_left_out(places: Any, leaves_out: bool, letters: Any) -> None:
     c, (first, *_) = three_in_flight(leaves_out=leaves_out)
-    c.acknowledgements.dead_letter_topic = "t" if leaves_out else None
-    refuse(c, first, 0)
+    c.acknowledgements.dead_letter_topic = letters
+    refuse(c, first, *places)
     c.failed(errors.ProduceRejected)
 
 
@@ -520,8 +517,7 @@ def test_of_batches_that_expire_together_one_that_was_sent_is_told_of() -> None:
     assert c.only(1_000)
     c.run(39_000)
     failure = c.failed(errors.DeliveryTimeout)
-    assert (failure.partition, failure.attempts) == (1, 2)
-    assert "NOT_ENOUGH_REPLICAS" in failure.last_error
+    assert (failure.partition, failure.attempts, "NOT_ENOUGH_REPLICAS" in failure.last_error) == (1, 2, True)
 
 
 HUNG_UP, REFUSED = "broker 0: the peer closed the connection", "broker 0: Connection refused"
@@ -533,19 +529,16 @@ LOST = "the connection was lost"
 @pytest.mark.parametrize(
     ("error", "since", "down", "told"),
     [
-        pytest.param(OLD, "", False, OLD, id="a version that the broker lacks"),
-        pytest.param(None, "", False, LOST, id="no reason is a lost connection"),
-        pytest.param(HUNG_UP, REFUSED, True, f"{HUNG_UP}; since then: {REFUSED}", id="out of reach since then"),
-        pytest.param(HUNG_UP, REFUSED, False, HUNG_UP, id="in reach again"),
-        pytest.param(HUNG_UP, HUNG_UP, True, HUNG_UP, id="one reason is told once"),
+        pytest.param(OLD, "", set(), OLD, id="a version that the broker lacks"),
+        pytest.param(None, "", set(), LOST, id="no reason is a lost connection"),
+        pytest.param(HUNG_UP, REFUSED, {0}, f"{HUNG_UP}; since then: {REFUSED}", id="out of reach since then"),
+        pytest.param(HUNG_UP, REFUSED, set(), HUNG_UP, id="in reach again"),
+        pytest.param(HUNG_UP, HUNG_UP, {0}, HUNG_UP, id="one reason is told once"),
     ],
 )
-def test_why_there_was_no_answer_is_told_when_the_time_is_over(
-    error: str | None, since: str, down: bool, told: str
-) -> None:
+def test_why_there_was_no_answer_is_told_when_the_time_is_over(error: Any, since: str, down: Any, told: str) -> None:
     c, (request,) = sending(**EXPIRES)
-    c.network.last_error = since
-    c.kafka.down = {0} if down else set()
+    c.network.last_error, c.kafka.down = since, down
     c.answer(request, None, error)
     assert c.acknowledgements.failure is None
     c.run(40_000)
@@ -575,14 +568,11 @@ def test_a_deadline_that_is_near_or_past_does_not_make_the_sender_spin() -> None
     c.failed(errors.DeliveryTimeout)
 
 
-def test_retries_bound_the_attempts() -> None:
+def test_retries_and_a_deadline_that_counts_from_the_first_row_bound_the_attempts() -> None:
     c, (request,) = sending(retries=1)
     c.answer_produce(request, 19)
     c.answer_produce(c.only(200), 19)
     assert c.failed(errors.DeliveryTimeout).attempts == 2
-
-
-def test_the_delivery_deadline_counts_from_the_first_row_not_the_last_attempt() -> None:
     c, _ = sending(**EXPIRES)
     for _ in range(13):
         c.answer_produce(c.only(), 19)
@@ -613,7 +603,7 @@ def test_rows_routed_before_a_topic_was_made_again_are_not_sent_to_the_new_one()
     assert c.is_free
 
 
-def test_a_topic_that_metadata_forgets_for_a_moment_keeps_its_batches_and_sequences() -> None:
+def test_a_topic_that_is_forgotten_for_a_moment_or_was_idle_keeps_its_sequences() -> None:
     c, (request,) = sending()
     c.answer_produce(request, 3)
     c.run(150)
@@ -621,13 +611,6 @@ def test_a_topic_that_metadata_forgets_for_a_moment_keeps_its_batches_and_sequen
     again = c.only(150)
     assert wire(again) == wire(request)
     c.answer_produce(again)
-    c.append(routed([b"b"], [0]))
-    assert sequences(c.only(100)) == [1]
-
-
-def test_a_topic_that_was_idle_and_is_forgotten_keeps_its_sequences() -> None:
-    c, (request,) = sending()
-    c.answer_produce(request)
     c.run(400_000)
     assert c.network.sent[0].request.topics == ()
     c.answer(c.network.take(MetadataRequest), replace(metadata_response([]), topics=()))
@@ -639,13 +622,10 @@ def test_a_topic_that_was_idle_and_is_forgotten_keeps_its_sequences() -> None:
     assert sequences(c.only(100)) == [1]
 
 
-@pytest.mark.parametrize("sent", [False, True], ids=["queued", "in flight"])
-def test_a_topic_with_batches_pending_is_not_forgotten(sent: bool) -> None:
+@pytest.mark.parametrize("puts", [Core.append, Core.send], ids=["queued", "in flight"])
+def test_a_topic_with_batches_pending_is_not_forgotten(puts: Callable[[Core, Any], object]) -> None:
     c = make_core(delivery_timeout_ms=10_000_000)
-    if sent:
-        assert c.send(routed([b"a"], [0]))
-    else:
-        c.append(routed([b"a"], [0]))
+    assert puts(c, routed([b"a"], [0]))
     c.run(400_000)
     request = c.network.take(MetadataRequest)
     assert request.request.topics == (TOPIC,)
@@ -673,7 +653,7 @@ def test_results_are_matched_by_partition_and_not_by_place() -> None:
     assert [receipt.first_offset for receipt in c.receipts] == [0, 10]
 
 
-def test_a_leader_that_cannot_be_reached_is_asked_about() -> None:
+def test_a_leader_that_cannot_be_reached_or_is_lost_is_asked_about() -> None:
     c = warm(make_core(leaders=[1]))
     c.kafka.down = {1}
     c.append(routed([b"b"], [0]))
@@ -683,9 +663,6 @@ def test_a_leader_that_cannot_be_reached_is_asked_about() -> None:
     c.leaders = [2]
     c.answer_metadata(leader_epoch=1)
     assert c.only(1).node_id == 2
-
-
-def test_a_partition_that_loses_its_leader_is_asked_about() -> None:
     c = warm(make_core(leaders=[0]))
     c.learn(-1, leader_epoch=1)
     c.run(300)
@@ -716,10 +693,15 @@ def test_a_write_that_ends_while_a_node_is_chosen_leaves_nothing_to_ask_for() ->
 class TestInterruptions:
     """A cluster that was restored while nobody was connected gives producer ids out again."""
 
-    def test_rows_that_have_no_number_get_another_id(self) -> None:
-        c = warm(make_core(leaders=[0]))
+    @pytest.mark.parametrize("is_known", [True, False])
+    def test_rows_that_have_no_number_get_another_id(self, is_known: bool) -> None:
+        """It counts from the request for one: the answer may come together with the end of the connection."""
+        c = warm(make_core(leaders=[0])) if is_known else without_id(leaders=[0])
         c.network.interruptions = 1
-        c.append(routed([b"a"], [0]))
+        if is_known:
+            c.append(routed([b"a"], [0]))
+        else:
+            c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 0, 4_000, 0))
         c.run()
         assert c.network.produce() == []
         c.answer_producer_id(4_001)
@@ -735,16 +717,6 @@ class TestInterruptions:
         again = c.only(10_000)
         assert numbers(again) == numbers(lost) == [(4_000, 1)]
         c.answer_produce(again)
-        c.run()
-        assert c.network.produce() == []
-        c.answer_producer_id(4_001)
-        assert numbers(c.only()) == [(4_001, 0)]
-
-    def test_while_an_id_is_asked_for(self) -> None:
-        """It counts from the request: the answer may come together with the end of the connection."""
-        c = without_id(leaders=[0])
-        c.network.interruptions = 1
-        c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 0, 4_000, 0))
         c.run()
         assert c.network.produce() == []
         c.answer_producer_id(4_001)
@@ -775,26 +747,22 @@ class TestInterruptions:
         assert (hear(1, 3), hear(2, 2)) == (1, 1)
 
 
-class TestProbe:
-    @pytest.mark.parametrize("is_answered", [True, False])
-    def test_is_one_question_that_is_not_asked_again_when_it_is_lost(self, is_answered: bool) -> None:
-        c = make_core()
-        probe = c.sender.probe = Probe()
-        c.run()
-        c.run()
-        (sent,) = c.network.sent
-        assert sent.request == MetadataRequest((), allow_auto_topic_creation=False)
-        assert not probe.is_settled
-        c.answer(sent, metadata_response([0]) if is_answered else None)
-        c.run()
-        assert (probe.is_settled, probe.is_answered, c.network.sent) == (True, is_answered, [])
-
-    def test_waits_for_a_node(self) -> None:
-        c = make_core()
-        c.kafka.down = {0, 1, 2}
-        probe = c.sender.probe = Probe()
-        c.run()
-        assert (probe.is_sent, c.network.sent) == (False, [])
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_probe_is_one_question_that_waits_for_a_node_and_may_be_lost(is_answered: bool) -> None:
+    c = make_core()
+    c.kafka.down = {0, 1, 2}
+    probe = c.sender.probe = Probe()
+    c.run()
+    assert (probe.is_sent, c.network.sent) == (False, [])
+    c.kafka.down = set()
+    c.run()
+    c.run()
+    (sent,) = c.network.sent
+    assert sent.request == MetadataRequest((), allow_auto_topic_creation=False)
+    assert not probe.is_settled
+    c.answer(sent, metadata_response([0]) if is_answered else None)
+    c.run()
+    assert (probe.is_settled, probe.is_answered, c.network.sent) == (True, is_answered, [])
 
 
 def too_large_for_its_leader(records: int = 4, **options: Any) -> tuple[Core, Sent]:
@@ -886,19 +854,15 @@ def test_parts_that_were_not_sent_themselves_may_have_been_written_with_their_ba
     c.kafka.down = {0}
     c.run(40_000)
     failure = c.failed(errors.DeliveryTimeout)
-    assert failure.attempts == 0
-    assert "Whether the last attempt was written is unknown." in str(failure)
+    assert (failure.attempts, "Whether the last attempt was written is unknown." in str(failure)) == (0, True)
 
 
-def test_what_was_split_and_acknowledged_does_not_expire() -> None:
+def test_what_was_split_does_not_expire_and_a_write_that_failed_is_not_split() -> None:
     c, request = too_large_for_its_leader(**EXPIRES)
     c.answer_produce(request, 10)
     answer_all(c, 0, sequences)
     c.run(80_000)
     assert (c.acknowledgements.failure, c.sender.failure) == (None, None)
-
-
-def test_a_write_that_failed_is_not_split() -> None:
     c, request = too_large_for_its_leader()
     c.sender.fail(errors.ProducerClosed(reason="test"))
     c.answer_produce(request, 10)
@@ -972,17 +936,13 @@ def test_with_acks_0_a_failed_write_gets_its_memory_back_when_the_bytes_are_out(
     assert (c.is_free, c.receipts) == (True, ())
 
 
-def test_without_idempotence_more_than_five_may_be_in_flight() -> None:
-    _, sent = without_idempotence(9, max_in_flight_requests_per_connection=8)
-    assert b"".join(map(first_bytes, sent)) == b"ABCDEFGH"
-
-
 def test_without_idempotence_lost_batches_wait_in_the_order_in_which_they_were_made() -> None:
-    c, sent = without_idempotence(7)
-    assert len(sent) == 5
-    for request in (sent[2], sent[0], sent[4], sent[1], sent[3]):
-        c.lose(request)
-    assert answer_all(c, 2_000, first_bytes) == b"ABCDEFG"
+    """And more than five may be in flight."""
+    c, sent = without_idempotence(9, max_in_flight_requests_per_connection=8)
+    assert b"".join(map(first_bytes, sent)) == b"ABCDEFGH"
+    for number in (2, 0, 4, 1, 3, 7, 6, 5):
+        c.lose(sent[number])
+    assert answer_all(c, 2_000, first_bytes) == b"ABCDEFGHI"
 
 
 def test_with_one_in_flight_a_partition_is_left_alone_until_its_batch_is_answered() -> None:
@@ -1008,14 +968,12 @@ def test_what_is_sent_again_split_and_failed_is_counted() -> None:
     c.answer_produce(half, 87)
     figures = c.metrics.snapshot(c.now_ms).since(began)
     sent = sum(len(records) for request in (first, again, half) for records in wire(request))
-    assert figures.producer["record-send-total"] == 10 + 10 + 5
-    assert figures.topics["t"]["byte-total"] == sent
-    assert figures.producer["record-retry-total"] == 10
-    assert figures.producer["batch-split-total"] == 1
-    assert figures.producer["record-error-total"] == figures.topics["t"]["record-error-total"] == 10
-    assert figures.producer["records-per-request-avg"] == 25 / 3
-    assert figures.producer["record-queue-time-max"] == 1_007
-    assert figures.producer["compression-rate-avg"] == 1.0
+    assert (figures.topics["t"]["byte-total"], figures.topics["t"]["record-error-total"]) == (sent, 10)
+    expected = {
+        "record-send-total": 10 + 10 + 5, "record-retry-total": 10, "batch-split-total": 1, "record-error-total": 10,
+        "records-per-request-avg": 25 / 3, "record-queue-time-max": 1_007, "compression-rate-avg": 1.0,
+    }  # fmt: skip
+    assert {name: figures.producer[name] for name in expected} == expected
 
 
 NEW_TOPIC_ID = uuid.UUID(int=99)
@@ -1056,3 +1014,34 @@ def test_leaders_that_know_topic_ids_tell_a_topic_made_again_from_the_one_before
     (request,) = write_to_the_topic_made_again(c)
     assert sequences(request) == [0]
     assert request.request.partitions[0].topic_id == NEW_TOPIC_ID
+
+
+# By number, as the broker sends them: transcribed from kafka-facts, not from the table under test.
+STALE_METADATA = {3, 5, 6, 13, 56, 74, 75, 100, 103}
+RETRIED = {2, 7, 14, 15, 16, 19, 20, 51, 89}
+ON_PRODUCE = {
+    0: Action.ACKNOWLEDGE, 46: Action.ACKNOWLEDGE_WITHOUT_OFFSET, 45: Action.CHECK_SEQUENCE, 10: Action.SPLIT,
+    32: Action.LEAVE_OUT, 87: Action.LEAVE_OUT, **dict.fromkeys(RETRIED, Action.RETRY),
+    **dict.fromkeys(STALE_METADATA, Action.REFRESH_AND_RETRY),
+}  # fmt: skip
+ADVISED = {
+    18: "segment.bytes", 29: "DESCRIBE", 31: "before 2.8", 32: "message.timestamp", 43: "compression.type=none",
+    44: "policy", 45: "unclean election", 47: "Another producer", 59: "truncated", 76: "compression.type",
+    87: "needs a key",
+}  # fmt: skip
+
+
+@each("code", range(-1, 200))
+def test_every_produce_code_has_one_action(code: int) -> None:
+    assert on_produce_error(code) is ON_PRODUCE.get(code, Action.FAIL)
+    expected = Action.ACKNOWLEDGE if code == 0 else Action.RETRY if code in {7, 14, 15, 16, 51, 89} else Action.FAIL
+    assert on_init_producer_id_error(code) is expected
+    # What a user can do is said where there is something to do, and the ACL that is missing is named.
+    assert advice(code).endswith(".")
+    assert (advice(code) != advice(-1)) == (code in ADVISED) and ADVISED.get(code, "") in advice(code)
+    assert missing_acl(code) == {29: "TOPIC WRITE on this topic", 31: "CLUSTER IDEMPOTENT_WRITE"}.get(code, "")
+
+
+def test_every_action_is_asked_for_by_some_code_that_has_a_name() -> None:
+    assert {on_produce_error(code) for code in ErrorCode} == set(Action)
+    assert {code.value for code in ErrorCode} >= RETRIED | STALE_METADATA

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kafka.record import MemoryRecords
 
+import apis
 from kafka_sink import errors
 from kafka_sink.kafka.producer.coordinators import Coordinators
 from kafka_sink.kafka.producer.transaction_manager import (
@@ -21,15 +22,6 @@ from kafka_sink.kafka.producer.transaction_manager import (
     Transaction,
     TransactionManager,
 )
-from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    FoundCoordinator,
-)
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
-from kafka_sink.kafka.protocol.apis.produce import PRODUCE_ADDS_PARTITIONS
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import select_version
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -76,18 +68,18 @@ def headers(sent: Sent) -> list[tuple[bool, int, int, int]]:
 
 def find_coordinator(core: Core) -> None:
     core.run()
-    find = core.network.take(FindCoordinatorRequest)
+    find = core.network.take(apis.FindCoordinatorRequest)
     assert find.request.keys == ("orders.0",)
-    found = FoundCoordinator("orders.0", 0, None, COORDINATOR, "localhost", 9094)
-    core.answer(find, FindCoordinatorResponse(0, (found,)))
+    found = apis.FoundCoordinator("orders.0", 0, None, COORDINATOR, "localhost", 9094)
+    core.answer(find, apis.FindCoordinatorResponse(0, (found,)))
     core.run()
 
 
 def add_partitions(core: Core, **codes: int) -> Sent:
     """Answers the request to add partitions, with an error for those of `codes` (p0=29)."""
-    asked = core.network.take(AddPartitionsToTxnRequest)
-    results = tuple(PartitionResult(topic, p, codes.get(f"p{p}", 0)) for topic, p in asked.request.partitions)
-    core.answer(asked, AddPartitionsToTxnResponse(0, results))
+    asked = core.network.take(apis.AddPartitionsToTxnRequest)
+    results = tuple(apis.PartitionResult(topic, p, codes.get(f"p{p}", 0)) for topic, p in asked.request.partitions)
+    core.answer(asked, apis.AddPartitionsToTxnResponse(0, results))
     core.run()
     return asked
 
@@ -97,7 +89,7 @@ def test_batches_carry_the_transactions_ids_and_bit_and_no_producer_id_is_asked_
     produce = core.only()
     assert headers(produce) == [(True, 7000, 3, 0), (True, 7000, 3, 0)]
     assert (produce.request.transactional_id, produce.request.transaction_version) == ("orders.0", 2)
-    assert core.waiting(InitProducerIdRequest) + core.waiting(AddPartitionsToTxnRequest) == 0
+    assert core.waiting(apis.InitProducerIdRequest) + core.waiting(apis.AddPartitionsToTxnRequest) == 0
 
 
 def test_parts_of_a_split_batch_are_in_the_transaction_too() -> None:
@@ -111,22 +103,17 @@ def test_parts_of_a_split_batch_are_in_the_transaction_too() -> None:
 
 
 def test_each_transaction_begins_every_partition_at_sequence_0() -> None:
-    core = begun(NEW, 0)
-    core.answer_produce(core.only())
-    next_transaction(core)
-    (produce,) = send_rows(core, 0)
-    assert headers(produce) == [(True, 7000, 4, 0)]
-
-
-def test_a_transaction_after_a_write_without_one_begins_at_sequence_0() -> None:
-    """Its ids are others: their leaders expect 0 first."""
+    """Also one after a write without one: its ids are others, and their leaders expect 0 first."""
     core = make_core((0, 0))
     core.send(routed([b"row"], [0]))
     core.answer_produce(core.only())
     core.run()
     core.sender.begin_transaction(NEW)
-    (produce,) = send_rows(core, 0)
-    assert headers(produce) == [(True, 7000, 3, 0)]
+    for epoch in (3, 4):
+        (produce,) = send_rows(core, 0)
+        assert headers(produce) == [(True, 7000, epoch, 0)]
+        core.answer_produce(produce)
+        next_transaction(core)
 
 
 def test_a_write_without_a_transaction_after_one_asks_for_an_id_of_its_own() -> None:
@@ -134,8 +121,7 @@ def test_a_write_without_a_transaction_after_one_asks_for_an_id_of_its_own() -> 
     core.sender.end_transaction()
     assert send_rows(core, 0) == []
     core.answer_producer_id()
-    assert headers(core.only()) == [(False, 4_000, 0, 0)]
-    assert core.only().request.transactional_id is None
+    assert (headers(core.only()), core.only().request.transactional_id) == ([(False, 4_000, 0, 0)], None)
 
 
 def written(produces: list[Sent]) -> list[tuple[int, list[int]]]:
@@ -177,18 +163,12 @@ def test_a_leader_without_a_connection_holds_nobody_up() -> None:
     assert written(send_rows(core, 0, 1)) == [(1, [1])]
 
 
-def test_new_partitions_wait_and_those_of_the_transaction_do_not() -> None:
+@pytest.mark.parametrize(("first", "then"), [(0, [1, 2]), (1, [0])])
+def test_new_partitions_wait_and_those_of_the_transaction_do_not(first: int, then: list[int]) -> None:
     core = begun(NEW, 1, leaders=(0, 1, 1))
     core.answer_produce(core.only())
-    send_rows(core, 0)
-    assert written(send_rows(core, 1, 2)) == [(0, [0]), (1, [1])]
-
-
-def test_a_partition_of_the_transaction_holds_no_new_one_up() -> None:
-    core = begun(NEW, 1, leaders=(0, 1, 1))
-    core.answer_produce(core.only())
-    send_rows(core, 1)
-    assert written(send_rows(core, 0)) == [(1, [1]), (0, [0])]
+    send_rows(core, first)
+    assert written(send_rows(core, *then)) == [(first, [first]), (1 - first, [1 - first])]
 
 
 def test_a_leader_with_more_new_partitions_goes_behind_the_others() -> None:
@@ -205,42 +185,33 @@ def test_a_request_that_is_lost_lets_the_next_leader_go() -> None:
     core = begun(NEW, 0, 1, leaders=(0, 1))
     core.lose(core.only())
     assert written([core.only(0)]) == [(1, [1])]
-
-
-def test_without_a_transaction_all_leaders_get_rows_at_once() -> None:
+    # Without a transaction all go at once.
     core = make_core((0, 1))
     assert written(core.send(routed([b"row"] * 2, [0, 1]))) == [(0, [0]), (1, [1])]
 
 
 def test_version_1_adds_a_partition_before_anything_is_written_to_it() -> None:
+    """To each transaction anew."""
     core = joining(0, 1)
-    assert core.network.produce() == []
-    asked = add_partitions(core)
-    assert asked.node_id == COORDINATOR
-    assert sorted(asked.request.partitions) == [(TOPIC, 0), (TOPIC, 1)]
-    assert (asked.request.producer_id, asked.request.producer_epoch) == (7000, 3)
-    assert headers(core.only()) == [(True, 7000, 3, 0), (True, 7000, 3, 0)]
-
-
-def test_version_1_adds_partitions_to_each_transaction_anew() -> None:
-    core = joining(0)
-    add_partitions(core)
-    core.answer_produce(core.only())
-    next_transaction(core, OLD)
-    assert send_rows(core, 0) == []
-    asked = add_partitions(core)
-    assert (asked.request.producer_epoch, asked.request.partitions) == (4, ((TOPIC, 0),))
-    assert headers(core.only()) == [(True, 7000, 4, 0)]
+    for epoch in (3, 4):
+        assert core.network.produce() == []
+        asked = add_partitions(core)
+        assert (asked.node_id, sorted(asked.request.partitions)) == (COORDINATOR, [(TOPIC, 0), (TOPIC, 1)])
+        assert (asked.request.producer_id, asked.request.producer_epoch) == (7000, epoch)
+        assert headers(core.only()) == [(True, 7000, epoch, 0), (True, 7000, epoch, 0)]
+        core.answer_produce(core.only())
+        next_transaction(core, OLD)
+        send_rows(core, 0, 1)
 
 
 def test_what_one_transaction_wanted_the_next_does_not() -> None:
     manager, kafka, ask = managing()
-    kafka.held = {AddPartitionsToTxnRequest}
+    kafka.held = {apis.AddPartitionsToTxnRequest}
     for partition in (0, 1):
         manager.begin(OLD)
         manager.admit({1: deque([TopicPartition(TOPIC, partition)])}, 0)
         ask(0)
-        _, adding = kafka.asked(AddPartitionsToTxnRequest)[-1]
+        _, adding = kafka.asked(apis.AddPartitionsToTxnRequest)[-1]
         assert adding.partitions == ((TOPIC, partition),)
         manager.end()
 
@@ -261,17 +232,13 @@ def managing() -> tuple[TransactionManager, ScriptedKafka, Callable[[int], None]
     return TransactionManager(coordinators, delivery_timeout_ms=60_000), kafka, ask
 
 
-def test_version_1_never_produces_in_a_version_that_adds_partitions_itself() -> None:
-    core = joining(0)
-    add_partitions(core)
-    request = core.only().request
-    assert select_version(request, {0: (0, 13)}) == PRODUCE_ADDS_PARTITIONS - 1
-    assert select_version(replace(request, transaction_version=2), {0: (0, 13)}) == 13
-
-
 def test_version_1_asks_once_a_partition_and_goes_on_with_those_it_has() -> None:
     core = joining(0)
     add_partitions(core)
+    # It never produces in a version that adds partitions itself.
+    request = core.only().request
+    assert select_version(request, {0: (0, 13)}) == apis.PRODUCE_ADDS_PARTITIONS - 1
+    assert select_version(replace(request, transaction_version=2), {0: (0, 13)}) == 13
     core.answer_produce(core.only())
     (produce,) = send_rows(core, 0, 1)
     assert written([produce]) == [(0, [0])]
@@ -284,7 +251,7 @@ def test_version_1_adds_partitions_together_that_came_while_another_was_being_ad
     core = joining(0, leaders=(0, 0, 0))
     send_rows(core, 1)
     send_rows(core, 2)
-    assert core.waiting(AddPartitionsToTxnRequest) == 1
+    assert core.waiting(apis.AddPartitionsToTxnRequest) == 1
     assert add_partitions(core).request.partitions == ((TOPIC, 0),)
     assert sorted(add_partitions(core).request.partitions) == [(TOPIC, 1), (TOPIC, 2)]
     assert sorted(each.partition for sent in core.network.produce() for each in sent.request.partitions) == [0, 1, 2]
@@ -292,11 +259,9 @@ def test_version_1_adds_partitions_together_that_came_while_another_was_being_ad
 
 DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 FENCED = [
-    ErrorCode.PRODUCER_FENCED,
-    ErrorCode.INVALID_PRODUCER_EPOCH,
-    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-]
+]  # fmt: skip
 REFUSED = [DENIED, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_SERVER_ERROR]
 NOT_ADDED = [
     (ErrorCode.TOPIC_AUTHORIZATION_FAILED, errors.TopicAuthorizationFailed),
@@ -336,17 +301,15 @@ def test_a_partition_that_is_refused_fails_the_batches_of_those_that_were_added_
 
 MOVED = [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, None]
 LATER = [
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-]
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("code", [*LATER, *MOVED, ErrorCode.OPERATION_NOT_ATTEMPTED])
 def test_a_partition_that_cannot_be_added_yet_is_asked_for_again(code: int | None) -> None:
     core = joining(0)
     if code is None:
-        core.lose(core.network.take(AddPartitionsToTxnRequest))
+        core.lose(core.network.take(apis.AddPartitionsToTxnRequest))
     else:
         add_partitions(core, p0=code)
     assert core.network.produce() == []
@@ -386,8 +349,8 @@ def test_a_coordinator_that_stays_away_fails_the_write_in_time() -> None:
 def test_a_coordinator_that_is_not_known_fails_the_write_with_its_reason() -> None:
     core = begun(OLD, 0)
     core.run()
-    found = FoundCoordinator("orders.0", DENIED, None, -1, "", -1)
-    core.answer(core.network.take(FindCoordinatorRequest), FindCoordinatorResponse(0, (found,)))
+    found = apis.FoundCoordinator("orders.0", DENIED, None, -1, "", -1)
+    core.answer(core.network.take(apis.FindCoordinatorRequest), apis.FindCoordinatorResponse(0, (found,)))
     core.run()
     failure = core.failed(errors.TransactionRefused)
     assert (failure.transactional_id, failure.api, failure.code) == ("orders.0", "AddPartitionsToTxn", DENIED)
@@ -423,8 +386,7 @@ def test_a_batch_that_expired_fails_once_whatever_is_said_of_it_later() -> None:
     core.run(40_000)
     core.answer_produce(produce, ErrorCode.INVALID_TXN_STATE)
     core.failed(errors.DeliveryTimeout)
-    assert core.acknowledgements.pending_batches == 0
-    assert core.is_free
+    assert (core.acknowledgements.pending_batches, core.is_free) == (0, True)
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, ["begin", "end"])))
@@ -449,17 +411,13 @@ Places = list[tuple[int, int, int]]
     ("places", "gone"),
     [
         # Sequence, offset and count of each acknowledged batch.
-        ([(0, 7, 2), (2, 9, 3), (5, 40, 1)], None),
-        ([(0, 7, 2), (2, 7, 3)], (7, 8)),
-        ([(0, 7, 2), (2, 8, 3)], (8, 8)),
-        ([(0, 7, 2), (2, 0, 3)], (0, 8)),
+        ([(0, 7, 2), (2, 9, 3), (5, 40, 1)], None), ([(0, 7, 2), (2, 7, 3)], (7, 8)),
+        ([(0, 7, 2), (2, 8, 3)], (8, 8)), ([(0, 7, 2), (2, 0, 3)], (0, 8)),
         # The later one first.
-        ([(2, 9, 3), (0, 7, 2), (5, 12, 1)], None),
-        ([(2, 9, 3), (0, 8, 2)], (8, 9)),
-        ([(2**31 - 2, 50, 2), (0, 52, 1)], None),
-        ([(2**31 - 2, 50, 2), (0, 50, 1)], (50, 51)),
+        ([(2, 9, 3), (0, 7, 2), (5, 12, 1)], None), ([(2, 9, 3), (0, 8, 2)], (8, 9)),
+        ([(2**31 - 2, 50, 2), (0, 52, 1)], None), ([(2**31 - 2, 50, 2), (0, 50, 1)], (50, 51)),
     ],
-)
+)  # fmt: skip
 def test_offsets_ascend_with_sequences_or_acknowledged_rows_are_gone(
     places: Places, gone: tuple[int, int] | None
 ) -> None:
@@ -474,7 +432,7 @@ def test_offsets_ascend_with_sequences_or_acknowledged_rows_are_gone(
     assert told == gone
 
 
-def test_another_partition_and_the_next_transaction_begin_anew() -> None:
+def test_offsets_of_another_partition_and_of_the_next_transaction_begin_anew() -> None:
     manager, *_ = managing()
     manager.begin(NEW)
     manager.acknowledged(TopicPartition("t", 0), 0, 7, 2)

@@ -32,7 +32,7 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant("the age of a transaction is that of the whole micro-batch, by another clock than its coordinator's",
            "docs/operations.md: clocks",
            "$DRIVER.start_time_ms - $EACH.start_time_ms + $WAITED_MS", "open_ms + $WAITED_MS",
-           "tests/unit/commit/test_clocks.py::test_tasks_that_wrote_late_are_in_time_however_long_ago_the_plan_is"),
+           "tests/unit/commit/test_lineage.py::test_tasks_that_wrote_late_are_in_time_however_long_ago_the_plan_is"),
     Mutant("a transaction that a later attempt took over is said to have timed out", "docs/errors.md: AttemptReplaced",
            "if $IS_REPLACED($DESCRIPTION, $EXPECTED):\n    return AttemptReplaced($$$FACTS)", "pass",
            "tests/verification/model/test_exactly_once.py::"
@@ -130,6 +130,6 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant("brokers without WriteTxnMarkers are asked for it until a timeout",
            "docs/compatibility.md: without WriteTxnMarkers the query stops with HangingTransaction",
            "not client.can_repair()", "False",
-           "tests/unit/commit/test_runner.py::test_brokers_without_write_txn_markers_are_not_asked_to_write_one",
+           "tests/unit/commit/test_exchanges.py::test_brokers_without_write_txn_markers_are_not_asked_to_write_one",
            within="_answer"),
 )  # fmt: skip

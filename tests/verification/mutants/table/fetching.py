@@ -35,7 +35,7 @@ FETCHING: tuple[Mutant, ...] = (
     Mutant("fetching: a pause of the caller confirms that a topic is gone",
            "Only an answer to a later request confirms it",
            "$SENT - self.$SINCE >= ABSENT_PATIENCE_MS", "now_ms - self._missing_since_ms >= ABSENT_PATIENCE_MS",
-           "tests/unit/kafka/consumer/test_topic_watch.py::test_when_it_is_gone"),
+           "tests/unit/kafka/consumer/test_fetch_policy.py::test_when_it_is_gone"),
     Mutant("fetching: what a replica says to be out of range is believed",
            "KIP-392: out of range at a follower is asked of the leader",
            "self.$REPLICA.node == NO_LEADER", "True",

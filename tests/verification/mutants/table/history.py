@@ -10,14 +10,14 @@ FROM_HISTORY: tuple[Mutant, ...] = (
            "for key in [key for key in self.$SEQUENCES.$PARTITIONS if key[0].topic in " "$SNAPSHOT.errors]:\n"
            "    self.$SEQUENCES.$PARTITIONS[key].next_sequence = 0",
            "tests/unit/kafka/producer/test_sender.py::"
-           "test_a_topic_that_metadata_forgets_for_a_moment_keeps_its_batches_and_sequences", within="Sender",
+           "test_a_topic_that_is_forgotten_for_a_moment_or_was_idle_keeps_its_sequences", within="Sender",
            given=("$NUMBERED.number(self.$PRODUCER, self.$SEQUENCES.number($NUMBERED))",
            "return self.$PARTITIONS[$B.topic_partition, $ID]")),
     Mutant("sequences are reset when an idle topic is forgotten", "KIP-98: sequences of a partition go on",
            "self.$NETWORK.update_brokers($SNAPSHOT.brokers)", "self.$NETWORK.update_brokers($SNAPSHOT.brokers)\n"
            "for key in [key for key in self.$SEQUENCES.$PARTITIONS if key[0].topic not in " "$SNAPSHOT.topics]:\n"
            "    del self.$SEQUENCES.$PARTITIONS[key]",
-           "tests/unit/kafka/producer/test_sender.py::test_a_topic_that_was_idle_and_is_forgotten_keeps_its_sequences",
+           "tests/unit/kafka/producer/test_sender.py::test_a_topic_that_is_forgotten_for_a_moment_or_was_idle_keeps_its_sequences",
            within="Sender", given=("$NUMBERED.number(self.$PRODUCER, self.$SEQUENCES.number($NUMBERED))",
            "return self.$PARTITIONS[$B.topic_partition, $ID]")),
     Mutant("a retry is not byte-identical: the header gets another time", "KIP-98: a retry has identical bytes",
@@ -74,7 +74,7 @@ FROM_HISTORY: tuple[Mutant, ...] = (
            "$BATCH.waited_ms($NOW_MS) >= $LIMIT_MS",
            "$NOW_MS - max($BATCH.created_ms, $BATCH.last_attempt_ms) >= $LIMIT_MS",
            "tests/unit/kafka/producer/test_sender.py::"
-           "test_the_delivery_deadline_counts_from_the_first_row_not_the_last_attempt"),
+           "test_retries_and_a_deadline_that_counts_from_the_first_row_bound_the_attempts"),
     Mutant("the partition count is read again in mid-write",
            "docs/guarantees.md: a key keeps its partition for a whole task",
            "$MEMORY.available = $STATE.available",

@@ -72,7 +72,7 @@ PLAN: tuple[Mutant, ...] = (
     Mutant("a new slot does not say that nothing was committed: one that times out is taken for lost",
            "docs/design/exactly-once.md: a marker that is absent proves nothing",
            "$MARKER is None and $SINK.comes_again and not $IS_PINNED", "False",
-           "tests/unit/commit/test_lost_groups.py::"
+           "tests/unit/commit/test_lost_state.py::"
            "test_a_new_sink_and_a_new_slot_say_that_nothing_was_decided_or_committed"),
     Mutant("a first micro-batch whose decision is lost is taken for a new one",
            "docs/design/exactly-once.md: a decision that is not found was lost",
@@ -81,7 +81,7 @@ PLAN: tuple[Mutant, ...] = (
     Mutant("a decision that has lost a part is taken for somebody else's text",
            "docs/design/exactly-once.md: if one part of a decision is gone, all of it is",
            "any($GROUP.offset == NO_OFFSET for $GROUP in $MORE)", "False",
-           "tests/unit/commit/test_lost_groups.py::test_a_part_of_a_decision_that_is_gone_is_the_whole_of_it"),
+           "tests/unit/commit/test_lost_state.py::test_a_part_of_a_decision_that_is_gone_is_the_whole_of_it"),
     Mutant("a run writes behind rows that a leader hides, and its abort takes them away",
            "KAFKA-20734: a hanging transaction is committed, never aborted",
            "yield from end_hanging($SINK, $OURS, sorted($TOUCHED), $DECISION.micro_batch_id, $LEADERS)", "pass",

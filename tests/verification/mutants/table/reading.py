@@ -64,7 +64,7 @@ READING: tuple[Mutant, ...] = (
            "a stream goes on, or says that its topic is gone, within seconds",
            "client.ask_leaders($OF, $REQUEST, is_final, may_be_absent=True)",
            "client.ask_leaders($OF, $REQUEST, is_final)",
-           "tests/unit/kafka/admin/test_log_ends.py::test_what_goes_while_it_is_asked_for_is_in_no_answer"),
+           "tests/unit/kafka/admin/test_offsets.py::test_what_goes_while_it_is_asked_for_is_in_no_answer"),
     Mutant("reading: filters narrow a plan that other queries get too",
            "SPARK-58551: Spark up to 4.3 keeps a plan for every later query of a DataFrame",
            "if _IS_PLANNED_FOR_ONE_QUERY:\n    $$$NARROW", "if True:\n    $$$NARROW",
@@ -162,10 +162,10 @@ READING: tuple[Mutant, ...] = (
     Mutant("reading: a commit of progress waits as long as any other request",
            "groupId: a dead coordinator holds up no stream for a minute",
            "client.within(COMMIT_PATIENCE_MS)", "client.within(60_000)",
-           "tests/unit/kafka/admin/test_group_offsets.py::"
+           "tests/unit/kafka/admin/test_offsets.py::"
            "test_a_coordinator_that_does_not_answer_is_given_up_in_time"),
     Mutant("reading: progress in a deleted topic keeps that of all topics waiting",
            "KafkaApis.handleOffsetCommitRequest: the other partitions are committed",
            "part.error_code not in _TOPIC_IS_NEW", "True",
-           "tests/unit/kafka/admin/test_group_offsets.py::test_a_refusal_says_at_once_what_to_do"),
+           "tests/unit/kafka/admin/test_offsets.py::test_a_refusal_says_at_once_what_to_do"),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from mutants.mutant import Mutant
 _TESTS = "tests/unit/spark/reading"
 _PLAN = f"{_TESTS}/test_stream_plan.py"
 _ADMISSION = f"{_TESTS}/test_admission.py"
-_ENDS = "tests/unit/kafka/admin/test_log_ends.py"
+_ENDS = "tests/unit/kafka/admin/test_offsets.py"
 _SILENCE = "failOnDataLoss: nothing is left out in silence"
 
 STREAMING: tuple[Mutant, ...] = (

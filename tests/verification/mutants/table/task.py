@@ -29,6 +29,6 @@ TASK: tuple[Mutant, ...] = (
     Mutant("a group that is deleted after the plan has its slot written again",
            "docs/design/exactly-once.md: a marker that is absent proves nothing",
            "$MARKERS.get($SLOT, $FACTS.markers.get($SLOT))", "$MARKERS.get($SLOT)",
-           "tests/unit/commit/test_lost_groups.py::"
+           "tests/unit/commit/test_lost_state.py::"
            "test_a_group_deleted_between_plan_and_task_has_its_slot_not_written_again"),
 )  # fmt: skip

@@ -14,7 +14,7 @@ VERSIONS: tuple[Mutant, ...] = (
     Mutant("names: a stale answer hides that a query began under its earlier name",
            "docs/guarantees.md: one name a stream",
            'read_decision($SINK, barrier=f"name {$QUERY_ID}")', "read_decision($SINK)",
-           "tests/unit/commit/test_earlier_name.py::"
+           "tests/unit/commit/test_lineage.py::"
            "test_a_coordinator_that_stood_still_does_not_hide_the_querys_decision"),
     Mutant("names: micro-batches that were written otherwise are followed as if exactly-once",
            "docs/guarantees.md: one guarantee a checkpoint",
@@ -43,7 +43,7 @@ VERSIONS: tuple[Mutant, ...] = (
            "docs/guarantees.md: groups of a batch write are deleted",
            ("yield from $DELETE([$FIRST])", "yield from $DELETE([*$OTHERS, *$SLOTS])"),
            "yield from $DELETE([*$SLOTS])\nyield from $DELETE([$FIRST, *$OTHERS])",
-           "tests/unit/commit/test_forgetting.py::"
+           "tests/unit/commit/test_open_transactions.py::"
            "test_wherever_it_stops_no_rows_seem_missing_and_an_abort_takes_none_away"),
     Mutant("groups: a write whose groups cannot be deleted fails, and a job that is done runs again",
            "nothing doubles in exactly-once",

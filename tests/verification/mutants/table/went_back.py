@@ -6,7 +6,7 @@ from mutants.mutant import Mutant
 
 RULE = "docs/design/exactly-once.md: state that went back"
 MODEL = "tests/verification/model/test_exactly_once.py::"
-UNIT = "tests/unit/commit/test_went_back.py::"
+UNIT = "tests/unit/commit/test_lost_state.py::"
 WORLDS = f"{MODEL}test_rows_are_visible_once_whatever_happens"
 
 WENT_BACK: tuple[Mutant, ...] = (
@@ -27,7 +27,7 @@ WENT_BACK: tuple[Mutant, ...] = (
            f"{MODEL}test_coordinators_that_went_back_give_out_ids_that_a_decision_names"),
     Mutant("a driver decides under a generation that a coordinator gave out a second time", RULE,
            "$GENERATION = yield from $BEYOND($SINK, $SINK.names.driver, $GENERATION, $NAMED, $DECISION)", "pass",
-           f"{UNIT}test_a_coordinator_that_went_back_by_an_attempt_gives_out_ids_of_the_decision"),
+           f"{UNIT}test_ids_that_a_coordinator_which_went_back_gives_out_again_are_not_used"),
     Mutant("a marker of nothing does not say which transaction wrote it", RULE,
            "Marker.nothing($IDS, $SINK.transaction_version)", 'Marker(0, "", "")',
            f"{UNIT}test_a_first_micro_batch_is_not_written_again_by_slots_that_say_that_nothing_was_committed"),

@@ -3,24 +3,21 @@ is not, and that nothing is written without such a proof."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from exchange import Exchange, after_commit, after_decision, instead
+import apis
+from exchange import Exchange, after_commit, after_decision, instead, is_end_of
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import ToCoordinator
 from kafka_sink.commit.exchanges import PARTITION, described, read_decision, read_markers
 from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Ids, Marker, digest_of
-from kafka_sink.errors import DriverFenced, MarkersLost, StateExpired
-from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsResponse, TransactionDescription
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
+from kafka_sink.errors import DriverFenced, MarkersLost, StateExpired, StateWentBack, WriteKind
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
@@ -98,8 +95,8 @@ def test_a_decision_without_digests_has_the_marker_restored_without() -> None:
     found = exchange.decision()
     (text,) = replace(found, digests=()).texts()
     names = exchange.sink.names
-    old = OffsetCommitRequest(names.decision(0), names.commit_topic, PARTITION, found.micro_batch_id, text)
-    exchange.execute(ToCoordinator(CoordinatorKind.GROUP, names.decision(0), old))
+    old = apis.OffsetCommitRequest(names.decision(0), names.commit_topic, PARTITION, found.micro_batch_id, text)
+    exchange.execute(ToCoordinator(apis.CoordinatorKind.GROUP, names.decision(0), old))
     lose(exchange, 0)
     assert plan(exchange).visible == {0: Marker(0, "q", FORGOTTEN)}
 
@@ -120,8 +117,7 @@ def test_a_restoring_transaction_that_timed_out_is_made_again() -> None:
     exchange = after_commit(1)
     lose(exchange, 0)
     planning = two_phase.plan(exchange.sink)
-    effects = exchange.run_until(planning, lambda effects: isinstance(effects[0].request, EndTxnRequest)
-                                 and effects[0].request.transactional_id == "orders.driver")  # fmt: skip
+    effects = exchange.run_until(planning, is_end_of("orders.driver"))
     exchange.kafka.time_out("orders.driver")
     assert exchange.run(planning, effects).visible == {0: Marker(0, "q", digest_of("0/0"))}
 
@@ -160,12 +156,8 @@ def test_a_first_micro_batch_whose_groups_are_all_gone_is_not_taken_for_a_new_on
     lose(exchange, 0, 1, decision=True)
     found = plan(exchange)
     assert found.is_forgotten
-    begin = two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q", allow_lost_state=allowed)
-    if allowed:
-        assert exchange.run(begin).visible is None
-        return
-    with pytest.raises(StateExpired):
-        exchange.run(begin)
+    with contextlib.nullcontext() if allowed else pytest.raises(StateExpired):
+        assert exchange.run(exchange.beginning(found, allow_lost_state=allowed)).visible is None
 
 
 def test_a_part_of_a_decision_that_is_gone_is_the_whole_of_it() -> None:
@@ -180,9 +172,9 @@ def test_a_slot_that_is_inited_while_it_is_marked_as_new_is_looked_at_again(vers
     exchange = Exchange(version, is_new=True)
     found = plan(exchange)
     begin = two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q")
-    effects = exchange.run_until(begin, lambda effects: isinstance(effects[0].request, EndTxnRequest))
+    effects = exchange.run_until(begin, lambda effects: isinstance(effects[0].request, apis.EndTxnRequest))
     effects = begin.send([exchange.execute(effect) for effect in effects])
-    assert isinstance(effects[0].request, InitProducerIdRequest)
+    assert isinstance(effects[0].request, apis.InitProducerIdRequest)
     exchange.task(found, 0, 0)
     fetched = exchange.asked["OffsetFetch"]
     assert exchange.run(begin, effects).visible is None
@@ -220,11 +212,11 @@ def test_what_a_state_proves_of_pinned_ids(version: int, state: str, raised_by: 
         assert exchange.run(two_phase.finish(exchange.sink, pinned)) == {0: proved}
 
 
-def refuses_to_end(description: TransactionDescription, version: int) -> Callable[[Any], Any]:
+def refuses_to_end(description: apis.TransactionDescription, version: int) -> Callable[[Any], Any]:
     def answer(request: Any) -> Any:
-        if isinstance(request, EndTxnRequest):
-            return EndTxnResponse(0, ErrorCode.INVALID_TXN_STATE, -1, -1)
-        return DescribeTransactionsResponse(0, (description,))
+        if isinstance(request, apis.EndTxnRequest):
+            return apis.EndTxnResponse(0, ErrorCode.INVALID_TXN_STATE, -1, -1)
+        return apis.DescribeTransactionsResponse(0, (description,))
 
     return answer
 
@@ -232,6 +224,173 @@ def refuses_to_end(description: TransactionDescription, version: int) -> Callabl
 def test_a_commit_that_a_stale_coordinator_refuses_is_proved_by_the_true_one() -> None:
     exchange = after_commit(1)
     lose(exchange, 0)
-    exchange.answer = instead(EndTxnRequest, EndTxnResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1), "orders.0")
+    exchange.answer = instead(apis.EndTxnRequest, apis.EndTxnResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1), "orders.0")
     assert plan(exchange).unproved == ()
     assert markers(exchange, [0]) == {0: Marker(0, "q", digest_of("0/0"))}
+
+
+OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+ALL = 100
+
+
+def written(version: int, micro_batches: int, *, last_epoch: int = 32_766, is_new: bool = True) -> Exchange:
+    exchange = Exchange(version, is_new=is_new, last_epoch=last_epoch)
+    exchange.kafka.remember()
+    for micro_batch_id in range(micro_batches):
+        if micro_batch_id == micro_batches - 1:
+            exchange.run(two_phase.plan(exchange.sink))
+            exchange.kafka.mark()
+        exchange.micro_batch(2, micro_batch_id)
+    return exchange
+
+
+def stopped(exchange: Exchange) -> StateWentBack:
+    with pytest.raises(StateWentBack) as raised:
+        exchange.run(two_phase.plan(exchange.sink))
+    return raised.value
+
+
+@BOTH_VERSIONS
+@pytest.mark.parametrize("micro_batches", [1, 2, 3])
+def test_a_micro_batch_that_the_offsets_do_not_know_any_more_is_not_written_again(
+    version: int, micro_batches: int
+) -> None:
+    for last_epoch in (32_766, 4):
+        exchange = written(version, micro_batches, last_epoch=last_epoch)
+        exchange.kafka.roll_offsets_back_to_mark()
+        for _ in range(2):
+            error = stopped(exchange)
+            last = micro_batches - 2 if micro_batches > 1 else None
+            assert (error.topic, error.decided_micro_batch_id, error.slots) == (OFFSETS, last, (0, 1))
+            assert all("CompleteCommit" in each for each in error.found)
+        assert exchange.kafka.visible == [f"{n}/{slot}" for n in range(micro_batches) for slot in (0, 1)]
+
+
+@BOTH_VERSIONS
+def test_a_first_micro_batch_is_not_written_again_by_slots_that_say_that_nothing_was_committed(version: int) -> None:
+    """The offsets go back to a moment in its tasks, which have written their first markers."""
+    exchange = Exchange(version, is_new=True)
+    exchange.kafka.remember()
+    found, done = exchange.tasks(2)
+    exchange.kafka.mark()
+    exchange.run(two_phase.end_what_hangs(exchange.sink, found, exchange.touched(2)))
+    exchange.commit(found, done)
+    exchange.kafka.roll_offsets_back_to_mark()
+    error = stopped(exchange)
+    assert (error.topic, error.decided_micro_batch_id, error.slots) == (OFFSETS, None, (0, 1))
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+@BOTH_VERSIONS
+def test_rows_of_a_lost_decision_that_is_carried_out_in_part_are_not_aborted(version: int) -> None:
+    exchange = Exchange(version, is_new=True)
+    exchange.micro_batch(2)
+    exchange.kafka.mark()
+    exchange.decided(2, 1, but_one=True)
+    exchange.kafka.roll_offsets_back_to_mark()
+    assert stopped(exchange).slots == (0,)
+    (rest,) = exchange.run(described(exchange.sink, ["orders.1"]))
+    assert rest.state == "Ongoing"
+
+
+@BOTH_VERSIONS
+def test_allow_lost_state_goes_on_from_what_the_offsets_know(version: int) -> None:
+    exchange = written(version, 2)
+    exchange.kafka.roll_offsets_back_to_mark()
+    found = exchange.run(two_phase.plan(exchange.sink, allow_lost_state=True))
+    assert found.decision is not None and (found.decision.micro_batch_id, found.missing) == (0, [])
+
+
+@BOTH_VERSIONS
+def test_runs_that_failed_since_the_decision_are_no_loss(version: int) -> None:
+    """They Inited ids, wrote rows and aborted them, or ended nothing."""
+    for last_epoch in (32_766, 2):
+        exchange = written(version, 2, last_epoch=last_epoch)
+        for _ in range(3):
+            exchange.tasks(2, 2)
+        exchange.run(two_phase.plan(exchange.sink))
+        found, done = exchange.tasks(2, 2)
+        exchange.run(two_phase.end_what_hangs(exchange.sink, found, exchange.touched(2)))
+        exchange.commit(found, done, 2)
+        assert exchange.kafka.visible == [f"{n}/{slot}" for n in range(3) for slot in (0, 1)]
+
+
+@BOTH_VERSIONS
+def test_a_slot_that_said_nothing_and_died_is_no_loss(version: int) -> None:
+    exchange = Exchange(version, is_new=True)
+    found = exchange.run(two_phase.plan(exchange.sink))
+    is_second = iter([False, True])
+    exchange.run_until(exchange.beginning(found), lambda effects: "InitProducerId" in str(effects) and next(is_second))
+    (slot,) = exchange.run(described(exchange.sink, ["orders.0"]))
+    assert slot.state == "CompleteCommit"
+    exchange.micro_batch(2)
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+    # Nor is what an earlier release said of an empty one.
+    exchange = Exchange(version)
+    assert exchange.tasks(1)[0].decision is None
+    exchange.run(two_phase.plan(exchange.sink))
+    exchange.micro_batch(2)
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+@BOTH_VERSIONS
+def test_a_driver_that_is_overtaken_while_it_looks_is_fenced(version: int) -> None:
+    exchange = written(version, 2)
+    exchange.run(two_phase.plan(exchange.sink))
+    late = two_phase.plan(exchange.sink)
+    waiting = exchange.run_until(late, lambda effects: "DescribeTransactions" in str(effects))
+    exchange.micro_batch(2, 2)
+    with pytest.raises(DriverFenced):
+        exchange.run(late, waiting)
+
+
+@BOTH_VERSIONS
+def test_a_leader_that_knows_later_ids_than_the_coordinator_stops_the_plan(version: int) -> None:
+    exchange = written(version, 2)
+    exchange.kafka.roll_back_to_mark()
+    found = exchange.run(two_phase.plan(exchange.sink))
+    assert found.decision is not None and found.decision.micro_batch_id == 0
+    with pytest.raises(StateWentBack) as raised:
+        exchange.run(two_phase.end_what_hangs(exchange.sink, found, exchange.touched(2)))
+    assert (raised.value.topic, raised.value.slots) == (TRANSACTIONS, (0, 1))
+    assert all("leader" in each for each in raised.value.found)
+    exchange.run(two_phase.end_what_hangs(exchange.sink, found, exchange.touched(2), allow_lost_state=True))
+
+
+@BOTH_VERSIONS
+@pytest.mark.parametrize("by", ["all that it knew", "an attempt"])
+def test_ids_that_a_coordinator_which_went_back_gives_out_again_are_not_used(version: int, by: str) -> None:
+    exchange = written(version, 2)
+    if by == "an attempt":
+        exchange.kafka.roll_transactions_back_to_mark()
+    else:
+        exchange.kafka.roll_transactions_back(ALL)
+    found = exchange.run(two_phase.plan(exchange.sink))
+    assert found.decision is not None and found.decision.micro_batch_id == 1
+    assert is_later(found.generation, found.decision.generation)
+    for slot, pinned in enumerate(found.decision.pinned):
+        begun = exchange.run(exchange.beginning(found, slot, 1))
+        assert pinned is not None and is_later(begun.ids, pinned)
+        assert begun.visible is not None
+
+
+def is_later(ids: Ids, before: Ids) -> bool:
+    return ids.producer_id != before.producer_id or ids.producer_epoch > before.producer_epoch
+
+
+def test_a_marker_of_nothing_says_who_wrote_it() -> None:
+    marker = Marker.nothing(Ids(7, 3), 2)
+    assert Marker.read("orders.0", 0, marker.text) == marker
+    assert (marker.is_nothing, marker.written_by) == (True, (Ids(7, 3), 2))
+    assert (NOTHING_COMMITTED.is_nothing, NOTHING_COMMITTED.written_by) == (True, None)
+    rows = Marker(0, "q", "7:3:2")
+    assert (rows.is_nothing, rows.written_by) == (False, None)
+
+
+@pytest.mark.parametrize("last", [None, 7])
+def test_the_advice_says_that_rows_which_are_there_would_be_there_twice(last: int | None) -> None:
+    for kind in (WriteKind.STREAM, WriteKind.VERSION):
+        error = StateWentBack(sink="s", topic=OFFSETS, decided_micro_batch_id=last, slots=[0], found=["s.0"])
+        said = str(error.in_transaction(write_kind=kind))
+        assert "allowLostState=true, which would write rows twice that are there" in said
+        assert ("7" in said) == (last == 7)
