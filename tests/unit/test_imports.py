@@ -171,45 +171,39 @@ def test_imports_point_downward() -> None:
     assert violations(SOURCES) == []
 
 
-@pytest.mark.parametrize(
-    ("path", "statement", "rule"),
-    [
-        ("records/a.py", "from kafka_sink.kafka.producer import sender", "downward"),
-        ("records/a.py", "def f():\n    import kafka_sink.spark.source", "downward"),
-        ("kafka/metrics.py", "from time import monotonic", "handed in"),
-        ("kafka/net/a.py", "from kafka_sink.kafka.producer.accumulator import RecordAccumulator", "siblings"),
-        ("kafka/net/a.py", "from kafka_sink.kafka.connections import connect", "downward"),
-        ("kafka/protocol/a.py", "from ..net import selector", "downward"),
-        ("kafka/new.py", "from kafka_sink.kafka.net import selector", "no layer"),
-        ("kafka/producer/a.py", "import kio.schema", "only kafka.protocol.requests"),
-        ("kafka/client.py", "from kafka_sink.broker import LocalKafka", "broker"),
-        ("cli/error_catalogue.py", "from kafka_sink.broker import LocalKafka", "broker"),
-        ("__init__.py", "from kafka_sink.broker import LocalKafka", "broker"),
-        ("broker/a.py", "from kafka_sink.kafka.net import selector", "errors and protocol only"),
-        ("spark/a.py", "import kafka_sink.helpers", "no layer"),
-        ("spark/a.py", "from kafka_sink import functions", "siblings"),
-        ("helpers.py", "from kafka_sink import errors", "no layer"),
-    ],
-)
+@pytest.mark.parametrize(("path", "statement", "rule"), [
+    ("records/a.py", "from kafka_sink.kafka.producer import sender", "downward"),
+    ("records/a.py", "def f():\n    import kafka_sink.spark.source", "downward"),
+    ("kafka/metrics.py", "from time import monotonic", "handed in"),
+    ("kafka/net/a.py", "from kafka_sink.kafka.producer.accumulator import RecordAccumulator", "siblings"),
+    ("kafka/net/a.py", "from kafka_sink.kafka.connections import connect", "downward"),
+    ("kafka/protocol/a.py", "from ..net import selector", "downward"),
+    ("kafka/new.py", "from kafka_sink.kafka.net import selector", "no layer"),
+    ("kafka/producer/a.py", "import kio.schema", "only kafka.protocol.requests"),
+    ("kafka/client.py", "from kafka_sink.broker import LocalKafka", "broker"),
+    ("cli/error_catalogue.py", "from kafka_sink.broker import LocalKafka", "broker"),
+    ("__init__.py", "from kafka_sink.broker import LocalKafka", "broker"),
+    ("broker/a.py", "from kafka_sink.kafka.net import selector", "errors and protocol only"),
+    ("spark/a.py", "import kafka_sink.helpers", "no layer"),
+    ("spark/a.py", "from kafka_sink import functions", "siblings"),
+    ("helpers.py", "from kafka_sink import errors", "no layer"),
+])  # fmt: skip
 def test_a_breach_is_found(tmp_path: Path, path: str, statement: str, rule: str) -> None:
     write(tmp_path / path, statement)
     (found,) = violations(tmp_path)
     assert rule in found
 
 
-@pytest.mark.parametrize(
-    ("path", "statement"),
-    [
-        ("__init__.py", "from kafka_sink.spark.source import KafkaDataSource"),
-        ("spark/a.py", "from .. import errors, options"),
-        ("kafka/admin/client.py", "import time\nfrom kafka_sink.kafka.connections import connect"),
-        ("kafka/producer/a.py", "from kafka_sink.kafka.producer.sender import Sender"),
-        ("cli/error_catalogue.py", "from kafka_sink.broker.errors import LocalKafkaError"),
-        ("kafka/protocol/requests.py", "import kio.schema"),
-        ("broker/a.py", "import socket, time\nfrom kafka_sink.errors import LocalKafkaError"),
-        ("records/a.py", "import timeit_of_another_name"),
-    ],
-)
+@pytest.mark.parametrize(("path", "statement"), [
+    ("__init__.py", "from kafka_sink.spark.source import KafkaDataSource"),
+    ("spark/a.py", "from .. import errors, options"),
+    ("kafka/admin/client.py", "import time\nfrom kafka_sink.kafka.connections import connect"),
+    ("kafka/producer/a.py", "from kafka_sink.kafka.producer.sender import Sender"),
+    ("cli/error_catalogue.py", "from kafka_sink.broker.errors import LocalKafkaError"),
+    ("kafka/protocol/requests.py", "import kio.schema"),
+    ("broker/a.py", "import socket, time\nfrom kafka_sink.errors import LocalKafkaError"),
+    ("records/a.py", "import timeit_of_another_name"),
+])  # fmt: skip
 def test_what_is_allowed_passes(tmp_path: Path, path: str, statement: str) -> None:
     write(tmp_path / path, statement)
     assert violations(tmp_path) == []

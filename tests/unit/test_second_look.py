@@ -44,8 +44,6 @@ def test_gone():
         raise
     pytest.skip()
 """
-CRASH = "def test_crash(): os._exit(7)\n"
-UNREADABLE = "import no_such_module\n"
 
 
 def gate(folder: Path, tests: str, *options: str) -> tuple[int, list[str]]:
@@ -70,12 +68,9 @@ def gate(folder: Path, tests: str, *options: str) -> tuple[int, list[str]]:
 
 def test_two_tests_that_pass_the_second_time_pass_the_gate_and_are_named_last(tmp_path: Path) -> None:
     status, said = gate(tmp_path, CHANCE + START, "--numprocesses", "2")
-    assert status == 0
-    assert "2 passed" in said[-3]
-    assert sorted(said[-2:]) == [
-        "FLAKY: tests/test_toy.py::test_by_chance[a::b c]",
-        "FLAKY: tests/test_toy.py::test_with_a_start",
-    ]
+    assert status == 0 and "2 passed" in said[-3]
+    flaky = ("test_by_chance[a::b c]", "test_with_a_start")
+    assert sorted(said[-2:]) == [f"FLAKY: tests/test_toy.py::{test}" for test in flaky]
 
 
 @pytest.mark.parametrize("tests", [CHANCE + WRONG, SKIPPED], ids=["one of two fails again", "is skipped"])
@@ -85,14 +80,14 @@ def test_a_test_that_does_not_pass_the_second_time_fails_the_gate(tmp_path: Path
     assert not any(line.startswith("FLAKY:") for line in said)
 
 
-def test_a_crashed_worker_fails_the_gate(tmp_path: Path) -> None:
-    status, said = gate(tmp_path, CRASH, "--numprocesses", "1")
-    assert (status, said) == (1, ["No second look: not only tests failed: tests/test_toy.py::test_crash."])
-
-
-def test_a_module_that_cannot_be_collected_fails_the_gate(tmp_path: Path) -> None:
-    status, said = gate(tmp_path, UNREADABLE, "--continue-on-collection-errors")
-    assert (status, said) == (1, ["No second look: not only tests failed: tests/test_toy.py."])
+@pytest.mark.parametrize(("tests", "options", "failed"), [
+    ("def test_crash(): os._exit(7)\n", ("--numprocesses", "1"), "tests/test_toy.py::test_crash"),
+    ("import no_such_module\n", ("--continue-on-collection-errors",), "tests/test_toy.py"),
+], ids=["a worker crashed", "a module cannot be collected"])  # fmt: skip
+def test_anything_but_failed_tests_fails_the_gate(
+    tmp_path: Path, tests: str, options: tuple[str, ...], failed: str
+) -> None:
+    assert gate(tmp_path, tests, *options) == (1, [f"No second look: not only tests failed: {failed}."])
 
 
 def test_a_run_that_did_not_come_to_its_end_fails_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,16 +95,11 @@ def test_a_run_that_did_not_come_to_its_end_fails_the_gate(tmp_path: Path, capsy
     assert capsys.readouterr().out == "No second look: pytest did not come to its end.\n"
 
 
-@pytest.mark.parametrize(
-    ("seen", "reason"),
-    [
-        (FailedTests(failed=["a", "b"], status=1), ""),
-        (FailedTests(failed=["a", "b", "c"], status=1), "3 tests failed"),
-        (FailedTests(failed=["a"], status=2), "pytest ended with 2"),
-        (FailedTests(failed=["a"], broken=["b"], status=1), "not only tests failed: b"),
-        (FailedTests(status=0), "pytest ended with 0"),
-        (FailedTests(status=1), "0 tests failed"),
-    ],
-)
+@pytest.mark.parametrize(("seen", "reason"), [
+    (FailedTests(failed=["a", "b"], status=1), ""), (FailedTests(failed=["a", "b", "c"], status=1), "3 tests failed"),
+    (FailedTests(failed=["a"], status=2), "pytest ended with 2"),
+    (FailedTests(failed=["a"], broken=["b"], status=1), "not only tests failed: b"),
+    (FailedTests(status=0), "pytest ended with 0"), (FailedTests(status=1), "0 tests failed"),
+])  # fmt: skip
 def test_more_than_two_tests_or_anything_else_gets_no_second_look(seen: FailedTests, reason: str) -> None:
     assert refused(seen) == reason

@@ -38,14 +38,10 @@ RAISED = [cls for cls in LEAVES if not issubclass(cls, LocalKafkaError | Protoco
 def test_the_drawing_is_the_tree(module: ModuleType, root: type[KafkaSinkError]) -> None:
     drawn: dict[str, str] = {}
     parents: dict[int, str] = {}
-    for line in (module.__doc__ or "").splitlines():
-        match = re.match(r"^( {4}[│ ├└─]*)([A-Z]\w+)", line)
-        if match:
-            depth = len(match[1])
-            parents[depth] = match[2]
-            above = [parents[d] for d in parents if d < depth]
-            drawn[match[2]] = above[-1] if depth > 4 else ""
-            parents = {d: name for d, name in parents.items() if d <= depth}
+    for branch, name in re.findall(r"^( {4}[│ ├└─]*)([A-Z]\w+)", module.__doc__ or "", re.MULTILINE):
+        above = {depth: parent for depth, parent in parents.items() if depth < len(branch)}
+        drawn[name] = list(above.values())[-1] if len(branch) > 4 else ""
+        parents = above | {len(branch): name}
     of_module = [cls for cls in tree(root) if cls.__module__ == module.__name__]
     assert drawn == {cls.__name__: cls.__bases__[0].__name__ if cls is not root else "" for cls in of_module}
 
@@ -67,7 +63,6 @@ def test_whatever_a_peer_says_a_message_is_printed_as_it_reads_and_is_short(cls:
     error = cls(**{name: hostile(parameter) for name, parameter in inspect.signature(cls).parameters.items()})
     # The end of a program's output is shown in its lines, and there is one of it.
     assert all(line.isprintable() for line in str(error).split("\n"))
-    assert "\nERROR" not in str(error) or any(name.endswith("_tail") for name in vars(error))
     assert "\n" not in str(error) or any(name.endswith("_tail") for name in vars(error))
     assert len(pickle.dumps(error)) < 100_000
     for name, fact in vars(error).items():
@@ -89,8 +84,7 @@ def test_what_an_examination_finds_is_printed_as_it_reads() -> None:
     error = errors.BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=1, last_error=HOSTILE)
     error.of_principal(HOSTILE).in_transaction(committing=True, write_kind=WriteKind.BATCH, repair="repair\n")
     error.examined(step="dns", where=HOSTILE, found=HOSTILE, remedy=HOSTILE, command="again")
-    assert str(error).isprintable()
-    assert len(str(error)) < 20_000
+    assert str(error).isprintable() and len(str(error)) < 20_000
 
 
 @each("cls", LEAVES)
@@ -98,9 +92,7 @@ def test_an_error_keeps_its_facts_through_pickling_and_copying(cls: type[KafkaSi
     error = example(cls).of_principal("User:alice")
     error.in_transaction(committing=True, write_kind=WriteKind.BATCH, repair="<repair>")
     for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
-        assert type(again) is cls
-        assert str(again) == str(error)
-        assert vars(again) == vars(error)
+        assert (type(again), str(again), vars(again)) == (cls, str(error), vars(error))
 
 
 SENT_AGAIN = words(DataState.SENT_AGAIN, None).data
@@ -118,17 +110,14 @@ def test_in_a_transaction_no_message_says_that_rows_will_be_there_twice(cls: typ
     was_to_be_sent_again = SENT_AGAIN in str(example(cls))
     before, amid = (str(example(cls).in_transaction(committing=committing)) for committing in (False, True))
     assert "in the topic twice" not in before + amid
-    if was_to_be_sent_again:
-        assert NOTHING_VISIBLE in before and UNKNOWN in amid
-    if cls is errors.TransactionRefused:
-        # Refused in mid-commit, it may have been after the decision.
+    # Refused in mid-commit, it may have been after the decision.
+    if was_to_be_sent_again or cls is errors.TransactionRefused:
         assert NOTHING_VISIBLE in before and UNKNOWN in amid
 
 
 def test_what_an_exactly_once_error_knows_decides_what_it_says() -> None:
-    before, amid = (
-        str(example(errors.HangingTransaction).in_transaction(committing=committing)) for committing in (False, True)
-    )
+    hanging = (example(errors.HangingTransaction).in_transaction(committing=amid) for amid in (False, True))
+    before, amid = map(str, hanging)
     assert "none of this run was written. " in before and "none of this run was written" not in amid
     assert "its replay writes nothing again" in amid and "its replay" not in before
     of_another = StateExpired(sink="orders", micro_batch_id=7, query_id="one", decided_query_id="other")

@@ -28,16 +28,13 @@ def no_file(*given: Any, **named: Any) -> Any:
     raise NO_FILE
 
 
-@pytest.mark.parametrize(
-    ("error", "what"),
-    [
-        (MemoryError(), "memory"), (pa.ArrowMemoryError("malloc failed"), "memory"),
-        (OSError(errno.ENOMEM, "Cannot allocate memory"), "memory"),
-        (OSError(errno.ENOBUFS, "No buffer space available"), "memory"),
-        (RuntimeError("can't start new thread"), "threads"), (NO_FILE, "open files"),
-        (OSError(errno.ENFILE, "Too many open files in system"), "open files"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("error", "what"), [
+    (MemoryError(), "memory"), (pa.ArrowMemoryError("malloc failed"), "memory"),
+    (OSError(errno.ENOMEM, "Cannot allocate memory"), "memory"),
+    (OSError(errno.ENOBUFS, "No buffer space available"), "memory"),
+    (RuntimeError("can't start new thread"), "threads"), (NO_FILE, "open files"),
+    (OSError(errno.ENFILE, "Too many open files in system"), "open files"),
+])  # fmt: skip
 def test_what_is_named(error: Exception, what: str) -> None:
     named = exhausted(error)
     assert named is not None
@@ -89,9 +86,7 @@ def test_a_selector_without_a_pipe_is_closed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("without_files", [True, False])
-def test_a_name_that_cannot_be_looked_up_for_want_of_files_says_so(
-    monkeypatch: pytest.MonkeyPatch, without_files: bool
-) -> None:
+def test_a_name_not_looked_up_for_want_of_files_says_so(monkeypatch: pytest.MonkeyPatch, without_files: bool) -> None:
     """The C library calls it a name that is not known."""
 
     def not_known(*given: Any, **named: Any) -> Any:
@@ -106,7 +101,7 @@ def test_a_name_that_cannot_be_looked_up_for_want_of_files_says_so(
     assert isinstance(raised.value, socket.gaierror) != without_files
 
 
-def test_a_certificate_that_cannot_be_opened_for_want_of_files_is_no_wrong_option(
+def test_a_certificate_not_opened_for_want_of_files_is_no_option(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     settings = TlsSettings(truststore_location=str(tmp_path / "ca.pem"))

@@ -66,18 +66,13 @@ def test_two_tenants_in_one_worker_have_two_tokens(spark: SparkSession) -> None:
 
         return in_task
 
-    seen: dict[str, set[tuple[int, str]]] = {}
+    context, workers = spark.sparkContext, []
     for tenant in ("alice", "bob", "carol"):
-        spark.sparkContext.setLocalProperty("tenant", tenant)
+        context.setLocalProperty("tenant", tenant)
         producer = replace(config_of(source_with((), of_current_user).token_callable), client_id="nightly")
-        seen[tenant] = {
-            found
-            for _ in range(3)
-            for found in spark.sparkContext.parallelize([0], 1).mapPartitions(connects(producer)).collect()
-        }
-    spark.sparkContext.setLocalProperty("tenant", None)
-    workers = [{pid for pid, _ in found} for found in seen.values()]
+        task = connects(producer)
+        seen = [found for _ in range(3) for found in context.parallelize([0], 1).mapPartitions(task).collect()]
+        assert {token for _, token in seen} == {f"token-of-{tenant}"}
+        workers.append({pid for pid, _ in seen})
+    context.setLocalProperty("tenant", None)
     assert set.intersection(*workers), "or they had workers of their own"
-    assert {tenant: {token for _, token in found} for tenant, found in seen.items()} == {
-        tenant: {f"token-of-{tenant}"} for tenant in seen
-    }

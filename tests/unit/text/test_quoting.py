@@ -12,18 +12,12 @@ import pytest
 from kafka_sink.text.quoting import MAX_QUOTED_CHARACTERS, json_line, quoted, quoted_tail, shell_command
 
 
-@pytest.mark.parametrize(
-    ("said", "shown"),
-    [
-        ("orders", "orders"),
-        ("grün, 注文", "grün, 注文"),
-        ("C:\\new", "C:\\new"),
-        ("\x1b[2J\rgone", r"\x1b[2J\rgone"),
-        ("one\nERROR two\x85three\u2028four", r"one\nERROR two\x85three\u2028four"),
-        ("safe\u202egnp.exe\ufeff", r"safe\u202egnp.exe\ufeff"),
-        ("\x00\x7f\x9b\udc80\U000e0041", r"\x00\x7f\x9b\udc80\U000e0041"),
-    ],
-)
+@pytest.mark.parametrize(("said", "shown"), [
+    ("orders", "orders"), ("grün, 注文", "grün, 注文"), ("C:\\new", "C:\\new"), ("\x1b[2J\rgone", r"\x1b[2J\rgone"),
+    ("one\nERROR two\x85three\u2028four", r"one\nERROR two\x85three\u2028four"),
+    ("safe\u202egnp.exe\ufeff", r"safe\u202egnp.exe\ufeff"),
+    ("\x00\x7f\x9b\udc80\U000e0041", r"\x00\x7f\x9b\udc80\U000e0041"),
+])  # fmt: skip
 def test_what_does_not_print_is_shown_as_its_escape(said: str, shown: str) -> None:
     assert quoted(said) == shown
     assert quoted(quoted(said)) == shown
