@@ -15,10 +15,8 @@ from kafka_sink.kafka.protocol.apis.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
-from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
+from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest as EpochRequest
+from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse as EpochResponse
 from scripted_kafka import ScriptedKafka
 
 
@@ -58,13 +56,13 @@ def serve(kafka: ScriptedKafka, logs: Logs) -> None:
     def answer(request: ListOffsetsRequest) -> ListOffsetsResponse:
         return ListOffsetsResponse(0, tuple(_listed(logs, request.asked, request.isolation_level)))
 
-    def answer_epoch(request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    def answer_epoch(request: EpochRequest) -> EpochResponse:
         log = logs[request.topic, request.partition]
         assert request.current_leader_epoch == log.leader_epoch
-        return OffsetForLeaderEpochResponse(0, 0, *log.epoch_end(request.leader_epoch))
+        return EpochResponse(0, 0, *log.epoch_end(request.leader_epoch))
 
     kafka.always(ListOffsetsRequest, answer)
-    kafka.always(OffsetForLeaderEpochRequest, answer_epoch)
+    kafka.always(EpochRequest, answer_epoch)
 
 
 def _listed(logs: Logs, asked: Iterable[AskedOffset], isolation_level: IsolationLevel) -> Iterable[ListedOffset]:

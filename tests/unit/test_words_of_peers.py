@@ -127,17 +127,15 @@ def site_check_of_a_topic_that_is_not_made(told: Callable[[], str]) -> str:
 
 def site_check_without_a_password(told: Callable[[], str]) -> str:
     said: Answers = [(SaslHandshakeRequest("PLAIN"), {}), (SaslAuthenticateRequest(b""), {"error_code": 58})]
+    sasl = {
+        "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "u",
+        "kafka.sasl.password": "p", "allowPlaintextCredentials": "true",
+    }  # fmt: skip
     with peer(scripted(said)) as port:
-        check.main(line(options(port, **SASL)))
+        check.main(line(options(port, **sasl)))
     shown = told()
     assert "the broker refused" in shown
     return shown
-
-
-SASL = {
-    "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "u",
-    "kafka.sasl.password": "p", "allowPlaintextCredentials": "true",
-}  # fmt: skip
 
 
 def of(error: KafkaSinkError) -> str:

@@ -68,10 +68,13 @@ def test_what_is_no_partition_or_no_number_is_refused(kind: Kind) -> None:
             kind.read(json.dumps(said))
 
 
-@pytest.mark.parametrize("text", ['{"a":[-1]}', '{"a":[0.5]}', '{"a":["0"]}', '{"a":[true]}', '{"a":{"0":1}}'])
-def test_only_numbers_of_partitions_are_assigned(text: str) -> None:
+@each("said", [
+    *((ASSIGNED, text) for text in ('{"a":[-1]}', '{"a":[0.5]}', '{"a":["0"]}', '{"a":[true]}', '{"a":{"0":1}}')),
+    *((TIMESTAMP, text) for text in ("", "-1", "+1", "1.0", "2024-01-01", "\u0661", str(INT64_MAX + 1))),
+])  # fmt: skip
+def test_only_numbers_of_partitions_are_assigned_and_a_time_is_in_milliseconds(said: tuple[Kind, str]) -> None:
     with pytest.raises(ValueError):
-        ASSIGNED.read(text)
+        said[0].read(said[1])
 
 
 @pytest.mark.parametrize(("kind", "text", "why"), [
@@ -86,14 +89,6 @@ def test_only_numbers_of_partitions_are_assigned(text: str) -> None:
 def test_what_a_batch_cannot_mean_says_why(kind: Kind, text: str, why: str) -> None:
     with pytest.raises(Problem, match=why):
         kind.read(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "-1", "+1", "1.0", "2024-01-01", "\N{ARABIC-INDIC DIGIT ONE}", str(INT64_MAX + 1)]
-)
-def test_a_time_is_a_number_of_milliseconds(text: str) -> None:
-    with pytest.raises(ValueError):
-        TIMESTAMP.read(text)
 
 
 @given(

@@ -245,8 +245,7 @@ MEANT = {
 }  # fmt: skip
 # What others of their name say is the default, or takes protection away.
 SAYS_NOTHING = {
-    "kafka.ssl.truststore.type": "PEM",
-    "kafka.ssl.keystore.type": "PEM",
+    **dict.fromkeys(("kafka.ssl.truststore.type", "kafka.ssl.keystore.type"), "PEM"),
     "kafka.ssl.endpoint.identification.algorithm": "",
     "kafka.sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
 }

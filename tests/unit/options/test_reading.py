@@ -162,7 +162,7 @@ def test_a_read_that_ends_before_it_begins_is_refused(options: dict[str, str]) -
     ("endingOffsets", "earliest"), ("startingTimestamp", "yesterday"),
     ("startingOffsetsByTimestampStrategy", "earliest"), ("failOnDataLoss", "maybe"), ("minPartitions", "0"),
     ("maxRecordsPerPartition", "0"), ("maxPartitions", "0"), ("includeHeaders", "1"),
-    ("kafka.isolation.level", "serializable"), ("kafka.max.partition.fetch.bytes", "1"),
+    ("kafka.isolation.level", "serializable"), ("groupId", ""), ("kafka.max.partition.fetch.bytes", "1"),
     ("kafka.max.partition.fetch.bytes", str(2**31)), ("kafka.fetch.max.wait.ms", "-1"),
     ("kafkaConsumer.pollTimeoutMs", "0"),
 ])  # fmt: skip

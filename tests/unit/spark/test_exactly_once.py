@@ -21,7 +21,7 @@ from kafka_sink import errors, kept
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import ToCoordinator
 from kafka_sink.commit.exchanges import PARTITION
-from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
+from kafka_sink.commit.handover import Facts, Sink
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
 from kafka_sink.doctor import first_aid
 from kafka_sink.kafka.clock import wall_clock_ms
@@ -105,16 +105,10 @@ def write_slot(plan: Plan, given: Any = GIVEN, rows: Iterable[pa.RecordBatch] = 
     return slot.write_slot(given, plan, InterceptorChain(()), iter(rows))
 
 
-def receipts(
-    exchange: Exchange, slots: int = 2, *, batch: BatchWrite | None = None, **plan: Any
-) -> list[PreparedCommitMessage]:
+def receipts(exchange: Exchange, slots: int = 2, *, batch: BatchWrite | None = None) -> list[PreparedCommitMessage]:
     """What the tasks of micro-batch 0 send to the commit: their rows are acknowledged and nobody sees them."""
     facts, done = exchange.tasks(slots)
-    return receipts_of(Plan(exchange.sink, facts, False, batch), done, **plan)
-
-
-def receipts_of(plan: Plan, done: Sequence[SlotPrepared], **changed: Any) -> list[PreparedCommitMessage]:
-    plan = replace(plan, **changed)
+    plan = Plan(exchange.sink, facts, False, batch)
     return [
         PreparedCommitMessage(
             each.slot, 0, 1, (), prepared=each, sink_name=plan.sink.names.sink, generation=plan.facts.generation,
@@ -126,14 +120,12 @@ def receipts_of(plan: Plan, done: Sequence[SlotPrepared], **changed: Any) -> lis
 
 def planned_in(writer: KafkaBatchWriter | KafkaStreamWriter) -> Plan:
     assert isinstance(writer.guarantee, guarantee.ExactlyOnceBatch | guarantee.ExactlyOnceStream)
-    assert writer.guarantee.planned is not None
     return writer.guarantee.planned
 
 
 def store(exchange: Exchange, facts: Facts) -> None:
     """The decision and the markers, as an earlier run would have left them."""
     names, decision = exchange.sink.names, facts.decision
-    assert decision is not None
     offsets = {names.slot(slot): (marker.micro_batch_id, marker.text) for slot, marker in facts.markers.items()}
     offsets |= {names.decision(part): (decision.micro_batch_id, text) for part, text in enumerate(decision.texts())}
     for group_id, (offset, text) in offsets.items():
@@ -154,14 +146,10 @@ def test_every_batch_write_has_a_name_and_transactions_of_its_own() -> None:
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The checkpoints of the plans that are made."""
     made: list[Any] = []
-
-    def plan(given: object, checkpoint: str | None = None) -> Plan:
-        made.append(checkpoint)
-        return PLAN
-
-    monkeypatch.setattr(planning, "plan_batch", plan)
-    monkeypatch.setattr(planning, "plan_stream", plan)
+    for name in ("plan_batch", "plan_stream"):
+        monkeypatch.setattr(planning, name, lambda given, checkpoint=None: made.append(checkpoint) or PLAN)
     return made
 
 
@@ -267,13 +255,18 @@ def test_task_and_commit_are_in_the_cluster_of_their_plan(
     assert kafka.asked(ProduceRequest) == [] == kafka.asked(EndTxnRequest)
 
 
-def test_a_commit_goes_by_the_plan_that_the_first_message_brings(exchange: Exchange) -> None:
-    messages = receipts(exchange)
-    KafkaStreamWriter(GIVEN).commit(messages, 0)
+def test_a_commit_goes_by_the_plan_that_the_first_message_brings(exchange: Exchange, kafka: ScriptedKafka) -> None:
+    """And its decision says which topics its rows are in."""
+    kafka.leaders["u", 0] = 1
+    first, second = receipts(exchange)
+    ids, touched = {"t": str(uuid.UUID(int=1))}, replace(second.prepared, partitions=(("t", 1), ("u", 0)))
+    told = [replace(first, topic_ids=ids), replace(second, topic_ids={**ids, "u": None}, prepared=touched)]
+    KafkaStreamWriter(GIVEN).commit(told, 0)
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
     decision = exchange.decision()
-    assert (decision.micro_batch_id, decision.generation) == (0, messages[0].generation)
-    assert decision.pinned == tuple(message.prepared.ids for message in messages)
+    assert (decision.micro_batch_id, decision.generation) == (0, first.generation)
+    assert decision.pinned == (first.prepared.ids, second.prepared.ids)
+    assert (decision.topics, decision.topic_ids) == (("t", "u"), ids)
 
 
 def test_a_commit_of_many_slots_says_once_what_makes_it_faster(
@@ -301,12 +294,7 @@ def files_in(path: Path) -> list[Path]:
 def test_the_receipt_is_written_before_the_decision(exchange: Exchange, kafka: ScriptedKafka, tmp_path: Path) -> None:
     messages = with_proof(receipts(exchange), tmp_path)
     found: list[int] = []
-
-    def look(request: TxnOffsetCommitRequest) -> int:
-        found.append(len(files_in(tmp_path)))
-        return 0
-
-    kafka.always(TxnOffsetCommitRequest, look)
+    kafka.always(TxnOffsetCommitRequest, lambda request: found.append(len(files_in(tmp_path))) or 0)
     KafkaStreamWriter(GIVEN).commit(messages, 0)
     assert found == [1]
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
@@ -374,33 +362,16 @@ def test_a_replay_warns_of_topics_that_took_its_rows_with_them(
     assert [TOLD in each.getMessage() for each in caplog.records] == [True] * warned
 
 
-def test_a_decision_is_told_which_topics_its_rows_are_in(exchange: Exchange, kafka: ScriptedKafka) -> None:
-    kafka.leaders["u", 0] = 1
-    first, second = receipts(exchange)
-    touched = replace(second.prepared, partitions=(("t", 1), ("u", 0)))
-    ids = {"t": str(uuid.UUID(int=1))}
-    told = [replace(first, topic_ids=ids), replace(second, topic_ids={**ids, "u": None}, prepared=touched)]
-    KafkaStreamWriter(GIVEN).commit(told, 0)
-    decision = exchange.decision()
-    assert (decision.topics, decision.topic_ids) == (("t", "u"), ids)
-
-
 GROUPS = {"orders.decision", "orders.0", "orders.1"}
 
 
-def test_a_batch_write_deletes_its_groups_when_its_commit_is_done(exchange: Exchange) -> None:
-    messages = receipts(exchange, batch=ONCE)
+@pytest.mark.parametrize("batch", [None, VERSION_7, ONCE])
+def test_only_what_never_comes_again_deletes_its_groups_when_it_is_done(exchange: Exchange, batch: Any) -> None:
+    messages = receipts(exchange, batch=batch)
     assert exchange.kafka.groups() >= GROUPS
-    KafkaBatchWriter(GIVEN).commit(messages)
+    commit_micro_batch(GIVEN, messages)
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
-    assert exchange.kafka.groups().isdisjoint(GROUPS)
-
-
-@pytest.mark.parametrize("batch", [None, VERSION_7])
-def test_what_comes_again_under_its_name_keeps_its_groups(exchange: Exchange, batch: BatchWrite | None) -> None:
-    commit_micro_batch(GIVEN, receipts(exchange, batch=batch))
-    assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
-    assert exchange.kafka.groups() >= GROUPS
+    assert exchange.kafka.groups() & GROUPS == (set() if batch is ONCE else GROUPS)
 
 
 def test_a_commit_that_did_not_find_all_rows_visible_deletes_nothing(exchange: Exchange, kafka: ScriptedKafka) -> None:
@@ -426,8 +397,7 @@ def test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts(
     exchange: Exchange, kafka: ScriptedKafka, clients: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture, answer: Any,
 ) -> None:  # fmt: skip
-    looked: list[object] = []
-    monkeypatch.setattr(first_aid, "look_at_hosts", lambda error, config: looked.append(error))
+    monkeypatch.setattr(first_aid, "look_at_hosts", lambda error, config: pytest.fail("looked"))
     kafka.always(DeleteGroupsRequest, answer)
     KafkaBatchWriter(GIVEN).commit(receipts(exchange, batch=ONCE))
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
@@ -435,7 +405,6 @@ def test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts(
     assert kafka.now_ms <= FORGET_MS
     # The client is closed, as requests are under way.
     assert clients.closed
-    assert looked == []
     assert [each.levelname for each in caplog.records if each.levelname != "DEBUG"] == []
 
 
@@ -483,8 +452,13 @@ def test_a_task_without_receipt_leaves_nothing_seen(exchange: Exchange, kafka: S
         errors.CommitRefused, match="if the job fails, run the write again: nothing of this one will be"
     ):
         batch.commit([None])
+    # At-least-once neither commits nor aborts anything.
+    given = given_options({"kafka.bootstrap.servers": "h:1", "topic": "t"})
     with pytest.raises(errors.CommitRefused, match="in the topic twice"):
-        KafkaBatchWriter(given_options({"kafka.bootstrap.servers": "h:1", "topic": "t"})).commit([None])
+        KafkaBatchWriter(given).commit([None])
+    KafkaStreamWriter(given).commit([], 4)
+    KafkaStreamWriter(given).abort([None], 4)
+    KafkaBatchWriter(given).abort([None])
     assert kafka.received == []
 
 
@@ -509,10 +483,8 @@ def test_a_streams_abort_is_not_of_another_query_that_has_its_prefix(
     exchange: Exchange, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
-    queries = [KafkaStreamWriter(NAMED, checkpoint=checkpoint) for checkpoint in ("/one", "/other")]
-    for query in queries:
-        pickle.dumps(query)
-    one, other = queries
+    one, other = (KafkaStreamWriter(NAMED, checkpoint=checkpoint) for checkpoint in ("/one", "/other"))
+    pickle.dumps((one, other))
     exchange.task(planned_in(other).facts, 0, 0)
     one.abort([None], 0)
     assert exchange.kafka.holding_back() == ["orders.0"]
@@ -540,15 +512,6 @@ def test_an_abort_never_hides_the_error_that_made_it_necessary(
     assert record.levelname == "WARNING"
     for part in ("of 'orders' could not be ended", "transactions describe --prefix orders", "orders.driver"):
         assert part in record.getMessage()
-
-
-def test_at_least_once_neither_commits_nor_aborts_anything(kafka: ScriptedKafka) -> None:
-    given = given_options({"topic": "t", "kafka.bootstrap.servers": "h:1"})
-    KafkaStreamWriter(given).commit([], 4)
-    KafkaStreamWriter(given).abort([None], 4)
-    KafkaBatchWriter(given).commit([])
-    KafkaBatchWriter(given).abort([None])
-    assert kafka.received == []
 
 
 ORDERS = Sink(Names("orders", "commits"), timeout_ms=60_000, transaction_version=2, is_versioned=True)
@@ -603,13 +566,9 @@ def test_a_sinks_first_plan_looks_how_long_brokers_remember(
         pickle.dumps(KafkaStreamWriter(named))
     # One that never comes again needs no memory; one that has begun has been told.
     pickle.dumps(KafkaBatchWriter({**GIVEN, "transaction_timeout_ms": 120_000}))
-    store(exchange, after(0, "a"))
+    store(exchange, after(0, "a", digest_of("b")))
     pickle.dumps(KafkaStreamWriter(named))
-
-
-def test_a_plan_tells_of_groups_that_were_lost(exchange: Exchange, caplog: pytest.LogCaptureFixture) -> None:
-    store(exchange, after(7, "a", digest_of("b")))
-    pickle.dumps(KafkaStreamWriter(NAMED))
+    # And of groups that were lost.
     assert "of slot 1 the transactions' coordinators proved" in caplog.text
 
 

@@ -36,7 +36,9 @@ from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 from scripted_kafka import HANG_UP, LiveNetwork, ScriptedKafka, ScriptedNetwork, connect_clients
 
 COMMIT_TOPIC = "pykafka-commits"
-AT_LEAST_ONCE = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "kafka.compression.type": "none"}
+# The model takes all rows of a slot in one request, which a machine that is busy would send in two.
+ONE_REQUEST = {"kafka.compression.type": "none", "kafka.linger.ms": "60000"}
+AT_LEAST_ONCE = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", **ONE_REQUEST}
 EXACTLY_ONCE = {**AT_LEAST_ONCE, "deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "orders"}
 VERSIONED = {**AT_LEAST_ONCE, "deliveryGuarantee": "exactly-once", "txnAppId": "orders", "txnVersion": "0"}
 LETTERS = {"badRows": "deadLetter", "deadLetterTopic": "letters"}
@@ -151,17 +153,6 @@ def test_a_micro_batch_again_with_other_rows_stops(
     with pytest.raises(errors.NonDeterministicReplay):
         again.commit(receipts, 0)
     assert sorted(exchange.kafka.visible) == list("abcde")
-
-
-def test_a_version_is_written_once_whoever_writes_it_again(
-    exchange: Exchange, kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture
-) -> None:
-    for _ in range(2):
-        planned = plan(batch(VERSIONED))
-        planned.commit([written(planned, 0, ["a", "b"], ["c"]), written(planned, 1, ["d"])])
-        assert sorted(exchange.kafka.visible) == list("abcd")
-    assert len(kafka.asked(ProduceRequest)) == 2
-    assert "txnVersion 0 of txnAppId 'orders' writes nothing (4 rows were read)" in caplog.text
 
 
 def test_a_version_is_not_compared_with_another_clusters(kafka: ScriptedKafka) -> None:

@@ -17,14 +17,13 @@ import kafka_sink
 from kafka_sink import errors
 from kafka_sink.kafka.metrics import Figures, Metrics
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
-from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowLimits
+from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts
 from kafka_sink.kafka.producer.rate_limit import RateLimit
 from kafka_sink.kafka.producer.runs import PackedRuns
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.spark import at_least_once
 from kafka_sink.spark.commit_message import TaskCommitMessage
-from kafka_sink.spark.exactly_once import commit
 from kafka_sink.spark.proof import Identity
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
@@ -146,13 +145,11 @@ def test_a_receipt_says_whose_it_is_and_where_it_goes_whoever_asks(
     proof = receipt.proof
     assert (proof.receipts_path, proof.guarantee, proof.runs) == (str(tmp_path), "at-least-once", PackedRuns())
     assert proof.started_ms <= proof.ended_ms
-    if make is KafkaStreamWriter:
-        assert proof.identity == Identity("a query", 7, errors.WriteKind.STREAM)
-        written.commit([receipt], 7)
-    else:
-        # Its own, also in foreachBatch.
-        assert proof.identity == written.guarantee.identity
-        written.commit([receipt])
+    is_stream = make is KafkaStreamWriter
+    # A batch write has its own, also in foreachBatch.
+    of_stream = Identity("a query", 7, errors.WriteKind.STREAM)
+    assert proof.identity == (of_stream if is_stream else written.guarantee.identity)
+    written.commit([receipt], *((7,) if is_stream else ()))
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
 
 
@@ -192,16 +189,6 @@ def test_a_task_takes_partitioner_and_rate_and_says_what_throttled_it(
     assert producer.rate_limit is not None and producer.rate_limit.rows_at_once(1_000, 0) == 20
     (line,) = caplog.messages
     assert "brokers throttled this task" in line and "by 900 ms at the longest" in line
-
-
-@BOTH
-def test_exactly_once_refuses_them_before_anything_is_decided(make: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit, "commit_micro_batch", lambda *_: pytest.fail("decided"))
-    bad = BadRowCounts({}, {"TopicNull": 2}, ((0, 0),), BadRowLimits(max_rows=1))
-    given = given_options({**TEXTS, "deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "p"})
-    batch_id = () if make is KafkaBatchWriter else (3,)
-    with pytest.raises(errors.TooManyBadRows, match="no row of this attempt is visible"):
-        make(given).commit([TaskCommitMessage(0, 0, 9, (), bad_rows=bad)], *batch_id)
 
 
 @BOTH
@@ -292,11 +279,8 @@ def test_raising_at_the_end_is_logged_and_changes_nothing(
     using(failure=failure)
     calls: list[Any] = []
     wrong = KafkaStreamWriter(OPTIONS, [Noting("1", calls, raises_in=method), Noting("2", calls)])
-    if failure is None:
+    with nullcontext() if failure is None else pytest.raises(errors.ProducerClosed):
         assert wrong.write(batches(2)).record_count == 2
-    else:
-        with pytest.raises(errors.ProducerClosed):
-            wrong.write(batches(2))
     told = ["on_acknowledgement", "on_statistics", "close"] if failure is None else ["on_acknowledgement", "close"]
     assert [call[:2] for call in calls[2:]] == [(name, called) for called in told for name in "12"]
     (record,) = caplog.records
@@ -337,18 +321,11 @@ def test_columns_that_interceptors_left_as_they_were_are_not_theirs_to_answer_fo
 
 def test_an_interceptor_may_change_columns_in_the_middle_and_give_the_topic(using: Any) -> None:
     """Every new schema is checked, and no topic is needed but the one that comes out."""
-
-    class FirstPlain(kafka_sink.Interceptor):
-        seen = 0
-
-        def on_send(self, arrow_batch: pa.RecordBatch) -> pa.RecordBatch:
-            self.seen += 1
-            topics = pa.array(["t"] * arrow_batch.num_rows)
-            return arrow_batch.append_column("topic" if self.seen < 3 else "tropic", topics)
-
+    columns = iter(("topic", "topic", "tropic"))
+    with_topic = Returning(lambda batch: batch.append_column(next(columns), pa.array(["t"] * batch.num_rows)))
     producer = using(topic=None)
     with pytest.raises(errors.InterceptorFailed, match="'topic'"):
-        KafkaBatchWriter(given_options(SERVERS), [FirstPlain()]).write(batches(1, 1, 1))
+        KafkaBatchWriter(given_options(SERVERS), [with_topic]).write(batches(1, 1, 1))
     assert [batch.schema.names for batch in producer.batches] == [["value", "topic"]] * 2
 
 
@@ -371,7 +348,6 @@ def test_a_write_in_an_execution_is_a_tables(
 ) -> None:
     producer = using()
     in_task(**execution, streaming__sql__batchId="0")
-    refusal = pytest.raises(errors.TableUnsupported, match="saveAsTable") if is_refused else nullcontext()
-    with refusal:
+    with pytest.raises(errors.TableUnsupported, match="saveAsTable") if is_refused else nullcontext():
         KafkaBatchWriter(OPTIONS).write(batches(3))
     assert producer.record_count == (0 if is_refused else 3)

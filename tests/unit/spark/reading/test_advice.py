@@ -360,70 +360,64 @@ def acl_missing(world: World) -> Iterator[Any]:
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
-def limit_raised(world: World) -> Iterator[Any]:
-    world.put(A, replace(TOO_LARGE, base_offset=10))
-    yield errors.BatchOverLimit, lambda: world.batch(maxHeadersPerBatch="1")
-    yield "raise maxHeadersPerBatch"
-    world.batch(maxHeadersPerBatch="2")
-    yield OLD + Counter(["large"])
+def batch(
+    error: type[KafkaSinkError], asked: Mapping[str, str], words: str | tuple[str, ...], followed: Mapping[str, str],
+    expected: Counter[str], prepare: Callable[[World], None] = lambda world: None,
+) -> Case:  # fmt: skip
+    """A batch that fails, and the one that its advice leads to."""
+
+    def case(world: World) -> Iterator[Any]:
+        prepare(world)
+        yield error, lambda: world.batch(**asked)
+        yield words
+        world.batch(**followed)
+        yield expected
+
+    return case
 
 
-def timestamp(world: World) -> Iterator[Any]:
-    world.put(A, Batch(rows=[(0, row(b"far", None, 2**62))], base_offset=10, base_timestamp=2**62))
-    yield errors.TimestampNotReadable, lambda: world.batch(schema="value timestamp")
-    yield "without the column timestamp", "reads all records"
-    world.batch(schema="value")
-    yield OLD + Counter(["far"])
+def put(*batches: Batch, rows: int = 0) -> Callable[[World], None]:
+    """At the end of A, and so many rows behind them."""
+
+    def prepare(world: World) -> None:
+        for each in batches:
+            world.put(A, each)
+        world.write(A, rows)
+
+    return prepare
 
 
-def too_old(world: World) -> Iterator[Any]:
-    world.put(A, plain(b"ancient", base_offset=10, magic=1, crc=1))
-    world.write(A, 2)
-    yield errors.MessageFormatTooOld, world.batch
-    yield "leave these records out", "begin after them"
-    world.batch(startingOffsets='{"a": {"0": 11}, "b": {"0": -2}}')
-    yield rows(("old", A, 11, 13), ("old", B, 0, 10))
-
-
-def before_the_first(world: World) -> Iterator[Any]:
-    world.retain(A, 4)
-    yield errors.OffsetsLost, lambda: world.batch(startingOffsets='{"a": {"0": 0}, "b": {"0": 0}}')
-    yield "failOnDataLoss=false", "records that are there"
-    world.batch(startingOffsets='{"a": {"0": 0}, "b": {"0": 0}}', failOnDataLoss="false")
-    yield rows(("old", A, 4, 10), ("old", B, 0, 10))
-
-
-def not_written(world: World) -> Iterator[Any]:
-    ends = '{"a": {"0": 12}, "b": {"0": -1}}'
-    yield errors.OffsetNotWritten, lambda: world.batch(endingOffsets=ends)
-    yield "failOnDataLoss=false", "ends where the partition ends"
-    world.batch(endingOffsets=ends, failOnDataLoss="false")
-    yield OLD
-
-
-def none_since(world: World) -> Iterator[Any]:
-    world.logs[B].times = dict.fromkeys(range(10), 2_000)
-    since = {"startingTimestamp": "1000"}
-    yield errors.NoRecordSince, lambda: world.batch(**since)
-    yield "startingOffsetsByTimestampStrategy=latest", "leaves out"
-    world.batch(**since, startingOffsetsByTimestampStrategy="latest")
-    yield rows(("old", B, 0, 10))
-
-
-def misspelt(world: World) -> Iterator[Any]:
-    yield errors.TopicToReadMissing, lambda: world.batch(subscribe="a,c")
-    yield ("Correct subscribe",)
-    world.batch(subscribe="a,b")
-    yield OLD
-
-
-def no_such_partition(world: World) -> Iterator[Any]:
-    yield errors.PartitionToReadMissing, lambda: world.batch(assign='{"a": [0, 1], "b": [0]}')
-    yield ("Correct assign",)
-    world.batch(assign='{"a": [0], "b": [0]}')
-    yield OLD
-
-
+FAR = Batch(rows=[(0, row(b"far", None, 2**62))], base_offset=10, base_timestamp=2**62)
+AFTER_ANCIENT = {"startingOffsets": '{"a": {"0": 11}, "b": {"0": -2}}'}
+FROM_0 = {"startingOffsets": '{"a": {"0": 0}, "b": {"0": 0}}'}
+TO_12, SINCE = {"endingOffsets": '{"a": {"0": 12}, "b": {"0": -1}}'}, {"startingTimestamp": "1000"}
+LENIENT = {"failOnDataLoss": "false"}
+BATCHES: dict[str, Case] = {
+    "a batch over a limit, which is raised": batch(
+        errors.BatchOverLimit, {"maxHeadersPerBatch": "1"}, "raise maxHeadersPerBatch", {"maxHeadersPerBatch": "2"},
+        OLD + Counter(["large"]), put(replace(TOO_LARGE, base_offset=10))),
+    "a timestamp that Spark cannot hold": batch(
+        errors.TimestampNotReadable, {"schema": "value timestamp"},
+        ("without the column timestamp", "reads all records"), {"schema": "value"}, OLD + Counter(["far"]), put(FAR)),
+    "records in an old format": batch(
+        errors.MessageFormatTooOld, {}, ("leave these records out", "begin after them"), AFTER_ANCIENT,
+        rows(("old", A, 11, 13), ("old", B, 0, 10)), put(plain(b"ancient", base_offset=10, magic=1, crc=1), rows=2)),
+    "offsets before the first": batch(
+        errors.OffsetsLost, FROM_0, ("failOnDataLoss=false", "records that are there"), FROM_0 | LENIENT,
+        rows(("old", A, 4, 10), ("old", B, 0, 10)), lambda world: world.retain(A, 4)),
+    "offsets after the end": batch(
+        errors.OffsetNotWritten, TO_12, ("failOnDataLoss=false", "ends where the partition ends"), TO_12 | LENIENT,
+        OLD),
+    "no record since": batch(
+        errors.NoRecordSince, SINCE, ("startingOffsetsByTimestampStrategy=latest", "leaves out"),
+        SINCE | {"startingOffsetsByTimestampStrategy": "latest"}, rows(("old", B, 0, 10)),
+        lambda world: vars(world.logs[B]).update(times=dict.fromkeys(range(10), 2_000))),
+    "a topic that is misspelt": batch(
+        errors.TopicToReadMissing, {"subscribe": "a,c"}, "Correct subscribe", {"subscribe": "a,b"}, OLD),
+    "a partition that is not there": batch(
+        errors.PartitionToReadMissing, {"assign": '{"a": [0, 1], "b": [0]}'}, "Correct assign",
+        {"assign": '{"a": [0], "b": [0]}'}, OLD),
+}  # fmt: skip
 CASES: dict[str, Case] = {
     "made again, and read from its start": lambda world: made_again(world, is_new=True),
     "made again, and gone on with": lambda world: made_again(world, is_new=False),
@@ -448,15 +442,7 @@ CASES: dict[str, Case] = {
         world, replace(TOO_LARGE, base_offset=13), errors.BatchOverLimit, maxHeadersPerBatch="1"
     ),
     "an ACL that is missing": acl_missing,
-    "a batch over a limit, which is raised": limit_raised,
-    "a timestamp that Spark cannot hold": timestamp,
-    "records in an old format": too_old,
-    "offsets before the first": before_the_first,
-    "offsets after the end": not_written,
-    "no record since": none_since,
-    "a topic that is misspelt": misspelt,
-    "a partition that is not there": no_such_partition,
-}
+} | BATCHES
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceReader
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from kafka_sink import Interceptor, errors
 from kafka_sink.kafka.consumer.statistics import ReadStatistics
@@ -99,11 +99,8 @@ def test_a_batch_that_cannot_be_read_is_named_and_not_left_out(
         with pytest.raises(error, match=words) as failure:
             rows(reader(failOnDataLoss=lenient))
         assert "No row is left out silently: the read fails instead." in str(failure.value)
-
-
-def test_a_checksum_is_not_compared_if_the_option_says_so(kafka: ScriptedKafka) -> None:
-    holds(kafka, plain(*(b"x",) * 6, crc=1))
-    assert len(rows(reader(**{"kafka.check.crcs": "false"}))) == 6
+    if "CRC" in words:
+        assert len(rows(reader(**{"kafka.check.crcs": "false"}))) == 6
 
 
 def test_what_is_left_out_is_reported(
@@ -209,7 +206,9 @@ def test_many_partitions_are_one_arrow_batch(kafka: ScriptedKafka) -> None:
     assert found == [(part, at, b"%d of %d" % (at, part), "t") for part in range(200) for at in range(50)]
 
 
-def test_a_range_that_fails_or_is_left_is_closed_and_not_reported(kafka: ScriptedKafka, calls: list[object]) -> None:
+def test_a_range_that_fails_or_is_left_is_closed_and_not_reported(
+    kafka: ScriptedKafka, calls: list[object], caplog: pytest.LogCaptureFixture
+) -> None:
     made = reader(interceptors=(Noting(),))
     (part,) = made.partitions()
     holds(kafka, plain(*(b"x",) * 6, crc=1))
@@ -221,21 +220,16 @@ def test_a_range_that_fails_or_is_left_is_closed_and_not_reported(kafka: Scripte
     next(taken)
     taken.close()
     assert calls == ["close"] * 2
-
-
-def test_on_read_that_raises_is_logged_and_changes_nothing(
-    kafka: ScriptedKafka, calls: list[object], caplog: pytest.LogCaptureFixture
-) -> None:
-    holds(kafka, plain(*(b"x",) * 6))
+    # An on_read that raises changes nothing.
     assert len(rows(reader("offset", interceptors=(Raising(), Noting())))) == 6
-    assert len(calls) == 2
+    assert len(calls) == 4
     assert "interceptor Raising: on_read raised; the task goes on without it" in caplog.text
 
 
 @pytest.mark.parametrize(("fail", "error"), [
     (lambda: KafkaDataSource(OPTIONS | {"startingOffset": "earliest"}).schema(), errors.UnknownOption),
     (lambda: KafkaDataSource(OPTIONS | {"startingOffset": "earliest"}).reader(StructType()), errors.UnknownOption),
-    (lambda: KafkaDataSource(OPTIONS).reader(StructType([StructField("id", LongType())])), errors.ColumnNotRead),
+    (lambda: KafkaDataSource(OPTIONS).reader(StructType().add("id", "long")), errors.ColumnNotRead),
     (lambda: reader(subscribe="u").partitions(), errors.TopicToReadMissing),
 ])  # fmt: skip
 def test_errors_of_a_plan_are_those_of_a_read(fail: Callable[[], object], error: type[errors.KafkaSinkError]) -> None:

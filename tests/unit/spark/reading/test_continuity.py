@@ -58,30 +58,20 @@ def test_only_what_the_stream_has_read_can_break() -> None:
     assert breaks({P: 10, Q: 5}, {}, {P: LogEnd(OLD, 10, 0)}, {}) == {Q: Break(5, DELETED, None)}
 
 
-@pytest.mark.parametrize(("before", "now", "is_newer"), [
-    ((OLD, 3), (OLD, 3), False), ((OLD, 3), (OLD, 4), True), ((None, 3), (None, 4), True), ((OLD, 3), (None, 4), True),
-    ((OLD, 3), (OLD, 2), False), ((OLD, 3), (NEW, 4), False), ((OLD, -1), (OLD, 4), False), ((OLD, 0), (OLD, 1), True),
-    ((OLD, 3), None, False), (None, (OLD, 4), False),
-])  # fmt: skip
-def test_whose_log_is_compared(
-    before: tuple[uuid.UUID, int] | None, now: tuple[uuid.UUID, int] | None, is_newer: bool
-) -> None:
-    known = {} if before is None else {P: LogEnd(before[0], 10, before[1])}
-    there = {} if now is None else {P: LogEnd(now[0], 10, now[1])}
-    assert list(with_newer_leaders({P: 10}, known, there)) == [P] * is_newer
-
-
-@pytest.mark.parametrize(("before", "now", "is_earlier"), [
-    ((OLD, 3), (OLD, 2), True), ((OLD, 3), (OLD, 0), True), ((OLD, 3), (OLD, 3), False), ((OLD, 3), (OLD, 4), False),
-    ((OLD, 3), (OLD, -1), False),
+@pytest.mark.parametrize(("before", "now", "is_newer", "is_earlier"), [
+    ((OLD, 3), (OLD, 3), False, False), ((OLD, 3), (OLD, 4), True, False), ((OLD, 0), (OLD, 1), True, False),
+    ((OLD, 3), (OLD, 2), False, True), ((OLD, 3), (OLD, 0), False, True), ((OLD, 3), (OLD, -1), False, False),
+    ((OLD, -1), (OLD, 4), False, False), ((OLD, 3), None, False, False), (None, (OLD, 4), False, False),
     # Another topic has epochs of its own; without ids it may be another.
-    ((OLD, 3), (NEW, 2), False), ((None, 3), (None, 2), False), ((OLD, 3), None, False),
+    ((OLD, 3), (NEW, 2), False, False), ((OLD, 3), (NEW, 4), False, False), ((OLD, 3), (None, 4), True, False),
+    ((None, 3), (None, 2), False, False), ((None, 3), (None, 4), True, False),
 ])  # fmt: skip
-def test_whose_answer_never_counts(
-    before: tuple[uuid.UUID, int], now: tuple[uuid.UUID, int] | None, is_earlier: bool
+def test_whose_log_is_compared_and_whose_answer_never_counts(
+    before: Any, now: Any, is_newer: bool, is_earlier: bool
 ) -> None:
-    there = {} if now is None else {P: LogEnd(now[0], 10, now[1])}
-    assert of_earlier_leaders({P: LogEnd(before[0], 10, before[1])}, there) == ({P} if is_earlier else set())
+    known, there = ({P: LogEnd(of[0], 10, of[1])} if of else {} for of in (before, now))
+    assert list(with_newer_leaders({P: 10}, known, there)) == [P] * is_newer
+    assert of_earlier_leaders(known, there) == ({P} if is_earlier else set())
 
 
 PARTITIONS = st.builds(TopicPartition, st.sampled_from(["a", "b", "ä.b-c_d"]), st.integers(0, 200))

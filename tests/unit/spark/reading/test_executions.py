@@ -158,9 +158,7 @@ def test_each_job_of_an_rdd_reads_what_has_arrived_since() -> None:
     # Tasks of a stage that run again.
     assert plan.read_all(None, stage=2) == [A0, GROWN[1], A1]
     assert plan.read_all(None, stage=3) == [A0, GROWN[1], A1, ADDED]
-
-
-def test_where_executors_cannot_agree_all_jobs_of_an_rdd_read_the_same() -> None:
+    # Where executors cannot agree, all jobs read the same.
     plan = Plan(A0, A0_REST, driver=CLUSTER)
     plan.read_all(None)
     plan.fresh = GROWN

@@ -68,9 +68,15 @@ def said(**topics: dict[int, int] | str) -> str:
     return json.dumps(topics)
 
 
-def test_a_leader_that_tells_no_offset_is_not_taken_for_an_empty_partition(kafka: ScriptedKafka) -> None:
-    refuses(kafka, INVALID_REQUEST)
-    with pytest.raises(errors.FetchRefused, match="refused to tell its offsets: INVALID_REQUEST"):
+@pytest.mark.parametrize(("code", "error", "words"), [
+    (INVALID_REQUEST, errors.FetchRefused, "refused to tell its offsets: INVALID_REQUEST"),
+    (DENIED, errors.TopicAuthorizationFailed, "READ"),
+])  # fmt: skip
+def test_a_leader_that_tells_no_offset_is_not_taken_for_an_empty_partition(
+    kafka: ScriptedKafka, code: int, error: type[Exception], words: str
+) -> None:
+    refuses(kafka, code)
+    with pytest.raises(error, match=words):
         planned(subscribe="b")
 
 
@@ -135,17 +141,11 @@ def test_a_topic_that_is_not_there_is_an_error_that_names_it_and_makes_none(kafk
         planned(assign='{"a": [0, 2]}')
 
 
-@pytest.mark.parametrize("option", ["metadata", "offsets"])
-def test_a_missing_acl_is_an_error_with_the_acl_to_add(kafka: ScriptedKafka, option: str) -> None:
-    if option == "metadata":
-        kafka.topic_codes["a"] = DENIED
-    else:
-        refuses(kafka, DENIED)
+def test_a_missing_acl_is_an_error_with_the_acl_to_add(kafka: ScriptedKafka) -> None:
+    kafka.topic_codes["a"] = DENIED
     with pytest.raises(errors.TopicAuthorizationFailed, match="READ"):
         planned(subscribe="a")
-
-
-def test_brokers_that_lack_a_request_are_told_of_before_the_read(kafka: ScriptedKafka) -> None:
+    # Brokers that lack a request are told of before that.
     kafka.lacking = ("Fetch 11 (Kafka 2.3), which reads records",)
     with pytest.raises(errors.BrokerUnsupported, match="Fetch 11"):
         planned(subscribe="a")

@@ -14,12 +14,9 @@ import pytest
 
 from kafka_sink.errors import KafkaSinkError, LogBroken
 from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.apis import offset_for_leader_epoch as epochs
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.offset_commit import ProgressCommitRequest, ProgressCommitResponse
-from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
 from kafka_sink.options import cautions
 from kafka_sink.spark.reading import read_limits
 from kafka_sink.spark.source import KafkaDataSource
@@ -160,9 +157,8 @@ def test_the_limit_that_spark_is_told(options: dict[str, str], kind: str, count:
 
 def test_available_now(log: ScriptedLog) -> None:
     made = reader(maxOffsetsPerTrigger="5")
-    start = made.initialOffset()
+    start, limit = made.initialOffset(), made.getDefaultReadLimit()
     made.prepareForTriggerAvailableNow()
-    limit = made.getDefaultReadLimit()
     end = made.latestOffset(start, limit)
     made.partitions(start, end)
     log.latest = 20
@@ -189,7 +185,7 @@ def test_a_task_leaves_what_replaced_its_records_to_the_next_batch(kafka: Script
     end = made.latestOffset(start, ALL)
     (part,) = made.partitions(start, end)
     log.leader_epoch = kafka.leader_epoch = 1
-    kafka.always(OffsetForLeaderEpochRequest, lambda _: OffsetForLeaderEpochResponse(0, 0, 0, 4))
+    kafka.always(epochs.OffsetForLeaderEpochRequest, epochs.OffsetForLeaderEpochResponse(0, 0, 0, 4))
     assert [row["offset"] for batch in made.read(part) for row in batch.to_pylist()] == [0, 1, 2, 3]
     step = made.latestOffset(end, ALL)
     assert step == {"t": {"0": 4}}
