@@ -25,7 +25,7 @@ from scripted_kafka import ScriptedKafka, ScriptedNetwork
 from scripted_logs import ScriptedLog, serve
 from scripted_reads import Stream, connect_reads
 
-DENIED, NOT_LEADER, FENCED, INVALID_REQUEST = 29, 6, 74, 42
+DENIED, FENCED, INVALID_REQUEST = 29, 74, 42
 SERVER_ERROR, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, TIMED_OUT = -1, 3, 5, 7
 A0, A1, A2, B0, C0 = (TopicPartition(topic, number) for topic, number in zip("aaabc", (0, 1, 2, 0, 0), strict=True))
 ID_A, ID_B, ID_AGAIN = (uuid.UUID(int=number) for number in (1, 2, 3))
@@ -337,27 +337,6 @@ def test_a_look_is_one_round_trip(cluster: Cluster, network: ScriptedNetwork) ->
         assert len(kafka.asked(MetadataRequest)) == 1
         assert len(kafka.received) == 3
         assert len(network.waits) - polls == 1
-
-
-def test_a_leader_that_moved_is_asked_in_a_second_round_trip(cluster: Cluster) -> None:
-    kafka = cluster.kafka
-    stream, end = begun()
-    kafka.leaders[A0] = 2
-
-    def answer(request: ListOffsetsRequest) -> ListOffsetsResponse:
-        node = next(node for node, each in kafka.received if each is request)
-        listed = ((each.topic, each.partition) for each in request.asked)
-        return ListOffsetsResponse(0, tuple(
-            ListedOffset(*each, 0, -1, cluster.logs[each].latest, cluster.logs[each].leader_epoch)
-            if kafka.leaders[each] == node else ListedOffset(*each, NOT_LEADER, -1, -1, -1)
-            for each in listed
-        ))  # fmt: skip
-
-    cluster.logs[A0].latest = 12
-    kafka.always(ListOffsetsRequest, answer)
-    del kafka.received[:]
-    assert stream.end(end)[A0] == 12
-    assert [(node, len(asked.asked)) for node, asked in kafka.asked(ListOffsetsRequest)] == [(1, 2), (2, 1)]
 
 
 def test_a_missing_acl_is_an_error_with_the_acl_to_add(cluster: Cluster) -> None:
