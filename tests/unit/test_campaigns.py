@@ -1,8 +1,6 @@
 """`make campaigns`: every campaign has its place, ends in time, and has failed if it leaves no figures. And
 docs/reliability.md, which is written from the files beside it, which keep what the campaigns printed."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,8 +1,6 @@
 """`.ci/run` looks a second time at up to two failed tests, alone, and names those that pass then. `.ci/prerequisites`
 says what a machine lacks before anything is built, with the remedy."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """Pages: every code block of README, DESIGN and docs is run by a test, or cannot be; links lead somewhere; what they
 name is there: options, commands, errors, tests, versions. Notebooks have no outputs."""
 
-from __future__ import annotations
-
 import ast
 import configparser
 import json

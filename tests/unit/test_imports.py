@@ -4,8 +4,6 @@ An import that points upward, a sibling that knows its sibling, a pure module th
 failure with the module, the line and the rule. Imports inside functions and under TYPE_CHECKING count.
 """
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the installed wheel holds, file by file as the sources, and that a stranger's interpreter finds it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

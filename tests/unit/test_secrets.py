@@ -1,8 +1,6 @@
 """Canaries: a text that is nowhere else stands in every secret option, every way to fail is gone, and everything that
 could be seen is searched for it."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import logging

@@ -4,8 +4,6 @@ Each site below has a real socket's other end say `HOSTILE` wherever an answer h
 found by `test_errors.py`, a new `print` by the last test here.
 """
 
-from __future__ import annotations
-
 import ast
 import logging
 from collections.abc import Callable, Iterator

@@ -1,8 +1,6 @@
 """The drawn trees are the tree; every error survives pickling, and says the three things to every kind of write; and
 what a worker lacks is named."""
 
-from __future__ import annotations
-
 import copy
 import errno
 import http.client

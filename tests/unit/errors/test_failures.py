@@ -1,7 +1,5 @@
 """What a user's Python finds in the text of Spark's exceptions, and what it does not take for an error of the sink."""
 
-from __future__ import annotations
-
 import inspect
 import traceback
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The texts that say what a read reads, where it begins, and where it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from typing import Any

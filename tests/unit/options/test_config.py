@@ -1,7 +1,5 @@
 """Options, Spark's conf and defaults become one configuration, or an error that says what is wrong."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import time

@@ -1,7 +1,5 @@
 """The table of a read's options, and the configuration that is made of them."""
 
-from __future__ import annotations
-
 import functools
 import pickle
 import re

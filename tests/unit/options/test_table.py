@@ -1,7 +1,5 @@
 """The table of options: names, texts, and values that nobody may see."""
 
-from __future__ import annotations
-
 import pickle
 import traceback
 from typing import Any

@@ -1,7 +1,5 @@
 """Which guarantee each service can carry, by its table; and `pykafka check` says so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

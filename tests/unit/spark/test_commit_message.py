@@ -1,8 +1,6 @@
 """What tasks tell the commit: that all are there, bad rows, pace, proofs and tallies. That tallies travel is in
 integration/test_jobs.py and test_monitoring.py."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Collection, Mapping
 from dataclasses import replace

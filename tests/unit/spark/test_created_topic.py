@@ -1,7 +1,5 @@
 """The topic that createTopics asks for, over scripted brokers whose time only polls move."""
 
-from __future__ import annotations
-
 import os
 from itertools import count
 

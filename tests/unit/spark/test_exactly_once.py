@@ -1,7 +1,5 @@
 """Plans and commits of exactly-once writes, and what tasks of theirs count, over a model of Kafka's transactions."""
 
-from __future__ import annotations
-
 import pickle
 import time
 import uuid

@@ -3,8 +3,6 @@
 Each step runs in a new process. An earlier process' file, a checkpoint or a plan tell that a broker has answered.
 """
 
-from __future__ import annotations
-
 import socket
 import uuid
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The file that the driver makes of its tasks' messages: what a replay keeps, and what a failure costs."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pickle

@@ -1,7 +1,5 @@
 """The format as Spark calls it: what it refuses before a task, what travels with it, and whose tokens are whose."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import pickle

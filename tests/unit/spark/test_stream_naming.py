@@ -1,7 +1,5 @@
 """Which name a stream gets, and that it keeps it; the last run of each name; and which session is active."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Writes through the parts that Spark runs (plan, tasks, commit), over scripted brokers that take the rows."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

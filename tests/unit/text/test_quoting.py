@@ -1,7 +1,5 @@
 """What others say, in one line that prints; and commands that a shell takes as they were meant."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The reader of a batch, as Spark calls it: the plan, and the rows of a range, over scripted brokers."""
 
-from __future__ import annotations
-
 import pickle
 import uuid
 from collections import Counter

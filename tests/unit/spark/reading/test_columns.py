@@ -1,7 +1,5 @@
 """The columns of a read, and the schemas that ask for a part of them."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

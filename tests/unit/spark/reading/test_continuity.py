@@ -1,7 +1,5 @@
 """Whether a log goes on at a stream's position, as a table."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from typing import Any

@@ -1,7 +1,5 @@
 """Ranges of tasks: those of Spark's source, packed if asked for, and never an offset lost or doubled."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What a task of a batch read reads in a later action on the same DataFrame, which Spark does not plan again."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What filters leave of a read: never less than the rows that pass them."""
 
-from __future__ import annotations
-
 import datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The progress of a stream in a consumer group: failures are warnings, and warnings are few."""
 
-from __future__ import annotations
-
 import logging
 from unittest import mock
 

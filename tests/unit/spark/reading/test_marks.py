@@ -1,7 +1,5 @@
 """A log that was restored from a snapshot under a running stream: the same ids and epochs, and other records."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass, field
 from typing import Any

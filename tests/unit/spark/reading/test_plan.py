@@ -1,7 +1,5 @@
 """Plans of reads, over scripted brokers."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

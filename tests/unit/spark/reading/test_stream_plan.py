@@ -1,7 +1,5 @@
 """Plans of the micro-batches of a stream, over scripted brokers."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from dataclasses import dataclass, field, replace

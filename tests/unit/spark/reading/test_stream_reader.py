@@ -1,7 +1,5 @@
 """The reader of a stream, as Spark calls it, over scripted brokers."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import uuid
