@@ -1,4 +1,4 @@
-"""Logs of partitions that answer ListOffsets, for scripted brokers, and what a reader of them is told."""
+"""Logs of partitions, served by scripted brokers, and what a reader of them is told."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ def readers_metadata(topic: str = "") -> Metadata:
 
 @dataclass
 class ScriptedLog:
-    """`stable`: where an open transaction begins, None without one. `times`: offsets and timestamps of records."""
+    """`stable`: where an open transaction begins, None without one. `times`: offsets and timestamps of records.
+    `starts`: where the records of each leader epoch begin, all of them at 0 if not said."""
 
     earliest: int
     latest: int
     stable: int | None = None
     times: Mapping[int, int] = field(default_factory=dict)
     leader_epoch: int = 0
+    starts: Mapping[int, int] = field(default_factory=dict)
 
     def offset(self, timestamp_ms: int, isolation_level: IsolationLevel) -> int:
         is_committed = isolation_level is IsolationLevel.READ_COMMITTED
@@ -44,6 +46,11 @@ class ScriptedLog:
             return self.earliest if timestamp_ms == apis.EARLIEST else end
         of = (offset for offset, time_ms in sorted(self.times.items()) if time_ms >= timestamp_ms and offset < end)
         return next(of, apis.NO_OFFSET)
+
+    def epoch_end(self, leader_epoch: int) -> tuple[int, int]:
+        starts = self.starts or {0: 0, self.leader_epoch: 0}
+        found = max(epoch for epoch in starts if epoch <= leader_epoch)
+        return found, min((start for epoch, start in starts.items() if epoch > found), default=self.latest)
 
 
 Logs = Mapping[tuple[str, int], ScriptedLog]
@@ -56,7 +63,13 @@ def serve(kafka: ScriptedKafka, logs: Logs) -> None:
     def answer(request: apis.ListOffsetsRequest) -> apis.ListOffsetsResponse:
         return apis.ListOffsetsResponse(0, tuple(_listed(logs, request.asked, request.isolation_level)))
 
+    def answer_epoch(request: apis.OffsetForLeaderEpochRequest) -> apis.OffsetForLeaderEpochResponse:
+        log = logs[request.topic, request.partition]
+        assert request.current_leader_epoch == log.leader_epoch
+        return apis.OffsetForLeaderEpochResponse(0, 0, *log.epoch_end(request.leader_epoch))
+
     kafka.always(apis.ListOffsetsRequest, answer)
+    kafka.always(apis.OffsetForLeaderEpochRequest, answer_epoch)
 
 
 def _listed(

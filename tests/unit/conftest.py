@@ -1,7 +1,5 @@
 """Clients of tests without a broker, over scripted ones that answer at once, or when they are let."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Iterator

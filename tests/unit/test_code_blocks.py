@@ -1,28 +1,40 @@
-"""Every code block of README, DESIGN and docs is run by a test, or cannot be; every link leads somewhere."""
-
-from __future__ import annotations
+"""Pages: every code block of README, DESIGN and docs is run by a test, or cannot be; links lead somewhere; what they
+name is there: options, commands, errors, tests, versions. Notebooks have no outputs."""
 
 import ast
+import configparser
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+import gate
+import slot_model
 from code_blocks import ROOT, RUNNABLE, Block, blocks, pages
+from effort import each
+from kafka_sink import errors
+from kafka_sink.__main__ import COMMANDS
+from kafka_sink.cli.explain import ERRORS
+from kafka_sink.kafka.config import VERSION
+from kafka_sink.options.reading import READING
+from kafka_sink.options.table import NOT_YET_PREFIXES, REFUSED_PREFIXES, WRITING
 
-# Kinds that are not run, and why. Anything else fails.
 # What a command printed: nobody runs that, and no line of it may be a command. Any other kind fails.
 NOT_RUN = {"text"}
 RUNNERS = ("run_python", "run_bash", "words_of")
-FIRST_RUN = ROOT / ".ci" / "first_run.py"
 # Sections of the README.
 IN_FIRST_RUN = ("First rows", "Quick start")
-FIRST_HOUR = ROOT / ".ci" / "first_hour.py"
 COMMAND = re.compile(r"\s*(\$|#!|make|pip|python3?|spark-submit|kafka-\w+(\.sh)?|cd|export|source)\s")
 MAKE = re.compile(r"make( [A-Z]+=\S+)* ([a-z-]+)( [A-Z]+=\S+)* *(#.*)?")
 ALL = [block for page in (*pages(), "DESIGN.md") for block in blocks(page)]
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
 
 
 def is_make(block: Block) -> bool:
@@ -67,17 +79,15 @@ def test_every_block_is_run_by_a_test() -> None:
 
 
 def test_first_rows_and_quick_start_are_run_by_ci() -> None:
-    first_run, first_hour = FIRST_RUN.read_text(encoding="utf-8"), FIRST_HOUR.read_text(encoding="utf-8")
     for section, script in zip(IN_FIRST_RUN, ("first_rows(self.user)", "session(self.user)"), strict=True):
-        assert f'"{section}"' in first_run
-        assert script in first_hour
-    assert "make first-run" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+        assert f'"{section}"' in text_of(".ci/first_run.py")
+        assert script in text_of(".ci/first_hour.py")
+    assert "make first-run" in text_of(".ci/run")
 
 
 def test_every_target_that_is_named_is_in_the_makefile() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-    texts = [(ROOT / page).read_text(encoding="utf-8") for page in (*pages(), "DESIGN.md", "CHANGELOG.md")]
+    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
+    texts = map(text_of, (*pages(), "DESIGN.md", "CHANGELOG.md"))
     named = {name for text in texts for name in re.findall(r"`make ([a-z-]+)", text)}
     named |= {line.split()[1] for block in ALL if is_make(block) for line in block.text.splitlines()}
     assert {"demo", "test"} <= named
@@ -92,7 +102,7 @@ LINKING = (*ROOT_PAGES, "tests/README.md", "docs/internals.md", *DESIGN)
 
 @pytest.mark.parametrize("page", LINKING)
 def test_every_link_leads_to_a_file_and_a_heading_of_it(page: str) -> None:
-    links = [link for link in links_of((ROOT / page).read_text(encoding="utf-8")) if not link.startswith("https://")]
+    links = [link for link in links_of(text_of(page)) if not link.startswith("https://")]
     assert [link for link in links if not leads_somewhere(ROOT / page, link)] == []
 
 
@@ -101,12 +111,11 @@ def test_the_overview_and_its_page_define_the_same_links() -> None:
     at_root = {label: (ROOT / link).resolve() for label, link in defined("DESIGN.md").items()}
     in_docs = {label: (ROOT / "docs" / link).resolve() for label, link in defined("docs/internals.md").items()}
     assert at_root == in_docs
-    used = set(re.findall(r"\]\[([^\]]+)\]", (ROOT / "DESIGN.md").read_text(encoding="utf-8")))
-    assert used == at_root.keys()
+    assert set(re.findall(r"\]\[([^\]]+)\]", text_of("DESIGN.md"))) == at_root.keys()
 
 
 def defined(page: str) -> dict[str, str]:
-    return dict(re.findall(r"^\[([^\]]+)\]: (\S+)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE))
+    return dict(re.findall(r"^\[([^\]]+)\]: (\S+)$", text_of(page), re.MULTILINE))
 
 
 def links_of(text: str) -> list[str]:
@@ -127,7 +136,7 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
 
 
-LLMS = (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
+LLMS = text_of("docs/llms.txt")
 # As in https://llmstxt.org: a list of links, each with what it is.
 LLMS_LINK = re.compile(r"^- \[[^\[\]]+\]\(([\w/-]+)\.html\): \S.*$", re.MULTILINE)
 
@@ -139,7 +148,148 @@ def test_llms_txt_has_its_parts_and_lists_every_page_of_the_site_once() -> None:
     assert sections
     assert [line for each in sections for line in each.splitlines() if line and not LLMS_LINK.match(line)] == []
     # It lies beside the pages, which mkdocs makes of docs/NAME.md as NAME.html.
-    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    nav = text_of("mkdocs.yml").partition("\nnav:\n")[2]
     pages_of_nav = re.findall(r"([\w/-]+)\.md$", nav, re.MULTILINE)
     assert "guarantees" in pages_of_nav
     assert sorted(LLMS_LINK.findall(LLMS)) == sorted(pages_of_nav)
+
+
+OPTION_NAMES = {option.name for table in (WRITING, READING) for option in table.options}
+OPTION_NAMES |= {*WRITING.refused, *READING.refused}
+PREFIXES = (*REFUSED_PREFIXES, *NOT_YET_PREFIXES)
+# Of a table of errors: the first cell of a row.
+ERROR_ROW = re.compile(r"^\| ((?:`[A-Z][A-Za-z0-9]+`(?:, )?)+) \|", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_option_of_the_client_that_a_page_names_is_one(page: str) -> None:
+    named = set(re.findall(r"`(kafka\.[a-z0-9.]*[a-z0-9])[`=]", text_of(page)))
+    unknown = {name for name in named - OPTION_NAMES if not name.startswith(PREFIXES)}
+    assert unknown == set()
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_command_that_a_page_names_is_one(page: str) -> None:
+    shell = "\n".join(block.text for block in blocks(page) if block.language == "bash")
+    named = {*re.findall(r"`pykafka ([a-z]+)", text_of(page)), *re.findall(r"^pykafka ([a-z]+)", shell, re.MULTILINE)}
+    assert named <= COMMANDS.keys() | {"version"}
+
+
+def test_every_error_of_the_faq_is_one() -> None:
+    rows = ERROR_ROW.findall(text_of("docs/faq.md"))
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert "DriverFenced" in named
+    assert [name for name in named if name not in ERRORS] == []
+    assert all(hasattr(errors, name) for name in named)
+
+
+def test_the_facts_are_those_of_setup_cfg_and_of_what_was_tried() -> None:
+    readme = text_of("README.md")
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    table = readme.partition("[start:compatibility]")[2].partition("[end:compatibility]")[0]
+    sparks = [spark.rpartition(".")[0] for spark in re.findall(r"^\| (\d+\.\d+\.\d+) \|", table, re.MULTILINE)]
+    kafkas = [kafka.rpartition(".")[0] for kafka in re.findall(r"Kafka (\d+\.\d+\.\d+) \|", table)]
+    assert f"pyspark >= {sparks[0]}" in settings["options"]["install_requires"].splitlines()
+    python = settings["options"]["python_requires"].removeprefix(">= ")
+    assert settings["metadata"]["version"] == VERSION
+    licence = {"Apache-2.0": "Apache License 2.0"}[settings["metadata"]["license"]]
+    facts = (f"Python {python} or later", f"Spark {sparks[0]} to {sparks[-1]}", f"Kafka {kafkas[0]} to {kafkas[-1]}")
+    assert readme.splitlines()[2] == " · ".join((*facts, "Linux", licence))
+
+
+def test_notebooks_are_committed_as_nobody_has_run_them() -> None:
+    paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    assert [path.stem for path in paths] == ["exactly_once", "export", "stream", "transform"]
+    for cell in (cell for path in paths for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]):
+        assert cell["metadata"] == {}
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None)
+
+
+CAPABILITIES = text_of("tests/capabilities.md")
+ROWS = re.findall(r"^\| (.+?) \| `(\w+)::(\w+)` \|", CAPABILITIES, re.MULTILINE)
+
+
+@each("row", ROWS)
+def test_a_capability_has_its_test_in_the_gate(row: tuple[str, str, str]) -> None:
+    # `.ci/run` runs the tests of Kerberos, too.
+    leaves = re.compile(r"pytest\.mark\.(long|chaos)\b")
+    assert gate.stays(ROOT / "tests" / "integration" / f"{row[1]}.py", row[2], leaves)
+
+
+def test_every_capability_is_shown_but_the_one_that_needs_clusters() -> None:
+    rows = [line for line in CAPABILITIES.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) - len(ROWS) == 1
+    assert len({capability for capability, *_ in ROWS}) == len(ROWS) > 50
+
+
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("cases*.md")}
+HEADING = re.compile(r"^## (.+): (\d+) cases$", re.MULTILINE)
+TEST = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
+REASON = re.compile(r"(?<![\w*])\*([^*]+)\*")
+
+
+def table(text: str) -> Iterator[tuple[str, str]]:
+    """Both cells of each row of the first table of `text`."""
+    lines = text.splitlines()
+    start = next(number for number, line in enumerate(lines) if line == "|---|---|") + 1
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            return
+        left, right = line.strip("| ").split(" | ")
+        yield left, right
+
+
+def sections(page: str) -> dict[str, list[tuple[str, str]]]:
+    """The rows of each table of cases, by its heading."""
+    headings = list(HEADING.finditer(page))
+    ends = [*(heading.start() for heading in headings[1:]), len(page)]
+    return {heading[0]: list(table(page[heading.end() : end])) for heading, end in zip(headings, ends, strict=True)}
+
+
+@cache
+def names_in(path: str) -> set[str]:
+    """As pytest names them: `test_x`, `TestClass::test_x`."""
+    return set(_tests(ast.parse(text_of(path)).body, ""))
+
+
+def _tests(body: list[ast.stmt], prefix: str) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield from _tests(node.body, f"{prefix}{node.name}::")
+        elif isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            yield prefix + node.name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_test_that_is_named_is_there(page: str) -> None:
+    named = TEST.findall(PAGES[page])
+    assert named
+    assert [f"{path}::{test}" for path, test in named if test not in names_in(path)] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_case_has_a_test_or_a_reason(page: str) -> None:
+    reasons = {reason[1] for left, _ in table(PAGES[page]) if (reason := REASON.search(left))}
+    given = set()
+    for heading, rows in sections(PAGES[page]).items():
+        for left, right in rows:
+            tests, why = TEST.findall(right), REASON.findall(right)
+            assert tests or why, f"{heading}: {left}"
+            assert set(why) <= reasons, f"{heading}: {left}"
+            given.update(why)
+    assert given == reasons
+
+    # Each case is told of once, and all are counted.
+    for heading, rows in sections(PAGES[page]).items():
+        names = Counter(name for left, _ in rows for name in re.findall(r"`([^`]+)`", left))
+        assert max(names.values()) == 1, f"{heading}: {names.most_common(1)}"
+        assert heading.endswith(f": {names.total()} cases"), f"{heading}: {names.total()}"
+
+
+def test_the_page_of_performance_has_the_formulas_of_the_model_and_their_symbols() -> None:
+    formulas, symbols = slot_model.tables()
+    assert formulas in text_of("docs/design/performance.md") and symbols in text_of("docs/design/performance.md")
+    letters = {word for each in slot_model.FORMULAS for word in each.text.replace("(", " ").split() if len(word) == 1}
+    assert {each for each in letters if each.isalpha()} <= slot_model.SYMBOLS.keys()

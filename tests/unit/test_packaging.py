@@ -1,10 +1,4 @@
-"""What the installed wheel holds, and that a stranger's interpreter finds it.
-
-Compared with the sources file by file: a package that setup.cfg does not name, a folder that is no package, a
-wheel older than the sources: each fails here.
-"""
-
-from __future__ import annotations
+"""What the installed wheel holds, file by file as the sources, and that a stranger's interpreter finds it."""
 
 import json
 import os
@@ -46,19 +40,16 @@ def of_the_package(names: Iterable[PurePosixPath]) -> set[str]:
 
 def sources() -> set[str]:
     """What is packed as it is: not the kernel's sources, nor a kernel that was built beside them."""
-    files = (
-        path for path in (ROOT / "kafka_sink").rglob("*") if path.is_file() and path.suffix not in (".c", ".h", ".so")
-    )
-    return of_the_package(PurePosixPath(path.relative_to(ROOT)) for path in files) | {"pyspark_pykafka.py"}
+    paths = (path for path in (ROOT / "kafka_sink").rglob("*") if path.is_file())
+    packed = (PurePosixPath(path.relative_to(ROOT)) for path in paths if path.suffix not in (".c", ".h", ".so"))
+    return of_the_package(packed) | {"pyspark_pykafka.py"}
 
 
 def test_the_wheel_holds_the_sources_as_they_are_and_nothing_else(installed: Distribution) -> None:
-    def differs(name: str) -> bool:
-        return Path(str(installed.locate_file(name))).read_bytes() != (ROOT / name).read_bytes()
-
     kernel = {KERNEL} if has_kernel(installed) else set()
     assert of_the_package(installed.files or ()) == sources() | kernel
-    assert [name for name in sources() if differs(name)] == []
+    for name in sources():
+        assert Path(str(installed.locate_file(name))).read_bytes() == (ROOT / name).read_bytes(), name
 
 
 def test_the_command_is_installed(installed: Distribution) -> None:
@@ -76,8 +67,7 @@ def test_the_wheel_is_tagged_by_what_it_holds(installed: Distribution) -> None:
 
 def test_the_installation_is_not_editable(installed: Distribution) -> None:
     """An editable one hides pyspark_pykafka: an import hook finds it, which iter_modules does not ask."""
-    origin = json.loads(installed.read_text("direct_url.json") or "{}")
-    assert "dir_info" not in origin
+    assert "dir_info" not in json.loads(installed.read_text("direct_url.json") or "{}")
 
 
 def test_spark_finds_the_module_from_any_folder(tmp_path: Path) -> None:
@@ -126,12 +116,22 @@ def kernel_in_use(tmp_path: Path, **environment: str) -> str:
 NO_COMPILER = {"CC": "false", "PYKAFKA_REQUIRE_KERNEL": "0"}
 
 
+def built(tmp_path: Path, **environment: str) -> Distribution:
+    ended = install(tmp_path, **environment)
+    assert ended.returncode == 0, ended.stderr
+    (found,) = distributions(path=[str(tmp_path / "site")])
+    return found
+
+
+def assert_pure(distribution: Distribution) -> None:
+    assert tag(distribution) == "py3-none-any"
+    assert of_the_package(distribution.files or ()) == sources()
+
+
 def test_without_a_compiler_the_wheel_is_pure_and_works(tmp_path: Path) -> None:
-    assert install(tmp_path, **NO_COMPILER).returncode == 0
-    (built,) = distributions(path=[str(tmp_path / "site")])
-    assert tag(built) == "py3-none-any"
-    assert (built.read_text("WHEEL") or "").count("Root-Is-Purelib: true") == 1
-    assert of_the_package(built.files or ()) == sources()
+    pure = built(tmp_path, **NO_COMPILER)
+    assert_pure(pure)
+    assert (pure.read_text("WHEEL") or "").count("Root-Is-Purelib: true") == 1
     assert kernel_in_use(tmp_path, PYKAFKA_REQUIRE_KERNEL="0") == "vectorised"
     with pytest.raises(subprocess.CalledProcessError) as failure:
         kernel_in_use(tmp_path, PYKAFKA_REQUIRE_KERNEL="1")
@@ -150,11 +150,7 @@ def test_free_threaded_python_gets_a_pure_wheel(tmp_path: Path) -> None:
     pretence.mkdir()
     (pretence / "sitecustomize.py").write_text("import sysconfig\nsysconfig.get_config_vars()['Py_GIL_DISABLED'] = 1\n")
     there = {"PYTHONPATH": str(pretence), "PYKAFKA_REQUIRE_KERNEL": "0"}
-    ended = install(tmp_path, **there)
-    assert ended.returncode == 0, ended.stderr
-    (built,) = distributions(path=[str(tmp_path / "site")])
-    assert tag(built) == "py3-none-any"
-    assert of_the_package(built.files or ()) == sources()
+    assert_pure(built(tmp_path, **there))
     refused = install(tmp_path / "again", **there | {"PYKAFKA_REQUIRE_KERNEL": "1"})
     assert refused.returncode != 0
     assert "there is no kernel for free-threaded Python" in refused.stderr
@@ -162,10 +158,7 @@ def test_free_threaded_python_gets_a_pure_wheel(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_with_a_compiler_one_wheel_serves_every_python_from_3_11_on(tmp_path: Path) -> None:
-    ended = install(tmp_path, PYKAFKA_REQUIRE_KERNEL="1")
-    assert ended.returncode == 0, ended.stderr
-    (built,) = distributions(path=[str(tmp_path / "site")])
-    assert tag(built).startswith("cp311-abi3-")
+    assert tag(built(tmp_path, PYKAFKA_REQUIRE_KERNEL="1")).startswith("cp311-abi3-")
     assert kernel_in_use(tmp_path, PYKAFKA_REQUIRE_KERNEL="1") == "compiled"
 
 

@@ -4,8 +4,6 @@ Each site below has a real socket's other end say `HOSTILE` wherever an answer h
 found by `test_errors.py`, a new `print` by the last test here.
 """
 
-from __future__ import annotations
-
 import ast
 import logging
 from collections.abc import Callable, Iterator
@@ -24,6 +22,7 @@ from kafka_sink.cli import check, read, transactions
 from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.oauth import TokenEndpoint
 from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
 from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigsRequest
@@ -38,7 +37,7 @@ from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateReq
 from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kept import lease_producer
-from kafka_sink.options.config import SinkConfig, sink_config
+from kafka_sink.options.config import sink_config
 from kafka_sink.verification.checking import Record
 from scripted_kafka import scripted
 from scripted_peers import peer
@@ -63,8 +62,12 @@ def options(port: int, **more: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def config(port: int, **more: str) -> SinkConfig:
-    return sink_config(options(port, **more))
+# Where nothing is to run out of time, however busy the machine is.
+PATIENT = {f"kafka.{name}.ms": "30000" for name in ("max.block", "delivery.timeout", "request.timeout")}
+
+
+def config(port: int) -> ProducerConfig:
+    return sink_config(options(port, **PATIENT)).producer
 
 
 def metadata(port: int, name: str | None = None, host: str = "127.0.0.1", **said: Any) -> Answers:
@@ -90,14 +93,14 @@ def missing(port: int) -> Answers:
     return [*metadata(port), *topic, refused]
 
 
+def line(given: dict[str, str]) -> list[str]:
+    return [word for name, text in given.items() for word in ("--option", f"{name}={text}")]
+
+
 def site_check_of_hosts(told: Callable[[], str]) -> str:
     with peer(scripted(metadata(1, host=HOSTILE))) as port:
         check.main(line(options(port)))
     return told()
-
-
-def line(given: dict[str, str]) -> list[str]:
-    return [word for name, text in given.items() for word in ("--option", f"{name}={text}")]
 
 
 def site_check_of_a_topic(told: Callable[[], str]) -> str:
@@ -122,17 +125,15 @@ def site_check_of_a_topic_that_is_not_made(told: Callable[[], str]) -> str:
 
 def site_check_without_a_password(told: Callable[[], str]) -> str:
     said: Answers = [(SaslHandshakeRequest("PLAIN"), {}), (SaslAuthenticateRequest(b""), {"error_code": 58})]
+    sasl = {
+        "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "u",
+        "kafka.sasl.password": "p", "allowPlaintextCredentials": "true",
+    }  # fmt: skip
     with peer(scripted(said)) as port:
-        check.main(line(options(port, **SASL)))
+        check.main(line(options(port, **sasl)))
     shown = told()
     assert "the broker refused" in shown
     return shown
-
-
-SASL = {
-    "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "u",
-    "kafka.sasl.password": "p", "allowPlaintextCredentials": "true",
-}  # fmt: skip
 
 
 def of(error: KafkaSinkError) -> str:
@@ -141,26 +142,23 @@ def of(error: KafkaSinkError) -> str:
     return "\n".join([str(error), *facts])
 
 
-def error_of_a_write(made: SinkConfig) -> KafkaSinkError:
-    with pytest.raises(KafkaSinkError) as failure, lease_producer(made.producer) as producer:
-        write = producer.begin(topic="t")
-        write.append(pa.record_batch({"value": ["row"]}))
-        write.finish()
-    return failure.value
-
-
 def site_refused_rows(told: Callable[[], str]) -> str:
     refused = {"name": "t", "topic_id": ORDERS, "partition_responses": [{"index": 0, "error_code": 44}]}
     produced = ProduceRequest(-1, 1, (ProducePartition("t", 0, ORDERS, b""),)), {"responses": [refused]}
-    with cluster(lambda port: [*metadata(port, "t"), (InitProducerIdRequest(1), {}), produced]) as port:
-        said = of(error_of_a_write(config(port)))
-    assert "refused a batch of 1 records" in said
-    return said
+    with (
+        cluster(lambda port: [*metadata(port, "t"), (InitProducerIdRequest(1), {}), produced]) as port,
+        pytest.raises(KafkaSinkError, match="refused a batch of 1 records") as failure,
+        lease_producer(config(port)) as producer,
+    ):
+        write = producer.begin(topic="t")
+        write.append(pa.record_batch({"value": ["row"]}))
+        write.finish()
+    return of(failure.value)
 
 
 def site_a_commit_topic_that_is_not_made(told: Callable[[], str]) -> str:
     with cluster(missing) as port:
-        asking = AdminClient(config(port).producer)
+        asking = AdminClient(config(port))
         with closing(asking), pytest.raises(KafkaSinkError) as failure:
             ensure_commit_topic(asking, "t")
     return of(failure.value)
@@ -183,16 +181,14 @@ def site_transactions_of_others(told: Callable[[], str]) -> str:
             return FindCoordinatorRequest(kind, ("k",)), {"coordinators": [at]}
 
         return [
-            *metadata(port),
-            (ListTransactionsRequest(), {"transaction_states": [{"transactional_id": f"{name}.0"}]}),
-            coordinator(CoordinatorKind.TRANSACTION, "0"),
-            coordinator(CoordinatorKind.GROUP, "decision"),
+            *metadata(port), (ListTransactionsRequest(), {"transaction_states": [{"transactional_id": f"{name}.0"}]}),
+            coordinator(CoordinatorKind.TRANSACTION, "0"), coordinator(CoordinatorKind.GROUP, "decision"),
             (DescribeTransactionsRequest(("k",)), {"transaction_states": [state_of]}),
             (OffsetFetchRequest(("k",), "pykafka-commits", 0), {"groups": [group]}),
-        ]
+        ]  # fmt: skip
 
     with cluster(answers_at) as port:
-        transactions.main(["list", "--prefix", "orders", *line(options(port))])
+        transactions.main(["list", "--prefix", "orders", *line(options(port, **PATIENT))])
     said = told()
     # The group of that name holds what nobody of ours wrote.
     assert "which this version did not write" in said

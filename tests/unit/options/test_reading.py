@@ -1,7 +1,6 @@
 """The table of a read's options, and the configuration that is made of them."""
 
-from __future__ import annotations
-
+import functools
 import pickle
 import re
 from dataclasses import fields
@@ -38,13 +37,11 @@ OWN_DEFAULTS = {
 }  # fmt: skip
 
 
-def config(**options: str) -> ReadConfig:
-    """A ReadConfig of these options; underscores are dots."""
-    return read_config(given_options(OPTIONS | options, table=READING))
+def config(*, is_stream: bool = False, **options: str) -> ReadConfig:
+    return read_config(given_options(OPTIONS | options, table=READING), is_stream=is_stream)
 
 
-def stream_config(**options: str) -> ReadConfig:
-    return read_config(given_options(OPTIONS | options, table=READING), is_stream=True)
+stream_config = functools.partial(config, is_stream=True)
 
 
 @each("option", READING.options)
@@ -109,20 +106,17 @@ def test_an_option_of_reads_is_told_to_a_write(name: str) -> None:
         assert "option of reads" in refused.instead
 
 
-@pytest.mark.parametrize(
-    ("name", "instead"),
-    [
-        ("kafka.auto.offset.reset", "startingOffsets"), ("kafka.key.deserializer", "binary columns"),
-        ("kafka.value.deserializer", "binary columns"), ("kafka.enable.auto.commit", "where it begins and ends"),
-        ("kafka.interceptor.classes", "does not run classes"), ("topic", "subscribe"),
-        ("kafka.acks", "option of writes"), ("deliveryGuarantee", "option of writes"), ("txnAppId", "option of writes"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "instead"), [
+    ("kafka.auto.offset.reset", "startingOffsets"), ("kafka.key.deserializer", "binary columns"),
+    ("kafka.value.deserializer", "binary columns"), ("kafka.enable.auto.commit", "where it begins and ends"),
+    ("kafka.interceptor.classes", "does not run classes"), ("topic", "subscribe"), ("kafka.acks", "option of writes"),
+    ("deliveryGuarantee", "option of writes"), ("txnAppId", "option of writes"),
+])  # fmt: skip
 def test_what_a_read_cannot_take_is_refused_as_one_of_a_read(name: str, instead: str) -> None:
     with pytest.raises(RefusedOption, match=instead) as refused:
         config(**{name: "hunter2"})
-    assert "hunter2" not in str(refused.value.of_read())
-    assert "the records stay in Kafka" in str(refused.value.of_read())
+    said = str(refused.value.of_read())
+    assert "hunter2" not in said and "the records stay in Kafka" in said
 
 
 def test_the_defaults_are_those_of_sparks_source() -> None:
@@ -138,72 +132,52 @@ def test_the_defaults_are_those_of_sparks_source() -> None:
     assert pickle.loads(pickle.dumps(made)) == made
 
 
-@pytest.mark.parametrize(
-    ("options", "starting", "ending"),
-    [
-        ({"startingOffsets": '{"t":{"0":1}}'}, AtOffsets({TopicPartition("t", 0): 1}), AtOffset(LATEST)),
-        ({"startingTimestamp": "0", "startingOffsets": '{"t":{"0":1}}'}, AtTime(0), AtOffset(LATEST)),
-        (
-            {"endingOffsetsByTimestamp": '{"t":{"0":7}}', "endingOffsets": '{"t":{"0":1}}'},
-            AtOffset(EARLIEST), AtTimes({TopicPartition("t", 0): 7}),
-        ),
-        ({"endingTimestamp": "8", "endingOffsetsByTimestamp": '{"t":{"0":7}}'}, AtOffset(EARLIEST), AtTime(8)),
-    ],
-)  # fmt: skip
-def test_of_several_bounds_the_same_one_counts_as_for_sparks_source(
-    options: dict[str, str], starting: Any, ending: Any
-) -> None:
+@pytest.mark.parametrize(("options", "starting", "ending"), [
+    ({"startingOffsets": '{"t":{"0":1}}'}, AtOffsets({TopicPartition("t", 0): 1}), AtOffset(LATEST)),
+    ({"startingTimestamp": "0", "startingOffsets": '{"t":{"0":1}}'}, AtTime(0), AtOffset(LATEST)),
+    ({"endingOffsetsByTimestamp": '{"t":{"0":7}}', "endingOffsets": '{"t":{"0":1}}'},
+     AtOffset(EARLIEST), AtTimes({TopicPartition("t", 0): 7})),
+    ({"endingTimestamp": "8", "endingOffsetsByTimestamp": '{"t":{"0":7}}'}, AtOffset(EARLIEST), AtTime(8)),
+])  # fmt: skip
+def test_of_several_bounds_that_one_counts_as_for_spark(options: dict[str, str], starting: Any, ending: Any) -> None:
     made = config(**options)
     assert (made.starting, made.ending) == (starting, ending)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"startingTimestamp": "2", "endingTimestamp": "1"},
-        {"startingOffsets": '{"t":{"0":2}}', "endingOffsets": '{"t":{"0":1}}'},
-        {"startingOffsetsByTimestamp": '{"t":{"0":2}}', "endingOffsetsByTimestamp": '{"t":{"0":1}}'},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {"startingTimestamp": "2", "endingTimestamp": "1"},
+    {"startingOffsets": '{"t":{"0":2}}', "endingOffsets": '{"t":{"0":1}}'},
+    {"startingOffsetsByTimestamp": '{"t":{"0":2}}', "endingOffsetsByTimestamp": '{"t":{"0":1}}'},
+])  # fmt: skip
 def test_a_read_that_ends_before_it_begins_is_refused(options: dict[str, str]) -> None:
     first, end = options
     with pytest.raises(InvalidOption, match=f"'{end}'.*nothing before {first}, which is "):
         config(**options)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("subscribe", " , "), ("subscribePattern", ""), ("subscribePattern", "orders-("), ("assign", '{"t": []}'),
-        ("endingOffsets", "earliest"), ("startingTimestamp", "yesterday"),
-        ("startingOffsetsByTimestampStrategy", "earliest"), ("failOnDataLoss", "maybe"), ("minPartitions", "0"),
-        ("maxRecordsPerPartition", "0"), ("maxPartitions", "0"), ("includeHeaders", "1"),
-        ("kafka.isolation.level", "serializable"),
-        ("kafka.max.partition.fetch.bytes", "1"), ("kafka.max.partition.fetch.bytes", str(2**31)),
-        ("kafka.fetch.max.wait.ms", "-1"), ("kafkaConsumer.pollTimeoutMs", "0"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "text"), [
+    ("subscribe", " , "), ("subscribePattern", ""), ("subscribePattern", "orders-("), ("assign", '{"t": []}'),
+    ("endingOffsets", "earliest"), ("startingTimestamp", "yesterday"),
+    ("startingOffsetsByTimestampStrategy", "earliest"), ("failOnDataLoss", "maybe"), ("minPartitions", "0"),
+    ("maxRecordsPerPartition", "0"), ("maxPartitions", "0"), ("includeHeaders", "1"),
+    ("kafka.isolation.level", "serializable"), ("groupId", ""), ("kafka.max.partition.fetch.bytes", "1"),
+    ("kafka.max.partition.fetch.bytes", str(2**31)), ("kafka.fetch.max.wait.ms", "-1"),
+    ("kafkaConsumer.pollTimeoutMs", "0"),
+])  # fmt: skip
 def test_a_value_that_cannot_be_used_is_named_with_what_was_expected(name: str, text: str) -> None:
     with pytest.raises(InvalidOption) as failure:
         config(**{name: text})
-    assert failure.value.option == name
-    assert repr(text) in str(failure.value)
+    assert failure.value.option == name and repr(text) in str(failure.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("latest", "latest"), ('{"t":{"0":5,"1":-1}}', "t-0: 5, t-1: -1"),
-        ('{"t":{"0":5},"u":"latest"}', "t-0: 5, u: latest"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "shown"), [
+    ("latest", "latest"), ('{"t":{"0":5,"1":-1}}', "t-0: 5, t-1: -1"),
+    ('{"t":{"0":5},"u":"latest"}', "t-0: 5, u: latest"),
+])  # fmt: skip
 def test_only_a_stream_begins_at_the_latest_offset(text: str, shown: str) -> None:
     with pytest.raises(InvalidOption, match=f"is '{shown}'; expected earliest, a timestamp or offsets"):
         config(startingOffsets=text)
     assert begins_at_latest(stream_config(startingOffsets=text).starting)
-
-
-def test_a_stream_begins_at_the_latest_offset_by_default() -> None:
     assert stream_config().starting == AtOffset(LATEST)
 
 
@@ -236,9 +210,8 @@ def test_a_limit_of_tasks_that_another_option_contradicts_is_refused() -> None:
 
 
 def test_exactly_one_option_says_what_to_read() -> None:
-    servers = {"kafka.bootstrap.servers": "localhost:9092"}
     with pytest.raises(MissingOption, match=r"'subscribe'.*subscribePattern, or assign"):
-        read_config(given_options(servers, table=READING))
+        read_config(given_options({"kafka.bootstrap.servers": "localhost:9092"}, table=READING))
     for more in ({"assign": '{"t":[0]}'}, {"subscribePattern": "t.*"}):
         with pytest.raises(InvalidOption, match="only one of them counts"):
             config(**more)
@@ -246,13 +219,10 @@ def test_exactly_one_option_says_what_to_read() -> None:
         read_config(given_options({"subscribe": "t"}, table=READING))
 
 
-@pytest.mark.parametrize(
-    ("pattern", "names"),
-    [
-        ("^[a-z&&[^b]]$", "ac"), ("^[a[A-B]]$", "aAB"), (r"^[\p{Upper}0]$", "ABC0"), (r"^\Q.\E$", "."),
-        (r"^\P{Alpha}\z", "0."), ("[a&&c]", ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("pattern", "names"), [
+    ("^[a-z&&[^b]]$", "ac"), ("^[a[A-B]]$", "aAB"), (r"^[\p{Upper}0]$", "ABC0"), (r"^\Q.\E$", "."),
+    (r"^\P{Alpha}\z", "0."), ("[a&&c]", ""),
+])  # fmt: skip
 def test_a_construct_of_java_finds_what_it_finds_there(pattern: str, names: str) -> None:
     made = read_config(given_options({"kafka.bootstrap.servers": "a:1", "subscribePattern": pattern}, table=READING))
     assert made.subscribe_pattern is not None

@@ -1,7 +1,5 @@
 """The table of options: names, texts, and values that nobody may see."""
 
-from __future__ import annotations
-
 import pickle
 import traceback
 from typing import Any
@@ -21,14 +19,10 @@ from kafka_sink.text.redaction import redacted
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
 
-def named(name: str) -> Option:
+def read(name: str, text: str, **more: Any) -> Any:
     option = WRITING.named(name)
     assert option is not None
-    return option
-
-
-def read(name: str, text: str) -> Any:
-    return named(name).read(text)
+    return option.read(text, **more)
 
 
 @each("option", OPTIONS)
@@ -46,27 +40,22 @@ def test_no_name_is_both_taken_and_refused_or_there_twice(table: OptionTable) ->
     assert [name for name in table.by_key if name.startswith((*table.refused_prefixes, *table.not_yet_prefixes))] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "nearest"),
-    [
-        ("kafka.bootstrap.server", "kafka.bootstrap.servers"), ("kafka.lingerms", "kafka.linger.ms"),
-        ("batch.size", "kafka.batch.size"), ("Topics", "topic"), ("linger", "kafka.linger.ms"),
-        ("kafka.topic", "topic"), ("kafka.partitioner", "partitioner"), ("maxBlockMs", "kafka.max.block.ms"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "nearest"), [
+    ("kafka.bootstrap.server", "kafka.bootstrap.servers"), ("kafka.lingerms", "kafka.linger.ms"),
+    ("batch.size", "kafka.batch.size"), ("Topics", "topic"), ("linger", "kafka.linger.ms"), ("kafka.topic", "topic"),
+    ("kafka.partitioner", "partitioner"), ("maxBlockMs", "kafka.max.block.ms"),
+])  # fmt: skip
 def test_an_unknown_option_comes_with_the_nearest_known(name: str, nearest: str) -> None:
     with pytest.raises(UnknownOption) as failure:
         WRITING.named(name)
-    assert nearest in failure.value.nearest
-    assert repr(nearest) in str(failure.value)
+    assert nearest in failure.value.nearest and repr(nearest) in str(failure.value)
 
 
 @pytest.mark.parametrize("name", [*REFUSED, "kafka.sasl.oauthbearer.assertion.file"])
 def test_refused_options_say_what_to_do_and_not_their_value(name: str) -> None:
     with pytest.raises(RefusedOption) as failure:
         sink_config({**SERVERS, name.lower(): "hunter2"})
-    assert failure.value.option.lower() == name.lower()
-    assert "hunter2" not in str(failure.value)
+    assert failure.value.option.lower() == name.lower() and "hunter2" not in str(failure.value)
 
 
 def test_a_name_of_the_conf_is_named_as_it_stands_there() -> None:
@@ -77,40 +66,31 @@ def test_a_name_of_the_conf_is_named_as_it_stands_there() -> None:
     with pytest.raises(UnknownOption, match=r"'spark\.pykafka\.kafka\.linger\.ms'"):
         WRITING.named("kafka.lingerms", prefix="spark.pykafka.")
     with pytest.raises(InvalidOption, match=r"'spark\.pykafka\.kafka\.acks' is '2'"):
-        named("kafka.acks").read("2", prefix="spark.pykafka.")
+        read("kafka.acks", "2", prefix="spark.pykafka.")
 
 
 def test_credentials_in_a_path_are_refused_and_not_shown() -> None:
     with pytest.raises(RefusedOption) as failure:
         given_options({"receiptspath": "s3://key:secret@bucket/folder"})
-    assert "receiptsPath" in str(failure.value)
-    assert "secret" not in str(failure.value)
+    assert "receiptsPath" in str(failure.value) and "secret" not in str(failure.value)
     for path in ("s3://bucket/folder/", "abfss://container@account.dfs.core.windows.net/f", "file:///f", "/f/"):
         assert given_options({"receiptsPath": path}) == {"receipts_path": path.rstrip("/")}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "kafka.sasl.password", "kafka.ssl.truststore.password", "kafka.ssl.keystore.password", "kafka.ssl.key.password",
-        "kafka.sasl.oauthbearer.client.credentials.client.secret",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    "kafka.sasl.password", "kafka.ssl.truststore.password", "kafka.ssl.keystore.password", "kafka.ssl.key.password",
+    "kafka.sasl.oauthbearer.client.credentials.client.secret",
+])  # fmt: skip
 def test_a_password_keeps_the_spaces_around_it(name: str) -> None:
     assert WRITING.by_key[name].read(" a b ").value == " a b "
 
 
-@pytest.mark.parametrize(
-    ("text", "servers"),
-    [
-        ("a:1", (("a", 1),)),
-        (" a:1 , b.c-d:65535 ,", (("a", 1), ("b.c-d", 65535))),
-        ("[::1]:9092", (("::1", 9092),)),
-        ("PLAINTEXT://h:9092", (("h", 9092),)),
-        ("SASL_SSL://pkc-1.eu.confluent.cloud:9092", (("pkc-1.eu.confluent.cloud", 9092),)),
-        ("SASL_PLAINTEXT://a:1,SASL_PLAINTEXT://[::1]:2", (("a", 1), ("::1", 2))),
-    ],
-)
+@pytest.mark.parametrize(("text", "servers"), [
+    ("a:1", (("a", 1),)), (" a:1 , b.c-d:65535 ,", (("a", 1), ("b.c-d", 65535))), ("[::1]:9092", (("::1", 9092),)),
+    ("PLAINTEXT://h:9092", (("h", 9092),)),
+    ("SASL_SSL://pkc-1.eu.confluent.cloud:9092", (("pkc-1.eu.confluent.cloud", 9092),)),
+    ("SASL_PLAINTEXT://a:1,SASL_PLAINTEXT://[::1]:2", (("a", 1), ("::1", 2))),
+])  # fmt: skip
 def test_bootstrap_servers_are_read_as_kafka_reads_them(text: str, servers: tuple[tuple[str, int], ...]) -> None:
     producer = sink_config({"kafka.bootstrap.servers": text}).producer
     assert producer.bootstrap_servers == servers
@@ -118,52 +98,45 @@ def test_bootstrap_servers_are_read_as_kafka_reads_them(text: str, servers: tupl
     assert again.bootstrap_servers == servers
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("kafka.bootstrap.servers", "localhost"), ("kafka.bootstrap.servers", "localhost:0"),
-        ("kafka.bootstrap.servers", ""), ("kafka.bootstrap.servers", "a:1;b:2"), ("topic", "no spaces"),
-        ("topic", ".."), ("topic", ""), ("receiptsPath", "relative/folder"), ("receiptsPath", "s3://"),
-        ("receiptsPath", ""), ("deliveryGuarantee", "at-most-once"), ("transactionalIdPrefix", "no spaces"),
-        ("transactionalIdPrefix", "a|b"), ("transactionalIdPrefix", ""), ("transactionalIdPrefix", "x" * 201),
-        ("txnAppId", "a|b"), ("txnAppId", "x" * 201), ("txnVersion", "-1"), ("txnVersion", "1.5"),
-        ("txnVersion", str(2**63)), ("commitTopic", "no/slash"), ("allowLostState", "perhaps"),
-        ("kafka.transaction.timeout.ms", "0"), ("kafka.acks", "2"), ("kafka.acks", "leader"),
-        ("kafka.enable.idempotence", "maybe"), ("kafka.max.in.flight.requests.per.connection", "0"),
-        ("kafka.retries", "-1"), ("kafka.linger.ms", "-1"), ("kafka.linger.ms", "5s"), ("kafka.linger.ms", "1_000"),
-        ("kafka.linger.ms", "\N{ARABIC-INDIC DIGIT ONE}"), ("kafka.linger.ms", "9" * 5_000),
-        ("kafka.compression.type", "brotli"), ("kafka.compression.zstd.level", "23"),
-        ("kafka.compression.zstd.level", "-131073"), ("kafka.compression.gzip.level", "0"),
-        ("kafka.compression.gzip.level", "10"), ("kafka.compression.gzip.level", "-2"),
-        ("kafka.compression.gzip.level", "best"), ("kafka.compression.lz4.level", "0"),
-        ("kafka.compression.lz4.level", "18"), ("kafka.security.protocol", "TLS"), ("kafka.ssl.truststore.type", "BKS"),
-        ("kafka.ssl.truststore.location", ""), ("kafka.ssl.enabled.protocols", "TLSv1.1,TLSv1.2"),
-        ("kafka.ssl.enabled.protocols", ","), ("kafka.ssl.protocol", "SSLv3"),
-        ("kafka.ssl.endpoint.identification.algorithm", "ldaps"), ("kafka.sasl.mechanism", "DIGEST-MD5"),
-        ("kafka.sasl.kerberos.service.name", "kafka/broker"), ("kafka.sasl.kerberos.service.name", "kafka@REALM"),
-        ("kafka.sasl.kerberos.service.name", ""), ("kafka.sasl.mechanism", "DIGEST-MD5"),
-        ("kafka.sasl.oauthbearer.token.endpoint.url", "idp.example/token"),
-        ("kafka.sasl.oauthbearer.token.endpoint.url", "file:///etc/passwd"),
-        ("kafka.sasl.oauthbearer.token.endpoint.url", "https://alice@idp.example/"),
-        ("kafka.sasl.oauthbearer.token.endpoint.url", "https://idp.example:99999/"),
-        ("kafka.sasl.oauthbearer.token.endpoint.url", "https://idp.example/" + "x" * 3000), ("partitioner", "random"),
-        ("includeHeaders", "yes"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "text"), [
+    ("kafka.bootstrap.servers", "localhost"), ("kafka.bootstrap.servers", "localhost:0"),
+    ("kafka.bootstrap.servers", ""), ("kafka.bootstrap.servers", "a:1;b:2"), ("topic", "no spaces"), ("topic", ".."),
+    ("topic", ""), ("receiptsPath", "relative/folder"), ("receiptsPath", "s3://"), ("receiptsPath", ""),
+    ("deliveryGuarantee", "at-most-once"), ("transactionalIdPrefix", "no spaces"), ("transactionalIdPrefix", "a|b"),
+    ("transactionalIdPrefix", ""), ("transactionalIdPrefix", "x" * 201), ("txnAppId", "a|b"), ("txnAppId", "x" * 201),
+    ("txnVersion", "-1"), ("txnVersion", "1.5"), ("txnVersion", str(2**63)), ("commitTopic", "no/slash"),
+    ("allowLostState", "perhaps"), ("kafka.transaction.timeout.ms", "0"), ("kafka.acks", "2"), ("kafka.acks", "leader"),
+    ("kafka.enable.idempotence", "maybe"), ("kafka.max.in.flight.requests.per.connection", "0"),
+    ("kafka.retries", "-1"), ("kafka.linger.ms", "-1"), ("kafka.linger.ms", "5s"), ("kafka.linger.ms", "1_000"),
+    ("kafka.linger.ms", "\N{ARABIC-INDIC DIGIT ONE}"), ("kafka.linger.ms", "9" * 5_000),
+    ("kafka.compression.type", "brotli"), ("kafka.compression.zstd.level", "23"),
+    ("kafka.compression.zstd.level", "-131073"), ("kafka.compression.gzip.level", "0"),
+    ("kafka.compression.gzip.level", "10"), ("kafka.compression.gzip.level", "-2"),
+    ("kafka.compression.gzip.level", "best"), ("kafka.compression.lz4.level", "0"),
+    ("kafka.compression.lz4.level", "18"), ("kafka.security.protocol", "TLS"), ("kafka.ssl.truststore.type", "BKS"),
+    ("kafka.ssl.truststore.location", ""), ("kafka.ssl.enabled.protocols", "TLSv1.1,TLSv1.2"),
+    ("kafka.ssl.enabled.protocols", ","), ("kafka.ssl.protocol", "SSLv3"),
+    ("kafka.ssl.endpoint.identification.algorithm", "ldaps"), ("kafka.sasl.mechanism", "DIGEST-MD5"),
+    ("kafka.sasl.kerberos.service.name", "kafka/broker"), ("kafka.sasl.kerberos.service.name", "kafka@REALM"),
+    ("kafka.sasl.kerberos.service.name", ""), ("kafka.sasl.mechanism", "DIGEST-MD5"),
+    ("kafka.sasl.oauthbearer.token.endpoint.url", "idp.example/token"),
+    ("kafka.sasl.oauthbearer.token.endpoint.url", "file:///etc/passwd"),
+    ("kafka.sasl.oauthbearer.token.endpoint.url", "https://alice@idp.example/"),
+    ("kafka.sasl.oauthbearer.token.endpoint.url", "https://idp.example:99999/"),
+    ("kafka.sasl.oauthbearer.token.endpoint.url", "https://idp.example/" + "x" * 3000), ("partitioner", "random"),
+    ("includeHeaders", "yes"),
+])  # fmt: skip
 def test_a_value_that_cannot_be_used_is_named_with_what_was_expected(name: str, text: str) -> None:
     with pytest.raises(InvalidOption) as failure:
         read(name, text)
     assert failure.value.option == name
-    assert repr(redacted(text)) in str(failure.value)
-    assert "No row of this write was sent" in str(failure.value)
+    assert repr(redacted(text)) in str(failure.value) and "No row of this write was sent" in str(failure.value)
 
 
 @pytest.mark.parametrize("text", ["BCFKS", "jceks", "BKS"])
 def test_another_type_of_a_store_comes_with_the_command_that_converts_it(text: str) -> None:
-    with pytest.raises(InvalidOption) as failure:
+    with pytest.raises(InvalidOption, match=rf"-srcstoretype {text.upper()} .*-deststoretype PKCS12"):
         read("kafka.ssl.truststore.type", text)
-    assert f"-srcstoretype {text.upper()}" in str(failure.value)
-    assert "-deststoretype PKCS12" in str(failure.value)
 
 
 def test_an_error_says_what_is_wrong_and_not_what_the_jaas_text_is() -> None:

@@ -1,9 +1,9 @@
-from __future__ import annotations
+"""Plans and commits of exactly-once writes, and what tasks of theirs count, over a model of Kafka's transactions."""
 
 import pickle
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,19 +19,15 @@ from kafka_sink import errors, kept
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import ToCoordinator
 from kafka_sink.commit.exchanges import PARTITION
-from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
+from kafka_sink.commit.handover import Facts, Sink
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
 from kafka_sink.doctor import first_aid
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.producer.runs import PackedRuns
+from kafka_sink.kafka.protocol.apis import describe_producers
 from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
 from kafka_sink.kafka.protocol.apis.delete_groups import DeletedGroup, DeleteGroupsRequest, DeleteGroupsResponse
-from kafka_sink.kafka.protocol.apis.describe_producers import (
-    ActiveProducer,
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    ProducersOfPartition,
-)
+from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
 from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
 from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
@@ -46,28 +42,28 @@ from kafka_sink.options.config import given_options
 from kafka_sink.records.bad_rows import columns_for_fingerprint
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint
-from kafka_sink.spark.exactly_once import guarantee, many_slots
+from kafka_sink.spark.exactly_once import guarantee, many_slots, slot
 from kafka_sink.spark.exactly_once import plan as planning
 from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity
 from kafka_sink.spark.exactly_once.commit import FORGET_MS, commit_micro_batch
 from kafka_sink.spark.exactly_once.messages import CountedCommitMessage, PreparedCommitMessage
 from kafka_sink.spark.exactly_once.plan import Plan, plan_stream
-from kafka_sink.spark.exactly_once.slot import write_slot
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.last_run import remember
 from kafka_sink.spark.proof import Identity, TaskProof
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 from scripted_kafka import HANG_UP, LiveNetwork, ScriptedKafka, ScriptedNetwork, connect_clients
 
-OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "deliveryGuarantee": "exactly-once"}
+WITHOUT_TOPIC = {"kafka.bootstrap.servers": "127.0.0.1:1", "deliveryGuarantee": "exactly-once"}
+OPTIONS = {**WITHOUT_TOPIC, "topic": "t"}
 GIVEN = given_options(OPTIONS)
 NAMED = given_options({**OPTIONS, "transactionalIdPrefix": "orders"})
 VERSIONED = given_options({**OPTIONS, "txnAppId": "orders", "txnVersion": "7"})
-SINK = Sink(Names("sink", "commits"), timeout_ms=60_000, transaction_version=2)
-PLAN = Plan(SINK, Facts(Ids(9, 1), None, {}), allow_lost_state=False, batch=None)
-
-
+VERSION_7 = BatchWrite("txnAppId:orders", 7, is_versioned=True)
+ONCE = BatchWrite("id", 0)
+PLAN = Plan(Sink(Names("sink", "commits"), 60_000, 2), Facts(Ids(9, 1), None, {}), allow_lost_state=False, batch=None)
 COMMIT_TOPIC = "pykafka-commits"
+TASK_CONF = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"}
 
 
 @pytest.fixture
@@ -93,16 +89,24 @@ def clients(kafka: ScriptedKafka, network: LiveNetwork, monkeypatch: pytest.Monk
     kept.KEPT.close()
 
 
-def receipts(
-    exchange: Exchange, slots: int = 2, *, batch: BatchWrite | None = None, **plan: Any
-) -> list[PreparedCommitMessage]:
+@pytest.fixture
+def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """In a task of micro-batch 0 and of Spark partition 0. The conf it knows may be changed."""
+    conf = dict(TASK_CONF)
+    context = SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: 2, stageId=int, _localProperties=conf)
+    monkeypatch.setattr(TaskContext, "get", lambda: context)
+    return conf
+
+
+def write_slot(plan: Plan, given: Any = GIVEN, rows: Iterable[pa.RecordBatch] = ()) -> Any:
+    """What a task sends to the commit."""
+    return slot.write_slot(given, plan, InterceptorChain(()), iter(rows))
+
+
+def receipts(exchange: Exchange, slots: int = 2, *, batch: BatchWrite | None = None) -> list[PreparedCommitMessage]:
     """What the tasks of micro-batch 0 send to the commit: their rows are acknowledged and nobody sees them."""
     facts, done = exchange.tasks(slots)
-    return receipts_of(Plan(exchange.sink, facts, False, batch), done, **plan)
-
-
-def receipts_of(plan: Plan, done: Sequence[SlotPrepared], **changed: Any) -> list[PreparedCommitMessage]:
-    plan = replace(plan, **changed)
+    plan = Plan(exchange.sink, facts, False, batch)
     return [
         PreparedCommitMessage(
             each.slot, 0, 1, (), prepared=each, sink_name=plan.sink.names.sink, generation=plan.facts.generation,
@@ -114,18 +118,12 @@ def receipts_of(plan: Plan, done: Sequence[SlotPrepared], **changed: Any) -> lis
 
 def planned_in(writer: KafkaBatchWriter | KafkaStreamWriter) -> Plan:
     assert isinstance(writer.guarantee, guarantee.ExactlyOnceBatch | guarantee.ExactlyOnceStream)
-    assert writer.guarantee.planned is not None
     return writer.guarantee.planned
-
-
-def of_another_run(message: PreparedCommitMessage) -> PreparedCommitMessage:
-    return replace(message, generation=Ids(9, 2))
 
 
 def store(exchange: Exchange, facts: Facts) -> None:
     """The decision and the markers, as an earlier run would have left them."""
     names, decision = exchange.sink.names, facts.decision
-    assert decision is not None
     offsets = {names.slot(slot): (marker.micro_batch_id, marker.text) for slot, marker in facts.markers.items()}
     offsets |= {names.decision(part): (decision.micro_batch_id, text) for part, text in enumerate(decision.texts())}
     for group_id, (offset, text) in offsets.items():
@@ -134,34 +132,22 @@ def store(exchange: Exchange, facts: Facts) -> None:
 
 
 def test_every_batch_write_has_a_name_and_transactions_of_its_own() -> None:
-    for given, start in ((GIVEN, "pykafka-batch."), (given_options({**OPTIONS, "transactionalIdPrefix": "e"}), "e.")):
+    of_receipts = given_options({**OPTIONS, "receiptName": "orders-1"})
+    for given, start in ((GIVEN, "pykafka-batch."), (NAMED, "orders."), (of_receipts, "pykafka-batch.")):
         one, other = batch_identity(given), batch_identity(given)
-        assert one[0].startswith(start) and other[0].startswith(start)
-        assert one[0] != other[0]
-        assert one[1].query_id != other[1].query_id
-    named = given_options({**OPTIONS, "receiptName": "orders-1"})
-    one, other = batch_identity(named), batch_identity(named)
-    assert one[0] != other[0] and "orders-1" not in one[0]
+        assert one[0].startswith(start) and other[0].startswith(start) and "orders-1" not in one[0]
+        assert one[0] != other[0] and one[1].query_id != other[1].query_id
     assert one[1].identity.named == other[1].identity.named == "orders-1"
-    assert one[1].query_id != other[1].query_id
-
-
-def test_a_batch_write_with_a_version_is_the_same_in_every_rerun() -> None:
     # Kept for ever: a release that derives another query doubles what was committed before.
-    expected = ("orders", BatchWrite("txnAppId:orders", 7, is_versioned=True))
-    assert batch_identity(VERSIONED) == batch_identity(VERSIONED) == expected
+    assert batch_identity(VERSIONED) == batch_identity(VERSIONED) == ("orders", VERSION_7)
 
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The checkpoints of the plans that are made."""
     made: list[Any] = []
-
-    def plan(given: object, checkpoint: str | None = None) -> Plan:
-        made.append(checkpoint)
-        return PLAN
-
-    monkeypatch.setattr(planning, "plan_batch", plan)
-    monkeypatch.setattr(planning, "plan_stream", plan)
+    for name in ("plan_batch", "plan_stream"):
+        monkeypatch.setattr(planning, name, lambda given, checkpoint=None: made.append(checkpoint) or PLAN)
     return made
 
 
@@ -178,18 +164,12 @@ def test_a_write_is_planned_when_its_writer_is_pickled_and_once(plans: list[Any]
     assert len(plans) == 1
 
 
-def test_planning_needs_to_know_the_brokers() -> None:
+def test_a_plan_ends_where_brokers_lack_a_request_before_it_makes_anything(kafka: ScriptedKafka) -> None:
     with pytest.raises(errors.MissingOption, match="as an option of the write"):
         plan_stream(given_options({"deliveryGuarantee": "exactly-once"}), None)
-
-
-def test_a_plan_ends_where_brokers_lack_a_request_before_it_makes_anything(kafka: ScriptedKafka) -> None:
     kafka.leaders, kafka.lacking = {}, ("DescribeTransactions 0 to 0 (Kafka 3.0): it has none",)
-    with pytest.raises(errors.BrokerUnsupported, match="DescribeTransactions") as failure:
-        pickle.dumps(
-            KafkaStreamWriter(given_options({**OPTIONS, "transactionalIdPrefix": "orders", "createTopics": "true"}))
-        )
-    assert "deliveryGuarantee=at-least-once" in str(failure.value)
+    with pytest.raises(errors.BrokerUnsupported, match=r"DescribeTransactions.*deliveryGuarantee=at-least-once"):
+        pickle.dumps(KafkaStreamWriter(NAMED | given_options({"createTopics": "true"})))
     assert kafka.received == []
 
 
@@ -203,18 +183,11 @@ def test_a_plan_makes_the_commit_topic_where_it_is_missing(kafka: ScriptedKafka)
     assert len(kafka.asked(CreateTopicsRequest)) == 1
 
 
-@pytest.mark.parametrize(
-    ("topics", "looked_at"),
-    [
-        (("t",), [("t", 0), ("t", 1)]),
-        (("t", "u"), [("t", 0), ("u", 0), ("t", 1), ("u", 1)]),
-        (("gone", "t", "too"), [("t", 0), ("t", 1)]),
-        (("gone", "too"), []),
-        (("forbidden", "t"), [("t", 0), ("t", 1)]),
-        ((), []),
-        (None, []),
-    ],
-)
+@pytest.mark.parametrize(("topics", "looked_at"), [
+    (("t",), [("t", 0), ("t", 1)]), (("t", "u"), [("t", 0), ("u", 0), ("t", 1), ("u", 1)]),
+    (("gone", "t", "too"), [("t", 0), ("t", 1)]), (("gone", "too"), []), (("forbidden", "t"), [("t", 0), ("t", 1)]),
+    ((), []), (None, []),
+])  # fmt: skip
 def test_a_run_looks_for_what_hangs_of_the_last_decision(
     exchange: Exchange, kafka: ScriptedKafka, topics: tuple[str, ...] | None, looked_at: list[tuple[str, int]]
 ) -> None:
@@ -224,12 +197,11 @@ def test_a_run_looks_for_what_hangs_of_the_last_decision(
     kafka.at = [(5_000, lambda: kafka.leaders.update({("t", 1): 2, ("u", 1): 2}))]
     kafka.topic_codes = {"forbidden": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     decided = after(7, "x")
-    assert decided.decision is not None
     decided = replace(decided, decision=None if topics is None else replace(decided.decision, topics=topics))
     if topics is not None:
         store(exchange, decided)
-    given = given_options({"kafka.bootstrap.servers": "127.0.0.1:1", "deliveryGuarantee": "exactly-once"})
-    assert plan_stream(given | {"transactional_id_prefix": "orders"}, None).facts.decision == decided.decision
+    given = given_options({**WITHOUT_TOPIC, "transactionalIdPrefix": "orders"})
+    assert plan_stream(given, None).facts.decision == decided.decision
     asked = [each for _, request in kafka.asked(DescribeProducersRequest) for each in request.partitions]
     assert sorted(asked) == sorted(looked_at)
 
@@ -242,19 +214,14 @@ def test_rows_that_are_visible_are_counted_and_their_topics_told(
     topics: tuple[str, ...],
 ) -> None:  # fmt: skip
     """A transaction may hang on any partition of these topics."""
-    named = {} if option is None else {"topic": option}
-    given = given_options({"kafka.bootstrap.servers": "127.0.0.1:1", "deliveryGuarantee": "exactly-once", **named})
     kafka.leaders |= dict.fromkeys([("a", 0), ("b", 0), ("b", 1)], 1)
     exchange.micro_batch(1)
     facts, _ = exchange.tasks(0)
-    task.update({"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"})
     columns = {"value": pa.array(["x", "y", "x"]), "topic": pa.array(["b", "a", "b"])}
-    arrow_batch = pa.record_batch(columns).slice(0, rows)
-    to_count = iter([arrow_batch, arrow_batch])
-    counted = write_slot(given, Plan(exchange.sink, facts, False, None), InterceptorChain(()), to_count)
+    given = given_options(OPTIONS if option else WITHOUT_TOPIC)
+    counted = write_slot(Plan(exchange.sink, facts, False, None), given, [pa.record_batch(columns).slice(0, rows)] * 2)
     assert isinstance(counted, PreparedCommitMessage)
-    assert counted.record_count == 2 * rows
-    assert counted.partitions == ()
+    assert (counted.record_count, counted.partitions) == (2 * rows, ())
     assert counted.prepared.partitions == tuple(each for each in sorted(kafka.leaders) if each[0] in topics)
     assert set(counted.topic_ids) == set(topics)
     assert kafka.asked(ProduceRequest) == []
@@ -266,13 +233,8 @@ def test_task_and_commit_are_in_the_cluster_of_their_plan(
     exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], network: LiveNetwork
 ) -> None:
     """Three processes may meet three clusters behind the same addresses."""
-    task.update({"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"})
     exchange.sink = replace(exchange.sink, cluster_id="c")
     (message,) = receipts(exchange, 1)
-    assert message.plan is not None
-
-    def write() -> None:
-        write_slot(GIVEN, message.plan, InterceptorChain(()), iter([rows("x")]))  # type: ignore[arg-type]
 
     # Between the begin of the slot's transaction and its rows. The connections end, and others are made.
     def move(request: InitProducerIdRequest) -> int:
@@ -281,24 +243,28 @@ def test_task_and_commit_are_in_the_cluster_of_their_plan(
         return 0
 
     kafka.script(InitProducerIdRequest, move)
-    with pytest.raises(errors.ClusterChanged):
-        write()
-    assert len(kafka.asked(InitProducerIdRequest)) == 1
-    with pytest.raises(errors.ClusterChanged):
-        write()
+    for _ in range(2):
+        with pytest.raises(errors.ClusterChanged):
+            write_slot(message.plan, rows=[rows("x")])
+        assert len(kafka.asked(InitProducerIdRequest)) == 1
     with pytest.raises(errors.ClusterChanged, match="Whether the last request was carried out is unknown"):
         commit_micro_batch(GIVEN, [message])
     assert len(kafka.asked(InitProducerIdRequest)) == 1
     assert kafka.asked(ProduceRequest) == [] == kafka.asked(EndTxnRequest)
 
 
-def test_a_commit_goes_by_the_plan_that_the_first_message_brings(exchange: Exchange) -> None:
-    messages = receipts(exchange)
-    KafkaStreamWriter(GIVEN).commit(messages, 0)
+def test_a_commit_goes_by_the_plan_that_the_first_message_brings(exchange: Exchange, kafka: ScriptedKafka) -> None:
+    """And its decision says which topics its rows are in."""
+    kafka.leaders["u", 0] = 1
+    first, second = receipts(exchange)
+    ids, touched = {"t": str(uuid.UUID(int=1))}, replace(second.prepared, partitions=(("t", 1), ("u", 0)))
+    told = [replace(first, topic_ids=ids), replace(second, topic_ids={**ids, "u": None}, prepared=touched)]
+    KafkaStreamWriter(GIVEN).commit(told, 0)
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
     decision = exchange.decision()
-    assert (decision.micro_batch_id, decision.generation) == (0, messages[0].generation)
-    assert decision.pinned == tuple(message.prepared.ids for message in messages)
+    assert (decision.micro_batch_id, decision.generation) == (0, first.generation)
+    assert decision.pinned == (first.prepared.ids, second.prepared.ids)
+    assert (decision.topics, decision.topic_ids) == (("t", "u"), ids)
 
 
 def test_a_commit_of_many_slots_says_once_what_makes_it_faster(
@@ -323,28 +289,13 @@ def files_in(path: Path) -> list[Path]:
     return [each for each in path.rglob("*") if each.is_file()]
 
 
-def test_the_receipt_is_written_by_the_sinks_run_before_the_decision(
-    exchange: Exchange, kafka: ScriptedKafka, tmp_path: Path
-) -> None:
+def test_the_receipt_is_written_before_the_decision(exchange: Exchange, kafka: ScriptedKafka, tmp_path: Path) -> None:
     messages = with_proof(receipts(exchange), tmp_path)
     found: list[int] = []
-
-    def look(request: TxnOffsetCommitRequest) -> int:
-        found.append(len(files_in(tmp_path)))
-        return 0
-
-    kafka.always(TxnOffsetCommitRequest, look)
+    kafka.always(TxnOffsetCommitRequest, lambda request: found.append(len(files_in(tmp_path))) or 0)
     KafkaStreamWriter(GIVEN).commit(messages, 0)
     assert found == [1]
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
-
-
-def test_a_run_that_lost_the_sink_writes_no_receipt(exchange: Exchange, tmp_path: Path) -> None:
-    messages = with_proof(receipts(exchange), tmp_path)
-    exchange.run(two_phase.plan(exchange.sink))
-    with pytest.raises(errors.DriverFenced):
-        KafkaStreamWriter(GIVEN).commit(messages, 0)
-    assert files_in(tmp_path) == []
 
 
 def decides(kafka: ScriptedKafka) -> bool:
@@ -361,84 +312,58 @@ def test_nothing_is_decided_without_the_receipt(exchange: Exchange, kafka: Scrip
     assert "the micro-batch runs again and is written once" in str(failure.value)
 
 
-def test_a_replay_of_other_rows_leaves_the_receipt_of_those_that_are_visible(
-    exchange: Exchange, kafka: ScriptedKafka, tmp_path: Path
-) -> None:
+def test_who_may_not_decide_writes_no_receipt(exchange: Exchange, kafka: ScriptedKafka, tmp_path: Path) -> None:
+    """A replay of other rows than those that are visible, and a run that lost the sink."""
     first, second = with_proof(receipts(exchange), tmp_path)
     other = replace(first.prepared, visible=Marker(0, "q", "of other rows"))
     with pytest.raises(errors.NonDeterministicReplay):
         KafkaStreamWriter(GIVEN).commit([replace(first, prepared=other), second], 0)
     assert not decides(kafka)
-    assert list(tmp_path.iterdir()) == []
+    exchange.run(two_phase.plan(exchange.sink))
+    with pytest.raises(errors.DriverFenced):
+        KafkaStreamWriter(GIVEN).commit([first, second], 0)
+    assert files_in(tmp_path) == []
 
 
 OLD, NEW = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 TOLD = f"topic 't' was deleted and created again after micro-batch 0 was decided (topic id {OLD} is now {NEW})"
 
 
-@pytest.mark.parametrize(
-    ("query_id", "micro_batch_id", "visible", "topic_ids", "warned"),
-    [
-        ("q", 0, True, {"t": NEW}, True),
-        ("q", 0, True, {"t": OLD}, False),
-        # Brokers without ids; a decision without.
-        ("q", 0, True, {"t": None}, False),
-        ("q", 0, True, {"u": NEW}, False),
-        # Its rows are written now.
-        ("q", 0, False, {"t": NEW}, False),
-        # Another's.
-        ("q", 3, True, {"t": NEW}, False),
-        ("r", 0, True, {"t": NEW}, False),
-    ],
-)
+@pytest.mark.parametrize(("query_id", "micro_batch_id", "visible", "topic_ids", "warned"), [
+    ("q", 0, True, {"t": NEW}, True), ("q", 0, True, {"t": OLD}, False),
+    # Brokers without ids; a decision without.
+    ("q", 0, True, {"t": None}, False), ("q", 0, True, {"u": NEW}, False),
+    # Its rows are written now.
+    ("q", 0, False, {"t": NEW}, False),
+    # Another's.
+    ("q", 3, True, {"t": NEW}, False), ("r", 0, True, {"t": NEW}, False),
+])  # fmt: skip
 def test_a_replay_warns_of_topics_that_took_its_rows_with_them(
     exchange: Exchange, caplog: pytest.LogCaptureFixture, query_id: str, micro_batch_id: int, visible: bool,
     topic_ids: dict[str, str | None], warned: bool,
 ) -> None:  # fmt: skip
     # Of the first time; a later decision is no place to replay.
     exchange.micro_batch(1)
-    (replayed,) = receipts(exchange, 1)
-    assert replayed.plan is not None and replayed.plan.facts.decision is not None
-    decision = replace(
-        replayed.plan.facts.decision, micro_batch_id=micro_batch_id, query_id=query_id, topics=("t", "u"),
-        topic_ids={"t": OLD},
-    )  # fmt: skip
-    facts = replace(replayed.plan.facts, decision=decision)
-    prepared = replayed.prepared if visible else replace(replayed.prepared, visible=None)
-    plan = replace(replayed.plan, facts=facts)
+    (message,) = receipts(exchange, 1)
+    decided = {"micro_batch_id": micro_batch_id, "query_id": query_id, "topics": ("t", "u"), "topic_ids": {"t": OLD}}
+    facts = replace(message.plan.facts, decision=replace(message.plan.facts.decision, **decided))
+    prepared = message.prepared if visible else replace(message.prepared, visible=None)
+    replayed = replace(message, plan=replace(message.plan, facts=facts), prepared=prepared, topic_ids=topic_ids)
     with suppress(errors.CheckpointBehind, errors.TransactionTimedOut):
-        KafkaStreamWriter(GIVEN).commit([replace(replayed, plan=plan, prepared=prepared, topic_ids=topic_ids)], 0)
+        KafkaStreamWriter(GIVEN).commit([replayed], 0)
     assert [TOLD in each.getMessage() for each in caplog.records] == [True] * warned
 
 
-def test_a_decision_is_told_which_topics_its_rows_are_in(exchange: Exchange, kafka: ScriptedKafka) -> None:
-    kafka.leaders["u", 0] = 1
-    first, second = receipts(exchange)
-    touched = replace(second.prepared, partitions=(("t", 1), ("u", 0)))
-    ids = {"t": str(uuid.UUID(int=1))}
-    told = [replace(first, topic_ids=ids), replace(second, topic_ids={**ids, "u": None}, prepared=touched)]
-    KafkaStreamWriter(GIVEN).commit(told, 0)
-    decision = exchange.decision()
-    assert (decision.topics, decision.topic_ids) == (("t", "u"), ids)
-
-
-ONCE = BatchWrite("id", 0)
 GROUPS = {"orders.decision", "orders.0", "orders.1"}
 
 
-def test_a_batch_write_deletes_its_groups_when_its_commit_is_done(exchange: Exchange) -> None:
-    messages = receipts(exchange, batch=ONCE)
+@pytest.mark.parametrize("batch", [None, VERSION_7, ONCE])
+def test_only_what_never_comes_again_deletes_its_groups_when_it_is_done(exchange: Exchange, batch: Any) -> None:
+    messages = receipts(exchange, batch=batch)
     assert exchange.kafka.groups() >= GROUPS
-    KafkaBatchWriter(GIVEN).commit(messages)
+    commit_micro_batch(GIVEN, messages)
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
-    assert exchange.kafka.groups().isdisjoint(GROUPS)
-
-
-@pytest.mark.parametrize("batch", [None, BatchWrite("txnAppId:orders", 7, is_versioned=True)])
-def test_what_comes_again_under_its_name_keeps_its_groups(exchange: Exchange, batch: BatchWrite | None) -> None:
-    commit_micro_batch(GIVEN, receipts(exchange, batch=batch))
-    assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
-    assert exchange.kafka.groups() >= GROUPS
+    assert exchange.kafka.groups() & GROUPS == (set() if batch is ONCE else GROUPS)
 
 
 def test_a_commit_that_did_not_find_all_rows_visible_deletes_nothing(exchange: Exchange, kafka: ScriptedKafka) -> None:
@@ -456,20 +381,15 @@ def defect(request: DeleteGroupsRequest) -> int:
 DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        HANG_UP,
-        lambda request: DeleteGroupsResponse(0, tuple(DeletedGroup(name, DENIED) for name in request.group_ids)),
-        defect,
-    ],
-)
+@pytest.mark.parametrize("answer", [
+    HANG_UP, lambda request: DeleteGroupsResponse(0, tuple(DeletedGroup(name, DENIED) for name in request.group_ids)),
+    defect,
+])  # fmt: skip
 def test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts(
     exchange: Exchange, kafka: ScriptedKafka, clients: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture, answer: Any,
 ) -> None:  # fmt: skip
-    looked: list[object] = []
-    monkeypatch.setattr(first_aid, "look_at_hosts", lambda error, config: looked.append(error))
+    monkeypatch.setattr(first_aid, "look_at_hosts", lambda error, config: pytest.fail("looked"))
     kafka.always(DeleteGroupsRequest, answer)
     KafkaBatchWriter(GIVEN).commit(receipts(exchange, batch=ONCE))
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
@@ -477,69 +397,58 @@ def test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts(
     assert kafka.now_ms <= FORGET_MS
     # The client is closed, as requests are under way.
     assert clients.closed
-    assert looked == []
     assert [each.levelname for each in caplog.records if each.levelname != "DEBUG"] == []
 
 
-def test_an_error_in_mid_commit_claims_neither_invisible_nor_doubled_rows(
-    exchange: Exchange, kafka: ScriptedKafka
-) -> None:
+def test_an_error_in_mid_commit_claims_no_invisible_or_doubled_rows(exchange: Exchange, kafka: ScriptedKafka) -> None:
     messages = receipts(exchange)
     # Who leads the partitions is asked behind the decision.
     kafka.always(MetadataRequest, HANG_UP)
-    with pytest.raises(
-        errors.BrokersUnreachable, match="Whether the last request was carried out is unknown"
-    ) as raised:
+    unknown = "Whether the last request was carried out is unknown"
+    with pytest.raises(errors.BrokersUnreachable, match=unknown) as raised:
         KafkaStreamWriter(GIVEN).commit(messages, 0)
     assert "twice" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("batch", "again"),
-    [
-        (None, "the micro-batch runs again"),
-        (BatchWrite("txnAppId:orders", 7, is_versioned=True), "run the write again with the same txnAppId"),
-        (BatchWrite("id", 0), "if the job fails, run the write again: nothing"),
-    ],
-)
+@pytest.mark.parametrize(("batch", "again"), [
+    (None, "the micro-batch runs again"), (VERSION_7, "run the write again with the same txnAppId"),
+    (ONCE, "if the job fails, run the write again: nothing"),
+])  # fmt: skip
 def test_errors_say_who_runs_the_write_again(
     exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], batch: BatchWrite | None, again: str
 ) -> None:
     first, second = receipts(exchange, batch=batch)
-    assert first.plan is not None
-    kind = errors.WriteKind.STREAM if batch is None else batch.kind
-    task.update({"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"})
     kafka.script(InitProducerIdRequest, InitProducerIdResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1))
     with pytest.raises(errors.AttemptFenced, match=again) as fenced:
-        write_slot(GIVEN, first.plan, InterceptorChain(()), iter(()))
-    assert fenced.value.write_kind is kind
+        write_slot(first.plan)
+    assert fenced.value.write_kind is (errors.WriteKind.STREAM if batch is None else batch.kind)
     ids = first.prepared.ids
-    begun_before = ActiveProducer(ids.producer_id, ids.producer_epoch, current_txn_start_offset=1)
-    leader = ProducersOfPartition("t", 0, 0, None, (begun_before,))
-    kafka.always(DescribeProducersRequest, DescribeProducersResponse(0, (leader,)))
+    begun = describe_producers.ActiveProducer(ids.producer_id, ids.producer_epoch, current_txn_start_offset=1)
+    leader = describe_producers.ProducersOfPartition("t", 0, 0, None, (begun,))
+    kafka.always(DescribeProducersRequest, describe_producers.DescribeProducersResponse(0, (leader,)))
+    behind = replace(first, prepared=replace(first.prepared, first_offsets={("t", 0): 2}))
     with pytest.raises(errors.AbortedRowsOpen, match=again):
-        commit_micro_batch(
-            GIVEN, [replace(first, prepared=replace(first.prepared, first_offsets={("t", 0): 2})), second]
-        )
+        commit_micro_batch(GIVEN, [behind, second])
     with pytest.raises(errors.DriverFenced, match=again):
-        commit_micro_batch(GIVEN, [first, of_another_run(second)])
+        commit_micro_batch(GIVEN, [first, replace(second, generation=Ids(9, 2))])
 
 
-def test_a_task_without_a_receipt_leaves_nothing_visible(
-    exchange: Exchange, kafka: ScriptedKafka, plans: list[Any]
-) -> None:
+def test_a_task_without_receipt_leaves_nothing_seen(exchange: Exchange, kafka: ScriptedKafka, plans: list[Any]) -> None:
     messages = receipts(exchange)
     with pytest.raises(errors.CommitRefused, match="the micro-batch runs again and is written once"):
         KafkaStreamWriter(GIVEN).commit([messages[0], None], 0)
     batch = KafkaBatchWriter(GIVEN)
     assert isinstance(batch.guarantee, guarantee.ExactlyOnceBatch)
-    batch.guarantee.planned = replace(PLAN, batch=BatchWrite("id", 0))
-    with pytest.raises(
-        errors.CommitRefused, match="if the job fails, run the write again: nothing of this one will be"
-    ):
+    batch.guarantee.planned = replace(PLAN, batch=ONCE)
+    with pytest.raises(errors.CommitRefused, match="if the job fails, run the write again: nothing of this one will"):
         batch.commit([None])
+    # At-least-once neither commits nor aborts anything.
+    given = given_options({"kafka.bootstrap.servers": "h:1", "topic": "t"})
     with pytest.raises(errors.CommitRefused, match="in the topic twice"):
-        KafkaBatchWriter(given_options({"kafka.bootstrap.servers": "h:1", "topic": "t"})).commit([None])
+        KafkaBatchWriter(given).commit([None])
+    KafkaStreamWriter(given).commit([], 4)
+    KafkaStreamWriter(given).abort([None], 4)
+    KafkaBatchWriter(given).abort([None])
     assert kafka.received == []
 
 
@@ -564,10 +473,8 @@ def test_a_streams_abort_is_not_of_another_query_that_has_its_prefix(
     exchange: Exchange, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
-    queries = [KafkaStreamWriter(NAMED, checkpoint=checkpoint) for checkpoint in ("/one", "/other")]
-    for query in queries:
-        pickle.dumps(query)
-    one, other = queries
+    one, other = (KafkaStreamWriter(NAMED, checkpoint=checkpoint) for checkpoint in ("/one", "/other"))
+    pickle.dumps((one, other))
     exchange.task(planned_in(other).facts, 0, 0)
     one.abort([None], 0)
     assert exchange.kafka.holding_back() == ["orders.0"]
@@ -593,23 +500,16 @@ def test_an_abort_never_hides_the_error_that_made_it_necessary(
     KafkaStreamWriter(NAMED).abort(messages, 0)
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    said = record.getMessage()
-    assert "of 'orders' could not be ended" in said
-    assert "transactions describe --prefix orders" in said
-    assert "orders.driver" in said
-
-
-def test_at_least_once_neither_commits_nor_aborts_anything(kafka: ScriptedKafka) -> None:
-    given = given_options({"topic": "t", "kafka.bootstrap.servers": "h:1"})
-    KafkaStreamWriter(given).commit([], 4)
-    KafkaStreamWriter(given).abort([None], 4)
-    KafkaBatchWriter(given).commit([])
-    KafkaBatchWriter(given).abort([None])
-    assert kafka.received == []
+    for part in ("of 'orders' could not be ended", "transactions describe --prefix orders", "orders.driver"):
+        assert part in record.getMessage()
 
 
 ORDERS = Sink(Names("orders", "commits"), timeout_ms=60_000, transaction_version=2, is_versioned=True)
-VERSION_7 = BatchWrite("txnAppId:orders", 7, is_versioned=True)
+
+
+def written(facts: Facts) -> Plan:
+    """A plan of version 7 of orders, which was written before."""
+    return Plan(ORDERS, facts, False, VERSION_7, is_written=True)
 
 
 def rows(*values: str) -> pa.RecordBatch:
@@ -656,39 +556,24 @@ def test_a_sinks_first_plan_looks_how_long_brokers_remember(
         pickle.dumps(KafkaStreamWriter(named))
     # One that never comes again needs no memory; one that has begun has been told.
     pickle.dumps(KafkaBatchWriter({**GIVEN, "transaction_timeout_ms": 120_000}))
-    store(exchange, after(0, "a"))
+    store(exchange, after(0, "a", digest_of("b")))
     pickle.dumps(KafkaStreamWriter(named))
-
-
-def test_a_plan_tells_of_groups_that_were_lost(exchange: Exchange, caplog: pytest.LogCaptureFixture) -> None:
-    store(exchange, after(7, "a", digest_of("b")))
-    pickle.dumps(KafkaStreamWriter(NAMED))
+    # And of groups that were lost.
     assert "of slot 1 the transactions' coordinators proved" in caplog.text
-
-
-@pytest.fixture
-def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """In a task of Spark partition 0; the conf it knows is what a test puts in here."""
-    conf: dict[str, str] = {}
-    context = SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: 2, stageId=int, _localProperties=conf)
-    monkeypatch.setattr(TaskContext, "get", lambda: context)
-    return conf
 
 
 def test_what_asks_nobody_before_it_is_refused(kafka: ScriptedKafka, task: dict[str, str]) -> None:
     # The driver's host has a folder of the checkpoint's path, and Spark has the checkpoint on another file system.
-    task.update({"sql.streaming.queryId": "q", "streaming.sql.batchId": "4"})
     with pytest.raises(errors.AnotherCheckpoint) as raised:
-        write_slot(GIVEN, replace(PLAN, query_id="another"), InterceptorChain(()), iter(()))
+        write_slot(replace(PLAN, query_id="another"))
     assert (raised.value.query_id, raised.value.found_query_id) == ("q", "another")
-    assert kafka.received == []
     task["spark.speculation"] = "True"
     with pytest.raises(errors.RefusedOption, match="set it to false"):
-        write_slot(GIVEN, PLAN, InterceptorChain(()), iter(()))
+        write_slot(PLAN)
     assert kafka.received == []
 
 
-def test_a_query_that_begins_under_anothers_name_is_told_of_it(
+def test_a_query_that_takes_anothers_name_is_told(
     exchange: Exchange, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     (tmp_path / "metadata").write_text('{"id": "q"}')
@@ -701,12 +586,9 @@ def test_a_query_that_begins_under_anothers_name_is_told_of_it(
     assert "begins as" not in caplog.text
 
 
-def test_a_task_of_a_written_version_reads_its_rows_to_the_end_and_asks_nobody(
-    kafka: ScriptedKafka, task: dict[str, str]
-) -> None:
-    plan = Plan(ORDERS, after(7, "a"), False, VERSION_7, is_written=True)
-    given = iter([rows("x", "y"), rows("z")])
-    counted = write_slot(VERSIONED, plan, InterceptorChain(()), given)
+def test_a_task_of_a_written_version_reads_all_rows_and_asks_nobody(kafka: ScriptedKafka, task: dict[str, str]) -> None:
+    plan, given = written(after(7, "a")), iter([rows("x", "y"), rows("z")])
+    counted = write_slot(plan, VERSIONED, given)
     assert isinstance(counted, CountedCommitMessage)
     assert next(given, None) is None
     assert (counted.record_count, counted.partitions, counted.plan) == (3, (), plan)
@@ -715,9 +597,7 @@ def test_a_task_of_a_written_version_reads_its_rows_to_the_end_and_asks_nobody(
 
 
 @pytest.mark.parametrize("bad_rows", ["drop", "deadLetter"])
-def test_rows_that_are_counted_again_are_those_that_were_written_bad_ones_too(
-    task: dict[str, str], bad_rows: str
-) -> None:
+def test_rows_that_are_counted_are_those_that_were_written_bad_ones_too(task: dict[str, str], bad_rows: str) -> None:
     """With the fingerprint of a write, and all topics that rows or dead letters may be in."""
     options = {"badRows": bad_rows} | ({"deadLetterTopic": "letters"} if bad_rows == "deadLetter" else {})
     given = given_options({**OPTIONS, "txnAppId": "orders", "txnVersion": "7", **options})
@@ -725,8 +605,7 @@ def test_rows_that_are_counted_again_are_those_that_were_written_bad_ones_too(
     times = pa.array([-1, 5, 5, 5], pa.timestamp("us", "UTC"))
     topics = pa.array(["of no cluster", "t", None, "u"])
     batch = pa.record_batch({"value": pa.array(["v"] * 4), "topic": topics, "timestamp": times})
-    plan = Plan(ORDERS, after(7, "a"), False, VERSION_7, is_written=True)
-    counted = write_slot(given, plan, InterceptorChain(()), iter([batch.slice(0, 1), batch.slice(1)]))
+    counted = write_slot(written(after(7, "a")), given, [batch.slice(0, 1), batch.slice(1)])
     assert isinstance(counted, CountedCommitMessage)
     fingerprint = Fingerprint()
     fingerprint.update(columns_for_fingerprint(batch, now_ms=0))
@@ -734,11 +613,11 @@ def test_rows_that_are_counted_again_are_those_that_were_written_bad_ones_too(
     assert counted.topics == (("letters", "t", "u") if bad_rows == "deadLetter" else ("t", "u"))
 
 
-@pytest.mark.parametrize("given", [GIVEN, {name: value for name, value in GIVEN.items() if name != "topic"}])
-def test_a_version_that_only_the_conf_knows_is_refused_by_tasks(task: dict[str, str], given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [OPTIONS, WITHOUT_TOPIC])
+def test_a_version_that_only_the_conf_knows_is_refused_by_tasks(task: dict[str, str], options: dict[str, str]) -> None:
     task.update({"spark.pykafka.txnAppId": "orders", "spark.pykafka.txnVersion": "7"})
     with pytest.raises(errors.NotPlanned, match="txnAppId is set in Spark's conf"):
-        write_slot(given, PLAN, InterceptorChain(()), iter(()))
+        write_slot(PLAN, given_options(options))
 
 
 def counted(plan: Plan, *fingerprints: str) -> list[CountedCommitMessage]:
@@ -752,25 +631,23 @@ def counted(plan: Plan, *fingerprints: str) -> list[CountedCommitMessage]:
 def test_a_version_again_succeeds_and_says_that_it_wrote_nothing(
     kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture, again: tuple[str, ...]
 ) -> None:
-    plan = Plan(ORDERS, after(7, digest("x", "y"), digest("z")), False, VERSION_7, is_written=True)
+    plan = written(after(7, digest("x", "y"), digest("z")))
     # In other slots than the first time: nothing is to be filled in.
     KafkaBatchWriter(VERSIONED).commit(counted(plan, digest(), digest(again[0]), digest(*again[1:])))
     (record,) = caplog.records
-    assert record.levelname == "WARNING"
+    assert record.levelname == "WARNING" and "it was written before" in record.getMessage()
     assert "txnVersion 7 of txnAppId 'orders' writes nothing (15 rows were read)" in record.getMessage()
-    assert "it was written before" in record.getMessage()
     asked = [each for _, request in kafka.asked(DescribeProducersRequest) for each in request.partitions]
     assert asked == [("t", 0), ("t", 1)]
 
 
-def test_a_version_again_warns_of_topics_that_took_its_rows_with_them(
+def test_a_version_again_warns_of_topics_that_took_its_rows(
     kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     kafka.topic_ids = {"t": uuid.UUID(NEW)}
     facts = after(7, digest("x"))
-    assert facts.decision is not None
     facts = replace(facts, decision=replace(facts.decision, topics=("t",), topic_ids={"t": OLD}))
-    KafkaBatchWriter(VERSIONED).commit(counted(Plan(ORDERS, facts, False, VERSION_7, is_written=True), digest("x")))
+    KafkaBatchWriter(VERSIONED).commit(counted(written(facts), digest("x")))
     warned, _ = (each.getMessage() for each in caplog.records)
     assert f"created again after txnVersion 7 of txnAppId 'orders' was decided (topic id {OLD} is now {NEW})" in warned
 
@@ -779,18 +656,15 @@ def test_a_version_again_warns_of_topics_that_took_its_rows_with_them(
     "again", [digest("x"), digest("x", "other"), digest("x", "y", "y"), digest("x", "y", topic="u")]
 )
 def test_a_version_again_with_other_rows_stops(again: str) -> None:
-    plan = Plan(ORDERS, after(7, digest("x"), digest("y")), False, VERSION_7, is_written=True)
+    plan = written(after(7, digest("x"), digest("y")))
     with pytest.raises(errors.NonDeterministicReplay, match="version 7 of txnAppId 'orders' was written before"):
         KafkaBatchWriter(VERSIONED).commit(counted(plan, again))
 
 
-def test_a_lower_version_succeeds_whatever_its_rows_and_needs_no_abort(
-    kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture
-) -> None:
-    plan = Plan(ORDERS, after(9, digest("x")), False, VERSION_7, is_written=True)
+def test_a_lower_version_succeeds_and_needs_no_abort(kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture) -> None:
+    plan = written(after(9, digest("x")))
     KafkaBatchWriter(VERSIONED).commit(counted(plan, digest("other")))
     assert "9 was written before" in caplog.records[0].getMessage()
     assert kafka.received == []
-    plan = Plan(ORDERS, after(9, digest("x")), False, VERSION_7, is_written=True)
     KafkaBatchWriter(VERSIONED).abort([None, *counted(plan, digest("x"))])
     assert kafka.received == []

@@ -3,8 +3,6 @@
 Each step runs in a new process. An earlier process' file, a checkpoint or a plan tell that a broker has answered.
 """
 
-from __future__ import annotations
-
 import socket
 import uuid
 from collections.abc import Callable
@@ -78,10 +76,8 @@ def waits(kafka: ScriptedKafka, step: Callable[[], Any]) -> None:
 
 
 class TestReads:
-    def test_a_batch(self, kafka: ScriptedKafka) -> None:
+    def test_a_batch_and_the_plan_of_a_later_action(self, kafka: ScriptedKafka) -> None:
         fails_early(kafka, batch_reader().partitions)
-
-    def test_the_plan_of_a_later_action(self, kafka: ScriptedKafka) -> None:
         waits(kafka, lambda: batch_reader()._plan(has_worked=True))
 
     def test_a_new_stream(self, kafka: ScriptedKafka) -> None:
@@ -97,10 +93,8 @@ class TestReads:
         waits(kafka, lambda: stream_reader().partitions({"t": {"0": 3}}, {"t": {"0": 6}}))
 
 
-EXACTLY_ONCE = {
-    "kafka.bootstrap.servers": "localhost:1", "deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "orders",
-    "topic": "t",
-}  # fmt: skip
+SERVERS = {"kafka.bootstrap.servers": "localhost:1"}
+EXACTLY_ONCE = {**SERVERS, "deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "orders", "topic": "t"}
 
 
 def checkpoint(folder: Path, commits: int) -> str:
@@ -144,14 +138,10 @@ def closed() -> ProducerConfig:
     return sink_config({"kafka.bootstrap.servers": servers, "kafka.max.block.ms": "1500"}).producer
 
 
-@pytest.mark.parametrize(
-    ("conf", "match"),
-    [
-        ({}, "none has answered before"),
-        ({"streaming.sql.batchId": "0"}, "none has answered before"),
-        ({"streaming.sql.batchId": "1"}, "within 1500 ms [(]kafka[.]max[.]block[.]ms[)]"),
-    ],
-)
+@pytest.mark.parametrize(("conf", "match"), [
+    ({}, "none has answered before"), ({"streaming.sql.batchId": "0"}, "none has answered before"),
+    ({"streaming.sql.batchId": "1"}, "within 1500 ms [(]kafka[.]max[.]block[.]ms[)]"),
+])  # fmt: skip
 def test_a_task_of_a_later_micro_batch_waits(
     closed: ProducerConfig, conf: dict[str, str], match: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,27 +161,20 @@ class TestProcesses:
         monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/nowhere")
         return tmp_path
 
-    def new_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(kept, "KEPT", kept.Kept())
-
-    def test_that_was_answered(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_that_was_answered(self, kafka: ScriptedKafka, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         kafka.down.clear()
         assert batch_reader().partitions()
         (note,) = folder.iterdir()
         assert (note.name.startswith("pykafka-answered-"), note.read_bytes()) == (True, b"")
         kafka.down |= {1, 2, 3}
-        self.new_process(monkeypatch)
+        monkeypatch.setattr(kept, "KEPT", kept.Kept())
         waits(kafka, batch_reader().partitions)
 
-    def test_that_was_not_answered(self, kafka: ScriptedKafka, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_that_was_not_answered(self, kafka: ScriptedKafka, folder: Path) -> None:
         fails_early(kafka, batch_reader().partitions)
         assert list(folder.iterdir()) == []
 
-    def test_that_asked_other_servers(
-        self, kafka: ScriptedKafka, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_that_asked_other_servers(self, kafka: ScriptedKafka, folder: Path) -> None:
         kafka.down.clear()
         others = sink_config({"kafka.bootstrap.servers": "others:1"}).producer
         with lease_admin_client(others) as client:

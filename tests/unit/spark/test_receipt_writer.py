@@ -1,18 +1,21 @@
 """The file that the driver makes of its tasks' messages: what a replay keeps, and what a failure costs."""
 
-from __future__ import annotations
-
 import errno
-import logging
 import os
+import pickle
 import struct
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
+from pyspark.sql.types import StructType
 
 from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable, WriteKind
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts
@@ -20,8 +23,10 @@ from kafka_sink.kafka.producer.runs import NO_OFFSET, PackedRuns
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.commit_message import TaskCommitMessage
 from kafka_sink.spark.proof import Identity, TaskProof
+from kafka_sink.spark.receipt_source import ReceiptReader, ReceiptSource
 from kafka_sink.spark.receipt_writer import PAUSES_S, leave_receipt, make_folder, write_receipt
 from kafka_sink.verification import receipt_file
+from kafka_sink.verification.receipt_file import SCHEMA, columns_of
 
 QUERY = "2f1c9bd0-0000-4000-8000-000000000000"
 HERE = (TopicPartition("t", 0), TopicPartition("u", 7))
@@ -33,14 +38,10 @@ def message(
 ) -> TaskCommitMessage:  # fmt: skip
     """Of a task that wrote 10 records at each of `offsets`, in turns to the partitions HERE, and left `dropped` rows
     out; or, where they were `visible`, counted as many."""
-    data = b"".join(
-        struct.pack("<iiqqiIi", place % 2, 10, offset, 1_000, 99, 2**32 - 1 - place, 2)
-        for place, offset in enumerate(offsets)
-    )
-    proof = TaskProof(
-        str(path), Identity(QUERY, batch_id, WriteKind.STREAM), "exactly-once", 5_000 + slot, 6_000 + slot,
-        None if visible else PackedRuns(HERE, data),
-    )  # fmt: skip
+    runs = [(place % 2, 10, offset, 1_000, 99, 2**32 - 1 - place, 2) for place, offset in enumerate(offsets)]
+    packed = None if visible else PackedRuns(HERE, b"".join(struct.pack("<iiqqiIi", *run) for run in runs))
+    identity = Identity(QUERY, batch_id, WriteKind.STREAM)
+    proof = TaskProof(str(path), identity, "exactly-once", 5_000 + slot, 6_000 + slot, packed)
     record_count = 10 * len(offsets) + dropped if count is None else count
     bad_rows = BadRowCounts({"TopicNull": dropped} if dropped else {})
     return TaskCommitMessage(slot, 0, record_count, (), {"t": "an id", "u": None}, proof, bad_rows)
@@ -55,8 +56,8 @@ def file(path: Path, batch_id: int = 4) -> Path:
     return path / receipt_file.relative_path(QUERY, batch_id)
 
 
-def told(path: Path, *columns: str) -> list[tuple[Any, ...]]:
-    table = receipt_file.read(LocalFileSystem(), str(file(path)))
+def told(path: Path, *columns: str, batch_id: int = 4) -> list[tuple[Any, ...]]:
+    table = receipt_file.read(LocalFileSystem(), str(file(path, batch_id)))
     return [tuple(row[column] for column in columns) for row in table.to_pylist()]
 
 
@@ -74,12 +75,9 @@ def test_a_row_for_each_run_with_what_the_whole_micro_batch_has_in_common(tmp_pa
     assert sorted(each.name for each in file(tmp_path).parent.iterdir()) == [file(tmp_path).name]
 
 
-def test_a_file_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        write_receipt([message(tmp_path, 0, 50, 70)])
-    finally:
-        os.umask(before)
+def test_a_file_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    request.addfinalizer(partial(os.umask, os.umask(0)))
+    write_receipt([message(tmp_path, 0, 50, 70)])
     assert file(tmp_path).stat().st_mode & 0o777 == 0o600
 
 
@@ -105,12 +103,9 @@ def test_rows_that_were_left_out_are_told_once_a_slot(tmp_path: Path) -> None:
 
 
 def test_a_rerun_replaces_its_own_file_and_no_other(tmp_path: Path) -> None:
-    write_receipt([message(tmp_path, 0, 10, batch_id=3)])
-    write_receipt([message(tmp_path, 0, 20)])
-    other = file(tmp_path, 3).read_bytes()
-    write_receipt([message(tmp_path, 0, 30)])
-    assert told(tmp_path, "base_offset") == [(30,)]
-    assert file(tmp_path, 3).read_bytes() == other
+    for offset, batch_id in ((10, 3), (20, 4), (30, 4)):
+        write_receipt([message(tmp_path, 0, offset, batch_id=batch_id)])
+    assert (told(tmp_path, "base_offset"), told(tmp_path, "base_offset", batch_id=3)) == ([(30,)], [(10,)])
 
 
 def test_a_replay_of_what_was_visible_leaves_the_file(tmp_path: Path) -> None:
@@ -144,60 +139,48 @@ def test_rows_that_no_file_tells_of_are_told_without_offsets(tmp_path: Path, old
     assert told(tmp_path, *columns) == [(0, None, None, 77, 87, 4), (1, "t", 80, 10, 87, 4)]
 
 
-class Failing:
-    """A file system that fails so many times before it does what it should."""
-
-    def __init__(self, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.left = times
-        self.slept: list[float] = []
-        self._write_table = pq.write_table
-        monkeypatch.setattr(pq, "write_table", self.write_table)
-
-    def write_table(self, *arguments: Any) -> None:
-        if self.left:
-            self.left -= 1
-            raise OSError("no space left\nDetail: as Arrow has it")
-        self._write_table(*arguments)
+NO_SPACE = OSError("no space left\nDetail: as Arrow has it")
 
 
-def test_a_failure_that_passes_costs_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = Failing(2, monkeypatch)
-    write_receipt([message(tmp_path, 0, 10)], sleep=disk.slept.append)
-    assert disk.slept == list(PAUSES_S)
+@pytest.fixture
+def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[[OSError, int], list[float]]:
+    """A file system that fails so many times before it does what it should. Returns what is slept."""
+
+    def fail(error: OSError, times: int) -> list[float]:
+        failing = mock.Mock(side_effect=[error] * times + [mock.DEFAULT], wraps=pq.write_table)
+        monkeypatch.setattr(pq, "write_table", failing)
+        return []
+
+    return fail
+
+
+def test_a_failure_that_passes_costs_a_pause(tmp_path: Path, fails: Any) -> None:
+    slept = fails(NO_SPACE, 2)
+    write_receipt([message(tmp_path, 0, 10)], sleep=slept.append)
+    assert slept == list(PAUSES_S)
     assert told(tmp_path, "base_offset") == [(10,)]
 
 
-def test_a_failure_that_stays_is_the_commits_to_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = Failing(99, monkeypatch)
-    with pytest.raises(ReceiptNotWritten) as failure:
-        write_receipt([message(tmp_path, 0, 10)], sleep=disk.slept.append)
+def test_a_failure_that_stays_is_the_commits_to_judge(tmp_path: Path, fails: Any) -> None:
+    slept = fails(NO_SPACE, 99)
+    with pytest.raises(ReceiptNotWritten, match=r"no space left[.] ") as failure:
+        write_receipt([message(tmp_path, 0, 10)], sleep=slept.append)
     assert failure.value.path == str(file(tmp_path))
-    assert "no space left. " in str(failure.value)
-    assert disk.slept == list(PAUSES_S)
+    assert slept == list(PAUSES_S)
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC])
-def test_a_failure_that_a_second_does_not_change_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    slept: list[float] = []
-
-    def write_table(*arguments: Any) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(pq, "write_table", write_table)
+def test_a_failure_that_a_second_does_not_change_is_not_waited_for(tmp_path: Path, fails: Any, code: int) -> None:
+    slept = fails(OSError(code, os.strerror(code)), 99)
     with pytest.raises(ReceiptNotWritten, match=os.strerror(code)):
         write_receipt([message(tmp_path, 0, 10)], sleep=slept.append)
     assert slept == []
     assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
 
 
-def test_at_least_once_logs_it_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    disk = Failing(99, monkeypatch)
-    with caplog.at_level(logging.WARNING):
-        leave_receipt([message(tmp_path, 0, 10)], sleep=disk.slept.append)
+def test_at_least_once_logs_it_and_goes_on(tmp_path: Path, fails: Any, caplog: pytest.LogCaptureFixture) -> None:
+    slept = fails(NO_SPACE, 99)
+    leave_receipt([message(tmp_path, 0, 10)], sleep=slept.append)
     (said,) = caplog.messages
     for part in ("micro-batch 4", QUERY, str(file(tmp_path)), "no space left", "rows are in Kafka"):
         assert part in said
@@ -206,7 +189,28 @@ def test_at_least_once_logs_it_and_goes_on(
 @pytest.mark.parametrize("path", ["foo://b/x", "{file}/below"])
 def test_a_path_that_cannot_be_a_folder(tmp_path: Path, path: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ReceiptsPathUnusable) as failure:
+    with pytest.raises(ReceiptsPathUnusable, match="No row of this write was sent") as failure:
         make_folder(path.format(file=tmp_path / "file"))
-    assert "No row of this write was sent" in str(failure.value)
     assert str(failure.value).isprintable()
+
+
+RUNS = columns_of([{"topic": "t", "partition": 3, "base_offset": None, "rows": 7, "record_count": 7}])
+
+
+def read(path: Path, remove: str = "") -> pa.Table:
+    reader = ReceiptSource({"path": str(path), "remove": remove}).reader(StructType())
+    (partition,) = reader.partitions()
+    # The reader travels to the task as well.
+    there: ReceiptReader = pickle.loads(pickle.dumps(reader))
+    return pa.Table.from_batches(there.read(pickle.loads(pickle.dumps(partition))), SCHEMA)
+
+
+def test_the_rows_of_the_file_and_what_was_temporary_is_gone(tmp_path: Path) -> None:
+    folder = tmp_path / "r" / "query_id=a"
+    assert read(folder / "b.parquet").num_rows == 0
+    folder.mkdir(parents=True)
+    pq.write_table(RUNS, folder / "b.parquet")
+    assert read(folder / "b.parquet").equals(RUNS)
+    assert folder.exists()
+    assert read(folder / "b.parquet", remove=str(tmp_path / "r")).equals(RUNS)
+    assert list(tmp_path.iterdir()) == []

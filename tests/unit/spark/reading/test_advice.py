@@ -9,34 +9,22 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from kafka_sink import errors, kept
+from kafka_sink import errors
 from kafka_sink.errors import KafkaSinkError, ReadError
 from kafka_sink.errors.reading import LossCause
-from kafka_sink.kafka import reader as reader_module
-from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
-from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.kept import once
-from kafka_sink.options.config import given_options
-from kafka_sink.options.reading import READING, read_config
-from kafka_sink.spark.reading import stream_logs, stream_plan
-from kafka_sink.spark.reading.filters import Wanted
-from kafka_sink.spark.reading.plan import plan
 from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.range_reader import RangePartition, RangeReader
-from kafka_sink.spark.reading.stream_plan import StreamPlan
 from record_sets import Batch, plain, row
-from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_kafka import ScriptedKafka
 from scripted_logs import ScriptedLog, serve
+from scripted_reads import Stream, asked, connect_reads, planned
 
 OUT_OF_RANGE, FENCED, UNKNOWN_TOPIC_ID, DENIED = 1, 74, 100, 29
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -56,22 +44,18 @@ class World:
     kafka: ScriptedKafka = field(default_factory=ScriptedKafka)
     logs: dict[tuple[str, int], ScriptedLog] = field(default_factory=dict)
     batches: dict[tuple[str, int], dict[int, Batch]] = field(default_factory=dict)
-    # Where the records of each leader epoch begin.
-    starts: dict[tuple[str, int], dict[int, int]] = field(default_factory=dict)
     rows: Counter[str] = field(default_factory=Counter)
     network: Any = None
 
     def __post_init__(self) -> None:
         serve(self.kafka, self.logs)
         self.kafka.always(FetchRequest, self._fetch)
-        self.kafka.always(OffsetForLeaderEpochRequest, self._end_of_epoch)
         for partition in (A, B):
             self.create(partition)
             self.write(partition, 10)
 
     def create(self, partition: TopicPartition) -> None:
-        self.logs[partition] = ScriptedLog(0, 0)
-        self.batches[partition], self.starts[partition] = {}, {0: 0}
+        self.logs[partition], self.batches[partition] = ScriptedLog(0, 0, starts={0: 0}), {}
         self.kafka.leaders[partition] = min(self.kafka.brokers)
         self.kafka.topic_ids[partition.topic] = uuid.uuid4()
 
@@ -98,8 +82,7 @@ class World:
         """A leader that has the records before `end` alone."""
         log = self.logs[partition]
         log.leader_epoch += 1
-        log.latest = end
-        self.starts[partition][log.leader_epoch] = end
+        log.latest, log.starts = end, {**log.starts, log.leader_epoch: end}
         self.kafka.leader_epoch = max(each.leader_epoch for each in self.logs.values())
         for each in self.logs.values():
             each.leader_epoch = self.kafka.leader_epoch
@@ -127,20 +110,11 @@ class World:
         records = memoryview(b"".join(map(bytes, behind)))
         return FetchResponse(0, 0, log.latest, log.latest, log.earliest, records=records)
 
-    def _end_of_epoch(self, asked: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-        partition = TopicPartition(asked.topic, asked.partition)
-        starts = self.starts[partition]
-        found = max(epoch for epoch in starts if epoch <= asked.leader_epoch)
-        later = [start for epoch, start in starts.items() if epoch > found]
-        return OffsetForLeaderEpochResponse(0, 0, found, min(later, default=self.logs[partition].latest))
-
     # --- what a user does ---------------------------------------------------------------------------------------------
 
     def batch(self, **options: str) -> None:
-        config = read_config(given_options(_given(options), table=READING))
-        with once(AdminClient, config.consumer) as client:
-            ranges = plan(client, config, Wanted())
-        self.read(config, ranges, goes_on=True, columns=tuple(options.get("schema", "value").split()))
+        columns = tuple(options.pop("schema", "value").split())
+        self.read(asked(_given(options)), planned(**_given(options)), goes_on=True, columns=columns)
 
     def read(self, config: Any, ranges: Any, *, goes_on: bool, columns: tuple[str, ...] = ("value",)) -> None:
         """Raises an error, and then nobody has seen a row."""
@@ -152,9 +126,8 @@ class World:
 
 
 def _given(options: Mapping[str, str]) -> dict[str, str]:
-    named = {} if {"subscribe", "assign", "subscribePattern"} & options.keys() else {"subscribe": "a,b"}
-    asked = {name: value for name, value in options.items() if name != "schema"}
-    return {"kafka.bootstrap.servers": "localhost:1", "startingOffsets": "earliest", **named, **asked}
+    named = {} if {"subscribe", "assign"} & options.keys() else {"subscribe": "a,b"}
+    return {"startingOffsets": "earliest", **named, **options}
 
 
 class Query:
@@ -168,26 +141,22 @@ class Query:
 
     def start(self, **options: str) -> Query:
         """A process of its own, with these options alone."""
-        self._config = read_config(given_options(_given(options), table=READING), is_stream=True)
-        self._plan = StreamPlan(self._config, lambda error: None)
-        self._once: Any = once(AdminClient, self._config.consumer)
-        self._client = self._once.__enter__()
+        self._stream = Stream(**_given(options))
         return self
 
     def run(self, before_tasks: Callable[[], None] = lambda: None) -> None:
         """Until nothing is new. `before_tasks`: happens once when a micro-batch is planned."""
         while True:
-            begin = self._plan.initial(self._client) if self.at is None else self.at
+            begin = self._stream.initial() if self.at is None else self.at
             if self.logged is None:
-                end = self._plan.end(self._client, begin, is_limited=False)
+                end = self._stream.end(begin, is_limited=False)
                 if end == begin:
                     return
                 self.logged = end
             before_tasks()
             before_tasks = _nothing
-            ranges = self._plan.ranges(self._client, begin, self.logged)
-            self.world.read(self._config, ranges, goes_on=False)
-            self._plan.is_begun = True
+            self.world.read(self._stream.config, self._stream.ranges(begin, self.logged), goes_on=False)
+            self._stream.plan.is_begun = True
             self.at, self.logged = self.logged, None
 
     def rest(self) -> None:
@@ -208,10 +177,11 @@ def _nothing() -> None:
     pass
 
 
-def rows(*written: tuple[str, TopicPartition, int, int], times: int = 1) -> Counter[str]:
-    return Counter(
-        {f"{writer} {of.topic}{at}": times for writer, of, first, end in written for at in range(first, end)}
-    )
+Rows = tuple[str, TopicPartition, int, int]
+
+
+def rows(*written: Rows) -> Counter[str]:
+    return Counter(f"{writer} {of.topic}{at}" for writer, of, first, end in written for at in range(first, end))
 
 
 OLD = rows(("old", A, 0, 10), ("old", B, 0, 10))
@@ -226,45 +196,58 @@ def recreated(world: World) -> None:
     world.write(A, 20, "new")
 
 
-def made_again(world: World, *, follow: str) -> Iterator[Any]:
-    query = Query(world)
+def begun(world: World, **options: str) -> Query:
+    """It has read what is there."""
+    query = Query(world, **options)
     query.run()
-    recreated(world)
-    yield errors.LogBroken, query.run
-    if follow == "new":
-        yield "new checkpoint", "-2"
-        query.anew({A: -2}).run()
-        yield OLD + rows(("new", A, 0, 20))
+    return query
+
+
+def followed(query: Query, *, is_new: bool, at: int, words: str, anew: Rows, goes_on: Rows) -> Iterator[Any]:
+    """A new checkpoint that begins `at` this offset of A, or the same one, which leaves out what it does not know."""
+    read = query.world.rows.copy()
+    if is_new:
+        yield "new checkpoint", words
+        query.anew({A: at}).run()
+        yield read + rows(anew)
     else:
-        yield "failOnDataLoss=false", "leaves out", "at offset 10"
+        yield "failOnDataLoss=false", "leaves out", f"at offset {goes_on[2]}"
         query.start(failOnDataLoss="false").run()
-        yield OLD + rows(("new", A, 10, 20))
+        yield read + rows(goes_on)
+
+
+def made_again(world: World, *, is_new: bool, under_a_task: bool = False) -> Iterator[Any]:
+    query = begun(world)
+    if under_a_task:
+        world.write(A, 5)
+        yield errors.OffsetsLost, lambda: query.run(lambda: recreated(world))
+    else:
+        recreated(world)
+        yield errors.LogBroken, query.run
+    yield OLD
+    new, rest = ("new", A, 0, 20), ("new", A, 10, 20)
+    yield from followed(query, is_new=is_new, at=-2, words="-2", anew=new, goes_on=rest)
 
 
 def deleted(world: World, *, follow: str) -> Iterator[Any]:
-    query = Query(world)
-    query.run()
+    query = begun(world)
     world.delete(A)
     yield errors.LogBroken, query.run
     yield "failOnDataLoss=false for one run", "from its start", "new checkpoint", "-2", "leaves out"
     if follow == "for one run":
         query.start(failOnDataLoss="false").run()
-        recreated(world)
+    recreated(world)
+    if follow == "for one run":
         query.start().run()
-        yield OLD + rows(("new", A, 0, 20))
     elif follow == "created before":
-        recreated(world)
         query.anew({A: -2}).run()
-        yield OLD + rows(("new", A, 0, 20))
     else:
-        recreated(world)
         query.start(failOnDataLoss="false").run()
-        yield OLD + rows(("new", A, 10, 20))
+    yield OLD + rows(("new", A, 10 if follow == "restart" else 0, 20))
 
 
 def left_out_for_a_while(world: World) -> Iterator[Any]:
-    query = Query(world)
-    query.run()
+    query = begun(world)
     query.start(subscribe="b")
     yield errors.LogBroken, query.run
     yield "failOnDataLoss=false for one run", "taken the topic out of the options", "twice"
@@ -273,26 +256,19 @@ def left_out_for_a_while(world: World) -> Iterator[Any]:
     yield OLD + rows(("old", A, 0, 10))
 
 
-def truncated(world: World, *, follow: str) -> Iterator[Any]:
-    query = Query(world)
-    query.run()
+def truncated(world: World, *, is_new: bool) -> Iterator[Any]:
+    query = begun(world)
     world.elect(A, 7)
     world.write(A, 5, "new")
     yield errors.LogBroken, query.run
-    if follow == "new":
-        yield "new checkpoint", "startingOffsets 7"
-        query.anew({A: 7}).run()
-        yield OLD + rows(("new", A, 7, 12))
-    else:
-        yield "failOnDataLoss=false", "leaves out", "at offset 10"
-        query.start(failOnDataLoss="false").run()
-        yield OLD + rows(("new", A, 10, 12))
+    yield OLD
+    new, rest = ("new", A, 7, 12), ("new", A, 10, 12)
+    yield from followed(query, is_new=is_new, at=7, words="startingOffsets 7", anew=new, goes_on=rest)
 
 
 def truncated_and_restarted(world: World) -> Iterator[Any]:
     """A supervisor has started the query again, and the log is still shorter."""
-    query = Query(world)
-    query.run()
+    query = begun(world)
     world.elect(A, 7)
     world.write(A, 2, "new")
     yield errors.LogBroken, query.run
@@ -304,7 +280,7 @@ def truncated_and_restarted(world: World) -> Iterator[Any]:
     yield OLD + rows(("new", A, 7, 9))
 
 
-def restored(world: World, *, follow: str) -> Iterator[Any]:
+def restored(world: World, *, is_new: bool) -> Iterator[Any]:
     query = Query(world)
     query.rest()
     world.write(A, 5, "gone")
@@ -312,20 +288,13 @@ def restored(world: World, *, follow: str) -> Iterator[Any]:
     world.restore(A, 10)
     world.write(A, 8, "new")
     yield errors.LogBroken, query.run
-    gone = rows(("gone", A, 10, 15))
-    if follow == "new":
-        yield "new checkpoint", "where the snapshot ended"
-        query.anew({A: 10}).run()
-        yield OLD + gone + rows(("new", A, 10, 18))
-    else:
-        yield "failOnDataLoss=false", "at offset 15", "leaves out"
-        query.start(failOnDataLoss="false").run()
-        yield OLD + gone + rows(("new", A, 15, 18))
+    yield OLD + rows(("gone", A, 10, 15))
+    new, rest = ("new", A, 10, 18), ("new", A, 15, 18)
+    yield from followed(query, is_new=is_new, at=10, words="where the snapshot ended", anew=new, goes_on=rest)
 
 
 def overtaken(world: World) -> Iterator[Any]:
-    query = Query(world)
-    query.run()
+    query = begun(world)
     world.write(A, 10)
     yield errors.OffsetsLost, lambda: query.run(lambda: world.retain(A, 15))
     yield "failOnDataLoss=false"
@@ -334,8 +303,7 @@ def overtaken(world: World) -> Iterator[Any]:
 
 
 def truncated_under_a_task(world: World) -> Iterator[Any]:
-    query = Query(world)
-    query.run()
+    query = begun(world)
     world.write(A, 10)
 
     def truncate() -> None:
@@ -348,24 +316,8 @@ def truncated_under_a_task(world: World) -> Iterator[Any]:
     yield OLD + rows(("old", A, 10, 12), ("new", A, 12, 15))
 
 
-def made_again_under_a_task(world: World, *, follow: str) -> Iterator[Any]:
-    query = Query(world)
-    query.run()
-    world.write(A, 5)
-    yield errors.OffsetsLost, lambda: query.run(lambda: recreated(world))
-    if follow == "new":
-        yield "new checkpoint", "-2"
-        query.anew({A: -2}).run()
-        yield OLD + rows(("new", A, 0, 20))
-    else:
-        yield "failOnDataLoss=false", "at offset 10", "leaves out"
-        query.start(failOnDataLoss="false").run()
-        yield OLD + rows(("new", A, 10, 20))
-
-
 def deleted_under_a_task(world: World) -> Iterator[Any]:
-    query = Query(world)
-    query.run()
+    query = begun(world)
     world.write(A, 5)
     yield errors.OffsetsLost, lambda: query.run(lambda: world.delete(A))
     yield "Leave the topic out", "failOnDataLoss=false"
@@ -376,27 +328,13 @@ def deleted_under_a_task(world: World) -> Iterator[Any]:
     yield OLD + rows(("old", B, 10, 11))
 
 
-def corrupt(world: World) -> Iterator[Any]:
-    query = Query(world)
-    query.run()
+def around(world: World, batch: Batch, error: type[ReadError], **options: str) -> Iterator[Any]:
+    """The records before and behind a batch that cannot be read are read."""
+    query = begun(world, **options)
     world.write(A, 3)
-    world.put(A, plain(b"harmed", base_offset=13, crc=1))
+    world.put(A, batch)
     world.write(A, 2)
-    yield errors.RecordsCorrupt, query.run
-    yield from _around(world, query)
-
-
-def over_limit(world: World) -> Iterator[Any]:
-    query = Query(world, maxHeadersPerBatch="1")
-    query.run()
-    world.write(A, 3)
-    world.put(A, Batch(rows=TOO_LARGE.rows, base_offset=13))
-    world.write(A, 2)
-    yield errors.BatchOverLimit, query.run
-    yield from _around(world, query, maxHeadersPerBatch="1")
-
-
-def _around(world: World, query: Query, **options: str) -> Iterator[Any]:
+    yield error, query.run
     yield "offset 13 (endingOffsets)", "at offset 14", "batch read begins at the checkpoint's offsets", "new checkpoint"
     query.logged = None
     assert query.at is not None
@@ -409,8 +347,7 @@ def _around(world: World, query: Query, **options: str) -> Iterator[Any]:
 
 
 def acl_missing(world: World) -> Iterator[Any]:
-    query = Query(world)
-    query.run()
+    query = begun(world)
     world.kafka.topic_codes["a"] = DENIED
     yield errors.TopicAuthorizationFailed, query.run
     yield "Add the ACL", "TOPIC a READ"
@@ -423,99 +360,89 @@ def acl_missing(world: World) -> Iterator[Any]:
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
-def limit_raised(world: World) -> Iterator[Any]:
-    world.put(A, Batch(rows=TOO_LARGE.rows, base_offset=10))
-    yield errors.BatchOverLimit, lambda: world.batch(maxHeadersPerBatch="1")
-    yield "raise maxHeadersPerBatch"
-    world.batch(maxHeadersPerBatch="2")
-    yield OLD + Counter(["large"])
+def batch(
+    error: type[KafkaSinkError], asked: Mapping[str, str], words: str | tuple[str, ...], followed: Mapping[str, str],
+    expected: Counter[str], prepare: Callable[[World], None] = lambda world: None,
+) -> Case:  # fmt: skip
+    """A batch that fails, and the one that its advice leads to."""
+
+    def case(world: World) -> Iterator[Any]:
+        prepare(world)
+        yield error, lambda: world.batch(**asked)
+        yield words
+        world.batch(**followed)
+        yield expected
+
+    return case
 
 
-def timestamp(world: World) -> Iterator[Any]:
-    world.put(A, Batch(rows=[(0, row(b"far", None, 2**62))], base_offset=10, base_timestamp=2**62))
-    yield errors.TimestampNotReadable, lambda: world.batch(schema="value timestamp")
-    yield "without the column timestamp", "reads all records"
-    world.batch(schema="value")
-    yield OLD + Counter(["far"])
+def put(*batches: Batch, rows: int = 0) -> Callable[[World], None]:
+    """At the end of A, and so many rows behind them."""
+
+    def prepare(world: World) -> None:
+        for each in batches:
+            world.put(A, each)
+        world.write(A, rows)
+
+    return prepare
 
 
-def too_old(world: World) -> Iterator[Any]:
-    world.put(A, plain(b"ancient", base_offset=10, magic=1, crc=1))
-    world.write(A, 2)
-    yield errors.MessageFormatTooOld, world.batch
-    yield "leave these records out", "begin after them"
-    world.batch(startingOffsets='{"a": {"0": 11}, "b": {"0": -2}}')
-    yield rows(("old", A, 11, 13), ("old", B, 0, 10))
-
-
-def before_the_first(world: World) -> Iterator[Any]:
-    world.retain(A, 4)
-    yield errors.OffsetsLost, lambda: world.batch(startingOffsets='{"a": {"0": 0}, "b": {"0": 0}}')
-    yield "failOnDataLoss=false", "records that are there"
-    world.batch(startingOffsets='{"a": {"0": 0}, "b": {"0": 0}}', failOnDataLoss="false")
-    yield rows(("old", A, 4, 10), ("old", B, 0, 10))
-
-
-def not_written(world: World) -> Iterator[Any]:
-    ends = '{"a": {"0": 12}, "b": {"0": -1}}'
-    yield errors.OffsetNotWritten, lambda: world.batch(endingOffsets=ends)
-    yield "failOnDataLoss=false", "ends where the partition ends"
-    world.batch(endingOffsets=ends, failOnDataLoss="false")
-    yield OLD
-
-
-def none_since(world: World) -> Iterator[Any]:
-    world.logs[B].times = dict.fromkeys(range(10), 2_000)
-    since = {"startingTimestamp": "1000"}
-    yield errors.NoRecordSince, lambda: world.batch(**since)
-    yield "startingOffsetsByTimestampStrategy=latest", "leaves out"
-    world.batch(**since, startingOffsetsByTimestampStrategy="latest")
-    yield rows(("old", B, 0, 10))
-
-
-def misspelt(world: World) -> Iterator[Any]:
-    yield errors.TopicToReadMissing, lambda: world.batch(subscribe="a,c")
-    yield ("Correct subscribe",)
-    world.batch(subscribe="a,b")
-    yield OLD
-
-
-def no_such_partition(world: World) -> Iterator[Any]:
-    yield errors.PartitionToReadMissing, lambda: world.batch(assign='{"a": [0, 1], "b": [0]}')
-    yield ("Correct assign",)
-    world.batch(assign='{"a": [0], "b": [0]}')
-    yield OLD
-
-
+FAR = Batch(rows=[(0, row(b"far", None, 2**62))], base_offset=10, base_timestamp=2**62)
+AFTER_ANCIENT = {"startingOffsets": '{"a": {"0": 11}, "b": {"0": -2}}'}
+FROM_0 = {"startingOffsets": '{"a": {"0": 0}, "b": {"0": 0}}'}
+TO_12, SINCE = {"endingOffsets": '{"a": {"0": 12}, "b": {"0": -1}}'}, {"startingTimestamp": "1000"}
+LENIENT = {"failOnDataLoss": "false"}
+BATCHES: dict[str, Case] = {
+    "a batch over a limit, which is raised": batch(
+        errors.BatchOverLimit, {"maxHeadersPerBatch": "1"}, "raise maxHeadersPerBatch", {"maxHeadersPerBatch": "2"},
+        OLD + Counter(["large"]), put(replace(TOO_LARGE, base_offset=10))),
+    "a timestamp that Spark cannot hold": batch(
+        errors.TimestampNotReadable, {"schema": "value timestamp"},
+        ("without the column timestamp", "reads all records"), {"schema": "value"}, OLD + Counter(["far"]), put(FAR)),
+    "records in an old format": batch(
+        errors.MessageFormatTooOld, {}, ("leave these records out", "begin after them"), AFTER_ANCIENT,
+        rows(("old", A, 11, 13), ("old", B, 0, 10)), put(plain(b"ancient", base_offset=10, magic=1, crc=1), rows=2)),
+    "offsets before the first": batch(
+        errors.OffsetsLost, FROM_0, ("failOnDataLoss=false", "records that are there"), FROM_0 | LENIENT,
+        rows(("old", A, 4, 10), ("old", B, 0, 10)), lambda world: world.retain(A, 4)),
+    "offsets after the end": batch(
+        errors.OffsetNotWritten, TO_12, ("failOnDataLoss=false", "ends where the partition ends"), TO_12 | LENIENT,
+        OLD),
+    "no record since": batch(
+        errors.NoRecordSince, SINCE, ("startingOffsetsByTimestampStrategy=latest", "leaves out"),
+        SINCE | {"startingOffsetsByTimestampStrategy": "latest"}, rows(("old", B, 0, 10)),
+        lambda world: vars(world.logs[B]).update(times=dict.fromkeys(range(10), 2_000))),
+    "a topic that is misspelt": batch(
+        errors.TopicToReadMissing, {"subscribe": "a,c"}, "Correct subscribe", {"subscribe": "a,b"}, OLD),
+    "a partition that is not there": batch(
+        errors.PartitionToReadMissing, {"assign": '{"a": [0, 1], "b": [0]}'}, "Correct assign",
+        {"assign": '{"a": [0], "b": [0]}'}, OLD),
+}  # fmt: skip
 CASES: dict[str, Case] = {
-    "made again, and read from its start": lambda world: made_again(world, follow="new"),
-    "made again, and gone on with": lambda world: made_again(world, follow="restart"),
+    "made again, and read from its start": lambda world: made_again(world, is_new=True),
+    "made again, and gone on with": lambda world: made_again(world, is_new=False),
     "deleted, and made again after a run": lambda world: deleted(world, follow="for one run"),
     "deleted, and made again before a run": lambda world: deleted(world, follow="created before"),
     "deleted, made again, and gone on with": lambda world: deleted(world, follow="restart"),
     "left out of the options for a while": left_out_for_a_while,
-    "truncated, and read from where the logs part": lambda world: truncated(world, follow="new"),
-    "truncated, and gone on with": lambda world: truncated(world, follow="restart"),
+    "truncated, and read from where the logs part": lambda world: truncated(world, is_new=True),
+    "truncated, and gone on with": lambda world: truncated(world, is_new=False),
     "truncated, and restarted before anybody looked": truncated_and_restarted,
-    "restored, and read from the snapshot on": lambda world: restored(world, follow="new"),
-    "restored, and gone on with": lambda world: restored(world, follow="restart"),
+    "restored, and read from the snapshot on": lambda world: restored(world, is_new=True),
+    "restored, and gone on with": lambda world: restored(world, is_new=False),
     "overtaken by retention": overtaken,
     "truncated under a task": truncated_under_a_task,
-    "made again under a task, and read from its start": lambda world: made_again_under_a_task(world, follow="new"),
-    "made again under a task, and gone on with": lambda world: made_again_under_a_task(world, follow="restart"),
+    "made again under a task, and read from its start": lambda world: made_again(world, is_new=True, under_a_task=True),
+    "made again under a task, and gone on with": lambda world: made_again(world, is_new=False, under_a_task=True),
     "deleted under a task": deleted_under_a_task,
-    "a damaged batch in a stream": corrupt,
-    "a batch over a limit in a stream": over_limit,
+    "a damaged batch in a stream": lambda world: around(
+        world, plain(b"harmed", base_offset=13, crc=1), errors.RecordsCorrupt
+    ),
+    "a batch over a limit in a stream": lambda world: around(
+        world, replace(TOO_LARGE, base_offset=13), errors.BatchOverLimit, maxHeadersPerBatch="1"
+    ),
     "an ACL that is missing": acl_missing,
-    "a batch over a limit, which is raised": limit_raised,
-    "a timestamp that Spark cannot hold": timestamp,
-    "records in an old format": too_old,
-    "offsets before the first": before_the_first,
-    "offsets after the end": not_written,
-    "no record since": none_since,
-    "a topic that is misspelt": misspelt,
-    "a partition that is not there": no_such_partition,
-}
+} | BATCHES
 
 
 @pytest.fixture
@@ -525,11 +452,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 def _world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
-    made.network = connect_clients(ScriptedNetwork(made.kafka), monkeypatch)
-    monkeypatch.setattr(reader_module, "connect", lambda *_, **__: made.network)
-    monkeypatch.setattr(kept, "KEPT", kept.Kept())
-    for module in (reader_module, stream_logs, stream_plan):
-        monkeypatch.setattr(module, "monotonic_ms", lambda: made.kafka.now_ms)
+    made.network = connect_reads(made.kafka, monkeypatch)
     return made
 
 

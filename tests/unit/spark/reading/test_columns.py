@@ -1,76 +1,57 @@
 """The columns of a read, and the schemas that ask for a part of them."""
 
-from __future__ import annotations
-
 import itertools
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType
 
 from kafka_sink.errors import ColumnNotRead, ColumnTypeMismatch, DuplicateColumn
 from kafka_sink.spark.reading.columns import Rows, check_user_schema, whole_schema
 from kafka_sink.spark.reading.joined import Joined
 
-HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+
+def schema(*names: str, **columns: Any) -> StructType:
+    """Types may be Spark's names for them. `names`: of binary columns."""
+    made = StructType()
+    for name, type_ in [*((name, "binary") for name in names), *columns.items()]:
+        made.add(name, type_)
+    return made
+
+
+HEADERS = ArrayType(schema(key="string", value="binary"))
 # KafkaRecordToRowConverter.kafkaSchema of Spark.
-COLUMNS: dict[str, DataType] = {
-    "key": BinaryType(), "value": BinaryType(), "topic": StringType(), "partition": IntegerType(),
-    "offset": LongType(), "timestamp": TimestampType(), "timestampType": IntegerType(),
-}  # fmt: skip
-HEADERS = {"headers": ArrayType(HEADER)}
-
-
-def schema(**types: DataType) -> StructType:
-    return StructType([StructField(name, type_) for name, type_ in types.items()])
+COLUMNS = schema(
+    "key", "value", topic="string", partition="integer", offset="long", timestamp="timestamp", timestampType="integer"
+)
 
 
 def test_the_schema_is_that_of_sparks_source() -> None:
-    assert whole_schema(include_headers=False) == schema(**COLUMNS)
-    assert whole_schema(include_headers=True) == schema(**COLUMNS, **HEADERS)
+    assert whole_schema(include_headers=False) == COLUMNS
+    assert whole_schema(include_headers=True) == StructType([*COLUMNS, StructField("headers", HEADERS)])
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        schema(**COLUMNS, **HEADERS),
-        schema(value=BinaryType()),
-        schema(timestampType=IntegerType(), key=BinaryType()),
-        schema(),
-        StructType([StructField("offset", LongType(), nullable=False)]),
-        schema(headers=ArrayType(HEADER, containsNull=False)),
-    ],
-)
+@pytest.mark.parametrize("asked", [
+    whole_schema(include_headers=True), schema("value"), schema(timestampType="integer", key="binary"), schema(),
+    StructType().add("offset", "long", nullable=False),
+    schema(headers=ArrayType(HEADERS.elementType, containsNull=False)),
+])  # fmt: skip
 def test_a_part_of_it_in_any_order_is_a_schema_of_a_read(asked: StructType) -> None:
     check_user_schema(asked)
 
 
-@pytest.mark.parametrize(
-    ("asked", "error", "words"),
-    [
-        (schema(id=LongType()), ColumnNotRead, "column 'id'; a read has the columns key, value, topic, .* headers"),
-        (schema(Value=BinaryType()), ColumnNotRead, "'Value'"),
-        (schema(value=StringType()), ColumnTypeMismatch, "'value'.*string.*binary.*cast it in the DataFrame"),
-        (schema(offset=IntegerType()), ColumnTypeMismatch, "'offset'.*int.*bigint"),
-        (schema(timestamp=TimestampNTZType()), ColumnTypeMismatch, "timestamp_ntz"),
-        (schema(headers=MapType(StringType(), BinaryType())), ColumnTypeMismatch, "map<string,binary>"),
-        (StructType([StructField("key", BinaryType())] * 2), DuplicateColumn, "'key'"),
-    ],
-)
+@pytest.mark.parametrize(("asked", "error", "words"), [
+    (schema(id="long"), ColumnNotRead, "column 'id'; a read has the columns key, value, topic, .* headers"),
+    (schema("Value"), ColumnNotRead, "'Value'"),
+    (schema(value="string"), ColumnTypeMismatch, "'value'.*string.*binary.*cast it in the DataFrame"),
+    (schema(offset="integer"), ColumnTypeMismatch, "'offset'.*int.*bigint"),
+    (schema(timestamp="timestamp_ntz"), ColumnTypeMismatch, "timestamp_ntz"),
+    (schema(headers=MapType(StringType(), BinaryType())), ColumnTypeMismatch, "map<string,binary>"),
+    (schema("key", "key"), DuplicateColumn, "'key'"),
+])  # fmt: skip
 def test_any_other_schema_is_refused_with_what_to_do(asked: StructType, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         check_user_schema(asked)
@@ -84,15 +65,11 @@ def decoded(*columns: str, rows: int) -> pa.RecordBatch:
     return pa.record_batch({name: arrays[name] for name in columns})
 
 
-@pytest.mark.parametrize(
-    ("asked", "to_decode"),
-    [
-        (("value", "topic", "offset"), ("value", "offset")),
-        (("topic", "partition"), ("offset",)),
-        # What count() asks for.
-        ((), ("offset",)),
-    ],
-)
+@pytest.mark.parametrize(("asked", "to_decode"), [
+    (("value", "topic", "offset"), ("value", "offset")), (("topic", "partition"), ("offset",)),
+    # What count() asks for.
+    ((), ("offset",)),
+])  # fmt: skip
 def test_only_what_is_asked_for_is_decoded(asked: tuple[str, ...], to_decode: tuple[str, ...]) -> None:
     assert Rows(asked, "t", 3).decoded == to_decode
 

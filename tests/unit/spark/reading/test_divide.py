@@ -1,8 +1,7 @@
 """Ranges of tasks: those of Spark's source, packed if asked for, and never an offset lost or doubled."""
 
-from __future__ import annotations
-
 import itertools
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.spark.reading.admission import Delay, rate_limited
 from kafka_sink.spark.reading.divide import divide, packed
+from kafka_sink.spark.reading.positions import Positions
 
 Spans = list[tuple[int, int, int]]
 
@@ -49,9 +51,7 @@ SPARKS_CASES: list[tuple[Spans, int | None, Spans]] = [
 
 
 @pytest.mark.parametrize(("spans", "min_partitions", "expected"), SPARKS_CASES)
-def test_ranges_are_divided_as_sparks_source_divides_them(
-    spans: Spans, min_partitions: int | None, expected: Spans
-) -> None:
+def test_ranges_are_divided_as_by_sparks_source(spans: Spans, min_partitions: int | None, expected: Spans) -> None:
     assert divided(spans, min_partitions) == expected
 
 
@@ -77,9 +77,7 @@ SPANS = st.lists(
 
 
 @given(SPANS, st.none() | st.integers(1, 200), st.none() | st.integers(1, 400))
-def test_every_offset_is_in_one_range_and_ranges_keep_what_they_know(
-    spans: Spans, min_partitions: int | None, most: int | None
-) -> None:
+def test_every_offset_is_in_one_range(spans: Spans, min_partitions: int | None, most: int | None) -> None:
     found = divide(ranges(spans), min_partitions, most)
     by_partition: dict[int, list[FetchRange]] = {}
     for each in found:
@@ -112,21 +110,17 @@ def test_without_a_limit_each_range_is_a_task() -> None:
         assert packed(ranges, limit) == [(each,) for each in ranges]
 
 
-@pytest.mark.parametrize(
-    ("of_leaders", "limit", "sizes", "leaders"),
-    [
-        # Each leader has tasks of its own where that is as even.
-        ([(0, [10] * 8), (1, [10] * 8)], 2, [80, 80], [{0}, {1}]),
-        ([(0, [10] * 8), (1, [10] * 8)], 4, [40] * 4, [{0}, {0}, {1}, {1}]),
-        ([(leader, [7] * 64) for leader in range(3)], 6, [7 * 32] * 6, [{0}, {0}, {1}, {1}, {2}, {2}]),
-        # One that has more than its share has a part of another's task.
-        ([(0, [10] * 6), (1, [10] * 2)], 2, [40, 40], [{0}, {0, 1}]),
-        # Evenness counts more.
-        ([(0, [9, 1]), (1, [5, 5])], 3, [5, 6, 9], None),
-        ([(0, [4, 9, 9]), (1, [6, 6, 8])], 2, [21, 21], None),
-        ([(0, [100, 1, 1, 1]), (1, [1, 1])], 2, [5, 100], None),
-    ],
-)
+@pytest.mark.parametrize(("of_leaders", "limit", "sizes", "leaders"), [
+    # Each leader has tasks of its own where that is as even.
+    ([(0, [10] * 8), (1, [10] * 8)], 2, [80, 80], [{0}, {1}]),
+    ([(0, [10] * 8), (1, [10] * 8)], 4, [40] * 4, [{0}, {0}, {1}, {1}]),
+    ([(leader, [7] * 64) for leader in range(3)], 6, [7 * 32] * 6, [{0}, {0}, {1}, {1}, {2}, {2}]),
+    # One that has more than its share has a part of another's task.
+    ([(0, [10] * 6), (1, [10] * 2)], 2, [40, 40], [{0}, {0, 1}]),
+    # Evenness counts more.
+    ([(0, [9, 1]), (1, [5, 5])], 3, [5, 6, 9], None), ([(0, [4, 9, 9]), (1, [6, 6, 8])], 2, [21, 21], None),
+    ([(0, [100, 1, 1, 1]), (1, [1, 1])], 2, [5, 100], None),
+])  # fmt: skip
 def test_tasks_are_even_and_of_few_leaders(
     of_leaders: list[tuple[int, list[int]]], limit: int, sizes: list[int], leaders: list[set[int]] | None
 ) -> None:
@@ -156,3 +150,85 @@ def test_packing_loses_and_doubles_no_range_and_keeps_their_order(
     # No packing at all has a largest task of less than the mean and the largest range (Graham).
     largest = max(size([each]) for each in ranges)
     assert max(map(size, tasks)) <= max(largest, size(ranges) / len(tasks) + largest * (1 - 1 / len(tasks)))
+
+
+LARGEST = 2**63 - 1
+
+
+def partitions(count: int) -> list[TopicPartition]:
+    return [TopicPartition("t", number) for number in range(count)]
+
+
+@st.composite
+def logs(draw: st.DrawFn, largest: int = LARGEST) -> tuple[Positions, Positions]:
+    """Where partitions begin and end. An end may be before the start."""
+    of = partitions(draw(st.integers(1, 8)))
+    offsets = st.integers(0, largest) | st.integers(0, min(largest, 50))
+    return {each: draw(offsets) for each in of}, {each: draw(offsets) for each in of}
+
+
+LIMITS = st.integers(1, LARGEST) | st.integers(1, 100)
+
+
+def as_spark_does(limit: int, start: Positions, ends: Positions) -> Positions:
+    """KafkaMicroBatchStream.rateLimit, in doubles as Java has them."""
+    sizes = {each: ends[each] - start[each] for each in ends if ends[each] > start[each]}
+    total = float(sum(sizes.values()))
+    if total < 1:
+        return ends
+    found = dict(ends)
+    for each, size in sizes.items():
+        prorated = float(limit) * (float(size) / total)
+        share = math.ceil(prorated) if prorated < 1 else math.floor(prorated)
+        found[each] = min(ends[each], start[each] + share)
+    return found
+
+
+@given(LIMITS, logs())
+def test_never_beyond_an_end_and_always_beyond_a_start(limit: int, of: tuple[Positions, Positions]) -> None:
+    start, ends = of
+    limited = rate_limited(limit, start, ends)
+    assert limited.keys() == ends.keys()
+    for each, end in ends.items():
+        assert limited[each] == end if end <= start[each] else start[each] < limited[each] <= end
+
+
+@given(st.integers(1, 2**40), logs(2**40))
+def test_the_same_as_sparks_source(limit: int, of: tuple[Positions, Positions]) -> None:
+    start, ends = of
+    new = sum(end - start[each] for each, end in ends.items() if end > start[each])
+    expected = as_spark_does(limit, start, ends) if new > limit else ends
+    assert rate_limited(limit, start, ends) == expected
+
+
+@pytest.mark.parametrize(("limit", "sizes", "shares"), [
+    (10, [100, 300, 0], [2, 7, 0]), (10, [5, 5, 0], [5, 5, 0]), (1, [1_000, 1, 1], [1, 1, 1]),
+    (10, [1_000, 1, 0], [9, 1, 0]),
+    # 0.1 * 3 is more than 0.3 in doubles.
+    (3, [1, 9], [1, 2]), (LARGEST, [1, 9], [1, 9]),
+    # A double has no 2**63 - 1: the share would be one more than there is.
+    (LARGEST - 1, [LARGEST], [LARGEST]),
+])  # fmt: skip
+def test_each_gets_its_share(limit: int, sizes: list[int], shares: list[int]) -> None:
+    of = partitions(len(sizes))
+    found = rate_limited(limit, dict.fromkeys(of, 0), dict(zip(of, sizes, strict=True)))
+    assert [found[each] for each in of] == shares
+
+
+A, B = partitions(2)
+
+
+def test_a_delay_ends_with_enough_records_or_in_time() -> None:
+    delay = Delay(10, 1_000)
+    assert not delay.puts_off({A: 0}, {A: 1}, 5_000), "the first micro-batch is not put off"
+    assert delay.puts_off({A: 1}, {A: 10}, 5_999)
+    assert not delay.puts_off({A: 1}, {A: 11}, 5_999), "enough"
+    assert delay.puts_off({A: 11}, {A: 12}, 6_998), "counts from the last micro-batch"
+    assert not delay.puts_off({A: 11}, {A: 12}, 6_999), "in time"
+
+
+def test_a_delay_counts_the_records_of_all_partitions_and_of_new_ones() -> None:
+    delay = Delay(10, 1_000)
+    assert not delay.puts_off({}, {}, 0)
+    assert delay.puts_off({A: 5}, {A: 9, B: 5}, 1)
+    assert not delay.puts_off({A: 5}, {A: 9, B: 6}, 1)

@@ -1,7 +1,5 @@
 """What a task of a batch read reads in a later action on the same DataFrame, which Spark does not plan again."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,11 +14,8 @@ from kafka_sink.spark.reading import executions
 from kafka_sink.spark.reading.executions import blocks_folder, planned_tasks, ranges_of
 from kafka_sink.spark.task import Task
 
-A0, A0_REST, A1 = (
-    FetchRange("a", None, 0, 0, 5),
-    FetchRange("a", None, 0, 5, 10, leader_epoch=1),
-    FetchRange("a", None, 1, 0, 3),
-)
+A0, A0_REST = FetchRange("a", None, 0, 0, 5), FetchRange("a", None, 0, 5, 10, leader_epoch=1)
+A1 = FetchRange("a", None, 1, 0, 3)
 GROWN = (A0, replace(A0_REST, end=12, leader_epoch=2), A1)
 ADDED = FetchRange("b", None, 0, 0, 7)
 PLANNED_MS = 1_800_000_000_000
@@ -36,21 +31,14 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Plan:
-    """The tasks of a plan. `fresh`: what a plan of now has. `replans`: how often tasks made one."""
+    """The tasks of a plan, of a range each or of several. `fresh`: what a plan of now has. `replans`: how often tasks
+    made one."""
 
-    def __init__(self, *ranges: FetchRange, driver: str | None = None) -> None:
-        self._of([(each,) for each in ranges], driver)
+    def __init__(self, *tasks: FetchRange | tuple[FetchRange, ...], driver: str | None = None) -> None:
+        packed = [each if isinstance(each, tuple) else (each,) for each in tasks]
+        self.tasks = list(planned_tasks(packed, PLANNED_MS, blocks_folder() if driver is None else driver))
+        self.fresh: Sequence[FetchRange] = [each for ranges in packed for each in ranges]
         self.replans = 0
-
-    @classmethod
-    def packed(cls, *tasks: tuple[FetchRange, ...]) -> Plan:
-        made = cls()
-        made._of(list(tasks))
-        return made
-
-    def _of(self, tasks: list[tuple[FetchRange, ...]], driver: str | None = None) -> None:
-        self.tasks = list(planned_tasks(tasks, PLANNED_MS, blocks_folder() if driver is None else driver))
-        self.fresh: Sequence[FetchRange] = [each for ranges in tasks for each in ranges]
 
     def read(self, execution: str | None, number: int, *, query: str | None = None, stage: int = 1) -> list[FetchRange]:
         ids = {"spark.sql.execution.id": execution, "spark.sql.execution.query.id": query}
@@ -81,7 +69,7 @@ def test_a_later_action_reads_what_has_arrived_since() -> None:
 
 def test_only_the_last_range_of_a_partition_grows_whatever_task_has_it() -> None:
     for tasks in ([(A0_REST, A1), (A0,)], [(A0, A1), (A0_REST,)], [(A1,), (A0, A0_REST)]):
-        plan = Plan.packed(*tasks)
+        plan = Plan(*tasks)
         planned = plan.read_all("1")
         plan.fresh = (*GROWN, ADDED)
         grown = [GROWN[1] if each == A0_REST else each for each in planned]
@@ -93,14 +81,11 @@ def test_an_action_that_found_nothing_hides_nothing_from_the_next() -> None:
     assert plan.read_all("1") == []
     plan.fresh = (A0, A0_REST)
     assert plan.read_all("2") == [A0, A0_REST]
-
-
-def test_a_log_that_ends_earlier_by_now_is_read_as_planned() -> None:
-    """The task then says what is missing."""
+    # A log that ends earlier by now is read as planned: the task then says what is missing.
     plan = Plan(A0, A0_REST)
-    plan.read_all("1")
+    plan.read_all("3")
     plan.fresh = (replace(A0, end=4),)
-    assert plan.read_all("2") == [A0, A0_REST]
+    assert plan.read_all("4") == [A0, A0_REST]
 
 
 @pytest.mark.parametrize("driver", [None, CLUSTER])
@@ -126,20 +111,11 @@ def test_where_executors_cannot_agree_newer_records_are_an_error(
     plan.read_all("1")
     assert plan.read_all("2") == [A0, A0_REST, A1]
     plan.fresh = fresh
+    assert plan.read("3", 0) == [A0], "each task sees the growth of its own partition"
     with pytest.raises(PlanReused, match="reuseOffsets=true") as raised:
         plan.read_all("3")
     error = raised.value
     assert (error.partition, error.planned_end, error.end) == (partition, planned_end, end)
-
-
-def test_each_task_sees_the_growth_of_its_own_partition() -> None:
-    """An executor may run only some of the tasks."""
-    plan = Plan(A0, A0_REST, A1, driver=CLUSTER)
-    plan.read_all("1")
-    plan.fresh = GROWN
-    assert plan.read("2", 0) == [A0]
-    with pytest.raises(PlanReused):
-        plan.read("2", 1)
 
 
 def query_of(milliseconds_after_the_plan: int) -> str:
@@ -159,20 +135,15 @@ def test_an_executor_that_ran_no_task_of_the_first_action_knows_a_later_one_by_t
     assert unchanged.read_all("4", query=query_of(1)) == [A0, A0_REST, A1]
 
 
-@pytest.mark.parametrize("milliseconds", [-3_600_000, -1, 0])
-def test_the_query_that_a_plan_was_made_in_began_before_it(milliseconds: int) -> None:
-    """However late its tasks run."""
-    plan = Plan(A0, A0_REST, A1, driver=CLUSTER)
-    plan.fresh = GROWN
-    assert plan.read_all("1", query=query_of(milliseconds)) == [A0, A0_REST, A1]
-    assert plan.replans == 0
-
-
-@pytest.mark.parametrize("query", ["", "none", str(uuid.UUID(int=(1 << 122) - 1, version=4))])
-def test_an_id_without_a_time_tells_nothing(query: str) -> None:
+@pytest.mark.parametrize("query", [
+    *map(query_of, (-3_600_000, -1, 0)), "", "none", str(uuid.UUID(int=(1 << 122) - 1, version=4))
+])  # fmt: skip
+def test_the_query_that_a_plan_was_made_in_began_before_it(query: str) -> None:
+    """However late its tasks run. An id without a time tells nothing."""
     plan = Plan(A0, A0_REST, A1, driver=CLUSTER)
     plan.fresh = GROWN
     assert plan.read_all("1", query=query) == [A0, A0_REST, A1]
+    assert plan.replans == 0
 
 
 def test_each_job_of_an_rdd_reads_what_has_arrived_since() -> None:
@@ -185,9 +156,7 @@ def test_each_job_of_an_rdd_reads_what_has_arrived_since() -> None:
     # Tasks of a stage that run again.
     assert plan.read_all(None, stage=2) == [A0, GROWN[1], A1]
     assert plan.read_all(None, stage=3) == [A0, GROWN[1], A1, ADDED]
-
-
-def test_where_executors_cannot_agree_all_jobs_of_an_rdd_read_the_same() -> None:
+    # Where executors cannot agree, all jobs read the same.
     plan = Plan(A0, A0_REST, driver=CLUSTER)
     plan.read_all(None)
     plan.fresh = GROWN
@@ -226,7 +195,7 @@ def test_plans_of_two_dataframes_are_apart_and_leave_one_file_each(executor: Pat
     assert sum(each.is_file() for each in executor.rglob("*")) == 2
 
 
-def test_an_executor_that_lives_for_long_keeps_the_notes_of_plans_in_use(
+def test_an_executor_that_lives_on_keeps_the_notes_of_plans_in_use(
     executor: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executions, "MOST_NOTES", 10)

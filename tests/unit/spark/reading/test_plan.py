@@ -1,28 +1,30 @@
-"""Plans of reads, over scripted brokers whose time only polls move."""
-
-from __future__ import annotations
+"""Plans of reads, over scripted brokers."""
 
 import json
 import logging
 import re
+import time
 import uuid
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafka_sink import errors
+from kafka_sink.errors import OffsetNotWritten, OffsetsLost, ReadError
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import once
-from kafka_sink.options.config import given_options
-from kafka_sink.options.reading import READING, read_config
+from kafka_sink.spark.reading.clip import Offsets, clipped
 from kafka_sink.spark.reading.filters import Wanted
 from kafka_sink.spark.reading.plan import plan
-from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_kafka import ScriptedKafka, ScriptedNetwork
 from scripted_logs import ScriptedLog, serve
+from scripted_reads import Spans, Stream, asked, connect_reads, planned, spans_of
 
-SERVERS = {"kafka.bootstrap.servers": "localhost:1"}
 NO_LEADER, DENIED, INVALID_REQUEST, SERVER_ERROR = 6, 29, 42, -1
 A, B = uuid.UUID(int=1), uuid.UUID(int=2)
 
@@ -43,32 +45,36 @@ def kafka() -> ScriptedKafka:
 
 @pytest.fixture(autouse=True)
 def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
-    return connect_clients(ScriptedNetwork(kafka), monkeypatch)
+    return connect_reads(kafka, monkeypatch)
 
 
-def planned(wanted: Wanted = Wanted(), **options: str) -> list[FetchRange]:  # noqa: B008
-    config = read_config(given_options(SERVERS | options, table=READING))
-    with once(AdminClient, config.consumer) as client:
-        return plan(client, config, wanted)
+def spans(wanted: Wanted | None = None, **options: str) -> Spans:
+    return spans_of(planned(wanted, **options))
 
 
-def spans(wanted: Wanted = Wanted(), **options: str) -> list[tuple[str, int, int, int]]:  # noqa: B008
-    return [(each.topic, each.partition, each.first, each.end) for each in planned(wanted, **options)]
+def refuses(kafka: ScriptedKafka, code: int) -> None:
+    """Offsets are -1 then, and a plan that believes it would have no rows."""
+
+    def refuse(request: ListOffsetsRequest) -> ListOffsetsResponse:
+        refused = (ListedOffset(each.topic, each.partition, code, -1, -1, -1) for each in request.asked)
+        return ListOffsetsResponse(0, tuple(refused))
+
+    kafka.always(ListOffsetsRequest, refuse)
 
 
 def said(**topics: dict[int, int] | str) -> str:
     return json.dumps(topics)
 
 
-def test_a_leader_that_tells_no_offset_is_not_taken_for_an_empty_partition(kafka: ScriptedKafka) -> None:
-    """Its offset is -1 then, and the plan would have no rows."""
-
-    def refuse(request: ListOffsetsRequest) -> ListOffsetsResponse:
-        refused = (ListedOffset(each.topic, each.partition, INVALID_REQUEST, -1, -1, -1) for each in request.asked)
-        return ListOffsetsResponse(0, tuple(refused))
-
-    kafka.always(ListOffsetsRequest, refuse)
-    with pytest.raises(errors.FetchRefused, match="refused to tell its offsets: INVALID_REQUEST"):
+@pytest.mark.parametrize(("code", "error", "words"), [
+    (INVALID_REQUEST, errors.FetchRefused, "refused to tell its offsets: INVALID_REQUEST"),
+    (DENIED, errors.TopicAuthorizationFailed, "READ"),
+])  # fmt: skip
+def test_a_leader_that_tells_no_offset_is_not_taken_for_an_empty_partition(
+    kafka: ScriptedKafka, code: int, error: type[Exception], words: str
+) -> None:
+    refuses(kafka, code)
+    with pytest.raises(error, match=words):
         planned(subscribe="b")
 
 
@@ -76,18 +82,12 @@ def test_a_range_knows_the_topics_id_and_the_epoch_of_its_end() -> None:
     assert planned(subscribe="b,a") == [FetchRange("b", B, 0, 0, 100, 0), FetchRange("a", A, 0, 10, 50, 7)]
 
 
-@pytest.mark.parametrize(
-    ("options", "partitions"),
-    [
-        ({"subscribe": "a"}, [("a", 0)]),
-        ({"subscribePattern": "[ab]"}, [("a", 0), ("b", 0)]),
-        ({"subscribePattern": "a"}, [("a", 0)]),
-        ({"subscribePattern": "a|x"}, [("a", 0)]),
-        ({"subscribePattern": "^$"}, []),
-        ({"assign": '{"b": [0], "a": [1]}'}, [("b", 0)]),
-    ],
-)
-def test_partitions_with_records_are_those_that_the_option_says(
+@pytest.mark.parametrize(("options", "partitions"), [
+    ({"subscribe": "a"}, [("a", 0)]), ({"subscribePattern": "[ab]"}, [("a", 0), ("b", 0)]),
+    ({"subscribePattern": "a"}, [("a", 0)]), ({"subscribePattern": "a|x"}, [("a", 0)]),
+    ({"subscribePattern": "^$"}, []), ({"assign": '{"b": [0], "a": [1]}'}, [("b", 0)]),
+])  # fmt: skip
+def test_partitions_with_records_are_those_of_the_option(
     options: dict[str, str], partitions: list[tuple[str, int]]
 ) -> None:
     assert [(topic, number) for topic, number, _, _ in spans(**options)] == partitions
@@ -110,9 +110,7 @@ def test_a_pattern_finds_topics_that_may_be_read_or_says_that_there_is_none(
 
 
 @pytest.mark.parametrize("options", [{"subscribe": "a,b"}, {"subscribePattern": "[ab]"}, {"assign": '{"b": [0]}'}])
-def test_a_topic_that_a_broker_has_only_an_error_for_is_not_left_out(
-    kafka: ScriptedKafka, options: dict[str, str]
-) -> None:
+def test_a_topic_with_an_error_of_the_broker_is_not_left_out(kafka: ScriptedKafka, options: dict[str, str]) -> None:
     kafka.topic_codes["b"] = SERVER_ERROR
     kafka.at.append((kafka.now_ms + 10_000, kafka.topic_codes.clear))
     assert "b" in {topic for topic, *_ in spans(**options)}
@@ -124,7 +122,7 @@ def test_a_topic_that_a_broker_has_only_an_error_for_is_not_left_out(
 
 
 def test_a_topic_that_was_made_again_is_asked_for_again(kafka: ScriptedKafka) -> None:
-    config = read_config(given_options(SERVERS | {"subscribe": "b"}, table=READING))
+    config = asked({"subscribe": "b"})
     with once(AdminClient, config.consumer) as client:
         assert [each.topic_id for each in plan(client, config, Wanted())] == [B]
         kafka.topic_ids["b"] = A
@@ -141,22 +139,11 @@ def test_a_topic_that_is_not_there_is_an_error_that_names_it_and_makes_none(kafk
         planned(assign='{"a": [0, 2]}')
 
 
-@pytest.mark.parametrize("option", ["metadata", "offsets"])
-def test_a_missing_acl_is_an_error_with_the_acl_to_add(kafka: ScriptedKafka, option: str) -> None:
-    if option == "metadata":
-        kafka.topic_codes["a"] = DENIED
-    else:
-
-        def deny(request: ListOffsetsRequest) -> ListOffsetsResponse:
-            refused = (ListedOffset(each.topic, each.partition, DENIED, -1, -1, -1) for each in request.asked)
-            return ListOffsetsResponse(0, tuple(refused))
-
-        kafka.always(ListOffsetsRequest, deny)
+def test_a_missing_acl_is_an_error_with_the_acl_to_add(kafka: ScriptedKafka) -> None:
+    kafka.topic_codes["a"] = DENIED
     with pytest.raises(errors.TopicAuthorizationFailed, match="READ"):
         planned(subscribe="a")
-
-
-def test_brokers_that_lack_a_request_are_told_of_before_the_read(kafka: ScriptedKafka) -> None:
+    # Brokers that lack a request are told of before that.
     kafka.lacking = ("Fetch 11 (Kafka 2.3), which reads records",)
     with pytest.raises(errors.BrokerUnsupported, match="Fetch 11"):
         planned(subscribe="a")
@@ -172,21 +159,16 @@ def test_brokers_and_leaders_that_stay_away_end_the_plan_in_time(kafka: Scripted
         planned(subscribe="a", **{"kafka.default.api.timeout.ms": "5000"})
 
 
-@pytest.mark.parametrize(
-    ("options", "first", "end"),
-    [
-        ({}, 10, 50),
-        ({"startingOffsets": said(a={0: 20, 1: -2}), "endingOffsets": said(a={0: 30, 1: -1})}, 20, 30),
-        ({"startingOffsets": said(a={0: -2, 1: 0}), "endingOffsets": said(a={0: 50, 1: 0})}, 10, 50),
-        ({"startingOffsets": said(a="earliest"), "endingOffsets": said(a="latest")}, 10, 50),
-        ({"startingTimestamp": "1001"}, 30, 50),
-        ({"startingTimestamp": "1001", "endingTimestamp": "4000"}, 30, 45),
-        # Where no record is as new, the partition is read to its end.
-        ({"endingTimestamp": "9000"}, 10, 50),
-        ({"startingOffsetsByTimestamp": said(a={0: 3_000, 1: 0}), "endingOffsetsByTimestamp": said(a={0: 4_000, 1: 0})},
-         30, 45),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "first", "end"), [
+    ({}, 10, 50), ({"startingOffsets": said(a={0: 20, 1: -2}), "endingOffsets": said(a={0: 30, 1: -1})}, 20, 30),
+    ({"startingOffsets": said(a={0: -2, 1: 0}), "endingOffsets": said(a={0: 50, 1: 0})}, 10, 50),
+    ({"startingOffsets": said(a="earliest"), "endingOffsets": said(a="latest")}, 10, 50),
+    ({"startingTimestamp": "1001"}, 30, 50), ({"startingTimestamp": "1001", "endingTimestamp": "4000"}, 30, 45),
+    # Where no record is as new, the partition is read to its end.
+    ({"endingTimestamp": "9000"}, 10, 50),
+    ({"startingOffsetsByTimestamp": said(a={0: 3_000, 1: 0}), "endingOffsetsByTimestamp": said(a={0: 4_000, 1: 0})},
+     30, 45),
+])  # fmt: skip
 def test_bounds_become_offsets(options: dict[str, str], first: int, end: int) -> None:
     strategy = {"startingOffsetsByTimestampStrategy": "latest"}
     assert spans(subscribe="a", **options, **strategy) == [("a", 0, first, end)]
@@ -196,24 +178,20 @@ def test_bounds_become_offsets(options: dict[str, str], first: int, end: int) ->
     ("name", "text"), [("startingTimestamp", "4600"), ("startingOffsetsByTimestamp", said(a={0: 4_600}))]
 )
 def test_a_partition_without_a_record_that_is_as_new_is_an_error_or_is_not_read(name: str, text: str) -> None:
-    asked = {"assign": '{"a": [0]}', name: text}
+    since = {"assign": '{"a": [0]}', name: text}
     with pytest.raises(errors.NoRecordSince, match=rf"a-0 has no record from time 4600 \({name}\).*Strategy=latest"):
-        planned(**asked)
-    assert planned(**asked, startingOffsetsByTimestampStrategy="latest") == []
+        planned(**since)
+    assert planned(**since, startingOffsetsByTimestampStrategy="latest") == []
 
 
-@pytest.mark.parametrize(
-    ("which", "named", "missing"),
-    [
-        ("startingOffsets", {"a": {0: 20}}, "a-1 has none$"),
-        ("endingOffsets", {"a": {0: 20}}, "a-1 has none$"),
-        ("startingOffsetsByTimestamp", {"a": {1: 20}}, "a-0 has none"),
-        ("endingOffsetsByTimestamp", {"b": {0: 20}}, "a-0, a-1 have none; b-0 is not read; the read has a$"),
-        ("startingOffsets", {"a": {0: 20, 1: 0, 2: 0}}, "a-2 is not read$"),
-        ("startingOffsets", {"b": "earliest"}, "a-0, a-1 have none; b is not read; the read has a$"),
-        ("endingOffsets", {"a": {0: 20, 1: 0}, "b": {0: 20}}, "b-0 is not read; the read has a$"),
-    ],
-)
+@pytest.mark.parametrize(("which", "named", "missing"), [
+    ("startingOffsets", {"a": {0: 20}}, "a-1 has none$"), ("endingOffsets", {"a": {0: 20}}, "a-1 has none$"),
+    ("startingOffsetsByTimestamp", {"a": {1: 20}}, "a-0 has none"),
+    ("endingOffsetsByTimestamp", {"b": {0: 20}}, "a-0, a-1 have none; b-0 is not read; the read has a$"),
+    ("startingOffsets", {"a": {0: 20, 1: 0, 2: 0}}, "a-2 is not read$"),
+    ("startingOffsets", {"b": "earliest"}, "a-0, a-1 have none; b is not read; the read has a$"),
+    ("endingOffsets", {"a": {0: 20, 1: 0}, "b": {0: 20}}, "b-0 is not read; the read has a$"),
+])  # fmt: skip
 def test_an_option_that_goes_by_partition_names_each_of_the_read_and_no_other(
     which: str, named: dict[str, dict[int, int]], missing: str
 ) -> None:
@@ -234,21 +212,17 @@ def test_offsets_that_are_not_there_are_an_error_or_left_out() -> None:
     assert spans(**after, failOnDataLoss="false") == [("a", 0, 10, 50)]
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"startingOffsets": said(a={0: 31}), "endingTimestamp": "3000"},
-         "'endingTimestamp' is '3000'; expected nothing before startingOffsets: a-0 would begin at offset 31"),
-        ({"startingTimestamp": "4000", "endingOffsets": said(a={0: 30})},
-         "'endingOffsets' is 'a-0: 30'; .* startingTimestamp: .* at offset 45 and end at 30"),
-        ({"startingOffsets": said(a={0: 50}), "endingOffsetsByTimestamp": said(a={0: 1_000})},
-         "'endingOffsetsByTimestamp' is 'a-0: 1000'; .* at offset 50 and end at 10"),
-        ({"startingOffsets": said(a={0: 30}), "endingTimestamp": "3000"}, None),
-        ({"startingOffsets": said(a={0: 50}), "endingTimestamp": "9000"}, None),
-        ({"endingOffsets": said(a={0: 4})}, None),
-        ({"startingTimestamp": "9000", "endingOffsets": said(a={0: 30})}, None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "problem"), [
+    ({"startingOffsets": said(a={0: 31}), "endingTimestamp": "3000"},
+     "'endingTimestamp' is '3000'; expected nothing before startingOffsets: a-0 would begin at offset 31"),
+    ({"startingTimestamp": "4000", "endingOffsets": said(a={0: 30})},
+     "'endingOffsets' is 'a-0: 30'; .* startingTimestamp: .* at offset 45 and end at 30"),
+    ({"startingOffsets": said(a={0: 50}), "endingOffsetsByTimestamp": said(a={0: 1_000})},
+     "'endingOffsetsByTimestamp' is 'a-0: 1000'; .* at offset 50 and end at 10"),
+    ({"startingOffsets": said(a={0: 30}), "endingTimestamp": "3000"}, None),
+    ({"startingOffsets": said(a={0: 50}), "endingTimestamp": "9000"}, None), ({"endingOffsets": said(a={0: 4})}, None),
+    ({"startingTimestamp": "9000", "endingOffsets": said(a={0: 30})}, None),
+])  # fmt: skip
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
 def test_a_partition_that_ends_before_it_begins_is_an_error_and_not_empty(
     options: dict[str, str], problem: str | None, fail_on_data_loss: str
@@ -276,9 +250,9 @@ def test_filters_leave_partitions_and_offsets_out_and_spare_options_no_check(kaf
     assert spans(Wanted(timestamp_ms=1_400), subscribe="a,b") == [("a", 0, 30, 50), ("b", 0, 99, 100)]
     assert spans(Wanted(timestamp_ms=9_000), subscribe="a,b") == []
     assert spans(Wanted(timestamp_ms=1_400, first_offset=45), subscribe="a") == [("a", 0, 45, 50)]
-    asked = len(kafka.asked(ListOffsetsRequest))
+    before = len(kafka.asked(ListOffsetsRequest))
     assert spans(Wanted(partitions=frozenset()), subscribe="a,b") == []
-    assert len(kafka.asked(ListOffsetsRequest)) == asked, "nothing is asked of what nobody wants"
+    assert len(kafka.asked(ListOffsetsRequest)) == before, "nothing is asked of what nobody wants"
     with pytest.raises(errors.InvalidOption, match=r"other: a-1 has none\."):
         planned(Wanted(partitions=frozenset({0})), subscribe="a", startingOffsets=said(a={0: 20}))
 
@@ -293,3 +267,87 @@ def test_partitions_are_divided_among_tasks_and_a_leader_is_asked_for_all_at_onc
     del kafka.received[:]
     assert len(planned(subscribe="wide")) == 300
     assert len(kafka.asked(ListOffsetsRequest)) == 2
+
+
+HOUR_S, MINUTE_MS = 3_600, 60_000
+# A record a minute, of the brokers' last two hours.
+NOW_MS = 1_760_000_000_000
+TIMES = {offset: NOW_MS - MINUTE_MS * (119 - offset) for offset in range(120)}
+
+
+@pytest.mark.parametrize("skew_s", [HOUR_S, 0, -HOUR_S])
+def test_a_drivers_wrong_clock_changes_nothing(
+    kafka: ScriptedKafka, skew_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Timestamps are compared with those of records, and retention is what brokers have deleted."""
+    monkeypatch.setattr(time, "time", lambda: NOW_MS / 1_000 + skew_s)
+    monkeypatch.setattr(time, "time_ns", lambda: NOW_MS * 10**6 + skew_s * 10**9)
+    log = ScriptedLog(0, 120, times=TIMES)
+    serve(kafka, {("a", 0): log})
+    half_an_hour_ago, part = str(NOW_MS - 30 * MINUTE_MS), {"assign": '{"a": [0]}'}
+    assert spans(**part, startingTimestamp=half_an_hour_ago) == [("a", 0, 89, 120)]
+    assert spans(**part, startingOffsetsByTimestamp=said(a={0: int(half_an_hour_ago)})) == [("a", 0, 89, 120)]
+    assert spans(**part, endingTimestamp=half_an_hour_ago) == [("a", 0, 0, 89)]
+    # Of a time to come there is no record, whatever our clock says.
+    later = {"startingTimestamp": str(NOW_MS + MINUTE_MS), "startingOffsetsByTimestampStrategy": "latest"}
+    assert list(Stream(**part, **later).initial().values()) == [120]
+    log.earliest, log.times = 60, {offset: at_ms for offset, at_ms in TIMES.items() if offset >= 60}
+    # From before what is left, by the brokers' clock.
+    for since in ({}, {"startingTimestamp": str(NOW_MS - 90 * MINUTE_MS)}):
+        assert spans(**part, **since) == [("a", 0, 60, 120)]
+    with pytest.raises(errors.OffsetsLost, match="offsets 0 to 59 of a-0"):
+        planned(**part, startingOffsets=said(a={0: 0}))
+
+
+PARTITION = TopicPartition("orders", 3)
+THERE = Offsets(10, 20)
+
+
+def clip(first: int, end: int, *, fail: bool) -> Offsets:
+    return clipped(PARTITION, Offsets(first, end), THERE, fail_on_data_loss=fail)
+
+
+@pytest.mark.parametrize(
+    ("asked", "lost", "left"), [((5, 15), (5, 10), (10, 15)), ((0, 20), (0, 10), (10, 20)), ((3, 7), (3, 7), (10, 10))]
+)
+def test_deleted_offsets_are_lost_and_told_which(
+    asked: tuple[int, int], lost: tuple[int, int], left: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(OffsetsLost, match=rf"offsets {lost[0]} to {lost[1] - 1} of orders-3.*retention") as failure:
+        clip(*asked, fail=True)
+    assert (failure.value.first, failure.value.end) == lost
+    with caplog.at_level(logging.WARNING):
+        assert clip(*asked, fail=False) == Offsets(*left)
+    (told,) = caplog.messages
+    assert told.startswith(f"orders-3 has the offsets 10 to 19, and the read asks for {asked[0]} to {asked[1] - 1}")
+
+
+@pytest.mark.parametrize(("asked", "option", "left"), [
+    ((10, 21), "endingOffsets names offset 21", (10, 20)), ((21, 25), "startingOffsets names offset 21", (20, 20)),
+    ((25, 20), "startingOffsets names offset 25", (20, 20)),
+])  # fmt: skip
+def test_offsets_that_are_not_written_are_told_with_where_the_log_ends(
+    asked: tuple[int, int], option: str, left: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(OffsetNotWritten, match=rf"{option} of orders-3, which ends at 20"):
+        clip(*asked, fail=True)
+    with caplog.at_level(logging.WARNING):
+        assert clip(*asked, fail=False) == Offsets(*left)
+    assert len(caplog.messages) == 1
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))
+def test_it_reads_what_is_asked_and_there_or_fails_for_what_is_not(a: int, b: int, c: int, d: int) -> None:
+    (first, end), (earliest, latest) = sorted((a, b)), sorted((c, d))
+    there, asked = set(range(earliest, latest)), set(range(first, end))
+    log = Offsets(earliest, latest)
+    found = clipped(PARTITION, Offsets(first, end), log, fail_on_data_loss=False)
+    assert set(range(found.first, found.end)) == asked & there
+    assert earliest <= found.first <= found.end <= latest
+    try:
+        strict = clipped(PARTITION, Offsets(first, end), log, fail_on_data_loss=True)
+    except ReadError:
+        assert asked - there or first > latest
+    else:
+        assert strict == found
+        assert asked <= there

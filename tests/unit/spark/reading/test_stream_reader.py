@@ -1,32 +1,27 @@
 """The reader of a stream, as Spark calls it, over scripted brokers."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import uuid
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyspark.cloudpickle as cloudpickle
 import pytest
 
-from kafka_sink import kept
 from kafka_sink.errors import KafkaSinkError, LogBroken
-from kafka_sink.kafka import reader as reader_module
 from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.apis import offset_for_leader_epoch as epochs
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.offset_commit import ProgressCommitRequest, ProgressCommitResponse
-from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
 from kafka_sink.options import cautions
-from kafka_sink.spark.reading import read_limits, stream_logs, stream_plan
+from kafka_sink.spark.reading import read_limits
 from kafka_sink.spark.source import KafkaDataSource
 from record_sets import plain
-from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_kafka import ScriptedKafka, ScriptedNetwork
 from scripted_logs import ScriptedLog, serve
+from scripted_reads import connect_reads
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}
 
@@ -48,12 +43,7 @@ def kafka(log: ScriptedLog) -> ScriptedKafka:
 
 @pytest.fixture(autouse=True)
 def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
-    network = connect_clients(ScriptedNetwork(kafka), monkeypatch)
-    monkeypatch.setattr(reader_module, "connect", lambda *_, **__: network)
-    for module in (reader_module, stream_logs, stream_plan):
-        monkeypatch.setattr(module, "monotonic_ms", lambda: kafka.now_ms)
-    monkeypatch.setattr(kept, "KEPT", kept.Kept())
-    return network
+    return connect_reads(kafka, monkeypatch)
 
 
 def reader(**options: str) -> Any:
@@ -61,48 +51,39 @@ def reader(**options: str) -> Any:
     return source.streamReader(source.schema())
 
 
-class _Limits:
-    """The part of Spark 4.2's module that the reader uses."""
-
-    class ReadLimit:
-        def __init__(self, count: int = 0) -> None:
-            self.count = count
-
-    class ReadAllAvailable(ReadLimit):
-        pass
-
-    class ReadMaxRows(ReadLimit):
-        pass
-
-    class ReadMinRows(ReadLimit):
-        pass
+class Limit:
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
 
 
-@pytest.fixture
-def limits(monkeypatch: pytest.MonkeyPatch) -> type[_Limits]:
-    monkeypatch.setattr(read_limits, "_limits", _Limits)
-    return _Limits
+# The part of Spark 4.2's module that the reader uses.
+NAMES = ("ReadAllAvailable", "ReadMaxRows", "ReadMinRows")
+LIMITS = SimpleNamespace(**{name: type(name, (Limit,), {}) for name in NAMES})
+ALL = LIMITS.ReadAllAvailable()
+
+
+@pytest.fixture(autouse=True)
+def spark_4_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_limits, "_limits", LIMITS)
 
 
 def ranges(partitions: Any) -> list[tuple[int, int]]:
     return [(each.first, each.end) for part in partitions for each in part.ranges]
 
 
-def test_offsets_are_those_of_sparks_source(limits: type[_Limits]) -> None:
+def test_offsets_are_those_of_sparks_source() -> None:
     made = reader()
     start = made.initialOffset()
     assert json.dumps(start) == '{"t": {"0": 0}}'
     assert made.reportLatestOffset() is None
-    end = made.latestOffset(start, limits.ReadAllAvailable())
+    end = made.latestOffset(start, ALL)
     assert json.dumps(end) == '{"t": {"0": 6}}'
     assert ranges(made.partitions(start, end)) == [(0, 6)]
     assert made.reportLatestOffset() == end
     made.commit(end)
 
 
-def test_a_micro_batch_that_is_planned_again_has_the_same_tasks_whoever_leads(
-    kafka: ScriptedKafka, limits: type[_Limits]
-) -> None:
+def test_a_micro_batch_that_is_planned_again_has_the_same_tasks_whoever_leads(kafka: ScriptedKafka) -> None:
     """An exactly-once sink compares the rows of each task with those of the attempt before."""
     serve(kafka, {("t", number): ScriptedLog(0, 6 + number % 2) for number in range(7)})
     found = []
@@ -111,7 +92,7 @@ def test_a_micro_batch_that_is_planned_again_has_the_same_tasks_whoever_leads(
         kafka.leaders |= {("t", number): node_ids[number % 2] for number in range(7)}
         made = reader(maxPartitions="2")
         start = made.initialOffset()
-        parts = made.partitions(start, made.latestOffset(start, limits.ReadAllAvailable()))
+        parts = made.partitions(start, made.latestOffset(start, ALL))
         found.append([[(each.partition, each.first, each.end) for each in part.ranges] for part in parts])
     assert found[0] == found[1] == found[2]
     assert [len(ranges) for ranges in found[0]] == [4, 3]
@@ -122,18 +103,12 @@ def committed(kafka: ScriptedKafka) -> list[int]:
 
 
 @pytest.mark.parametrize("is_before_4_2", [False, True])
-def test_the_group_has_a_micro_batch_as_soon_as_spark_looks_for_the_next(
-    limits: type[_Limits], kafka: ScriptedKafka, is_before_4_2: bool
-) -> None:
+def test_the_group_has_a_micro_batch_once_spark_looks_for_the_next(kafka: ScriptedKafka, is_before_4_2: bool) -> None:
     """Spark calls `commit` only when it has found a next micro-batch, and so never for the last one."""
     kafka.always(ProgressCommitRequest, ProgressCommitResponse(0, (PartitionResult("t", 0, 0),)))
     made = reader(groupId="lag")
     start = made.initialOffset()
-    look = (
-        (lambda _: made.latestOffset())
-        if is_before_4_2
-        else (lambda at: made.latestOffset(at, limits.ReadAllAvailable()))
-    )
+    look = (lambda at: made.latestOffset()) if is_before_4_2 else (lambda at: made.latestOffset(at, ALL))
     end = look(start)
     made.partitions(start, end)
     assert committed(kafka) == [0]
@@ -145,6 +120,7 @@ def test_the_group_has_a_micro_batch_as_soon_as_spark_looks_for_the_next(
 
 
 def test_spark_before_4_2_gives_no_arguments(log: ScriptedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And begins a new process without a start."""
     monkeypatch.setattr(read_limits, "_limits", None)
     made = reader()
     start = made.initialOffset()
@@ -152,50 +128,35 @@ def test_spark_before_4_2_gives_no_arguments(log: ScriptedLog, monkeypatch: pyte
     assert end == {"t": {"0": 6}}
     made.partitions(start, end)
     made.commit(end)
+    again = reader()
+    assert again.latestOffset() == end
+    assert ranges(again.partitions({"t": {"0": 4}}, end)) == [(4, 6)]
     log.latest = 4
     with pytest.raises(LogBroken, match="at offset 6"):
         made.latestOffset()
-
-
-def test_spark_before_4_2_begins_a_new_process_without_a_start(
-    log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(read_limits, "_limits", None)
-    made = reader()
-    end = made.latestOffset()
-    assert end == {"t": {"0": 6}}
-    assert ranges(made.partitions({"t": {"0": 4}}, end)) == [(4, 6)]
     log.latest = 3
     again = reader()
     with pytest.raises(LogBroken, match=r"at offset 4.* but at 3"):
         again.partitions({"t": {"0": 4}}, again.latestOffset())
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "count", "end"),
-    [
-        ({}, "ReadAllAvailable", 0, 6),
-        ({"maxOffsetsPerTrigger": "2"}, "ReadMaxRows", 2, 2),
-        ({"minOffsetsPerTrigger": "3"}, "ReadMinRows", 3, 6),
-        ({"minOffsetsPerTrigger": "1", "maxOffsetsPerTrigger": "2"}, "ReadMaxRows", 2, 2),
-    ],
-)
-def test_the_limit_that_spark_is_told(
-    limits: type[_Limits], options: dict[str, str], kind: str, count: int, end: int
-) -> None:
+@pytest.mark.parametrize(("options", "kind", "count", "end"), [
+    ({}, "ReadAllAvailable", 0, 6), ({"maxOffsetsPerTrigger": "2"}, "ReadMaxRows", 2, 2),
+    ({"minOffsetsPerTrigger": "3"}, "ReadMinRows", 3, 6),
+    ({"minOffsetsPerTrigger": "1", "maxOffsetsPerTrigger": "2"}, "ReadMaxRows", 2, 2),
+])  # fmt: skip
+def test_the_limit_that_spark_is_told(options: dict[str, str], kind: str, count: int, end: int) -> None:
     made = reader(**options)
-    limit = made.getDefaultReadLimit()
+    limit, start = made.getDefaultReadLimit(), made.initialOffset()
     assert (type(limit).__name__, limit.count) == (kind, count)
-    start = made.initialOffset()
     assert made.latestOffset(start, limit) == {"t": {"0": end}}
-    assert made.latestOffset(start, limits.ReadAllAvailable()) == {"t": {"0": 6}}, "trigger once asks for all"
+    assert made.latestOffset(start, ALL) == {"t": {"0": 6}}, "trigger once asks for all"
 
 
-def test_available_now(limits: type[_Limits], log: ScriptedLog) -> None:
+def test_available_now(log: ScriptedLog) -> None:
     made = reader(maxOffsetsPerTrigger="5")
-    start = made.initialOffset()
+    start, limit = made.initialOffset(), made.getDefaultReadLimit()
     made.prepareForTriggerAvailableNow()
-    limit = made.getDefaultReadLimit()
     end = made.latestOffset(start, limit)
     made.partitions(start, end)
     log.latest = 20
@@ -203,11 +164,11 @@ def test_available_now(limits: type[_Limits], log: ScriptedLog) -> None:
 
 
 @pytest.mark.parametrize("is_used", [False, True])
-def test_a_task_reads_with_a_copy_of_the_reader(limits: type[_Limits], is_used: bool) -> None:
+def test_a_task_reads_with_a_copy_of_the_reader(is_used: bool) -> None:
     made = reader()
     sent = cloudpickle.dumps(made)
     start = made.initialOffset()
-    (part,) = made.partitions(start, made.latestOffset(start, limits.ReadAllAvailable()))
+    (part,) = made.partitions(start, made.latestOffset(start, ALL))
     copy, sent_part = pickle.loads(cloudpickle.dumps(made) if is_used else sent), pickle.loads(pickle.dumps(part))
     batches = list(copy.read(sent_part))
     assert all(isinstance(batch, pa.RecordBatch) for batch in batches)
@@ -215,57 +176,44 @@ def test_a_task_reads_with_a_copy_of_the_reader(limits: type[_Limits], is_used: 
     assert list(copy.read(None)) == []
 
 
-def test_a_task_leaves_what_replaced_its_records_to_the_next_micro_batch(
-    limits: type[_Limits], kafka: ScriptedKafka, log: ScriptedLog
-) -> None:
+def test_a_task_leaves_what_replaced_its_records_to_the_next_batch(kafka: ScriptedKafka, log: ScriptedLog) -> None:
     """The log was truncated at 4 since the plan, and has grown again. An answer has records of both."""
     made = reader(failOnDataLoss="false")
     start = made.initialOffset()
-    end = made.latestOffset(start, limits.ReadAllAvailable())
+    end = made.latestOffset(start, ALL)
     (part,) = made.partitions(start, end)
     log.leader_epoch = kafka.leader_epoch = 1
-    kafka.always(OffsetForLeaderEpochRequest, lambda _: OffsetForLeaderEpochResponse(0, 0, 0, 4))
+    kafka.always(epochs.OffsetForLeaderEpochRequest, epochs.OffsetForLeaderEpochResponse(0, 0, 0, 4))
     assert [row["offset"] for batch in made.read(part) for row in batch.to_pylist()] == [0, 1, 2, 3]
-    step = made.latestOffset(end, limits.ReadAllAvailable())
+    step = made.latestOffset(end, ALL)
     assert step == {"t": {"0": 4}}
     assert made.partitions(end, step) == []
-    (part,) = made.partitions(step, made.latestOffset(step, limits.ReadAllAvailable()))
+    (part,) = made.partitions(step, made.latestOffset(step, ALL))
     assert [row["offset"] for batch in made.read(part) for row in batch.to_pylist()] == [4, 5]
 
 
-GROUPS = {
-    "none": ({}, []),
-    "of Spark's source": ({"kafka.group.id": "orders"}, ["kafka.group.id without effect"]),
-    "both of them": (
-        {"kafka.GROUP.id": "orders", "groupIdPrefix": "spark"},
-        ["kafka.group.id, groupIdPrefix without effect"],
-    ),
-    "ours": ({"groupId": "lag"}, []),
-    "beside ours": ({"groupId": "lag", "kafka.group.id": "orders"}, []),
-}
-
-
-@pytest.mark.parametrize("given", GROUPS)
+@pytest.mark.parametrize(("options", "without_effect"), [
+    ({}, ""), ({"kafka.group.id": "orders"}, "kafka.group.id"), ({"groupId": "lag"}, ""),
+    ({"kafka.GROUP.id": "orders", "groupIdPrefix": "spark"}, "kafka.group.id, groupIdPrefix"),
+    ({"groupId": "lag", "kafka.group.id": "orders"}, ""),
+])  # fmt: skip
 def test_a_group_that_has_no_effect_is_told_once(
-    limits: type[_Limits], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, given: str
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, options: Any, without_effect: str
 ) -> None:
     monkeypatch.setattr(cautions, "LOGGED", set())
-    options, expected = GROUPS[given]
     for _ in range(2):
         reader(**options)
     found = [record.getMessage() for record in caplog.records]
-    assert [text.split(":")[0] for text in found] == expected
+    assert [text.split(" without effect:")[0] for text in found] == [without_effect] * bool(without_effect)
     assert all("set groupId to a group without members" in text for text in found)
 
 
-def test_another_cluster_behind_the_same_address_is_an_error(
-    limits: type[_Limits], kafka: ScriptedKafka, network: ScriptedNetwork
-) -> None:
+def test_another_cluster_behind_the_same_address_is_an_error(kafka: ScriptedKafka, network: ScriptedNetwork) -> None:
     """Its topic of the same name is another, even if its offsets would fit."""
     made = reader()
     start = made.initialOffset()
-    made.partitions(start, made.latestOffset(start, limits.ReadAllAvailable()))
+    made.partitions(start, made.latestOffset(start, ALL))
     kafka.cluster_id = "another"
     network.interruptions += 1
     with pytest.raises(KafkaSinkError, match="another"):
-        made.latestOffset({"t": {"0": 6}}, limits.ReadAllAvailable())
+        made.latestOffset({"t": {"0": 6}}, ALL)

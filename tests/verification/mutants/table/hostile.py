@@ -7,7 +7,7 @@ from mutants.mutant import Mutant
 _THROTTLES = "tests/unit/kafka/net/test_throttles.py"
 _RANGES = "tests/verification/fuzz/test_answer_ranges.py"
 _SCHEMAS = "tests/unit/registry/test_hostile_schemas.py"
-_TENANTS = "tests/unit/spark/test_tenants.py"
+_TENANTS = "tests/unit/spark/test_source.py"
 _COSTS = "tests/verification/fuzz/test_answer_costs.py"
 
 HOSTILE: tuple[Mutant, ...] = (

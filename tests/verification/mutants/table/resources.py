@@ -7,11 +7,11 @@ from mutants.mutant import Mutant
 RESOURCES: tuple[Mutant, ...] = (
     Mutant("daemon: a process with threads forks workers", "docs/deploying.md: a process with threads must not fork",
            'len(os.listdir("/proc/self/task")) == 1', "True",
-           "tests/unit/spark/test_daemon.py::test_with_a_thread_it_becomes_sparks_own_server", within="prepare"),
+           "tests/unit/spark/test_driver_python.py::test_with_a_thread_it_becomes_sparks_own_server", within="prepare"),
     Mutant("daemon: the allocator of Arrow starts a thread before the fork",
            "docs/deploying.md: a process with threads must not fork",
            'os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")', "None",
-           "tests/unit/spark/test_daemon.py::"
+           "tests/unit/spark/test_driver_python.py::"
            "test_it_forks_without_threads_connections_locks_and_generators_in_common", within="prepare"),
     Mutant("kept producers have no upper count", "memory, connections and waits are bounded",
            "MOST", "100",

@@ -27,7 +27,7 @@ ROWS: tuple[Mutant, ...] = (
     Mutant("bad rows: the commit does not ask how many there are together", "docs/options.md: maxBadRowFraction",
            ("$PRESENT = check_all_present($MESSAGES, micro_batch_id=$NUMBER)", "check_bad_rows($PRESENT, $$$WHEN)"),
            "$PRESENT = check_all_present($MESSAGES, micro_batch_id=$NUMBER)",
-           "tests/unit/spark/test_writer.py::test_exactly_once_refuses_them_before_anything_is_decided"),
+           "tests/unit/spark/test_tasks.py::test_a_commit_refuses_too_many_bad_rows_of_all_tasks"),
     Mutant("left out: what is behind keeps its numbers", "KIP-467: rows that a leader names",
            ("$STATE.next_sequence = $BATCH.base_sequence", "$STATE.renumbering = $WHY"),
            "$STATE.next_sequence = $BATCH.base_sequence",

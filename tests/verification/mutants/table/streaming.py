@@ -6,7 +6,7 @@ from mutants.mutant import Mutant
 
 _TESTS = "tests/unit/spark/reading"
 _PLAN = f"{_TESTS}/test_stream_plan.py"
-_ADMISSION = f"{_TESTS}/test_admission.py"
+_ADMISSION = f"{_TESTS}/test_divide.py"
 _ENDS = "tests/unit/kafka/admin/test_offsets.py"
 _SILENCE = "failOnDataLoss: nothing is left out in silence"
 
@@ -14,13 +14,13 @@ STREAMING: tuple[Mutant, ...] = (
     Mutant("streaming: a topic that a list leaves out counts as deleted",
            "a list of topics leaves out those that the principal may not describe",
            "tuple(sorted(set($EXPECTED) - $TOPICS.keys()))", "()",
-           f"{_PLAN}::test_a_topic_of_a_pattern_that_may_not_be_described_is_not_taken_for_deleted", within="log_ends"),
+           f"{_PLAN}::test_a_topic_of_a_pattern_that_may_not_be_described_is_not_gone", within="log_ends"),
     Mutant("streaming: a topic of which a broker tells only an error counts as deleted", _SILENCE,
            "$STALE or $UNTOLD", "$STALE",
            f"{_PLAN}::test_an_error_of_a_topic_is_no_proof_that_it_is_gone", within="StreamLogs._log_ends"),
     Mutant("streaming: a broker without brokers tells that a topic is gone", _SILENCE,
            "if $RESPONSE.brokers: break", "break",
-           f"{_PLAN}::test_a_broker_that_has_just_started_is_no_proof_that_a_topic_is_gone", within="Caller.metadata"),
+           f"{_PLAN}::test_a_broker_that_has_just_started_is_no_proof_of_a_loss", within="Caller.metadata"),
     Mutant("streaming: a log that ends before the position goes on", _SILENCE,
            "$LOG.offset < $POSITION", "False",
            f"{_PLAN}::test_what_a_new_process_sees_of_a_truncation", within="_break"),
@@ -110,11 +110,11 @@ STREAMING: tuple[Mutant, ...] = (
            "exactly-once: each record is in one micro-batch",
            "RangeReader($CONFIG, $COLUMNS, $OTHERS, goes_on=False)",
            "RangeReader($CONFIG, $COLUMNS, $OTHERS, goes_on=True)",
-           f"{_TESTS}/test_stream_reader.py::test_a_task_leaves_what_replaced_its_records_to_the_next_micro_batch"),
+           f"{_TESTS}/test_stream_reader.py::test_a_task_leaves_what_replaced_its_records_to_the_next_batch"),
     Mutant("streaming: a task takes the whole of an answer that has records of two micro-batches",
            "exactly-once: each record is in one micro-batch",
            "record_set.end", "range_.end",
-           f"{_TESTS}/test_stream_reader.py::test_a_task_leaves_what_replaced_its_records_to_the_next_micro_batch",
+           f"{_TESTS}/test_stream_reader.py::test_a_task_leaves_what_replaced_its_records_to_the_next_batch",
            within="RangeReader"),
     Mutant("streaming: a small partition is starved", "maxOffsetsPerTrigger: each partition with new offsets gets one",
            "math.ceil($PRORATED) if $PRORATED < 1 else math.floor($PRORATED)", "math.floor(prorated)",
@@ -147,12 +147,12 @@ STREAMING: tuple[Mutant, ...] = (
     Mutant("streaming: a recorded end hides that the log was truncated further since",
            "KIP-320: a stream reads on where the logs part",
            "$FOUND if $FOUND.goes_on_at < $CUT.goes_on_at else $CUT", "$CUT",
-           f"{_PLAN}::test_a_log_that_ended_before_a_recorded_micro_batch_and_is_truncated_then"),
+           f"{_PLAN}::test_a_log_that_ended_before_a_recorded_micro_batch_and_is_cut_then"),
     Mutant("streaming: a log that was restored from a snapshot is read on",
             "docs/reading.md: clusters restored from a snapshot",
             "$BATCH.base_offset <= $MARK.offset and not $MARK.batch.may_become($BATCH)", "False",
             "tests/unit/spark/reading/test_marks.py::"
-            "test_a_restored_log_that_has_grown_past_the_position_breaks_the_stream"),
+            "test_a_restored_log_that_has_grown_again_breaks_the_stream"),
     Mutant("streaming: a new leader that has not compacted yet is taken for a restore",
             "each replica compacts on its own",
             "$OTHER.record_count != self.record_count", "$OTHER.record_count < self.record_count",
