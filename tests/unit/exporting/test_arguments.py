@@ -1,13 +1,20 @@
-"""What Python's keyword arguments say, as options of the sink."""
+"""Python's keyword arguments as options, columns and places of an export. Spark's rows: integration/test_export.py."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql import types as T
 
-from kafka_sink.errors import InvalidArgument, RefusedOption, UnknownOption
+from kafka_sink.errors import ColumnTypeMismatch, InvalidArgument, RefusedOption, UnknownOption
+from kafka_sink.exporting import columns
 from kafka_sink.exporting.arguments import NAME_OF_WORD, sink_options
+from kafka_sink.exporting.co_partition import check, co_partitioned
+from kafka_sink.exporting.columns import ColumnArguments, Framing
+from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.options.table import OPTIONS, SPARK_OPTIONS, WRITING
 
 
@@ -29,13 +36,9 @@ def test_values_are_texts_and_none_says_nothing() -> None:
     given = said(linger_ms=5, create_topics=True, max_bad_rows=None, options={"kafka.acks": "all"})
     assert given == {"topic": "orders", "kafka.linger.ms": "5", "createTopics": "true", "kafka.acks": "all"}
     assert said(None) == {}
-
-
-def test_a_topic_to_be_created_is_a_mapping() -> None:
     asked = {"partitions": 12, "retention.ms": 86_400_000, "unclean.leader.election.enable": False, "replicas": None}
     text = "partitions=12,retention.ms=86400000,unclean.leader.election.enable=false"
-    assert said(create_topics=asked)["createTopics"] == text
-    assert said(create_topics={})["createTopics"] == "true"
+    assert [said(create_topics=each)["createTopics"] for each in (asked, {})] == [text, "true"]
     assert said(exactly_once=True)["deliveryGuarantee"] == "exactly-once"
 
 
@@ -66,8 +69,23 @@ def test_what_is_said_twice_is_an_error(given: dict[str, Any], argument: str) ->
 )  # fmt: skip
 def test_an_argument_in_another_spelling_is_told_the_one(word: str, argument: str) -> None:
     with pytest.raises(InvalidArgument, match=f"spelled {argument}[.;]") as refused:
-        sink_options("orders", exactly_once=False, options={}, words={word: True})
+        said(**{word: True})
     assert refused.value.argument == word
+
+
+@pytest.mark.parametrize(
+    ("word", "nearest"),
+    [
+        ("bootstrap_server", "bootstrap_servers"), ("checkpoint_locaton", "checkpoint_location"),
+        ("exactly_onse", "exactly_once"), ("kafka_linger_ms", "linger_ms"),
+    ],
+)  # fmt: skip
+def test_a_misspelled_argument_is_told_the_nearest(word: str, nearest: str) -> None:
+    with pytest.raises(UnknownOption, match="As an argument, an option is in snake case") as unknown:
+        said(**{word: "x"})
+    assert (unknown.value.option, unknown.value.nearest) == (word, (nearest,))
+    with pytest.raises(UnknownOption, match="Options of the Kafka client start with"):
+        said(options={"kafka.lingerms": 5})
 
 
 def test_options_have_their_own_names_in_any_case_and_are_those_of_a_write() -> None:
@@ -80,16 +98,112 @@ def test_options_have_their_own_names_in_any_case_and_are_those_of_a_write() -> 
         said(options={"kafka.interceptor.classes": "x"})
 
 
+class Cast:
+    """A column that remembers what it is made into."""
+
+    def __init__(self, into: str = "") -> None:
+        self.into = into
+
+    def cast(self, into: str) -> Cast:
+        return Cast(into)
+
+    def alias(self, name: str) -> Cast:
+        return self
+
+
+@pytest.fixture
+def record_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """The record's columns, of a DataFrame whose columns x and value are of this type."""
+    monkeypatch.setattr(columns.F, "col", lambda name: Cast())
+
+    def record(spark_type: T.DataType, **said: Any) -> dict[str, Any]:
+        schema = {f"{columns.STAGED}{name}": SimpleNamespace(dataType=spark_type) for name in (*said, "value")}
+        frame: Any = SimpleNamespace(columns=["x", "value"], select=lambda *of: SimpleNamespace(schema=schema))
+        return dict(columns.staged(frame, ColumnArguments(value="value", **said), Framing(topic="t"))[1])
+
+    return record
+
+
 @pytest.mark.parametrize(
-    ("word", "nearest"),
+    ("spark_type", "column", "into"),
     [
-        ("bootstrap_server", ("bootstrap_servers",)), ("checkpoint_locaton", ("checkpoint_location",)),
-        ("exactly_onse", ("exactly_once",)), ("kafka_linger_ms", ("linger_ms",)),
+        *((each(), "partition", "int") for each in (T.ByteType, T.ShortType, T.IntegerType, T.NullType)),
+        # A decimal whose text is one everywhere becomes it.
+        *((T.DecimalType(*size), "key", "string") for size in ((38, 0), (9, 2), (38, 6))),
+    ],
+)
+def test_a_partition_is_an_int_and_a_key_a_text(
+    record_of: Callable[..., dict[str, Any]], spark_type: T.DataType, column: str, into: str
+) -> None:
+    assert record_of(spark_type, **{column: "x"})[column].into == into
+
+
+@pytest.mark.parametrize(
+    ("spark_type", "column", "words"),
+    [
+        *((each(), "partition", "'partition' is") for each in (
+            T.DoubleType, T.FloatType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.BinaryType,
+        )),
+        (T.DecimalType(9, 0), "partition", "'partition' is"),
+        # Text that depends on ANSI, 0.0000001 with it, 1E-7 without: another partition of the same key.
+        *((T.DecimalType(38, scale), "key", r"at most 6 decimal places.*cast") for scale in (7, 18, -2)),
     ],
 )  # fmt: skip
-def test_a_misspelled_argument_is_told_the_nearest(word: str, nearest: tuple[str, ...]) -> None:
-    with pytest.raises(UnknownOption, match="As an argument, an option is in snake case") as unknown:
-        sink_options("orders", exactly_once=False, options={}, words={word: "x"})
-    assert (unknown.value.option, unknown.value.nearest) == (word, nearest)
-    with pytest.raises(UnknownOption, match="Options of the Kafka client start with"):
-        sink_options("orders", exactly_once=False, options={"kafka.lingerms": 5}, words={})
+def test_of_nothing_else_is_a_partition_or_a_key_made(
+    record_of: Callable[..., dict[str, Any]], spark_type: T.DataType, column: str, words: str
+) -> None:
+    with pytest.raises(ColumnTypeMismatch, match=words) as failure:
+        record_of(spark_type, **{column: "x"})
+    assert failure.value.found == spark_type.simpleString()
+
+
+def test_json_is_told_to_keep_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, str] = {}
+
+    def to_json(whole: object, options: dict[str, str] | None = None) -> object:
+        told.update(options or {})
+        return Cast()
+
+    monkeypatch.setattr(columns.F, "to_json", to_json)
+    monkeypatch.setattr(columns.F, "struct", lambda *names: names)
+    monkeypatch.setattr(columns.F, "col", lambda name: Cast())
+    frame: Any = SimpleNamespace(columns=["x"], select=lambda *of: SimpleNamespace(schema={
+        f"{columns.STAGED}value": SimpleNamespace(dataType=T.StringType())
+    }))  # fmt: skip
+    columns.staged(frame, ColumnArguments(value="json"), Framing(topic="t"))
+    assert {name: text.count("S") for name, text in told.items()} == {"timestampFormat": 6, "timestampNTZFormat": 6}
+    assert "timeZone" not in told, "the session's"
+
+
+KEYED = {"key": None, "value": None}
+
+
+def config(**options: str) -> SinkConfig:
+    return sink_config({"kafka.bootstrap.servers": "a:1", "topic": "t", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "record", "told"),
+    [
+        ({}, {"value": None}, "key or a partition"),
+        ({}, {**KEYED, "topic": None}, "one topic"),
+        ({"partitioner": "fnv1a"}, KEYED, "murmur2"),
+    ],
+)
+def test_what_cannot_be_placed_is_told(options: dict[str, str], record: dict[str, None], told: str) -> None:
+    with pytest.raises(InvalidArgument, match=told):
+        check(config(**options), record, ())
+    for placed in (KEYED, {"partition": None, "value": None}):
+        check(config(), placed, ())
+    frame: Any = object()
+    with pytest.raises(InvalidArgument, match=r"needs Spark 4\.1"):
+        co_partitioned(frame, {}, 3, ())
+
+
+def test_rows_are_not_known_by_an_order_that_a_shuffle_does_not_keep() -> None:
+    """`dedupe` would leave out rows that were written once."""
+    with pytest.raises(InvalidArgument, match=r"order_by.*exactly_once") as refused:
+        check(config(rowIdentity="true"), KEYED, ())
+    assert refused.value.argument == "co_partition"
+    check(config(rowIdentity="true"), KEYED, ("id",))
+    check(config(rowIdentity="true", deliveryGuarantee="exactly-once"), KEYED, ())

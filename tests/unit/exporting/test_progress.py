@@ -39,6 +39,10 @@ class Session:
         self.sparkContext = context or Context()
 
 
+def session(context: Context | None = None) -> Any:
+    return Session(context)
+
+
 @pytest.fixture(autouse=True)
 def nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "REGISTERED", {})
@@ -50,19 +54,22 @@ def format_of(session: Any, *, wanted: bool | None = True, is_remote: bool = Fal
 
 
 def test_a_bar_stands_behind_the_users_interceptors_in_a_format_of_its_own() -> None:
-    session: Any = Session()
-    mask = Interceptor()
-    register_source(session, source_with((mask,), lambda: ("token", 60.0)))
-    with watched(session, "a", wanted=True, is_remote=False) as one:
-        names = [one, format_of(session)]
-    users, *with_bars = session.registered
-    assert users.name() == "pykafka"
+    main, mask = session(), Interceptor()
+    register_source(main, source_with((mask,), lambda: ("token", 60.0)))
+    with watched(main, "a", wanted=True, is_remote=False) as one:
+        names = [one, format_of(main)]
+    users, *with_bars = main.registered
+    assert (users.name(), users.interceptors) == ("pykafka", (mask,))
     assert len({*names, "pykafka"}) == 3
     assert [each.name() for each in with_bars] == names
     for each in with_bars:
         assert each.interceptors[0] is mask and isinstance(each.interceptors[1], Tally)
         assert each.token_callable == users.token_callable is not None
-    assert users.interceptors == (mask,)
+    # What is registered later takes the place of what was.
+    later = Interceptor()
+    register_source(main, source_with((later,)))
+    assert format_of(main) == names[0]
+    assert main.registered[-1].name() == names[0] and main.registered[-1].interceptors[0] is later
 
 
 def test_many_exports_have_one_format_and_one_accumulator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,9 +82,9 @@ def test_many_exports_have_one_format_and_one_accumulator(monkeypatch: pytest.Mo
             return super().__enter__()
 
     monkeypatch.setattr(bar, "ExportBar", Known)
-    session: Any = Session()
-    assert len({format_of(session) for _ in range(50)}) == 1
-    assert (len(session.registered), session.sparkContext.made) == (1, 1)
+    main = session()
+    assert len({format_of(main) for _ in range(50)}) == 1
+    assert (len(main.registered), main.sparkContext.made) == (1, 1)
     gc.collect()
     assert [one() for one in bars] == [None] * 50, "the accumulator outlives the bar"
 
@@ -85,42 +92,22 @@ def test_many_exports_have_one_format_and_one_accumulator(monkeypatch: pytest.Mo
 def test_copies_of_a_session_share_a_name_and_contexts_no_accumulator() -> None:
     # foreachBatch has another object of the same copy in each micro-batch.
     context = Context()
-    batches: list[Any] = [Session(context) for _ in range(20)]
+    batches = [session(context) for _ in range(20)]
     assert len({format_of(batch) for batch in batches}) == 1
     assert context.made == 1 and all(len(batch.registered) == 1 for batch in batches)
-    one: Any = Session()
-    other: Any = Session()
+    one, other = session(), session()
     assert format_of(one) == format_of(other)
     assert (one.sparkContext.made, other.sparkContext.made) == (1, 1)
     assert one.registered[0].interceptors[0] is not other.registered[0].interceptors[0]
 
 
-def test_what_is_registered_later_takes_the_place_of_what_was() -> None:
-    session: Any = Session()
-    name = format_of(session)
-    mask = Interceptor()
-    register_source(session, source_with((mask,)))
-    assert format_of(session) == name
-    assert session.registered[-1].name() == name and session.registered[-1].interceptors[0] is mask
-
-
 def test_only_the_main_session_has_a_bar_that_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "is_looked_at", lambda: True)
-    main: Any = Session()
-    copy: Any = Session()
+    main, copy = session(), session()
     monkeypatch.setattr(SparkSession, "_instantiatedSession", main)
     assert format_of(main, wanted=None) != "pykafka"
     assert format_of(copy, wanted=None) == "pykafka"
     assert copy.registered == []
-
-
-def test_where_it_is_not_known_what_is_registered_there_is_no_bar() -> None:
-    """Else an interceptor that masks something could be left out."""
-    other: Any = Session()
-    session: Any = Session()
-    register_source(other, source_with((Interceptor(),)))
-    assert format_of(session) == "pykafka"
-    assert session.registered == []
 
 
 @pytest.mark.parametrize(("wanted", "is_remote"), [(False, False), (True, True), (None, False)])
@@ -128,9 +115,12 @@ def test_no_bar_where_none_is_wanted_seen_or_possible(
     monkeypatch: pytest.MonkeyPatch, wanted: bool | None, is_remote: bool
 ) -> None:
     monkeypatch.setattr(progress, "is_looked_at", lambda: False)
-    session: Any = Session()
-    assert format_of(session, wanted=wanted, is_remote=is_remote) == "pykafka"
-    assert session.registered == []
+    main = session()
+    assert format_of(main, wanted=wanted, is_remote=is_remote) == "pykafka"
+    # Where it is not known what is registered: else an interceptor that masks something could be left out.
+    register_source(session(), source_with((Interceptor(),)))
+    assert format_of(main) == "pykafka"
+    assert main.registered == []
 
 
 def test_nor_without_the_extra_which_is_said_once(

@@ -39,41 +39,28 @@ def columns_of(**columns: pa.Array) -> RecordColumns:
     return RecordColumns.from_arrow(pa.RecordBatch.from_pydict(columns), now_ms=0)
 
 
-def by_key(key: bytes, partition_count: int) -> int:
-    return (kafka_python_murmur2(key) & 0x7FFFFFFF) % partition_count
-
-
 def assign(
-    columns: RecordColumns,
-    *,
-    partition_count: int,
-    partitioner: str = "murmur2",
-    rows: Int64s | None = None,
-    key_partition_count: int | None = None,
-    available: list[int] | None = None,
-    spreader: Spreader | None = None,
-) -> Int32s:
+    columns: RecordColumns, *, partition_count: int, partitioner: str = "murmur2", rows: Int64s | None = None,
+    key_partition_count: int | None = None, available: list[int] | None = None, spreader: Spreader | None = None,
+) -> Int32s:  # fmt: skip
     return RowPartitioner(columns, PARTITIONERS[partitioner]).assign_partitions(
-        rows,
-        topic="orders",
-        partition_count=partition_count,
+        rows, topic="orders", partition_count=partition_count, spreader=spreader or sticky_partitioner(),
         key_partition_count=partition_count if key_partition_count is None else key_partition_count,
         available=list(range(partition_count)) if available is None else available,
-        spreader=spreader or sticky_partitioner(),
-    )
-
-
-def stays(partitions: np.ndarray) -> list[tuple[int, int]]:
-    """(partition, rows) of each run of equal partitions."""
-    return [(partition, len(list(run))) for partition, run in groupby(partitions.tolist())]
+    )  # fmt: skip
 
 
 def test_moves_every_batch_size_bytes_to_another_partition() -> None:
-    sticky = sticky_partitioner(batch_size=1000)
-    partitions = sticky.assign(np.full(1000, 100), partition_count=8, available=range(8))
+    partitions = sticky_partitioner(batch_size=1000).assign(np.full(1000, 100), partition_count=8, available=range(8))
     assert partitions.dtype == np.int32
     # 100 stays of 10 rows of 100 bytes; groupby would melt two stays into one if the next were not another.
-    assert [rows for _, rows in stays(partitions)] == [10] * 100
+    assert [len(list(run)) for _, run in groupby(partitions.tolist())] == [10] * 100
+    # Rows without a key have their own sizes: the big ones alone fill a stay.
+    columns = columns_of(value=pa.array([b"v" * size for size in [1000, 10] * 20], pa.binary()))
+    sticky = sticky_partitioner(batch_size=1000)
+    for rows, stays in ((np.arange(0, 40, 2), {20}), (np.arange(1, 40, 2), {1, 2})):
+        partitions = assign(columns, rows=rows, partition_count=4, spreader=sticky)
+        assert len(list(groupby(partitions.tolist()))) in stays
 
 
 SIZES = st.lists(st.integers(1, 3000), min_size=1, max_size=100)
@@ -153,7 +140,7 @@ def sarama(key: bytes, partition_count: int) -> int:
 
 
 BY_KEY = {
-    "murmur2": by_key,
+    "murmur2": lambda key, count: (kafka_python_murmur2(key) & 0x7FFFFFFF) % count,
     "murmur3": lambda key, count: (mmh3.hash(key) & 0x7FFFFFFF) % count,
     "consistent": lambda key, count: zlib.crc32(key) % count,
     "fnv1a": sarama,
@@ -209,12 +196,12 @@ def test_the_least_fnv1a_hash_and_bytes_under_a_null_are_no_keys_of_their_own() 
 )
 def test_keys_are_ignored(partitioner: str, kind: type) -> None:
     rule = PARTITIONERS[partitioner]
-    spreaders = [rule.spreader(batch_size=1000, rng=random.Random(5)) for _ in range(2)]
-    assert isinstance(spreaders[0], kind)
+    first, second = (rule.spreader(batch_size=1000, rng=random.Random(5)) for _ in range(2))
+    assert isinstance(first, kind)
     keyed = columns_of(key=pa.array([b"k", b"k", None] * 40), value=pa.array([b"v" * 100] * 120))
+    partitions = assign(keyed, partition_count=6, partitioner=partitioner, spreader=first)
     sizes = KERNEL.payload_sizes(keyed)
-    partitions = assign(keyed, partition_count=6, partitioner=partitioner, spreader=spreaders[0])
-    assert partitions.tolist() == spreaders[1].assign(sizes, partition_count=6, available=range(6)).tolist()
+    assert partitions.tolist() == second.assign(sizes, partition_count=6, available=range(6)).tolist()
     assert len(set(partitions.tolist())) > 3
 
 
@@ -225,20 +212,6 @@ def test_an_explicit_partition_comes_before_every_partitioner(partitioner: str) 
     # Partition 4 is new: beyond what keys are spread over.
     assigned = assign(columns, partition_count=5, key_partition_count=4, partitioner=partitioner)
     assert assigned.tolist() == partition.to_pylist()
-
-
-def test_sticky_counts_key_less_rows_by_their_own_size() -> None:
-    # Without a key: big, small, big, small ...; the big ones alone fill a stay of 1000 bytes.
-    sizes = [1000, 10] * 20
-    columns = columns_of(value=pa.array([b"v" * size for size in sizes], pa.binary()))
-    sticky = sticky_partitioner(batch_size=1000)
-    big_rows, small_rows = np.arange(0, 40, 2), np.arange(1, 40, 2)
-
-    def partitions_of(rows: np.ndarray) -> np.ndarray:
-        return assign(columns, rows=rows, partition_count=4, spreader=sticky)
-
-    assert len(stays(partitions_of(big_rows))) == 20
-    assert len(stays(partitions_of(small_rows))) <= 2
 
 
 @pytest.mark.parametrize("wrong", [-1, -2, 6, 2**31 - 1])

@@ -1,4 +1,4 @@
-"""Derived Avro schemas; given ones; what the official deserializer reads of the bytes."""
+"""Derived Avro and JSON schemas; given ones; what the official deserializer reads of the bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from pyspark.sql import types as T
 
 from kafka_sink.errors import ColumnNotInSchema, ValueNotInSchema
-from kafka_sink.registry import avro
+from kafka_sink.registry import avro, json_schema
 from kafka_sink.registry.framing import prefix
 from registry_rows import COLUMNS, Rows, arrow_rows, columns_of, random_rows
 
@@ -43,35 +43,31 @@ def test_the_official_deserializer_reads_what_was_written(rows: Rows) -> None:
     assert read_back(ENCODING.text, COLUMNS, rows) == rows
 
 
-def test_null_within_arrays_and_maps() -> None:
+def test_null_within_arrays_and_maps_and_records_of_one_name_in_two_places() -> None:
     columns = columns_of(tags=T.ArrayType(T.StringType()), grid=T.ArrayType(T.ArrayType(T.IntegerType())),
-                         counts=T.MapType(T.StringType(), T.LongType()))  # fmt: skip
+                         counts=T.MapType(T.StringType(), T.LongType()), a=columns_of(p=columns_of(x=T.LongType())),
+                         b=columns_of(p=columns_of(y=T.StringType())))  # fmt: skip
     rows: Rows = [
-        {"tags": ["a", None], "grid": [[1, None], None, []], "counts": {"k": None}},
-        {"tags": ["b"], "grid": [[2]], "counts": {"l": 3}},
+        {"tags": ["a", None], "grid": [[1, None], None, []], "counts": {"k": None}, "a": {"p": {"x": 1}}, "b": None},
+        {"tags": ["b"], "grid": [[2]], "counts": {"l": 3}, "a": None, "b": {"p": {"y": "z"}}},
     ]
     assert read_back(avro.derived(columns, "r"), columns, rows) == rows
 
 
+NESTED = T.StructType([
+    T.StructField("id", T.LongType(), False),
+    T.StructField("at", T.StructType([T.StructField("x", T.LongType(), False)])),
+])  # fmt: skip
+
+
 def test_a_nullable_column_is_a_union_with_null_first_and_a_default() -> None:
-    inner = T.StructType([T.StructField("x", T.LongType(), False)])
-    columns = T.StructType([T.StructField("id", T.LongType(), False), T.StructField("at", inner)])
     x = [{"name": "x", "type": "long"}]
     at = {"type": "record", "name": "at", "namespace": "orders_value", "fields": x}
     fields = [{"name": "id", "type": "long"}, {"name": "at", "type": ["null", at], "default": None}]
-    assert json.loads(avro.derived(columns, "orders_value")) == {
-        "type": "record", "name": "orders_value", "fields": fields,
-    }  # fmt: skip
+    expected = {"type": "record", "name": "orders_value", "fields": fields}
+    assert json.loads(avro.derived(NESTED, "orders_value")) == expected
     # Nothing of the library that read it is written.
-    assert json.loads(avro.fitted(record(fields[0]), columns_of(id=T.LongType())).written).keys() == {
-        "type", "name", "fields",
-    }  # fmt: skip
-
-
-def test_records_of_one_name_in_two_places_are_two_records() -> None:
-    columns = columns_of(a=columns_of(p=columns_of(x=T.LongType())), b=columns_of(p=columns_of(y=T.StringType())))
-    row = {"a": {"p": {"x": 1}}, "b": {"p": {"y": "z"}}}
-    assert read_back(avro.derived(columns, "r"), columns, [row]) == [row]
+    assert json.loads(avro.fitted(record(fields[0]), columns_of(id=T.LongType())).written).keys() == expected.keys()
 
 
 def test_a_given_schema_takes_what_fits() -> None:
@@ -118,24 +114,19 @@ DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 
 @pytest.mark.parametrize(
     ("schema", "data_type", "expected"),
     [
-        ("int", T.LongType(), "int"),
-        ("float", T.DoubleType(), "float"),
-        ("string", T.LongType(), "string"),
-        ("long", T.TimestampType(), "long"),
+        ("int", T.LongType(), "int"), ("float", T.DoubleType(), "float"), ("string", T.LongType(), "string"),
+        ("long", T.TimestampType(), "long"), (DECIMAL, T.DecimalType(10, 3), '"scale": 2'),
         ({"type": "long", "logicalType": "timestamp-micros"}, T.TimestampNTZType(), "timestamp-micros"),
-        (DECIMAL, T.DecimalType(10, 3), '"scale": 2'),
-        (DECIMAL, T.DecimalType(12, 2), '"precision": 10'),
-        (["null", "long", "string"], T.LongType(), "null"),
+        (DECIMAL, T.DecimalType(12, 2), '"precision": 10'), (["null", "long", "string"], T.LongType(), "null"),
         ({"type": "array", "items": "long"}, T.StringType(), "array"),
     ],
-)
+)  # fmt: skip
 def test_a_given_type_that_has_not_all_values_is_refused(schema: Any, data_type: T.DataType, expected: str) -> None:
     inner = {"type": "record", "name": "Inner", "fields": [{"name": "c", "type": schema}]}
     columns = columns_of(s=columns_of(c=data_type))
     with pytest.raises(ColumnNotInSchema, match="the Avro schema does not fit the DataFrame") as refused:
         avro.fitted(record({"name": "s", "type": inner}), columns)
-    assert refused.value.column == "s.c"
-    assert expected in refused.value.expected
+    assert refused.value.column == "s.c" and expected in refused.value.expected
 
 
 def test_a_field_without_a_column_or_a_column_without_a_field_is_refused() -> None:
@@ -184,3 +175,45 @@ def test_a_default_that_is_no_bytes_is_refused_where_it_would_be_written(schema:
     assert refused.value.column == "c"
     both = {"id": 1, "c": b"abcd"}
     assert read_back(whole, columns_of(id=T.LongType(), c=T.BinaryType()), [both]) == [both]
+
+
+def test_a_derived_schema_is_closed_and_requires_what_is_never_null() -> None:
+    def closed(required: str, **properties: Any) -> dict[str, Any]:
+        return {"type": "object", "properties": properties, "required": [required], "additionalProperties": False}
+
+    nested = closed("x", x={"type": "integer"})
+    whole = closed("id", id={"type": "integer"}, at={"oneOf": [{"type": "null"}, nested]})
+    head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "orders_value"}
+    assert json.loads(json_schema.derived(NESTED, "orders_value")) == head | whole
+
+
+STRING = {"type": "string"}
+REFERRING = {"properties": {"a": {"$ref": "#/definitions/s"}}, "definitions": {"s": STRING}}
+LONG = columns_of(a=T.LongType())
+LONGS = T.ArrayType(T.LongType())
+LONGS_BY_NAME = T.MapType(T.StringType(), T.LongType())
+
+
+@pytest.mark.parametrize(
+    ("schema", "columns", "path", "expected"),
+    [
+        ({"properties": {"a": STRING}}, LONG, "a", "string"),
+        ({"properties": {"a": {"type": "integer"}}}, columns_of(a=T.DoubleType()), "a", "integer"),
+        ({"properties": {"a": {"type": ["null", "boolean"]}}}, columns_of(a=T.StringType()), "a", "boolean"),
+        ({"properties": {"a": {"oneOf": [STRING, {"type": "null"}]}}}, LONG, "a", "oneOf"),
+        (REFERRING, LONG, "a", "ref"),
+        ({"properties": {"a": {"type": "array", "items": STRING}}}, columns_of(a=LONGS), "a[]", "string"),
+        ({"properties": {"a": {"additionalProperties": STRING}}}, columns_of(a=LONGS_BY_NAME), "a{}", "string"),
+        ({"properties": {"a": {"properties": {"a": STRING}}}}, columns_of(a=LONG), "a.a", "string"),
+        ({"properties": {}, "additionalProperties": False}, LONG, "a", "no such property"),
+        ({"required": ["b"]}, LONG, "b", "a required property"),
+        ({"properties": {"a": False}}, LONG, "a", "false"),
+    ],
+)
+def test_a_given_schema_that_does_not_fit_is_refused_before_a_row(
+    schema: Any, columns: T.StructType, path: str, expected: str
+) -> None:
+    with pytest.raises(ColumnNotInSchema, match="the JSON schema does not fit") as refused:
+        json_schema.fitted(json.dumps({"type": "object", **schema}), columns)
+    assert refused.value.column == path
+    assert expected in refused.value.expected

@@ -85,6 +85,6 @@ FROM_HISTORY: tuple[Mutant, ...] = (
            "tests/unit/records/test_kernel.py::test_compiled_and_vectorised_fill_alike", language="c"),
     Mutant("a null value is written as empty (the fallback)", "DefaultRecord: a null value has length -1",
            "NULL_LENGTH", "0",
-           "tests/unit/records/test_record_size.py::test_lengths_of_a_slice_tell_null_from_empty",
+           "tests/unit/records/test_encoder.py::test_lengths_of_a_slice_tell_null_from_empty",
            within="byte_lengths", fallback=True),
 )  # fmt: skip

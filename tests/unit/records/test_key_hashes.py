@@ -1,8 +1,9 @@
-"""murmur2 against Kafka's own class, kafka-python and a scalar transcription of Utils.murmur2; murmur3 against mmh3."""
+"""Hashes of keys against Kafka's own class, mmh3, zlib, the results of Go's hash/fnv, and scalar transcriptions."""
 
 from __future__ import annotations
 
 import hashlib
+import zlib
 from pathlib import Path
 
 import mmh3
@@ -11,7 +12,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_sink.records.byte_hashes import crc32, fnv1a
 from kafka_sink.records.murmur import murmur2, murmur3
+from record_cases import scalar_fnv1a
 
 # Output of Murmur2Digests.java, beside it.
 JAVA_DIGESTS = Path(__file__).with_name("murmur2_digests.csv")
@@ -54,11 +57,25 @@ def test_equals_kafkas_own_class_and_mmh3_on_101000_keys_of_0_to_100_bytes() -> 
 
 
 @given(
-    st.lists(st.binary(max_size=40), max_size=30), st.integers(0, 3), st.integers(0, 3),
+    st.lists(st.binary(max_size=100), max_size=30), st.integers(0, 3), st.integers(0, 3),
     st.sampled_from([pa.binary(), pa.large_binary()]),
 )  # fmt: skip
 def test_slices_and_any_mix_of_lengths(keys: list[bytes], before: int, after: int, arrow_type: pa.DataType) -> None:
     sliced = pa.array([*[b"before"] * before, *keys, *[b"after"] * after], arrow_type).slice(before, len(keys))
-    assert murmur2(sliced).dtype == murmur3(sliced).dtype == np.int32
-    assert murmur2(sliced).tolist() == [scalar_murmur2(key) for key in keys]
-    assert murmur3(sliced).tolist() == [mmh3.hash(key) for key in keys]
+    for hashes, scalar, dtype in (
+        (murmur2, scalar_murmur2, np.int32), (murmur3, mmh3.hash, np.int32), (crc32, zlib.crc32, np.uint32),
+        (fnv1a, scalar_fnv1a, np.uint32),
+    ):  # fmt: skip
+        assert hashes(sliced).dtype == dtype
+        assert hashes(sliced).tolist() == [scalar(key) for key in keys]
+
+
+def test_fnv1a_as_go() -> None:
+    """What Go's New32a gives, as int32 without its sign: librdkafka's unittest_fnv1a."""
+    known = {
+        b"kafka": 0xD33C4E1, b"giberish123456789": 0x77A58295, b"1234": 0x23BDD03, b"234": 0x2DEA3CD2,
+        b"34": 0x740FA83E, b"4": 0x310CA263, b"PreAmbleWillBeRemoved,ThePrePartThatIs": 0x65CBD69C, b"": 0x7EE3623B,
+    }  # fmt: skip
+    hashed = fnv1a(pa.array(list(known), pa.binary())).view(np.int32).tolist()
+    assert list(map(abs, hashed)) == list(known.values())
+    assert [scalar_fnv1a(key) for key in known] == [each & 0xFFFFFFFF for each in hashed]

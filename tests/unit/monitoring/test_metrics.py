@@ -1,24 +1,29 @@
-"""The metrics as Prometheus's own parser reads them, and the dashboard of them as Grafana's own schema does."""
+"""The metrics as Prometheus's parser and OpenTelemetry's SDK read them, and the dashboard as Grafana's schema does."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from a_micro_batch import A_MICRO_BATCH
 from kafka_sink.monitoring.bounded import MOST_NAMED, OTHER
 from kafka_sink.monitoring.micro_batch import Read, ReadTotals, Totals, Written
+from kafka_sink.monitoring.opentelemetry import OpenTelemetry
 from kafka_sink.monitoring.prometheus import Prometheus
 from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions
 
@@ -26,12 +31,11 @@ DASHBOARD = Path(__file__).resolve().parents[3] / "conf" / "grafana.json"
 
 
 def samples(text: str) -> dict[tuple[str, str, str], float]:
+    def named(labels: dict[str, str]) -> str:
+        return "/".join(value for name, value in sorted(labels.items()) if name != "query")
+
     return {
-        (
-            sample.name,
-            sample.labels.get("query", ""),
-            "/".join(value for name, value in sorted(sample.labels.items()) if name != "query"),
-        ): sample.value
+        (sample.name, sample.labels.get("query", ""), named(sample.labels)): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
         if not sample.name.endswith("_created")
@@ -70,17 +74,22 @@ def test_a_file_has_what_was_counted_so_far(tmp_path: Path) -> None:
 
 
 def test_a_sink_has_series_while_it_has_a_transaction_open(tmp_path: Path) -> None:
-    file = tmp_path / "pykafka.prom"
-    watcher = Prometheus(textfile=file)
-    watcher.open_transactions(OpenTransactions("p", {"p-a": OpenOfSink(2, 7.5), "p-b": OpenOfSink(1, 0.5)}, 100.0))
-    watcher.open_transactions(OpenTransactions("q", {"q-a": OpenOfSink(1, 1.0)}, 110.0))
-    watcher.open_transactions(OpenTransactions("p", {"p-a": OpenOfSink(1, 22.5)}, 115.0))
+    file, reader = tmp_path / "pykafka.prom", InMemoryMetricReader()
+    for watcher in (Prometheus(textfile=file), OpenTelemetry(MeterProvider([reader]).get_meter("test"))):
+        watcher.open_transactions(OpenTransactions("p", {"p-a": OpenOfSink(2, 7.5), "p-b": OpenOfSink(1, 0.5)}, 100.0))
+        watcher.open_transactions(OpenTransactions("q", {"q-a": OpenOfSink(1, 1.0)}, 110.0))
+        watcher.open_transactions(OpenTransactions("p", {"p-a": OpenOfSink(1, 22.5)}, 115.0))
     assert samples(file.read_text()) == {
         ("pykafka_open_transactions", "", "p-a"): 1, ("pykafka_open_transactions", "", "q-a"): 1,
         ("pykafka_oldest_open_transaction_age_seconds", "", "p-a"): 22.5,
         ("pykafka_oldest_open_transaction_age_seconds", "", "q-a"): 1,
         ("pykafka_transactions_seen_timestamp_seconds", "", "p"): 115,
         ("pykafka_transactions_seen_timestamp_seconds", "", "q"): 110,
+    }  # fmt: skip
+    assert {key: point.value for key, point in points_of(reader).items()} == {
+        ("pykafka.open_transactions", "p-a"): 1, ("pykafka.open_transactions", "q-a"): 1,
+        ("pykafka.open_transactions.oldest_age", "p-a"): 22.5, ("pykafka.open_transactions.oldest_age", "q-a"): 1,
+        ("pykafka.transactions.seen", "p"): 115, ("pykafka.transactions.seen", "q"): 110,
     }  # fmt: skip
 
 
@@ -109,33 +118,30 @@ def test_names_forge_no_series_and_move_no_cursor(tmp_path: Path) -> None:
     assert query.startswith('a"} 1\\npykafka_rows') and r"\x1b[2J\u202e\ud800" in query
 
 
-class Gateway(BaseHTTPRequestHandler):
-    pushed: list[tuple[str, str]]
-
-    def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self.pushed.append((self.path, body))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
+@contextmanager
 def gateway() -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    Gateway.pushed = []
+    pushed: list[tuple[str, str]] = []
+
+    class Gateway(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            pushed.append((self.path, self.rfile.read(int(self.headers["Content-Length"])).decode()))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
     with HTTPServer(("127.0.0.1", 0), Gateway) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
-        yield f"127.0.0.1:{server.server_port}", Gateway.pushed
+        yield f"127.0.0.1:{server.server_port}", pushed
         server.shutdown()
         thread.join()
 
 
-def test_a_gateway_is_pushed_to(gateway: tuple[str, list[tuple[str, str]]]) -> None:
-    address, pushed = gateway
-    Prometheus(pushgateway=address, job="orders")(A_MICRO_BATCH)
+def test_a_gateway_is_pushed_to() -> None:
+    with gateway() as (address, pushed):
+        Prometheus(pushgateway=address, job="orders")(A_MICRO_BATCH)
     ((path, body),) = pushed
     assert path == "/metrics/job/orders"
     assert samples(body)["pykafka_rows_total", "orders", "t"] == 20
@@ -165,3 +171,40 @@ def test_the_dashboard_is_one_to_grafana_and_shows_metrics_that_exist() -> None:
     places = [(panel.grid_pos.x, panel.grid_pos.y) for panel in dashboard.panels or () if panel.grid_pos]
     assert len(set(places)) == len(places) == len(dashboard.panels or ())
     assert {name for name in exported if not name.endswith("_created")} <= shown
+
+
+def points_of(reader: InMemoryMetricReader) -> dict[tuple[str, str], Any]:
+    found: Any = reader.get_metrics_data()
+    return {
+        (metric.name, "/".join(str(text) for name, text in sorted(point.attributes.items()) if name != "query")): point
+        for resource in found.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in metric.data.data_points
+    }
+
+
+def test_counters_add_up_and_durations_are_a_histogram() -> None:
+    reader = InMemoryMetricReader()
+    watcher = OpenTelemetry(MeterProvider([reader]).get_meter("test"))
+    watcher(A_MICRO_BATCH)
+    watcher(A_MICRO_BATCH)
+    watcher.idle("orders", 1_700_000_090.0)
+    points = points_of(reader)
+    assert all(point.attributes["query"] == "orders" for point in points.values())
+    counted = {key: point.value for key, point in points.items() if hasattr(point, "value")}
+    assert counted == {
+        ("pykafka.rows", "t"): 40, ("pykafka.rows", "u"): 20, ("pykafka.bytes", "t"): 1_000,
+        ("pykafka.bytes", "u"): 200, ("pykafka.record_batches", "t"): 4, ("pykafka.record_batches", "u"): 2,
+        ("pykafka.retried_rows", "t"): 14, ("pykafka.retried_rows", "u"): 0, ("pykafka.bad_rows", "dropped/KeyNull"): 6,
+        ("pykafka.bad_rows", "dead_lettered/TopicNull"): 4,
+        ("pykafka.throttled", ""): 0.5, ("pykafka.read.rows", "in"): 80, ("pykafka.read.bytes", "in"): 1_800,
+        ("pykafka.read.offsets_left_out", "in"): 12, ("pykafka.source.lag", "0"): 5_000,
+        ("pykafka.source.broken_logs", "0"): 4, ("pykafka.query.seen", ""): 1_700_000_090,
+        ("pykafka.input_rows", ""): 80,
+        ("pykafka.source.offsets_behind_latest", "avgOffsetsBehindLatest/0"): 2_500.5,
+        ("pykafka.source.offsets_behind_latest", "maxOffsetsBehindLatest/0"): 5_000,
+    }  # fmt: skip
+    duration = points["pykafka.micro_batch.duration", ""]
+    assert (duration.count, duration.sum) == (2, 3.0)
+    assert points["pykafka.write.duration", ""].sum == 2.0
